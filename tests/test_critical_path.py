@@ -15,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plain_path import Activity, HostWait, PlainPath, StreamWait
-from sonda.analysis.device.critical_path import COLUMNS, CriticalPath, DeviceOrder, critical_path, critical_paths, walk
+from sonda.analysis.device.critical_path import (
+    COLUMNS,
+    CriticalPath,
+    DeviceOrder,
+    critical_path,
+    critical_paths,
+    walk_path,
+)
 from sonda.analysis.traces.summary import summarise_trace
 from sonda.imports.importer import import_files
 from sonda.record.files import rows as row_file
@@ -183,7 +190,7 @@ def test_a_path_is_that_of_lists_and_its_parts_add_up(
     block, run_rows = sizes
     with DeviceOrder(run_rows, in_memory=1) as order:
         order.read(as_blocks(done, waited, called, block, -10), 0)
-        path = walk(order, 0)
+        path = walk_path(order, 0)
     assert path is not None and path.total == max(one.end for one in done) + 10 and min(parts(path)) >= 0
     assert sum(path.names.values()) == path.device
     assert {part: getattr(path, part) for part in plain.spent} == plain.spent
@@ -194,7 +201,7 @@ def test_a_path_of_a_real_trace_is_the_same_on_disk(tmp_path: Path) -> None:
     run = import_files([KINETO / "resnet18.json.gz"], tmp_path)
     with DeviceOrder(run_rows=100, in_memory=1) as order:
         order.read(read_blocks(run, COLUMNS), 0)
-        assert walk(order, 0) == critical_path(run)
+        assert walk_path(order, 0) == critical_path(run)
 
 
 def test_memory_does_not_grow_with_the_activities(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +225,7 @@ def test_memory_does_not_grow_with_the_activities(monkeypatch: pytest.MonkeyPatc
         try:
             with DeviceOrder(run_rows=2000, in_memory=1) as order:
                 order.read(blocks(count), 0)
-                path = walk(order, 0)
+                path = walk_path(order, 0)
             assert path is not None and path.device == 6000 * count
             return tracemalloc.get_traced_memory()[1]
         finally:

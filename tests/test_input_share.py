@@ -9,7 +9,7 @@ import pytest
 
 from builders import RunBuilder
 from sonda.analysis.comparison.optimisation_words import at_most, whole
-from sonda.analysis.comparison.optimisations import Options, most_by_input, weigh
+from sonda.analysis.comparison.optimisations import Options, most_by_input, weigh_options
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
 
@@ -56,7 +56,7 @@ def place(name: str, data: float) -> Options:
         variant: [trained(10, data, noise=0.5, seed=10 * number + turn) for turn in range(3)]
         for number, variant in enumerate(CHANGES)
     }
-    return weigh(name, "base", runs, CHANGES, {})
+    return weigh_options(name, "base", runs, CHANGES, {})
 
 
 def test_what_noise_hides_is_bounded_in_words() -> None:

@@ -143,7 +143,7 @@ def ceilings(
         return None, reason
     # A mixed precision is held against the peak of the short one, in which its products are.
     name = full_precision(precision).removeprefix("mixed_")
-    peaks = {full_precision(one): float(peak) for one, peak in entry.get("flops", {}).items() if peak}
+    peaks = {full_precision(precision): float(peak) for precision, peak in entry.get("flops", {}).items() if peak}
     # A GPU without TF32 computes float32 as it is, whatever the program allows.
     as_tf32 = dict(tf32 or {}) if device and name == "float32" and "tf32" in peaks else {}
     if as_tf32.get("matmul"):
@@ -203,12 +203,12 @@ def _theory(record: Any, precision: str) -> tuple[dict[str, Value], str]:
         return {}, ""
     source = "published" if record.get("card") else "derived"
     peak, bandwidth = record.get("flops", {}).get(precision), record.get("dram_bandwidth")
-    found = {}
+    theory = {}
     if peak:
-        found["flops"] = Value(float(peak["value"]), "FLOP/s", source)
+        theory["flops"] = Value(float(peak["value"]), "FLOP/s", source)
     if bandwidth:
-        found["dram_bandwidth"] = Value(float(bandwidth["value"]), "B/s", source)
-    return found, f"{peak['words']} ({peak['source']})" if peak else ""
+        theory["dram_bandwidth"] = Value(float(bandwidth["value"]), "B/s", source)
+    return theory, f"{peak['words']} ({peak['source']})" if peak else ""
 
 
 def name_bound(limits: dict[str, float], measured: float) -> str:
@@ -266,9 +266,9 @@ def tf32_of(info: RunInfo) -> dict[str, bool] | None:
     """
     if not gpu_of(info):
         return None
-    said = info.target.get("tf32")
-    if isinstance(said, dict):
-        return {name: bool(said.get(name, default)) for name, default in DEFAULTS.items()}
+    declared = info.target.get("tf32")
+    if isinstance(declared, dict):
+        return {name: bool(declared.get(name, default)) for name, default in DEFAULTS.items()}
     return None if info.target.get("spec") else dict(DEFAULTS)
 
 
@@ -278,5 +278,5 @@ def tf32_note(info: RunInfo, precision: str) -> list[str]:
     if precision != "float32" or not tf32 or not any(tf32.values()):
         return []
     which = {(True, True): "products and convolutions", (True, False): "products", (False, True): "convolutions"}
-    said = "" if isinstance(info.target.get("tf32"), dict) else " (PyTorch's default; the program does not say)"
-    return [f"float32 {which[tf32['matmul'], tf32['convolution']]} are held against the peak of TF32{said}"]
+    origin = "" if isinstance(info.target.get("tf32"), dict) else " (PyTorch's default; the program does not say)"
+    return [f"float32 {which[tf32['matmul'], tf32['convolution']]} are held against the peak of TF32{origin}"]

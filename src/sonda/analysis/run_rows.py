@@ -65,10 +65,10 @@ def rows_of(
     tags = store.tags() if limit is None else {}
     index = Index(store.root, VERSION)
     size = FULL if limit is None else max(limit, 1)
-    given = 0
+    count = 0
     everything = store.shorts([identity_of(name) for name in names], names) if limit is None else None
     for at in range(0, len(names), size):
-        if limit is not None and given >= limit:
+        if limit is not None and count >= limit:
             return
         batch = names[at : at + size]
         known = index.known(batch)
@@ -80,7 +80,7 @@ def rows_of(
         new: list[Entry] = []
         try:
             for name, short in zip(batch, shorts, strict=True):
-                if limit is not None and given >= limit:
+                if limit is not None and count >= limit:
                     return
                 entry = known.get(name)
                 if entry is None or not entry.whole:
@@ -89,7 +89,7 @@ def rows_of(
                     if entry is None:
                         continue
                     new.append(entry)
-                given += 1
+                count += 1
                 row = msgspec.convert(entry.row, RunRow)
                 yield replace(row, id=short, tags=tuple(tags.get(identity_of(name), ())))
         finally:
@@ -101,7 +101,7 @@ def nodes_of_study(store: Store, study: str, names: Sequence[str]) -> set[str]:
     """The kinds of node that points of a study are for, of these runs. What the index does not know is read, once; what
     cannot be read counts for nothing."""
     index = Index(store.root, VERSION)
-    found = set()
+    nodes = set()
     for at in range(0, len(names), FULL):
         batch = names[at : at + FULL]
         known = index.known(batch)
@@ -114,14 +114,14 @@ def nodes_of_study(store: Store, study: str, names: Sequence[str]) -> set[str]:
                     info = Run.load(store.root / name).info
                 except SondaError:
                     continue
-                made = _row_entry(name, sizes, info, run_row(info), whole=False)
-                entry = made if entry is None else msgspec.structs.replace(made, row=entry.row, whole=entry.whole)
+                fresh = _row_entry(name, sizes, info, run_row(info), whole=False)
+                entry = fresh if entry is None else msgspec.structs.replace(fresh, row=entry.row, whole=entry.whole)
                 new.append(entry)
             if entry.study == study and entry.node:
-                found.add(entry.node)
+                nodes.add(entry.node)
         if new:
             index.add(new)
-    return found
+    return nodes
 
 
 def rebuild(store: Store, read: Callable[[int, int], None] = lambda done, total: None) -> int:

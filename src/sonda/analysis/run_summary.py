@@ -62,7 +62,7 @@ def summarise(run: Run) -> Summary:
             return summarise_trace(run, paths=False).summary
         case "simulated":
             return summarise_simulated(run, _title(info, []))
-    found = parts(run)
+    run_parts = parts(run)
     threads = info.target.get("threads")
     precision = str(info.workload.get("precision") or "float32")
     device, tf32 = gpu_of(info), tf32_of(info)
@@ -72,7 +72,7 @@ def summarise(run: Run) -> Summary:
     # Of a program without a framework everything was seen that there is: from outside, its stages, and to its end.
     foreign = outside is not None and bool((run.spans.where(kind="run") | run.spans.where(kind="stage")).all())
     warnings = [] if foreign else _status(info)
-    if not found and not foreign:
+    if not run_parts and not foreign:
         warnings.append(
             "no step was seen: nothing that was observed called a module or stepped an optimizer; check that the part "
             "that trains or infers was reached, in a process that was not killed"
@@ -85,15 +85,17 @@ def summarise(run: Run) -> Summary:
     summaries = []
     definition, damaged = _definition(info)
     warnings += damaged
-    for part in found:
-        summary, remarks = summarise_ranks(part, info.target, lambda one: summarise_part(one, roofs, no_roofs, rates))
+    for part in run_parts:
+        summary, remarks = summarise_ranks(
+            part, info.target, lambda run_part: summarise_part(run_part, roofs, no_roofs, rates)
+        )
         summary, doubts = _with_counters(part, summary, definition)
         summary = replace(summary, system=summarise_system(summary, "os" in info.target.get("shown", ())))
         warnings += doubts
         summaries.append(summary)
         notes += [*remarks, *_uneven(summary)]
         warnings += _doubts(part, summary, bool(info.target.get("spec") and not info.workload.get("epochs")))
-    if found and roofs is None:
+    if run_parts and roofs is None:
         notes.append(f"percent of roof is missing: {no_roofs}")
     elif roofs is not None and not threads and not device:
         notes.append(f"the run does not say its threads: it is held against the ceilings of {roofs.threads}")
@@ -129,8 +131,8 @@ def summarise(run: Run) -> Summary:
         kernel_counters=summarise_kernel_counters(run.spans),
         second=summarise_second(run),
     )
-    said, failures = verdicts(bare)
-    return replace(bare, verdicts=said, warnings=bare.warnings + failures)
+    spoken, failures = verdicts(bare)
+    return replace(bare, verdicts=spoken, warnings=bare.warnings + failures)
 
 
 def _device_work(run: Run) -> DeviceWork | None:
@@ -177,19 +179,19 @@ def _status(info: RunInfo) -> list[str]:
 
 def _doubts(part: Part, summary: PartSummary, repeatable: bool) -> list[str]:
     """Warnings about one part."""
-    said = []
+    doubts = []
     if part.only_warmup:
-        said.append(f"{part.name}: only warm-up steps were seen, and their times are shown; let it run longer")
+        doubts.append(f"{part.name}: only warm-up steps were seen, and their times are shown; let it run longer")
     elif not part.measured.any():
-        said.append(f"{part.name}: only counted steps were seen, so there are no times; let it run longer")
-    said += [f"{part.name}: {doubt}" for doubt in judge_noise(part.durations[part.measured], repeatable)]
+        doubts.append(f"{part.name}: only counted steps were seen, so there are no times; let it run longer")
+    doubts += [f"{part.name}: {doubt}" for doubt in judge_noise(part.durations[part.measured], repeatable)]
     above = [row.name for row in summary.phases if (row.cost.roof.low or row.cost.roof.value or 0.0) > EXCEEDED]
     if above:
-        said.append(
+        doubts.append(
             f"{part.name}: {wording.join(above)} ran above the roof, so the ceilings are too low; "
             "measure them again while nothing else runs"
         )
-    return said
+    return doubts
 
 
 def _uneven(summary: PartSummary) -> list[str]:
@@ -199,30 +201,30 @@ def _uneven(summary: PartSummary) -> list[str]:
     if len(shares) < 2 or abs(total - 1) <= UNEVEN:
         return []
     amount = f"{wording.percent(total)} of" if total <= 1 else wording.times(total)
-    said = f"{summary.name}: the phases' medians add up to {amount} the median step"
-    return [f"{said}: they were slow in different steps"]
+    sentence = f"{summary.name}: the phases' medians add up to {amount} the median step"
+    return [f"{sentence}: they were slow in different steps"]
 
 
 def _costs(info: RunInfo) -> list[str]:
     """What observing cost, what the hypervisor took, and what could not be observed."""
-    said = []
+    costs = []
     share = info.overhead.get("step_share", math.nan)
     if share < 1:
         amount = f"at least {wording.percent(share)}" if share >= LEAST_TOLD else "next to nothing"
-        said.append(f"observing took {amount} of the step (derived: layers and phases x their least cost)")
+        costs.append(f"observing took {amount} of the step (derived: layers and phases x their least cost)")
     elif share >= 1:
-        said.append(
+        costs.append(
             "what observing took of the step is not known: when its cost was measured, at the end, recording was "
             "slower than it can have been in the steps"
         )
     stolen = _number(dict(info.machine.get("conditions") or {}).get("steal"))
     if stolen is not None and stolen >= TOLD:
-        said.append(f"the hypervisor gave {wording.percent(stolen)} of the processors' time to others meanwhile")
+        costs.append(f"the hypervisor gave {wording.percent(stolen)} of the processors' time to others meanwhile")
     for probe in info.probes:
         if probe.state in ("missing", "dead"):
             remedy = f"; {probe.remedy}" if probe.remedy else ""
-            said.append(f"{probe.name}: {probe.reason or probe.state}{remedy}")
-    return said
+            costs.append(f"{probe.name}: {probe.reason or probe.state}{remedy}")
+    return costs
 
 
 def _title(info: RunInfo, summaries: list[PartSummary]) -> str:

@@ -12,7 +12,7 @@ from sonda.analysis import wording
 from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.energy.summary import EnergySummary
 from sonda.analysis.statistics import effective_size
-from sonda.analysis.summary import MODEL, READINGS, Summary, Value, listed
+from sonda.analysis.summary import MODEL, READINGS, Summary, Value, list_experiment
 from sonda.record.conventions.percentiles import (
     at_percentile,
     early_estimate,
@@ -116,7 +116,7 @@ def is_serving(run: Run) -> bool:
 def served(run: Run, title: str = "") -> ServingSummary:
     """The traffic that a run holds. Raises SondaError when it cannot be read."""
     try:
-        return _served(run, title or str(run.info.workload.get("name", "model")))
+        return _summarise_served(run, title or str(run.info.workload.get("name", "model")))
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise SondaError(
             f"{run.directory.name} holds no traffic that can be read ({error})", "serve it again"
@@ -125,11 +125,13 @@ def served(run: Run, title: str = "") -> ServingSummary:
 
 def summarise_serving(run: Run, title: str) -> Summary:
     """Served traffic where summaries of runs are listed: what it found, no parts."""
-    found = served(run, f"{title}, {run.info.target['serving'].get('scenario', 'served')}")
-    return listed(run, found, found.subtitle, "served traffic has no roofline", energy=found.energy, serving=found)
+    serving = served(run, f"{title}, {run.info.target['serving'].get('scenario', 'served')}")
+    return list_experiment(
+        run, serving, serving.subtitle, "served traffic has no roofline", energy=serving.energy, serving=serving
+    )
 
 
-def _served(run: Run, title: str) -> ServingSummary:
+def _summarise_served(run: Run, title: str) -> ServingSummary:
     facts: Mapping[str, Any] = run.info.target["serving"]
     spans, scenario = run.spans, str(facts["scenario"])
     rows = np.flatnonzero(spans.where(kind="query"))
@@ -145,13 +147,13 @@ def _served(run: Run, title: str) -> ServingSummary:
     ordered = np.sort(latency).astype(np.float64)
     worth = effective_size(latency)
     wanted = float(facts["percentile"])
-    rows_shown = tuple(_percentile(ordered, worth, one) for one in sorted({*SHOWN, wanted}))
-    asked = next(one for one in rows_shown if one.percentile == wanted)
+    rows_shown = tuple(_percentile(ordered, worth, percentile) for percentile in sorted({*SHOWN, wanted}))
+    asked = next(percentile for percentile in rows_shown if percentile.percentile == wanted)
     bound = _bound(facts.get("bound"), latency, wanted)
     throughput = Value(1e9 * count / whole, "queries/s", "measured")
     rate = _rate(facts)
     edges, counts = _histogram(ordered)
-    found = ServingSummary(
+    summary = ServingSummary(
         run=run.id,
         title=title,
         subtitle=_subtitle(run.info, count, samples),
@@ -174,13 +176,15 @@ def _served(run: Run, title: str) -> ServingSummary:
         edges=edges,
         counts=counts,
         per_query=_per_query(run, count),
-        trials=tuple(dict(one) for one in facts.get("trials", ())),
+        trials=tuple(dict(trial) for trial in facts.get("trials", ())),
         loadgen=dict(facts.get("loadgen", {})),
         energy=summarise_energy(run, title),
         warnings=(*_overload(scenario, start, count / busy * 1e9), *run.info.disturbed),
         notes=(*_notes(facts, count, worth), *run.info.notes),
     )
-    return replace(found, sentence=_sentence(found), remedy=_remedy(found, str(run.info.workload.get("name", ""))))
+    return replace(
+        summary, sentence=_sentence(summary), remedy=_remedy(summary, str(run.info.workload.get("name", "")))
+    )
 
 
 def _percentile(ordered: np.ndarray, worth: int, percentile: float) -> Percentile:
@@ -221,7 +225,7 @@ def _histogram(ordered: np.ndarray) -> tuple[tuple[float, ...], tuple[int, ...]]
     edges = np.geomspace(low, high, BINS + 1) if high > WIDE * low else np.linspace(low, high, BINS + 1)
     edges[0], edges[-1] = ordered[0], high  # rounding must not leave an end outside
     counts, _ = np.histogram(ordered, edges)
-    return tuple(float(edge) for edge in edges), tuple(int(one) for one in counts)
+    return tuple(float(edge) for edge in edges), tuple(int(count) for count in counts)
 
 
 def _per_query(run: Run, count: int) -> Value:
@@ -234,10 +238,12 @@ def _per_query(run: Run, count: int) -> Value:
         if value == value:
             bounds = READINGS if source == "measured" else MODEL
             return Value(value / count, "J", source, low / count, high / count, bounds=bounds)
-    states = [one for one in run.info.probes if one.name.startswith("energy")]
-    if run.info.target.get("metered") is not None and all(one.state == "ok" for one in states):
+    states = [probe for probe in run.info.probes if probe.name.startswith("energy")]
+    if run.info.target.get("metered") is not None and all(state.state == "ok" for state in states):
         return Value(None, "J", "measured", reason="the traffic was shorter than the time between two readings")
-    reason = next((one.reason or one.state for one in states if one.state != "ok"), "not asked for: --probe energy")
+    reason = next(
+        (state.reason or state.state for state in states if state.state != "ok"), "not asked for: --probe energy"
+    )
     return Value(None, "J", "measured", reason=reason)
 
 
@@ -255,18 +261,20 @@ def _overload(scenario: str, start: np.ndarray, capacity: float) -> list[str]:
 
 
 def _notes(facts: Mapping[str, Any], count: int, worth: int) -> list[str]:
-    said = []
+    notes = []
     if worth <= count // 2 and facts["scenario"] != "offline":
-        said.append(
+        notes.append(
             f"queries resemble their neighbours, as in a queue: {count:,} are worth about {worth:,} for the intervals; "
             "MLPerf's counts take all of them as independent"
         )
     if facts["scenario"] == "offline" and count * int(facts["samples"]) < OFFLINE_SAMPLES:
-        said.append(f"MLPerf asks for {OFFLINE_SAMPLES:,} samples offline; these are {count * int(facts['samples']):,}")
+        notes.append(
+            f"MLPerf asks for {OFFLINE_SAMPLES:,} samples offline; these are {count * int(facts['samples']):,}"
+        )
     errors = dict(facts.get("loadgen", {})).get("errors", [])
-    said += [f"LoadGen: {one}" for one in errors]
-    said.append("MLPerf's scenarios and counts, not an MLPerf result: model, data and machine are your own")
-    return said
+    notes += [f"LoadGen: {error}" for error in errors]
+    notes.append("MLPerf's scenarios and counts, not an MLPerf result: model, data and machine are your own")
+    return notes
 
 
 def _subtitle(info: RunInfo, count: int, samples: int) -> str:
@@ -279,48 +287,49 @@ def _subtitle(info: RunInfo, count: int, samples: int) -> str:
     return f"{', '.join(pieces)} · {count:,} quer{'y' if count == 1 else 'ies'}{each}"
 
 
-def _sentence(found: ServingSummary) -> str:
-    if found.scenario == "offline":
-        return f"{_rounded(found.sample_rate.value)} samples/s offline: {found.queries * found.samples:,} samples."
-    name = f"{100 * found.asked.percentile:g}th percentile"
-    if found.bound is not None:
-        return _bound_sentence(found, found.bound, name)
-    asked = found.asked
-    if not asked.quotable:
+def _sentence(serving: ServingSummary) -> str:
+    if serving.scenario == "offline":
         return (
-            f"Too few queries to quote the {name}: {found.queries:,} were answered, {asked.missing:,} more are needed."
+            f"{_rounded(serving.sample_rate.value)} samples/s offline: {serving.queries * serving.samples:,} samples."
         )
+    name = f"{100 * serving.asked.percentile:g}th percentile"
+    if serving.bound is not None:
+        return _bound_sentence(serving, serving.bound, name)
+    asked = serving.asked
+    if not asked.quotable:
+        answered = f"{serving.queries:,} were answered, {asked.missing:,} more are needed"
+        return f"Too few queries to quote the {name}: {answered}."
     value = asked.latency if asked.quotable == "counted" else asked.estimate
     how = "counted" if asked.quotable == "counted" else "estimate by early stopping, 99 % confidence"
-    return f"{name} of latency {wording.duration(value.value or 0.0)} ({how}, {found.queries:,} queries)."
+    return f"{name} of latency {wording.duration(value.value or 0.0)} ({how}, {serving.queries:,} queries)."
 
 
-def _bound_sentence(found: ServingSummary, bound: Bound, name: str) -> str:
-    rate, limit = f"{_rounded(found.rate.value)} queries/s", wording.duration(bound.bound.value or 0.0)
-    counted = f"{bound.late:,} of {found.queries:,} were late"
+def _bound_sentence(serving: ServingSummary, bound: Bound, name: str) -> str:
+    rate, limit = f"{_rounded(serving.rate.value)} queries/s", wording.duration(bound.bound.value or 0.0)
+    counted = f"{bound.late:,} of {serving.queries:,} were late"
     if bound.allowed < 0:
         return f"Too few queries to show the {name} below {limit}: {counted}, {bound.missing:,} more are needed."
     if bound.held:
-        searched = "the highest rate found" if found.trials else "shown with 99 % confidence"
+        searched = "the highest rate found" if serving.trials else "shown with 99 % confidence"
         return f"{rate} hold {limit} at the {name}, {searched}: {counted}, {bound.allowed:,} may be."
     return f"{rate} are not shown to hold {limit} at the {name}: {counted}, {bound.allowed:,} may be."
 
 
-def _remedy(found: ServingSummary, workload: str) -> str:
-    bound, asked = found.bound, found.asked
+def _remedy(serving: ServingSummary, workload: str) -> str:
+    bound, asked = serving.bound, serving.asked
     missing = bound.missing if bound is not None and bound.allowed < 0 else 0 if asked.quotable else asked.missing
-    if missing and found.scenario != "offline":
-        return f"send more: --queries {found.queries + missing}"
-    wait = found.wait.value or 0.0
-    inference = (found.mean.value or 0.0) - wait
+    if missing and serving.scenario != "offline":
+        return f"send more: --queries {serving.queries + missing}"
+    wait = serving.wait.value or 0.0
+    inference = (serving.mean.value or 0.0) - wait
     if bound is not None and not bound.held and inference < (bound.bound.value or 0.0):
         return "a lower --qps; --find-qps finds the highest that holds"
     if bound is not None and bound.held:
-        return "" if found.trials else "a higher --qps; --find-qps finds the highest that holds"
-    if found.scenario == "server" and bound is None and wait > inference:
+        return "" if serving.trials else "a higher --qps; --find-qps finds the highest that holds"
+    if serving.scenario == "server" and bound is None and wait > inference:
         waited = f"queries wait {wording.duration(wait)} for {wording.duration(inference)} of work"
         return f"a lower --qps, or several in one inference with --max-batch: {waited}"
-    time = "time" if found.scenario == "offline" else wording.duration(inference)
+    time = "time" if serving.scenario == "offline" else wording.duration(inference)
     return f"sonda run {workload}, which tells where the {time} of an inference is spent"
 
 

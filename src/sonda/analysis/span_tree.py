@@ -22,10 +22,10 @@ def nearest(parent: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         if np.array_equal(jumped, pointer):
             break
         pointer = jumped
-    found = pointer[:count]
+    ancestors = pointer[:count]
     # A damaged tree with a circle in it never arrives anywhere.
-    arrived = (found < count) & wanted[np.minimum(found, count - 1)] if count else np.zeros(0, dtype=bool)
-    return np.where(arrived, found, -1)
+    arrived = (ancestors < count) & wanted[np.minimum(ancestors, count - 1)] if count else np.zeros(0, dtype=bool)
+    return np.where(arrived, ancestors, -1)
 
 
 def subtotals(parent: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -334,20 +334,20 @@ class Summary:
 # ---- Experiments that are not steps of one program, as listings show them -------------------------------------------
 
 
-def listed(run: Run, found: Any, subtitle: str, no_roofline: str, **own: Any) -> Summary:
-    """What was `found` (its title, sentence and notes, what to try where that is known) as a summary without parts;
+def list_experiment(run: Run, experiment: Any, subtitle: str, no_roofline: str, **own: Any) -> Summary:
+    """The `experiment` (its title, sentence and notes, what to try where that is known) as a summary without parts;
     `own` are further fields of it."""
-    remedy = getattr(found, "remedy", "")
+    remedy = getattr(experiment, "remedy", "")
     return Summary(
         run=run.id,
-        title=found.title,
+        title=experiment.title,
         subtitle=subtitle,
         status=run.info.status,
         parts=(),
-        verdicts=(Verdict("none", found.sentence, {}, (Remedy(remedy),) if remedy else ()),),
-        warnings=getattr(found, "warnings", ()),
+        verdicts=(Verdict("none", experiment.sentence, {}, (Remedy(remedy),) if remedy else ()),),
+        warnings=getattr(experiment, "warnings", ()),
         ceilings={"reason": no_roofline},
-        notes=found.notes,
+        notes=experiment.notes,
         workload=dict(run.info.workload),
         target=dict(run.info.target),
         machine=dict(run.info.machine),

@@ -99,8 +99,8 @@ def compare_kernels(a: Sequence[Run], b: Sequence[Run]) -> KernelComparison:
         )
     per_step = bool(mine.step_count and theirs.step_count)
     divide = (mine.step_count, theirs.step_count) if per_step else (1, 1)
-    found_a = {(one.kind, one.name): one for one in mine.kernels}
-    found_b = {(one.kind, one.name): one for one in theirs.kernels}
+    found_a = {(kernel.kind, kernel.name): kernel for kernel in mine.kernels}
+    found_b = {(kernel.kind, kernel.name): kernel for kernel in theirs.kernels}
     both = [key for key in found_a if key in found_b]
     rows = [_row(found_a[key], found_b[key], divide, len(both)) for key in both]
     rows.sort(key=lambda row: -abs((row.b.value or 0) - (row.a.value or 0)))
@@ -111,8 +111,8 @@ def compare_kernels(a: Sequence[Run], b: Sequence[Run]) -> KernelComparison:
         warnings.append("the runs come from different tools, whose times differ")
     return KernelComparison(
         left.id, right.id, per_step, tuple(rows),
-        tuple(_lone(one, divide[0]) for key, one in found_a.items() if key not in found_b),
-        tuple(_lone(one, divide[1]) for key, one in found_b.items() if key not in found_a),
+        tuple(_lone(kernel, divide[0]) for key, kernel in found_a.items() if key not in found_b),
+        tuple(_lone(kernel, divide[1]) for key, kernel in found_b.items() if key not in found_a),
         tuple(_totals(mine, theirs, divide, "operations" if on_host else "kernels and copies")),
         _slowdown(mine, theirs), tuple(warnings), on_host,
     )  # fmt: skip
@@ -122,8 +122,8 @@ def _time(nanoseconds: float) -> Value:
     return Value(nanoseconds, "ns", "measured")
 
 
-def _lone(one: KernelTotals, steps: int) -> LoneKernel:
-    return LoneKernel(one.name, one.kind, one.launches / steps, _time(one.total / steps))
+def _lone(kernel: KernelTotals, steps: int) -> LoneKernel:
+    return LoneKernel(kernel.name, kernel.kind, kernel.launches / steps, _time(kernel.total / steps))
 
 
 def _row(a: KernelTotals, b: KernelTotals, steps: tuple[int, int], comparisons: int) -> ComparedKernel:
@@ -161,7 +161,8 @@ def _totals(a: DeviceWork, b: DeviceWork, steps: tuple[int, int], all_: str) -> 
     if a.devices and b.devices:
         for name in ("window", "busy", "compute", "communication", "copying", "idle"):
             sides = [
-                sum(getattr(one, name) for one in work.devices) / many for work, many in zip((a, b), steps, strict=True)
+                sum(getattr(device, name) for device in work.devices) / many
+                for work, many in zip((a, b), steps, strict=True)
             ]
             rows.append((name, _time(sides[0]), _time(sides[1])))
     rows.append((all_, _time(a.total / steps[0]), _time(b.total / steps[1])))
@@ -180,7 +181,7 @@ def _slowdown(a: DeviceWork, b: DeviceWork) -> Value:
             sides.append((fmean(durations), stdev(durations) if len(durations) > 1 else math.nan, len(durations)))
         ratio, _, _ = _ratio(sides[0], sides[1], 1)
     else:
-        windows = [sum(one.window for one in work.devices) or work.total for work in (a, b)]
+        windows = [sum(device.window for device in work.devices) or work.total for work in (a, b)]
         ratio = Value(windows[1] / windows[0] if windows[0] else None, "1", "derived", reason="no steps in the traces")
     if ratio.value is None:
         return ratio

@@ -25,7 +25,7 @@ WIDEST = 100
 
 
 @dataclass(frozen=True)
-class Finding:
+class OptionEffect:
     """What one option does, or several together: how many times as fast, from least to most where it was seen."""
 
     names: tuple[str, ...]
@@ -42,99 +42,110 @@ class Finding:
     """The most times as fast that it can be; None where that is not known."""
 
 
-def findings(options: Sequence[Option]) -> list[Finding]:
+def option_effects(options: Sequence[Option]) -> list[OptionEffect]:
     """Of one place: the best variant by its parts, then single options that it does not have."""
-    gains = sorted((one for one in options if one.effect == FASTER), key=lambda one: -(one.speedup.value or 0.0))
-    found, inside = [], set()
+    gains = sorted(
+        (option for option in options if option.effect == FASTER), key=lambda one: -(one.speedup.value or 0.0)
+    )
+    effects, inside = [], set()
     if gains:
         parts = gains[0].together.parts if gains[0].together else (gains[0].name,)
         inside = {gains[0].name, *parts}
-        found.append(_finding(gains[0], tuple(parts), True))
-    singles = [one for one in (*gains, *(one for one in options if one not in gains)) if one.together is None]
-    for one in singles:
-        if one.name in inside:
+        effects.append(_effect_of(gains[0], tuple(parts), True))
+    singles = [one for one in (*gains, *(option for option in options if option not in gains)) if one.together is None]
+    for option in singles:
+        if option.name in inside:
             continue
-        if one.effect:
-            found.append(_finding(one, (one.name,)))
-        elif one.speedup.reason.startswith("not applicable"):
-            found.append(Finding((one.name,), LACKING))
-    return found
+        if option.effect:
+            effects.append(_effect_of(option, (option.name,)))
+        elif option.speedup.reason.startswith("not applicable"):
+            effects.append(OptionEffect((option.name,), LACKING))
+    return effects
 
 
-def _finding(one: Option, names: tuple[str, ...], first: bool = False) -> Finding:
-    value = one.speedup.value or 1.0
-    return Finding(names, one.effect, value, value, one.speedup.low, one.speedup.high, first=first, bound=one.most)
+def _effect_of(option: Option, names: tuple[str, ...], first: bool = False) -> OptionEffect:
+    value = option.speedup.value or 1.0
+    return OptionEffect(
+        names, option.effect, value, value, option.speedup.low, option.speedup.high, first=first, bound=option.most
+    )
 
 
 def sentence(options: Sequence[Option]) -> str:
     """`Prefetch and mixed precision bring 1.70x together (1.50 to 1.93); private threads bring nothing here.`"""
-    return _joined(_clauses(findings(options), 1))
+    return _join_clauses(_clauses(option_effects(options), 1))
 
 
 def whole(places: Sequence[Options]) -> str:
     """The same of all places of a study: what holds at some of them says where. '' where nothing was measured."""
-    merged: dict[tuple[tuple[str, ...], str], Finding] = {}
+    merged: dict[tuple[tuple[str, ...], str], OptionEffect] = {}
     for place in places:
-        for one in findings(place.said):
-            key = (one.names, one.effect)
-            merged[key] = _with(merged.get(key), one, place.place)
+        for effect_of_option in option_effects(place.said):
+            key = (effect_of_option.names, effect_of_option.effect)
+            merged[key] = _merge_effects(merged.get(key), effect_of_option, place.place)
     # What is known of an option at one place is not put in doubt by another where it is not.
-    known = {one.names for one in merged.values() if one.effect not in UNSURE}
-    kept = [one for one in merged.values() if one.effect not in UNSURE or one.names not in known]
-    kept.sort(key=lambda one: (not one.first, -one.most if one.effect == FASTER else 0))
-    return _joined(_clauses(kept, len(places)))
+    known = {effect.names for effect in merged.values() if effect.effect not in UNSURE}
+    certain = [effect for effect in merged.values() if effect.effect not in UNSURE or effect.names not in known]
+    certain.sort(key=lambda effect: (not effect.first, -effect.most if effect.effect == FASTER else 0))
+    return _join_clauses(_clauses(certain, len(places)))
 
 
-def _with(before: Finding | None, one: Finding, place: str) -> Finding:
+def _merge_effects(before: OptionEffect | None, added: OptionEffect, place: str) -> OptionEffect:
     if before is None:
-        return replace(one, places=(place,))
-    both = [(found.low, found.high) for found in (before, one)]
+        return replace(added, places=(place,))
+    both = [(effect.low, effect.high) for effect in (before, added)]
     known = [(low, high) for low, high in both if low is not None and high is not None]
-    return Finding(
-        one.names, one.effect, min(before.least, one.least), max(before.most, one.most),
+    return OptionEffect(
+        added.names, added.effect, min(before.least, added.least), max(before.most, added.most),
         min(low for low, _ in known) if len(known) == 2 else None,
         max(high for _, high in known) if len(known) == 2 else None,
-        (*before.places, place), before.first or one.first,
-        None if before.bound is None or one.bound is None else max(before.bound, one.bound),
+        (*before.places, place), before.first or added.first,
+        None if before.bound is None or added.bound is None else max(before.bound, added.bound),
     )  # fmt: skip
 
 
-def _clauses(found: Sequence[Finding], places: int) -> list[str]:
+def _clauses(effects: Sequence[OptionEffect], places: int) -> list[str]:
     """Gains and losses one by one; what brings nothing, what cannot be told and what does not apply, in one each."""
     clauses = []
     for effect in ORDER:
-        mine = [one for one in found if one.effect == effect]
+        mine = [found_effect for found_effect in effects if found_effect.effect == effect]
         if effect in (FASTER, SLOWER):
-            clauses += [_changing(one, places) for one in mine]
+            clauses += [_gain_clause(found_effect, places) for found_effect in mine]
             continue
-        groups: dict[tuple[tuple[str, ...], bool], list[Finding]] = {}
-        for one in mine:
-            where = one.places if len(one.places) < places else ()
-            groups.setdefault((where, effect == UNKNOWN and one.bound is not None), []).append(one)
+        groups: dict[tuple[tuple[str, ...], bool], list[OptionEffect]] = {}
+        for found_effect in mine:
+            where = found_effect.places if len(found_effect.places) < places else ()
+            groups.setdefault((where, effect == UNKNOWN and found_effect.bound is not None), []).append(found_effect)
         for (where, _), group in groups.items():
-            names = [name for one in group for name in one.names]
-            clauses.append(_still(effect, names, group, where, places))
+            names = [name for found_effect in group for name in found_effect.names]
+            clauses.append(_other_clause(effect, names, group, where, places))
     return clauses
 
 
-def _changing(one: Finding, places: int) -> str:
-    at = at_places(one.places, places)
-    if one.effect == FASTER:
-        said = f"{_subject(one.names, 'bring')} {_range(one.least, one.most)}"
-        together = " together" if len(one.names) > 1 else ""
-        return f"{said}{together}{_interval(one.low, one.high)}{at}"
-    low, high = (None if end is None else 1 / end for end in (one.high, one.low))
-    return f"{_subject(one.names, 'make')} it {_range(1 / one.most, 1 / one.least)} slower{_interval(low, high)}{at}"
+def _gain_clause(effect: OptionEffect, places: int) -> str:
+    at = at_places(effect.places, places)
+    if effect.effect == FASTER:
+        gain = f"{_subject(effect.names, 'bring')} {_range(effect.least, effect.most)}"
+        together = " together" if len(effect.names) > 1 else ""
+        return f"{gain}{together}{_interval(effect.low, effect.high)}{at}"
+    low, high = (None if end is None else 1 / end for end in (effect.high, effect.low))
+    loss = f"{_subject(effect.names, 'make')} it {_range(1 / effect.most, 1 / effect.least)} slower"
+    return f"{loss}{_interval(low, high)}{at}"
 
 
-def _still(effect: str, names: Sequence[str], group: Sequence[Finding], where: Sequence[str], places: int) -> str:
+def _other_clause(
+    effect: str, names: Sequence[str], group: Sequence[OptionEffect], where: Sequence[str], places: int
+) -> str:
     at = at_places(where, places)
     if effect == LACKING:
         return f"{_subject(names, 'do')} not apply {at.strip() or 'here'}"
-    bound = max((one.bound for one in group if one.bound is not None), default=None)
+    bound = max((found_effect.bound for found_effect in group if found_effect.bound is not None), default=None)
     if effect == LITTLE and bound is not None:
         return f"input takes too little for {wording.join(list(names))} to bring more than {at_most(bound)}{at}"
-    known = [(one.low, one.high) for one in group if one.low is not None and one.high is not None]
+    known = [
+        (found_effect.low, found_effect.high)
+        for found_effect in group
+        if found_effect.low is not None and found_effect.high is not None
+    ]
     low, high = (None, None) if len(known) < len(group) else (min(a for a, _ in known), max(b for _, b in known))
     if effect == NOTHING:
         return f"{_subject(names, 'bring')} nothing{at or ' here'}{_interval(low, high)}"
@@ -161,7 +172,7 @@ def ends(low: float | None, high: float | None) -> str:
 
 
 def _interval(low: float | None, high: float | None) -> str:
-    return f" ({said})" if (said := ends(low, high)) else ""
+    return f" ({interval})" if (interval := ends(low, high)) else ""
 
 
 def at_places(names: Sequence[str], places: int) -> str:
@@ -174,12 +185,12 @@ def at_places(names: Sequence[str], places: int) -> str:
     return " " + wording.join([f"with {name}" for name in named])
 
 
-def _joined(clauses: Iterable[str]) -> str:
-    said = "; ".join(clauses)
-    return f"{said[:1].upper()}{said[1:]}." if said else ""
+def _join_clauses(clauses: Iterable[str]) -> str:
+    sentence_text = "; ".join(clauses)
+    return f"{sentence_text[:1].upper()}{sentence_text[1:]}." if sentence_text else ""
 
 
 def _subject(names: Sequence[str], verb: str) -> str:
     """Names and their verb: one that ends in s is taken for several things."""
-    one = len(names) == 1 and (not names[0].endswith("s") or names[0].endswith("ss"))
-    return f"{wording.join(list(names))} {'does' if verb == 'do' and one else verb + 's' if one else verb}"
+    singular = len(names) == 1 and (not names[0].endswith("s") or names[0].endswith("ss"))
+    return f"{wording.join(list(names))} {'does' if verb == 'do' and singular else verb + 's' if singular else verb}"

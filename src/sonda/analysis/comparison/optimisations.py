@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sonda.analysis.comparison.optimisation_words import FASTER, LITTLE, NOTHING, SLOWER, UNKNOWN, at_most, sentence
-from sonda.analysis.comparison.rounds import LEAST_FREEDOM, blocked, freedom_of
+from sonda.analysis.comparison.rounds import LEAST_FREEDOM, blocked_sides, freedom_of
 from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
 
@@ -41,20 +41,20 @@ def most_by_input(base: Sequence[Summary], changes: Mapping[str, object]) -> flo
     None where other settings change too, where the base loads ahead (what is loaded beside a step slows it, which is
     in no wait), or where its steps have no data.
     """
-    if not changes or not OF_INPUT.issuperset(changes) or any(_ahead(one) for one in base):
+    if not changes or not OF_INPUT.issuperset(changes) or any(_loads_ahead(summary) for summary in base):
         return None
-    shares = [share for one in base if (share := _share(one)) is not None]
+    shares = [share for summary in base if (share := _share(summary)) is not None]
     return 1 / (1 - max(shares)) if shares and max(shares) < 1 else None
 
 
-def _ahead(one: Summary) -> bool:
-    prefetch = one.workload.get("prefetch")
-    by_itself = prefetch is None and one.workload.get("framework") == LOADS_AHEAD
-    return bool(one.workload.get("workers") or prefetch or by_itself)
+def _loads_ahead(summary: Summary) -> bool:
+    prefetch = summary.workload.get("prefetch")
+    by_itself = prefetch is None and summary.workload.get("framework") == LOADS_AHEAD
+    return bool(summary.workload.get("workers") or prefetch or by_itself)
 
 
-def _share(one: Summary) -> float | None:
-    part = one.parts[0] if one.parts else None
+def _share(summary: Summary) -> float | None:
+    part = summary.parts[0] if summary.parts else None
     if part is None or not part.step.value:
         return None
     waits = [wait for row in part.phases if row.name == "data" and (wait := (row.host or row.cost.time).value)]
@@ -70,7 +70,7 @@ EQUAL = 0.05
 
 
 @dataclass(frozen=True)
-class Together:
+class CombinedOptions:
     """Options at once against the same options one by one."""
 
     parts: tuple[str, ...]
@@ -107,7 +107,7 @@ class Option:
     text: str
     """`1.70x faster`, `not significant`, or why there is no interval or nothing at all."""
     limit: Limit = Limit()
-    together: Together | None = None
+    together: CombinedOptions | None = None
     several: bool = False
     """It is made of other options."""
     most: float | None = None
@@ -130,10 +130,10 @@ class Options:
     @property
     def said(self) -> tuple[Option, ...]:
         """What is worth words: of what is not there, only single options; what is made of them follows."""
-        return tuple(one for one in self.options if one.speedup.value is not None or not one.several)
+        return tuple(option for option in self.options if option.speedup.value is not None or not option.several)
 
 
-def weigh(
+def weigh_options(
     place: str,
     base: str,
     runs: Mapping[str, Sequence[Summary]],
@@ -147,15 +147,15 @@ def weigh(
     why a variant has no runs, `rounds` in which round each of its runs was measured, where they took turns.
     """
     names = [name for name in changes if name != base]
-    found = {name: one for name, of in runs.items() if (one := _side(of)) is not None}
-    repeats = {name: len(runs[name]) for name in found}
+    measured_sides = {name: known_side for name, of in runs.items() if (known_side := _side(of)) is not None}
+    repeats = {name: len(runs[name]) for name in measured_sides}
     if min(repeats.values(), default=0) > 1:
-        sides = dict(zip(found, pooled(list(found.values())), strict=True))
+        sides = dict(zip(measured_sides, pooled(list(measured_sides.values())), strict=True))
     else:
-        sides = _some_repeated(found, repeats)
-    times = _by_round({name: runs[name] for name in found}, rounds or {})
+        sides = _some_repeated(measured_sides, repeats)
+    times = _by_round({name: runs[name] for name in measured_sides}, rounds or {})
     if times is not None:
-        sides = dict(zip(found, blocked(times), strict=True))
+        sides = dict(zip(measured_sides, blocked_sides(times), strict=True))
     measured = [name for name in names if name in sides]
     options = []
     for name in names:
@@ -165,54 +165,59 @@ def weigh(
         together = _together(sides, base, name, changes, len(measured)) if name in sides and base in sides else None
         several = bool(parts_of(name, changes))
         text = _text(speedup, effect, most)
-        options.append(Option(name, speedup, effect, text, limit(runs.get(name, ())), together, several, most))
+        options.append(Option(name, speedup, effect, text, main_limit(runs.get(name, ())), together, several, most))
     within = 0 if times is None else times.shape[1]
-    all_of_them = Options(place, base, tuple(options), "", limit(runs.get(base, ())), within)
+    all_of_them = Options(place, base, tuple(options), "", main_limit(runs.get(base, ())), within)
     return replace(all_of_them, sentence=sentence(all_of_them.said))
 
 
 def _by_round(runs: Mapping[str, Sequence[Summary]], rounds: Mapping[str, Sequence[int]]) -> np.ndarray | None:
     """Logarithms of ns a sample by variant and round; None where a variant lacks a round that another has, or rounds
     are too few to be told from noise."""
-    found: list[dict[int, float]] = []
+    rates: list[dict[int, float]] = []
     for name, summaries in runs.items():
         mine = zip(rounds.get(name, ()), summaries, strict=True) if name in rounds else ()
-        tables = {number: table for number, one in mine if (table := _times(one)) is not None}
-        found.append({number: float(np.log(np.median(table))) for number, table in tables.items()})
-    known = set(found[0]) if found else set()
-    if any(set(one) != known for one in found) or freedom_of(len(found), len(known)) < LEAST_FREEDOM:
+        tables = {number: table for number, summary in mine if (table := _times(summary)) is not None}
+        rates.append({number: float(np.log(np.median(table))) for number, table in tables.items()})
+    known = set(rates[0]) if rates else set()
+    if any(set(by_round) != known for by_round in rates) or freedom_of(len(rates), len(known)) < LEAST_FREEDOM:
         return None
-    return np.array([[one[number] for number in sorted(known)] for one in found])
+    return np.array([[by_round[number] for number in sorted(known)] for by_round in rates])
 
 
-def _some_repeated(found: dict[str, Side], repeats: Mapping[str, int]) -> dict[str, Side]:
+def _some_repeated(sides: dict[str, Side], repeats: Mapping[str, int]) -> dict[str, Side]:
     """Sides of which some were measured once, as in a study that is not done: how far processes differ is what the
     repeated ones say, for all. Where none is repeated, only steps within a process tell."""
-    several = [(one, repeats[name]) for name, one in found.items() if repeats[name] > 1]
-    freedom = sum(one.freedom for one, _ in several)
+    several = [(measured, repeats[name]) for name, measured in sides.items() if repeats[name] > 1]
+    freedom = sum(measured.freedom for measured, _ in several)
     if not freedom:
-        return found
-    variance = sum(one.freedom * many * one.error[0] ** 2 for one, many in several) / freedom
+        return sides
+    variance = sum(measured.freedom * many * measured.error[0] ** 2 for measured, many in several) / freedom
     return {
-        name: Side(one.middle, np.maximum(one.error, np.sqrt(variance / repeats[name])), freedom, common=True)
-        for name, one in found.items()
+        name: Side(
+            measured.middle,
+            np.maximum(measured.error, np.sqrt(variance / repeats[name])),
+            freedom,
+            common=True,
+        )
+        for name, measured in sides.items()
     }
 
 
 def _side(summaries: Sequence[Summary]) -> Side | None:
     """ns a sample of every timed step, process by process; of whole trainings ns each. None without any."""
-    tables = [table for one in summaries if (table := _times(one)) is not None]
+    tables = [table for summary in summaries if (table := _times(summary)) is not None]
     return side(tables, [effective_size(table[:, 0]) for table in tables]) if tables else None
 
 
-def _times(one: Summary) -> np.ndarray | None:
+def _times(summary: Summary) -> np.ndarray | None:
     """ns a sample of every timed step of a process, in a column; of a whole training ns. None without any."""
-    if one.training is not None:
-        return np.array([[float(one.training.whole)]])
-    if not one.parts or not one.parts[0].step.value or not len(one.parts[0].timed):
+    if summary.training is not None:
+        return np.array([[float(summary.training.whole)]])
+    if not summary.parts or not summary.parts[0].step.value or not len(summary.parts[0].timed):
         return None
-    samples = max(1.0, float(one.workload.get("samples") or 1))
-    return np.array(one.parts[0].timed, np.float64)[:, None] / samples
+    samples = max(1.0, float(summary.workload.get("samples") or 1))
+    return np.array(summary.parts[0].timed, np.float64)[:, None] / samples
 
 
 def _speedup(sides: Mapping[str, Side], base: str, name: str, comparisons: int, reason: str) -> Value:
@@ -244,16 +249,20 @@ def _text(speedup: Value, effect: str, most: float | None) -> str:
         return f"{speedup.value:.2f}x faster"
     if effect == SLOWER:
         return f"{1 / speedup.value:.2f}x slower"
-    said = "not significant" if speedup.low is not None else speedup.reason
-    return said if most is None or effect == NOTHING else f"{said}; {at_most(most)} at the most"
+    verdict = "not significant" if speedup.low is not None else speedup.reason
+    return verdict if most is None or effect == NOTHING else f"{verdict}; {at_most(most)} at the most"
 
 
-def limit(summaries: Sequence[Summary]) -> Limit:
+def main_limit(summaries: Sequence[Summary]) -> Limit:
     """What the run in the middle says."""
-    timed = [one for one in summaries if one.parts and (one.parts[0].step.value or one.parts[0].simulated)]
+    timed = [
+        summary
+        for summary in summaries
+        if summary.parts and (summary.parts[0].step.value or summary.parts[0].simulated)
+    ]
     if not timed:
         return Limit()
-    middle = sorted(timed, key=lambda one: one.parts[0].step.value or 0.0)[len(timed) // 2]
+    middle = sorted(timed, key=lambda summary: summary.parts[0].step.value or 0.0)[len(timed) // 2]
     verdict = middle.verdicts[0]
     remedy, flags = (verdict.remedies[0].text, " ".join(verdict.remedies[0].options)) if verdict.remedies else ("", "")
     if verdict.kind == "none":
@@ -268,24 +277,24 @@ def parts_of(name: str, changes: Mapping[str, Mapping[str, object]]) -> tuple[st
     """The single options that a variant is made of: together they are its settings, none in two of them; or ()."""
     whole = changes[name]
     inside = [
-        other
-        for other, own in changes.items()
-        if other != name and own and len(own) < len(whole) and all(whole.get(key) == own[key] for key in own)
+        variant
+        for variant, own in changes.items()
+        if variant != name and own and len(own) < len(whole) and all(whole.get(key) == own[key] for key in own)
     ]
     # The larger first: what is made of smaller ones covers their settings.
-    inside.sort(key=lambda other: -len(changes[other]))
-    found: list[str] = []
+    inside.sort(key=lambda variant: -len(changes[variant]))
+    parts: list[str] = []
     left = set(whole)
-    for other in inside:
-        if set(changes[other]) <= left and not parts_of(other, changes):
-            found.append(other)
-            left -= set(changes[other])
-    return tuple(one for one in changes if one in found) if not left and len(found) > 1 else ()
+    for variant in inside:
+        if set(changes[variant]) <= left and not parts_of(variant, changes):
+            parts.append(variant)
+            left -= set(changes[variant])
+    return tuple(variant for variant in changes if variant in parts) if not left and len(parts) > 1 else ()
 
 
 def _together(
     sides: Mapping[str, Side], base: str, name: str, changes: Mapping[str, Mapping[str, object]], comparisons: int
-) -> Together | None:
+) -> CombinedOptions | None:
     """None for a single option, and where one of its parts is not measured.
 
     The excess is base^(n-1) · whole / (part · part · …) in times upside down: its relative variance is the sum of those
@@ -294,16 +303,16 @@ def _together(
     parts = parts_of(name, changes)
     if not parts or any(part not in sides for part in parts):
         return None
-    time = {one: float(sides[one].middle[0]) for one in (base, name, *parts)}
+    time = {variant: float(sides[variant].middle[0]) for variant in (base, name, *parts)}
     product = math.prod(time[base] / time[part] for part in parts)
     excess = time[base] / time[name] / product
     weights = {base: len(parts) - 1.0, name: 1.0, **dict.fromkeys(parts, 1.0)}
-    terms = [(weight * float(sides[one].error[0])) ** 2 for one, weight in weights.items()]
+    terms = [(weight * float(sides[variant].error[0])) ** 2 for variant, weight in weights.items()]
     variance = sum(terms)
     if variance <= 0:
         value = Value(excess, "1", "derived", reason="one measurement each has no interval")
-        return Together(parts, product, value, "not significant")
-    freedom = welch([(term, sides[one]) for one, term in zip(weights, terms, strict=True)])
+        return CombinedOptions(parts, product, value, "not significant")
+    freedom = welch([(term, sides[variant]) for variant, term in zip(weights, terms, strict=True)])
     tail = (1 - CONFIDENCE) / 2 / max(1, comparisons)
     reach = math.exp(min(student(1 - tail, freedom) * math.sqrt(variance), 700.0))
     value = Value(excess, "1", "derived", excess / reach, excess * reach)
@@ -314,4 +323,4 @@ def _together(
         text = f"less than the product of its parts, {product:.2f}x"
     elif reach > 1 + EQUAL:
         text = f"product of its parts {product:.2f}x, the difference not significant"
-    return Together(parts, product, value, text)
+    return CombinedOptions(parts, product, value, text)

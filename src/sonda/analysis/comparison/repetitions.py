@@ -82,15 +82,15 @@ def best_of(
     order = sorted(known, key=lambda name: median(known[name]), reverse=larger)
     best, *others = order
     times = {name: _times(known[best], known[name], larger, exact, comparisons) for name in others}
-    least = [one.value if exact else one.low for one in times.values()]
-    if any(one is None or one <= 1 for one in least):
+    least = [times_as_fast.value if exact else times_as_fast.low for times_as_fast in times.values()]
+    if any(low is None or low <= 1 for low in least):
         return None
-    other = usual if usual in times else others[0]
-    return Choice(best, other, times[other])
+    second = usual if usual in times else others[0]
+    return Choice(best, second, times[second])
 
 
-def _times(best: Sequence[float], other: Sequence[float], larger: bool, exact: bool, comparisons: int) -> Value:
-    above, below = (best, other) if larger else (other, best)
+def _times(best: Sequence[float], second: Sequence[float], larger: bool, exact: bool, comparisons: int) -> Value:
+    above, below = (best, second) if larger else (second, best)
     if exact:
         return Value(median(above) / median(below), "1", "derived")
     return quotient(above, below, comparisons=comparisons)
@@ -114,12 +114,17 @@ class CurvePoint:
 
 def accuracy_curve(trainings: Sequence[Training]) -> tuple[CurvePoint, ...]:
     """One point for every epoch that some repetition validated."""
-    found: dict[int, list[tuple[float, float]]] = {}
+    by_epoch: dict[int, list[tuple[float, float]]] = {}
     for training in trainings:
         for epoch in training.epochs:
             if epoch.accuracy is not None:
-                found.setdefault(epoch.number, []).append((epoch.accuracy, epoch.passed / 1e9))
+                by_epoch.setdefault(epoch.number, []).append((epoch.accuracy, epoch.passed / 1e9))
     return tuple(
-        CurvePoint(number, spread([one for one, _ in seen]), sum(seconds for _, seconds in seen) / len(seen), len(seen))
-        for number, seen in sorted(found.items())
+        CurvePoint(
+            number,
+            spread([accuracy for accuracy, _ in seen]),
+            sum(seconds for _, seconds in seen) / len(seen),
+            len(seen),
+        )
+        for number, seen in sorted(by_epoch.items())
     )

@@ -22,7 +22,7 @@ def freedom_of(variants: int, rounds: int) -> int:
     return (variants - 1) * (rounds - 1)
 
 
-def blocked(logarithms: np.ndarray) -> list[Side]:
+def blocked_sides(logarithms: np.ndarray) -> list[Side]:
     """Sides of an experiment from the logarithms of times, a row for each variant and a column for each round.
 
     Relative errors are those of ratios within a round. All variants share one estimate, which is never taken for less
@@ -32,15 +32,15 @@ def blocked(logarithms: np.ndarray) -> list[Side]:
     """
     rounds = logarithms.shape[1]
     apart = _sides(logarithms, np.ones(len(logarithms), bool))
-    alike = np.array([one.common for one in pooled(apart)])
+    alike = np.array([side.common for side in pooled(apart)])
     if alike.sum() < 2:
         return apart
-    found = _sides(logarithms, alike)
-    error = np.sqrt(np.mean([one.error[0] ** 2 for one, like in zip(found, alike, strict=True) if like]))
+    sides = _sides(logarithms, alike)
+    error = np.sqrt(np.mean([side.error[0] ** 2 for side, like in zip(sides, alike, strict=True) if like]))
     freedom = freedom_of(int(alike.sum()), rounds)
     return [
-        Side(one.middle, np.maximum(one.error, error), freedom, common=True) if like else one
-        for one, like in zip(found, alike, strict=True)
+        Side(side.middle, np.maximum(side.error, error), freedom, common=True) if like else side
+        for side, like in zip(sides, alike, strict=True)
     ]
 
 

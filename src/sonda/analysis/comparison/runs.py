@@ -63,7 +63,7 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
         raise SondaError("imported runs are compared kernel by kernel", "compare them with: sonda compare A B")
     simulated = [run.info.target.get("device") == "sim" for run in [*a, *b]]
     if any(simulated):
-        return _exact(a, b, simulated)
+        return _compare_exact(a, b, simulated)
     timed_a, timed_b = [_timed(run) for run in a], [_timed(run) for run in b]
     names = [name for name in timed_a[0] if all(name in run for run in [*timed_a, *timed_b])]
     if not names:
@@ -89,10 +89,10 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
     )
 
 
-def _exact(a: list[Run], b: list[Run], simulated: list[bool]) -> Comparison:
+def _compare_exact(a: list[Run], b: list[Run], simulated: list[bool]) -> Comparison:
     """Simulated runs by their cycles: those of a side must be the same, and one stands for all."""
     if not all(simulated):
-        lone = next(run for run, one in zip([*a, *b], simulated, strict=True) if one)
+        lone = next(run for run, is_simulated in zip([*a, *b], simulated, strict=True) if is_simulated)
         raise SondaError(
             f"{lone.id} is simulated, others are measured: cycles and times have no ratio",
             "look at them side by side: sonda report A B",
@@ -134,12 +134,12 @@ def _part(name: str, a: list[Part], b: list[Part]) -> PartComparison:
     layers = [layer for layer in layers_a if layer in layers_b]
 
     def phase_table(part: Part) -> np.ndarray:
-        found = _phases(part)
-        return np.column_stack([found[phase] for phase in phases]) if phases else np.zeros((0, 0))
+        phase_times = _phases(part)
+        return np.column_stack([phase_times[phase] for phase in phases]) if phases else np.zeros((0, 0))
 
     def layer_table(part: Part) -> np.ndarray:
-        found = _layers(part)
-        return np.column_stack([found[layer] for layer in layers]) if layers else np.zeros((0, 0))
+        phase_times = _layers(part)
+        return np.column_stack([phase_times[layer] for layer in layers]) if layers else np.zeros((0, 0))
 
     return PartComparison(
         name=name,
@@ -156,15 +156,15 @@ def _steps(part: Part) -> np.ndarray:
 
 
 def _phases(part: Part) -> dict[str, np.ndarray]:
-    found = {name: values[part.measured] for name, values in part.phases.items()}
-    return {name: values for name, values in found.items() if np.median(values) > 0}
+    times = {name: values[part.measured] for name, values in part.phases.items()}
+    return {name: values for name, values in times.items() if np.median(values) > 0}
 
 
 def _layers(part: Part) -> dict[tuple[str, str], np.ndarray]:
     """ns per step, forward and backward, modules inside included, by path and class."""
     spans, both = part.layers.spans, part.layers.forward + part.layers.backward
-    found = {(path, spans.names[i]): both[i] for i, path in enumerate(spans.paths)}
-    return {layer: values for layer, values in found.items() if np.median(values) > 0}
+    times = {(path, spans.names[i]): both[i] for i, path in enumerate(spans.paths)}
+    return {layer: values for layer, values in times.items() if np.median(values) > 0}
 
 
 def _common(runs: Sequence[dict[Any, np.ndarray]]) -> list[Any]:
@@ -203,34 +203,34 @@ def _rows(
 
 
 def _noise(compared: tuple[PartComparison, ...]) -> list[str]:
-    said = []
+    sentences = []
     for part in compared:
         low, high = part.step.ratio.low, part.step.ratio.high
         if low is None or high is None:
-            said.append(f"{part.name}: {part.step.ratio.reason}; measure more steps")
+            sentences.append(f"{part.name}: {part.step.ratio.reason}; measure more steps")
         elif math.sqrt(high / low) - 1 > NOISY:
-            said.append(
+            sentences.append(
                 f"{part.name}: too noisy to see differences below {wording.percent(math.sqrt(high / low) - 1)}; "
                 "close other programs, or measure more processes with --repeat"
             )
-    return said
+    return sentences
 
 
 def _notes(a: list[Run], b: list[Run], compared: tuple[PartComparison, ...]) -> list[str]:
-    said = []
+    notes = []
     if min(len(a), len(b)) == 1:
         which = "each side has" if len(a) == len(b) else "one side has"
-        said.append(
+        notes.append(
             f"{which} one process: its intervals come from steps only, and how much one process differs from the next "
             "is not seen; measure several with --repeat"
         )
     many = max(len(part.layers) for part in compared)
     groups = ["phases"] * (max(len(part.phases) for part in compared) > 1) + [f"{many} layers"] * (many > 1)
     if groups:
-        said.append(
+        notes.append(
             f"the intervals of {wording.join(groups)} are widened so that all of them hold at once (Bonferroni)"
         )
-    return said
+    return notes
 
 
 def _unlike_parts(a: list[dict[str, Part]], b: list[dict[str, Part]], names: list[str]) -> list[str]:
@@ -249,25 +249,25 @@ def _disturbed(runs: list[Run]) -> list[str]:
 def _differences(a: list[Run], b: list[Run]) -> list[str]:
     """What differs between (or within) the sides though a fair comparison keeps it equal."""
     runs = [*a, *b]
-    said = _unlike_work(runs)
+    sentences = _unlike_work(runs)
     threads = [run.info.target.get("threads") for run in runs]
-    if _differ(threads):
-        said.append(f"the runs differ in {_values('threads', threads)}; give both sides the same --threads")
+    if _differing_values(threads):
+        sentences.append(f"the runs differ in {_values('threads', threads)}; give both sides the same --threads")
     machines = [run.info.machine.get("fingerprint") or run.info.machine.get("processor") for run in runs]
-    if _differ(machines):
+    if _differing_values(machines):
         names = list(dict.fromkeys(str(run.info.machine.get("processor", "unknown")) for run in runs))
-        said.append(f"the runs are from different machines ({', '.join(names)}); measure both on one")
+        sentences.append(f"the runs are from different machines ({', '.join(names)}); measure both on one")
     for library in dict.fromkeys(name for run in runs for name in run.info.versions):
         versions = [run.info.versions.get(library) for run in runs]
-        if _differ(versions) and library != "sonda":
-            said.append(f"the runs differ in {_values(library, versions)}; compare within one environment")
-    return said + _unfinished(runs)
+        if _differing_values(versions) and library != "sonda":
+            sentences.append(f"the runs differ in {_values(library, versions)}; compare within one environment")
+    return sentences + _unfinished(runs)
 
 
 def _unlike_work(runs: list[Run]) -> list[str]:
     every = dict.fromkeys([*IDENTITY, *(key for run in runs for key in sorted(run.info.workload))])
     keys = [key for key in every if key not in MEASURED]
-    differing = [key for key in keys if _differ([run.info.workload.get(key) for run in runs])]
+    differing = [key for key in keys if _differing_values([run.info.workload.get(key) for run in runs])]
     if differing:
         shown = [_values(key, [run.info.workload.get(key) for run in runs]) for key in differing[:MOST_DIFFERENCES]]
         more = len(differing) - len(shown)
@@ -282,7 +282,7 @@ def _unfinished(runs: list[Run]) -> list[str]:
     return [f"not complete: {', '.join(unfinished)}; run it again for the whole"] if unfinished else []
 
 
-def _differ(values: list[Any]) -> bool:
+def _differing_values(values: list[Any]) -> bool:
     return any(value != values[0] for value in values[1:])
 
 

@@ -65,7 +65,7 @@ class ScalingCurve:
 
 def scaling_curve(base: str, of_base: Sequence[Training], points: Sequence[ScalingPoint]) -> ScalingCurve | None:
     """None where the base was not trained, or nothing has another number of devices."""
-    if not of_base or len({one.devices for one in points}) < 2:
+    if not of_base or len({point.devices for point in points}) < 2:
         return None
-    shares = sorted(serial_share(one) for one in of_base)
+    shares = sorted(serial_share(training) for training in of_base)
     return ScalingCurve(base, of_base[0].devices, shares[len(shares) // 2], tuple(points))

@@ -44,8 +44,12 @@ def compare_simulated(a: Summary, b: Summary) -> Comparison:
     part = PartComparison(
         name=part_a.name,
         step=step,
-        phases=tuple(row(name, "", one, phases_b[name]) for name, one in phases_a.items() if name in phases_b),
-        layers=tuple(row(key[1], key[0], one, layers_b[key]) for key, one in layers_a.items() if key in layers_b),
+        phases=tuple(
+            row(name, "", left_row, phases_b[name]) for name, left_row in phases_a.items() if name in phases_b
+        ),
+        layers=tuple(
+            row(key[1], key[0], left_row, layers_b[key]) for key, left_row in layers_a.items() if key in layers_b
+        ),
         only_a=lonely(phases_a, phases_b, layers_a, layers_b),
         only_b=lonely(phases_b, phases_a, layers_b, layers_a),
     )
@@ -65,7 +69,7 @@ def cycles_of(summary: Summary) -> tuple[float | None, ...]:
     """Of the step and every layer: runs that are the same have them equal."""
     part = summary.parts[0]
     whole = part.simulated.cycles.value if part.simulated else None
-    return whole, *(one.cycles.value for one in _layers(part).values())
+    return whole, *(layer.cycles.value for layer in _layers(part).values())
 
 
 def _phases(part: PartSummary) -> dict[str, Simulated]:
@@ -78,46 +82,48 @@ def _layers(part: PartSummary) -> dict[tuple[str, str], Simulated]:
 
 
 def _notes(a: Summary, b: Summary, left: Simulated, right: Simulated) -> list[str]:
-    said = [f"cycles are {EXACT}: a ratio other than 1 is a difference, and there are no intervals"]
-    said += _differing(a.target, b.target)
+    notes = [f"cycles are {EXACT}: a ratio other than 1 is a difference, and there are no intervals"]
+    notes += _differing_fields(a.target, b.target)
     clocks = [(summary.target.get("description") or {}).get("clock_hz") for summary in (a, b)]
     if clocks[0] != clocks[1]:
         shown = wording.join([f"{clock / 1e9:g} GHz" if clock else "no clock" for clock in clocks])
-        said.append(f"the clocks differ ({shown}): the ratios are of cycles, not of times")
+        notes.append(f"the clocks differ ({shown}): the ratios are of cycles, not of times")
     if left.energy.value is not None and right.energy.value is not None:
-        energies = [bounded({"value": one.value or 0.0, "low": one.low or 0.0, "high": one.high or 0.0}, "J")
-                    for one in (left.energy, right.energy)]  # fmt: skip
-        said.append(f"energy {energies[0]} to {energies[1]}, bounds of its table in brackets")
+        energies = [bounded({"value": energy.value or 0.0, "low": energy.low or 0.0, "high": energy.high or 0.0}, "J")
+                    for energy in (left.energy, right.energy)]  # fmt: skip
+        notes.append(f"energy {energies[0]} to {energies[1]}, bounds of its table in brackets")
     if left.traffic is not None and right.traffic is not None:
-        moved = [(one.reads.value or 0.0) + (one.writes.value or 0.0) for one in (left.traffic, right.traffic)]
-        said.append(f"memory moves {wording.amount(moved[0], 'B')} to {wording.amount(moved[1], 'B')}")
-    return said
+        moved = [
+            (traffic.reads.value or 0.0) + (traffic.writes.value or 0.0) for traffic in (left.traffic, right.traffic)
+        ]
+        notes.append(f"memory moves {wording.amount(moved[0], 'B')} to {wording.amount(moved[1], 'B')}")
+    return notes
 
 
-def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+def _differing_fields(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """`the accelerators differ in multipliers (256, 512)`; engines that only one of them has are named as a whole."""
     engines = [dict((target.get("description") or {}).get("engines") or {}) for target in (a, b)]
     lonely = [[name for name in here if name not in there] for here, there in (engines, engines[::-1])]
-    said = []
+    sentences = []
     if any(lonely):
         sides = [
             f"{side} has {wording.join([f'{name} ({engine_words(of[name])})' for name in names])}"
             for side, of, names in zip("AB", engines, lonely, strict=True) if names
         ]  # fmt: skip
-        said.append(f"the accelerators have other engines: {', '.join(sides)}")
-    one, other = (
+        sentences.append(f"the accelerators have other engines: {', '.join(sides)}")
+    left, right = (
         _without(_flat({**_description(target), "mapping": _rule(target)}), names)
         for target, names in zip((a, b), lonely, strict=True)
     )
-    names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
+    names = [name for name in dict.fromkeys([*left, *right]) if left.get(name) != right.get(name)]
     if any(lonely):
         names = [name for name in names if not name.startswith("route.")]
     if not names:
-        return said
-    shown = [f"{name} ({_word(one.get(name))}, {_word(other.get(name))})" for name in names[:MOST_DIFFERENCES]]
+        return sentences
+    shown = [f"{name} ({_word(left.get(name))}, {_word(right.get(name))})" for name in names[:MOST_DIFFERENCES]]
     if len(names) > MOST_DIFFERENCES:
         shown.append(f"{len(names) - MOST_DIFFERENCES} more")
-    return [*said, f"the accelerators differ in {wording.join(shown)}"]
+    return [*sentences, f"the accelerators differ in {wording.join(shown)}"]
 
 
 def _without(fields: Mapping[str, Any], engines: Iterable[str]) -> dict[str, Any]:
@@ -135,14 +141,14 @@ def _rule(target: Mapping[str, Any]) -> Any:
 
 def _flat(tables: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     """`{"engines": {"dense": {"hardware": {"rows": 8}}}}` -> `{"dense.rows": 8}`."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in tables.items():
         inside = before if name in ("engines", "hardware") else f"{before}{name}"
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{inside}." if inside and not inside.endswith(".") else inside)
+            flat |= _flat(value, f"{inside}." if inside and not inside.endswith(".") else inside)
         else:
-            found[inside] = value
-    return found
+            flat[inside] = value
+    return flat
 
 
 def _word(value: Any) -> str:

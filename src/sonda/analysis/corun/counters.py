@@ -17,7 +17,9 @@ NO_WAIT = {
 Measured = Mapping[str, Any]
 
 
-def counted(found: Sequence[Measured], participant: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Value]:
+def corun_counters(
+    windows: Sequence[Measured], participant: Mapping[str, Any], facts: Mapping[str, Any]
+) -> dict[str, Value]:
     """Counters of a participant in one company, from each of its windows; missing with a reason.
 
     cores_used and waiting are shares of the time, page_faults and context_switches per step; occupancy (B) and
@@ -25,55 +27,57 @@ def counted(found: Sequence[Measured], participant: Mapping[str, Any], facts: Ma
     instructions.
     """
     region = str(participant.get("region", "steps"))
-    reasons = [reason for one in found for reason in one.get("reasons", {}).values()]
+    reasons = [reason for window in windows for reason in window.get("reasons", {}).values()]
     why = reasons[0] if reasons else str(facts["cache"].get("monitor_reason") or "")
     values = {
-        "cores_used": _middle(found, _over("cpu_time", "time"), "1", "the kernel refused to count"),
-        "waiting": _middle(found, _over("run_queue_wait", "time"), "1", NO_WAIT.get(region, "")),
+        "cores_used": _middle(windows, _over("cpu_time", "time"), "1", "the kernel refused to count"),
+        "waiting": _middle(windows, _over("run_queue_wait", "time"), "1", NO_WAIT.get(region, "")),
     }
     for name in ("page_faults", "context_switches"):
-        per_step: Callable[[Measured], float | None] = _per_step(name) if region != "window" else lambda one: None
-        values[name] = _middle(found, per_step, "1", NO_STEPS if region == "window" else "the kernel refused to count")
-    values["occupancy"] = _middle(found, lambda one: one.get("llc_occupancy_B"), "B", why)
-    values["memory_traffic"] = _middle(found, lambda one: one.get("memory_B_per_s"), "B/s", why)
-    return values | _hardware(found, participant, facts.get("pmu", {}))
+        per_step: Callable[[Measured], float | None] = _per_step(name) if region != "window" else lambda window: None
+        values[name] = _middle(
+            windows, per_step, "1", NO_STEPS if region == "window" else "the kernel refused to count"
+        )
+    values["occupancy"] = _middle(windows, lambda window: window.get("llc_occupancy_B"), "B", why)
+    values["memory_traffic"] = _middle(windows, lambda window: window.get("memory_B_per_s"), "B/s", why)
+    return values | _hardware(windows, participant, facts.get("pmu", {}))
 
 
-def _hardware(found: Sequence[Measured], participant: Mapping[str, Any], pmu: Mapping[str, Any]) -> dict[str, Value]:
+def _hardware(windows: Sequence[Measured], participant: Mapping[str, Any], pmu: Mapping[str, Any]) -> dict[str, Value]:
     reason = str(pmu.get("refused", {}).get(participant["name"]) or pmu.get("reason") or "it had no counter")
-    scaled = any("scaled" in one["counters"] for one in found)
+    scaled = any("scaled" in window["counters"] for window in windows)
     source = "estimated" if scaled else "counted"
-    others = [name for name in pmu.get("events", ()) if name not in ("cycles", "instructions")] or ["cache_misses"]
-    values = {"ipc": _middle(found, _over("instructions", "cycles"), "1", reason, source)}
-    for name in others:
-        values[name] = _middle(found, _over(name, "instructions", 1000), "1", reason, source)
+    events = [name for name in pmu.get("events", ()) if name not in ("cycles", "instructions")] or ["cache_misses"]
+    values = {"ipc": _middle(windows, _over("instructions", "cycles"), "1", reason, source)}
+    for name in events:
+        values[name] = _middle(windows, _over(name, "instructions", 1000), "1", reason, source)
     return values
 
 
 def _over(name: str, base: str, times: float = 1.0) -> Callable[[Measured], float | None]:
-    def read(one: Measured) -> float | None:
-        counters = one["counters"]
+    def read(window: Measured) -> float | None:
+        counters = window["counters"]
         return times * counters[name] / counters[base] if name in counters and counters.get(base) else None
 
     return read
 
 
 def _per_step(name: str) -> Callable[[Measured], float | None]:
-    def read(one: Measured) -> float | None:
-        steps = sum(piece[2] for piece in one["slices"])
-        return one["counters"][name] / steps if name in one["counters"] and steps else None
+    def read(window: Measured) -> float | None:
+        steps = sum(piece[2] for piece in window["slices"])
+        return window["counters"][name] / steps if name in window["counters"] and steps else None
 
     return read
 
 
 def _middle(
-    found: Sequence[Measured],
+    windows: Sequence[Measured],
     read: Callable[[Measured], float | None],
     unit: str,
     reason: str,
     source: str = "counted",
 ) -> Value:
-    known = [float(value) for one in found if (value := read(one)) is not None]
+    known = [float(value) for window in windows if (value := read(window)) is not None]
     if not known:
         return Value(None, unit, source, reason=reason or "no counter gave a number")
     estimate = median(known)

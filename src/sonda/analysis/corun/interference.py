@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.analysis.corun.counters import NO_STEPS, counted
+from sonda.analysis.corun.counters import NO_STEPS, corun_counters
 from sonda.analysis.corun.layers import (
     LayerSlowdown,
     Table,
@@ -30,15 +30,15 @@ from sonda.analysis.corun.layers import (
 from sonda.analysis.corun.slowdown import (
     FEW_REPETITIONS,
     FEWEST_REPETITIONS,
-    Law,
     Rate,
-    paired,
+    SlowdownLaw,
+    joint_figure,
+    paired_slowdown,
     rate,
-    together,
-    unknown,
+    unknown_slowdown,
 )
 from sonda.analysis.statistics import median
-from sonda.analysis.summary import Summary, Value, listed
+from sonda.analysis.summary import Summary, Value, list_experiment
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 
@@ -132,7 +132,7 @@ class Interference:
         if not sure:
             in_doubt = value.value is not None and (value.high is None or value.high > WORTH)
             return "measure again with a higher --repeat, while no other program runs" if in_doubt else ""
-        pair = next(one for one in self.pairs if {row, column} == set(one.members))
+        pair = next(pair for pair in self.pairs if {row, column} == set(pair.members))
         shared = sorted(set(self._cores(row)) & set(self._cores(column)))
         if shared:
             return f"give each cores of its own with --cores: they take turns on {', '.join(map(str, shared))}"
@@ -144,11 +144,11 @@ class Interference:
             return f"look at what {row} waits for: beside {column} its steps are not shown to take more CPU time"
         suffered = self.together.slowdowns[row]
         better = [
-            (one.slowdowns[row].value or 0.0, one) for one in self.partitions
-            if (high := one.slowdowns[row].high) is not None and suffered.low is not None and high < suffered.low
+            (partition.slowdowns[row].value or 0.0, partition) for partition in self.partitions
+            if (high := partition.slowdowns[row].high) is not None and suffered.low is not None and high < suffered.low
         ]  # fmt: skip
         if better:
-            best = min(better, key=lambda one: one[0])[1]
+            best = min(better, key=lambda choice: choice[0])[1]
             return f"divide the cache as in {best.partition}: {row} is then slowed {times(best.slowdowns[row])}"
         if not self.partitions and not self.partition_reason and not self.monitor_reason:
             return "give each a part of the cache: --sweep-ways tries how large"
@@ -162,11 +162,11 @@ class Interference:
             for column in self.participants
             if row != column and (value := self.slowdown(row, column)).reason != NOT_MEASURED
         ]
-        sure, _, row, column, value = max(seen, key=lambda one: one[:2])
+        sure, _, row, column, value = max(seen, key=lambda seen_value: seen_value[:2])
         return row, column, value, sure
 
     def _cores(self, name: str) -> list[int]:
-        return next(list(one["cores"]) for one in self.described if one["name"] == name)
+        return next(list(participant["cores"]) for participant in self.described if participant["name"] == name)
 
 
 def times(value: Value) -> str:
@@ -198,8 +198,8 @@ def interference(run: Run, title: str = "") -> Interference:
 
 def summarise_corun(run: Run, title: str) -> Summary:
     """A co-run where summaries of runs are listed: what it found, no parts."""
-    found = interference(run, title)
-    return listed(run, found, found.subtitle, "a co-run has no roofline", corun=found)
+    summary = interference(run, title)
+    return list_experiment(run, summary, summary.subtitle, "a co-run has no roofline", corun=summary)
 
 
 class _Reader:
@@ -208,7 +208,7 @@ class _Reader:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.facts = run.info.target["corun"]
-        self.names = tuple(str(one["name"]) for one in self.facts["participants"])
+        self.names = tuple(str(participant["name"]) for participant in self.facts["participants"])
         self.windows: dict[tuple[tuple[int, ...], str], list[tuple[int, dict[str, Any]]]] = {}
         for index, window in enumerate(self.facts["windows"]):
             key = (tuple(window["members"]), str(window["partition"]))
@@ -232,9 +232,9 @@ class _Reader:
             participants=self.names,
             described=tuple(facts["participants"]),
             alone=alone,
-            pairs=tuple(one for key, one in companies.items() if len(key[0]) == 2 and not key[1]),
+            pairs=tuple(company for key, company in companies.items() if len(key[0]) == 2 and not key[1]),
             together=companies[everybody, ""],
-            partitions=tuple(one for key, one in companies.items() if key[1]),
+            partitions=tuple(company for key, company in companies.items() if key[1]),
             partition_reason=str(cache.get("reason") or ""),
             monitor_reason=str(cache.get("monitor_reason") or ""),
             pmu_reason=str(facts.get("pmu", {}).get("reason") or ""),
@@ -249,19 +249,19 @@ class _Reader:
 
     def _cores(self) -> str:
         return ", ".join(
-            f"{one['name']} on {'cores' if len(one['cores']) > 1 else 'core'} {'+'.join(map(str, one['cores']))}"
-            for one in self.facts["participants"]
+            f"{about['name']} on {'cores' if len(about['cores']) > 1 else 'core'} {'+'.join(map(str, about['cores']))}"
+            for about in self.facts["participants"]
         )
 
     def _company(self, members: tuple[int, ...], partition: str) -> Company:
         slowdowns, cpu, phases, layers, steps, counters = {}, {}, {}, {}, {}, {}
         everybody = len(members) == len(self.names) and not partition
-        laws: list[Law] = []
+        laws: list[SlowdownLaw] = []
         for slot in members:
             name = self.names[slot]
             steps[name] = self._step(members, partition, slot)
-            found = [one for _, one in self._measured(members, partition, slot).values()]
-            counters[name] = counted(found, self.facts["participants"][slot], self.facts)
+            windows = [window for _, window in self._measured(members, partition, slot).values()]
+            counters[name] = corun_counters(windows, self.facts["participants"][slot], self.facts)
             if members == (slot,) and not partition:
                 continue
             law = self._law(members, partition, slot, STEP)
@@ -280,32 +280,32 @@ class _Reader:
             layers=layers,
             steps=steps,
             counters=counters,
-            weighted_speedup=together(laws, lambda slow: (1 / slow).sum(axis=0)),
-            harmonic_mean=together(laws, lambda slow: len(slow) / slow.sum(axis=0)),
-            fairness=together(laws, lambda slow: slow.min(axis=0) / slow.max(axis=0)),
+            weighted_speedup=joint_figure(laws, lambda slow: (1 / slow).sum(axis=0)),
+            harmonic_mean=joint_figure(laws, lambda slow: len(slow) / slow.sum(axis=0)),
+            fairness=joint_figure(laws, lambda slow: slow.min(axis=0) / slow.max(axis=0)),
         )
 
     def _measured(self, members: tuple[int, ...], partition: str, slot: int) -> dict[int, tuple[int, dict[str, Any]]]:
         """By repetition: the window's number, and what the participant did in it."""
         return {
-            int(window["repetition"]): (index, one)
+            int(window["repetition"]): (index, entry)
             for index, window in self.windows[members, partition]
-            for one in window["measured"]
-            if one["slot"] == slot
+            for entry in window["measured"]
+            if entry["slot"] == slot
         }
 
-    def _law(self, members: tuple[int, ...], partition: str, slot: int, column: int) -> Law:
+    def _law(self, members: tuple[int, ...], partition: str, slot: int, column: int) -> SlowdownLaw:
         before, after = self._measured((slot,), "", slot), self._measured(members, partition, slot)
         if not _progress([*before.values(), *after.values()]):
-            return unknown(NO_PROGRESS)
-        return paired([(_window_rate(before[turn][1], column), _window_rate(one, column))
-                        for turn, (_, one) in after.items() if turn in before])  # fmt: skip
+            return unknown_slowdown(NO_PROGRESS)
+        return paired_slowdown([(_window_rate(before[turn][1], column), _window_rate(later, column))
+                        for turn, (_, later) in after.items() if turn in before])  # fmt: skip
 
     def _step(self, members: tuple[int, ...], partition: str, slot: int) -> Value:
-        found = self._measured(members, partition, slot).values()
+        windows = self._measured(members, partition, slot).values()
         if self.facts["participants"][slot].get("region") == "window":
             return Value(None, "ns", "measured", reason=NO_STEPS)
-        estimate = median([_window_rate(one, STEP).mean for _, one in found])
+        estimate = median([_window_rate(window, STEP).mean for _, window in windows])
         return Value(estimate.value, "ns", "measured", estimate.low, estimate.high, few=estimate.few)
 
     def _pairs(
@@ -320,12 +320,12 @@ class _Reader:
         ]
 
 
-def _progress(found: list[tuple[int, dict[str, Any]]]) -> bool:
+def _progress(windows: list[tuple[int, dict[str, Any]]]) -> bool:
     """Whether all of them did something that can be counted."""
-    return all(sum(piece[2] for piece in one["slices"]) > 0 for _, one in found)
+    return all(sum(piece[2] for piece in window["slices"]) > 0 for _, window in windows)
 
 
-def _window_rate(one: dict[str, Any], column: int) -> Rate:
+def _window_rate(window: dict[str, Any], column: int) -> Rate:
     """Time or CPU time per step of a participant in a window."""
-    pieces = np.array(one["slices"], dtype=np.float64)
+    pieces = np.array(window["slices"], dtype=np.float64)
     return rate(pieces[:, column], pieces[:, 2])

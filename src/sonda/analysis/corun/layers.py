@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.analysis.corun.slowdown import paired, rate
+from sonda.analysis.corun.slowdown import paired_slowdown, rate
 from sonda.analysis.span_tree import nearest
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import Value
@@ -70,13 +70,13 @@ def layer_slowdowns(pairs: Sequence[tuple[Table, Table]]) -> tuple[LayerSlowdown
     if not pairs:
         return ()
     known = [key for key in pairs[0][0] if all(key in table for pair in pairs for table in pair)]
-    found = []
+    slowdowns = []
     for key in known:
         alone, together = (_time(tables, key) for tables in zip(*pairs, strict=True))
         slowdown = _slowdown(pairs, key)
         path, kind, direction = key
-        found.append(LayerSlowdown(path, kind, direction, alone, together, slowdown, _lost(alone, slowdown)))
-    return tuple(sorted(found, key=order))
+        slowdowns.append(LayerSlowdown(path, kind, direction, alone, together, slowdown, _lost(alone, slowdown)))
+    return tuple(sorted(slowdowns, key=order))
 
 
 def order(layer: LayerSlowdown) -> tuple[bool, float]:
@@ -87,13 +87,13 @@ def order(layer: LayerSlowdown) -> tuple[bool, float]:
 def _lost(alone: Value, slowdown: Value) -> Value:
     """What the slowdown adds to the time alone, so that the two agree where a machine is not quiet."""
     time = alone.value or 0.0
-    low, middle, high = ((one - 1) * time if one is not None else None
-                         for one in (slowdown.low, slowdown.value, slowdown.high))  # fmt: skip
+    low, middle, high = ((bound - 1) * time if bound is not None else None
+                         for bound in (slowdown.low, slowdown.value, slowdown.high))  # fmt: skip
     return Value(middle, "ns", "derived", low, high, slowdown.reason)
 
 
 def _slowdown(pairs: Sequence[tuple[Table, Table]], key: Key) -> Value:
-    return paired([(rate(before[key]), rate(after[key])) for before, after in pairs]).value()
+    return paired_slowdown([(rate(before[key]), rate(after[key])) for before, after in pairs]).value()
 
 
 def _time(tables: Sequence[Mapping[Key, np.ndarray]], key: Key) -> Value:

@@ -47,7 +47,7 @@ def rate(amounts: np.ndarray, counts: np.ndarray | None = None) -> Rate:
 
 
 @dataclass(frozen=True)
-class Law:
+class SlowdownLaw:
     """A slowdown: its logarithm is `middle` ± Student's t with `freedom` degrees x `error`."""
 
     middle: float
@@ -74,25 +74,25 @@ class Law:
         return Value(math.exp(self.middle), "1", "derived", low, high)
 
 
-def paired(rates: Sequence[tuple[Rate, Rate]]) -> Law:
+def paired_slowdown(rates: Sequence[tuple[Rate, Rate]]) -> SlowdownLaw:
     """The slowdown from before to after, of as many repetitions as there are pairs."""
     logs = [math.log(after.mean / before.mean) for before, after in rates]
     within = [before.variance + after.variance for before, after in rates]
-    if not logs or not all(math.isfinite(one) for one in logs):
-        return Law(math.nan, 0.0, 1)
+    if not logs or not all(math.isfinite(logarithm) for logarithm in logs):
+        return SlowdownLaw(math.nan, 0.0, 1)
     if len(logs) < FEWEST_REPETITIONS:
-        return Law(float(np.mean(logs)), 0.0, 0)
+        return SlowdownLaw(float(np.mean(logs)), 0.0, 0)
     # Few repetitions may agree by chance: they cannot be more exact than what was measured within each.
     between = float(np.var(logs, ddof=1))
-    return Law(float(np.mean(logs)), math.sqrt(max(between, float(np.mean(within))) / len(logs)), len(logs) - 1)
+    return SlowdownLaw(float(np.mean(logs)), math.sqrt(max(between, float(np.mean(within))) / len(logs)), len(logs) - 1)
 
 
-def unknown(reason: str) -> Law:
+def unknown_slowdown(reason: str) -> SlowdownLaw:
     """The slowdown of a program of which nothing is known."""
-    return Law(math.nan, 0.0, 0, reason)
+    return SlowdownLaw(math.nan, 0.0, 0, reason)
 
 
-def together(laws: Sequence[Law], combine: Callable[[np.ndarray], np.ndarray]) -> Value:
+def joint_figure(laws: Sequence[SlowdownLaw], combine: Callable[[np.ndarray], np.ndarray]) -> Value:
     """A figure of several slowdowns. Its interval: each slowdown drawn from its own law, independently."""
     if not laws:
         return Value(None, "1", "derived", reason="a program alone has no neighbour")

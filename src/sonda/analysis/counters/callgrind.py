@@ -145,7 +145,7 @@ def summarise_modelled(run: Run, parts: Sequence[PartSummary]) -> ModelledSummar
     if not len(steps) or not isinstance(about, dict):
         return None
     table = np.nan_to_num(np.column_stack([spans.metric(name, "modelled") for name in COUNTERS]))
-    part = next((one for one in parts if one.name == about.get("part")), None)
+    part = next((candidate for candidate in parts if candidate.name == about.get("part")), None)
     scale = _Scale(table[steps[0]], about)
     phases = _phases(spans, table)
     times = {row.name: row.cost.time for row in part.phases} if part else {}
@@ -170,10 +170,10 @@ def summarise_modelled(run: Run, parts: Sequence[PartSummary]) -> ModelledSummar
 def _phases(spans: Spans, table: np.ndarray) -> dict[str, np.ndarray]:
     """Counters by phase, in the order in which a step walks through them."""
     name = spans.words("name").decoded()
-    found: dict[str, np.ndarray] = {}
+    totals: dict[str, np.ndarray] = {}
     for row in np.flatnonzero(spans.where(kind="phase", pass_="modelled")):
-        found[str(name[row])] = found.get(str(name[row]), np.zeros(len(COUNTERS))) + table[row]
-    return dict(sorted(found.items(), key=lambda item: phase_order(item[0])))
+        totals[str(name[row])] = totals.get(str(name[row]), np.zeros(len(COUNTERS))) + table[row]
+    return dict(sorted(totals.items(), key=lambda item: phase_order(item[0])))
 
 
 def _layers(
@@ -191,11 +191,11 @@ def _layers(
         within = np.bincount(outer[outer >= 0], weights=values[outer >= 0], minlength=len(spans))[layers.rows]
         sums.append(layers.fold(values, np.maximum(values - within, 0)))
     times = {row.path: row.own for row in part.layers} if part else {}
-    found = []
+    rows = []
     for index, path in enumerate(layers.paths):
         own = np.array([column[2][index, 0] for column in sums])
         forward, backward = (float(sums[0][way][index, 0]) for way in (0, 1))
-        found.append(
+        rows.append(
             ModelledLayer(
                 path=path,
                 name=layers.names[index],
@@ -205,7 +205,7 @@ def _layers(
                 own=scale.modelled(own, times.get(path)),
             )
         )
-    return tuple(found)
+    return tuple(rows)
 
 
 class _Scale:
@@ -273,52 +273,54 @@ class _Scale:
 def _sentences(about: dict[str, Any], threads: Any) -> tuple[str, ...]:
     isa, native = str(about.get("isa", "")), str(about.get("native_isa", ""))
     caches = ", ".join(f"{name} {_geometry(str(about.get(name, '')))}" for name in ("I1", "D1", "LL"))
-    said = [
+    sentences = [
         f"modelled by {about.get('tool', 'callgrind')}: {caches}; {isa or 'unknown'} code, "
         f"{wording.plural(int(about.get('threads', 1)), 'thread')}, step {int(about.get('step', 0)) + 1}; "
         "no second level, no prefetching, no write-backs"
     ]
     if native and isa and native != isa:
-        said.append(
+        sentences.append(
             f"natively this machine runs {native} code, which valgrind does not know: other instructions than these"
         )
     for name, real in (about.get("asked") or {}).items():
         wanted = f"{real.get('bytes')},{real.get('ways')},{real.get('line')}"
         if about.get(name) and wanted != about[name]:
-            said.append(
+            sentences.append(
                 f"{name} is {_geometry(wanted)}, which callgrind cannot simulate: "
                 f"{_geometry(about[name])} stands for it"
             )
     marker = about.get("marker_instructions")
     if marker is not None:
         phase = about.get("phase_marker_instructions", marker)
-        said.append(
+        sentences.append(
             f"{marker:,.0f} instructions of observing were taken off at each boundary, {phase:,.0f} at a phase's end"
         )
     known = about.get("penalties")
     if known:
-        said.append(
+        sentences.append(
             f"budget: from {known['width']} instructions a cycle ({known['core']}) to all stalls one after the other: "
             f"misprediction {known['mispredicted']:.0f}, last level {known['last_level']:.0f}, "
             f"memory {known['memory']:.0f} cycles (measured here, {known['hertz'] / 1e9:.2f} GHz); not Top-Down"
         )
         if threads and threads != about.get("threads", 1):
-            said.append(f"native cycles are the time that {threads} threads took side by side, not the sum of theirs")
-    return tuple(said)
+            sentences.append(
+                f"native cycles are the time that {threads} threads took side by side, not the sum of theirs"
+            )
+    return tuple(sentences)
 
 
 def _curve(points: Any) -> tuple[MissPoint, ...]:
-    found = [
+    curve = [
         MissPoint(
-            bytes=int(one["bytes"]),
-            geometry=_geometry(str(one["LL"])),
-            phases=dict(sorted(one["phases"].items(), key=lambda item: phase_order(item[0]))),
-            layers=dict(one["layers"]),
-            instructions=float(one["instructions"]),
+            bytes=int(point["bytes"]),
+            geometry=_geometry(str(point["LL"])),
+            phases=dict(sorted(point["phases"].items(), key=lambda item: phase_order(item[0]))),
+            layers=dict(point["layers"]),
+            instructions=float(point["instructions"]),
         )
-        for one in points or []
+        for point in points or []
     ]
-    return tuple(sorted(found, key=lambda point: point.bytes))
+    return tuple(sorted(curve, key=lambda point: point.bytes))
 
 
 def _line(text: str) -> int:

@@ -37,7 +37,7 @@ class _Count(msgspec.Struct):
     scaled: bool = False
 
 
-class _Kept(msgspec.Struct):
+class _StoredCounts(msgspec.Struct):
     """`outside` of a run's target."""
 
     counts: dict[str, _Count] = {}
@@ -51,27 +51,27 @@ def summarise_outside(run: Run) -> Outside | None:
     if not isinstance(table, Mapping):
         return None
     try:
-        kept = msgspec.convert(table, _Kept)
+        stored = msgspec.convert(table, _StoredCounts)
     except msgspec.ValidationError:
         return None
     spans = run.spans
     rows = np.flatnonzero(spans.where(kind="run"))
     duration = float(spans.number("duration")[rows[0]]) if len(rows) else 0.0
-    totals = {name: _total(name, count) for name, count in kept.counts.items()}
-    for name, reason in kept.missing.items():
+    totals = {name: _total(name, count) for name, count in stored.counts.items()}
+    for name, reason in stored.missing.items():
         totals[name] = Value(None, Metric(name, "counted").unit, "counted", reason=reason)
-    starts, ends, counts = _intervals(run.samples, {*kept.counts}, kept.interval)
+    starts, ends, counts = _intervals(run.samples, {*stored.counts}, stored.interval)
     phases = _phases(spans, starts, ends)
-    series = [*_series(counts, starts, ends, kept.interval), *_phase_series(phases)]
+    series = [*_series(counts, starts, ends, stored.interval), *_phase_series(phases)]
     return Outside(
         duration=Value(duration, "ns", "measured"),
         busy=_over(totals, CLOCK, Value(duration, "ns", "measured")),
         totals=totals,
         ipc=_over(totals, INSTRUCTIONS, totals.get(CYCLES)),
-        interval=kept.interval if len(starts) else 0.0,
+        interval=stored.interval if len(starts) else 0.0,
         starts=tuple(starts.tolist()),
         ends=tuple(ends.tolist()),
-        series=tuple(one for one in series if not one.unit.startswith("of ")),
+        series=tuple(curve for curve in series if not curve.unit.startswith("of ")),
         phases=phases,
         stretches=_stretches(counts, starts, ends, phases),
         sentences=_sentences(series, starts),
@@ -102,15 +102,15 @@ def _intervals(
     samples: list[Sample], names: set[str], interval: float
 ) -> tuple[np.ndarray, np.ndarray, dict[str, _Amounts]]:
     """Begin and end of every interval, ns, and what was counted in it, by quantity."""
-    known = [one for one in samples if one.sensor in names and interval]
-    ends = np.unique(np.array([one.time for one in known], dtype=np.float64))
+    known = [sample for sample in samples if sample.sensor in names and interval]
+    ends = np.unique(np.array([sample.time for sample in known], dtype=np.float64))
     starts = np.concatenate(([0.0], ends[:-1]))[: len(ends)]
     counts = {}
-    for name in dict.fromkeys(one.sensor for one in known):
-        chosen = [one for one in known if one.sensor == name]
+    for name in dict.fromkeys(sample.sensor for sample in known):
+        chosen = [sample for sample in known if sample.sensor == name]
         values = np.full(len(ends), np.nan)
-        values[np.searchsorted(ends, [one.time for one in chosen])] = [one.value for one in chosen]
-        counts[name] = _Amounts(values, any(one.source == "estimated" for one in chosen))
+        values[np.searchsorted(ends, [sample.time for sample in chosen])] = [one.value for one in chosen]
+        counts[name] = _Amounts(values, any(sample.source == "estimated" for sample in chosen))
     return starts, ends, counts
 
 
@@ -150,19 +150,20 @@ def _stretches(
         return ()
     first = np.arange(0, len(starts), math.ceil(len(starts) / MOST_ROWS))
     begin, end = starts[first], np.append(starts[first[1:]], ends[-1])
-    sums = {name: _Amounts(np.add.reduceat(one.values, first), one.scaled) for name, one in counts.items()}
+    sums = {name: _Amounts(np.add.reduceat(amounts.values, first), amounts.scaled) for name, amounts in counts.items()}
     rates = list(_rates(sums, end - begin))
     shares = {
-        name: np.add.reduceat(np.array(one) * (ends - starts), first) / (end - begin) for name, one in phases.items()
+        name: np.add.reduceat(np.array(shares) * (ends - starts), first) / (end - begin)
+        for name, shares in phases.items()
     }
-    found = []
+    stretches = []
     for row in range(len(first)):
         phase = max(shares, key=lambda name: float(shares[name][row])) if shares else ""
         values = {name: _value(float(rate.values[row]), unit, rate.scaled) for name, unit, rate in rates}
-        found.append(
+        stretches.append(
             Stretch(float(begin[row]), float(end[row]), values, phase, float(shares[phase][row]) if phase else 0.0)
         )
-    return tuple(found)
+    return tuple(stretches)
 
 
 def _value(value: float, unit: str, scaled: bool) -> Value:
@@ -194,11 +195,11 @@ def _sentences(series: list[Series], starts: np.ndarray) -> tuple[str, ...]:
     def when(number: int) -> str:
         return wording.duration(float(starts[number - 1])) if number > 1 else "the start"
 
-    said = list(change_sentences("the program", series, noun="interval", when=when))
-    left = len(said) - MOST_SENTENCES
+    sentences = list(change_sentences("the program", series, noun="interval", when=when))
+    left = len(sentences) - MOST_SENTENCES
     if left > 1:
-        said = [*said[:MOST_SENTENCES], f"the program: {left} more changes, marked in the page"]
-    return tuple(said)
+        sentences = [*sentences[:MOST_SENTENCES], f"the program: {left} more changes, marked in the page"]
+    return tuple(sentences)
 
 
 def _phases(spans: Spans, starts: np.ndarray, ends: np.ndarray) -> dict[str, tuple[float, ...]]:
@@ -212,14 +213,14 @@ def _phases(spans: Spans, starts: np.ndarray, ends: np.ndarray) -> dict[str, tup
     end = begin + spans.number("duration")[rows]
     names = spans.words("name")
     named = np.array([names.words[code] for code in names.codes[rows]])
-    found = {}
+    phases = {}
     for name in sorted(set(named.tolist()), key=phase_order):
         mine = named == name
         spent = _elapsed(begin[mine], ends) - _elapsed(begin[mine], starts)
         spent -= _elapsed(end[mine], ends) - _elapsed(end[mine], starts)
-        found[name] = np.clip(spent / (ends - starts), 0, 1)
-    found[OTHER] = np.clip(1 - np.sum(list(found.values()), axis=0), 0, 1)
-    return {name: tuple(shares.tolist()) for name, shares in found.items()}
+        phases[name] = np.clip(spent / (ends - starts), 0, 1)
+    phases[OTHER] = np.clip(1 - np.sum(list(phases.values()), axis=0), 0, 1)
+    return {name: tuple(shares.tolist()) for name, shares in phases.items()}
 
 
 def _elapsed(moments: np.ndarray, times: np.ndarray) -> np.ndarray:

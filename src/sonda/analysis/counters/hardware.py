@@ -47,27 +47,27 @@ FEWEST = 4
 
 
 @dataclass(frozen=True)
-class Readings:
+class PlaceReadings:
     """What was counted in one place, step by step; NaN where it is not known."""
 
     values: dict[str, np.ndarray]
     estimated: dict[str, np.ndarray]
     """Whether a step's value was scaled."""
 
-    def chosen(self, steps: np.ndarray) -> Readings:
-        return Readings(
+    def chosen(self, steps: np.ndarray) -> PlaceReadings:
+        return PlaceReadings(
             {name: values[steps] for name, values in self.values.items()},
             {name: marks[steps] for name, marks in self.estimated.items()},
         )
 
 
 @dataclass(frozen=True)
-class Places:
+class PartReadings:
     """The readings of a part; a step per entry of `Part.rows`."""
 
-    step: Readings
-    phases: dict[str, Readings]
-    layers: dict[str, Readings]
+    step: PlaceReadings
+    phases: dict[str, PlaceReadings]
+    layers: dict[str, PlaceReadings]
     """By path: forward and backward together, without the layers inside."""
     quantities: tuple[str, ...]
     refused: float = 1.0
@@ -76,7 +76,7 @@ class Places:
     hardware: tuple[str, ...] = field(default=())
 
 
-def read_places(part: Part) -> Places:
+def read_places(part: Part) -> PartReadings:
     """Everything that was counted in a part."""
     spans = part.index.spans
     table, marks, refused, hybrid = _columns(spans)
@@ -89,11 +89,11 @@ def read_places(part: Part) -> Places:
     phases = {}
     for code in np.unique(names.codes[rows]):
         chosen = rows[names.codes[rows] == code]
-        phases[names.words[code]] = _gathered(spans, table, marks, chosen, step[chosen], count)
+        phases[names.words[code]] = _sums_by_step(spans, table, marks, chosen, step[chosen], count)
     hardware = tuple(
         name for name in table if name not in SYSTEM and (~np.isnan(table[name][rows])).any() and len(rows)
     )
-    return Places(
+    return PartReadings(
         step=_whole(part, table, marks, rows, step[rows]),
         phases={name: phases[name] for name in part.phases if name in phases},
         layers=_layers(part, {name: table[name] for name in hardware}, marks, step, count) if hardware else {},
@@ -106,12 +106,12 @@ def read_places(part: Part) -> Places:
 
 def _columns(spans: Spans) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], float, bool]:
     """Values of every span by quantity, whether they were scaled, the least time counting, and whether it is hybrid."""
-    found = [Metric.parse(column) for column in spans.metrics]
+    metrics = [Metric.parse(column) for column in spans.metrics]
     names = dict.fromkeys(
-        one.quantity for one in found
-        if one.source in ("counted", "estimated") and one.quantity not in NOT_COUNTERS | set(TIMES)
+        metric.quantity for metric in metrics
+        if metric.source in ("counted", "estimated") and metric.quantity not in NOT_COUNTERS | set(TIMES)
     )  # fmt: skip
-    names |= dict.fromkeys(one.quantity for one in found if one.quantity == "resident_memory")
+    names |= dict.fromkeys(metric.quantity for metric in metrics if metric.quantity == "resident_memory")
     hybrid = SMALL_CORES in names
     enabled, running = (spans.metric(name, "counted") for name in TIMES)
     partly = (running < enabled) & (enabled > 0)
@@ -133,10 +133,10 @@ def _columns(spans: Spans) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]
     return table, marks, refused, hybrid
 
 
-def _gathered(
+def _sums_by_step(
     spans: Spans, table: Mapping[str, np.ndarray], marks: Mapping[str, np.ndarray], rows: np.ndarray, step: np.ndarray,
     count: int,
-) -> Readings:  # fmt: skip
+) -> PlaceReadings:  # fmt: skip
     """Sums over the spans of every step. A part that is not known makes the sum unknown, but for small parts of what
     the operating system counts."""
     duration = spans.number("duration")[rows].astype(np.float64)
@@ -158,16 +158,16 @@ def _gathered(
             np.add.at(sums, step[known], here[known])
         values[name] = np.where(whole, sums, np.nan)
         estimated[name] = np.bincount(step, weights=marks[name][rows], minlength=count) > 0
-    return Readings(values, estimated)
+    return PlaceReadings(values, estimated)
 
 
 def _whole(
     part: Part, table: dict[str, np.ndarray], marks: dict[str, np.ndarray], rows: np.ndarray, step: np.ndarray
-) -> Readings:
+) -> PlaceReadings:
     """What was counted from a step's begin to its end; where that was not read, in its phases, if these cover it."""
     spans = part.index.spans
     count = len(part.rows)
-    together = _gathered(spans, table, marks, rows, step, count)
+    together = _sums_by_step(spans, table, marks, rows, step, count)
     duration = spans.number("duration")[rows].astype(np.float64)
     values, estimated = {}, {}
     for name, column in table.items():
@@ -177,12 +177,12 @@ def _whole(
         own = column[part.rows]
         values[name] = np.where(np.isnan(own), inside, own)
         estimated[name] = np.where(np.isnan(own), together.estimated[name], marks[name][part.rows])
-    return Readings(values, estimated)
+    return PlaceReadings(values, estimated)
 
 
 def _layers(
     part: Part, table: dict[str, np.ndarray], marks: dict[str, np.ndarray], step: np.ndarray, count: int
-) -> dict[str, Readings]:
+) -> dict[str, PlaceReadings]:
     """Own counts of every layer. The sums of layers hold NaN where any part of them is not known."""
     spans = part.index.spans
     layers = layer_spans(spans, step, count, part.index.phase_of)
@@ -190,16 +190,16 @@ def _layers(
         return {}
     outer = spans.number("parent")[layers.rows]
     called = _by_path(layers, np.ones(len(layers.rows))) > 0
-    found: dict[str, Readings] = {path: Readings({}, {}) for path in layers.paths}
+    readings: dict[str, PlaceReadings] = {path: PlaceReadings({}, {}) for path in layers.paths}
     for name, column in table.items():
         values = column[layers.rows]
         within = np.bincount(outer[outer >= 0], weights=values[outer >= 0], minlength=len(spans))[layers.rows]
         own = np.where(called, _by_path(layers, values - within), np.nan)
         scaled = _by_path(layers, marks[name][layers.rows].astype(np.float64)) > 0
         for index, path in enumerate(layers.paths):
-            found[path].values[name] = own[index]
-            found[path].estimated[name] = scaled[index]
-    return found
+            readings[path].values[name] = own[index]
+            readings[path].estimated[name] = scaled[index]
+    return readings
 
 
 def _by_path(layers: LayerSpans, values: np.ndarray) -> np.ndarray:
@@ -209,7 +209,7 @@ def _by_path(layers: LayerSpans, values: np.ndarray) -> np.ndarray:
     return np.bincount(cell, weights=values, minlength=size).reshape(len(layers.paths), layers.steps)
 
 
-def groups_of(places: Places) -> tuple[np.ndarray, tuple[tuple[str, ...], ...]]:
+def groups_of(places: PartReadings) -> tuple[np.ndarray, tuple[tuple[str, ...], ...]]:
     """Which group every step counted (-1 for none), and the events of each."""
     names = [
         name for name in places.hardware if name not in (CYCLES, INSTRUCTIONS) and not name.endswith("small_cores")
@@ -217,20 +217,20 @@ def groups_of(places: Places) -> tuple[np.ndarray, tuple[tuple[str, ...], ...]]:
     everywhere = [places.step, *places.phases.values()]
     steps = len(next(iter(places.step.values.values()), ()))
     known = {
-        name: np.any([~np.isnan(one.values[name]) for one in everywhere], axis=0)
+        name: np.any([~np.isnan(reading.values[name]) for reading in everywhere], axis=0)
         for name in (*names, CYCLES)
         if name in places.hardware
     }
-    found: dict[tuple[str, ...], int] = {}
+    numbers: dict[tuple[str, ...], int] = {}
     group = np.full(steps, -1, dtype=np.int64)
     for at in range(steps):
         events = tuple(name for name in names if known[name][at])
         if events or (CYCLES in known and known[CYCLES][at]):
-            group[at] = found.setdefault(events, len(found))
-    return group, tuple(found)
+            group[at] = numbers.setdefault(events, len(numbers))
+    return group, tuple(numbers)
 
 
-def summarise_counters(part: Part, places: Places) -> CounterSummary | None:
+def summarise_counters(part: Part, places: PartReadings) -> CounterSummary | None:
     """Counts per step of all places; None where no hardware counter was read."""
     if not places.hardware or not part.measured.any():
         return None
@@ -240,7 +240,7 @@ def summarise_counters(part: Part, places: Places) -> CounterSummary | None:
     disagreements, judged = _disagreements(places, group[measured], len(groups), measured)
     sentences = []
     if len(groups) > 1:
-        each = [int((group[measured] == one).sum()) for one in range(len(groups))]
+        each = [int((group[measured] == number).sum()) for number in range(len(groups))]
         sentences.append(
             f"{part.name}: {len(groups)} groups of events took turns, one a step: each number is the median of "
             f"{_range(each)} steps"
@@ -250,8 +250,8 @@ def summarise_counters(part: Part, places: Places) -> CounterSummary | None:
                 f"{part.name}: too few steps a group to tell whether the program is stationary; "
                 f"measure at least {ENOUGH_STEPS * len(groups)}"
             )
-    if any((one.estimated[name] & ~np.isnan(one.values[name]))[measured].any()
-           for one in (places.step, *places.phases.values()) for name in places.hardware):  # fmt: skip
+    if any((readings.estimated[name] & ~np.isnan(readings.values[name]))[measured].any()
+           for readings in (places.step, *places.phases.values()) for name in places.hardware):  # fmt: skip
         sentences.append(f"{part.name}: counters shared the PMU with others for a part of the time: estimated values "
                          "are scaled to all of it")  # fmt: skip
     if places.refused < 1:
@@ -262,13 +262,16 @@ def summarise_counters(part: Part, places: Places) -> CounterSummary | None:
     return CounterSummary(
         step=_counted(places.step.chosen(measured), places.hardware, effective),
         phases={
-            name: _counted(one.chosen(measured), places.hardware, effective) for name, one in places.phases.items()
+            name: _counted(readings.chosen(measured), places.hardware, effective)
+            for name, readings in places.phases.items()
         },
-        layers={path: _counted(one.chosen(measured), places.hardware, 0) for path, one in places.layers.items()},
+        layers={
+            path: _counted(readings.chosen(measured), places.hardware, 0) for path, readings in places.layers.items()
+        },
         groups=groups,
         stationary=judged,
         sentences=tuple(sentences),
-        warnings=tuple(f"{part.name}: {one}" for one in disagreements),
+        warnings=tuple(f"{part.name}: {sentence}" for sentence in disagreements),
     )
 
 
@@ -304,7 +307,7 @@ def typical(values: np.ndarray, estimated: np.ndarray, unit: str, source: str, e
     return Value(estimate.value, unit, "estimated" if scaled else source, estimate.low, estimate.high, few=estimate.few)
 
 
-def _counted(readings: Readings, names: Iterable[str], effective: int) -> Counted:
+def _counted(readings: PlaceReadings, names: Iterable[str], effective: int) -> Counted:
     values, marks = readings.values, readings.estimated
     never = "not counted in any step"
     counters = {
@@ -332,40 +335,40 @@ def _counted(readings: Readings, names: Iterable[str], effective: int) -> Counte
 
 
 def _disagreements(
-    places: Places, group: np.ndarray, groups: int, measured: np.ndarray
+    places: PartReadings, group: np.ndarray, groups: int, measured: np.ndarray
 ) -> tuple[list[str], bool | None]:
     """Where groups saw different cycles or instructions, in words; and whether all agree, None where steps are few."""
     if groups < 2:
         return [], True if groups else None
-    found: list[str] = []
+    disagreements: list[str] = []
     judged = False
     for place, readings in (("the step", places.step), *places.phases.items()):
         for name in (CYCLES, INSTRUCTIONS):
             if name not in readings.values:
                 continue
             values, marks = readings.values[name][measured], readings.estimated[name][measured]
-            sides = [best(values[group == one], marks[group == one])[0] for one in range(groups)]
+            sides = [best(values[group == number], marks[group == number])[0] for number in range(groups)]
             sides = [side for side in sides if len(side) >= FEWEST]
             if len(sides) < 2:
                 continue
             judged = True
-            apart = _apart(sides)
+            apart = _disagreeing_medians(sides)
             if apart is not None:
                 low, high = apart
-                found.append(
+                disagreements.append(
                     f"the program is not stationary: groups of events that took turns saw {low:,.0f} and "
                     f"{high:,.0f} {name} in {place} ({wording.percent(high / low - 1)} apart), so "
                     "what is made of several groups is doubtful; measure more steps of equal work"
                 )
                 break
-        if found:
+        if disagreements:
             break
-    return found, None if not judged else not found
+    return disagreements, None if not judged else not disagreements
 
 
-def _apart(sides: list[np.ndarray]) -> tuple[float, float] | None:
+def _disagreeing_medians(sides: list[np.ndarray]) -> tuple[float, float] | None:
     """The lowest and the highest median, where their intervals do not meet and they differ by 5 %."""
-    estimates = sorted((median(side) for side in sides), key=lambda one: one.value)
+    estimates = sorted((median(side) for side in sides), key=lambda estimate: estimate.value)
     low, high = estimates[0], estimates[-1]
     if low.value <= 0 or low.high is None or high.low is None:
         return None

@@ -34,18 +34,18 @@ def summarise_second(run: Run) -> SecondSources | None:
     if not isinstance(table, Mapping) or not table:
         return None
     try:
-        sources = {str(name): msgspec.convert(one, _Source) for name, one in table.items()}
+        sources = {str(name): msgspec.convert(counts, _Source) for name, counts in table.items()}
         if OWN not in sources:
             sources[OWN] = msgspec.convert(run.info.target.get("outside") or {}, _Source)
     except msgspec.ValidationError:
         return None
     own = sources.pop(OWN)
-    names = dict.fromkeys(name for one in (own, *sources.values()) for name in one.counts)
+    names = dict.fromkeys(name for counts in (own, *sources.values()) for name in counts.counts)
     rows = []
     for name in names:
         ours = _value(own, name)
-        others = {source: _value(one, name) for source, one in sources.items()}
-        rows.append(SourceRow(name, ours, others, {source: _apart(ours, one) for source, one in others.items()}))
+        values = {source: _value(counts, name) for source, counts in sources.items()}
+        rows.append(SourceRow(name, ours, values, {source: _apart(ours, value) for source, value in values.items()}))
     if not rows:
         return None
     return SecondSources(tuple(sources), tuple(rows), tuple(_sentences(run, sources)))
@@ -59,18 +59,18 @@ def _value(source: _Source, name: str) -> Value:
     return Value(count.value, unit, "estimated" if count.scaled else "counted")
 
 
-def _apart(ours: Value, other: Value) -> Value:
-    if ours.value is None or other.value is None:
-        return Value(None, "1", "derived", reason=other.reason or ours.reason)
+def _apart(ours: Value, theirs: Value) -> Value:
+    if ours.value is None or theirs.value is None:
+        return Value(None, "1", "derived", reason=theirs.reason or ours.reason)
     if not ours.value:
-        return Value(None if other.value else 0.0, "1", "derived", reason="" if not other.value else "ours is 0")
-    return Value(other.value / ours.value - 1, "1", "derived")
+        return Value(None if theirs.value else 0.0, "1", "derived", reason="" if not theirs.value else "ours is 0")
+    return Value(theirs.value / ours.value - 1, "1", "derived")
 
 
 def _sentences(run: Run, sources: Mapping[str, _Source]) -> list[str]:
-    said = ["each source counted a run of its own, from start to end: runs differ, and so do their counts"]
+    sentences = ["each source counted a run of its own, from start to end: runs differ, and so do their counts"]
     if "command" in run.info.workload:
-        said.append("the others' runs were not observed, ours was: what observing costs is in the difference")
+        sentences.append("the others' runs were not observed, ours was: what observing costs is in the difference")
     if PAPI in sources and {CYCLES, INSTRUCTIONS} & set(sources[PAPI].counts):
-        said.append("papi counts the kernel's cycles and instructions too, the others those of the program only")
-    return said
+        sentences.append("papi counts the kernel's cycles and instructions too, the others those of the program only")
+    return sentences

@@ -27,10 +27,10 @@ def summarise_system(part: PartSummary, asked: bool) -> SystemSummary | None:
     # A GPU's phases last on its own clock; what the system counted belongs to the host's.
     rows = [_row(phase.name, phase.host or phase.cost.time, phase.counters) for phase in part.phases]
     whole = _row(STEP, part.step, part.counters)
-    known = [row for row in (*rows, whole) if any(one.value is not None for one in row.values.values())]
+    known = [row for row in (*rows, whole) if any(value.value is not None for value in row.values.values())]
     if not known:
         return None
-    return SystemSummary(tuple(known), asked, tuple(f"{part.name}: {one}" for one in _remarks(rows)))
+    return SystemSummary(tuple(known), asked, tuple(f"{part.name}: {remark}" for remark in _remarks(rows)))
 
 
 def _row(name: str, time: Value, counters: Mapping[str, Value]) -> SystemRow:
@@ -51,8 +51,8 @@ def _remarks(rows: Iterable[SystemRow]) -> Iterable[str]:
     long = [row for row in rows if (row.time.value or 0.0) >= SHORTEST]
     waiting = [row for row in long if _of(row, "wait") >= MUCH * (row.time.value or 0.0)]
     if waiting:
-        said = wording.join([f"{wording.duration(_of(row, 'wait'))} in {row.name}" for row in waiting])
-        yield f"threads waited for a processor in every step, {said}: others held it, or the threads are too many"
+        waits = wording.join([f"{wording.duration(_of(row, 'wait'))} in {row.name}" for row in waiting])
+        yield f"threads waited for a processor in every step, {waits}: others held it, or the threads are too many"
     for row in long:
         lasted, faults = row.time.value or 0.0, _of(row, "faults")
         if faults * FAULT_NS >= MUCH * lasted:

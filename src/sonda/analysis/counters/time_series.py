@@ -10,7 +10,7 @@ import numpy as np
 
 from sonda.analysis import wording
 from sonda.analysis.change_points import Change, Drift, find_changes
-from sonda.analysis.counters.hardware import CYCLES, INSTRUCTIONS, SYSTEM, Places
+from sonda.analysis.counters.hardware import CYCLES, INSTRUCTIONS, SYSTEM, PartReadings
 from sonda.analysis.counters.summary import Intervals, OverTime, Series, TopDown
 from sonda.analysis.counters.topdown import step_shares
 from sonda.analysis.steps.parts import Part
@@ -32,16 +32,16 @@ INTERVALS = 60
 ROUND = (1, 2, 5)
 
 
-def summarise_over_time(part: Part, places: Places, topdown: TopDown | None) -> OverTime | None:
+def summarise_over_time(part: Part, places: PartReadings, topdown: TopDown | None) -> OverTime | None:
     """The series of a part with their changes; None without steps."""
     if not len(part.rows):
         return None
     scale = float(np.median(part.durations[part.measured])) if part.measured.any() else 0.0
-    series = [_series(one, part.measured, scale) for one in _columns(part, places, topdown)]
+    series = [_series(column, part.measured, scale) for column in _columns(part, places, topdown)]
     # Phases say why the time of a step changes; where it does not, nobody asks.
-    phases = [_series(one, part.measured, scale) for one in _phases(part)] if series[0].changes else []
+    phases = [_series(column, part.measured, scale) for column in _phases(part)] if series[0].changes else []
     return OverTime(
-        series=tuple(one for one in series if len(one.values)),
+        series=tuple(curve for curve in series if len(curve.values)),
         sentences=tuple(change_sentences(part.name, series, phases)),
         intervals=per_interval(part, places),
     )
@@ -58,7 +58,7 @@ class _Column:
     """Counts events, one by one."""
 
 
-def _columns(part: Part, places: Places, topdown: TopDown | None) -> Iterator[_Column]:
+def _columns(part: Part, places: PartReadings, topdown: TopDown | None) -> Iterator[_Column]:
     yield _Column(STEP, "ns", "measured", part.durations)
     known, marks = places.step.values, places.step.estimated
     if CYCLES in known and INSTRUCTIONS in known:
@@ -99,11 +99,18 @@ def _series(column: _Column, measured: np.ndarray, step: float) -> Series:
     values = column.values[known]
     first = int((~measured[known]).sum())
     changes, drift = find_changes(values[first:]) if len(values) else ((), None)
-    kept = tuple(change for change in changes if _worth(column, change.before, change.after, step))
+    changes_worth = tuple(change for change in changes if _worth(column, change.before, change.after, step))
     if drift is not None and not _worth(column, drift.first, drift.last, step):
         drift = None
     return Series(
-        column.name, column.unit, column.source, tuple((known + 1).tolist()), tuple(values.tolist()), kept, drift, first
+        column.name,
+        column.unit,
+        column.source,
+        tuple((known + 1).tolist()),
+        tuple(values.tolist()),
+        changes_worth,
+        drift,
+        first,
     )
 
 
@@ -123,26 +130,30 @@ def change_sentences(
 
     `noun` and `when` are for series of something else than steps: what it is, and how its n-th is called.
     """
-    found = sorted(
-        ((one.step_of(change), place, one, change) for place, one in enumerate(series) for change in one.changes),
+    changes = sorted(
+        (
+            (curve.step_of(change), place, curve, change)
+            for place, curve in enumerate(series)
+            for change in curve.changes
+        ),
         key=lambda item: item[:2],
     )
-    while found:
-        at = found[0][0]
-        together = sorted((item for item in found if item[0] <= at + NEAR), key=lambda item: item[1])
-        found = [item for item in found if item[0] > at + NEAR]
+    while changes:
+        at = changes[0][0]
+        together = sorted((item for item in changes if item[0] <= at + NEAR), key=lambda item: item[1])
+        changes = [item for item in changes if item[0] > at + NEAR]
         # The first in the order of the series speaks for all: time, then IPC, then what was counted.
         step, _, lead, change = together[0]
         reasons = [_phase_words(phases, step, change)] if lead.name == STEP else []
-        reasons += [_change_words(one, other) for _, _, one, other in together[1:]]
+        reasons += [_change_words(curve, change) for _, _, curve, change in together[1:]]
         reasons = [reason for reason in reasons if reason]
         left = len(reasons) - MOST_REASONS
         because = f": {wording.join(reasons[:MOST_REASONS])}" if reasons else ""
         more = f", and {left} more" if left > 0 else ""
         yield f"{name}: from {when(step)} on {_change_words(lead, change)}{because}{more}"
-    for one in series:
-        if one.drift is not None:
-            yield f"{name}: {_drift_words(one, one.drift, noun)}"
+    for curve in series:
+        if curve.drift is not None:
+            yield f"{name}: {_drift_words(curve, curve.drift, noun)}"
 
 
 def _change_words(series: Series, change: Change) -> str:
@@ -164,10 +175,11 @@ def _change_words(series: Series, change: Change) -> str:
 def _phase_words(phases: Sequence[Series], step: int, whole: Change) -> str:
     """`mostly backward (+38 ms)`: the phase that changes most at this step, in the same direction."""
     moved = [
-        (other.after - other.before, one.name)
-        for one in phases
-        for other in one.changes
-        if abs(one.step_of(other) - step) <= NEAR and (other.after > other.before) == (whole.after > whole.before)
+        (phase_change.after - phase_change.before, curve.name)
+        for curve in phases
+        for phase_change in curve.changes
+        if abs(curve.step_of(phase_change) - step) <= NEAR
+        and (phase_change.after > phase_change.before) == (whole.after > whole.before)
     ]
     if not moved:
         return ""
@@ -192,7 +204,7 @@ def _amount(value: float, unit: str) -> str:
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:.2f}"
 
 
-def per_interval(part: Part, places: Places, length: float = 0.0) -> Intervals | None:
+def per_interval(part: Part, places: PartReadings, length: float = 0.0) -> Intervals | None:
     """Rates in fixed intervals of `length` ns (0: a round length that makes about sixty), all steps of the part.
 
     What a step counted is spread evenly over it. An interval's rate is that of the time in it whose steps are known.
@@ -219,8 +231,8 @@ def per_interval(part: Part, places: Places, length: float = 0.0) -> Intervals |
         spent = inside[:, known] @ part.durations[known]
         if name in LEVELS:
             # A level counts for as long as it stood.
-            held = inside[:, known] @ (part.durations[known] * values[known])
-            rates[name.replace("_", " ")] = tuple(divide(held, spent).tolist())
+            weighted = inside[:, known] @ (part.durations[known] * values[known])
+            rates[name.replace("_", " ")] = tuple(divide(weighted, spent).tolist())
             units[name.replace("_", " ")] = _unit(name)
             continue
         sums[name] = inside[:, known] @ values[known]

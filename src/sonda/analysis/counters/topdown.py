@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sonda.analysis.counters.hardware import CYCLES, Places, Readings, best, groups_of, middle, typical
+from sonda.analysis.counters.hardware import CYCLES, PartReadings, PlaceReadings, best, groups_of, middle, typical
 from sonda.analysis.counters.summary import Share, Slots, TopDown
 from sonda.analysis.steps.parts import Part
 from sonda.analysis.summary import Value
@@ -24,21 +24,23 @@ EXACT = 1e-9
 """Below this a difference is rounding."""
 
 
-def summarise_topdown(definition: TopDownDefinition, part: Part, places: Places) -> TopDown | None:
+def summarise_topdown(definition: TopDownDefinition, part: Part, places: PartReadings) -> TopDown | None:
     """The categories of all places; None where nothing of them was counted."""
-    if not places.hardware and not _needed(definition) & set(places.quantities):
+    if not places.hardware and not _needed_events(definition) & set(places.quantities):
         return None
     formulas = definition.parsed()
     measured, effective = part.measured, part.effective
     if not measured.any():
         return None
 
-    def slots(readings: Readings, independent: int = effective) -> Slots:
+    def slots(readings: PlaceReadings, independent: int = effective) -> Slots:
         return _slots(definition, formulas, readings.chosen(measured), independent)
 
     step = slots(places.step)
     phases = {name: slots(readings) for name, readings in places.phases.items()}
-    if not any(share.value.value is not None for one in (step, *phases.values()) for share in one.shares.values()):
+    if not any(
+        share.value.value is not None for shares_of in (step, *phases.values()) for share in shares_of.shares.values()
+    ):
         return None
     stretches, over_steps = _over_steps(definition, formulas, places)
     layers = {path: slots(readings, 0) for path, readings in places.layers.items()}
@@ -46,23 +48,23 @@ def summarise_topdown(definition: TopDownDefinition, part: Part, places: Places)
         definition=definition,
         step=step,
         phases=phases,
-        layers={path: one for path, one in layers.items() if _known(one)},
+        layers={path: row for path, row in layers.items() if _is_known(row)},
         over_steps=over_steps,
         stretches=stretches,
         sentences=_sentences(definition, part.name, step),
     )
 
 
-def _needed(definition: TopDownDefinition) -> set[str]:
+def _needed_events(definition: TopDownDefinition) -> set[str]:
     return {name for formula in definition.parsed().values() for name in formula.names}
 
 
-def _known(slots: Slots) -> bool:
+def _is_known(slots: Slots) -> bool:
     return any(share.value.value is not None for share in slots.shares.values())
 
 
 def step_shares(
-    definition: TopDownDefinition, formulas: Mapping[str, Expression], readings: Readings
+    definition: TopDownDefinition, formulas: Mapping[str, Expression], readings: PlaceReadings
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Every formula step by step, NaN where an event was not counted; and whether an event of it was scaled."""
     steps = len(next(iter(readings.values.values()), ()))
@@ -70,36 +72,36 @@ def step_shares(
     values: dict[str, np.ndarray] = {**readings.values, "width": np.full(steps, float(definition.width))}
     marks: dict[str, np.ndarray] = {**readings.estimated, "width": np.zeros(steps, dtype=bool)}
     for name, formula in formulas.items():
-        given = {one: values.get(one, unknown) for one in formula.names}
-        values[name] = np.broadcast_to(np.asarray(formula.value(given), dtype=np.float64), steps)
+        known_values = {word: values.get(word, unknown) for word in formula.names}
+        values[name] = np.broadcast_to(np.asarray(formula.value(known_values), dtype=np.float64), steps)
         marks[name] = np.zeros(steps, dtype=bool)
-        for one in formula.names:
-            marks[name] = marks[name] | marks.get(one, np.zeros(steps, dtype=bool))
+        for word in formula.names:
+            marks[name] = marks[name] | marks.get(word, np.zeros(steps, dtype=bool))
     return values, marks
 
 
 def _slots(
-    definition: TopDownDefinition, formulas: Mapping[str, Expression], readings: Readings, effective: int
+    definition: TopDownDefinition, formulas: Mapping[str, Expression], readings: PlaceReadings, effective: int
 ) -> Slots:
     values, marks = step_shares(definition, formulas, readings)
     joint = _Joint(definition, readings)
-    found: dict[str, Value] = {}
+    slots: dict[str, Value] = {}
     across: dict[str, bool] = {}
     for name, formula in formulas.items():
-        lacking = [one for one in formula.names if not joint.has(one) and one not in found]
+        lacking = [word for word in formula.names if not joint.has(word) and word not in slots]
         reason = f"{lacking[0]} was not counted" if lacking else "nothing was counted here"
-        found[name] = typical(values[name], marks[name], "1", "derived", effective, reason)
-        across[name] = found[name].value is None and not lacking
+        slots[name] = typical(values[name], marks[name], "1", "derived", effective, reason)
+        across[name] = slots[name].value is None and not lacking
         if across[name]:
-            found[name] = joint.value(formula, found, reason)
-            across[name] = found[name].value is not None
+            slots[name] = joint.value(formula, slots, reason)
+            across[name] = slots[name].value is not None
     counts: dict[str, bool] = {}
     for category in definition.categories:
-        share = found[category.name].value
+        share = slots[category.name].value
         over = share is not None and share > category.threshold + EXACT
         counts[category.name] = over and (not category.parent or counts.get(category.parent, False))
     shares = {
-        category.name: Share(found[category.name], counts[category.name], across[category.name])
+        category.name: Share(slots[category.name], counts[category.name], across[category.name])
         for category in definition.categories
     }
     top = [category for category in definition.categories if not category.parent]
@@ -118,7 +120,7 @@ def _slots(
 class _Joint:
     """Events that no step counted together: rates per cycle, each of its own steps, times the cycles of all."""
 
-    def __init__(self, definition: TopDownDefinition, readings: Readings) -> None:
+    def __init__(self, definition: TopDownDefinition, readings: PlaceReadings) -> None:
         self.known: dict[str, float] = {"width": float(definition.width)}
         self.scaled: dict[str, bool] = {"width": False}
         cycles = readings.values.get(CYCLES)
@@ -139,20 +141,20 @@ class _Joint:
     def has(self, name: str) -> bool:
         return name in self.known
 
-    def value(self, formula: Expression, found: Mapping[str, Value], reason: str) -> Value:
+    def value(self, formula: Expression, slots: Mapping[str, Value], reason: str) -> Value:
         """Formulas found before come first: a child is then a part of the very share that is shown."""
-        given = dict(self.known)
+        inputs = dict(self.known)
         scaled = False
         for name in formula.names:
-            before = found.get(name)
+            before = slots.get(name)
             if before is not None:
                 if before.value is None:
                     return Value(None, "1", "derived", reason=before.reason)
-                given[name] = before.value
+                inputs[name] = before.value
                 scaled |= before.source == "estimated"
             else:
                 scaled |= self.scaled[name]
-        share = float(formula.value(given))
+        share = float(formula.value(inputs))
         if not math.isfinite(share):
             return Value(None, "1", "derived", reason=reason)
         return Value(share, "1", "estimated" if scaled else "derived")
@@ -174,14 +176,18 @@ def _residual(whole: Value, parts: list[Value]) -> Value:
 def _leading(definition: TopDownDefinition, shares: Mapping[str, Share]) -> tuple[str, ...]:
     path: list[str] = []
     while True:
-        inside = [one.name for one in _children(definition, path[-1] if path else "") if shares[one.name].counts]
+        inside = [
+            category.name
+            for category in _children(definition, path[-1] if path else "")
+            if shares[category.name].counts
+        ]
         if not inside:
             return tuple(path)
         path.append(max(inside, key=lambda name: shares[name].value.value or 0.0))
 
 
 def _over_steps(
-    definition: TopDownDefinition, formulas: Mapping[str, Expression], places: Places
+    definition: TopDownDefinition, formulas: Mapping[str, Expression], places: PartReadings
 ) -> tuple[tuple[tuple[int, int], ...], dict[str, tuple[float, ...]]]:
     """Level 1 of every stretch of steps in which each group had its turn, warm-up included.
 
@@ -199,19 +205,19 @@ def _over_steps(
     def typical_of(column: np.ndarray, estimated: np.ndarray) -> np.ndarray:
         return _medians(column, estimated, length)
 
-    found = {"width": np.full(len(stretches), float(definition.width))}
+    inputs = {"width": np.full(len(stretches), float(definition.width))}
     cycles = readings.values.get(CYCLES, np.full(count, np.nan))
     scaled = readings.estimated.get(CYCLES, nowhere)
     usual = typical_of(cycles, scaled)
     for name, column in readings.values.items():
         rates = typical_of(divide(column, cycles), readings.estimated[name] | scaled)
-        found[name] = np.where(np.isnan(usual), typical_of(column, readings.estimated[name]), usual * rates)
+        inputs[name] = np.where(np.isnan(usual), typical_of(column, readings.estimated[name]), usual * rates)
     unknown = np.full(len(stretches), np.nan)
     for name, formula in formulas.items():
         together = typical_of(values[name], marks[name])
-        joined = formula.value({one: found.get(one, unknown) for one in formula.names})
-        found[name] = np.where(np.isnan(together), joined, together)
-    over = {name: tuple(np.where(np.isfinite(found[name]), found[name], np.nan).tolist()) for name in names}
+        joined = formula.value({word: inputs.get(word, unknown) for word in formula.names})
+        inputs[name] = np.where(np.isnan(together), joined, together)
+    over = {name: tuple(np.where(np.isfinite(inputs[name]), inputs[name], np.nan).tolist()) for name in names}
     return tuple((start + 1, end) for start, end in stretches), over
 
 
@@ -235,13 +241,13 @@ def _medians(column: np.ndarray, estimated: np.ndarray, length: int) -> np.ndarr
 
 def _sentences(definition: TopDownDefinition, part: str, step: Slots) -> tuple[str, ...]:
     kind = "approximate, not Top-Down" if definition.approximate else "Top-Down"
-    said = [f"{kind}: {definition.name}, shares of {definition.of}, from counters of hardware"]
-    said += definition.notes
+    sentences = [f"{kind}: {definition.name}, shares of {definition.of}, from counters of hardware"]
+    sentences += definition.notes
     below = [step.shares[category.name].value for category in definition.categories if category.parent]
     if below and all(value.value is None for value in below):
-        said.append(f"{part}: level 2 is missing: {below[0].reason}")
+        sentences.append(f"{part}: level 2 is missing: {below[0].reason}")
     if any(share.across for share in step.shares.values()):
-        said.append(
+        sentences.append(
             f"{part}: some categories are made of events that were counted in different steps, joined by the cycles"
         )
-    return tuple(dict.fromkeys(said))
+    return tuple(dict.fromkeys(sentences))

@@ -146,9 +146,9 @@ class DeviceOrder:
 
     def waited_for(self, row: int) -> tuple[int, int] | None:
         """The stream that the host waited for in a call, and up to when; None where the trace does not say."""
-        at = bisect_right(self._waited_for, row, key=lambda one: one[0])
-        found = self._waited_for[at - 1] if at else None
-        return (found[2], found[3]) if found is not None and found[0] == row else None
+        at = bisect_right(self._waited_for, row, key=lambda wait: wait[0])
+        wait = self._waited_for[at - 1] if at else None
+        return (wait[2], wait[3]) if wait is not None and wait[0] == row else None
 
     def awaited(self, activity: int) -> int | None:
         """The activity of another stream that ended last of those that this one had to wait for; None where there is
@@ -157,20 +157,20 @@ class DeviceOrder:
         if launch == UNKNOWN or place not in self._waiting:
             return None
         since = self._launch_of(before) if before >= 0 else UNKNOWN
-        found, latest = None, 0
+        awaited_row, latest = None, 0
         for awaited, recorded in self._waits(place, since, launch):
-            for other in self._others_of(place) if awaited == UNKNOWN else [awaited]:
-                candidate = self.launched_before(other, recorded)
+            for stream in self._others_of(place) if awaited == UNKNOWN else [awaited]:
+                candidate = self.launched_before(stream, recorded)
                 # Where the event is not known, it was recorded before the wait: work launched since may still run.
                 while awaited == UNKNOWN and candidate is not None and self.activities[candidate][1] > start:
                     before = self.activities[candidate][5]
                     candidate = before if before >= 0 else None
-                if candidate is None or other == place or self.activities[candidate][1] > start:
+                if candidate is None or stream == place or self.activities[candidate][1] > start:
                     continue
                 # Of two that end at once the one that is later in the file, wherever its blocks end.
-                if found is None or (self.activities[candidate][1], candidate) > (latest, found):
-                    found, latest = candidate, self.activities[candidate][1]
-        return found
+                if awaited_row is None or (self.activities[candidate][1], candidate) > (latest, awaited_row):
+                    awaited_row, latest = candidate, self.activities[candidate][1]
+        return awaited_row
 
     def _waits(self, place: int, since: int, until: int) -> Iterator[tuple[int, int]]:
         """What a stream was made to wait for after one moment and up to another."""
@@ -187,7 +187,9 @@ class DeviceOrder:
         if place not in self._others:
             devices = [device for device, _ in self._places]
             every = {*self._waiting, *self._active}
-            self._others[place] = [one for one in sorted(every) if one != place and devices[one] == devices[place]]
+            self._others[place] = [
+                stream for stream in sorted(every) if stream != place and devices[stream] == devices[place]
+            ]
         return self._others[place]
 
     def _launch_of(self, activity: int) -> int:
@@ -199,23 +201,23 @@ class DeviceOrder:
             return
         start, latency = spans.number("start")[rows], spans.metric("launch_latency", "measured")[rows]
         known = ~np.isnan(latency)
-        made = np.zeros(len(rows), dtype=ACTIVITY)
-        made["start"], made["end"] = start, start + spans.number("duration")[rows]
-        made["launch"] = np.where(known, start - np.where(known, latency, 0).astype(np.int64), UNKNOWN)
-        made["place"] = self._codes(spans, rows)
+        activities = np.zeros(len(rows), dtype=ACTIVITY)
+        activities["start"], activities["end"] = start, start + spans.number("duration")[rows]
+        activities["launch"] = np.where(known, start - np.where(known, latency, 0).astype(np.int64), UNKNOWN)
+        activities["place"] = self._codes(spans, rows)
         name = spans.words("name")
         codes = np.array([self.names.setdefault(word, len(self.names)) for word in name.words], dtype=np.int64)
-        made["name"] = codes[name.codes[rows]]
+        activities["name"] = codes[name.codes[rows]]
         number = len(self.activities) + np.arange(len(rows))
-        self._along_streams(made, number)
-        self.activities.append(made)
-        self._unsorted["ending"].add(_rows(ENDING, made["end"], number))
+        self._along_streams(activities, number)
+        self.activities.append(activities)
+        self._unsorted["ending"].add(_rows(ENDING, activities["end"], number))
 
-    def _along_streams(self, made: np.ndarray, number: np.ndarray) -> None:
+    def _along_streams(self, activities: np.ndarray, number: np.ndarray) -> None:
         """Fill who was before whom, stream by stream."""
-        order = np.argsort(made["place"], kind="stable")
-        place = made["place"][order]
-        launch = np.where(made["launch"] == UNKNOWN, made["start"], made["launch"])[order]
+        order = np.argsort(activities["place"], kind="stable")
+        place = activities["place"][order]
+        launch = np.where(activities["launch"] == UNKNOWN, activities["start"], activities["launch"])[order]
         previous = np.concatenate(([-1], number[order][:-1]))
         edges = np.flatnonzero(np.diff(place)) + 1
         for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(place)], strict=True):
@@ -224,7 +226,7 @@ class DeviceOrder:
             launch[first] = max(launch[first], latest)
             np.maximum.accumulate(launch[first:stop], out=launch[first:stop])
             self._active[int(place[first])] = (int(number[order[stop - 1]]), int(launch[stop - 1]))
-        made["previous"][order] = previous
+        activities["previous"][order] = previous
         self._unsorted["launched"].add(_rows(LAUNCHED, place, launch, number[order]))
 
     def _codes(self, spans: Spans, rows: np.ndarray) -> np.ndarray:
@@ -237,17 +239,17 @@ class DeviceOrder:
         for at in np.argsort(first).tolist():
             place = (device.words[int(both[at]) >> 32], int(stream[first[at]]))
             codes[at] = self._places.setdefault(place, len(self._places))
-        found: np.ndarray = codes[inverse]
-        return found
+        numbers: np.ndarray = codes[inverse]
+        return numbers
 
     def _add_waits(self, spans: Spans, host: np.ndarray, first_row: int) -> None:
         """`host` are the rows that are no activities, `first_row` the row of the first of these spans in the run."""
         name = spans.words("name")
         start, end = spans.number("start"), spans.number("start") + spans.number("duration")
-        calls = host[_named(name, SYNCHRONISING)[host]]
+        calls = host[_stream_names(name, SYNCHRONISING)[host]]
         self._unsorted["host_waits"].add(_rows(HOST_WAIT, end[calls], start[calls], first_row + calls))
-        self.calls_of_stream_waits += int(_named(name, STREAM_WAITING)[host].sum())
-        rows = host[_named(name, WAIT)[host]]
+        self.calls_of_stream_waits += int(_stream_names(name, STREAM_WAITING)[host].sum())
+        rows = host[_stream_names(name, WAIT)[host]]
         age = spans.metric("event_age", "measured")[rows].tolist()
         device, parent, stream = spans.words("device"), spans.number("parent"), spans.number("stream")
         stream_waits, waited_for = [], []
@@ -274,13 +276,13 @@ class DeviceOrder:
 
 
 def _rows(shape: np.dtype, *columns: Any) -> np.ndarray:
-    made = np.zeros(len(columns[0]), dtype=shape)
+    table = np.zeros(len(columns[0]), dtype=shape)
     for name, column in zip(shape.names or (), columns, strict=True):
-        made[name] = column
-    return made
+        table[name] = column
+    return table
 
 
-def _named(name: Words, pattern: re.Pattern[str]) -> np.ndarray:
+def _stream_names(name: Words, pattern: re.Pattern[str]) -> np.ndarray:
     return np.array([pattern.fullmatch(word) is not None for word in name.words], dtype=bool)[name.codes]
 
 
@@ -315,22 +317,22 @@ def critical_path(run: Run, rank: int = 0) -> CriticalPath | None:
     """Of one rank of an imported trace; None where it has no activity of a device."""
     with DeviceOrder() as order:
         order.read(read_blocks(run, COLUMNS), rank)
-        return walk(order, rank)
+        return walk_path(order, rank)
 
 
 def critical_paths(run: Run, ranks: Sequence[int]) -> list[CriticalPath]:
     """Of these ranks of an imported trace, of each that has an activity of a device. Where the spans of every rank
     stand together, as an importer writes them, the run is read once."""
-    found: dict[int, CriticalPath | None] = {}
+    by_rank: dict[int, CriticalPath | None] = {}
     row = 0
     for rank, blocks in groupby(read_blocks(run, COLUMNS), key=_only_rank):
-        if rank is None or rank in found:
-            found = {one: critical_path(run, one) for one in ranks}
+        if rank is None or rank in by_rank:
+            by_rank = {rank: critical_path(run, rank) for rank in ranks}
             break
         with DeviceOrder() as order:
             row = order.read(blocks, rank, row)
-            found[rank] = walk(order, rank)
-    paths = [found.get(rank) for rank in ranks]
+            by_rank[rank] = walk_path(order, rank)
+    paths = [by_rank.get(rank) for rank in ranks]
     return [path for path in paths if path is not None]
 
 
@@ -340,7 +342,7 @@ def _only_rank(spans: Spans) -> int | None:
     return int(ranks[0]) if len(ranks) and (ranks == ranks[0]).all() else None
 
 
-def walk(order: DeviceOrder, rank: int) -> CriticalPath | None:
+def walk_path(order: DeviceOrder, rank: int) -> CriticalPath | None:
     """The path through activities that were read."""
     if not len(order.activities) or order.first is None:
         return None
@@ -420,5 +422,5 @@ class _Host:
         known = self._order.waited_for(row)
         if known is None:
             return self._order.ended_by(ended)
-        found = self._order.launched_before(*known)
-        return found if found is not None and self._order.activities[found][1] <= ended else None
+        launched = self._order.launched_before(*known)
+        return launched if launched is not None and self._order.activities[launched][1] <= ended else None

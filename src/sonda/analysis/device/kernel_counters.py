@@ -81,10 +81,10 @@ def counted_kernels(spans: Spans) -> tuple[CountedKernel, ...]:
     """Kernels that were counted, those that take longest first."""
     rows = counted_rows(spans)
     name = spans.words("name")
-    found = []
+    counted = []
     for code in np.unique(name.codes[rows]).tolist():
-        found.append(_kernel(spans, name.words[code], rows[name.codes[rows] == code]))
-    return tuple(sorted(found, key=lambda one: (-one.time, one.name)))
+        counted.append(_kernel(spans, name.words[code], rows[name.codes[rows] == code]))
+    return tuple(sorted(counted, key=lambda kernel: (-kernel.time, kernel.name)))
 
 
 def _kernel(spans: Spans, name: str, rows: np.ndarray) -> CountedKernel:
@@ -125,11 +125,11 @@ def _dram(spans: Spans, rows: np.ndarray) -> Value:
 
 
 def _precisions(spans: Spans, rows: np.ndarray) -> dict[str, float]:
-    found = {
+    precisions = {
         kind: _sum(spans.metric(f"flops_{kind}", "counted")[rows], "FLOP", "counted", "launches").value
         for kind in PRECISIONS
     }
-    return {kind: value for kind, value in found.items() if value}
+    return {kind: value for kind, value in precisions.items() if value}
 
 
 def _sum(values: np.ndarray, unit: str, source: str, what: str) -> Value:
@@ -191,12 +191,12 @@ def _nominal(spans: Spans, step_of: np.ndarray, holder: np.ndarray) -> dict[tupl
     places: dict[tuple[bool, str], list[int]] = {}
     for row in rows.tolist():
         places.setdefault(_place(spans, int(holder[row]))[0], []).append(row)
-    found = {}
+    nominal = {}
     for key, mine in places.items():
         unknown = int(np.isnan(flops[mine]).sum())
         reason = f"{unknown:,} of {wording.plural(len(mine), 'operation')} without a formula" if unknown else ""
-        found[key] = Value(None if unknown else float(flops[mine].sum()), "FLOP", "nominal", reason=reason)
-    return found
+        nominal[key] = Value(None if unknown else float(flops[mine].sum()), "FLOP", "nominal", reason=reason)
+    return nominal
 
 
 def _counted_place(
@@ -224,7 +224,7 @@ def ratio_sentences(places: Sequence[CountedPlace]) -> tuple[str, ...]:
     for place in places:
         if place.ratio.value is not None:
             groups.setdefault((place.layer, place.name), []).append(place)
-    said = []
+    sentences = []
     for (layer, name), mine in groups.items():
         counted = sum(place.counted.value or 0.0 for place in mine)
         nominal = sum(place.nominal.value or 0.0 for place in mine)
@@ -235,11 +235,13 @@ def ratio_sentences(places: Sequence[CountedPlace]) -> tuple[str, ...]:
         verb = "count" if len(mine) > 1 else "counts"
         their = "their" if len(mine) > 1 else "its"
         because = _because(name, ratio) if layer else ""
-        said.append(
+        sentences.append(
             (abs(counted - nominal), f"{who} {verb} {_times(ratio)} times {their} nominal FLOPs "
              f"({wording.amount(counted, 'FLOP')} where formulas have {wording.amount(nominal, 'FLOP')}){because}")
         )  # fmt: skip
-    return tuple(sentence for _, sentence in sorted(said, key=lambda one: -one[0])[:MOST])
+    return tuple(
+        sentence for _, sentence in sorted(sentences, key=lambda sentence_by_ratio: -sentence_by_ratio[0])[:MOST]
+    )
 
 
 def _times(ratio: float) -> str:

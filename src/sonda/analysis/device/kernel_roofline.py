@@ -112,11 +112,11 @@ def device_roofs(machine: dict[str, Any], device: str) -> Roofs | None:
     theory: dict[str, Value] = {}
     memory: dict[str, Value] = {}
     for name in entry.get("flops", {}):
-        found, _ = ceilings(machine, None, name, device)
-        if found is not None:
-            peaks[name] = Value(found.flops, "FLOP/s", "measured")
-            memory |= {"DRAM": found.theory["dram_bandwidth"]} if "dram_bandwidth" in found.theory else {}
-            theory |= {name: found.theory["flops"]} if "flops" in found.theory else {}
+        roofs, _ = ceilings(machine, None, name, device)
+        if roofs is not None:
+            peaks[name] = Value(roofs.flops, "FLOP/s", "measured")
+            memory |= {"DRAM": roofs.theory["dram_bandwidth"]} if "dram_bandwidth" in roofs.theory else {}
+            theory |= {name: roofs.theory["flops"]} if "flops" in roofs.theory else {}
     rates = {"DRAM": entry.get("dram_bandwidth"), "L2": entry.get("cache_bandwidth")}
     bandwidth = {level: Value(float(rate), "B/s", "measured") for level, rate in rates.items() if rate}
     return Roofs(peaks, theory, bandwidth, memory)
@@ -129,8 +129,12 @@ def kernel_roofs(kernels: Sequence[KernelTotals], roofs: Roofs | None, precision
     """
     if roofs is None:
         return ()
-    found = [_roof(one, roofs, full_precision(precision)) for one in kernels if one.kind == "kernel" and one.total]
-    return tuple(one for one in found if one is not None)
+    roofs_of_kernels = [
+        _roof(kernel, roofs, full_precision(precision))
+        for kernel in kernels
+        if kernel.kind == "kernel" and kernel.total
+    ]
+    return tuple(roof for roof in roofs_of_kernels if roof is not None)
 
 
 def _roof(kernel: KernelTotals, roofs: Roofs, precision: str) -> KernelRoof | None:

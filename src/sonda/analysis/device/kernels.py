@@ -92,7 +92,7 @@ class KernelTable:
 
     def rows(self) -> tuple[KernelTotals, ...]:
         """Longest in all first."""
-        return tuple(sorted(self._found.values(), key=lambda one: (-one.total, one.kind, one.name)))
+        return tuple(sorted(self._found.values(), key=lambda kernel: (-kernel.total, kernel.kind, kernel.name)))
 
 
 def on_device(spans: Spans) -> np.ndarray:

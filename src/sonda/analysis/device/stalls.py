@@ -97,12 +97,12 @@ class StallRow:
 
 def nvprof_shares(shares: Mapping[str, float]) -> dict[str, float]:
     """The same under nvprof's names; a name whose reasons are all missing is missing."""
-    found = {}
+    by_name = {}
     for name, reasons in NVPROF.items():
         known = [shares[reason] for reason in reasons if reason in shares]
         if known:
-            found[name] = sum(known)
-    return found
+            by_name[name] = sum(known)
+    return by_name
 
 
 def kernel_label(name: str) -> str:
@@ -119,11 +119,11 @@ def kernel_label(name: str) -> str:
 
 def counted_rows(spans: Spans) -> np.ndarray:
     """Rows of kernels in which anything was counted."""
-    found = np.zeros(len(spans), dtype=bool)
+    mask = np.zeros(len(spans), dtype=bool)
     for quantity in COUNTED:
-        found |= ~np.isnan(spans.metric(quantity, "counted"))
+        mask |= ~np.isnan(spans.metric(quantity, "counted"))
     kinds = spans.words("kind")
-    return np.flatnonzero(found & (kinds.equal("kernel") | kinds.equal("collective")))
+    return np.flatnonzero(mask & (kinds.equal("kernel") | kinds.equal("collective")))
 
 
 def stall_rows(spans: Spans) -> tuple[StallRow, ...]:
@@ -134,12 +134,12 @@ def stall_rows(spans: Spans) -> tuple[StallRow, ...]:
     table = [spans.metric(f"stall_{reason}", "counted")[rows] for reason in STALLS]
     has = ~np.isnan(np.array(table)).all(axis=0)
     stalled, name = rows[has], spans.words("name")
-    found = []
+    stalls = []
     for code in np.unique(name.codes[stalled]).tolist():
         mine = stalled[name.codes[stalled] == code]
         row = _stall_row(name.words[code], mine, float(duration[mine].sum()), total, stall_shares(spans, mine))
-        found.append(replace(row, roof=_highest_roof(spans, mine)))
-    return tuple(sorted(found, key=lambda row: (-row.time, row.name)))
+        stalls.append(replace(row, roof=_highest_roof(spans, mine)))
+    return tuple(sorted(stalls, key=lambda row: (-row.time, row.name)))
 
 
 def stall_shares(spans: Spans, rows: np.ndarray) -> dict[str, float]:

@@ -97,9 +97,9 @@ class DeviceTime:
     def waits(self) -> dict[str, int]:
         """Gaps of all streams together by what they wait for."""
         return {
-            "host": sum(one.host_wait for one in self.streams),
-            "kernel": sum(one.kernel_wait for one in self.streams),
-            "other": sum(one.other_wait for one in self.streams),
+            "host": sum(stream.host_wait for stream in self.streams),
+            "kernel": sum(stream.kernel_wait for stream in self.streams),
+            "other": sum(stream.other_wait for stream in self.streams),
         }
 
 
@@ -126,7 +126,7 @@ class _Stream:
         self.last_end = int(reached[-1])
 
 
-class Coverage:
+class BusyTime:
     """Collects the activities of one device. `feed` must be given them in the order of their starts."""
 
     def __init__(self, rank: int, device: str) -> None:
@@ -183,8 +183,8 @@ class Coverage:
             nothing = np.zeros(0, np.int64)
             self._sweep(nothing, nothing, nothing, int(self._open[0].max()))
         streams = [
-            StreamTime(number, one.activities, one.busy, *(int(wait) for wait in one.waits))
-            for number, one in sorted(self._streams.items())
+            StreamTime(number, stream.activities, stream.busy, *(int(wait) for wait in stream.waits))
+            for number, stream in sorted(self._streams.items())
         ]
         begin = self._begin or 0
         return DeviceTime(

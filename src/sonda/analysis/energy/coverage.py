@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sonda.analysis.energy.meters import BOARD, Kept, Metered
+from sonda.analysis.energy.meters import BOARD, Meter, StoredEnergy
 
 PARTS = ("CPU packages", "DRAM", BOARD)
 NEVER = "disks, network, fans, power supply"
@@ -28,7 +28,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Coverage:
+class EnergyCoverage:
     """Of some devices of one machine."""
 
     parts: Mapping[str, tuple[int, int]]
@@ -44,11 +44,14 @@ class Coverage:
     def lacking(self) -> tuple[str, ...]:
         """Parts without any counter, then counters of the others."""
         whole = any(PLATFORM in part for part in self.parts)
-        return (*(part for part in PARTS if part not in self.parts and not whole), *(one.name for one in self.lost))
+        return (
+            *(part for part in PARTS if part not in self.parts and not whole),
+            *(lost_counter.name for lost_counter in self.lost),
+        )
 
     def without(self, devices: Collection[str] = ()) -> list[str]:
         """Names of the counters that a total of these devices lacks, or of all devices."""
-        return [one.name for one in self.lost if not devices or one.device in devices]
+        return [lost_counter.name for lost_counter in self.lost if not devices or lost_counter.device in devices]
 
 
 def covered(parts: Mapping[str, tuple[int, int]]) -> tuple[str, ...]:
@@ -69,55 +72,59 @@ def covered_on(nodes: Sequence[tuple[str, Counts]]) -> tuple[str, ...]:
     """What a sum over nodes covers, which is all that any of them adds to it; a part that not all of them have is said
     with the names of those that do: `GPU boards with their memory (on alpha)`."""
     parts = counted_on(nodes)
-    found = []
+    names = []
     for part, words in zip(in_order(parts), covered(parts), strict=True):
         having = [node for node, counts in nodes if part in counts]
-        found.append(words if len(having) == len(nodes) else f"{words} (on {', '.join(having)})")
-    return tuple(found)
+        names.append(words if len(having) == len(nodes) else f"{words} (on {', '.join(having)})")
+    return tuple(names)
 
 
 def counted_on(nodes: Sequence[tuple[str, Counts]]) -> dict[str, tuple[int, int]]:
     """The counters of all nodes together."""
-    found: dict[str, tuple[int, int]] = {}
+    by_part: dict[str, tuple[int, int]] = {}
     for _, counts in nodes:
         for part, (inside, there) in counts.items():
-            before = found.get(part, (0, 0))
-            found[part] = before[0] + inside, before[1] + there
-    return found
+            before = by_part.get(part, (0, 0))
+            by_part[part] = before[0] + inside, before[1] + there
+    return by_part
 
 
 def lacking_on(nodes: Sequence[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
     """What a sum over nodes lacks: what all of them lack, and with its name what only some do."""
-    plain = [one for one in nodes[0][1] if all(one in lacking for _, lacking in nodes) and one in (*PARTS, NEVER)]
-    apart = [f"{node} {one}" for node, lacking in nodes for one in lacking if one not in plain]
+    plain = [part for part in nodes[0][1] if all(part in lacking for _, lacking in nodes) and part in (*PARTS, NEVER)]
+    apart = [f"{node} {part}" for node, lacking in nodes for part in lacking if part not in plain]
     return (*plain, *dict.fromkeys(apart))
 
 
-def coverage(kept: Kept, meters: Sequence[Metered], used_only: bool = False) -> Coverage:
+def coverage(stored: StoredEnergy, meters: Sequence[Meter], used_only: bool = False) -> EnergyCoverage:
     """What the measured total of these devices covers; with `used_only`, of those that the program worked on."""
     believed = [counter for meter in meters if meter.source == "measured" and (meter.used or not used_only)
                 for counter, _ in meter.counters]  # fmt: skip
     parts = {counter.covers: (0, 0) for counter in believed}
     known = {(counter.device, counter.sensor) for counter in believed}
     lost: dict[tuple[str, str], Lost] = {}
-    for device, sensor, covers in _all(kept):
-        wanted = not used_only or not kept.used or device in kept.used
+    for device, sensor, covers in _all(stored):
+        wanted = not used_only or not stored.used or device in stored.used
         if wanted and (device, sensor) not in known and covers in parts:
             name = sensor.removesuffix(" energy") if device == "cpu" else device
             lost[device, sensor] = Lost(name, device, covers)
     for covers in parts:
         inside = sum(counter.covers == covers for counter in believed)
-        parts[covers] = inside, inside + sum(one.covers == covers for one in lost.values())
-    return Coverage(parts, tuple(lost.values()))
+        parts[covers] = inside, inside + sum(lost_counter.covers == covers for lost_counter in lost.values())
+    return EnergyCoverage(parts, tuple(lost.values()))
 
 
 def _count(inside: int, there: int) -> str:
     return "" if inside == there else f" ({inside} of {there})"
 
 
-def _all(kept: Kept) -> list[tuple[str, str, str]]:
+def _all(stored: StoredEnergy) -> list[tuple[str, str, str]]:
     """Device, sensor and part of every counter that belongs into measured totals, also of those that are refused."""
-    there = [(one.device, one.sensor, one.covers) for one in kept.counters if one.total and one.source == "measured"]
-    refused = [(one.get("device", ""), one.get("sensor", ""), one["covers"])
-               for one in kept.missing if one.get("covers")]  # fmt: skip
+    there = [
+        (counter.device, counter.sensor, counter.covers)
+        for counter in stored.counters
+        if counter.total and counter.source == "measured"
+    ]
+    refused = [(counter.get("device", ""), counter.get("sensor", ""), counter["covers"])
+               for counter in stored.missing if counter.get("covers")]  # fmt: skip
     return [*there, *refused]

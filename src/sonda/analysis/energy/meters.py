@@ -38,7 +38,7 @@ class Counter(msgspec.Struct):
     uncertain: float = 0.0
 
 
-class Kept(msgspec.Struct):
+class StoredEnergy(msgspec.Struct):
     """`metered` of a run's target; times in ns since the program began."""
 
     counters: list[Counter] = []
@@ -54,7 +54,7 @@ class Kept(msgspec.Struct):
 
 
 @dataclass(frozen=True)
-class Metered:
+class Meter:
     """The believed counters of one device, all of one source."""
 
     device: str
@@ -95,19 +95,19 @@ class Metered:
         return MODEL if self.source == "estimated" else READINGS
 
     def energy(self, begin: float, end: float) -> Value:
-        value, low, high = (float(one[0]) for one in self.between(np.array([begin]), np.array([end])))
+        value, low, high = (float(column[0]) for column in self.between(np.array([begin]), np.array([end])))
         if np.isnan(value):
             return Value(None, "J", self.source, reason="the counter was not read all of that time")
         return self.value(value, low, high)
 
 
-def kept_energy(run: Run) -> Kept | None:
+def kept_energy(run: Run) -> StoredEnergy | None:
     """What the run says of its energy; None where it was not read or cannot be understood."""
     table: Any = run.info.target.get("metered")
     if not isinstance(table, Mapping):
         return None
     try:
-        return msgspec.convert(table, Kept, strict=False)
+        return msgspec.convert(table, StoredEnergy, strict=False)
     except msgspec.ValidationError:
         return None
 
@@ -117,20 +117,20 @@ def is_energy(run: Run) -> bool:
     return run.info.target.get("alone") == "energy" and kept_energy(run) is not None
 
 
-def metered(kept: Kept, samples: Sequence[Sample]) -> list[Metered]:
+def meters_of(stored: StoredEnergy, samples: Sequence[Sample]) -> list[Meter]:
     """The devices whose counters can be believed, and those without one whose power was sampled."""
-    found: dict[tuple[str, str], list[tuple[Counter, CounterSeries]]] = {}
-    for counter in kept.counters:
+    counters: dict[tuple[str, str], list[tuple[Counter, CounterSeries]]] = {}
+    for counter in stored.counters:
         if counter.total and counter.state == "ok":
             series = counter_series(samples, counter)
             if len(series.times) > 1:
-                found.setdefault((counter.device, counter.source), []).append((counter, series))
-    for device in dict.fromkeys(one.device for one in samples if one.sensor == "power" and one.unit == "W"):
-        if (device, "measured") not in found and len((power := series_of(samples, device, "power")).times) > 1:
+                counters.setdefault((counter.device, counter.source), []).append((counter, series))
+    for device in dict.fromkeys(sample.device for sample in samples if sample.sensor == "power" and sample.unit == "W"):
+        if (device, "measured") not in counters and len((power := series_of(samples, device, "power")).times) > 1:
             integral = Counter("power", device, source=DERIVED, covers=BOARD, total=True, update=POWER_UPDATE_S)
-            found[device, DERIVED] = [(integral, _integrated(power))]
-    used = set(kept.used) or {device for device, _ in found}
-    return [Metered(device, source, tuple(of), device in used) for (device, source), of in found.items()]
+            counters[device, DERIVED] = [(integral, _integrated(power))]
+    used = set(stored.used) or {device for device, _ in counters}
+    return [Meter(device, source, tuple(of), device in used) for (device, source), of in counters.items()]
 
 
 def _integrated(power: CounterSeries) -> CounterSeries:
@@ -139,44 +139,48 @@ def _integrated(power: CounterSeries) -> CounterSeries:
     return CounterSeries(power.times, np.concatenate(([0.0], np.cumsum(joules))))
 
 
-def together(meters: Sequence[Metered]) -> str:
+def common_source(meters: Sequence[Meter]) -> str:
     """The source of their sum."""
-    sources = {one.source for one in meters}
+    sources = {meter.source for meter in meters}
     return sources.pop() if len(sources) == 1 else DERIVED
 
 
-def by_integral(meters: Sequence[Metered]) -> list[str]:
+def by_integral(meters: Sequence[Meter]) -> list[str]:
     """`cuda:0 by the integral of its power`, for those without a counter."""
-    return [f"{one.device} {INTEGRAL}" for one in meters if one.source == DERIVED]
+    return [f"{meter.device} {INTEGRAL}" for meter in meters if meter.source == DERIVED]
 
 
 def counter_series(samples: Sequence[Sample], counter: Counter) -> CounterSeries:
     """The samples of a counter in order of time."""
-    found = series_of(samples, counter.device, counter.sensor)
-    return replace(found, update=round(counter.update * 1e9), highest=counter.highest or np.inf)
+    series = series_of(samples, counter.device, counter.sensor)
+    return replace(series, update=round(counter.update * 1e9), highest=counter.highest or np.inf)
 
 
 def series_of(samples: Sequence[Sample], device: str, sensor: str) -> CounterSeries:
     """The samples of one sensor in order of time."""
-    mine = sorted((one.time, one.value) for one in samples if one.device == device and one.sensor == sensor)
+    mine = sorted(
+        (sample.time, sample.value) for sample in samples if sample.device == device and sample.sensor == sensor
+    )
     times = np.array([time for time, _ in mine], dtype=np.int64)
     return CounterSeries(times, np.array([value for _, value in mine], dtype=np.float64))
 
 
 def bounds_of(values: Sequence[Value]) -> str:
     """What the ends of their sum are: as soon as one has bounds, the sum has no interval."""
-    return next((one.bounds for one in values if one.bounds), "")
+    return next((value.bounds for value in values if value.bounds), "")
 
 
-def added(values: Sequence[Value], source: str) -> Value:
+def add_values(values: Sequence[Value], source: str) -> Value:
     """The sum; missing where any part is."""
-    lost = next((one for one in values if one.value is None), None)
+    lost = next((value for value in values if value.value is None), None)
     if lost is not None:
         return Value(None, lost.unit, source, reason=lost.reason)
     low = high = None
-    if all(one.low is not None and one.high is not None for one in values):
-        low, high = sum(one.low or 0.0 for one in values), sum(one.high or 0.0 for one in values)
-    return Value(sum(one.value or 0.0 for one in values), values[0].unit, source, low, high, bounds=bounds_of(values))
+    if all(value.low is not None and value.high is not None for value in values):
+        low, high = sum(value.low or 0.0 for value in values), sum(one.high or 0.0 for one in values)
+    return Value(
+        sum(value.value or 0.0 for value in values), values[0].unit, source, low, high, bounds=bounds_of(values)
+    )
 
 
 def scaled(value: Value, factor: float, unit: str) -> Value:
@@ -184,5 +188,5 @@ def scaled(value: Value, factor: float, unit: str) -> Value:
     source = "estimated" if value.source == "estimated" else "derived"
     if value.value is None:
         return Value(None, unit, source, reason=value.reason)
-    low, high = (None if one is None else one * factor for one in (value.low, value.high))
+    low, high = (None if end is None else end * factor for end in (value.low, value.high))
     return Value(value.value * factor, unit, source, low, high, few=value.few, bounds=value.bounds)

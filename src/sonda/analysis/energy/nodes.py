@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sonda.analysis import wording
 from sonda.analysis.energy.coverage import counted_on, covered_on, lacking_on
-from sonda.analysis.energy.meters import DERIVED, added, scaled
+from sonda.analysis.energy.meters import DERIVED, add_values, scaled
 from sonda.analysis.energy.summary import Cost, EnergySummary, Window
 from sonda.analysis.summary import Value
 
@@ -33,18 +33,18 @@ def energy_of_nodes(
         run=first.run,
         title=first.title,
         time=first.time,
-        devices=tuple(replace(one, name=f"{node} {one.name}") for node, part in parts for one in part.devices),
+        devices=tuple(replace(device, name=f"{node} {device.name}") for node, part in parts for device in part.devices),
         all=everything,
         used=_sums([(node, part.used) for node, part in parts], silent, first.time),
         covers=covers,
         not_covered=lacking,
         sentence=_sentence(parts, _nodes(parts, silent, machines or {}), everything, covers, lacking, _modelled(parts)),
-        regions=tuple(_renamed(node, one) for node, part in parts for one in part.regions),
+        regions=tuple(_renamed(node, region) for node, part in parts for region in part.regions),
         windows=tuple(_windows(parts, silent)),
         power={f"{node} {name}": points for node, part in parts for name, points in part.power.items()},
         estimated=frozenset(f"{node} {name}" for node, part in parts for name in part.estimated),
         notes=tuple(dict.fromkeys(f"node {node}: {note}" for node, part in parts for note in part.notes)),
-        warnings=tuple(f"node {node}: {one}" for node, part in parts for one in part.warnings),
+        warnings=tuple(f"node {node}: {text}" for node, part in parts for text in part.warnings),
         parts=counted_on(counts),
         modelled=_modelled(parts),
     )
@@ -75,11 +75,11 @@ def sum_of_nodes(values: Sequence[tuple[str, Value | None]], unit: str, source: 
             why = value.reason if value is not None else reason
             return Value(None, unit, source, reason=f"node {node}: {why}")
     marks = [f"node {node}: {value.reason}" for node, value in values if value is not None and value.reason]
-    return replace(added([value for _, value in values if value is not None], source), reason="; ".join(marks))
+    return replace(add_values([value for _, value in values if value is not None], source), reason="; ".join(marks))
 
 
 def _sums(parts: Sequence[tuple[str, dict[str, Cost]]], silent: Sequence[str], time: Value) -> dict[str, Cost]:
-    found = {}
+    sums = {}
     for source in dict.fromkeys(source for _, costs in parts for source in costs):
         # A node all of whose devices have counters adds what it measured to what others derived.
         otherwise = "measured" if source == DERIVED else source
@@ -94,26 +94,29 @@ def _sums(parts: Sequence[tuple[str, dict[str, Cost]]], silent: Sequence[str], t
 
         energy = total("energy", "J")
         product = scaled(energy, (time.value or 0.0) / 1e9, "J·s")
-        found[source] = Cost(energy, total("power", "W"), total("idle", "W"), total("above", "J"), product)
-    return found
+        sums[source] = Cost(energy, total("power", "W"), total("idle", "W"), total("above", "J"), product)
+    return sums
 
 
 def _windows(parts: Parts, silent: Sequence[str]) -> list[Window]:
     """Windows of the first node with the energy of all: every node's own epochs, steps and phases of that name."""
-    by_node = [(node, {(one.kind, one.name): one for one in part.windows}) for node, part in parts]
-    found = []
+    by_node = [(node, {(window.kind, window.name): window for window in part.windows}) for node, part in parts]
+    windows = []
     for key, window in by_node[0][1].items():
         same = [*((node, windows.get(key)) for node, windows in by_node), *((node, None) for node in silent)]
         devices = {
-            f"{node} {name}": value for node, one in same if one is not None for name, value in one.devices.items()
+            f"{node} {name}": value
+            for node, window in same
+            if window is not None
+            for name, value in window.devices.items()
         }
-        found.append(replace(window, devices=devices, total=_total(same, "total"), used=_total(same, "used")))
-    return found
+        windows.append(replace(window, devices=devices, total=_total(same, "total"), used=_total(same, "used")))
+    return windows
 
 
 def _total(same: Sequence[tuple[str, Window | None]], name: str) -> Value:
     values: list[tuple[str, Value | None]] = [
-        (node, getattr(one, name) if one is not None else None) for node, one in same
+        (node, getattr(window, name) if window is not None else None) for node, window in same
     ]
     sources = {value.source for _, value in values if value is not None}
     source = sources.pop() if len(sources) == 1 else "derived"
@@ -146,19 +149,19 @@ def _modelled(parts: Parts) -> str:
 def _sentence(
     parts: Parts, count: str, everything: dict[str, Cost], covers: Sequence[str], lacking: Sequence[str], modelled: str
 ) -> str:
-    said = []
+    sentences = []
     time = parts[0][1].time.value or 0.0
     for source, cost in everything.items():
         if cost.energy.value is None:
-            said.append(f"The {source} energy of all nodes is not known: {cost.energy.reason}.")
+            sentences.append(f"The {source} energy of all nodes is not known: {cost.energy.reason}.")
             continue
         what, without, interval = INTEGRATED, "", ""
         if source == "measured":
             what, without = wording.join(list(covers)), f"; not {', '.join(lacking)}"
         elif source == "estimated":
             what, interval = f"{modelled}, by a power model", _between(cost.energy)
-        said.append(
+        sentences.append(
             f"{wording.amount(cost.energy.value, 'J')}{interval} {source} on {count}, "
             f"{wording.duration(time)} of the whole run on the first: {what}{without}."
         )
-    return " ".join(said) or " ".join(f"Node {node}: {part.sentence}" for node, part in parts)
+    return " ".join(sentences) or " ".join(f"Node {node}: {part.sentence}" for node, part in parts)

@@ -8,21 +8,21 @@ from dataclasses import replace
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.energy.coverage import NEVER, Coverage, coverage, in_order
+from sonda.analysis.energy.coverage import NEVER, EnergyCoverage, coverage, in_order
 from sonda.analysis.energy.meters import (
     DERIVED,
     Counter,
-    Kept,
-    Metered,
-    added,
+    Meter,
+    StoredEnergy,
+    add_values,
     by_integral,
+    common_source,
     counter_series,
     is_energy,
     kept_energy,
-    metered,
+    meters_of,
     scaled,
     series_of,
-    together,
 )
 from sonda.analysis.energy.nodes import energy_of_nodes, once
 from sonda.analysis.energy.summary import Beneath, Cost, Device, EnergySummary, Window
@@ -54,8 +54,8 @@ def phases_beneath(spans: Spans, regions: Sequence[tuple[str, int, int]], durati
         end = begin + spans.number("duration")[rows]
     else:
         names = np.array([name for name, _, _ in regions])
-        begin = np.array([one for _, one, _ in regions], dtype=np.float64)
-        end = np.array([one for _, _, one in regions], dtype=np.float64)
+        begin = np.array([start for _, start, _ in regions], dtype=np.float64)
+        end = np.array([stop for _, _, stop in regions], dtype=np.float64)
     if not len(names) or duration <= 0:
         return None
     edges = np.linspace(0.0, duration, STRETCHES + 1)
@@ -92,91 +92,91 @@ def summarise_energy(run: Run, title: str = "") -> EnergySummary | None:
     nodes = [*((name, _of_machine(part, title)) for name, part in parts), *((name, None) for name in lost)]
     known = [(name, part) for name, part in nodes if part is not None]
     machines = machines_of(run.info.target)
-    found = known[0][1] if known else None
+    energy = known[0][1] if known else None
     if known and len(nodes) > 1:
-        found = energy_of_nodes(known, [name for name, part in nodes if part is None], machines)
-    return replace(found, notes=(*once(machines), *found.notes)) if found else None
+        energy = energy_of_nodes(known, [name for name, part in nodes if part is None], machines)
+    return replace(energy, notes=(*once(machines), *energy.notes)) if energy else None
 
 
 def _of_machine(run: Run, title: str) -> EnergySummary | None:
-    kept = kept_energy(run)
-    if kept is None:
+    stored = kept_energy(run)
+    if stored is None:
         return None
     spans = run.spans
     rows = np.flatnonzero(spans.where(kind="run"))
     duration = float(spans.number("duration")[rows[0]]) if len(rows) else 0.0
-    meters = metered(kept, run.samples)
-    extent = coverage(kept, meters)
-    devices = tuple(_devices(kept, run.samples, meters, extent, duration))
+    meters = meters_of(stored, run.samples)
+    extent = coverage(stored, meters)
+    devices = tuple(_devices(stored, run.samples, meters, extent, duration))
     alone = is_energy(run)  # of any other run, its own summary says these
     return EnergySummary(
         run=run.id,
         title=title or str(run.info.workload.get("name") or "run"),
         time=Value(duration, "ns", "measured"),
         devices=devices,
-        all=_sums(meters, kept, extent.without(), duration),
-        used=_sums([one for one in meters if one.used], kept, extent.without(kept.used), duration),
+        all=_sums(meters, stored, extent.without(), duration),
+        used=_sums([meter for meter in meters if meter.used], stored, extent.without(stored.used), duration),
         covers=extent.covers,
         not_covered=(*extent.lacking, NEVER),
-        sentence=_sentence(meters, duration, extent, kept, "" if alone else WHOLE),
-        regions=tuple(_regions(kept, meters)),
+        sentence=_sentence(meters, duration, extent, stored, "" if alone else WHOLE),
+        regions=tuple(_regions(stored, meters)),
         windows=tuple(windows(spans, meters)),
-        power={one.name: _power(one) for one in meters},
-        estimated=frozenset(one.name for one in meters if one.source == "estimated"),
-        notes=(*(run.info.notes if alone else ()), *_notes(kept, duration)),
+        power={meter.name: _power(meter) for meter in meters},
+        estimated=frozenset(meter.name for meter in meters if meter.source == "estimated"),
+        notes=(*(run.info.notes if alone else ()), *_notes(stored, duration)),
         warnings=(*(run.info.disturbed if alone else ()), *_warnings(devices, extent)),
         modelled=_modelled(meters),
         parts=extent.parts,
-        beneath=phases_beneath(spans, kept.regions, duration),
+        beneath=phases_beneath(spans, stored.regions, duration),
     )
 
 
 def _devices(
-    kept: Kept, samples: Sequence[Sample], meters: Sequence[Metered], extent: Coverage, duration: float
+    stored: StoredEnergy, samples: Sequence[Sample], meters: Sequence[Meter], extent: EnergyCoverage, duration: float
 ) -> list[Device]:
-    found = []
-    names = dict.fromkeys((one.device, one.source) for one in kept.counters)
-    names |= dict.fromkeys((one.device, "measured") for one in samples if one.unit == "W")
+    devices = []
+    names = dict.fromkeys((counter.device, counter.source) for counter in stored.counters)
+    names |= dict.fromkeys((sample.device, "measured") for sample in samples if sample.unit == "W")
     for device, source in names:
-        meter = next((one for one in meters if (one.device, one.source) == (device, source)), None)
+        meter = next((meter for meter in meters if (meter.device, meter.source) == (device, source)), None)
         if meter is None and source == "measured":
-            meter = next((one for one in meters if (one.device, one.source) == (device, DERIVED)), None)
-        cost = _cost([meter], kept, extent.without([device]), duration) if meter else _no_cost(kept, device, source)
+            meter = next((meter for meter in meters if (meter.device, meter.source) == (device, DERIVED)), None)
+        cost = _cost([meter], stored, extent.without([device]), duration) if meter else _no_cost(stored, device, source)
         integral = _integral(samples, device, duration) if source == "measured" else None
         disagreement = None
         if integral is not None and integral.value and cost.energy.value and cost.energy.source == "measured":
             disagreement = Value(integral.value / cost.energy.value - 1, "1", "derived")
         parts = {
-            one.sensor: _counter_energy(one, samples, duration)
-            for one in kept.counters if (one.device, one.source) == (device, source)
+            counter.sensor: _counter_energy(counter, samples, duration)
+            for counter in stored.counters if (counter.device, counter.source) == (device, source)
         }  # fmt: skip
         throttled, states = _states(samples, device, duration)
-        model = kept.devices.get(device, "")
-        used = device in kept.used or not kept.used
-        found.append(Device(device, model, used, cost, parts, integral, disagreement, throttled, states))
-    return found
+        model = stored.devices.get(device, "")
+        used = device in stored.used or not stored.used
+        devices.append(Device(device, model, used, cost, parts, integral, disagreement, throttled, states))
+    return devices
 
 
 def _counter_energy(counter: Counter, samples: Sequence[Sample], duration: float) -> Value:
     if counter.state != "ok":
         return Value(None, "J", counter.source, reason=f"{counter.state}: {counter.reason}")
     series = counter_series(samples, counter)
-    return Metered(counter.device, counter.source, ((counter, series),)).energy(0.0, duration)
+    return Meter(counter.device, counter.source, ((counter, series),)).energy(0.0, duration)
 
 
-def _cost(meters: Sequence[Metered], kept: Kept, lost: Sequence[str], duration: float) -> Cost:
+def _cost(meters: Sequence[Meter], stored: StoredEnergy, lost: Sequence[str], duration: float) -> Cost:
     """Of these devices together; `lost` are counters of theirs that could not be believed."""
     seconds = duration / 1e9
-    source = together(meters)
-    energy = added([one.energy(0.0, duration) for one in meters], source)
-    instead = {one.device for one in meters if one.source == DERIVED}
+    source = common_source(meters)
+    energy = add_values([meter.energy(0.0, duration) for meter in meters], source)
+    instead = {meter.device for meter in meters if meter.source == DERIVED}
     lacking = [name for name in lost if name not in instead]
     if lacking and source != "estimated" and energy.value is not None:
         energy = replace(energy, reason=f"without {wording.join(lacking)}")
     idle = Value(None, "W", "derived", reason=NO_IDLE)
-    if len(kept.idle) == 2 and kept.idle[1] > kept.idle[0]:
-        spent = added([one.energy(*kept.idle) for one in meters], source)
-        idle = scaled(spent, 1e9 / (kept.idle[1] - kept.idle[0]), "W")
+    if len(stored.idle) == 2 and stored.idle[1] > stored.idle[0]:
+        spent = add_values([meter.energy(*stored.idle) for meter in meters], source)
+        idle = scaled(spent, 1e9 / (stored.idle[1] - stored.idle[0]), "W")
     above = Value(None, "J", "derived", reason=idle.reason or energy.reason)
     if idle.value is not None and energy.value is not None:
         above = Value(energy.value - idle.value * seconds, "J", idle.source)
@@ -184,26 +184,30 @@ def _cost(meters: Sequence[Metered], kept: Kept, lost: Sequence[str], duration: 
     return Cost(energy, power, idle, above, scaled(energy, seconds, "J·s"))
 
 
-def _no_cost(kept: Kept, device: str, source: str) -> Cost:
-    mine = [one for one in kept.counters if one.device == device and one.source == source and one.reason]
-    reason = "; ".join(f"{one.sensor} {one.state}: {one.reason}" for one in mine)
+def _no_cost(stored: StoredEnergy, device: str, source: str) -> Cost:
+    mine = [
+        counter
+        for counter in stored.counters
+        if counter.device == device and counter.source == source and counter.reason
+    ]
+    reason = "; ".join(f"{counter.sensor} {counter.state}: {counter.reason}" for counter in mine)
     if not reason:
-        reason = "; ".join(f"{one['what']}: {one['reason']}" for one in kept.missing) or "no counter"
+        reason = "; ".join(f"{lack['what']}: {lack['reason']}" for lack in stored.missing) or "no counter"
     return Cost(*(Value(None, unit, source, reason=reason) for unit in ("J", "W", "W", "J", "J·s")))
 
 
-def _sums(meters: Sequence[Metered], kept: Kept, lost: Sequence[str], duration: float) -> dict[str, Cost]:
-    return {source: _cost(of, kept, lost, duration) for source, of in _by_source(meters).items()}
+def _sums(meters: Sequence[Meter], stored: StoredEnergy, lost: Sequence[str], duration: float) -> dict[str, Cost]:
+    return {source: _cost(of, stored, lost, duration) for source, of in _by_source(meters).items()}
 
 
-def _by_source(meters: Sequence[Metered]) -> dict[str, list[Metered]]:
+def _by_source(meters: Sequence[Meter]) -> dict[str, list[Meter]]:
     """What is added: what was measured; where a GPU has no counter, that with the integral of its power; estimates."""
-    found: dict[str, list[Metered]] = {}
-    for one in meters:
-        found.setdefault(one.source, []).append(one)
-    if DERIVED in found:
-        found[DERIVED] = [*found.get("measured", []), *found[DERIVED]]
-    return {source: found[source] for source in ("measured", DERIVED, "estimated") if source in found}
+    by_source: dict[str, list[Meter]] = {}
+    for meter in meters:
+        by_source.setdefault(meter.source, []).append(meter)
+    if DERIVED in by_source:
+        by_source[DERIVED] = [*by_source.get("measured", []), *by_source[DERIVED]]
+    return {source: by_source[source] for source in ("measured", DERIVED, "estimated") if source in by_source}
 
 
 def _integral(samples: Sequence[Sample], device: str, duration: float) -> Value | None:
@@ -227,7 +231,7 @@ def _states(samples: Sequence[Sample], device: str, duration: float) -> tuple[di
     clock = _shares(series_of(samples, device, "clock"), duration)
     if clock:
         states["clock"] = Value(sum(value * share for value, share in clock), "Hz", "derived")
-    sensors = {one.sensor for one in samples if one.device == device}
+    sensors = {sample.sensor for sample in samples if sample.device == device}
     heat = [value for sensor in sensors if sensor.endswith("temperature")
             for value, _ in _shares(series_of(samples, device, sensor), duration)]  # fmt: skip
     if heat:
@@ -254,16 +258,16 @@ def _shares(series: CounterSeries, duration: float) -> list[tuple[float, float]]
     return [(float(value), float(share)) for value, share in zip(series.values, spent, strict=True) if share > 0]
 
 
-def _regions(kept: Kept, meters: Sequence[Metered]) -> list[Window]:
-    found = []
-    for name in dict.fromkeys(name for name, _, _ in kept.regions):
-        bounds = [(begin, end) for other, begin, end in kept.regions if other == name]
-        begin, end = (np.array(one, dtype=np.float64) for one in zip(*bounds, strict=True))
-        found.append(mean_window("region", name, begin, end, len(bounds), meters))
-    return found
+def _regions(stored: StoredEnergy, meters: Sequence[Meter]) -> list[Window]:
+    of_regions = []
+    for name in dict.fromkeys(name for name, _, _ in stored.regions):
+        bounds = [(begin, end) for region, begin, end in stored.regions if region == name]
+        begin, end = (np.array(side, dtype=np.float64) for side in zip(*bounds, strict=True))
+        of_regions.append(mean_window("region", name, begin, end, len(bounds), meters))
+    return of_regions
 
 
-def _power(meter: Metered) -> tuple[tuple[float, float], ...]:
+def _power(meter: Meter) -> tuple[tuple[float, float], ...]:
     """Mean power between readings: (s at the end of the interval, W)."""
     times = meter.counters[0][1].times
     if len(times) < 2:
@@ -273,13 +277,17 @@ def _power(meter: Metered) -> tuple[tuple[float, float], ...]:
     return tuple((float(time) / 1e9, float(watt)) for time, watt in zip(times[1:], watts, strict=True))
 
 
-def _sentence(meters: Sequence[Metered], duration: float, extent: Coverage, kept: Kept, whole: str) -> str:
+def _sentence(
+    meters: Sequence[Meter], duration: float, extent: EnergyCoverage, stored: StoredEnergy, whole: str
+) -> str:
     if not meters:
-        reasons = [one.reason for one in kept.counters if one.reason] or [one["reason"] for one in kept.missing]
+        reasons = [counter.reason for counter in stored.counters if counter.reason] or [
+            one["reason"] for one in stored.missing
+        ]
         return f"No energy is known: {'; '.join(dict.fromkeys(reasons)) or 'no counter'}."
-    said = []
+    sentences = []
     for source, of in _by_source(meters).items():
-        total = added([one.energy(0.0, duration) for one in of], source)
+        total = add_values([meter.energy(0.0, duration) for meter in of], source)
         if total.value is None:
             return f"No energy is known: {total.reason}."
         watts = total.value / (duration / 1e9) if duration else 0.0
@@ -289,44 +297,44 @@ def _sentence(meters: Sequence[Metered], duration: float, extent: Coverage, kept
         if source == "estimated" and total.low is not None and total.high is not None:
             interval = f" ({wording.amount(total.low, 'J')} to {wording.amount(total.high, 'J')})"
         spent = f"{wording.amount(total.value, 'J')}{interval} {source} in {wording.duration(duration)}{whole}"
-        said.append(
+        sentences.append(
             f"{spent}, {wording.amount(watts, 'W')} on average: {what}; not {', '.join([*extent.lacking, NEVER])}"
             if source == "measured"
             else f"{spent}: {what}"
         )
-    return ". ".join(said) + "."
+    return ". ".join(sentences) + "."
 
 
-def _modelled(meters: Sequence[Metered]) -> str:
+def _modelled(meters: Sequence[Meter]) -> str:
     """What a power model stands for, as coverage says it."""
-    of = [one for one in meters if one.source == "estimated"]
-    return wording.join(in_order({counter.covers for one in of for counter, _ in one.counters}))
+    of = [meter for meter in meters if meter.source == "estimated"]
+    return wording.join(in_order({counter.covers for meter in of for counter, _ in meter.counters}))
 
 
-def _notes(kept: Kept, duration: float) -> list[str]:
-    said = [f"read {kept.readings:,} times, every {kept.interval:g} s"]
-    if kept.cpu and duration:
-        said[0] += f"; reading took {wording.percent(kept.cpu / (duration / 1e9))} of one processor"
+def _notes(stored: StoredEnergy, duration: float) -> list[str]:
+    notes = [f"read {stored.readings:,} times, every {stored.interval:g} s"]
+    if stored.cpu and duration:
+        notes[0] += f"; reading took {wording.percent(stored.cpu / (duration / 1e9))} of one processor"
     # A refusal of one event is kept for every package that it counts.
-    said += dict.fromkeys(f"{one['what']}: {one['reason']}" + (f"; {one['remedy']}" if one.get("remedy") else "")
-                          for one in kept.missing)  # fmt: skip
-    if any(one.source == "measured" for one in kept.counters):
-        said.append("sensors measure the whole machine: what other programs did meanwhile is in these numbers")
-    return said
+    notes += dict.fromkeys(f"{lack['what']}: {lack['reason']}" + (f"; {lack['remedy']}" if lack.get("remedy") else "")
+                          for lack in stored.missing)  # fmt: skip
+    if any(counter.source == "measured" for counter in stored.counters):
+        notes.append("sensors measure the whole machine: what other programs did meanwhile is in these numbers")
+    return notes
 
 
-def _warnings(devices: Sequence[Device], extent: Coverage) -> list[str]:
-    lost = [one.name for one in extent.lost]
-    said = [f"the measured total is without {wording.join(lost)}: it is too low"] if lost else []
+def _warnings(devices: Sequence[Device], extent: EnergyCoverage) -> list[str]:
+    lost = [lost_counter.name for lost_counter in extent.lost]
+    warnings = [f"the measured total is without {wording.join(lost)}: it is too low"] if lost else []
     for device in devices:
         if device.disagreement is not None and abs(device.disagreement.value or 0.0) > DISAGREE:
-            said.append(
+            warnings.append(
                 f"{device.name}: the integral of power is {wording.percent(device.disagreement.value or 0.0)} off the "
                 "energy counter: the load changes faster than power is sampled"
             )
         often = device.states.get("throttled")
         if often is not None and often.value:
-            said.append(f"{device.name} was throttled {wording.plural(often.value, 'time')}: too hot")
+            warnings.append(f"{device.name} was throttled {wording.plural(often.value, 'time')}: too hot")
         for reason, share in device.throttled.items():
-            said.append(f"{device.name} was throttled for {wording.percent(share)} of the time: {reason}")
-    return said
+            warnings.append(f"{device.name} was throttled for {wording.percent(share)} of the time: {reason}")
+    return warnings

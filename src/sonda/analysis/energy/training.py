@@ -15,14 +15,14 @@ from itertools import pairwise
 from sonda.analysis.energy.coverage import Counts, counted_on, coverage, covered, covered_on
 from sonda.analysis.energy.meters import (
     INTEGRAL,
-    Kept,
-    Metered,
-    added,
+    Meter,
+    StoredEnergy,
+    add_values,
     by_integral,
+    common_source,
     kept_energy,
-    metered,
+    meters_of,
     scaled,
-    together,
 )
 from sonda.analysis.energy.nodes import sum_of_nodes
 from sonda.analysis.summary import Value
@@ -78,7 +78,7 @@ Moments = tuple[Sequence[Window], Sequence[float]]
 def spent_by_nodes(run: Run, moments: Callable[[Run], Moments]) -> Spent | None:
     """What all nodes of a run spent, each between the `moments` of its own spans; None where no energy was read."""
     there, lost = by_machine(run)
-    parts = [*((node, spent(part, *moments(part))) for node, part in there), *((node, None) for node in lost)]
+    parts = [*((node, training_energy(part, *moments(part))) for node, part in there), *((node, None) for node in lost)]
     known = [(node, part) for node, part in parts if part is not None]
     if len(parts) == 1 or not known:
         return parts[0][1]
@@ -100,7 +100,7 @@ def spent_by_nodes(run: Run, moments: Callable[[Run], Moments]) -> Spent | None:
         to("all_to"),
         (
             *covered_on([(node, part.parts) for node, part in known]),
-            *(f"{node} {one}" for node, part in known for one in part.covers if one.endswith(INTEGRAL)),
+            *(f"{node} {word}" for node, part in known for word in part.covers if word.endswith(INTEGRAL)),
         ),
         total(lambda part: part.between),
         known[0][1].between_time,
@@ -108,31 +108,34 @@ def spent_by_nodes(run: Run, moments: Callable[[Run], Moments]) -> Spent | None:
     )
 
 
-def spent(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | None:
+def training_energy(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | None:
     """What was spent in these walks, and until the end of each epoch; None where no energy was read."""
-    kept = kept_energy(run)
-    if kept is None:
+    stored = kept_energy(run)
+    if stored is None:
         return None
-    meters = metered(kept, run.samples)
-    of_used = [one for one in meters if one.used]
-    sensed = any(one.source != "estimated" for one in of_used or meters)
-    used = [one for one in of_used if (one.source != "estimated") == sensed]
-    apart = not sensed and any(one.source != "estimated" for one in meters)
-    everything = [] if apart else [one for one in meters if (one.source != "estimated") == sensed]
-    reason = "; ".join(f"{one['what']}: {one['reason']}" for one in kept.missing) or "no counter could be believed"
+    meters = meters_of(stored, run.samples)
+    of_used = [meter for meter in meters if meter.used]
+    sensed = any(meter.source != "estimated" for meter in of_used or meters)
+    used = [meter for meter in of_used if (meter.source != "estimated") == sensed]
+    apart = not sensed and any(meter.source != "estimated" for meter in meters)
+    everything = [] if apart else [meter for meter in meters if (meter.source != "estimated") == sensed]
+    reason = "; ".join(f"{lack['what']}: {lack['reason']}" for lack in stored.missing) or "no counter could be believed"
     mixed = "devices that trained are estimated and others measured, which is never added" if apart else reason
     begin, end = walks[0][0], walks[-1][1]
     pauses = [(before, after) for (_, before), (after, _) in pairwise(walks)]
     paused = sum(after - before for before, after in pauses)
-    parts = _parts(kept, used, sensed)
+    parts = _parts(stored, used, sensed)
 
-    def until(meters: Sequence[Metered], moment: float, otherwise: str) -> Value:
-        return _energy(meters, begin, moment, [one for one in pauses if one[1] <= moment], otherwise)
+    def until(meters: Sequence[Meter], moment: float, otherwise: str) -> Value:
+        return _energy(meters, begin, moment, [pause for pause in pauses if pause[1] <= moment], otherwise)
 
     return Spent(
         end - begin - paused,
         # What a sensor said wins over what a model says of the same device.
-        {one.device: until([one], end, reason) for one in sorted(meters, key=lambda one: one.source != "estimated")},
+        {
+            one.device: until([one], end, reason)
+            for one in sorted(meters, key=lambda meter: meter.source != "estimated")
+        },
         until(used, end, reason),
         until(everything, end, mixed),
         tuple(until(used, moment, reason) for moment in ends),
@@ -144,23 +147,23 @@ def spent(run: Run, walks: Sequence[Window], ends: Sequence[float]) -> Spent | N
     )
 
 
-def _parts(kept: Kept, used: Sequence[Metered], sensed: bool) -> Counts:
+def _parts(stored: StoredEnergy, used: Sequence[Meter], sensed: bool) -> Counts:
     """By part: counters that are in the sum, and counters that there are; a model has one for each."""
     if sensed:
-        return coverage(kept, used, used_only=True).parts
-    return dict.fromkeys((counter.covers for one in used for counter, _ in one.counters), (1, 1))
+        return coverage(stored, used, used_only=True).parts
+    return dict.fromkeys((counter.covers for meter in used for counter, _ in meter.counters), (1, 1))
 
 
-def _energy(meters: Sequence[Metered], begin: float, end: float, pauses: Sequence[Window], otherwise: str) -> Value:
+def _energy(meters: Sequence[Meter], begin: float, end: float, pauses: Sequence[Window], otherwise: str) -> Value:
     """J from one moment to another without those of the pauses in between, which shorten the bounds at both ends."""
     if not meters:
         return Value(None, "J", "measured", reason=otherwise)
-    needed = LEAST_READINGS * max(one.resolution for one in meters)
+    needed = LEAST_READINGS * max(meter.resolution for meter in meters)
     lasted = end - begin - sum(after - before for before, after in pauses)
     if lasted < needed:
         reason = f"{lasted / 1e9:.2g} s are too short for counters that are read every {needed / 2e9:.2g} s"
-        return Value(None, "J", together(meters), reason=reason)
-    whole = added([one.energy(begin, end) for one in meters], together(meters))
+        return Value(None, "J", common_source(meters), reason=reason)
+    whole = add_values([meter.energy(begin, end) for meter in meters], common_source(meters))
     paused = _between(meters, pauses, otherwise)
     if whole.value is None or paused.value is None:
         return whole
@@ -170,12 +173,12 @@ def _energy(meters: Sequence[Metered], begin: float, end: float, pauses: Sequenc
     return Value(whole.value - paused.value, "J", whole.source, low, high, bounds=whole.bounds)
 
 
-def _between(meters: Sequence[Metered], pauses: Sequence[Window], otherwise: str) -> Value:
+def _between(meters: Sequence[Meter], pauses: Sequence[Window], otherwise: str) -> Value:
     if not meters:
         return Value(None, "J", "measured", reason=otherwise)
     if not pauses:
-        return Value(0.0, "J", together(meters), 0.0, 0.0)
-    paused = added([one.energy(*pause) for pause in pauses for one in meters], together(meters))
+        return Value(0.0, "J", common_source(meters), 0.0, 0.0)
+    paused = add_values([meter.energy(*pause) for pause in pauses for meter in meters], common_source(meters))
     shortest = min(after - before for before, after in pauses)
-    resolved = paused.source != "measured" or shortest >= max(one.resolution for one in meters)
+    resolved = paused.source != "measured" or shortest >= max(meter.resolution for meter in meters)
     return paused if resolved else replace(paused, source="derived")

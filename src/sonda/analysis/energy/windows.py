@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.energy.meters import DERIVED, Metered, added
+from sonda.analysis.energy.meters import DERIVED, Meter, add_values
 from sonda.analysis.energy.summary import Window
 from sonda.analysis.span_tree import nearest
 from sonda.analysis.statistics import student
@@ -39,7 +39,7 @@ Times = tuple[np.ndarray, np.ndarray]
 """Beginnings and ends, ns."""
 
 
-def windows(spans: Spans, meters: Sequence[Metered]) -> Iterator[Window]:
+def windows(spans: Spans, meters: Sequence[Meter]) -> Iterator[Window]:
     """Epochs, then the step and the phases of every part. Nothing where nothing was metered."""
     if not meters:
         return
@@ -54,20 +54,20 @@ def windows(spans: Spans, meters: Sequence[Metered]) -> Iterator[Window]:
     for name, row in zip(_epoch_names(spans, part, epochs), epochs.tolist(), strict=True):
         yield mean_window("epoch", name, begin[[row]], end[[row]], 1, meters)
     names = spans.words("name").decoded()
-    for one in dict.fromkeys(part[first & spans.where(kind="step")].tolist()):
-        starts, ends, count = _groups(spans, np.flatnonzero(first & spans.where(kind="step")), part == one, begin)
+    for part_name in dict.fromkeys(part[first & spans.where(kind="step")].tolist()):
+        starts, ends, count = _groups(spans, np.flatnonzero(first & spans.where(kind="step")), part == part_name, begin)
         if not count:
             continue
         whole = begin[starts], end[ends]
         on_device = (device[0][starts], device[1][ends]) if device is not None else None
-        yield mean_window("step", one, *whole, count, meters, on_device)
-        inside = first & spans.where(kind="phase", pass_="timed") & (part == one)
+        yield mean_window("step", part_name, *whole, count, meters, on_device)
+        inside = first & spans.where(kind="phase", pass_="timed") & (part == part_name)
         rows = {name: inside & (names == name) for name in sorted(set(names[inside].tolist()), key=phase_order)}
         host = _Side(whole, {name: (begin[of], end[of]) for name, of in rows.items()})
         there = None
         if device is not None and on_device is not None:
             there = _Side(on_device, {name: (device[0][of], device[1][of]) for name, of in rows.items()})
-        yield from _phases(one, host, there, count, meters)
+        yield from _phases(part_name, host, there, count, meters)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def _on_device(spans: Spans, begin: np.ndarray, end: np.ndarray) -> Times | None
     return np.where(of_device, start, begin), np.where(of_device, start + time, end)
 
 
-def _is_gpu(meter: Metered) -> bool:
+def _is_gpu(meter: Meter) -> bool:
     return meter.device.startswith(GPU)
 
 
@@ -101,7 +101,7 @@ def mean_window(
     begin: np.ndarray,
     end: np.ndarray,
     count: int,
-    meters: Sequence[Metered],
+    meters: Sequence[Meter],
     on_device: Times | None = None,
 ) -> Window:
     """The energy in all of these windows together, divided by `count`; a GPU's in those `on_device`, where known."""
@@ -109,7 +109,7 @@ def mean_window(
     time = float((end - begin).sum()) / count
     for meter in meters:
         from_, to = on_device if on_device is not None and _is_gpu(meter) else (begin, end)
-        sums = [float(one.sum()) / count for one in meter.between(from_, to)]
+        sums = [float(column.sum()) / count for column in meter.between(from_, to)]
         shortest = float((to - from_).min())
         needed = meter.resolution
         if np.isnan(shortest):
@@ -125,7 +125,7 @@ def mean_window(
 
 
 def powers(
-    meter: Metered, phases: Mapping[str, tuple[np.ndarray, np.ndarray]], begin: np.ndarray, end: np.ndarray
+    meter: Meter, phases: Mapping[str, tuple[np.ndarray, np.ndarray]], begin: np.ndarray, end: np.ndarray
 ) -> dict[str, tuple[float, float]] | str:
     """W of every phase and half of its 95 % interval; a reason where that cannot be solved.
 
@@ -133,7 +133,13 @@ def powers(
     """
     series = meter.counters[0][1]
     # All at the moments of the first: one that could not be read for a moment lies on a straight line there.
-    total = np.sum([np.interp(series.times, one.times, one.values) for _, one in meter.counters], axis=0)
+    total = np.sum(
+        [
+            np.interp(series.times, series_of_counter.times, series_of_counter.values)
+            for _, series_of_counter in meter.counters
+        ],
+        axis=0,
+    )
     changed = np.concatenate(([True], np.diff(total) != 0))
     times = series.times[changed].astype(np.float64)
     inside = np.searchsorted(begin, times[:-1], side="right") == np.searchsorted(end, times[1:], side="left") + 1
@@ -142,7 +148,7 @@ def powers(
     if not inside.any():
         return "no interval between two readings lies within the steps"
     energy = np.diff(total[changed])[inside]
-    seconds = np.array([_spent(*one, times - series.lag)[inside] for one in phases.values()]) / 1e9
+    seconds = np.array([_spent(*bounds, times - series.lag)[inside] for bounds in phases.values()]) / 1e9
     rest = (np.diff(times)[inside] / 1e9) - seconds.sum(axis=0)
     table = np.vstack([seconds, rest]).T
     if np.abs(rest).max() < 1e-6:
@@ -156,7 +162,7 @@ def powers(
     return {name: (float(solution[at]), float(error[at])) for at, name in enumerate(phases)}
 
 
-def _phases(part: str, host: _Side, device: _Side | None, count: int, meters: Sequence[Metered]) -> Iterator[Window]:
+def _phases(part: str, host: _Side, device: _Side | None, count: int, meters: Sequence[Meter]) -> Iterator[Window]:
     solved: dict[str, dict[str, tuple[float, float]] | str] = {}
     spent: dict[str, dict[str, float]] = {}
     by_name = {meter.name: meter for meter in meters}
@@ -167,32 +173,32 @@ def _phases(part: str, host: _Side, device: _Side | None, count: int, meters: Se
             continue
         sharp = 2 * meter.counters[0][1].lag * SHARP
         lasted = {name: to - from_ for name, (from_, to) in side.phases.items()}
-        told = {name: one for name, one in side.phases.items() if np.median(lasted[name]) >= sharp}
-        solved[meter.name] = powers(meter, told, *side.steps) if not _unknown(side) else UNKNOWN
-        spent[meter.name] = {name: float(one.sum()) / count / 1e9 for name, one in lasted.items()}
+        resolved = {name: bounds for name, bounds in side.phases.items() if np.median(lasted[name]) >= sharp}
+        solved[meter.name] = powers(meter, resolved, *side.steps) if not _unknown(side) else UNKNOWN
+        spent[meter.name] = {name: float(durations.sum()) / count / 1e9 for name, durations in lasted.items()}
     for name, (from_, to) in host.phases.items():
         time = float((to - from_).sum()) / count
         direct = mean_window("phase", name, from_, to, count, meters, device.phases[name] if device else None)
         devices = {}
         for device_name, value in direct.devices.items():
-            found = solved[device_name]
+            solution = solved[device_name]
             if value.value is not None:
                 devices[device_name] = value
-            elif isinstance(found, str) or name not in found:
-                why = found if isinstance(found, str) else "too short against the updates of the counter"
+            elif isinstance(solution, str) or name not in solution:
+                why = solution if isinstance(solution, str) else "too short against the updates of the counter"
                 devices[device_name] = Value(
                     None, "J", value.source, reason=f"shorter than the time between readings; {why}"
                 )
             else:
-                devices[device_name] = _solved(by_name[device_name], *found[name], spent[device_name][name])
+                devices[device_name] = _solved(by_name[device_name], *solution[name], spent[device_name][name])
         yield _window("phase", f"{part} {name}".strip(), count, time, devices, meters)
 
 
 def _unknown(side: _Side) -> bool:
-    return any(bool(np.isnan(one).any()) for times in (side.steps, *side.phases.values()) for one in times)
+    return any(bool(np.isnan(column).any()) for times in (side.steps, *side.phases.values()) for column in times)
 
 
-def _solved(meter: Metered, power: float, error: float, seconds: float) -> Value:
+def _solved(meter: Meter, power: float, error: float, seconds: float) -> Value:
     """`derived` from a sensor; from a model it stays an estimate, with what the model leaves open beyond the fit."""
     source = "estimated" if meter.source == "estimated" else "derived"
     if power <= error:
@@ -205,7 +211,7 @@ def _solved(meter: Metered, power: float, error: float, seconds: float) -> Value
 
 
 def _window(
-    kind: str, name: str, count: int, time: float, devices: dict[str, Value], meters: Sequence[Metered]
+    kind: str, name: str, count: int, time: float, devices: dict[str, Value], meters: Sequence[Meter]
 ) -> Window:
     used = [devices[meter.name] for meter in meters if meter.used]
     lasted = Value(time, "ns", "measured")
@@ -214,12 +220,12 @@ def _window(
 
 def _sum(values: Sequence[Value]) -> Value:
     """Estimates count only where nothing else is known; missing where any part is."""
-    real = [one for one in values if one.source != "estimated"] or list(values)
-    lost = next((one for one in real if one.value is None), None)
+    real = [value for value in values if value.source != "estimated"] or list(values)
+    lost = next((value for value in real if value.value is None), None)
     if lost is not None or not real:
         return Value(None, "J", "derived", reason=lost.reason if lost is not None else NONE_IN_USE)
-    source = real[0].source if len({one.source for one in real}) == 1 else "derived"
-    return added(real, source)
+    source = real[0].source if len({value.source for value in real}) == 1 else "derived"
+    return add_values(real, source)
 
 
 def _groups(

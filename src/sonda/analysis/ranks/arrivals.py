@@ -60,29 +60,33 @@ class Came:
     def times(self, row: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
         """ns by step that a rank waited, and that it transferred after the last had come; what passes in several
         collectives at the same time is counted once."""
-        mine = [(one, one.group.rows.index(row)) for one in self.groups if row in one.group.rows]
+        mine = [
+            (arrivals_of, arrivals_of.group.rows.index(row))
+            for arrivals_of in self.groups
+            if row in arrivals_of.group.rows
+        ]
         waited, transferred = np.zeros(steps, np.int64), np.zeros(steps, np.int64)
         if mine:
-            came = np.concatenate([one.came[at] for one, at in mine])
-            last = came + np.concatenate([one.wait[at] for one, at in mine])
-            left = last + np.concatenate([one.transfer[at] for one, at in mine])
-            places = np.concatenate([one.steps for one, _ in mine])
+            came = np.concatenate([arrivals_of.came[at] for arrivals_of, at in mine])
+            last = came + np.concatenate([arrivals_of.wait[at] for arrivals_of, at in mine])
+            left = last + np.concatenate([arrivals_of.transfer[at] for arrivals_of, at in mine])
+            places = np.concatenate([arrivals_of.steps for arrivals_of, _ in mine])
             np.add.at(waited, places, once(came, last))
             np.add.at(transferred, places, once(last, left))
         return waited, transferred
 
     @property
     def count(self) -> int:
-        return sum(len(one.last) for one in self.groups)
+        return sum(len(group.last) for group in self.groups)
 
     @property
     def impossible(self) -> int:
-        return sum(one.impossible for one in self.groups)
+        return sum(group.impossible for group in self.groups)
 
     def offset(self, row: int) -> int:
         """What was taken off a rank's clock, 0 where nothing is known."""
-        mine = [(len(one.steps), int(one.offsets[one.group.rows.index(row)])) for one in self.groups
-                if row in one.group.rows]  # fmt: skip
+        mine = [(len(group.steps), int(group.offsets[group.group.rows.index(row)])) for group in self.groups
+                if row in group.group.rows]  # fmt: skip
         return max(mine, default=(0, 0))[1]
 
 
@@ -92,16 +96,18 @@ def arrivals(groups: Sequence[Matched], ranks: int, hosts: Sequence[str] = (), m
     `mixed`: collectives that were matched may be of different groups, so that what contradicts a clock may be that.
     """
     offsets, clocks = no_offsets(groups), 1
-    every = sum(len(one.steps) for one in groups)
-    against = sum(int((one.start.max(axis=0) > one.end.min(axis=0)).sum()) for one in groups)
+    every = sum(len(group.steps) for group in groups)
+    against = sum(int((group.start.max(axis=0) > group.end.min(axis=0)).sum()) for group in groups)
     one_clock = len(hosts) == ranks and len(set(hosts)) == 1
     if every and not (one_clock and (mixed or against / every <= CONTRADICTED)):
         names = list(hosts) if len(hosts) == ranks and not one_clock else [str(rank) for rank in range(ranks)]
-        taking_part = {row for one in groups for row in one.rows}
+        taking_part = {row for group in groups for row in group.rows}
         clocks = len({name for row, name in enumerate(names) if row in taking_part})
         offsets = clock_offsets(groups, names)
-    found = tuple(_arrivals(one, taken, offsets.doubt) for one, taken in zip(groups, offsets.groups, strict=True))
-    return Came(found, offsets.doubt, clocks, offsets.apart)
+    by_group = tuple(
+        _arrivals(group, offset, offsets.doubt) for group, offset in zip(groups, offsets.groups, strict=True)
+    )
+    return Came(by_group, offsets.doubt, clocks, offsets.apart)
 
 
 def once(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -111,9 +117,9 @@ def once(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
     first, last = begin[order], end[order]
     covered = np.maximum.accumulate(last)
     first[1:] = np.maximum(first[1:], covered[:-1])
-    found = np.empty_like(first)
-    found[order] = np.maximum(last - first, 0)
-    return found
+    first_only = np.empty_like(first)
+    first_only[order] = np.maximum(last - first, 0)
+    return first_only
 
 
 def _arrivals(group: Matched, offset: np.ndarray, doubt: int) -> Arrivals:
@@ -155,21 +161,21 @@ def late_ones(came: Came, wait: np.ndarray) -> Late:
     `wait` is ns by rank.
     """
     taking_part = np.zeros(len(wait), bool)
-    for one in came.groups:
-        taking_part[list(one.group.rows)] |= bool(len(one.last))
+    for group in came.groups:
+        taking_part[list(group.group.rows)] |= bool(len(group.last))
     here = np.flatnonzero(taking_part)
     if len(here) < 2:
         return Late((), 0, 0, 0)
     order = here[np.argsort(wait[here], kind="stable")]
     size = int(np.argmax(np.diff(wait[order])[: len(order) // 2])) + 1
     late = order[:size]
-    last, of, held = 0, 0, 0
-    for one in came.groups:
-        mine = np.isin(one.group.rows, late)
+    last, of, held_ns = 0, 0, 0
+    for group in came.groups:
+        mine = np.isin(group.group.rows, late)
         if mine.any() and not mine.all():
-            last += int(np.isin(one.last, late).sum())
-            of += len(one.last)
-            least = one.wait[~mine].min(axis=0)
-            end = (one.came + one.wait)[~mine][0]  # when the last came, on the clock of one of those who waited
-            held = max(held, int(once(end - np.where(least > came.doubt, least, 0), end).sum()))
-    return Late(tuple(sorted(late.tolist())), last, of, held)
+            last += int(np.isin(group.last, late).sum())
+            of += len(group.last)
+            least = group.wait[~mine].min(axis=0)
+            end = (group.came + group.wait)[~mine][0]  # when the last came, on the clock of one of those who waited
+            held_ns = max(held_ns, int(once(end - np.where(least > came.doubt, least, 0), end).sum()))
+    return Late(tuple(sorted(late.tolist())), last, of, held_ns)

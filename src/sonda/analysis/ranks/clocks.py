@@ -34,14 +34,14 @@ class Offsets:
 
 def no_offsets(groups: Sequence[Matched]) -> Offsets:
     """Of ranks that have one clock."""
-    return Offsets(tuple(np.zeros(one.start.shape, np.int64) for one in groups), 0, 1)
+    return Offsets(tuple(np.zeros(group.start.shape, np.int64) for group in groups), 0, 1)
 
 
 def clock_offsets(groups: Sequence[Matched], clocks: Sequence[str]) -> Offsets:
     """`clocks` are the names of the ranks' clocks, in the order of rows; the first one's is right."""
-    found = no_offsets(groups).groups
+    offsets = no_offsets(groups).groups
     numbers = {clock: number for number, clock in enumerate(dict.fromkeys(clocks))}
-    of_rows = [np.array([numbers[clocks[row]] for row in one.rows]) for one in groups]
+    of_rows = [np.array([numbers[clocks[row]] for row in group.rows]) for group in groups]
     shared = _shared(groups, of_rows, len(numbers))
     by, most = np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.int64)
     known, doubts, apart = np.zeros(len(numbers), bool), np.zeros(len(numbers)), 0
@@ -49,22 +49,22 @@ def clock_offsets(groups: Sequence[Matched], clocks: Sequence[str]) -> Offsets:
         # The most in common with one that is known; among equals the clock that was known first.
         clock = int(np.argmax(np.where(known, -1, most)))
         if most[clock]:
-            doubts[clock] = doubts[by[clock]] + _take(groups, found, of_rows, int(by[clock]), clock)
+            doubts[clock] = doubts[by[clock]] + _take(groups, offsets, of_rows, int(by[clock]), clock)
         else:
             apart += 1
         known[clock] = True
         closer = shared[clock] > most
         by[closer], most[closer] = clock, shared[clock][closer]
-    return Offsets(found, int(np.ceil(doubts.max(initial=0.0))), apart)
+    return Offsets(offsets, int(np.ceil(doubts.max(initial=0.0))), apart)
 
 
 def _shared(groups: Sequence[Matched], of_rows: Sequence[np.ndarray], clocks: int) -> np.ndarray:
     """How many collectives two clocks have in common."""
-    found = np.zeros((clocks, clocks), np.int64)
+    shared = np.zeros((clocks, clocks), np.int64)
     for group, numbers in zip(groups, of_rows, strict=True):
         here = np.unique(numbers)
-        found[np.ix_(here, here)] += len(group.steps)
-    return found
+        shared[np.ix_(here, here)] += len(group.steps)
+    return shared
 
 
 def _take(
@@ -74,26 +74,26 @@ def _take(
     ends: list[np.ndarray] = []
     aparts: list[np.ndarray] = []
     origin, about = 0, 0
-    for group, taken, numbers in zip(groups, offsets, of_rows, strict=True):
+    for group, offset, numbers in zip(groups, offsets, of_rows, strict=True):
         mine, theirs = np.flatnonzero(numbers == clock), np.flatnonzero(numbers == known)
         if not len(mine) or not len(theirs):
             continue
         first = group.end[mine[0]]
         if not ends:
-            origin, about = int(first[0]), int(first[0] - group.end[theirs[0], 0] + taken[theirs[0], 0])
+            origin, about = int(first[0]), int(first[0] - group.end[theirs[0], 0] + offset[theirs[0], 0])
         # Differences only: a clock that began long ago has more digits than a double.
-        base = np.median(group.end[theirs] - taken[theirs] - (first - about), axis=0)
+        base = np.median(group.end[theirs] - offset[theirs] - (first - about), axis=0)
         aparts.append(np.median(group.end[mine] - first, axis=0) - base)
         ends.append(first - origin)
     when, apart = np.concatenate(ends), np.concatenate(aparts)
     order = np.argsort(when, kind="stable")
     when, apart = when[order], apart[order]
     smooth = _smooth(apart)
-    for group, taken, numbers in zip(groups, offsets, of_rows, strict=True):
+    for group, offset, numbers in zip(groups, offsets, of_rows, strict=True):
         mine = np.flatnonzero(numbers == clock)
         if len(mine):
             at = np.interp(group.end[mine[0]] - origin, when, smooth)
-            taken[mine] = about + np.rint(at).astype(np.int64)
+            offset[mine] = about + np.rint(at).astype(np.int64)
     return float(np.median(np.abs(apart - smooth)))
 
 
@@ -107,7 +107,7 @@ def _smooth(values: np.ndarray) -> np.ndarray:
     apart = 2 * AROUND // KNOTS
     if len(knots) > apart:
         # Before the first median and behind the last a clock goes on as it went between two that share hardly a value.
-        before, behind = ((medians[at] - medians[other]) / (knots[at] - knots[other]) for at, other in (
+        before, behind = ((medians[at] - medians[neighbour]) / (knots[at] - knots[neighbour]) for at, neighbour in (
             (0, apart), (-1, -1 - apart)))  # fmt: skip
         medians = np.concatenate(
             ([medians[0] - before * knots[0]], medians, [medians[-1] + behind * (count - 1 - knots[-1])])

@@ -70,15 +70,15 @@ class RankCollectives:
         if len(rows) and not self._by_device:
             self._by_device, self._blocks = True, []
         if not self._by_device:
-            said = np.array([communicates(word) for word in name.words])
-            rows = np.flatnonzero(said[name.codes] & kind.equal("op"))
+            communicating = np.array([communicates(word) for word in name.words])
+            rows = np.flatnonzero(communicating[name.codes] & kind.equal("op"))
         latency = spans.metric("launch_latency", "measured")[rows]
-        made = start[rows] - np.where(np.isnan(latency), 0, latency).astype(np.int64)
+        launched = start[rows] - np.where(np.isnan(latency), 0, latency).astype(np.int64)
         path = spans.words("path")
-        words, labels = ([one.words[code] for code in one.codes[rows].tolist()] for one in (name, path))
-        said = spans.metric("sequence", "counted")[rows]
-        number = np.where(np.isnan(said), -1, said).astype(np.int64)
-        self._blocks.append((words, labels, start[rows], start[rows] + length[rows], made, number))
+        words, labels = ([column.words[code] for code in column.codes[rows].tolist()] for column in (name, path))
+        communicating = spans.metric("sequence", "counted")[rows]
+        number = np.where(np.isnan(communicating), -1, communicating).astype(np.int64)
+        self._blocks.append((words, labels, start[rows], start[rows] + length[rows], launched, number))
 
     @property
     def names(self) -> list[str]:
@@ -88,8 +88,8 @@ class RankCollectives:
     def groups(self) -> list[RankGroup | None]:
         """Of which group of ranks each is, where the trace says so."""
         labels = [label for block in self._blocks for label in block[1]]
-        found = {label: group_of(label) for label in set(labels)}
-        return [found[label] for label in labels]
+        groups_by_label = {label: group_of(label) for label in set(labels)}
+        return [groups_by_label[label] for label in labels]
 
     @property
     def start(self) -> np.ndarray:
@@ -112,12 +112,12 @@ class RankCollectives:
 
 def collectives_of(run: Run) -> dict[int, RankCollectives]:
     """By rank; memory grows with collectives only."""
-    found: dict[int, RankCollectives] = {}
+    by_rank: dict[int, RankCollectives] = {}
     for spans in read_blocks(run, COLUMNS):
         if len(spans):
             rank = int(spans.number("rank")[0])  # a block holds one rank
-            found.setdefault(rank, RankCollectives(rank)).feed(spans)
-    return dict(sorted(found.items()))
+            by_rank.setdefault(rank, RankCollectives(rank)).feed(spans)
+    return dict(sorted(by_rank.items()))
 
 
 def communicates(name: str) -> bool:
@@ -168,7 +168,7 @@ class Matches:
     """Those in which nobody can leave before all have come, of all ranks together, that found no partner."""
 
 
-def match(
+def match_collectives(
     ranks: Sequence[RankCollectives],
     steps: Mapping[int, tuple[np.ndarray, np.ndarray]],
     known: Sequence[RankGroup] = (),
@@ -178,28 +178,30 @@ def match(
 
     Where ranks have different numbers of a collective in a step, none of them is matched: nobody knows which is which.
     """
-    found = [_places(one, known, *steps[one.rank]) for one in ranks]
+    places_of_ranks = [_places(rank, known, *steps[rank.rank]) for rank in ranks]
     described: dict[Key, str] = {}
     members: dict[Key, dict[int, None]] = {}
-    for row, one in enumerate(ranks):
-        for key, text in _keys(one, known).items():
+    for row, rank in enumerate(ranks):
+        for key, text in _keys(rank, known).items():
             described.setdefault(key, text)
             members.setdefault(key, {})[row] = None
     unmatched, groups = 0, []
     for key, users in members.items():
-        rows = _members(key, list(users), [one.rank for one in ranks])
+        rows = _members(key, list(users), [rank.rank for rank in ranks])
         if len(key[1]) == 1 and not key[2]:
             continue  # nobody waits there
-        mine, columns = [found[row] for row in rows], []
+        mine, columns = [places_of_ranks[row] for row in rows], []
         numbered = True
-        for place in dict.fromkeys(place for one in mine for place in one if place[1] == key):
-            rest, more, by_number = _columns([one.get(place, NOTHING) for one in mine], place[0] >= 0 and len(rows) > 1)
+        for place in dict.fromkeys(place for places_of_rank in mine for place in places_of_rank if place[1] == key):
+            rest, more, by_number = _columns(
+                [places_of_rank.get(place, NOTHING) for places_of_rank in mine], place[0] >= 0 and len(rows) > 1
+            )
             unmatched += rest
             columns += [(place[0], column) for column in more]
             numbered &= by_number or not more
         if columns:
             begins = steps[ranks[rows[0]].rank][0]
-            columns.sort(key=lambda one: (one[0], one[1][0, 0] - begins[one[0]]))
+            columns.sort(key=lambda column: (column[0], column[1][0, 0] - begins[column[0]]))
             times = np.stack([column for _, column in columns], axis=2)
             missing = max(0, len(key[1]) - len(rows)) if key[0] else 0
             places = np.array([step for step, _ in columns])
@@ -213,16 +215,16 @@ NOTHING = np.zeros((3, 0), np.int64)
 def _columns(of_ranks: Sequence[np.ndarray], possible: bool) -> tuple[int, list[np.ndarray], bool]:
     """Of what can be the same on these ranks: how many have no partner, starts and ends of the others, and whether they
     were found by their numbers."""
-    every = sum(one.shape[1] for one in of_ranks)
+    every = sum(table.shape[1] for table in of_ranks)
     if not possible:
         return every, [], True
-    by_number = all((one[2] >= 0).all() for one in of_ranks)
+    by_number = all((table[2] >= 0).all() for table in of_ranks)
     columns: list[np.ndarray] = []
     # A number may come twice, where several are launched as one.
-    for number in np.unique(np.concatenate([one[2] for one in of_ranks])).tolist() if by_number else [None]:
-        mine = [one if number is None else one[:, one[2] == number] for one in of_ranks]
-        if len({one.shape[1] for one in mine}) == 1:
-            times = np.stack([one[:2] for one in mine], axis=1)
+    for number in np.unique(np.concatenate([table[2] for table in of_ranks])).tolist() if by_number else [None]:
+        mine = [table if number is None else table[:, table[2] == number] for table in of_ranks]
+        if len({table.shape[1] for table in mine}) == 1:
+            times = np.stack([table[:2] for table in mine], axis=1)
             columns += [times[:, :, at] for at in range(times.shape[2])]
     return every - len(columns) * len(of_ranks), columns, by_number
 
@@ -232,18 +234,20 @@ def _key(group: RankGroup | None, rank: int, known: Sequence[RankGroup]) -> Key:
         return ALL
     ranks, cut = group.ranks, group.cut or not group.ranks
     if cut:
-        whole = [one.ranks for one in known if one.group == group.group and rank in one.ranks
-                 and one.ranks[: len(ranks)] == ranks]  # fmt: skip
+        whole = [
+            other.ranks for other in known
+            if other.group == group.group and rank in other.ranks and other.ranks[: len(ranks)] == ranks
+        ]  # fmt: skip
         if len(whole) == 1:
             ranks, cut = whole[0], False
     return group.group, ranks, cut
 
 
-def _keys(one: RankCollectives, known: Sequence[RankGroup]) -> dict[Key, str]:
+def _keys(collectives: RankCollectives, known: Sequence[RankGroup]) -> dict[Key, str]:
     """The groups of a rank's collectives, and their descriptions."""
     return {
-        _key(group, one.rank, known): "" if group is None else group.description
-        for group in dict.fromkeys(one.groups)
+        _key(group, collectives.rank, known): "" if group is None else group.description
+        for group in dict.fromkeys(collectives.groups)
     }  # fmt: skip
 
 
@@ -257,18 +261,18 @@ def _members(key: Key, users: list[int], ranks: list[int]) -> list[int]:
 
 
 def _places(
-    one: RankCollectives, known: Sequence[RankGroup], begin: np.ndarray, end: np.ndarray
+    collectives: RankCollectives, known: Sequence[RankGroup], begin: np.ndarray, end: np.ndarray
 ) -> dict[Place, np.ndarray]:
     """Starts, ends and numbers by what they can be the same as."""
-    start, finish, made, numbers = one.start, one.finish, one.made, one.numbers
+    start, finish, launched, numbers = collectives.start, collectives.finish, collectives.made, collectives.numbers
     order = np.argsort(begin, kind="stable")
-    at = np.searchsorted(begin[order], made, "right") - 1
-    inside = (at >= 0) & (made < end[order][np.maximum(at, 0)]) if len(begin) else np.zeros(len(made), bool)
-    place = np.where(inside, order[np.maximum(at, 0)], -1) if len(begin) else np.full(len(made), -1)
-    keys = {group: _key(group, one.rank, known) for group in dict.fromkeys(one.groups)}
-    found: dict[Place, list[int]] = {}
-    for row, (name, group, step) in enumerate(zip(one.names, one.groups, place.tolist(), strict=True)):
+    at = np.searchsorted(begin[order], launched, "right") - 1
+    inside = (at >= 0) & (launched < end[order][np.maximum(at, 0)]) if len(begin) else np.zeros(len(launched), bool)
+    place = np.where(inside, order[np.maximum(at, 0)], -1) if len(begin) else np.full(len(launched), -1)
+    keys = {group: _key(group, collectives.rank, known) for group in dict.fromkeys(collectives.groups)}
+    places: dict[Place, list[int]] = {}
+    for row, (name, group, step) in enumerate(zip(collectives.names, collectives.groups, place.tolist(), strict=True)):
         what = (symmetric(group.collective) if group is not None else "") or symmetric(name)
         if what:
-            found.setdefault((step, keys[group], what), []).append(row)
-    return {key: np.stack((start[rows], finish[rows], numbers[rows])) for key, rows in found.items()}
+            places.setdefault((step, keys[group], what), []).append(row)
+    return {key: np.stack((start[rows], finish[rows], numbers[rows])) for key, rows in places.items()}

@@ -29,13 +29,13 @@ def summarise_ranks(part: Part, target: Mapping[str, Any], summarise: Summarised
     summary, notes = summarise(part)
     if not part.others:
         return summary, notes
-    found = {one.rank: summary if one is part else summarise(one)[0] for one in part.ranks}
-    about = {int(one["rank"]): one for one in target.get("ranks", ()) if "rank" in one}
+    summaries = {mine.rank: summary if mine is part else summarise(mine)[0] for mine in part.ranks}
+    about = {int(entry["rank"]): entry for entry in target.get("ranks", ()) if "rank" in entry}
     own = {row.path for row in summary.layers}
     rows = tuple(
-        replace(_row(one, found[one.rank], about.get(one.rank, {})), critical=one is part,
-                layers=tuple(row for row in found[one.rank].layers if row.path not in own))
-        for one in part.ranks
+        replace(_row(mine, summaries[mine.rank], about.get(mine.rank, {})), critical=mine is part,
+                layers=tuple(row for row in summaries[mine.rank].layers if row.path not in own))
+        for mine in part.ranks
     )  # fmt: skip
     return replace(summary, ranks=rows), [*notes, _sentence(part.name, rows)]
 
@@ -59,8 +59,8 @@ def _flops(summary: PartSummary) -> Value:
     if not counted:
         reasons = [row.cost.flops.reason for row in summary.phases if row.cost.flops.reason]
         return Value(None, "FLOP", "nominal", reason=reasons[0] if reasons else "nothing was counted")
-    reason = next((one.reason for one in counted if one.reason), "")
-    return Value(sum(one.value or 0.0 for one in counted), "FLOP", "nominal", reason=reason)
+    reason = next((value.reason for value in counted if value.reason), "")
+    return Value(sum(value.value or 0.0 for value in counted), "FLOP", "nominal", reason=reason)
 
 
 def name_of(row: RankPhases) -> str:
@@ -71,7 +71,7 @@ def name_of(row: RankPhases) -> str:
 def _sentence(part: str, rows: Sequence[RankPhases]) -> str:
     """Whose numbers they are, and who waits."""
     critical = next(row for row in rows if row.critical)
-    said = f"{part}: step, phases, layers and rates are those of {name_of(critical)}"
+    sentence = f"{part}: step, phases, layers and rates are those of {name_of(critical)}"
     step, work = critical.step.value, critical.work.value
     waits = [
         (row, row.phases[COMMUNICATE].value or 0.0)
@@ -79,8 +79,8 @@ def _sentence(part: str, rows: Sequence[RankPhases]) -> str:
         if not row.critical and COMMUNICATE in row.phases and row.work.value is not None
     ]
     if not waits or not step or work is None:
-        return said
-    longest, waited = max(waits, key=lambda one: one[1])
+        return sentence
+    longest, waited = max(waits, key=lambda wait: wait[1])
     if work - (longest.work.value or 0.0) < UNEVEN * step:
-        return f"{said}; ranks work alike"
-    return f"{said}, which works longest; {name_of(longest)} waits {wording.percent(waited / step)} of its step"
+        return f"{sentence}; ranks work alike"
+    return f"{sentence}, which works longest; {name_of(longest)} waits {wording.percent(waited / step)} of its step"

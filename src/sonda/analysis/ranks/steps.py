@@ -58,10 +58,13 @@ class RankSteps:
 
 def steps_of(run: Run, collectives: Mapping[int, RankCollectives]) -> dict[int, RankSteps]:
     """By rank, with memory that grows with steps only. Where no rank marks steps, each has one: all of it."""
-    found = _read(run, collectives, {rank: Breakdown(rank) for rank in collectives}, True)
-    if any(len(one.keys) for one in found.values()):
-        return found
-    whole = {rank: Breakdown.whole(rank, WHOLE, one.begin, one.end) for rank, one in collectives.items()}
+    steps = _read(run, collectives, {rank: Breakdown(rank) for rank in collectives}, True)
+    if any(len(rank_steps.keys) for rank_steps in steps.values()):
+        return steps
+    whole = {
+        rank: Breakdown.whole(rank, WHOLE, collectives_of_rank.begin, collectives_of_rank.end)
+        for rank, collectives_of_rank in collectives.items()
+    }
     return _read(run, collectives, whole, False)
 
 
@@ -73,34 +76,34 @@ def _read(
         if not len(spans):
             continue
         rank = int(spans.number("rank")[0])  # a block holds one rank
-        found = _classes(spans, collectives[rank], (OPERATIONS,) if is_profile(run) else (OPERATIONS, HOST))
-        ranks[rank].feed(spans, found)
+        kinds = _classes(spans, collectives[rank], (OPERATIONS,) if is_profile(run) else (OPERATIONS, HOST))
+        ranks[rank].feed(spans, kinds)
         # Operations are told from what stands around them by the table itself.
-        listed = np.where((found == COMPUTE) & spans.words("clock").equal("host"), OPERATIONS, found)
+        listed = np.where((kinds == COMPUTE) & spans.words("clock").equal("host"), OPERATIONS, kinds)
         tables[rank].feed(spans, listed, ranks[rank].in_step(spans.number("start")))
     result = {}
     for rank, breakdown in ranks.items():
         steps = breakdown.result()
         keys, numbered = step_keys(steps.names)
         operations: dict[str, float] = {}
-        for one in tables[rank].rows():
-            if one.in_steps and one.total:
+        for row in tables[rank].rows():
+            if row.in_steps and row.total:
                 # Own time is known of all calls together; those outside steps are taken to be like the others.
-                operations[one.name] = operations.get(one.name, 0.0) + one.own * one.in_steps / one.total
+                operations[row.name] = operations.get(row.name, 0.0) + row.own * row.in_steps / row.total
         result[rank] = RankSteps(rank, keys, steps.starts, steps.ends, steps.parts, operations, numbered, marked)
     return result
 
 
 def step_keys(names: tuple[str, ...]) -> tuple[tuple[Key, ...], bool]:
     """Steps by number where every name ends in one and none comes twice, else by their order among their name."""
-    said = [NUMBERED.fullmatch(name) for name in names]
-    keys = [(found[1], int(found[2])) for found in said if found is not None]
+    matches = [NUMBERED.fullmatch(name) for name in names]
+    keys = [(match[1], int(match[2])) for match in matches if match is not None]
     if names and len(set(keys)) == len(names):
         return tuple(keys), True
     seen: dict[str, int] = {}
     counted = []
-    for name, found in zip(names, said, strict=True):
-        word = found[1] if found is not None else name
+    for name, match in zip(names, matches, strict=True):
+        word = match[1] if match is not None else name
         seen[word] = seen.get(word, -1) + 1
         counted.append((word, seen[word]))
     return tuple(counted), False
@@ -108,18 +111,18 @@ def step_keys(names: tuple[str, ...]) -> tuple[tuple[Key, ...], bool]:
 
 def _classes(spans: Spans, collectives: RankCollectives, computing: tuple[int, ...]) -> np.ndarray:
     """The class of every span, as `step_breakdown.classes`; without a device those of `computing` compute."""
-    found = classes(spans)
+    kinds = classes(spans)
     kind, name = spans.words("kind"), spans.words("name")
     op = kind.equal("op")
-    said = op & np.array([communicates(word) for word in name.words])[name.codes]
+    communicating = op & np.array([communicates(word) for word in name.words])[name.codes]
     if not collectives.on_device:
-        found[op & np.isin(found, computing)] = COMPUTE
-        found[op & _around(spans, collectives)] = HOST
-    found[said] = COMMUNICATION
+        kinds[op & np.isin(kinds, computing)] = COMPUTE
+        kinds[op & _around(spans, collectives)] = HOST
+    kinds[communicating] = COMMUNICATION
     loading = op & np.array([word.startswith(LOADING) for word in name.words])[name.codes]
     if loading.any():
-        found[(found != NOTHING) & _inside(spans, np.flatnonzero(loading))] = INPUT
-    return found
+        kinds[(kinds != NOTHING) & _inside(spans, np.flatnonzero(loading))] = INPUT
+    return kinds
 
 
 def _around(spans: Spans, collectives: RankCollectives) -> np.ndarray:
@@ -141,10 +144,10 @@ def _inside(spans: Spans, outer: np.ndarray) -> np.ndarray:
     """Which spans lie in one of the `outer` ones on its thread, or are one."""
     start, thread = spans.number("start"), spans.number("thread")
     end = start + spans.number("duration")
-    found = np.zeros(len(spans), bool)
-    for one in np.unique(thread[outer]).tolist():
-        holders = outer[thread[outer] == one]
-        mine = np.flatnonzero((thread == one) & spans.words("clock").equal("host"))
+    inside = np.zeros(len(spans), bool)
+    for number in np.unique(thread[outer]).tolist():
+        holders = outer[thread[outer] == number]
+        mine = np.flatnonzero((thread == number) & spans.words("clock").equal("host"))
         at = np.searchsorted(start[holders], start[mine], "right") - 1
-        found[mine] = (at >= 0) & (end[mine] <= end[holders][np.maximum(at, 0)])
-    return found
+        inside[mine] = (at >= 0) & (end[mine] <= end[holders][np.maximum(at, 0)])
+    return inside

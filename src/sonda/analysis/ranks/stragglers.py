@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from sonda.analysis.ranks.arrivals import Arrivals, Came, arrivals, late_ones, once
-from sonda.analysis.ranks.collectives import collectives_of, match
+from sonda.analysis.ranks.collectives import collectives_of, match_collectives
 from sonda.analysis.ranks.steps import Key, RankSteps, steps_of
 from sonda.analysis.traces.step_breakdown import COMPUTE, PARTS
 from sonda.record.conventions.rank_group import RankGroup, said
@@ -113,10 +113,10 @@ class Job:
     @property
     def way(self) -> str:
         """How collectives were matched, in words."""
-        if not any(one.name for one in self.groups):
+        if not any(group.name for group in self.groups):
             return "matched by their order"
-        whole = "of each group" if all(one.name for one in self.groups) else "of each group that is said"
-        by = {one.numbered for one in self.groups if one.name}
+        whole = "of each group" if all(group.name for group in self.groups) else "of each group that is said"
+        by = {group.numbered for group in self.groups if group.name}
         how = "their numbers" if by == {True} else "their order" if by == {False} else "their numbers or their order"
         return f"those {whole} matched by {how}"
 
@@ -148,31 +148,37 @@ def job_of(run: Run) -> Job | None:
     """The ranks of an imported run; None where no step is common to all of them."""
     collectives = collectives_of(run)
     steps = steps_of(run, collectives)
-    every = [set(one.keys) for one in steps.values()]
+    every = [set(rank_steps.keys) for rank_steps in steps.values()]
     common = [key for key in steps[min(steps)].keys if all(key in keys for keys in every)] if steps else []
     if not common or len(steps) < 2:
         return None
     places = {}
-    for rank, one in steps.items():
-        at = {key: place for place, key in enumerate(one.keys)}
+    for rank, rank_steps in steps.items():
+        at = {key: place for place, key in enumerate(rank_steps.keys)}
         places[rank] = [at[key] for key in common]
-    borders = {rank: (one.starts[places[rank]], one.ends[places[rank]]) for rank, one in steps.items()}
+    borders = {
+        rank: (rank_steps.starts[places[rank]], rank_steps.ends[places[rank]]) for rank, rank_steps in steps.items()
+    }
     hosts = [str(host) for host in run.info.workload.get("hosts") or []]
     hosts = hosts if len(hosts) == len(steps) else []
-    matched = match(list(collectives.values()), borders, known_groups(run))
-    mixed = _smaller_groups(run, len(steps)) > 0 and any(not one.name for one in matched.groups)
+    matched = match_collectives(list(collectives.values()), borders, known_groups(run))
+    mixed = _smaller_groups(run, len(steps)) > 0 and any(not group.name for group in matched.groups)
     came = arrivals(matched.groups, len(steps), hosts, mixed)
-    parts = np.stack([one.parts[places[rank]] for rank, one in steps.items()])
+    parts = np.stack([rank_steps.parts[places[rank]] for rank, rank_steps in steps.items()])
     durations = np.stack([end - begin for begin, end in borders.values()])
     times = [came.times(row, len(common)) for row in range(len(steps))]
     wait = np.stack([waited for waited, _ in times])
-    ranks = tuple(_rank_time(row, one, hosts, parts[row], came, times[row]) for row, one in enumerate(steps.values()))
+    ranks = tuple(
+        _rank_time(row, rank_steps, hosts, parts[row], came, times[row])
+        for row, rank_steps in enumerate(steps.values())
+    )
     notes = _notes(run, steps, len(common), matched.unmatched, came)
     late = late_ones(came, wait.sum(axis=1))
-    groups = tuple(_group_time(one, list(steps), len(common)) for one in came.groups if len(one.last))
+    groups = tuple(_group_time(group, list(steps), len(common)) for group in came.groups if len(group.last))
     return Job(
-        ranks, tuple(common), durations, parts[:, :, COMPUTE], wait, came.count, sum(one.together for one in groups),
-        came.clocks, came.doubt, all(one.marked for one in steps.values()), tuple(notes),
+        ranks, tuple(common), durations, parts[:, :, COMPUTE], wait, came.count,
+        sum(group.together for group in groups), came.clocks, came.doubt,
+        all(rank_steps.marked for rank_steps in steps.values()), tuple(notes),
         tuple(ranks[row] for row in late.rows), late.last, late.of,
         late.held / len(common), groups, mixed and bool(matched.unmatched or came.impossible),
     )  # fmt: skip
@@ -181,9 +187,9 @@ def job_of(run: Run) -> Job | None:
 def known_groups(run: Run) -> list[RankGroup]:
     """The groups that heads of the run's traces name with all of their ranks."""
     groups = run.info.workload.get("groups")
-    read = [said(one.get("name"), one.get("description"), one.get("ranks"), "") for one in groups or ()
-            if isinstance(one, dict)] if isinstance(groups, list) else []  # fmt: skip
-    return [one for one in read if one is not None and one.ranks]
+    read = [said(entry.get("name"), entry.get("description"), entry.get("ranks"), "") for entry in groups or ()
+            if isinstance(entry, dict)] if isinstance(groups, list) else []  # fmt: skip
+    return [group for group in read if group is not None and group.ranks]
 
 
 def _smaller_groups(run: Run, ranks: int) -> int:
@@ -192,38 +198,38 @@ def _smaller_groups(run: Run, ranks: int) -> int:
     return size if isinstance(size, int) and size < ranks else 0
 
 
-def _group_time(one: Arrivals, ranks: list[int], count: int) -> GroupTime:
-    group = one.group
-    held = {row: _held(one, row) for row in group.rows}
-    wait = sum(int(once(came, came + waited).sum()) for came, waited in zip(one.came, one.wait, strict=True))
-    latest = max(held, key=lambda row: (held[row], (one.last == row).sum()))
-    last = int((one.last == latest).sum())
+def _group_time(arrived: Arrivals, ranks: list[int], count: int) -> GroupTime:
+    group = arrived.group
+    held_by_row = {row: _held_ns(arrived, row) for row in group.rows}
+    wait = sum(int(once(came, came + waited).sum()) for came, waited in zip(arrived.came, arrived.wait, strict=True))
+    latest = max(held_by_row, key=lambda row: (held_by_row[row], (arrived.last == row).sum()))
+    last = int((arrived.last == latest).sum())
     return GroupTime(
-        group.name, group.description, tuple(ranks[row] for row in group.rows), group.missing, len(one.last),
-        int((one.last < 0).sum()), group.numbered, float(one.skew.mean()), float(one.skew.max()),
-        wait / len(group.rows) / count, ranks[latest] if last else -1, last, held[latest] / count,
+        group.name, group.description, tuple(ranks[row] for row in group.rows), group.missing, len(arrived.last),
+        int((arrived.last < 0).sum()), group.numbered, float(arrived.skew.mean()), float(arrived.skew.max()),
+        wait / len(group.rows) / count, ranks[latest] if last else -1, last, held_by_row[latest] / count,
     )  # fmt: skip
 
 
-def _held(one: Arrivals, row: int) -> int:
+def _held_ns(arrived: Arrivals, row: int) -> int:
     """ns in all that a rank kept all others of a group waiting; collectives that wait at the same time count once."""
-    mine = one.last == row
-    came = one.came[one.group.rows.index(row)][mine]
-    return int(once(came - one.held[mine], came).sum())
+    mine = arrived.last == row
+    came = arrived.came[arrived.group.rows.index(row)][mine]
+    return int(once(came - arrived.held[mine], came).sum())
 
 
 def _rank_time(
     row: int, steps: RankSteps, hosts: list[str], parts: np.ndarray, came: Came, times: tuple[np.ndarray, np.ndarray]
 ) -> RankTime:
-    mine = [one for one in came.groups if row in one.group.rows]
+    mine = [group for group in came.groups if row in group.group.rows]
     waited, transferred = times
     count = len(waited)
     return RankTime(
         rank=steps.rank, host=hosts[row] if hosts else "", step=float(parts.sum()) / count,
         parts={name: float(parts[:, at].sum()) / count for at, name in enumerate(PARTS)},
         wait=float(waited.sum()) / count, transfer=float(transferred.sum()) / count,
-        collectives=sum(len(one.last) for one in mine), last=sum(int((one.last == row).sum()) for one in mine),
-        held=max((_held(one, row) for one in mine), default=0) / count,
+        collectives=sum(len(group.last) for group in mine), last=sum(int((one.last == row).sum()) for one in mine),
+        held=max((_held_ns(group, row) for group in mine), default=0) / count,
         offset=came.offset(row),
         operations={name: time / len(steps.keys) for name, time in steps.operations.items()},
     )  # fmt: skip
@@ -232,23 +238,23 @@ def _rank_time(
 def _notes(run: Run, steps: dict[int, RankSteps], common: int, unmatched: int, came: Came) -> list[str]:
     """What a reader of the job's numbers must know."""
     notes = []
-    if not all(one.marked for one in steps.values()):
+    if not all(rank_steps.marked for rank_steps in steps.values()):
         notes.append("no step is marked: each rank's whole trace counts as one")
-    elif not all(one.numbered for one in steps.values()):
+    elif not all(rank_steps.numbered for rank_steps in steps.values()):
         notes.append("steps have no numbers of their own: they are matched in their order")
-    left = sum(len(one.keys) - common for one in steps.values())
+    left = sum(len(rank_steps.keys) - common for rank_steps in steps.values())
     if left:
         notes.append(f"{left:,} steps are not in the traces of all ranks: they are left out of what is said of ranks")
     world = run.info.workload.get("world")
     if isinstance(world, int) and world > len(steps):
         notes.append(f"the job had {world:,} ranks and {len(steps):,} are here: the last to come may be another")
     smallest = _smaller_groups(run, len(steps))
-    if smallest and any(not one.group.name for one in came.groups):
+    if smallest and any(not group.group.name for group in came.groups):
         notes.append(
             f"the job has groups of {smallest} ranks, and the traces do not say of which group a collective is: these "
             "are matched by their order over all ranks, so that some may be matched wrongly"
         )
-    missing = sum(one.group.missing > 0 for one in came.groups)
+    missing = sum(group.group.missing > 0 for group in came.groups)
     if missing and not (isinstance(world, int) and world > len(steps)):
         notes.append(f"{missing:,} groups have ranks that are not here: the last to come may be one of them")
     if unmatched:

@@ -50,30 +50,30 @@ def rank_verdict(job: Job) -> Verdict:
     share = job.late_held / job.step if job.step else 0.0
     of_all = f"of {wording.plural(job.late_of, 'collective')}" + (" of its groups" if several(job) else "")
     if share < WORTH or job.late_last < MOSTLY * job.late_of:
-        waiting = statistics.fmean(one.wait for one in job.ranks) / job.step if job.step else 0.0
-        often = max(job.ranks, key=lambda one: one.last)
+        waiting = statistics.fmean(rank.wait for rank in job.ranks) / job.step if job.step else 0.0
+        often = max(job.ranks, key=lambda rank: rank.last)
         of = wording.plural(often.collectives, "collective")
         who = f"rank {often.rank} comes last most often, to {often.last:,} of {of}"
         who = who if often.last else "none comes last as far as clocks can tell"
         none = "No rank is slow" if waiting < WORTH else "No rank is slow all the time"
         sentence = f"{none}: they wait {wording.percent(waiting)} of a step for each other, and {who}.{load}"
         return Verdict("none", sentence, _evidence(job), share=waiting)
-    others = [one for one in job.ranks if one not in job.late]
-    part, mine, theirs = _difference(job.late, others)
-    name = _operation(job.late, others) if part in ("compute", "operations", "transfer") else ""
+    punctual = [rank for rank in job.ranks if rank not in job.late]
+    part, mine, theirs = _difference(job.late, punctual)
+    name = _operation(job.late, punctual) if part in ("compute", "operations", "transfer") else ""
     most = f", most of the difference in {name}" if name else ""
-    held = f"{wording.duration(job.late_held)} a step, {wording.percent(share)} of it"
+    held_words = f"{wording.duration(job.late_held)} a step, {wording.percent(share)} of it"
     whom = "others" if several(job) else "all others"
     what, rest = SPENDS[part], f"a step where the others take {wording.duration(theirs)}{most}."
     if len(job.late) == 1:
         sentence = (
             f"Rank {job.late[0].rank} is slow: it comes last to {job.late_last:,} {of_all} and keeps {whom} "
-            f"waiting {held}. It {what[0].format(wording.duration(mine))} {rest}"
+            f"waiting {held_words}. It {what[0].format(wording.duration(mine))} {rest}"
         )
     else:
         sentence = (
             f"{_named(job)} are slow: one of them comes last to {job.late_last:,} {of_all}, and they keep {whom} "
-            f"waiting {held}. They {what[1].format(wording.duration(mine))} {rest}"
+            f"waiting {held_words}. They {what[1].format(wording.duration(mine))} {rest}"
         )
     return Verdict("communication", sentence, _evidence(job), (Remedy(TRIES[part]),) if part in TRIES else (), share)
 
@@ -89,45 +89,45 @@ def group_sentence(group: GroupTime, step: float) -> str:
     if group.latest < 0:
         return f"{skew}, and none comes last as far as clocks can tell."
     last = f"rank {group.latest} comes last to {group.last:,} of {wording.plural(group.collectives, 'collective')}"
-    held = f"keeps the others waiting {wording.duration(group.held)} a step"
+    held_words = f"keeps the others waiting {wording.duration(group.held)} a step"
     share = group.held / step if step else 0.0
     if share < WORTH or group.last < MOSTLY * group.collectives:
-        return f"{skew}; {last} and {held}."
-    return f"{last} and {held}, {wording.percent(share)} of it; {skew}."
+        return f"{skew}; {last} and {held_words}."
+    return f"{last} and {held_words}, {wording.percent(share)} of it; {skew}."
 
 
 def _named(job: Job) -> str:
     """The slow ones: by their machine where they are all of its ranks, else by their numbers."""
-    hosts = {one.host for one in job.late}
-    if len(hosts) == 1 and "" not in hosts and len(job.late) == sum(one.host in hosts for one in job.ranks):
+    hosts = {rank.host for rank in job.late}
+    if len(hosts) == 1 and "" not in hosts and len(job.late) == sum(rank.host in hosts for rank in job.ranks):
         return f"The {len(job.late):,} ranks of {hosts.pop()}"
-    numbers = [str(one.rank) for one in job.late[:MOST_NAMED]]
+    numbers = [str(rank.rank) for rank in job.late[:MOST_NAMED]]
     if len(job.late) > MOST_NAMED:
         return f"{len(job.late):,} ranks ({', '.join(numbers)}, …)"
     return f"Ranks {wording.join(numbers)}"
 
 
-def _difference(late: Sequence[RankTime], others: Sequence[RankTime]) -> tuple[str, float, float]:
+def _difference(late: Sequence[RankTime], punctual: Sequence[RankTime]) -> tuple[str, float, float]:
     """What takes slow ranks longest beyond the others: the part, and the medians of both, ns a step."""
-    found: dict[str, tuple[float, float]] = {}
+    medians: dict[str, tuple[float, float]] = {}
     for part in PARTS:
         if part in SPENDS:
-            mine, theirs = (statistics.median(one.parts[part] for one in group) for group in (late, others))
-            found[part] = mine, theirs
-    part = max(found, key=lambda one: found[one][0] - found[one][1])
-    return part, *found[part]
+            mine, theirs = (statistics.median(rank.parts[part] for rank in group) for group in (late, punctual))
+            medians[part] = mine, theirs
+    part = max(medians, key=lambda name: medians[name][0] - medians[name][1])
+    return part, *medians[part]
 
 
-def _operation(late: Sequence[RankTime], others: Sequence[RankTime]) -> str:
+def _operation(late: Sequence[RankTime], punctual: Sequence[RankTime]) -> str:
     """The operation whose own time exceeds the others' by most, in the middle; '' where none does."""
     more = {
-        name: statistics.median(one.operations.get(name, 0.0) for one in late)
-        - statistics.median(one.operations.get(name, 0.0) for one in others)
-        for name in {name for one in late for name in one.operations}
+        name: statistics.median(rank.operations.get(name, 0.0) for rank in late)
+        - statistics.median(rank.operations.get(name, 0.0) for rank in punctual)
+        for name in {name for rank in late for name in rank.operations}
         if not communicates(name) and not symmetric(name)
     }
-    found = max(sorted(more), key=lambda name: more[name], default="")
-    return found if found and more[found] > 0 else ""
+    longest = max(sorted(more), key=lambda name: more[name], default="")
+    return longest if longest and more[longest] > 0 else ""
 
 
 def _load(job: Job) -> str:
@@ -141,7 +141,7 @@ def _evidence(job: Job) -> dict[str, Value]:
     return {
         "imbalance": Value(imbalance, "1", "derived", reason="" if imbalance is not None else "nothing computes"),
         "collectives": Value(job.collectives, "1", "counted"),
-        "wait": Value(statistics.fmean(one.wait for one in job.ranks), "ns", "derived"),
+        "wait": Value(statistics.fmean(rank.wait for rank in job.ranks), "ns", "derived"),
         "step": Value(job.step, "ns", "derived"),
         "late ranks": Value(len(job.late), "1", "counted"),
         "last": Value(job.late_last, "1", "counted"),

@@ -45,10 +45,10 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     whole = program.rule(summary)
     if whole is not None and work.first_part(summary) is None:
         return (whole,), ()
-    said, failures = _of_a_step(summary)
+    spoken, failures = _of_a_step(summary)
     offered: set[Remedy] = set()
     ordered = []
-    for position, verdict in enumerate([whole, *said] if whole is not None else said):
+    for position, verdict in enumerate([whole, *spoken] if whole is not None else spoken):
         fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
         offered.update(fresh)
         sentence = verdict.sentence
@@ -67,12 +67,12 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[str]]:
         # Steps that trace and steps that do not differ: tracing explains noise, and is known without it.
         traced = retracing.rule(summary)
         return [noisy] if traced is None else [traced, noisy], []
-    said: list[Verdict] = []
+    spoken: list[Verdict] = []
     failures: list[str] = []
     for rule in BUILT_IN:
         verdict = rule(summary)
         if verdict is not None:
-            said.append(verdict)
+            spoken.append(verdict)
     for entry in added(RULES).values():
         try:
             verdict = called(entry, summary)
@@ -80,7 +80,7 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[str]]:
             failures.append(str(error))
             continue
         if isinstance(verdict, Verdict):
-            said.append(verdict)
+            spoken.append(verdict)
         elif verdict is not None:
             failures.append(f"the rule {entry.name} of {entry.value} gives a {type(verdict).__name__}, not a Verdict")
-    return sorted(said, key=lambda verdict: -verdict.share), failures
+    return sorted(spoken, key=lambda verdict: -verdict.share), failures

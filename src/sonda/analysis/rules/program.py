@@ -67,8 +67,8 @@ def rule(summary: Summary) -> Verdict | None:
         share, subject = own.share, SUBJECTS[judged].capitalize()
     else:
         return None
-    others = [stage for stage in program.stages if stage.name not in apart]
-    largest = max(others, key=lambda stage: stage.share, default=None)
+    rest = [stage for stage in program.stages if stage.name not in apart]
+    largest = max(rest, key=lambda stage: stage.share, default=None)
     if largest is None:
         return None
     whole = wording.duration(program.whole.value or 0.0)

@@ -64,7 +64,7 @@ def _where(energy: Mapping[str, Any]) -> list[str]:
             "brackets"
         ]
     shares = sorted(
-        ((one["value"] / (total["value"] or 1.0), name) for name, one in parts.items() if one.get("value")),
+        ((part["value"] / (total["value"] or 1.0), name) for name, part in parts.items() if part.get("value")),
         reverse=True,
     )
     spent = ", ".join(f"{SECTIONS.get(name, name)} {wording.percent(share)}" for share, name in shares if share >= 5e-4)
@@ -73,22 +73,22 @@ def _where(energy: Mapping[str, Any]) -> list[str]:
 
 def _table(energy: Mapping[str, Any]) -> list[str]:
     nodes = ", ".join(node for node in energy.get("nodes") or () if node != "not stated")
-    said = [f"energy table {energy.get('table') or 'unknown'} ({nodes or 'no node stated'})"]
+    sentences = [f"energy table {energy.get('table') or 'unknown'} ({nodes or 'no node stated'})"]
     if energy.get("buffer_assumed") and energy.get("buffer_bytes"):
-        said.append(f"as if the global buffer had {energy['buffer_bytes'] / 1024:g} KiB")
+        sentences.append(f"as if the global buffer had {energy['buffer_bytes'] / 1024:g} KiB")
     if energy.get("dram"):
-        said.append(f"memory {energy['dram']}")
+        sentences.append(f"memory {energy['dram']}")
     lacking = [name for name in energy.get("missing") or () if STATIC not in name.split()]
     static = [name for name in energy.get("missing") or () if STATIC in name.split()]
     if lacking:
-        said.append(f"no entry for {', '.join(lacking)}")
+        sentences.append(f"no entry for {', '.join(lacking)}")
     if static:
         components = dict.fromkeys(name.split()[0] for name in static)
         clock = " (without a clock)" if any("clock" in name for name in static) else ""
-        said.append(f"no static energy{clock} of {', '.join(components)}")
+        sentences.append(f"no static energy{clock} of {', '.join(components)}")
     if energy.get("recalled"):
-        said.append(f"recalled, not verified: {', '.join(energy['recalled'])}")
-    return ["; ".join(said)]
+        sentences.append(f"recalled, not verified: {', '.join(energy['recalled'])}")
+    return ["; ".join(sentences)]
 
 
 def _areas(areas: Mapping[str, Any]) -> list[str]:
@@ -100,15 +100,15 @@ def _areas(areas: Mapping[str, Any]) -> list[str]:
         return [f"no area: {OTHER_VERSION}"]
     if areas.get("global_buffer"):
         parts["global buffer"] = areas["global_buffer"]
-    known = {name: one for name, one in parts.items() if one.get("value") is not None}
-    said = []
+    known = {name: part for name, part in parts.items() if part.get("value") is not None}
+    sentences = []
     if together["value"] is not None and not {"low", "high"} <= together.keys():
         return [f"no area: {OTHER_VERSION}"]
     if known and together["value"] is not None:
-        listed = "".join(f"{name} {_digits(one['value'])}, " for name, one in known.items())
-        lacking = dict.fromkeys(part for one in known.values() for part in one.get("missing") or ())
-        recalled = dict.fromkeys(part for one in known.values() for part in one.get("recalled") or ())
-        said.append(
+        listed = "".join(f"{name} {_digits(area['value'])}, " for name, area in known.items())
+        lacking = dict.fromkeys(part for area in known.values() for part in area.get("missing") or ())
+        recalled = dict.fromkeys(part for area in known.values() for part in area.get("recalled") or ())
+        sentences.append(
             f"area {listed}together {_digits(together['value'])} mm² "
             f"({_digits(together['low'])}–{_digits(together['high'])}), "
             "bounds of its table in brackets"
@@ -116,7 +116,7 @@ def _areas(areas: Mapping[str, Any]) -> list[str]:
             + (f"; recalled, not verified: {', '.join(recalled)}" if recalled else "")
         )
     reasons: dict[str, list[str]] = {}
-    for name, one in parts.items():
-        if one.get("value") is None:
-            reasons.setdefault(str(one.get("reason") or OTHER_VERSION), []).append(name)
-    return [*said, *(f"no area of {', '.join(names)}: {reason}" for reason, names in reasons.items())]
+    for name, part in parts.items():
+        if part.get("value") is None:
+            reasons.setdefault(str(part.get("reason") or OTHER_VERSION), []).append(name)
+    return [*sentences, *(f"no area of {', '.join(names)}: {reason}" for reason, names in reasons.items())]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sonda.analysis.summary import TABLES, Summary, Value, listed
+from sonda.analysis.summary import TABLES, Summary, Value, list_experiment
 from sonda.analysis.wording import duration, join
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -100,14 +100,14 @@ class Exploration:
                 said_of = f"{SUPERLATIVES[name]} ({amount(self.value(point, name))})"
                 together.setdefault(point.number, []).append(said_of)
         settings = {point.number: point.words for point in self.best.values()}
-        said = [f"{join(names)}: {settings[number]}" for number, names in together.items()]
+        sentences = [f"{join(names)}: {settings[number]}" for number, names in together.items()]
         knee = self.best["knee"]
         if knee.number not in together:
             costs = ", ".join(amount(self.value(knee, name)) for name in self.objectives)
-            said.append(f"best trade ({costs}): {knee.words}")
+            sentences.append(f"best trade ({costs}): {knee.words}")
         elif len(together) > 1:
-            said.append(f"best trade: {knee.words}")
-        text = "; ".join(said)
+            sentences.append(f"best trade: {knee.words}")
+        text = "; ".join(sentences)
         return f"{text[:1].upper()}{text[1:]}."
 
 
@@ -127,7 +127,7 @@ def explored(run: Run, title: str = "") -> Exploration:
         best = {name: row for name, row in {**facts["best"], "knee": facts["knee"]}.items() if row >= 0}
         by_time = bool(facts.get("by_time")) and CLOCK in names
         on_front = _front_rows(table, by_time)
-        found = _points(table, [*on_front, *best.values()], settings)
+        points = _points(table, [*on_front, *best.values()], settings)
         return Exploration(
             run=run.id,
             title=title or str(run.info.workload.get("name", "")),
@@ -138,8 +138,8 @@ def explored(run: Run, title: str = "") -> Exploration:
             impossible=tuple(facts["impossible"]),
             unpriced=tuple(facts["unpriced"]),
             objectives=tuple(facts["objectives"]),
-            front=_without_equals(found[: len(on_front)], [*facts["objectives"], *(["time"] if by_time else [])]),
-            best=dict(zip(best, found[len(on_front) :], strict=True)),
+            front=_without_equals(points[: len(on_front)], [*facts["objectives"], *(["time"] if by_time else [])]),
+            best=dict(zip(best, points[len(on_front) :], strict=True)),
             on_host=tuple(facts["on_host"]),
             seconds=facts["seconds"],
             simulations=facts["simulations"],
@@ -153,8 +153,10 @@ def explored(run: Run, title: str = "") -> Exploration:
 
 def summarise_exploration(run: Run, title: str) -> Summary:
     """An exploration where summaries of runs are listed: what it found, no parts."""
-    found = explored(run, title)
-    return listed(run, found, f"{found.subtitle} · {found.points:,} points", "an exploration has no roofline")
+    exploration = explored(run, title)
+    return list_experiment(
+        run, exploration, f"{exploration.subtitle} · {exploration.points:,} points", "an exploration has no roofline"
+    )
 
 
 def amount(value: Value) -> str:

@@ -29,19 +29,19 @@ def simulated_roofs(description: Mapping[str, Any]) -> dict[str, Any]:
 
     Engines take turns, so the peak is that of the largest: two FLOP for each multiplier in each cycle.
     """
-    found: dict[str, Any] = {"reason": NO_ROOF}
+    roofs: dict[str, Any] = {"reason": NO_ROOF}
     clock = description.get("clock_hz")
     if not clock:
-        return found
+        return roofs
     hardware = [engine.get("hardware") or {} for engine in (description.get("engines") or {}).values()]
-    most = max((_multipliers(one) for one in hardware), default=0)
+    most = max((_multipliers(engine) for engine in hardware), default=0)
     if most:
-        found["theoretical_flops"] = Value(2.0 * most * clock, "FLOP/s", "derived")
-        found["theoretical_peak_is"] = f"2 FLOP x {most:,} multipliers x {clock / 1e9:g} GHz"
+        roofs["theoretical_flops"] = Value(2.0 * most * clock, "FLOP/s", "derived")
+        roofs["theoretical_peak_is"] = f"2 FLOP x {most:,} multipliers x {clock / 1e9:g} GHz"
     memory = description.get("memory") or {}
     if memory.get("bytes_per_cycle"):
-        found["theoretical_dram_bandwidth"] = Value(float(memory["bytes_per_cycle"]) * clock, "B/s", "derived")
-    return found
+        roofs["theoretical_dram_bandwidth"] = Value(float(memory["bytes_per_cycle"]) * clock, "B/s", "derived")
+    return roofs
 
 
 def _multipliers(hardware: Mapping[str, Any]) -> int:
@@ -175,9 +175,9 @@ def _layers(
     spans: Spans, table: np.ndarray, kind: np.ndarray, name: np.ndarray, scale: _Scale, mappings: dict[str, list[str]]
 ) -> tuple[LayerRow, ...]:
     path, parent = spans.words("path").decoded(), spans.number("parent")
-    found: dict[str, _Layer] = {}
+    layers: dict[str, _Layer] = {}
     for row in np.flatnonzero(kind == "layer"):
-        layer = found.setdefault(str(path[row]), _Layer(str(name[row])))
+        layer = layers.setdefault(str(path[row]), _Layer(str(name[row])))
         layer.calls += 1
         outer = parent[row]
         if not (outer >= 0 and kind[outer] == "layer" and path[outer] == path[row]):
@@ -185,8 +185,8 @@ def _layers(
     for row in np.flatnonzero(kind == "op"):
         outer = parent[row]
         if outer >= 0 and kind[outer] == "layer":
-            found[str(path[outer])].own += table[row]
-    tree = PathTree(tuple(found))
+            layers[str(path[outer])].own += table[row]
+    tree = PathTree(tuple(layers))
     return tuple(
         LayerRow(
             path=where,
@@ -203,7 +203,7 @@ def _layers(
             simulated=scale.simulated(layer.total),
             own_simulated=scale.simulated(layer.own, tuple(mappings.get(where, ()))),
         )
-        for index, (where, layer) in enumerate(found.items())
+        for index, (where, layer) in enumerate(layers.items())
     )
 
 
@@ -261,7 +261,7 @@ class _Scale:
         """None where nothing ran on an engine."""
         if not sums[CYCLES]:
             return None
-        values = dict(zip(COLUMNS, (float(one) for one in sums), strict=True))
+        values = dict(zip(COLUMNS, (float(total) for total in sums), strict=True))
         parts = (*CYCLE_STACK, MEMORY) if self.finite else CYCLE_STACK
         stack = {part: Value(values[f"{part}_cycles:simulated"], "cycle", "simulated") for part in parts}
         return Simulated(

@@ -37,13 +37,13 @@ def verdict_of(part: PartSummary, target: Mapping[str, Any]) -> Verdict:
     if whole is None or not families:
         accelerator = (target.get("description") or {}).get("name", "")
         return Verdict("none", f"Nothing to judge: no operation ran on an engine of {accelerator}.", {})
-    name, members = max(families.items(), key=lambda item: sum(one.share for one in item[1]))
-    share = sum(one.share for one in members)
-    cycles = sum(one.cycles.value or 0.0 for one in members)
-    stack = {part: sum(one.stack[part].value or 0.0 for one in members) for part in members[0].stack}
+    name, members = max(families.items(), key=lambda item: sum(member.share for member in item[1]))
+    share = sum(member.share for member in members)
+    cycles = sum(member.cycles.value or 0.0 for member in members)
+    stack = {part: sum(member.stack[part].value or 0.0 for member in members) for part in members[0].stack}
     bound = max(stack, key=lambda part: stack[part])
-    busy = sum(one.multiplications.value or 0.0 for one in members)
-    room = sum(one.possible for one in members)
+    busy = sum(member.multiplications.value or 0.0 for member in members)
+    room = sum(member.possible for member in members)
     evidence = {
         "share": Value(share, "1", "derived"),
         "spent": Value(stack[bound] / cycles, "1", "derived"),
@@ -64,27 +64,27 @@ def verdict_of(part: PartSummary, target: Mapping[str, Any]) -> Verdict:
 
 def _remedies(target: Mapping[str, Any], bound: str, cycles: float) -> tuple[Remedy, ...]:
     """The what-ifs that were simulated with the run and brought something, those that brought most first."""
-    found = [
-        Remedy(_change(one, target), (), Value(cycles / one["cycles"], "1", "simulated"))
-        for one in target.get("what_if") or ()
-        if _gains(one, cycles)
+    remedies = [
+        Remedy(_change(change, target), (), Value(cycles / change["cycles"], "1", "simulated"))
+        for change in target.get("what_if") or ()
+        if _gains(change, cycles)
     ]
-    found.sort(key=lambda remedy: -((remedy.speedup.value or 0.0) if remedy.speedup else 0.0))
+    remedies.sort(key=lambda remedy: -((remedy.speedup.value or 0.0) if remedy.speedup else 0.0))
     untried = () if target.get("what_if") else (Remedy(UNTRIED[bound]),)
-    return tuple(found) or untried
+    return tuple(remedies) or untried
 
 
 def what_if_notes(target: Mapping[str, Any], cycles: float) -> tuple[str, ...]:
     """The what-ifs that brought nothing, or were not simulated."""
-    said = []
-    for one in target.get("what_if") or ():
-        if not one.get("cycles"):
-            said.append(f"not known what it would bring: {_change(one, target)}; {one.get('reason', '')}")
-        elif not _gains(one, cycles):
-            ratio = cycles / one["cycles"]
+    notes = []
+    for change in target.get("what_if") or ():
+        if not change.get("cycles"):
+            notes.append(f"not known what it would bring: {_change(change, target)}; {change.get('reason', '')}")
+        elif not _gains(change, cycles):
+            ratio = cycles / change["cycles"]
             lead = "would bring nothing" if ratio > 0.995 else "would take longer"
-            said.append(f"{lead}: {_change(one, target)}, {ratio:.2f}x (simulated)")
-    return tuple(said)
+            notes.append(f"{lead}: {_change(change, target)}, {ratio:.2f}x (simulated)")
+    return tuple(notes)
 
 
 def _gains(what_if: Mapping[str, Any], cycles: float) -> bool:

@@ -80,7 +80,9 @@ class Activities:
         start = self.spans.number("start")[rows]
         end = start + self.spans.number("duration")[rows]
         place = self._places(rows)
-        whole = sum(union(start[place == one], end[place == one]) for one in np.unique(place))
+        whole = sum(
+            union(start[place == device_place], end[place == device_place]) for device_place in np.unique(place)
+        )
         return whole / len(self.steps) / max(self.devices, 1.0)
 
 
@@ -99,19 +101,19 @@ def _launches(spans: Spans, rows: np.ndarray) -> tuple[int, np.ndarray]:
     return int(first.sum() + (~known).sum()), latency[known][order][first]
 
 
-def device_side(found: Activities, step: Value, host: Value, phase_of: np.ndarray) -> DeviceSide | None:
+def device_side(activities: Activities, step: Value, host: Value, phase_of: np.ndarray) -> DeviceSide | None:
     """What the device did in a step; None where no kernel was recorded. `step` and `host` are ns of timed steps."""
-    spans, rows, steps = found.spans, found.rows, len(found.steps)
+    spans, rows, steps = activities.spans, activities.rows, len(activities.steps)
     if not len(rows):
         return None
     kind, name = spans.words("kind"), spans.words("name")
     duration = spans.number("duration")[rows]
-    busy = found.busy(rows)
+    busy = activities.busy(rows)
     per_phase: dict[str, Value] = {}
     phases = phase_of[rows]
     for word in dict.fromkeys(name.words[code] for code in name.codes[phases[phases >= 0]].tolist()):
         mine = rows[(phases >= 0) & name.equal(word)[np.maximum(phases, 0)]]
-        per_phase[word] = Value(found.busy(mine), "ns", "measured")
+        per_phase[word] = Value(activities.busy(mine), "ns", "measured")
     launches, latency = _launches(spans, rows)
     idle = Value(None, "ns", "derived", reason="no step was timed")
     if step.value is not None:
@@ -125,7 +127,7 @@ def device_side(found: Activities, step: Value, host: Value, phase_of: np.ndarra
         idle=idle,
         share=busy / step.value if step.value else float("nan"),
         host=host,
-        overlapped=Value(max(float(duration.sum()) / steps / found.devices - busy, 0.0), "ns", "measured"),
+        overlapped=Value(max(float(duration.sum()) / steps / activities.devices - busy, 0.0), "ns", "measured"),
         launches=Value(launches / steps, "1", "counted"),
         latency=Value(float(np.median(latency)), "ns", "measured")
         if len(latency)
@@ -134,5 +136,5 @@ def device_side(found: Activities, step: Value, host: Value, phase_of: np.ndarra
         collectives=together("collective"),
         phases=per_phase,
         steps=steps,
-        devices=found.devices,
+        devices=activities.devices,
     )

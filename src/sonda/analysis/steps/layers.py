@@ -49,8 +49,8 @@ class LayerSpans:
 
     def calls(self) -> np.ndarray:
         """Calls per step by path, median over steps; backward is no call."""
-        ones = np.ones(len(self.rows))
-        counted = np.where(self.backward, 0.0, ones)
+        count_ones = np.ones(len(self.rows))
+        counted = np.where(self.backward, 0.0, count_ones)
         cell = self.module * self.steps + self.step
         table = np.bincount(cell, weights=counted, minlength=len(self.paths) * self.steps).reshape(
             len(self.paths), self.steps

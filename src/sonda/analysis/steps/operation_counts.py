@@ -103,11 +103,11 @@ def count(part: Part, step: int, roofs: Ceilings | None) -> Counts:
     phase_names = [name.words[name.codes[row]] for row in phase_rows]
     phases = {}
     for phase in dict.fromkeys(phase_names):
-        wanted = phase_rows[[other == phase for other in phase_names]]
+        wanted = phase_rows[[phase_name == phase for phase_name in phase_names]]
         phases[phase] = Tally(*table[np.isin(index.phase_of[rows], wanted)].sum(axis=0).tolist())
     peaks: dict[str, float] = {}
-    held = spans.metric("peak_memory", "counted")[phase_rows]
-    for peak, phase in zip(held, phase_names, strict=True):
+    peak_memory = spans.metric("peak_memory", "counted")[phase_rows]
+    for peak, phase in zip(peak_memory, phase_names, strict=True):
         if not np.isnan(peak):
             peaks[phase] = max(peaks.get(phase, 0.0), float(peak))
 
@@ -129,10 +129,10 @@ def count(part: Part, step: int, roofs: Ceilings | None) -> Counts:
         mine[:, column] = alone[:, 0]
 
     activations: dict[str, float] = {}
-    taken = spans.metric("activations", "counted")[layers.rows]
-    for row in np.flatnonzero(~np.isnan(taken) & layers.outermost):
+    activation_bytes = spans.metric("activations", "counted")[layers.rows]
+    for row in np.flatnonzero(~np.isnan(activation_bytes) & layers.outermost):
         path = layers.paths[layers.module[row]]
-        activations[path] = activations.get(path, 0.0) + float(taken[row])
+        activations[path] = activations.get(path, 0.0) + float(activation_bytes[row])
     paths = layers.paths
     return Counts(
         phases=phases,

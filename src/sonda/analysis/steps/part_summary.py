@@ -192,7 +192,7 @@ def _whole_step(part: Part) -> dict[str, Value]:
     steps = int(part.measured.sum())
     rows, step = _phase_spans(part)
     duration = part.index.spans.number("duration")[rows].astype(np.float64)
-    found: dict[str, Value] = {}
+    costs: dict[str, Value] = {}
     for column in _columns(part):
         metric = Metric.parse(column)
         values = part.index.spans.metrics[column][rows]
@@ -202,8 +202,8 @@ def _whole_step(part: Part) -> dict[str, Value]:
         fewest = OFTEN * steps if metric.quantity in SYSTEM else 1
         if covered.any() and covered.sum() >= fewest:
             together = _per_step(metric, values[known], step[known], steps)[covered]
-            found[column] = Value(float(np.median(together)), metric.unit, metric.source)
-    return found
+            costs[column] = Value(float(np.median(together)), metric.unit, metric.source)
+    return costs
 
 
 def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
@@ -213,7 +213,7 @@ def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
     rows, step = _phase_spans(part)
     name = spans.words("name")
     duration = spans.number("duration")[rows].astype(np.float64)
-    found: dict[str, dict[str, Value]] = {}
+    counters: dict[str, dict[str, Value]] = {}
     for column in _columns(part):
         metric = Metric.parse(column)
         values = spans.metrics[column][rows]
@@ -231,14 +231,14 @@ def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
                     reason = (
                         f"read in {read.sum()} of {seen_in} steps: the phase is too short to read counters each time"
                     )
-                    found.setdefault(name.words[code], {})[column] = missing(metric.unit, metric.source, reason)
+                    counters.setdefault(name.words[code], {})[column] = missing(metric.unit, metric.source, reason)
                     continue
             seen = _per_step(metric, values[mask], step[mask], steps)[read]
             estimate = median(seen, min(effective, len(seen)))
-            found.setdefault(name.words[code], {})[column] = Value(
+            counters.setdefault(name.words[code], {})[column] = Value(
                 estimate.value, metric.unit, metric.source, estimate.low, estimate.high, few=estimate.few
             )
-    return found
+    return counters
 
 
 def _columns(part: Part) -> list[str]:
@@ -258,12 +258,12 @@ def _phase_spans(part: Part) -> tuple[np.ndarray, np.ndarray]:
 
 def _per_step(metric: Metric, values: np.ndarray, step: np.ndarray, steps: int) -> np.ndarray:
     """The sum of every step; of a level the highest."""
-    found = np.zeros(steps)
+    sums = np.zeros(steps)
     if metric.quantity in LEVELS:
-        np.maximum.at(found, step, values)
+        np.maximum.at(sums, step, values)
     else:
-        np.add.at(found, step, values)
-    return found
+        np.add.at(sums, step, values)
+    return sums
 
 
 def _layers(part: Part, work: PartCounts, scale: Scale, effective: int) -> tuple[LayerRow, ...]:
@@ -320,8 +320,8 @@ def _layer_steps(part: Part) -> np.ndarray | None:
 def _host_times(part: Part, effective: int) -> dict[str, Value]:
     """ns per step of every layer on the host's clock, by path."""
     layers = part.host_layers
-    found = times(layers.forward + layers.backward, effective, ONLY_COUNTED)
-    return dict(zip(layers.spans.paths, found, strict=True))
+    host_times = times(layers.forward + layers.backward, effective, ONLY_COUNTED)
+    return dict(zip(layers.spans.paths, host_times, strict=True))
 
 
 def _counted_layers(counts: Counts, scale: Scale) -> tuple[LayerRow, ...]:
@@ -346,7 +346,7 @@ def _counted_layers(counts: Counts, scale: Scale) -> tuple[LayerRow, ...]:
 
 
 def _activations(counts: Counts | None, path: str, scale: Scale) -> Value:
-    taken = counts.activations.get(path) if counts else None
-    if taken is None:
+    activations = counts.activations.get(path) if counts else None
+    if activations is None:
         return missing("B", "counted", scale.no_counts or "no tensor memory was counted in this layer")
-    return Value(taken, "B", "counted")
+    return Value(activations, "B", "counted")

@@ -18,7 +18,7 @@ RANKS_APART = 1 << 20
 
 
 @dataclass(frozen=True)
-class Index:
+class StepIndex:
     """Where every span belongs: rows of the step and of the phase around it, or -1."""
 
     spans: Spans
@@ -37,7 +37,7 @@ class Part:
     """
 
     name: str
-    index: Index
+    index: StepIndex
     rows: np.ndarray
     """Rows of the step spans, without counted ones."""
     durations: np.ndarray
@@ -125,29 +125,29 @@ def parts(run: Run) -> list[Part]:
     parent = spans.number("parent")
     # A modelled step has counters and no times.
     is_step = spans.where(kind="step") & ~spans.words("pass").equal("modelled")
-    index = Index(spans, nearest(parent, is_step), nearest(parent, spans.where(kind="phase")))
+    index = StepIndex(spans, nearest(parent, is_step), nearest(parent, spans.where(kind="phase")))
     steps = np.flatnonzero(is_step)
     part_of = nearest(parent, spans.where(kind="part"))[steps]
     name = spans.words("name")
     without = "train" if run.info.workload.get("train") else "test"
     names = [name.words[name.codes[row]] if row >= 0 else without for row in part_of]
-    found = []
+    run_parts = []
     for part in dict.fromkeys(names):
-        rows = steps[np.array([other == part for other in names], dtype=bool)]
-        found.append(_critical(part, index, rows[np.argsort(spans.number("start")[rows], kind="stable")]))
-    return sorted(found, key=lambda part: (part.name != "train", not part.measured.any(), -part.durations.sum()))
+        rows = steps[np.array([part_name == part for part_name in names], dtype=bool)]
+        run_parts.append(_critical(part, index, rows[np.argsort(spans.number("start")[rows], kind="stable")]))
+    return sorted(run_parts, key=lambda part: (part.name != "train", not part.measured.any(), -part.durations.sum()))
 
 
-def _critical(name: str, index: Index, steps: np.ndarray) -> Part:
+def _critical(name: str, index: StepIndex, steps: np.ndarray) -> Part:
     """The part by the rank that works longest in a step, with those of the others."""
     rank = index.spans.number("rank")[steps]
-    found = [replace(_part(name, index, steps[rank == one]), rank=int(one)) for one in np.unique(rank)]
+    by_rank = [replace(_part(name, index, steps[rank == number]), rank=int(number)) for number in np.unique(rank)]
     # A rank of which only counted steps were seen has no times.
-    first = min(found, key=lambda part: (np.isnan(part.work), -part.work, part.rank))
-    return replace(first, others=tuple(part for part in found if part is not first))
+    first = min(by_rank, key=lambda part: (np.isnan(part.work), -part.work, part.rank))
+    return replace(first, others=tuple(part for part in by_rank if part is not first))
 
 
-def _part(name: str, index: Index, steps: np.ndarray) -> Part:
+def _part(name: str, index: StepIndex, steps: np.ndarray) -> Part:
     """The part by one rank."""
     spans = index.spans
     counted = spans.words("pass").equal("count")[steps]
@@ -167,7 +167,7 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
     number[rows] = np.arange(len(rows))
     phases = _phases(index, number, times, durations)
     host_phases = _phases(index, number, host, host[rows])
-    detailed = _detailed(index, rows[measured])
+    detailed = _has_layers(index, rows[measured])
     chosen = measured.copy()
     chosen[measured] = detailed
     number[rows] = np.where(chosen, np.cumsum(chosen) - 1, -1)
@@ -197,15 +197,15 @@ def _part(name: str, index: Index, steps: np.ndarray) -> Part:
     )  # fmt: skip
 
 
-def _told(index: Index, steps: np.ndarray) -> np.ndarray:
+def _told(index: StepIndex, steps: np.ndarray) -> np.ndarray:
     """These steps in pieces; none, where no layer was told apart in them, as where a profiler failed."""
     return steps if np.isin(steps, index.step_of[index.spans.where(kind="layer")]).any() else steps[:0]
 
 
-def _detailed(index: Index, steps: np.ndarray) -> np.ndarray:
+def _has_layers(index: StepIndex, steps: np.ndarray) -> np.ndarray:
     """Which of these steps had their layers recorded: of a long training the first do. All, where none had."""
-    found = np.isin(steps, index.step_of[index.spans.where(kind="layer")])
-    return found if found.any() else np.ones(len(steps), dtype=bool)
+    detailed = np.isin(steps, index.step_of[index.spans.where(kind="layer")])
+    return detailed if detailed.any() else np.ones(len(steps), dtype=bool)
 
 
 def shapes_of(spans: Spans, steps: np.ndarray) -> np.ndarray:
@@ -217,7 +217,7 @@ def shapes_of(spans: Spans, steps: np.ndarray) -> np.ndarray:
     return spans.metric("shape", "counted")[steps] + RANKS_APART * spans.number("rank")[steps]
 
 
-def _phases(index: Index, number: np.ndarray, times: np.ndarray, durations: np.ndarray) -> dict[str, np.ndarray]:
+def _phases(index: StepIndex, number: np.ndarray, times: np.ndarray, durations: np.ndarray) -> dict[str, np.ndarray]:
     """ns by phase and step, in the order in which a step walks through them, and `other`.
 
     `times` are those of all spans, `durations` those of the steps.
@@ -231,7 +231,7 @@ def _phases(index: Index, number: np.ndarray, times: np.ndarray, durations: np.n
     duration = times[rows]
     ordered = sorted((name.words[code] for code in np.unique(codes)), key=phase_order)
     table = {}
-    exchanged = _exchanged(index, times)[rows]
+    exchanged = _exchange_time(index, times)[rows]
     waited = np.zeros(len(durations))
     for phase in ordered:
         mask = codes == name.words.index(phase)
@@ -248,15 +248,15 @@ def _phases(index: Index, number: np.ndarray, times: np.ndarray, durations: np.n
     return table
 
 
-def _exchanged(index: Index, times: np.ndarray) -> np.ndarray:
+def _exchange_time(index: StepIndex, times: np.ndarray) -> np.ndarray:
     """ns that each phase spent exchanging with other ranks, in its layers or by itself; 0 for all other spans.
 
     Of a phase that was marked on a GPU nothing is taken off: that is the host's time.
     """
     spans = index.spans
-    found = np.zeros(len(spans))
-    said = spans.metric("communication", "measured")
-    rows = np.flatnonzero(~np.isnan(said) & (index.phase_of >= 0))
-    np.add.at(found, index.phase_of[rows], said[rows])
-    found[times != spans.number("duration")] = 0
-    return found
+    exchanged = np.zeros(len(spans))
+    measured = spans.metric("communication", "measured")
+    rows = np.flatnonzero(~np.isnan(measured) & (index.phase_of >= 0))
+    np.add.at(exchanged, index.phase_of[rows], measured[rows])
+    exchanged[times != spans.number("duration")] = 0
+    return exchanged

@@ -85,26 +85,26 @@ def summarise_program(run: Run) -> Program | None:
     whole = int(spans.number("duration")[runs[0]])
     if whole <= 0:
         return None
-    found = list(_intervals(spans))
+    intervals = list(_intervals(spans))
     start, end = spans.number("start"), spans.number("start") + spans.number("duration")
     apart = spans.where(kind="stage")  # imports inside one another too, and whole processes
-    sides = [side for one in found for side in (one.start, one.end)]
+    sides = [side for interval in intervals for side in (interval.start, interval.end)]
     bounds = np.concatenate([np.array([0, whole]), start[apart], end[apart], *sides])
     edges = np.unique(np.clip(bounds, 0, whole))
     begin, lasted = edges[:-1], np.diff(edges)
-    told = np.full(len(begin), -1)
+    stages = np.full(len(begin), -1)
     by_thread: dict[int, list[_Intervals]] = {}
-    for one in found:
-        by_thread.setdefault(one.thread, []).append(one)
-    for thread in _ordered(spans, found, processes):
-        sides = [side for one in by_thread[thread] for side in (one.start, one.end)]
+    for interval in intervals:
+        by_thread.setdefault(interval.thread, []).append(interval)
+    for thread in _order_intervals(spans, intervals, processes):
+        sides = [side for interval in by_thread[thread] for side in (interval.start, interval.end)]
         first, last = np.searchsorted(begin, (min(map(np.min, sides)), max(map(np.max, sides))))
-        left = first + np.flatnonzero(told[first:last] < 0)
-        told[left] = _innermost(by_thread[thread], begin[left])
-    _fill(told, begin, spans, found, processes)
-    times = np.bincount(told, weights=lasted, minlength=len(STAGES))
+        left = first + np.flatnonzero(stages[first:last] < 0)
+        stages[left] = _innermost(by_thread[thread], begin[left])
+    _fill(stages, begin, spans, intervals, processes)
+    times = np.bincount(stages, weights=lasted, minlength=len(STAGES))
     counts = _counts(spans)
-    importing = told == STAGES.index(IMPORTS)
+    importing = stages == STAGES.index(IMPORTS)
     packages = _packages(spans, begin[importing], lasted[importing])
     return Program(
         whole=Value(float(whole), "ns", "measured"),
@@ -152,63 +152,63 @@ def _joined(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return start[first], reached[last]
 
 
-def _ordered(spans: Spans, found: list[_Intervals], processes: np.ndarray) -> list[int]:
+def _order_intervals(spans: Spans, intervals: list[_Intervals], processes: np.ndarray) -> list[int]:
     """Threads: those that step most first, then the main threads of processes by how long they lived."""
     stepped: dict[int, int] = {}
-    for one in found:
-        if one.stage in PARTS:
-            stepped[one.thread] = stepped.get(one.thread, 0) + int((one.end - one.start).sum())
+    for interval in intervals:
+        if interval.stage in PARTS:
+            stepped[interval.thread] = stepped.get(interval.thread, 0) + int((interval.end - interval.start).sum())
     lived = dict(
         zip(spans.number("thread")[processes].tolist(), spans.number("duration")[processes].tolist(), strict=True)
     )
-    threads = {one.thread for one in found}
+    threads = {interval.thread for interval in intervals}
     return sorted(threads, key=lambda thread: (-stepped.get(thread, 0), -lived.get(thread, 0), thread))
 
 
-def _innermost(found: list[_Intervals], moments: np.ndarray) -> np.ndarray:
+def _innermost(intervals: list[_Intervals], moments: np.ndarray) -> np.ndarray:
     """The stage at each moment that began last of those that are open, as its place in `STAGES`; -1 for none."""
-    told = np.full(len(moments), -1)
+    stages = np.full(len(moments), -1)
     since = np.full(len(moments), -1, dtype=np.int64)
-    for one in found:
-        _take(told, since, STAGES.index(one.stage), moments, one.start, one.end)
-    return told
+    for interval in intervals:
+        _take(stages, since, STAGES.index(interval.stage), moments, interval.start, interval.end)
+    return stages
 
 
 def _take(
-    told: np.ndarray, since: np.ndarray, number: int, moments: np.ndarray, start: np.ndarray, end: np.ndarray
+    stages: np.ndarray, since: np.ndarray, number: int, moments: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> None:  # fmt: skip
     """Give the moments inside these intervals to `number`, where none is open that began later (`since`). Moments and
     intervals are in order."""
     if not len(start):
         return
     near = slice(*np.searchsorted(moments, (start[0], end[-1])).tolist())
-    told, since, moments = told[near], since[near], moments[near]
+    stages, since, moments = stages[near], since[near], moments[near]
     at = np.searchsorted(start, moments, "right") - 1
     began = start[at]
     inside = (moments < end[at]) & (began >= since)
-    told[inside], since[inside] = number, began[inside]
+    stages[inside], since[inside] = number, began[inside]
 
 
 def _fill(
-    told: np.ndarray, moments: np.ndarray, spans: Spans, found: list[_Intervals], processes: np.ndarray
+    stages: np.ndarray, moments: np.ndarray, spans: Spans, intervals: list[_Intervals], processes: np.ndarray
 ) -> None:  # fmt: skip
     """Name the time that no span tells of, by where it lies."""
     start = spans.number("start")
     begun = start[processes].min()
     ended = (start + spans.number("duration"))[processes].max()
-    steps = [one for one in found if one.stage in PARTS and len(one.start)]
+    steps = [interval for interval in intervals if interval.stage in PARTS and len(interval.start)]
     middle, last = RUNNING, ended
     first = ended
     if steps:
         middle = BETWEEN
-        first, last = min(one.start.min() for one in steps), max(one.end.max() for one in steps)
+        first, last = min(step.start.min() for step in steps), max(one.end.max() for one in steps)
     for name, inside in (
         (START, moments < begun),
         (PREPARATION if steps else RUNNING, (moments >= begun) & (moments < first)),
         (middle, (moments >= np.maximum(begun, first)) & (moments < last)),
         (ENDING, moments >= np.maximum(begun, last)),
     ):
-        told[(told < 0) & inside] = STAGES.index(name)
+        stages[(stages < 0) & inside] = STAGES.index(name)
 
 
 def _counts(spans: Spans) -> dict[str, int]:

@@ -173,29 +173,32 @@ class _Terms:
         spans = part.index.spans
         rows = np.concatenate((counted, part.rows[part.measured]))
         columns = {name: spans.metric(name, "counted")[rows] for name in (*INPUT_CALLS, *INPUT_PRODUCTS.values())}
-        told = {name: column for name, column in columns.items() if not np.isnan(column).all()}
-        if not any(name in told for powers, name in INPUT_PRODUCTS.items() if len(powers) > 1):
-            sizes = [told[name] for name in INPUT_SIZES if name in told]
-            told.update(
+        known_columns = {name: column for name, column in columns.items() if not np.isnan(column).all()}
+        if not any(name in known_columns for powers, name in INPUT_PRODUCTS.items() if len(powers) > 1):
+            sizes = [known_columns[name] for name in INPUT_SIZES if name in known_columns]
+            known_columns.update(
                 (name, np.prod([sizes[size] for size in powers], axis=0))
                 for powers, name in INPUT_PRODUCTS.items()
                 if max(powers) < len(sizes)
             )
-        names = list(told)
-        table = np.column_stack([np.ones(len(rows)), *told.values()])
+        names = list(known_columns)
+        table = np.column_stack([np.ones(len(rows)), *known_columns.values()])
         known = np.isnan(table).sum(axis=1) == 0
         scale = np.abs(table[known]).max(axis=0, initial=0)
         table = table / np.where(scale > 0, scale, 1)
         always = [0, *(1 + at for at, name in enumerate(names) if name in INPUT_CALLS)]
         families = [
-            [*always, *(1 + names.index(INPUT_PRODUCTS[term]) for term in family if INPUT_PRODUCTS[term] in told)]
+            [
+                *always,
+                *(1 + names.index(INPUT_PRODUCTS[term]) for term in family if INPUT_PRODUCTS[term] in known_columns),
+            ]
             for family in _FAMILIES
         ]
         single = [1 + at for at, name in enumerate(names) if name in (*INPUT_CALLS, *INPUT_SIZES)]
-        mine, others = table[: len(counted), single], table[len(counted) :, single]
-        reached = np.zeros(len(others), dtype=bool)
+        mine, rest = table[: len(counted), single], table[len(counted) :, single]
+        reached = np.zeros(len(rest), dtype=bool)
         if known[: len(counted)].all() and names:
-            near = (others >= mine.min(axis=0) / REACH) & (others <= mine.max(axis=0) * REACH)
+            near = (rest >= mine.min(axis=0) / REACH) & (rest <= mine.max(axis=0) * REACH)
             reached = near.all(axis=1) & known[len(counted) :]
         families = sorted({tuple(family): family for family in families}.values(), key=len)
         return cls(families, table[: len(counted)], table[len(counted) :], reached)
@@ -220,10 +223,10 @@ class _Terms:
             return np.inf
         worst = 0.0
         for left_out in range(len(terms)):
-            others = np.arange(len(terms)) != left_out
-            if np.linalg.matrix_rank(terms[others]) < rank:
+            remaining = np.arange(len(terms)) != left_out
+            if np.linalg.matrix_rank(terms[remaining]) < rank:
                 return np.inf
-            foretold = terms[left_out] @ np.linalg.lstsq(terms[others], true[others], rcond=None)[0]
+            foretold = terms[left_out] @ np.linalg.lstsq(terms[remaining], true[remaining], rcond=None)[0]
             worst = max(worst, float((np.abs(foretold - true[left_out]) / np.maximum(true[left_out], 1)).max()))
         return worst
 

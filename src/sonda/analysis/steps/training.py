@@ -71,7 +71,7 @@ class Training:
 
     def reached(self, accuracy: float) -> Epoch | None:
         """The first epoch whose validation told as many right; None where none did."""
-        return next((one for one in self.epochs if one.accuracy is not None and one.accuracy >= accuracy), None)
+        return next((epoch for epoch in self.epochs if epoch.accuracy is not None and epoch.accuracy >= accuracy), None)
 
 
 def summarise_training(run: Run) -> Training | None:
@@ -90,7 +90,7 @@ def summarise_training(run: Run) -> Training | None:
         return None
     duration = spans.number("duration").astype(np.float64)
     loss, accuracy = spans.metric("loss", "measured"), spans.metric("accuracy", "measured")
-    kept = ~np.isnan(spans.metric("samples", "counted"))
+    complete = ~np.isnan(spans.metric("samples", "counted"))
     epochs: list[Epoch] = []
     passed = 0.0
     for number, row in sorted(by_part[TRAIN].items()):
@@ -101,8 +101,8 @@ def summarise_training(run: Run) -> Training | None:
                 number + 1,
                 float(duration[row]),
                 None if after is None else float(duration[after]),
-                _known(loss, row, kept),
-                _known(loss, after, kept),
+                _known(loss, row, complete),
+                _known(loss, after, complete),
                 _known(accuracy, after),
                 float(passed),
             )
@@ -113,7 +113,7 @@ def summarise_training(run: Run) -> Training | None:
         tuple(epochs),
         None if test is None else float(duration[test]),
         _known(accuracy, test),
-        _known(loss, test, kept),
+        _known(loss, test, complete),
         _known(spans.metric("loading", "measured"), root),
         _known(spans.metric("initialisation", "measured"), root),
         devices_of(run.info.target),
@@ -146,12 +146,12 @@ def devices_of(target: Mapping[str, Any]) -> int:
 
     A rank has one device; PyTorch's DataParallel has several in one process.
     """
-    ranks = [one for one in target.get("ranks", ()) if not one.get("left_out")]
-    return max(1, sum(len(one.get("devices", ())) or 1 for one in ranks))
+    ranks = [rank for rank in target.get("ranks", ()) if not rank.get("left_out")]
+    return max(1, sum(len(rank.get("devices", ())) or 1 for rank in ranks))
 
 
-def _known(column: np.ndarray, row: int | None, kept: np.ndarray | None = None) -> float | None:
-    """What a column has in a row; None where it has nothing. Of a walk that was `kept` nothing means NaN."""
-    if row is None or (np.isnan(column[row]) and not (kept is not None and kept[row])):
+def _known(column: np.ndarray, row: int | None, complete: np.ndarray | None = None) -> float | None:
+    """What a column has in a row; None where it has nothing. Of a walk that is `complete` nothing means NaN."""
+    if row is None or (np.isnan(column[row]) and not (complete is not None and complete[row])):
         return None
     return float(column[row])

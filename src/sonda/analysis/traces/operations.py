@@ -47,7 +47,7 @@ class OperationTable:
     _open: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By row: until when a span lasts, and the operation that it is or lies in."""
 
-    def feed(self, spans: Spans, found: np.ndarray, in_step: np.ndarray) -> None:
+    def feed(self, spans: Spans, kinds: np.ndarray, in_step: np.ndarray) -> None:
         """A block, the classes of its spans, and which of them begin in a step."""
         if not len(spans):
             return
@@ -55,7 +55,7 @@ class OperationTable:
         on_device[activities(spans)] = True
         path = spans.words("path")
         ahead = np.array([word.startswith(f"{PIPELINE_PATH}/") for word in path.words])[path.codes]
-        mine = np.flatnonzero(on_device | ahead | np.isin(found, (OPERATIONS, INPUT, COMMUNICATION)))
+        mine = np.flatnonzero(on_device | ahead | np.isin(kinds, (OPERATIONS, INPUT, COMMUNICATION)))
         operation = np.full(len(spans), NONE, np.int64)
         operation[mine] = self._numbered(spans, mine, on_device)
         duration = spans.number("duration")
@@ -70,11 +70,11 @@ class OperationTable:
         within = (around >= 0) & in_step[host]
         stepped -= np.bincount(around[within], duration[host[within]], len(self._totals)).astype(np.int64)
         columns = (column.tolist() for column in (calls, time, inside, stepped))
-        for one, more, total, taken, in_steps in zip(self._totals, *columns, strict=True):
-            one.calls += more
-            one.total += total
-            one.own += total - taken
-            one.in_steps += in_steps
+        for totals, more, total, own_time, in_steps in zip(self._totals, *columns, strict=True):
+            totals.calls += more
+            totals.total += total
+            totals.own += total - own_time
+            totals.in_steps += in_steps
         self._keep_open(spans, operation)
 
     def _numbered(self, spans: Spans, rows: np.ndarray, on_device: np.ndarray) -> np.ndarray:
@@ -96,30 +96,30 @@ class OperationTable:
         """The nearest operation that each of these rows lies in, or `NONE`."""
         first = int(spans.number("id")[0])
         parent = spans.number("parent")
-        found = np.full(len(rows), NONE, np.int64)
+        around = np.full(len(rows), NONE, np.int64)
         asking, at = np.arange(len(rows)), parent[rows]
         while len(asking):
             before = at < first
             for row in np.unique(at[before]).tolist():
-                found[asking[at == row]] = self._open.get(row, (0, NONE))[1]
+                around[asking[at == row]] = self._open.get(row, (0, NONE))[1]
             asking, at = asking[~before], at[~before]
             here = operation[at - first]
-            found[asking[here != NONE]] = here[here != NONE]
+            around[asking[here != NONE]] = here[here != NONE]
             asking, at = asking[here == NONE], parent[at[here == NONE] - first]
-        return found
+        return around
 
     def _keep_open(self, spans: Spans, operation: np.ndarray) -> None:
         start = spans.number("start")
         end = start + spans.number("duration")
         last, first = int(start[-1]), int(spans.number("id")[0])
-        self._open = {row: one for row, one in self._open.items() if one[0] > last}
+        self._open = {row: entry for row, entry in self._open.items() if entry[0] > last}
         still = np.flatnonzero((end > last) & spans.words("clock").equal("host"))
         own = operation[still]
         holder = np.where(own != NONE, own, self._around(spans, operation, still))
-        for row, until, held in zip(still.tolist(), end[still].tolist(), holder.tolist(), strict=True):
-            if held != NONE:
-                self._open[first + row] = until, held
+        for row, until, holding in zip(still.tolist(), end[still].tolist(), holder.tolist(), strict=True):
+            if holding != NONE:
+                self._open[first + row] = until, holding
 
     def rows(self) -> tuple[OperationTotals, ...]:
         """Longest own time first."""
-        return tuple(sorted(self._totals, key=lambda one: (-one.own, one.place, one.path, one.name)))
+        return tuple(sorted(self._totals, key=lambda totals: (-totals.own, totals.place, totals.path, totals.name)))

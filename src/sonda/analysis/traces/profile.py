@@ -70,11 +70,11 @@ class ProfileSummary:
     @property
     def placement(self) -> dict[str, tuple[int, int, int]]:
         """By host and device: different operations, calls, own ns."""
-        found: dict[str, tuple[int, int, int]] = {}
-        for one in self.operations:
-            kinds, calls, own = found.get(one.place, (0, 0, 0))
-            found[one.place] = kinds + 1, calls + one.calls, own + one.own
-        return found
+        placement: dict[str, tuple[int, int, int]] = {}
+        for operation in self.operations:
+            kinds, calls, own = placement.get(operation.place, (0, 0, 0))
+            placement[operation.place] = kinds + 1, calls + operation.calls, own + operation.own
+        return placement
 
 
 def is_profile(run: Run) -> bool:
@@ -87,18 +87,22 @@ def summarise_profile(run: Run) -> ProfileSummary:
     ranks: dict[int, Breakdown] = {}
     table = OperationTable()
     for spans in read_blocks(run, COLUMNS):
-        found = classes(spans, is_profile(run))
+        kinds = classes(spans, is_profile(run))
         rank = int(spans.number("rank")[0]) if len(spans) else 0  # a block holds one rank
         breakdown = ranks.setdefault(rank, Breakdown(rank))
-        breakdown.feed(spans, found)
-        table.feed(spans, found, breakdown.in_step(spans.number("start")))
-    steps = [one for rank in ranks.values() for one in _step_times(_named(run, rank.result()), rank.seen)]
+        breakdown.feed(spans, kinds)
+        table.feed(spans, kinds, breakdown.in_step(spans.number("start")))
+    steps = [step_times for rank in ranks.values() for step_times in _step_times(_named(run, rank.result()), rank.seen)]
     about: dict[str, Any] = run.info.workload.get("profile") or {}
-    traced = {str(name): (int(one["calls"]), int(one["traced"])) for name, one in (about.get("traced") or {}).items()}
-    only = {str(name): tuple(one["ranks"]) for name, one in (about.get("traced") or {}).items() if one.get("ranks")}
+    traced = {
+        str(name): (int(counts["calls"]), int(counts["traced"])) for name, counts in (about.get("traced") or {}).items()
+    }
+    only = {
+        str(name): tuple(counts["ranks"]) for name, counts in (about.get("traced") or {}).items() if counts.get("ranks")
+    }
     return ProfileSummary(
-        tuple(sorted(steps, key=lambda one: (-one.median * len(one.durations), one.rank, one.name))), table.rows(),
-        str(about.get("steps") or ""), traced, only,
+        tuple(sorted(steps, key=lambda times: (-times.median * len(times.durations), times.rank, times.name))),
+        table.rows(), str(about.get("steps") or ""), traced, only,
     )  # fmt: skip
 
 
@@ -110,14 +114,14 @@ def _named(run: Run, steps: Steps) -> Steps:
 def _step_times(steps: Steps, seen: np.ndarray) -> list[StepTimes]:
     known = {name: bool(seen[at]) for at, name in enumerate(CLASSES)}
     on_device = known["compute"] or known["launch"]
-    found = []
+    times = []
     for name in dict.fromkeys(steps.names):
-        mine = np.array([one == name for one in steps.names])
+        mine = np.array([step_name == name for step_name in steps.names])
         parts = {}
         for at, part in enumerate(PARTS):
             missing = part in DEVICE_PARTS and not on_device and not known[part]
             total = None if missing else float(steps.parts[mine, at].sum())
             parts[part] = Value(total, "ns", "derived", reason=NO_DEVICE if missing else "")
         device = tuple(steps.device[mine].tolist()) if on_device else ()
-        found.append(StepTimes(steps.rank, name, tuple(steps.durations[mine].tolist()), parts, device))
-    return found
+        times.append(StepTimes(steps.rank, name, tuple(steps.durations[mine].tolist()), parts, device))
+    return times

@@ -46,14 +46,14 @@ def classes(spans: Spans, by_path: bool = True) -> np.ndarray:
         engine = np.array([word.startswith(ENGINE) for word in name.words])[name.codes]
         placed = np.where(engine, HOST, OPERATIONS)
     # An operation of the model is one whatever its name, but for one that communicates or waits for input.
-    found = np.where((named == HOST) & (placed != HOST), placed, named)
-    found = np.where((placed == NOTHING) & (named != INPUT), NOTHING, found)
+    kinds = np.where((named == HOST) & (placed != HOST), placed, named)
+    kinds = np.where((placed == NOTHING) & (named != INPUT), NOTHING, kinds)
     for word, of in (*ON_DEVICE.items(), ("compile", COMPILE)):
-        found[kind.equal(word)] = of
-    found[~np.isin(kind.codes, [at for at, word in enumerate(kind.words) if word in (*ON_DEVICE, "compile", "op")])] = (
+        kinds[kind.equal(word)] = of
+    kinds[~np.isin(kind.codes, [at for at, word in enumerate(kind.words) if word in (*ON_DEVICE, "compile", "op")])] = (
         NOTHING
     )
-    return found
+    return kinds
 
 
 def _by_name(name: str) -> int:
@@ -111,7 +111,7 @@ class Breakdown:
         """Of a rank that marks no steps: all of it counts as one."""
         return cls(rank, [name], np.array([begin], np.int64), np.array([end], np.int64))
 
-    def feed(self, spans: Spans, found: np.ndarray) -> None:
+    def feed(self, spans: Spans, kinds: np.ndarray) -> None:
         """A block and the classes of its spans."""
         if not len(spans):
             return
@@ -120,26 +120,26 @@ class Breakdown:
         self._more_steps(spans, start, end)
         self._rows = _grown(self._rows, len(self._starts), 0)
         self._window = _grown(self._window, len(self._starts), -1)
-        mine = found != NOTHING
-        self.seen[np.unique(found[mine])] = True
-        self._launched(spans, start, end, found)
-        self._sweep(start[mine], end[mine], found[mine], int(start[-1]))
+        mine = kinds != NOTHING
+        self.seen[np.unique(kinds[mine])] = True
+        self._launched(spans, start, end, kinds)
+        self._sweep(start[mine], end[mine], kinds[mine], int(start[-1]))
 
     def _more_steps(self, spans: Spans, start: np.ndarray, end: np.ndarray) -> None:
         name = spans.words("name")
         reached = int(self._ends[-1]) if len(self._ends) else None
-        kept = []
+        steps = []
         for row in np.flatnonzero(spans.words("kind").equal("step")).tolist():
             if reached is None or start[row] >= reached:
-                kept.append(row)
+                steps.append(row)
                 reached = int(end[row])
-        self._names += [name.words[code] for code in name.codes[kept].tolist()]
-        self._starts = np.concatenate((self._starts, start[kept]))
-        self._ends = np.concatenate((self._ends, end[kept]))
+        self._names += [name.words[code] for code in name.codes[steps].tolist()]
+        self._starts = np.concatenate((self._starts, start[steps]))
+        self._ends = np.concatenate((self._ends, end[steps]))
 
-    def _launched(self, spans: Spans, start: np.ndarray, end: np.ndarray, found: np.ndarray) -> None:
+    def _launched(self, spans: Spans, start: np.ndarray, end: np.ndarray, kinds: np.ndarray) -> None:
         latency = spans.metric("launch_latency", "measured")
-        known = np.flatnonzero(~np.isnan(latency) & (found != NOTHING) & spans.words("clock").equal("device"))
+        known = np.flatnonzero(~np.isnan(latency) & (kinds != NOTHING) & spans.words("clock").equal("device"))
         if not len(known) or not len(self._starts):
             return
         step = self._step(start[known] - latency[known].astype(np.int64))
@@ -161,10 +161,10 @@ class Breakdown:
         inside = (at >= 0) & (moments < self._ends[np.maximum(at, 0)])
         return np.where(inside, at, -1)
 
-    def _sweep(self, start: np.ndarray, end: np.ndarray, found: np.ndarray, until: int) -> None:
+    def _sweep(self, start: np.ndarray, end: np.ndarray, kinds: np.ndarray, until: int) -> None:
         """Count the time up to `until`; nothing that comes later begins before it."""
         open_ends, open_classes = self._open
-        ends, of = np.concatenate((open_ends, end)), np.concatenate((open_classes, found))
+        ends, of = np.concatenate((open_ends, end)), np.concatenate((open_classes, kinds))
         closing = ends <= until
         self._open = ends[~closing], of[~closing]
         since = 0 if self._now is None else int(np.searchsorted(self._ends, self._now, "right"))
@@ -176,7 +176,7 @@ class Breakdown:
         times = np.concatenate((np.array(now, np.int64), start, ends[closing], borders, [until]))
         change = np.zeros((len(times), len(CLASSES)), np.int32)
         begin = len(now)
-        change[np.arange(begin, begin + len(start)), found] = 1
+        change[np.arange(begin, begin + len(start)), kinds] = 1
         begin += len(start)
         change[np.arange(begin, begin + int(closing.sum())), of[closing]] = -1
         order = np.argsort(times, kind="stable")

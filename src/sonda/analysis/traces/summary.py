@@ -10,7 +10,7 @@ import numpy as np
 from sonda.analysis import wording
 from sonda.analysis.device.critical_path import CriticalPath, critical_paths
 from sonda.analysis.device.kernels import LATENCY, KernelTable, KernelTotals, on_device
-from sonda.analysis.device.timeline import CLASSES, Coverage, DeviceTime
+from sonda.analysis.device.timeline import CLASSES, BusyTime, DeviceTime
 from sonda.analysis.ranks.stragglers import Job, is_job, job_of
 from sonda.analysis.ranks.verdict import rank_verdict
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -42,7 +42,7 @@ class DeviceWork:
     @property
     def total(self) -> int:
         """ns of all activities, overlapping ones each for itself."""
-        return sum(one.total for one in self.kernels)
+        return sum(kernel.total for kernel in self.kernels)
 
     @property
     def step_count(self) -> int:
@@ -80,7 +80,7 @@ def host_work(run: Run) -> DeviceWork:
 
 def _work(run: Run, activities: Callable[[Spans], np.ndarray], timeline: bool) -> DeviceWork:
     """`activities` are the rows that count; with `timeline` they cover their devices."""
-    coverages: dict[tuple[int, str], Coverage] = {}
+    coverages: dict[tuple[int, str], BusyTime] = {}
     table = KernelTable()
     steps: dict[int, list[int]] = {}
     counters: list[tuple[str, Value]] = []
@@ -97,7 +97,7 @@ def _work(run: Run, activities: Callable[[Spans], np.ndarray], timeline: bool) -
         for row in np.flatnonzero(spans.where(kind="step")).tolist():
             steps.setdefault(int(spans.number("rank")[row]), []).append(int(spans.number("duration")[row]))
         counters += _counters(spans)
-    devices = tuple(one.result() for _, one in sorted(coverages.items()))
+    devices = tuple(coverage.result() for _, coverage in sorted(coverages.items()))
     return DeviceWork(devices, table.rows(), {rank: tuple(all_) for rank, all_ in steps.items()}, tuple(counters))
 
 
@@ -107,16 +107,16 @@ def _counted(run: Run) -> tuple[str, ...]:
 
 
 def _counters(spans: Spans) -> list[tuple[str, Value]]:
-    found = []
+    counters = []
     for row in np.flatnonzero(spans.where(kind="run")).tolist():
         for column, values in spans.metrics.items():
             metric = Metric.parse(column)
             if not np.isnan(values[row]):
-                found.append((metric.quantity, Value(float(values[row]), metric.unit, metric.source)))
-    return found
+                counters.append((metric.quantity, Value(float(values[row]), metric.unit, metric.source)))
+    return counters
 
 
-def _cover(coverages: dict[tuple[int, str], Coverage], spans: Spans, rows: np.ndarray) -> None:
+def _cover(coverages: dict[tuple[int, str], BusyTime], spans: Spans, rows: np.ndarray) -> None:
     kind, device = spans.words("kind"), spans.words("device")
     classes = np.array([CLASSES.get(word, 0) for word in kind.words])[kind.codes[rows]]
     start = spans.number("start")[rows]
@@ -127,7 +127,7 @@ def _cover(coverages: dict[tuple[int, str], Coverage], spans: Spans, rows: np.nd
     for place in np.unique(places).tolist():
         mine = places == place
         key = (place // len(device.words), device.words[place % len(device.words)])
-        coverages.setdefault(key, Coverage(*key)).feed(
+        coverages.setdefault(key, BusyTime(*key)).feed(
             start[mine], end[mine], classes[mine], stream[mine], latency[mine]
         )
 
@@ -139,7 +139,7 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
     warnings = []
     if info.status != "complete":
         warnings.append("the file ends in the middle: only what stands before that is shown; record it again")
-    walked = critical_paths(run, sorted({one.rank for one in work.devices})) if paths and work.devices else []
+    walked = critical_paths(run, sorted({device.rank for device in work.devices})) if paths and work.devices else []
     notes = list(info.notes)
     unseen = sum(path.unseen for path in walked)
     if unseen:
@@ -168,24 +168,24 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
 
 def _all_verdicts(work: DeviceWork, profile: ProfileSummary | None, job: Job | None) -> list[Verdict]:
     """What ranks say of each other, what the devices' timeline says, and what the steps of a profile say."""
-    said = profile_verdicts(profile, bool(work.devices)) if profile is not None else []
-    said = [rank_verdict(job), *said] if job is not None else said
-    return [*_verdicts(work, profile), *said] if work.devices or not said else said
+    verdicts = profile_verdicts(profile, bool(work.devices)) if profile is not None else []
+    verdicts = [rank_verdict(job), *verdicts] if job is not None else verdicts
+    return [*_verdicts(work, profile), *verdicts] if work.devices or not verdicts else verdicts
 
 
 def _host_sentence(profile: ProfileSummary | None) -> str:
     nothing = "No activity of a device is in the trace: it shows the host only"
-    whole = sum(one.own for one in profile.operations) if profile is not None else 0
+    whole = sum(operation.own for operation in profile.operations) if profile is not None else 0
     if profile is None or not whole:
         return f"{nothing}."
-    longest = [f"{one.name} {wording.percent(one.own / whole)}" for one in profile.operations[:3]]
+    longest = [f"{operation.name} {wording.percent(operation.own / whole)}" for operation in profile.operations[:3]]
     return f"{nothing}. Of {wording.duration(whole)} in operations, {wording.join(longest)}."
 
 
 def _verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]:
     if not work.devices:
         if work.kernels:
-            launches = sum(one.launches for one in work.kernels)
+            launches = sum(kernel.launches for kernel in work.kernels)
             many = f"{launches:,} launch{'' if launches == 1 else 'es'}"
             sentence = f"{many} of {wording.plural(len(work.kernels), 'kernel')} were counted."
         elif work.counters:
@@ -193,7 +193,7 @@ def _verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]
         else:
             sentence = _host_sentence(profile)
         return [Verdict("none", sentence, {})]
-    device = max(work.devices, key=lambda one: one.window)
+    device = max(work.devices, key=lambda device: device.window)
     name = device.device if len(work.devices) == 1 else f"{device.device} of rank {device.rank}"
     if not device.window:
         return [Verdict("none", f"{name} did nothing that took time.", {})]

@@ -24,22 +24,22 @@ FEWER_CALLS = Remedy("larger batches, one tf.function or jit around the whole st
                      "fewer calls for the same work")  # fmt: skip
 
 
-def profile_verdicts(found: ProfileSummary, devices: bool) -> list[Verdict]:
+def profile_verdicts(profile: ProfileSummary, devices: bool) -> list[Verdict]:
     """Verdicts about the steps that take longest in all, the largest share first; empty where there are none.
 
     With `devices`, what the device's timeline says stands before, and only input and compiling are added. Ranks wait
     for each other in their steps: of several, these two are of the one that spends most on them.
     """
-    if not found.steps or not found.steps[0].total:
+    if not profile.steps or not profile.steps[0].total:
         return []
-    steps = found.steps[0]
-    waiting, compiling = _worst(found, "input"), _worst(found, "compile")
-    said = [(waiting, _input(waiting)), (compiling, _compile(found, compiling))]
+    steps = profile.steps[0]
+    waiting, compiling = _worst(profile, "input"), _worst(profile, "compile")
+    candidates = [(waiting, _input(waiting)), (compiling, _compile(profile, compiling))]
     if not devices:
         rules = (_communication, _transfer, _launch, _host, _idle)
-        said += [(steps, _operations(found, steps)), *((steps, rule(steps)) for rule in rules)]
-    several = len({one.rank for one in found.steps}) > 1
-    verdicts = [_of_rank(verdict, of, several) for of, verdict in said if verdict is not None]
+        candidates += [(steps, _operations(profile, steps)), *((steps, rule(steps)) for rule in rules)]
+    several = len({step.rank for step in profile.steps}) > 1
+    verdicts = [_of_rank(verdict, of, several) for of, verdict in candidates if verdict is not None]
     verdicts.sort(key=lambda verdict: -verdict.share)
     if verdicts or devices:
         return verdicts
@@ -48,12 +48,12 @@ def profile_verdicts(found: ProfileSummary, devices: bool) -> list[Verdict]:
     return [_of_rank(Verdict("none", sentence, _evidence(steps), (), steps.share(largest)), steps, several)]
 
 
-def _worst(found: ProfileSummary, part: str) -> StepTimes:
+def _worst(profile: ProfileSummary, part: str) -> StepTimes:
     """Of the steps that take longest on each rank, those of the rank that spends the largest share on this part."""
     chief: dict[int, StepTimes] = {}
-    for one in found.steps:
-        chief.setdefault(one.rank, one)
-    return max(chief.values(), key=lambda one: one.share(part))
+    for step in profile.steps:
+        chief.setdefault(step.rank, step)
+    return max(chief.values(), key=lambda step: step.share(part))
 
 
 def _of_rank(verdict: Verdict, steps: StepTimes, several: bool) -> Verdict:
@@ -65,7 +65,7 @@ def _evidence(steps: StepTimes) -> dict[str, Value]:
 
 
 def _largest(steps: StepTimes, part: str) -> bool:
-    return steps.share(part) >= WORTH and steps.share(part) >= max(steps.share(one) for one in PARTS)
+    return steps.share(part) >= WORTH and steps.share(part) >= max(steps.share(name) for name in PARTS)
 
 
 def _mean(steps: StepTimes, part: str) -> str:
@@ -80,14 +80,14 @@ def _input(steps: StepTimes) -> Verdict | None:
     return Verdict("input", sentence, _evidence(steps), (PREFETCH,), share)
 
 
-def _compile(found: ProfileSummary, steps: StepTimes) -> Verdict | None:
+def _compile(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
     share = steps.share("compile")
     if share < WORTH:
         return None
-    again = {name: counts for name, counts in found.traced.items() if counts[1] > 1}
-    named = again or found.traced
+    again = {name: counts for name, counts in profile.traced.items() if counts[1] > 1}
+    named = again or profile.traced
     which = [
-        f"{name} in {traced} of {wording.plural(calls, 'call')}{_ranks(found.traced_on.get(name, ()))}"
+        f"{name} in {traced} of {wording.plural(calls, 'call')}{_ranks(profile.traced_on.get(name, ()))}"
         for name, (calls, traced) in named.items()
     ]
     whom = f": {wording.join(which[:3])}" if which else ""
@@ -96,7 +96,7 @@ def _compile(found: ProfileSummary, steps: StepTimes) -> Verdict | None:
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
-    words = f"{'ranks' if len(ranks) > 1 else 'rank'} {wording.join([str(one) for one in ranks])}"
+    words = f"{'ranks' if len(ranks) > 1 else 'rank'} {wording.join([str(rank) for rank in ranks])}"
     return f" on {words}" if ranks else ""
 
 
@@ -142,15 +142,15 @@ def _host(steps: StepTimes) -> Verdict | None:
     return Verdict("overhead", sentence, _evidence(steps), (FEWER_CALLS,), steps.share("host"))
 
 
-def _operations(found: ProfileSummary, steps: StepTimes) -> Verdict | None:
+def _operations(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
     if not _largest(steps, "operations"):
         return None
     longest: dict[str, int] = {}
-    placed = any(one.path for one in found.operations)
-    for one in found.operations:
-        of_model = bool(one.path) == placed and not one.name.startswith(GET_NEXT)
-        if one.place == "host" and of_model and not one.in_pipeline:
-            longest[one.name] = longest.get(one.name, 0) + one.in_steps
+    placed = any(operation.path for operation in profile.operations)
+    for operation in profile.operations:
+        of_model = bool(operation.path) == placed and not operation.name.startswith(GET_NEXT)
+        if operation.place == "host" and of_model and not operation.in_pipeline:
+            longest[operation.name] = longest.get(operation.name, 0) + operation.in_steps
     name, time = max(longest.items(), key=lambda item: item[1])
     sentence = (
         f"Compute-bound on the host: operations take {wording.percent(steps.share('operations'))} of the step "

@@ -100,7 +100,7 @@ def sort_by_time(rows: np.ndarray) -> np.ndarray:
 
 
 def merge_by_time(spills: Sequence[Spill], block_rows: int = BLOCK_ROWS) -> Iterator[np.ndarray]:
-    """All rows in the order of `in_time`, about `block_rows` at a time."""
+    """All rows in the order of `sort_by_time`, about `block_rows` at a time."""
     cursors = [_Cursor(spill, run) for spill in spills for run in spill.runs]
     if not cursors:
         return

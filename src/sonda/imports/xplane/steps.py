@@ -150,7 +150,7 @@ class StepFinder:
             self._work.add(rows["start"], rows["start"] + rows["duration"], module, modules)
 
     def watch(self, thread: int, block: EventBlock, names: list[tuple[int, str]], shown: np.ndarray) -> None:
-        """A block's events, those of them that are `kept`; `names` are the long names of its metadata."""
+        """A block's events, those of them that are `shown`; `names` are the long names of its metadata."""
         traced, words = block.texts("tf_function_call")
         calls = shown & (traced >= 0)
         anew = np.isin(traced, [place for place, word in enumerate(words) if word.startswith("traced")])

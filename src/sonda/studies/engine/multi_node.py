@@ -89,7 +89,7 @@ def measure_over_nodes(study: Study, store: Store, cluster: str, say: Say) -> Me
 def measure_elsewhere_and_over_nodes(
     study: Study, store: Store, executor: Executor, points: Sequence[StudyPoint], cluster: str, say: Say
 ) -> Iterator[Outcome]:
-    """As `elsewhere`; then, when the executor's workers have gone, every training over nodes."""
+    """As `measure_elsewhere`; then, when the executor's workers have gone, every training over nodes."""
     trainings = [point for point in points if asks_for_nodes(point.configuration)]
     elsewhere_points = [point for point in points if not asks_for_nodes(point.configuration)]
     if elsewhere_points:

@@ -163,8 +163,8 @@ def is_all_simulated(study: Study) -> bool:
 
 
 def study_on_known_nodes(study: Study, store: Store, kinds: Iterable[str], nodes: str) -> Study:
-    """As `on_nodes`; where each kind is meant, also those that have measured the study before: their runs are in the
-    store, and what they lack is missing, whether they are there now or not."""
+    """As `study_on_nodes`; where each kind is meant, also those that have measured the study before: their runs are in
+    the store, and what they lack is missing, whether they are there now or not."""
     if nodes == EACH:
         kinds = {*kinds, *nodes_of(study, store)}
     return study_on_nodes(study, sorted(kinds), nodes)

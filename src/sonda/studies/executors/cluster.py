@@ -307,7 +307,7 @@ class Cluster:
 
     def _place_tasks(self, line: deque[Task], wanted: Wanted, used: Counter[str]) -> Iterator[tuple[Task, str]]:
         """Takes tasks out of a line, each with the worker that has least to do of those that may do it; ends where all
-        have enough. `taken` says how many tasks every slot has."""
+        have enough. `used` says how many tasks every slot has."""
         free = [(used[self._slot(worker)] / self._most(worker), number, worker)
                 for number, worker in enumerate(self._fitting_workers(wanted))]  # fmt: skip
         heapq.heapify(free)

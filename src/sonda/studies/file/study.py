@@ -14,7 +14,7 @@ Configuration = dict[str, Scalar]
 """Options of a measurement by name: `workload`, `on`, `framework`, `seed`, and options of the run and the workload."""
 
 INTERLEAVED, PLAIN, ENERGY_INTERLEAVED = PROTOCOLS = ("interleaved", "plain", "energy-interleaved")
-"""Orders in which points are measured; see `plan.plan`."""
+"""Orders in which points are measured; see `plan_points`."""
 VARIANT = "variant"
 """The key under which a configuration has the name of its variant; no option of a measurement."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sonda.analysis.comparison.optimisation_words import whole as whole
-from sonda.analysis.comparison.optimisations import Options, weigh
+from sonda.analysis.comparison.optimisations import Options, weigh_options
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -57,7 +57,7 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
         own = {name: runs.get(key, []) for name, key in keys.items()}
         why = {name: missing[key] for name, key in keys.items() if key in missing}
         turns = {name: rounds.get(key, []) for name, key in keys.items()} if study.protocol == INTERLEAVED else None
-        by_place.append(weigh(place, study.base, own, changes, why, turns))
+        by_place.append(weigh_options(place, study.base, own, changes, why, turns))
     return by_place
 
 

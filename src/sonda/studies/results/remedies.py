@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sonda.analysis.comparison.optimisation_words import FASTER, MOST_PLACES, NOTHING, SLOWER, UNKNOWN, at_places
-from sonda.analysis.comparison.optimisations import Options, limit
+from sonda.analysis.comparison.optimisations import Options, main_limit
 from sonda.analysis.comparison.repetitions import best_of, quotient
 from sonda.analysis.summary import Summary, Value
 from sonda.analysis.wording import join
@@ -129,7 +129,9 @@ def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[
     judged = 0
     for row in rows:
         own = [summaries[run] for run in row.runs if run in summaries]
-        limits = limit([summary for summary in own if summary.verdicts and "noise" not in summary.verdicts[0].evidence])
+        limits = main_limit(
+            [summary for summary in own if summary.verdicts and "noise" not in summary.verdicts[0].evidence]
+        )
         judged += bool(limits.kind)
         if limits.remedy:
             places.setdefault(limits.remedy, []).append(
