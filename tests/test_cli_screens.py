@@ -13,6 +13,10 @@ from rich.cells import cell_len
 
 from command_line import run_command
 from sonda.record.run import Run
+from sonda.report.screen import render
+from sonda.report.views.corun import CorunView
+from sonda.report.views.serving import ServingView
+from sonda.report.views.validation import validation_blocks
 from test_interference import experiment, pieces
 from test_serving_run import evenly, synthetic
 
@@ -131,20 +135,17 @@ def validated() -> dict:
 def test_screens_of_what_costs_much_to_make_fit(tmp_path, width):
     from sonda.analysis.corun.interference import interference
     from sonda.analysis.serving import served
-    from sonda.report.views.corun import render_corun
-    from sonda.report.views.serving import render_serving
-    from sonda.report.views.validation import render_validation
 
     measured = lambda members, turn, slot: pieces(1.0 + 3.0 * (len(members) > 1 and slot == 1))  # noqa: E731
-    corun = render_corun(interference(experiment(tmp_path, measured, repeat=3)), width, color=False)
+    corun = CorunView(interference(experiment(tmp_path, measured, repeat=3))).text(width, color=False)
     fits(corun, width)
     assert corun.index("All 3 together") < corun.index("Counted:") < corun.index("Page: sonda report")
-    serving = render_serving(
-        served(synthetic(tmp_path, evenly(np.full(100, 2_000_000)), scenario="single-stream")), width, color=False
+    serving = ServingView(served(synthetic(tmp_path, evenly(np.full(100, 2_000_000)), scenario="single-stream"))).text(
+        width, color=False
     )
     fits(serving, width)
     assert serving.index("quer") < serving.index("Page: sonda report")
-    validation = render_validation(validated(), width, color=False)
+    validation = render(validation_blocks(validated()), width, False)
     fits(validation, width)
     assert validation.startswith("1 trusted, 1 not available, of 2 probes")
     assert validation.index("4,098") < validation.index("What would change that")

@@ -12,7 +12,8 @@ from sonda import api
 from sonda.analysis.comparison.kernels import compare_kernels
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.report.views.compare.kernels import kernel_comparison_document, render_kernel_comparison
+from sonda.report.screen import render
+from sonda.report.views.compare.kernels import kernel_comparison_blocks, kernel_comparison_document
 
 
 def imported(place: Path, name: str, operations: dict[str, list[int]], cat: str = "cpu_op") -> Run:
@@ -40,7 +41,7 @@ def test_operations_are_compared_where_there_is_no_device(tmp_path: Path) -> Non
     assert [one.name for one in found.only_a] == ["aten::relu"]
     assert [one.name for one in found.only_b] == ["aten::tanh"]
     assert [(name, one.value, other.value) for name, one, other in found.totals] == [("operations", 43_000, 104_000)]
-    text = render_kernel_comparison(found, 140)
+    text = render(kernel_comparison_blocks(found), 140)
     assert "operation (largest change first)" in text and "calls A" in text and "launch" not in text
     assert re.search(r"^  aten::mm +3 +4 +36", text, re.MULTILINE), "whole numbers of calls"
     assert kernel_comparison_document(found)["on_host"] is True

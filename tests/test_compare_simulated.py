@@ -20,8 +20,9 @@ from sonda.analysis.run_summary import summarise
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.report.page import page_text
-from sonda.report.views.steps.document import comparison_document
-from sonda.report.views.steps.screen import render_comparison
+from sonda.report.screen import render
+from sonda.report.views.compare.document import comparison_document
+from sonda.report.views.compare.screen import comparison_blocks
 from sonda.targets.simulated.launcher import simulate
 
 WHOLE = 2 * LAYER + SMALL_LAYER
@@ -68,14 +69,14 @@ def test_a_limit_is_held_against_the_exact_number(tmp_path: Path) -> None:
     assert compared.fails(slowdown - 1e-9)
     assert not compared.fails(slowdown + 1e-9)
     assert not compare([other], [base]).fails(0.0)
-    text = render_comparison(compared, 120, fail_above=0.05, color=False)
+    text = render(comparison_blocks(compared, fail_above=0.05), 120, False)
     assert "Slower by more than 5 % (exact, simulated)." in text
-    assert "Within the limit of 900 %." in render_comparison(compared, 120, fail_above=9.0, color=False)
+    assert "Within the limit of 900 %." in render(comparison_blocks(compared, fail_above=9.0), 120, False)
 
 
 def test_equal_runs_are_equal(tmp_path: Path) -> None:
     compared = compare([nested_run(CLOCKED, tmp_path)], [nested_run(CLOCKED, tmp_path, "beef0000beef")])
-    text = render_comparison(compared, 120, color=False)
+    text = render(comparison_blocks(compared), 120, False)
     assert "No difference: 3,060 cycles per step (exact, simulated)." in text
     assert "3 of 3 layers: equal" in text
     assert not any(row.significant for row in compared.parts[0].layers)
@@ -99,7 +100,7 @@ def test_screens_documents_and_pages(tmp_path: Path) -> None:
     runs = [nested_run(CLOCKED, tmp_path), narrow_run(tmp_path)]
     compared = compare(runs[:1], runs[1:])
     asked = (runs[0].id, runs[1].id)
-    snapshots.check("comparison_simulated_100", render_comparison(compared, 100, layers=5, asked=asked, color=False))
+    snapshots.check("comparison_simulated_100", render(comparison_blocks(compared, layers=5, asked=asked), 100, False))
     document = json.loads(json.dumps(comparison_document(compared)))
     assert document["exact"] is True
     step = document["parts"][0]["step"]["metrics"]

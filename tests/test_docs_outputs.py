@@ -20,8 +20,8 @@ from docs_desk import MODEL, TRAIN, ceilings
 from sonda.analysis.steps.training import Epoch, Training
 from sonda.frameworks.torch.parallel.outlook import choose, foresee, sentences
 from sonda.frameworks.torch.parallel.shares import Line
-from sonda.report.screen import Screen
-from sonda.report.views.steps.training import show_training
+from sonda.report.screen import render
+from sonda.report.views.steps.training import training_blocks
 
 TIMED = re.compile(r"in [\d.,]+ \S+: [\d.,]+ points/s")
 """What of an exploration's counts is of the machine."""
@@ -97,11 +97,8 @@ def test_a_training_is_shown_in_the_form_that_it_has() -> None:
     for one in epochs:
         assert one.passed - last == pytest.approx(one.train + (one.validate or 0.0), abs=1.01e8)  # each in tenths of s
         last = one.passed
-    screen = Screen(110, color=False)
-    show_training(screen, Training(epochs, 806e6, 0.145, 2.2, 47.3e6, 13.6e9, 1, None))
-    assert [line.rstrip() for line in screen.text().splitlines() if line.strip()] == [
-        line for line in block.lines if line
-    ]
+    text = render(training_blocks(Training(epochs, 806e6, 0.145, 2.2, 47.3e6, 13.6e9, 1, None)), 110, False)
+    assert [line.rstrip() for line in text.splitlines() if line.strip()] == [line for line in block.lines if line]
 
 
 def test_the_quickstart_shows_what_the_readme_shows() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from sonda.analysis.energy.nodes import energy_of_nodes
 from sonda.analysis.energy.summary import EnergySummary
-from sonda.analysis.energy.training import training_energy
+from sonda.analysis.energy.training import spent
 from sonda.analysis.steps.training import summarise_training
 from sonda.record.samples import Sample
-from sonda.report.views.energy import energy_document, render_energy
+from sonda.report.views.energy import EnergyView
 from test_energy_summary import BOARD, S, counter, found_in, keep, rising
 from training_examples import trained
 
@@ -63,8 +63,8 @@ def test_half_of_the_packages_is_no_total(
     for cost in (found.all["measured"], found.used["measured"], found.devices[0].cost):
         assert (cost.energy.value, cost.energy.reason) == (pytest.approx(400), "without package-1")
     assert "the measured total is without package-1: it is too low" in found.warnings
-    assert "≥400" in render_energy(found, width=140)
-    assert energy_document(found)["all_devices"]["measured"]["energy"]["reason"] == "without package-1"
+    assert "≥400" in EnergyView(found).text(width=140)
+    assert EnergyView(found).document()["all_devices"]["measured"]["energy"]["reason"] == "without package-1"
 
 
 def test_a_gpu_without_a_counter_is_named_in_the_sums_that_lack_it(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_what_was_sensed_of_a_device_wins_over_what_a_model_says(tmp_path: Path)
         for sensor, source in watts
     ]
     run = keep(tmp_path, {"counters": counters, "interval": 1.0, "readings": 8, "used": ["cuda:0"]}, samples)
-    found = training_energy(run, [(0, 3 * S)], [3 * S])
+    found = spent(run, [(0, 3 * S)], [3 * S])
     assert found is not None
     assert found.devices["cuda:0"].value == found.used.value == pytest.approx(1500)
     assert found.devices["cuda:0"].source == "measured"

@@ -14,7 +14,7 @@ from sonda.probes.energy.channels import Channel
 from sonda.probes.energy.meter import _state
 from sonda.probes.energy.readings import Reading, Readings
 from sonda.record.samples import Sample
-from sonda.report.views.energy import render_energy
+from sonda.report.views.energy import EnergyView
 from test_energy_coverage import NO_COUNTER, PACKAGE, REST
 from test_energy_summary import BOARD, MS, S, counter, found_in, keep, training
 from training_examples import trained
@@ -54,7 +54,7 @@ def test_what_was_measured_stays_apart_from_the_sum_with_it(tmp_path: Path) -> N
         "1.0 kJ derived in 4.0 s: CPU packages and cuda:1 by the integral of its power."
     )
     assert list(summary(tmp_path / "idle", ["cpu"]).used) == ["measured"]
-    text = render_energy(found, width=140)
+    text = EnergyView(found).text(width=140)
     assert "cuda:1 Tesla K20m" in text and "derived" in text
 
 

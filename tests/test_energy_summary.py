@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.analysis.energy.meters import Counter, Meter
+from sonda.analysis.energy.meters import Counter, Metered
 from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.energy.summary import EnergySummary
 from sonda.analysis.energy.windows import powers
@@ -19,7 +19,7 @@ from sonda.record.run import Run, RunInfo, now, write_run
 from sonda.record.samples import Sample
 from sonda.record.spans import Spans, Words
 from sonda.report.page import page_text
-from sonda.report.views.energy import bars, energy_document, power_figure, render_energy, windows_table
+from sonda.report.views.energy import EnergyView, bars, power_figure, windows_table
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -154,7 +154,7 @@ def test_windows_are_of_all_devices_and_of_those_in_use(two_devices: Run) -> Non
     assert brief.used.value is None and brief.used.reason
     heads = [column.name for column in windows_table([hot]).columns]
     assert heads[-2:] == ["all devices, J", "devices in use, J"]
-    document = energy_document(found)["regions"][0]
+    document = EnergyView(found).document()["regions"][0]
     assert (document["energy"]["value"], document["energy_in_use"]["value"]) == pytest.approx((350, 215))
 
 
@@ -167,7 +167,7 @@ def test_a_missing_part_makes_no_silent_zero(tmp_path: Path) -> None:
     assert "stood at the same value" in found.devices[0].cost.energy.reason
     assert found.sentence == "No energy is known: the counter stood at the same value for 9.0 s."
     assert "only root may read energy_uj; run as root" in " ".join(found.notes)
-    assert "missing" in render_energy(found, width=140)
+    assert "missing" in EnergyView(found).text(width=140)
 
 
 def test_an_estimate_is_an_interval_and_is_never_added_to_what_was_measured(tmp_path: Path) -> None:
@@ -192,12 +192,12 @@ def test_an_estimate_is_an_interval_and_is_never_added_to_what_was_measured(tmp_
     lines = power_figure(found)
     assert lines is not None
     assert [line["line"]["dash"] for line in lines["data"]] == ["solid", "dot"]
-    assert "~200 (120–280 J)" in render_energy(found, width=140)
+    assert "~200 (120–280 J)" in EnergyView(found).text(width=140)
 
 
 def test_screen_document_and_page_show_it(two_devices: Run) -> None:
     found = found_in(two_devices)
-    text = render_energy(found, width=140)
+    text = EnergyView(found).text(width=140)
     for words in (
         "all devices",
         "devices in use",
@@ -208,7 +208,7 @@ def test_screen_document_and_page_show_it(two_devices: Run) -> None:
         "± is half of an interval: bounds of the readings",
     ):
         assert words in text
-    document = energy_document(found)
+    document = EnergyView(found).document()
     assert document["all_devices"]["measured"]["energy"]["value"] == pytest.approx(900)
     assert document["devices"][1]["disagreement"]["value"] == pytest.approx(0.1)
     page = page_text([summarise(two_devices)], [two_devices])
@@ -311,7 +311,7 @@ def test_the_95_percent_interval_of_a_phase_holds_its_power() -> None:
         spent = np.concatenate(([0.0], np.cumsum(lengths * watts / S)))
         times = np.arange(chance.uniform(0, 50 * MS), moments[-1], 50.7 * MS)
         series = CounterSeries(times.astype(np.int64), np.interp(np.floor(times / MS) * MS, moments, spent), MS)
-        meter = Meter("cpu", "measured", ((Counter("package-0 energy", "cpu", update=0.001), series),))
+        meter = Metered("cpu", "measured", ((Counter("package-0 energy", "cpu", update=0.001), series),))
         phases = {name: (moments[at:-1:3], moments[at + 1 :: 3]) for at, name in enumerate(("forward", "backward"))}
         solved = powers(meter, phases, moments[:1], moments[-1:])
         assert not isinstance(solved, str)

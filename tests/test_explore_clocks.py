@@ -11,7 +11,8 @@ from sonda.analysis.simulated.exploration import amount, explored
 from sonda.analysis.summary import Value
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.report.views.exploration import exploration_section, render_exploration
+from sonda.report.section import section_of
+from sonda.report.views.exploration import ExplorationView
 from sonda.studies.explore.exploration import BY_CYCLES, BY_TIME, explore
 from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
@@ -95,9 +96,9 @@ def test_screen_and_page_show_the_time_where_clocks_differ(tmp_path: Path) -> No
     assert found.sentence.startswith(f"Fastest ({amount(Value(fastest, 'ns', 'simulated'))})")
     shown = [point.values["time"].value for point in found.front]
     assert shown == sorted(shown) and shown[0] == pytest.approx(fastest)
-    lines = [line.split() for line in render_exploration(found, 200, color=False).splitlines()]
+    lines = [line.split() for line in ExplorationView(found).text(200, color=False).splitlines()]
     assert any(line[:3] == ["clock_GHz", "perceptrons.read_ports", "time"] for line in lines)
-    section = exploration_section(found, run.points, 0, True)
+    section = section_of(ExplorationView(found, run.points), 0, True)
     figure = section.figures[0]
     assert "<h3>Time and " in section.html
     assert figure["layout"]["xaxis"]["title"]["text"] == "time, ns (simulated)"
@@ -108,7 +109,7 @@ def test_screen_and_page_show_the_time_where_clocks_differ(tmp_path: Path) -> No
 
 def test_a_page_of_one_clock_stays_in_cycles(tmp_path: Path) -> None:
     run = explored_dlrm(tmp_path, "perceptrons.read_ports=16,64", changes="clock_GHz=2 energy_table=stonne")
-    section = exploration_section(explored(run), run.points, 0, True)
+    section = section_of(ExplorationView(explored(run), run.points), 0, True)
     assert section.figures[0]["layout"]["xaxis"]["title"]["text"] == "cycles (simulated)"
     assert "<h3>Cycles and " in section.html
 

@@ -16,7 +16,8 @@ from sonda.analysis.kinds import kind_of
 from sonda.api import Explored, Profile
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.report.notebook import MOST_ROWS, Sheet
+from sonda.report.blocks import Gap, Items, Paragraph, TableBlock
+from sonda.report.notebook import MOST_ROWS, render_fragment
 from sonda.report.table import Cell, Column, build
 from test_interference import experiment, pieces
 from test_serving_run import evenly, synthetic
@@ -73,7 +74,7 @@ def test_a_run_shows_in_a_notebook_what_it_shows_on_a_screen(kind: str, tmp_path
     assert profile.to_document() and "parts" not in profile.to_document()
 
 
-def test_steps_have_the_face_that_they_had() -> None:
+def test_steps_have_the_view_that_they_had() -> None:
     for run in (stepped([10.0, 20.0]), trained()):
         assert kind_of(run) == "steps"
         assert "phase" in repr(Profile(run)) and "parts" in Profile(run).to_document()
@@ -82,22 +83,20 @@ def test_steps_have_the_face_that_they_had() -> None:
 def test_a_trace_of_any_size_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     imported(tmp_path / "store")
     read: list[Run] = []
-    from sonda.report.views import kinds as faces
+    from sonda.report.views import kinds
 
-    usual = faces.summarise_trace
-    monkeypatch.setattr(faces, "summarise_trace", lambda run: (read.append(run), usual(run))[1])
-    monkeypatch.setattr(faces, "summarise", lambda run: pytest.fail("a trace is summarised a second time"))
+    usual = kinds.summarise_trace
+    monkeypatch.setattr(kinds, "summarise_trace", lambda run: (read.append(run), usual(run))[1])
+    monkeypatch.setattr(kinds, "summarise", lambda run: pytest.fail("a trace is summarised a second time"))
     assert run_command(tmp_path, "show").returncode == 0 and len(read) == 1
 
 
-def test_a_sheet_escapes_words_and_keeps_to_the_first_rows() -> None:
-    sheet = Sheet()
-    sheet.line("<b>bold</b>", "bold", 2, 2)
-    sheet.line()
-    sheet.items("Try: ", ["<i>", "j"])
+def test_a_notebook_escapes_words_and_keeps_to_the_first_rows() -> None:
     rows = [Cell(f"<{number}>", number) for number in range(MOST_ROWS + 5)]
-    sheet.table(build([(Column("<n>"), rows)], "numbers"))
-    html = sheet.text()
+    html = render_fragment([
+        Paragraph("<b>bold</b>", "first"), Gap(), Items(["<i>", "j"], "Try: ", "   ·   "),
+        TableBlock(build([(Column("<n>"), rows)], "numbers")),
+    ])  # fmt: skip
     assert "&lt;b&gt;bold&lt;/b&gt;" in html and "Try: &lt;i&gt;   ·   j" in html and "&lt;n&gt;" in html
     assert html.count("<tr") == 1 + MOST_ROWS and "and 5 more" in html and "&lt;100&gt;" not in html
 

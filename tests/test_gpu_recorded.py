@@ -15,7 +15,7 @@ from sonda.analysis.summary import Summary
 from sonda.analysis.traces.summary import device_work
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.report.views.steps.screen import render_summary
+from sonda.report.views.steps.view import StepsView
 
 RUNS = Path(__file__).parent / "corpus" / "runs"
 ALL = {"mlp": "534b", "cnn": "726d", "program": "1332", "jax": "a7a8"}
@@ -85,7 +85,7 @@ def test_a_step_that_the_host_holds_up_is_called_so(run: Run) -> None:
         1 - sum(row.cost.share for row in summary.parts[0].phases if row.name == "data" and row.cost.time.value)
     )
     assert f"in {wording.duration(launching)}, " in verdict.sentence
-    assert "NVIDIA H200" in render_summary(summary, 120, color=False)
+    assert "NVIDIA H200" in StepsView(summary).text(120, color=False)
 
 
 def test_backward_counts_twice_the_flops_of_forward() -> None:

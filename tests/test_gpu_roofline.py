@@ -12,10 +12,10 @@ from sonda.analysis.device.kernel_roofline import device_roofs, kernel_roofs
 from sonda.analysis.device.kernels import KernelTotals
 from sonda.analysis.roofline import ceilings, gpu_of, lines, tf32_of
 from sonda.analysis.run_summary import summarise
+from sonda.report.section import section_of
 from sonda.report.views.device.roofline import kernel_caption, kernel_roof_document, kernel_roof_table, kernel_roofline
 from sonda.report.views.steps.document import to_document
-from sonda.report.views.steps.screen import render_summary
-from sonda.report.views.steps.section import run_section
+from sonda.report.views.steps.view import StepsView
 
 FIGURE = {"words": "132 SMs x 256 FLOP x 1.980 GHz, dense, cores", "source": "a datasheet"}
 ENTRY: dict[str, Any] = {
@@ -177,9 +177,9 @@ def test_a_run_with_counted_kernels_shows_them_under_their_roofs():
     summary = summarise(recorded())
     (row,) = summary.kernel_roofline.rows
     assert (row.name, row.precision, row.roof.value) == ("gemm<128>", "tf32", pytest.approx(0.5))
-    screen = render_summary(summary, 160, color=False)
+    screen = StepsView(summary).text(160, color=False)
     assert "% of theory" in screen and "tf32" in screen
-    section = run_section(summary, "run", 0, True)
+    section = section_of(StepsView(summary), 0, True)
     assert "Kernels against the roofline" in section.html and "gemm&lt;128&gt;" in section.html
     assert to_document(summary)["device"]["kernel_roofline"][0]["roof"]["value"] == pytest.approx(0.5)
 

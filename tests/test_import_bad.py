@@ -18,7 +18,7 @@ from sonda.imports.kineto.events import decode_event, decode_events
 from sonda.imports.kineto.text import EventText
 from sonda.record.errors import SondaError
 from sonda.report.trace.chrome import write_trace
-from sonda.report.views.imported import render_trace, trace_document
+from sonda.report.views.imported import TraceView
 from trace_examples import call, imported, kernel, op, step, table, write
 
 EVENTS = [
@@ -32,9 +32,9 @@ WHOLE = json.dumps({"schemaVersion": 1, "traceEvents": EVENTS, "traceName": "x"}
 def shown(run: Any, folder: Path) -> str:
     """Everything that is made of a run, so that nothing of it fails; the screen is returned."""
     found = summarise_trace(run)
-    json.dumps(trace_document(found))
+    json.dumps(TraceView(found).document())
     json.loads(write_trace(folder / "out.json", run).read_text())
-    return render_trace(found, 100, color=False)
+    return TraceView(found).text(100, color=False)
 
 
 def test_cut_at_every_byte_a_text_gives_the_events_that_are_whole() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sonda.analysis.traces.summary import summarise_trace
 from sonda.imports.importer import import_files
-from sonda.report.views.imported import render_trace
+from sonda.report.views.imported import TraceView
 from trace_examples import imported, op, step
 
 ENGINE = "autograd::engine::evaluate_function: AddmmBackward0"
@@ -22,7 +22,7 @@ def test_operations_without_those_inside_them(tmp_path: Path) -> None:
     assert own == {"aten::addmm": (1, 80_000), "aten::mm": (1, 40_000), "aten::linear": (1, 20_000)}
     (verdict,) = found.summary.verdicts
     assert verdict.sentence.endswith("Of 140 µs in operations, aten::addmm 57 %, aten::mm 29 % and aten::linear 14 %.")
-    screen = render_trace(found, 80, color=False)
+    screen = TraceView(found).text(80, color=False)
     assert "aten::addmm" in screen and max(map(len, screen.splitlines())) <= 80
 
 

@@ -17,7 +17,8 @@ from sonda.analysis.traces.summary import summarise_trace
 from sonda.imports.importer import import_files
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
-from sonda.report.views.imported import render_trace, trace_document, trace_section
+from sonda.report.section import section_of
+from sonda.report.views.imported import TraceView
 from xplane_examples import H200, PROFILES, PlaneMaker, space, training
 
 ANSWERS: dict[str, Any] = json.loads((PROFILES / "xprof.json").read_text())
@@ -214,13 +215,13 @@ def test_frames_of_python_and_marks_without_time_are_left_out_and_counted(tmp_pa
 
 def test_screen_page_and_document_show_the_profile(tmp_path: Path) -> None:
     found = summarise_trace(imported("keras_fit", tmp_path))
-    screen = render_trace(found, 120, rows=12, color=False)
+    screen = TraceView(found).text(120, rows=12, color=False)
     for words in ("steps of", "operations on the host", "the framework itself", "the profile has no device",
                   "_MklNativeFusedConv2D", "operations on"):  # fmt: skip
         assert words in screen
-    page = trace_section(found, 0, True).html
+    page = section_of(TraceView(found), 0, True).html
     assert "conv2d" in page and "the framework itself" in page
-    document = trace_document(found)["profile"]
+    document = TraceView(found).document()["profile"]
     assert document["steps"][0]["parts"]["compute"]["value"] is None
     assert len(document["steps"][0]["durations_ns"]) == 8
     assert document["placement"]["host"]["calls"] > 1000

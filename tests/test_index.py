@@ -15,7 +15,7 @@ from sonda.analysis import run_rows
 from sonda.record.index import FULL, MOST_SMALL, Entry, Index, sizes_of
 from sonda.record.run import new_id, write_run
 from sonda.record.store import Store
-from sonda.report.views.steps.document import runs_in_pieces
+from sonda.report.views.listing import runs_in_pieces
 from sonda.version import VERSION
 
 

@@ -18,7 +18,8 @@ from sonda.record.run import RunInfo, new_id, now, write_run
 from sonda.record.spans import Spans, Words
 from sonda.report.page import page_text
 from sonda.report.quantities import provenance
-from sonda.report.views.corun import corun_document, corun_section, render_corun
+from sonda.report.section import section_of
+from sonda.report.views.corun import CorunView
 
 MS = 1_000_000
 T2 = 4.302653
@@ -158,12 +159,12 @@ def test_fewer_than_three_repetitions_have_no_interval_and_say_so(tmp_path, repe
         assert value.value is not None and value.low is value.high is None
         assert value.reason == "too few repetitions for an interval"
     assert found.slowdown("a", "b").value == pytest.approx(2.0)
-    assert "too few repetitions for an interval: give --repeat 3 or more" in render_corun(found, 160, color=False)
+    assert "too few repetitions for an interval: give --repeat 3 or more" in CorunView(found).text(160, color=False)
 
 
 def test_three_repetitions_say_nothing_of_too_few(tmp_path):
     found = interference(experiment(tmp_path, known, repeat=3))
-    assert "too few repetitions" not in render_corun(found, 160, color=False)
+    assert "too few repetitions" not in CorunView(found).text(160, color=False)
 
 
 def test_the_ends_of_three_repetitions_are_the_least_and_the_most(tmp_path):
@@ -279,10 +280,10 @@ def test_layers_have_slowdowns_of_their_own_time_and_those_that_lose_most_come_f
     assert [one.lost.value for one in layers] == pytest.approx([6, 4, 1, 0])
     assert [one.slowdown.value for one in layers] == pytest.approx([4, 2, 4 / 3, 1])
     assert found.together.layers["b"] == ()
-    text = render_corun(found, 160, color=False)
+    text = CorunView(found).text(160, color=False)
     rows = [line.split() for line in text[text.index("Layers that lose most") :].splitlines()[2:4]]
     assert rows[0][:4] == ["a", "one", "Linear", "backward"] and rows[1][:4] == ["a", "one", "Linear", "forward"]
-    assert corun_document(found)["together"]["layers"]["a"][0]["layer"] == "one"
+    assert CorunView(found).document()["together"]["layers"]["a"][0]["layer"] == "one"
 
 
 def test_counters_of_the_processor_are_rates_alone_and_together(tmp_path):
@@ -302,7 +303,7 @@ def test_counters_of_the_processor_are_rates_alone_and_together(tmp_path):
     assert (alone["ipc"].source, together["ipc"].source) == ("counted", "estimated")
     assert alone["cache_misses"].value == 2.0 and together["cache_misses"].reason == "it had no counter"
     assert found.together.counters["b"]["ipc"].value is None and found.together.counters["b"]["ipc"].reason == "no"
-    text = render_corun(found, 200, color=False)
+    text = CorunView(found).text(200, color=False)
     header = next(line for line in text.splitlines() if "IPC alone" in line)
     assert header.index("IPC alone") < header.index("IPC together") < header.index("cache misses /1000 alone")
     assert "– r01c2 /1000: it had no counter" in text, "a column that nobody has is one line"
@@ -312,7 +313,7 @@ def test_why_there_are_no_counters_of_the_processor_is_said_once(tmp_path):
     run = experiment(tmp_path, known)
     run.info.target["corun"]["pmu"] = {"events": [], "reason": "no PMU in this virtual machine", "refused": {}}
     found = interference(run)
-    text = render_corun(found, 160, color=False)
+    text = CorunView(found).text(160, color=False)
     assert text.count("no PMU") == 1 and "– IPC, cache misses /1000: no PMU in this virtual machine" in text
 
 
@@ -351,7 +352,7 @@ def test_partitions_stand_beside_none(tmp_path):
     assert found.partitions[0].weighted_speedup.value == pytest.approx(1.6)
     assert found.partitions[0].counters["a"]["occupancy"].value == 1 << 20
     assert found.together.slowdowns["a"].value == pytest.approx(2.0)
-    assert "a=f b=f0" in render_corun(found, 160, color=False)
+    assert "a=f b=f0" in CorunView(found).text(160, color=False)
 
 
 # ---- shown ------------------------------------------------------------------------------------------------------
@@ -391,8 +392,8 @@ def sure(slowdown, cpu):
 def test_what_to_try_follows_from_what_was_lost(tmp_path, slowdown, cpu, words):
     found = interference(experiment(tmp_path, sure(slowdown, cpu), names="ab", repeat=3))
     assert found.remedy.startswith(words) and bool(found.remedy) == bool(words)
-    assert (f"Try: {words}" in render_corun(found, 200, color=False)) == bool(words)
-    assert corun_document(found)["remedy"] == (found.remedy or None)
+    assert (f"Try: {words}" in CorunView(found).text(200, color=False)) == bool(words)
+    assert CorunView(found).document()["remedy"] == (found.remedy or None)
 
 
 def test_programs_that_would_be_done_sooner_one_after_the_other_are_told_so(tmp_path):
@@ -430,26 +431,28 @@ def test_a_slowdown_in_doubt_is_to_be_measured_again(tmp_path):
 
 
 def test_the_screen_has_the_matrix_and_why_columns_are_empty(tmp_path):
-    text = render_corun(interference(experiment(tmp_path, known, reason="no CAT here")), 200, short="7f3a", color=False)
+    text = CorunView(interference(experiment(tmp_path, known, reason="no CAT here"))).text(
+        200, short="7f3a", color=False
+    )
     lines = text.splitlines()
     row = next(line for line in lines if line.strip().startswith("b ") and "4.00" in line)
     assert "1.25" in row and "Saved as run 7f3a" in text
     assert "no CAT here" in text and "no resctrl here" in text
     for width in (40, 80):
-        render_corun(interference(experiment(tmp_path / str(width), known)), width, color=False)
+        CorunView(interference(experiment(tmp_path / str(width), known))).text(width, color=False)
 
 
 def test_names_from_outside_cannot_act(tmp_path):
     run = experiment(tmp_path, lambda members, turn, slot: pieces(1.0), names=("<b>x", "\x1b[31my"))
     found = interference(run)
-    assert "\x1b" not in render_corun(found, 120, color=False)
-    section = corun_section(found, 0, True)
+    assert "\x1b" not in CorunView(found).text(120, color=False)
+    section = section_of(CorunView(found), 0, True)
     assert "<b>x" not in section.html and "&lt;b&gt;x" in section.html
 
 
 def test_the_document_and_the_page_hold_every_figure(tmp_path):
     run = experiment(tmp_path, known, repeat=2)
-    document = json.loads(json.dumps(corun_document(interference(run))))
+    document = json.loads(json.dumps(CorunView(interference(run)).document()))
     assert document["kind"] == "corun" and document["matrix"]["b"]["a"]["value"] == pytest.approx(4.0)
     assert document["together"]["fairness"]["value"] == pytest.approx(0.4)
     page = page_text([summarise(run)], [run])
@@ -466,11 +469,11 @@ def test_a_slowdown_in_doubt_has_no_colour_on_the_map(tmp_path):
     found = interference(experiment(tmp_path, measured, names="ab", repeat=3))
     sure, doubtful = found.slowdown("a", "b"), found.slowdown("b", "a")
     assert sure.low > 1 and doubtful.low <= 1 <= doubtful.high
-    (heat,) = corun_section(found, 0, True).figures
+    (heat,) = section_of(CorunView(found), 0, True).figures
     trace = heat["data"][0]
     assert trace["z"][0][1] == pytest.approx(1.0, abs=0.1) and trace["z"][1][0] == 0.0  # log2 of 2 and of 1
     assert trace["text"][1][0].endswith("not significant") and "not" not in trace["text"][0][1]
-    section = corun_section(interference(experiment(tmp_path, known)), 0, True)
+    section = section_of(CorunView(interference(experiment(tmp_path, known))), 0, True)
     (once,) = section.figures
     assert {shade for line in once["data"][0]["z"] for shade in line} == {None, 0.0}, "no interval, nothing to be said"
     assert section.html.count("what is not significant, or has no interval, is grey.") == 2

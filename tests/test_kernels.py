@@ -17,7 +17,7 @@ from sonda.analysis.comparison.kernels import compare_kernels
 from sonda.analysis.comparison.runs import compare
 from sonda.analysis.device.critical_path import critical_path
 from sonda.analysis.device.kernels import KernelTotals
-from sonda.analysis.device.timeline import BusyTime, DeviceTime
+from sonda.analysis.device.timeline import Coverage, DeviceTime
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.traces.summary import device_work, summarise_trace
 from sonda.cli.face import main
@@ -26,10 +26,11 @@ from sonda.imports.trace import ranks as rank_events
 from sonda.imports.trace import spill
 from sonda.record.errors import SondaError
 from sonda.report.page import page_text
+from sonda.report.screen import render
 from sonda.report.trace.chrome import write_trace
-from sonda.report.views.compare.kernels import kernel_comparison_document, render_kernel_comparison
+from sonda.report.views.compare.kernels import kernel_comparison_blocks, kernel_comparison_document
 from sonda.report.views.device.kernels import kernel_name
-from sonda.report.views.imported import render_trace, trace_document
+from sonda.report.views.imported import TraceView
 from trace_examples import KINETO, call, imported, kernel, op, step, write
 
 HTA = {
@@ -93,7 +94,7 @@ def test_a_timeline_by_hand(tmp_path: Path) -> None:
 def test_a_gap_begins_where_all_before_it_have_ended(cut: int) -> None:
     """0–100, inside it 10–20, then 130–140: one gap of 30, however the activities come."""
     start, end = np.array([0, 10, 130]) * 1000, np.array([100, 20, 140]) * 1000
-    coverage = BusyTime(0, "cuda:0")
+    coverage = Coverage(0, "cuda:0")
     for block in np.split(np.arange(3), [cut]):
         nothing = np.zeros(len(block), np.int64)
         coverage.feed(start[block], end[block], nothing, nothing, np.full(len(block), np.nan))
@@ -110,7 +111,7 @@ def test_coverage_is_what_looking_at_every_moment_gives(
 ) -> None:
     rows = np.array(sorted(activities))
     start, end, kinds = rows[:, 0], rows[:, 0] + rows[:, 1], rows[:, 2]
-    coverage = BusyTime(0, "cuda:0")
+    coverage = Coverage(0, "cuda:0")
     for block in np.split(np.arange(len(rows)), sorted(cut for cut in cuts if cut < len(rows))):
         nothing = np.zeros(len(block), np.int64)
         coverage.feed(start[block], end[block], kinds[block], nothing, np.full(len(block), np.nan))
@@ -205,7 +206,7 @@ def test_two_traces_kernel_by_kernel(tmp_path: Path) -> None:
     assert [one.name for one in found.only_a] == ["old"] and [one.time.value for one in found.only_b] == [7_000]
     assert {name: (x.value, y.value) for name, x, y in found.totals}["step"] == (900_000, 900_000)
     assert found.slowdown.value == 0 and not found.fails(0.01)
-    text = render_kernel_comparison(found, 120, fail_above=0.05, color=False)
+    text = render(kernel_comparison_blocks(found, fail_above=0.05), 120, False)
     assert "1.50x slower" in text and "only in A" in text and "Within the limit of 5 %." in text
     assert json.loads(json.dumps(kernel_comparison_document(found)))["kernels"][0]["ratio"]["value"] == pytest.approx(
         1.5
@@ -216,8 +217,10 @@ def test_an_interval_that_says_nothing_is_not_shown(tmp_path: Path) -> None:
     a, b = (imported(tmp_path, [step(0, 0, first), step(1, 1000, 400), kernel("k", 5, 1)]) for first in (100, 300))
     found = compare_kernels([a], [b])
     assert found.slowdown.value == pytest.approx(350 / 250 - 1) and not found.fails(0.1)
-    assert "B's steps are 40.0 % longer (too few steps to say how surely)." in render_kernel_comparison(found, 120)
-    said = render_kernel_comparison(found, 120, fail_above=0.1)
+    assert "B's steps are 40.0 % longer (too few steps to say how surely)." in render(
+        kernel_comparison_blocks(found), 120
+    )
+    said = render(kernel_comparison_blocks(found, fail_above=0.1), 120)
     assert "Too noisy to tell whether it is slower by more than 10 %." in said and "not slower" not in said
     assert said.endswith(f"Page of both: sonda report {a.id} {b.id}")
 
@@ -240,18 +243,18 @@ def test_names_with_markup_act_nowhere(tmp_path: Path) -> None:
     name = "<script>alert(1)</script>[bold red]\x1b[31m"
     run = imported(tmp_path, [kernel(name, 0, 5), kernel(name, 7, 5)])
     found = summarise_trace(run)
-    text = render_trace(found, 120, color=False)
+    text = TraceView(found).text(120, color=False)
     assert "\x1b" not in text and "[bold red]" in text
     page = page_text([summarise(run)], [run])
     assert "<script>alert(1)" not in page and "&lt;script&gt;alert(1)" in page
-    assert trace_document(found)["kernels"][0]["name"] == name
+    assert TraceView(found).document()["kernels"][0]["name"] == name
     exported = json.loads(write_trace(tmp_path / "out.json", run).read_text())
     assert [event["name"] for event in exported["traceEvents"] if event["ph"] == "X"] == [name, name]
 
 
 def test_the_screen_says_what_limits_a_real_trace(tmp_path: Path) -> None:
     run = import_files([KINETO / "resnet18.json.gz"], tmp_path)
-    text = render_trace(summarise_trace(run), 120, rows=3, color=False)
+    text = TraceView(summarise_trace(run)).text(120, rows=3, color=False)
     assert "cuda:0 is idle 91 % of the time: in 97 % of its gaps" in text
     assert "53.8 ms" in text and "47 more" in text and "critical path" in text
     assert summarise(run).verdicts[0].kind == "overhead"

@@ -26,8 +26,8 @@ from sonda.imports.ncu.spans import launch_spans
 from sonda.probes.ncu.outliers import out_of_line
 from sonda.record.quantities import STALLS
 from sonda.record.spans import Spans
-from sonda.report.screen import Screen
-from sonda.report.views.device.counted import counted_document, show_counted, titled_tables
+from sonda.report.screen import render
+from sonda.report.views.device.counted import counted_blocks, counted_document, titled_tables
 from sonda.report.views.steps.verdict import evidence
 from trace_examples import GPU
 
@@ -305,9 +305,7 @@ def counters() -> KernelCounters:
 
 def test_tables_and_document_show_every_number() -> None:
     found = counters()
-    screen = Screen(120, False)
-    show_counted(screen, found, 10)
-    text = screen.text()
+    text = render(counted_blocks(found, 10), 120, False)
     for part in (
         "CUDAFunctor_add",
         "sigmoid",
@@ -326,9 +324,7 @@ def test_tables_and_document_show_every_number() -> None:
 
 
 def test_names_with_markup_are_shown_as_text() -> None:
-    screen = Screen(100, False)
     spans = launches({"flops": 1, "stall_wait": 5}, names=("<b>[red]k\x1b[31m",))
     found = summarise_kernel_counters(spans)
     assert found is not None
-    show_counted(screen, found, 5)
-    assert "\x1b[31m" not in screen.text()
+    assert "\x1b[31m" not in render(counted_blocks(found, 5), 100, False)

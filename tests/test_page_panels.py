@@ -15,13 +15,12 @@ from sonda.analysis.summary import Value
 from sonda.record.run import ProbeState, RunInfo
 from sonda.record.spans import Spans
 from sonda.report.labels import plain
-from sonda.report.markup import STATIC, table_html
-from sonda.report.provenance import lacking_table, with_provenance
+from sonda.report.markup import STATIC, blocks_html, table_html
+from sonda.report.provenance import lacking_table, origin_blocks
 from sonda.report.rows import BLANK, packed
 from sonda.report.table import Cell, Column, Table, build, numbers
 from sonda.report.views.energy import bars, energy_panels, power_figure
 from sonda.report.views.steps.figure_data import power_table, roofline_table, steps_table
-from sonda.report.views.steps.section import Section
 
 
 def spans_of(phases: dict[str, tuple[float, float]]) -> Spans:
@@ -97,10 +96,10 @@ def test_only_energy_with_bounds_has_a_line_of_bounds() -> None:
     ],
 )  # fmt: skip
 def test_the_caption_of_energy_tells_of_what_is_drawn(energy: Value, said: str) -> None:
-    html, _ = energy_panels(spent(energy), "run0")
+    html = blocks_html(energy_panels(spent(energy)), "run0", [])
     assert f">{said}EDP is energy times time.<" in html
     assert "dotted lines are a model&#x27;s" in html  # of the power of the GPU
-    solid, _ = energy_panels(replace(spent(energy), estimated=frozenset()), "run0")
+    solid = blocks_html(energy_panels(replace(spent(energy), estimated=frozenset())), "run0", [])
     assert "Mean power between readings.<" in solid
 
 
@@ -196,7 +195,7 @@ def test_a_cell_is_estimated_by_its_own_words_only() -> None:
 def test_what_observing_costs_has_units_and_the_source_of_each() -> None:
     overhead = {"span_ns": 4706.4, "spans_per_step": 23.43, "step_share": 0.000513}
     info = RunInfo(id="7f3a", created="2026-11-16", status="complete", overhead=overhead)
-    section = with_provenance(Section("run", "run0", "", ()), examples.training(), info)
+    html = blocks_html(origin_blocks(examples.training(), info), "run0", [])
     for name, said in (("span", "4.71 µs, measured"), ("spans per step", "23.4, counted"),
                        ("step share", "0.05 %, derived")):  # fmt: skip
-        assert f"<th>observing: {name}</th><td>{said}</td>" in section.html
+        assert f"<th>observing: {name}</th><td>{said}</td>" in html

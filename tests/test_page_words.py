@@ -11,8 +11,8 @@ import pytest
 import report_examples as examples
 from sonda.report.page import framed, page_text
 from sonda.report.provenance import SIMULATED, STUDY, with_study_words
+from sonda.report.section import Section
 from sonda.report.views.steps.layers import layer_icicle, measures_of
-from sonda.report.views.steps.section import Section
 from sonda.report.views.study.page import study_section
 from sonda.report.views.study.tables import figure_name
 from sonda.studies.file.loader import published_studies
@@ -61,7 +61,7 @@ def test_a_layer_that_is_a_number_is_shown_with_its_type() -> None:
         examples.layer(path, name, 1e6, 1e6, 1e6, 1e6, 1e6, 1e7, leaf=path not in ("", "head")) for path, name in made
     )
     part = replace(examples.training_part(), layers=rows)
-    figure = layer_icicle(rows, measures_of(part), "table", {})
+    figure = layer_icicle(rows, measures_of(part), {})
     assert figure is not None
     labels = figure["measures"][0]["views"][""]["labels"]
     assert labels == ["(Sequential)", "0 Linear", "1 ReLU", "head", "10 Linear"]

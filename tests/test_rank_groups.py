@@ -19,7 +19,8 @@ from sonda.imports.trace.raw_events import RAW, pack_group, unpack_groups
 from sonda.imports.trace.spill import Spill, merge_by_time
 from sonda.record.conventions import rank_group
 from sonda.record.run import Run
-from sonda.report.views.imported import render_trace, trace_document, trace_section
+from sonda.report.section import section_of
+from sonda.report.views.imported import TraceView
 from sonda.studies.executors.choice import spread_over
 from sonda.studies.executors.executor import ThisProcess
 from trace_examples import call, kernel, op, step, write
@@ -124,10 +125,10 @@ def test_groups_of_a_constructed_job(tmp_path: Path, numbered: bool) -> None:
     )
     assert said[0, 1].endswith("none comes last as far as clocks can tell.")
     summary = summarise_trace(run)
-    screen = render_trace(summary, 140, color=False)
+    screen = TraceView(summary).text(140, color=False)
     assert "tp (2)" in screen and "rank 2, 2 times" in screen and f"matched by their {found.way.split()[-1]}" in screen
-    assert "Groups of ranks" in trace_section(summary, 0, True).html
-    documents = trace_document(summary)["job"]["groups"]
+    assert "Groups of ranks" in section_of(TraceView(summary), 0, True).html
+    documents = TraceView(summary).document()["job"]["groups"]
     assert [(one["name"], one["ranks"]) for one in documents] == [(NAMES[one.ranks], list(one.ranks))
                                                                  for one in found.groups]  # fmt: skip
 

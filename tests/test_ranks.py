@@ -18,7 +18,8 @@ from sonda.analysis.ranks.stragglers import Job, job_of
 from sonda.analysis.ranks.verdict import rank_verdict
 from sonda.analysis.traces.summary import summarise_trace
 from sonda.imports.importer import import_files
-from sonda.report.views.imported import render_trace, trace_document, trace_section
+from sonda.report.section import section_of
+from sonda.report.views.imported import TraceView
 from trace_examples import call, kernel, op, step, write
 
 RANKS = Path(__file__).parent / "data" / "ranks"
@@ -311,15 +312,15 @@ def test_recorded_ranks_on_gloo(tmp_path: Path) -> None:
     assert np.array([sum(one.parts.values()) for one in found.ranks]) == pytest.approx(
         [one.step for one in found.ranks]
     )
-    screen = render_trace(summary, 120, color=False)
+    screen = TraceView(summary).text(120, color=False)
     assert "keeps others waiting" in screen and "10 collectives" in screen
-    page = trace_section(summary, 0, True)
+    page = section_of(TraceView(summary), 0, True)
     assert len(page.figures) == 1 and np.array(page.figures[0]["data"][0]["z"]).shape == (4, 5)
     assert "Ranks and steps" in page.html
-    document = trace_document(summary)["job"]
+    document = TraceView(summary).document()["job"]
     assert [one["last"] for one in document["ranks"]] == last
     json.dumps(document, allow_nan=False)
-    assert render_trace(summary, 120, rows=2, color=False).count("not above: 2 more ranks") == 1
+    assert TraceView(summary).text(120, rows=2, color=False).count("not above: 2 more ranks") == 1
 
 
 def test_recorded_ranks_with_a_clock_that_is_wrong(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from sonda.record.samples import Sample
 from sonda.record.spans import Spans, Words
 from sonda.report.page import page_text
 from sonda.report.views.steps.document import to_document
-from sonda.report.views.steps.screen import render_summary
+from sonda.report.views.steps.view import StepsView
 
 S = 1_000_000_000
 COUNTER = {"sensor": "package-0 energy", "device": "cpu", "covers": "CPU packages", "total": True, "state": "ok"}
@@ -133,7 +133,7 @@ def test_other_versions_and_a_node_of_which_nothing_came_are_said(tmp_path: Path
 
 def test_screen_document_and_page_name_the_nodes(two: Run) -> None:
     summary = summarise(two)
-    lines = [line.split() for line in render_summary(summary, 120).splitlines()]
+    lines = [line.split() for line in StepsView(summary).text(120).splitlines()]
     assert ["left", "0", "processor", "of", "left", "10.0"] in lines
     assert ["right", "1", "processor", "of", "right", "8.0"] in lines
     assert to_document(summary)["nodes"][1] == {
@@ -154,7 +154,7 @@ def test_the_energy_of_a_run_that_lost_a_node_is_not_known(tmp_path: Path) -> No
     trained = summarise_training(run)
     assert trained is not None and trained.energy is not None
     assert (trained.energy.used.value, trained.energy.used.reason) == (None, "node right: no energy was read")
-    assert "node right" in render_summary(summarise(run), 120)
+    assert "node right" in StepsView(summarise(run)).text(120)
 
 
 # ---- nodes that are processes of one machine --------------------------------------------------------------------

@@ -20,8 +20,10 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.page import page_text
-from sonda.report.views.exploration import exploration_document, front_table, render_exploration, write_points
-from sonda.report.views.steps.screen import render_side_by_side, render_summary
+from sonda.report.screen import render
+from sonda.report.views.compare.screen import side_by_side_blocks
+from sonda.report.views.exploration import ExplorationView, front_table, write_points
+from sonda.report.views.steps.view import StepsView
 from sonda.studies.explore.exploration import explore
 from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
@@ -62,7 +64,7 @@ FOUND = Exploration(
 
 
 def test_the_sentence_comes_first_and_names_the_best() -> None:
-    lines = render_exploration(FOUND, 300, color=False).splitlines()
+    lines = ExplorationView(FOUND).text(300, color=False).splitlines()
     assert lines[0] == "DLRM, inference · sim:dlrm-hybrid"
     assert lines[2].strip() == (
         "Fastest (1,200 cycles): multipliers=256 reduction=A[bold]B; least energy (3 nJ) and smallest (2 mm2): "
@@ -71,7 +73,7 @@ def test_the_sentence_comes_first_and_names_the_best() -> None:
 
 
 def test_the_front_is_a_table_and_counts_stand_below() -> None:
-    text = render_exploration(FOUND, 200, short="abcd", color=False)
+    text = ExplorationView(FOUND).text(200, short="abcd", color=False)
     lines = [line.split() for line in text.splitlines()]
     head = next(line for line in lines if line[:1] == ["multipliers"])
     assert head == ["multipliers", "reduction", "cycles", "energy", "nJ", "area", "mm2", "stands", "out"]
@@ -85,16 +87,16 @@ def test_the_front_is_a_table_and_counts_stand_below() -> None:
 
 def test_reasons_that_several_points_share_are_shown_by_one_of_them() -> None:
     several = {"reason": "x = N is odd", "points": 3, "example": "x = 5 is odd; make it even"}
-    text = render_exploration(Exploration(**{**FOUND.__dict__, "impossible": (several,)}), 200, color=False)
+    text = ExplorationView(Exploration(**{**FOUND.__dict__, "impossible": (several,)})).text(200, color=False)
     assert "3 impossible, such as: x = 5 is odd\n" in text
 
 
 def test_few_rows_keep_those_that_stand_out() -> None:
-    text = render_exploration(FOUND, 200, rows=2, color=False)
+    text = ExplorationView(FOUND).text(200, rows=2, color=False)
     assert "1 more on the front, with --rows 3" not in text, "three stand out, so three are shown"
     many = tuple(point(place, 1200 + place, 5e-9 - place * 1e-12, 8.0, multipliers=place) for place in range(3, 103))
     wide = Exploration(**{**FOUND.__dict__, "front": many, "best": {"cycles": many[0], "knee": many[-1]}})
-    shown = render_exploration(wide, 200, rows=10, color=False)
+    shown = ExplorationView(wide).text(200, rows=10, color=False)
     assert "90 more on the front, with --rows 100" in shown
     assert "fastest" in shown
     assert "best trade" in shown
@@ -109,7 +111,7 @@ def test_settings_that_all_rows_share_stand_below_where_there_are_many() -> None
     wide = Exploration(
         **{**FOUND.__dict__, "axes": axes, "front": front, "best": {"cycles": front[0], "knee": front[0]}}
     )
-    lines = render_exploration(wide, 200, color=False).splitlines()
+    lines = ExplorationView(wide).text(200, color=False).splitlines()
     assert any(line.split()[:2] == ["multipliers", "cycles"] for line in lines)
     assert "  all of them: a=1 b=2 c=x" in lines
 
@@ -124,7 +126,7 @@ def test_amounts_have_three_digits_and_a_prefix() -> None:
 
 
 def test_the_document_has_metrics_with_unit_source_and_bounds() -> None:
-    document = json.loads(json.dumps(exploration_document(FOUND)))
+    document = json.loads(json.dumps(ExplorationView(FOUND).document()))
     assert document["kind"] == "exploration"
     first = document["front"][0]
     assert first["settings"] == {"multipliers": 256, "reduction": "A[bold]B"}
@@ -174,8 +176,8 @@ def test_a_summary_says_what_was_found(kept: tuple[Store, Run]) -> None:
     summary = summarise(kept[1])
     assert summary.title == "DLRM, inference, batch 4"
     assert summary.verdicts[0].sentence == explored(kept[1]).sentence
-    assert "Fastest" in render_summary(summary, color=False)
-    assert "DLRM" in render_side_by_side([summary, summary], color=False)
+    assert "Fastest" in StepsView(summary).text(color=False)
+    assert "DLRM" in render(side_by_side_blocks([summary, summary]), color=False)
 
 
 def test_the_page_holds_the_front_and_two_pictures(kept: tuple[Store, Run]) -> None:

@@ -17,7 +17,8 @@ from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo
 from sonda.report import figures
 from sonda.report.page import page_text, write_page
-from sonda.report.views.compare.rooflines import Target, rooflines, targets_section
+from sonda.report.section import render_section
+from sonda.report.views.compare.rooflines import Target, rooflines, targets_panels
 from sonda.report.views.steps.layers import layer_icicle, measures_of
 
 
@@ -266,7 +267,7 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_big_trees_are_folded() -> None:
     part = wide(5000).parts[0]
-    tree = layer_icicle(part.layers, measures_of(part), "", {})
+    tree = layer_icicle(part.layers, measures_of(part), {})
     assert tree is not None
     for measure in tree["measures"]:
         assert all(len(view["ids"]) <= 2000 for view in measure["views"].values())
@@ -309,9 +310,10 @@ def test_ceilings_of_one_machine_are_drawn_once() -> None:
 
 
 def test_targets_without_layers_need_no_shared_roofline() -> None:
-    assert targets_section([examples.training(), examples.inference()], ["cpu/1", "cpu/2"]) is None
-    both = targets_section([examples.training(), examples.training("0badcafe")], ["cpu/1", "<cpu>"])
-    assert both is not None and "&lt;cpu&gt;" in both.html and "<cpu>" not in both.html
+    assert targets_panels([examples.training(), examples.inference()], ["cpu/1", "cpu/2"]) == []
+    both = targets_panels([examples.training(), examples.training("0badcafe")], ["cpu/1", "<cpu>"])
+    html = render_section("Rooflines", "targets", both).html
+    assert "&lt;cpu&gt;" in html and "<cpu>" not in html
 
 
 def test_cycles_and_energy_are_widths_where_a_run_has_them() -> None:
@@ -320,7 +322,7 @@ def test_cycles_and_energy_are_widths_where_a_run_has_them() -> None:
     assert [(one.name, one.unit, one.source) for one in measures_of(part)[:2]] == [
         ("cycles", "cycle", "simulated"), ("energy", "J", "simulated"),
     ]  # fmt: skip
-    tree = layer_icicle(part.layers, measures_of(part), "table", {0: -1, 1: 0, 2: 1})
+    tree = layer_icicle(part.layers, measures_of(part), {0: -1, 1: 0, 2: 1})
     assert tree is not None
     assert [measure["hatched"] for measure in tree["measures"][:2]] == [False, False]
     cycles, energy = (measure["views"][""] for measure in tree["measures"][:2])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sonda.report.views.study.screen import render_plan, render_studies, render_study
+from sonda.report.screen import render
+from sonda.report.views.study.screen import plan_blocks, studies_blocks, study_blocks
 
 
 def figure(value: float | None, reason: str = "", published: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -41,7 +42,7 @@ STUDY = {
 
 
 def test_our_figures_come_first_and_published_ones_stand_beside_ours():
-    lines = render_study(STUDY, 100, color=False).splitlines()
+    lines = render(study_blocks(STUDY, 100), 100, False).splitlines()
     assert lines[0] == "constructed at scale small"
     assert lines[2:4] == [
         "    A step takes 2.50 ms (batch 1).",
@@ -56,12 +57,12 @@ def test_our_figures_come_first_and_published_ones_stand_beside_ours():
 
 
 def test_a_figure_that_nobody_measured_has_no_column_but_its_reason():
-    lines = [line.strip() for line in render_study(STUDY, 100, color=False).splitlines() if "energy" in line]
+    lines = [line.strip() for line in render(study_blocks(STUDY, 100), 100, False).splitlines() if "energy" in line]
     assert lines == ["– energy J: no sensor"]
 
 
 def test_failures_deviations_and_notes_are_said_literally():
-    text = render_study(STUDY, 100, color=False)
+    text = render(study_blocks(STUDY, 100), 100, False)
     assert "out of [red]memory" in text
     assert "other hardware" in text and "one note" in text
 
@@ -72,7 +73,7 @@ def test_the_plan_lists_every_run():
         "scale": "",
         "runs": [{"identity": "ab", "on": "cpu", "repetition": 1}, {"identity": "cd", "on": "cpu", "repetition": 2}],
     }
-    lines = render_plan(plan, 80, color=False).splitlines()
+    lines = render(plan_blocks(plan), 80, False).splitlines()
     assert lines[0] == "constructed: 2 runs, each a process of its own"
     assert [line.split() for line in lines[1:]] == [["on", "cpu"], [], ["repetition"], ["1"], ["2"]]
 
@@ -91,7 +92,7 @@ def test_a_plan_with_variants_fits_and_cuts_nothing():
         )
     ]
     plan = {"study": "corun", "scale": "", "runs": runs, "lacks": ["sweep_ways: partitions will be left out: no CAT"]}
-    lines = [line.strip() for line in render_plan(plan, 70, color=False).splitlines()]
+    lines = [line.strip() for line in render(plan_blocks(plan), 70, False).splitlines()]
     assert "sweep_ways: partitions will be left out: no CAT" in lines
     assert "all: train true, repetition 1" in lines
     assert "ways swept: sweep_ways true" in lines
@@ -104,5 +105,5 @@ def test_a_plan_with_variants_fits_and_cuts_nothing():
 
 def test_the_studies_are_listed_with_their_questions():
     rows = [{"name": "one", "runs": 1200, "scales": ["small"], "question": "Why?"}]
-    text = render_studies(rows, 80, color=False)
+    text = render(studies_blocks(rows), 80, False)
     assert "one" in text and "1,200" in text and "small" in text and "Why?" in text

@@ -12,17 +12,14 @@ import report_examples as examples
 import snapshot_files as snapshots
 from sonda.analysis.rules.program import rule as judge_program
 from sonda.analysis.steps.program import Program, ProgramStage
-from sonda.report.screen import Screen
+from sonda.report.markup import blocks_html
+from sonda.report.screen import Screen, render
+from sonda.report.views.compare.screen import comparison_blocks, side_by_side_blocks
 from sonda.report.views.compare.tables import limit_words
-from sonda.report.views.listing import render_runs
-from sonda.report.views.steps.screen import (
-    render_comparison,
-    render_doctor,
-    render_side_by_side,
-    render_summary,
-)
+from sonda.report.views.listing import doctor_blocks, runs_blocks
 from sonda.report.views.steps.tables import layer_table, side_by_side_table
-from sonda.report.views.steps.verdict import verdict_panel
+from sonda.report.views.steps.verdict import verdict_block
+from sonda.report.views.steps.view import StepsView
 
 S = 1e9
 
@@ -71,7 +68,7 @@ def mostly_imports() -> examples.Summary:
     ],
 )
 def test_summary(name: str, summary: examples.Summary, width: int) -> None:
-    text = render_summary(summary, width, layers=6, short=summary.run[:4], color=False)
+    text = StepsView(summary).text(width, rows=6, short=summary.run[:4], color=False)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     snapshots.check(name, text)
 
@@ -83,7 +80,7 @@ def test_side_by_side(width: int) -> None:
         replace(run, target={"spec": spec})
         for run, spec in zip(runs, ("cpu", "cuda:0", "ddp=cpu/1+cpu/1"), strict=True)
     ]
-    text = render_side_by_side(runs, width=width, color=False)
+    text = render(side_by_side_blocks(runs), width, False)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     assert "cuda:0 (fastest)" in text
     snapshots.check(f"side_by_side_{width}", text)
@@ -91,61 +88,61 @@ def test_side_by_side(width: int) -> None:
 
 @pytest.mark.parametrize("width", [60, 100])
 def test_comparison(width: int) -> None:
-    snapshots.check(f"comparison_{width}", render_comparison(examples.comparison(), width, layers=3, color=False))
+    snapshots.check(f"comparison_{width}", render(comparison_blocks(examples.comparison(), layers=3), width, False))
 
 
 def test_a_limit_that_is_passed_is_said() -> None:
     slower = replace(examples.comparison(), slowdown=examples.Value(0.08, "1", "derived", 0.06, 0.10))
-    assert "Slower by more than 5 %" in render_comparison(slower, 100, fail_above=0.05, color=False)
-    assert "Too noisy to tell" in render_comparison(slower, 100, fail_above=0.07, color=False)
-    assert "Within the limit of 11 %" in render_comparison(slower, 100, fail_above=0.11, color=False)
+    assert "Slower by more than 5 %" in render(comparison_blocks(slower, fail_above=0.05), 100, False)
+    assert "Too noisy to tell" in render(comparison_blocks(slower, fail_above=0.07), 100, False)
+    assert "Within the limit of 11 %" in render(comparison_blocks(slower, fail_above=0.11), 100, False)
 
 
 @pytest.mark.parametrize("width", [60, 110])
 def test_runs(width: int) -> None:
     damaged = ["20261101T000000-dead is damaged: run.json: truncated; remove it"]
-    snapshots.check(f"runs_{width}", render_runs(examples.run_rows(), width, damaged=damaged, more=1234, color=False))
+    snapshots.check(f"runs_{width}", render(runs_blocks(examples.run_rows(), damaged=damaged, more=1234), width, False))
 
 
 def test_an_empty_store_says_what_to_do() -> None:
-    assert render_runs([], 80, color=False) == "No runs yet. Make one with: sonda run mlp"
+    assert render(runs_blocks([]), 80, False) == "No runs yet. Make one with: sonda run mlp"
 
 
 @pytest.mark.parametrize("width", [60, 110])
 def test_doctor(width: int) -> None:
-    snapshots.check(f"doctor_{width}", render_doctor(examples.CHECKS, width, color=False))
+    snapshots.check(f"doctor_{width}", render(doctor_blocks(examples.CHECKS), width, False))
 
 
 def test_colours_appear_only_on_a_terminal_and_not_under_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "\x1b[" not in render_summary(examples.training(), 100)
-    assert "\x1b[36m" in render_summary(examples.training(), 100, color=True)
+    assert "\x1b[" not in StepsView(examples.training()).text(100)
+    assert "\x1b[36m" in StepsView(examples.training()).text(100, color=True)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[36m" not in render_summary(examples.training(), 100, color=True)
+    assert "\x1b[36m" not in StepsView(examples.training()).text(100, color=True)
 
 
 def test_names_cannot_send_codes_to_the_terminal() -> None:
-    text = render_summary(examples.hostile(), 200, color=False)
+    text = StepsView(examples.hostile()).text(200, color=False)
     assert "\x1b" not in text and "\x07" not in text and "\u202e" not in text
     assert "[red]x[/red]" in text and "<b>bold</b>" in text and "[link=http://x]title" in text
 
 
 def test_a_pipe_gets_the_full_table_and_the_width_of_columns_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "left out at this width" not in render_summary(examples.training())
+    assert "left out at this width" not in StepsView(examples.training()).text()
     monkeypatch.setenv("COLUMNS", "60")
-    assert "left out at this width" in render_summary(examples.training())
+    assert "left out at this width" in StepsView(examples.training()).text()
 
 
 def test_no_layers_when_none_are_wanted_or_seen() -> None:
-    assert "layer4.0.conv" not in render_summary(examples.training(), 100, layers=0)
+    assert "layer4.0.conv" not in StepsView(examples.training()).text(100, rows=0)
     bare = replace(examples.training(), parts=(examples.training_part(layers=False),))
-    assert "layer (" not in render_summary(bare, 100)
+    assert "layer (" not in StepsView(bare).text(100)
 
 
 def test_a_run_without_steps_still_has_a_screen() -> None:
     empty = replace(examples.inference(), parts=(), warnings=("no step was seen; let it run longer",))
-    text = render_summary(empty, 100, color=False)
+    text = StepsView(empty).text(100, color=False)
     assert "! no step was seen; let it run longer" in text
-    assert "–" in render_side_by_side([empty, examples.training()], width=100, color=False)
+    assert "–" in render(side_by_side_blocks([empty, examples.training()]), 100, False)
 
 
 def test_what_the_layer_table_leaves_out_is_added_up() -> None:
@@ -154,7 +151,7 @@ def test_what_the_layer_table_leaves_out_is_added_up() -> None:
     convolutions = 36.7 * (5.4 + 6.3 + 7.2 + 8.1)
     shown = 36.7 * (1.45 + 1.41 + 1.37 + 1.33 + 1.30 + 1.29)
     rest = convolutions - shown + 24 * 5.1 + 24 * 0.05
-    text = render_summary(examples.training(), 120, layers=6, color=False)
+    text = StepsView(examples.training()).text(120, rows=6, color=False)
     assert f"the other 66 layers {rest:.0f} ms" in text
     assert "code of modules around the layers 1.00 ms" in text  # 4 containers and the model, 0.2 ms each
     assert "of it in" not in text
@@ -162,7 +159,7 @@ def test_what_the_layer_table_leaves_out_is_added_up() -> None:
     part = summary.parts[0]
     heavy = next(row for row in part.layers if not row.leaf and row.path)
     rows = tuple(replace(row, own=replace(row.own, value=90e6)) if row is heavy else row for row in part.layers)
-    text = render_summary(replace(summary, parts=(replace(part, layers=rows),)), 160, layers=6, color=False)
+    text = StepsView(replace(summary, parts=(replace(part, layers=rows),))).text(160, rows=6, color=False)
     assert f"code of modules around the layers 90.8 ms, 90.0 ms of it in {heavy.path}" in text, "attention, say"
 
 
@@ -200,17 +197,17 @@ def few(summary: examples.Summary, count: int = 3) -> examples.Summary:
 def test_the_least_and_the_most_of_few_steps_are_called_so() -> None:
     """Of 2 to 5 steps there is no 95 % interval, on a screen as little as in a hint."""
     one, two = few(two_parts()), replace(examples.training("1234abcd"), target={"spec": "cpu/2"})
-    assert "train: 20 steps after 3 warm-up, 1.26 s each, ±1.8 % (least to most of 3)" in render_summary(one, 110)
-    assert "train: 20 steps after 3 warm-up, 1.26 s each, ±1.8 %\n" in render_summary(two_parts(), 110)
-    side = render_side_by_side([replace(one, target={"spec": "cpu"}), two], width=110, color=False)
+    assert "train: 20 steps after 3 warm-up, 1.26 s each, ±1.8 % (least to most of 3)" in StepsView(one).text(110)
+    assert "train: 20 steps after 3 warm-up, 1.26 s each, ±1.8 %\n" in StepsView(two_parts()).text(110)
+    side = render(side_by_side_blocks([replace(one, target={"spec": "cpu"}), two]), 110, False)
     assert re.search(r"^  ± +1\.8 % \(least to most of 3\) +1\.8 % \(95 % interval\)$", side, re.MULTILINE), side
     assert "± (95 %)" not in side
     hints = [cell.hint for cell in side_by_side_table([one, two], ["a", "b"]).rows[1]]
     assert hints[1:] == [
         f"half of the interval over the median ({what}), derived" for what in ("least to most of 3", "95 % interval")
     ]
-    assert "<small>±1.8 % (least to most of 3)</small>" in verdict_panel(one)
-    assert "<small>±1.8 %</small>" in verdict_panel(two_parts())
+    assert "<small>±1.8 % (least to most of 3)</small>" in blocks_html([verdict_block(one)], "", [])
+    assert "<small>±1.8 %</small>" in blocks_html([verdict_block(two_parts())], "", [])
 
 
 @pytest.mark.parametrize(
@@ -235,7 +232,7 @@ def test_a_limit_that_is_not_passed_is_not_thereby_kept(slowdown: examples.Value
 
 
 def test_the_page_of_a_comparison_is_asked_for_by_the_names_that_were_given() -> None:
-    text = render_comparison(examples.comparison(), 100, asked=("main", "head"), color=False)
+    text = render(comparison_blocks(examples.comparison(), asked=("main", "head")), 100, False)
     assert text.endswith("\n\n  Page of both: sonda report main head")
 
 
@@ -243,9 +240,9 @@ def test_wild_intervals_have_no_digits_that_say_nothing() -> None:
     found = examples.comparison()
     wild = examples.Value(18.9354, "1", "derived", 0.00001, 499_058_916.0)
     step = replace(found.parts[0].step, ratio=wild, significant=False)
-    text = render_comparison(replace(found, parts=(replace(found.parts[0], step=step),)), 120, color=False)
+    text = render(comparison_blocks(replace(found, parts=(replace(found.parts[0], step=step),))), 120, False)
     assert "18.935 times the time (95 %: <0.001–>1,000)" in text
     assert "499" not in text
     step = replace(step, ratio=replace(wild, high=999.75))
-    text = render_comparison(replace(found, parts=(replace(found.parts[0], step=step),)), 120, color=False)
+    text = render(comparison_blocks(replace(found, parts=(replace(found.parts[0], step=step),))), 120, False)
     assert "<0.001–999.750" in text, "which is not above 1,000"

@@ -11,9 +11,11 @@ from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
 from sonda.record.training import Trained, Walk, read_trained, write_trained
 from sonda.report.page import page_text
+from sonda.report.screen import render
+from sonda.report.views.compare.screen import side_by_side_blocks
 from sonda.report.views.steps.document import to_document
-from sonda.report.views.steps.screen import render_side_by_side, render_summary
 from sonda.report.views.steps.training import chosen, curve
+from sonda.report.views.steps.view import StepsView
 from sonda.studies.figures.training import trained_value
 from training_examples import trained
 
@@ -24,7 +26,7 @@ def lines(text: str) -> list[list[str]]:
 
 def test_a_screen_shows_every_epoch() -> None:
     summary = summarise(trained([50, 48], [5, 5], 12, [0.4, 0.7], 0.75))
-    text = render_summary(summary, 110)
+    text = StepsView(summary).text(110)
     assert "2 epochs: training 98.0 s, validation 10.0 s, test 12.0 s; 75.0 % of the test right" in text
     assert ["1", "50.0", "5.00", "55", "2.00", "1.00", "40.0"] in lines(text)
     assert ["2", "48.0", "5.00", "108", "1.00", "1.00", "70.0"] in lines(text)
@@ -37,7 +39,7 @@ def test_of_many_epochs_a_screen_shows_the_ends_and_the_best() -> None:
     summary = summarise(trained([1.0] * 40, [0.5] * 40, 3, rights, 0.5))
     assert summary.training is not None
     assert [one.number for one in chosen(summary.training)] == [1, 2, 3, 4, 5, 18, 36, 37, 38, 39, 40]
-    assert "11 of 40 epochs; the others: --json, or the page" in render_summary(summary, 110)
+    assert "11 of 40 epochs; the others: --json, or the page" in StepsView(summary).text(110)
     document = to_document(summary)["training"]
     assert len(document["epochs"]) == 40
     assert document["epochs"][17]["accuracy"] == {"value": 0.9, "unit": "1", "source": "measured"}
@@ -47,7 +49,7 @@ def test_of_many_epochs_a_screen_shows_the_ends_and_the_best() -> None:
 
 def test_a_training_without_validation_says_what_it_has() -> None:
     summary = summarise(trained([50, 48]))
-    text = render_summary(summary, 110)
+    text = StepsView(summary).text(110)
     assert "2 epochs: training 98.0 s\n" in text
     assert ["1", "50.0", "50.0", "2.00"] in lines(text)
     document = to_document(summary)["training"]
@@ -75,7 +77,7 @@ def test_ranks_have_a_table_of_their_own() -> None:
         {"rank": 2, "device": "cpu", "threads": 8, "left_out": True},
     ]
     summary = summarise(trained([50], target={"mode": "hybrid", "ranks": ranks}))
-    text = render_summary(summary, 110)
+    text = StepsView(summary).text(110)
     assert ["rank", "device", "samples", "work", "ms", "wait", "ms"] in lines(text)
     assert ["0", "cuda:0", "24", "240", "81.0"] in lines(text)
     assert ["2", "cpu", "–", "–", "–"] in lines(text)
@@ -90,7 +92,7 @@ def test_ranks_have_a_table_of_their_own() -> None:
 
 def test_trainings_stand_side_by_side() -> None:
     runs = [trained([50, 48], [5, 5], 12, [0.4, 0.7], 0.75), trained([30, 28], [5, 5], 12, [0.3, 0.6], 0.7)]
-    text = render_side_by_side([summarise(run) for run in runs], ["cpu", "ddp=cpu+cpu"], 110)
+    text = render(side_by_side_blocks([summarise(run) for run in runs], ["cpu", "ddp=cpu+cpu"]), 110)
     assert ["training", "98.0", "s", "58.0", "s"] in lines(text)
     assert ["right", "in", "the", "test", "75.0", "%", "70.0", "%"] in lines(text)
 
@@ -110,7 +112,7 @@ def diverged() -> Run:
 
 def test_a_loss_that_is_no_number_is_not_called_missing() -> None:
     summary = summarise(diverged())
-    text = render_summary(summary, 110)
+    text = StepsView(summary).text(110)
     assert ["2", "48.0", "5.00", "108", "–", "1.00", "10.0"] in lines(text)
     assert "– training loss, validation loss: the loss was no finite number" in text
     assert "nothing was validated" not in text
@@ -126,7 +128,7 @@ def test_a_loss_that_is_no_number_is_not_called_missing() -> None:
 
 def test_a_training_without_validation_has_none_beside_others() -> None:
     runs = [trained([50, 48]), trained([30, 28], [5, 5], 12, [0.3, 0.6], 0.7)]
-    text = render_side_by_side([summarise(run) for run in runs], ["cpu", "ddp=cpu+cpu"], 110)
+    text = render(side_by_side_blocks([summarise(run) for run in runs], ["cpu", "ddp=cpu+cpu"]), 110)
     assert ["validation", "–", "10.0", "s"] in lines(text) and ["test", "–", "12.0", "s"] in lines(text)
     assert "– cpu: nothing was validated" in text and "– cpu: nothing was tested" in text
     assert "0 ns" not in text

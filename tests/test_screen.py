@@ -7,7 +7,8 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from sonda.report.notebook import Sheet
+from sonda.report.blocks import Items, TableBlock, saved
+from sonda.report.notebook import render_fragment
 from sonda.report.screen import _STYLES, Screen, fitted, width_of
 from sonda.report.table import BOUNDS, Cell, Column, Table, build, words
 
@@ -37,7 +38,7 @@ def test_nothing_that_is_shown_can_act(color: bool) -> None:
     screen.line(HOSTILE, "bold", 2, 2)
     screen.items(f"{HOSTILE}: ", [HOSTILE, HOSTILE])
     screen.table(hostile_table())
-    screen.saved(HOSTILE)
+    screen.show([saved([HOSTILE])])
     text = screen.text()
     # Of a line 1, of items 3, of the table a head, two cells and a reason, of the last line 2.
     assert text.count(HARMLESS) == 10
@@ -117,12 +118,8 @@ def test_characters_of_two_cells_are_counted_as_two(path: bool, width: int) -> N
     assert all("…" in line for line in lines[1:3]), "cut, not pushed beyond the edge"
 
 
-def test_a_sheet_takes_what_a_screen_takes() -> None:
-    sheet = Sheet()
-    sheet.items("Try: ", [HOSTILE])
-    sheet.table(hostile_table())
-    sheet.saved("7f3a")
-    text = sheet.text()
+def test_a_notebook_takes_what_a_screen_takes() -> None:
+    text = render_fragment([Items([HOSTILE], "Try: "), TableBlock(hostile_table()), saved(["7f3a"])])
     assert "\x1b" not in text and "\u202e" not in text and "Page: sonda report 7f3a" in text
 
 

@@ -21,7 +21,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run, RunInfo, new_id, now, write_run
 from sonda.record.store import Store
 from sonda.report.page import page_text
-from sonda.report.views.serving import histogram_figure, render_serving, serving_document
+from sonda.report.views.serving import ServingView, histogram_figure
 from sonda.targets.instruments.energy import Asked
 from sonda.targets.job import Job
 from sonda.targets.local.worker import Outcome, _outcome
@@ -133,8 +133,8 @@ def test_what_to_try_follows_from_the_traffic(tmp_path: Path) -> None:
         found = served(
             synthetic(tmp_path / new_id(), moments, bound=round(bound * MS) if bound else None, rate=400.0, **given)
         )
-        assert (f"Try: {found.remedy}" in render_serving(found, 200)) == bool(found.remedy)
-        assert serving_document(found)["remedy"] == (found.remedy or None)
+        assert (f"Try: {found.remedy}" in ServingView(found).text(200)) == bool(found.remedy)
+        assert ServingView(found).document()["remedy"] == (found.remedy or None)
         return found.remedy
 
     single = {"scenario": "single-stream"}
@@ -150,8 +150,8 @@ def test_what_to_try_follows_from_the_traffic(tmp_path: Path) -> None:
 def test_a_percentile_without_enough_queries_is_not_quoted(tmp_path: Path) -> None:
     found = served(synthetic(tmp_path, evenly(np.full(60, 5 * MS)), scenario="single-stream"))
     assert found.sentence == "Too few queries to quote the 90th percentile: 60 were answered, 4 more are needed."
-    assert "no: 4 queries are missing" in render_serving(found, 140)
-    assert serving_document(found)["percentiles"][1]["quotable"] is None
+    assert "no: 4 queries are missing" in ServingView(found).text(140)
+    assert ServingView(found).document()["percentiles"][1]["quotable"] is None
     assert found.per_query.reason == "not asked for: --probe energy"
 
 
@@ -159,7 +159,7 @@ def test_a_short_percentile_keeps_its_digits_beside_a_long_one(tmp_path: Path) -
     """99 queries of 1.052 ms and one of 250 ms: the median is not shown as 1.1 ms."""
     latencies = np.append(np.full(99, MS + 52_000), 250 * MS)
     found = served(synthetic(tmp_path, evenly(latencies), scenario="single-stream"))
-    rows = [" ".join(line.split()) for line in render_serving(found, 140).splitlines()]
+    rows = [" ".join(line.split()) for line in ServingView(found).text(140).splitlines()]
     assert any(row.startswith("50 1.05 ms 1.05 ms to 1.05 ms ") for row in rows)
     assert any(row.startswith("99 250 ms ") for row in rows)
 
@@ -269,7 +269,7 @@ def test_energy_is_that_of_the_traffic_alone(here: Path, monkeypatch: pytest.Mon
     """Every inference costs 2 J of a fake package's counter, also those before the traffic."""
     counter = Powercap(here / "root").zone("0", "package-0", 0)
     wanted = Asked(interval=0.01, idle=0.0, root=here / "root", gpus=False)
-    monkeypatch.setattr("sonda.targets.instruments.energy.asked", lambda probes: wanted)
+    monkeypatch.setattr(serving, "asked_energy", lambda probes: wanted)
 
     def model(job: Job, traffic: Traffic) -> tuple[Any, dict[str, Any]]:
         def infer(queries: int) -> None:
@@ -326,10 +326,7 @@ def test_inputs_of_ones_own_model_are_resized(here: Path) -> None:
     [
         (Job(workload="mlp", on="sim:maeri-256"), "sim:maeri-256 cannot be served"),
         (Job(workload="mlp", train=True), "training cannot be served"),
-        (
-            Job(workload="mlp", probe="energy-modell:cpu=20..95"),
-            "there is no probe 'energy-modell'",
-        ),
+        (Job(workload="mlp", probe="energy-modell:cpu=20..95"), "--probe energy-modell:cpu=20..95 is not there"),
         (Job(workload="mlp", probe="pmu"), "--probe pmu is not there"),
         (Job(workload="mlp", on="cpu/2", threads=1), "do not agree"),
     ],

@@ -23,10 +23,11 @@ from sonda.record.errors import SondaError
 from sonda.record.quantities import CYCLE_STACK
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.report.notebook import html_fragment
 from sonda.report.page import page_text
+from sonda.report.screen import render
+from sonda.report.views.compare.screen import side_by_side_blocks
 from sonda.report.views.steps.document import to_document
-from sonda.report.views.steps.screen import render_side_by_side, render_summary
+from sonda.report.views.steps.view import StepsView
 from sonda.studies.engine import repetition
 from sonda.targets.job import Job
 from sonda.targets.pipeline import measure
@@ -167,16 +168,16 @@ def test_the_verdict_names_the_layers_and_what_their_cycles_went_into(tmp_path: 
 
 
 def test_the_screen_has_cycles_mapping_and_times_only_with_a_clock(tmp_path: Path) -> None:
-    clocked = render_summary(summary_of(CLOCKED, tmp_path), 140, color=False)
+    clocked = StepsView(summary_of(CLOCKED, tmp_path)).text(140, color=False)
     assert "block.layer" in clocked
     assert "T_M=1 T_N=64 T_K=4" in clocked
     assert "2,712" in clocked
     assert "µs" in clocked
-    plain = render_summary(summary_of(load_accelerator("maeri-256"), tmp_path), 140, color=False)
+    plain = StepsView(summary_of(load_accelerator("maeri-256"), tmp_path)).text(140, color=False)
     assert "µs" not in plain
     assert "no times: the description of maeri-256 gives no clock" in plain
     assert "on the host, not simulated: relu 1" in plain
-    assert max(len(line) for line in render_summary(summary_of(CLOCKED, tmp_path), 60, color=False).splitlines()) <= 60
+    assert max(len(line) for line in StepsView(summary_of(CLOCKED, tmp_path)).text(60, color=False).splitlines()) <= 60
 
 
 def test_documents_pages_and_notebooks_have_the_cycles(tmp_path: Path) -> None:
@@ -188,12 +189,12 @@ def test_documents_pages_and_notebooks_have_the_cycles(tmp_path: Path) -> None:
     assert layer["metrics"]["cycles:simulated"]["value"] == 2 * LAYER
     assert layer["mapping"] == ["T_M=1 T_N=64 T_K=4"]
     assert "2,712" in page_text([summary])
-    assert "2,712" in html_fragment(summary)
+    assert "2,712" in StepsView(summary).fragment()
 
 
 def test_side_by_side_with_another(tmp_path: Path) -> None:
     clocked, plain = summary_of(CLOCKED, tmp_path), summary_of(load_accelerator("maeri-256"), tmp_path)
-    text = render_side_by_side([clocked, plain], ["with", "without"], 120, color=False)
+    text = render(side_by_side_blocks([clocked, plain], ["with", "without"]), 120, False)
     assert "with cycles" in text
     assert "without cycles" in text
     assert "with µs" in text
@@ -205,7 +206,7 @@ def test_a_program_without_anything_for_an_engine_says_so(tmp_path: Path) -> Non
     accelerator = load_accelerator("maeri-256")
     summary = summarise(run_of(simulate(program, Placement(accelerator)), accelerator, tmp_path))
     assert summary.verdicts[0].sentence == "Nothing to judge: no operation ran on an engine of maeri-256."
-    assert "not simulated: _softmax 1" in render_summary(summary, 100, color=False)
+    assert "not simulated: _softmax 1" in StepsView(summary).text(100, color=False)
     page_text([summary])
 
 

@@ -12,9 +12,11 @@ from sonda.analysis.roofline import lines
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.simulated.run import NO_ROOF, simulated_roofs
 from sonda.analysis.summary import Summary
+from sonda.report.blocks import Panel
 from sonda.report.figures import ceiling_lines
-from sonda.report.views.compare.rooflines import targets_section
-from sonda.report.views.steps.section import run_section
+from sonda.report.section import render_section, section_of
+from sonda.report.views.compare.rooflines import targets_panels
+from sonda.report.views.steps.view import StepsView
 
 ENGINES = {"small": {"hardware": {"multipliers": 64}}, "mesh": {"hardware": {"rows": 8, "columns": 16}}}
 
@@ -54,7 +56,7 @@ def test_layers_lie_below_the_ceilings_of_the_description(on_accelerator: Summar
 
 
 def test_alone_it_has_a_roofline_too(on_accelerator: Summary, tmp_path: Path) -> None:
-    section = run_section(on_accelerator, "sim", 0, alone=True)
+    section = section_of(StepsView(on_accelerator, name="sim"), 0, alone=True)
     figure = next(one for one in section.figures if one["place"] == "run0p0roof")
     leaves = [row for row in on_accelerator.parts[0].layers if row.leaf and row.cost.achieved.value]
     assert sum(len(one["x"]) for one in figure["data"] if one["mode"] == "markers") == len(leaves) > 0
@@ -71,9 +73,8 @@ def test_a_memory_without_limit_leaves_the_peak_alone() -> None:
 
 
 def test_a_machine_and_an_accelerator_stand_in_one_picture(on_accelerator: Summary) -> None:
-    section = targets_section([summarise(trained()), on_accelerator], ["cpu", "sim:maeri-256"])
-    assert section is not None
-    (figure,) = section.figures
+    blocks = targets_panels([summarise(trained()), on_accelerator], ["cpu", "sim:maeri-256"])
+    (figure,) = render_section("Rooflines", "targets", blocks).figures
     roofs = {line["name"]: line["line"].get("dash") for line in figure["data"] if line["mode"] != "markers"}
     # 2 x 256 multipliers at 1 GHz; hbm2 brings 256 bytes a cycle. Not measured, so dashed.
     own = {name: dash for name, dash in roofs.items() if name.startswith("sim:")}
@@ -86,6 +87,6 @@ def test_a_machine_and_an_accelerator_stand_in_one_picture(on_accelerator: Summa
 def test_a_target_that_has_no_place_in_it_is_named_with_the_reason(tmp_path: Path) -> None:
     timeless = sonda.run("mlp", on="sim:maeri-256", store=tmp_path).summary
     summaries = [summarise(trained()), summarise(trained()), timeless]
-    section = targets_section(summaries, ["cpu/1", "cpu/2", "sim:maeri-256"])
-    assert section is not None
-    assert "sim:maeri-256 is not in it: the description of maeri-256 gives no clock." in section.html
+    (panel,) = targets_panels(summaries, ["cpu/1", "cpu/2", "sim:maeri-256"])
+    assert isinstance(panel, Panel)
+    assert "sim:maeri-256 is not in it: the description of maeri-256 gives no clock." in panel.caption

@@ -37,10 +37,11 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store
 from sonda.report.page import page_text
+from sonda.report.screen import render
 from sonda.report.trace.chrome import write_trace
-from sonda.report.views.listing import render_runs
-from sonda.report.views.steps.document import runs_in_pieces, to_document
-from sonda.report.views.steps.screen import render_summary
+from sonda.report.views.listing import runs_blocks, runs_in_pieces
+from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.view import StepsView
 from sonda.studies.explore.exploration import explore
 from sonda.targets.job import Job
 from sonda.targets.pipeline import measure
@@ -220,7 +221,7 @@ def test_a_key_that_a_stored_target_lacks_is_missing_and_no_crash(tmp_path: Path
         other = Run(tmp_path, msgspec.structs.replace(run.info, target=lacking))
         other.__dict__["spans"] = run.spans
         summary = summarise(other)
-        assert render_summary(summary, 120, color=False), path
+        assert StepsView(summary).text(120, color=False), path
         json.dumps(to_document(summary))
         compare([run], [other])
 
@@ -280,7 +281,7 @@ def explored(tmp_path: Path) -> Run:
 def test_listings_have_cycles_and_points(tmp_path: Path) -> None:
     run, points = nested_run(CLOCKED, tmp_path), explored(tmp_path)
     rows = [run_row(run.info, "abcd", (), summarise(run)), run_row(points.info, "eeee")]
-    text = render_runs(rows, 120)
+    text = render(runs_blocks(rows), 120)
     assert f"{2 * LAYER + SMALL_LAYER:,} cycles" in text
     assert "12 points" in text
     first, second = (one["metrics"] for one in json.loads(b"".join(runs_in_pieces(rows, list)))["runs"])
@@ -301,7 +302,7 @@ def test_a_model_on_the_host_alone_is_one_sentence(tmp_path: Path) -> None:
     program = Program((Call("", "ReLU", 0, -1, 0),), (), (), {(0, "relu"): 1})
     run = run_of(simulate(program, Placement(CLOCKED), curious=False), CLOCKED, tmp_path)
     summary = summarise(run)
-    text = render_summary(summary, 120, color=False)
+    text = StepsView(summary).text(120, color=False)
     assert "no operation ran on an engine of maeri-256" in text
     assert "phase" not in text
     assert "<table" not in page_text([summary]).split("Where the numbers come from")[0].split("<main")[1]

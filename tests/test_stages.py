@@ -16,8 +16,8 @@ from sonda.frameworks import INJECT
 from sonda.frameworks.collector.stages import FILES
 from sonda.frameworks.reconstruction.stages import PROCESS, read_stages
 from sonda.record.store import Store
-from sonda.report.views.steps.screen import render_summary
-from sonda.targets import circumstances
+from sonda.report.views.steps.view import StepsView
+from sonda.targets import pipeline as keeping
 from sonda.targets.program.launcher import Watching, run_command
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -51,7 +51,7 @@ def modules(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
+    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
     return Store(tmp_path / "store")
 
 
@@ -127,7 +127,7 @@ def test_a_program_without_a_framework_has_its_table(store: Store, capfd: pytest
     assert {"start", "running", "ending"} <= {stage.name for stage in found.program.stages}
     assert found.verdicts[0].sentence.startswith("Nothing to judge: no step was seen. Of the program's ")
     assert not any("no step was seen" in warning for warning in found.warnings)
-    assert "whole program" in render_summary(found, 100, color=False)
+    assert "whole program" in StepsView(found).text(100, color=False)
 
 
 def test_every_stage_of_a_training_is_told(

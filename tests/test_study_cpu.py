@@ -18,7 +18,8 @@ from sonda.record.conventions.topdown import Category, TopDownDefinition
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store
-from sonda.report.views.study.screen import render_study
+from sonda.report.screen import render
+from sonda.report.views.study.screen import study_blocks
 from sonda.studies.catalogue import load_scaled
 from sonda.studies.engine.corun_point import check_company, corun_setting_of, has_company, options_alone, participants
 from sonda.studies.engine.measurement import measuring
@@ -319,7 +320,7 @@ def test_the_table_keeps_the_interval_of_a_single_corun_and_shows_a_matrix(tmp_p
         "columns": [{"figure": one.key, "unit": one.unit, "of": one.path} for one in table.columns],
         "rows": table.to_rows(), "deviations": [], "notes": [],
     }  # fmt: skip
-    text = render_study(document, width=100, color=False)
+    text = render(study_blocks(document, 100), 100, False)
     assert "a row suffers from a column" in text and "by cnn" in text and "by mlp" in text
     assert "ways=2 slowdown: no resctrl here" in text, text
     assert "instructions per cycle: it is not kept of programs side by side" in text
@@ -343,7 +344,7 @@ def test_what_only_a_later_variant_has_stands_in_a_table_of_its_own() -> None:
         "rows": [row("pairs", "cnn", figure(1.5), figure(None, "it is not kept of programs side by side")),
                  row("curve", "nobody", figure(None, "the workload ran alone"), figure(4321.0))],
     }  # fmt: skip
-    lines = render_study(document, width=100, color=False).splitlines()
+    lines = render(study_blocks(document, 100), 100, False).splitlines()
     start = lines.index("  curve")
     assert lines[start + 1].split() == ["workload", "with", "1MiB", "modelled", "cache", "misses"]
     assert lines[start + 2].split() == ["mlp", "nobody", "4,321"]

@@ -10,7 +10,8 @@ import pytest
 from docs_commands import REPOSITORY
 from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
-from sonda.report.views.study.screen import render_study
+from sonda.report.screen import render
+from sonda.report.views.study.screen import study_blocks
 from sonda.studies.catalogue import _document, add_statistics
 from sonda.studies.engine.plan import ENERGY, TIME, StudyPoint, plan_points
 from sonda.studies.engine.runner import StudyResult
@@ -238,7 +239,7 @@ def test_waiting_is_told_below_the_table() -> None:
 
 
 def test_the_screen_has_a_row_for_every_variant_and_a_table_for_every_topic() -> None:
-    text = render_study(_document(result()), 200, color=False)
+    text = render(study_blocks(_document(result()), 200), 200, False)
     lines = text.splitlines()
     for title in ("  Time", "  Accuracy", "  Against one", "  Energy"):
         assert title in lines
@@ -251,7 +252,7 @@ def test_the_screen_has_a_row_for_every_variant_and_a_table_for_every_topic() ->
 
 
 def test_a_table_that_is_too_wide_goes_on_below() -> None:
-    lines = render_study(_document(result()), 80, color=False).splitlines()
+    lines = render(study_blocks(_document(result()), 80), 80, False).splitlines()
     assert "  Against one: continued" in lines
     assert not any("left out" in line for line in lines)
     assert max(map(len, lines)) <= 80
@@ -270,7 +271,7 @@ def test_a_variant_that_does_other_work_is_not_held_against_the_base() -> None:
 def test_an_axis_of_one_variant_alone_is_in_its_name() -> None:
     split = dataclasses.replace(STUDY, axes={"split": ("a",)})
     variants = {**STUDY.variants, "shares": {"on": "cpu", "image": "37x28", "split": ["a", "b"]}}
-    lines = render_study(_document(result(dataclasses.replace(split, variants=variants))), 120, color=False)
+    lines = render(study_blocks(_document(result(dataclasses.replace(split, variants=variants))), 120), 120, False)
     rows = [line.strip().split("   ")[0] for line in lines.splitlines()]
     assert {"processor", "one", "two", "shares, a", "shares, b"} <= set(rows)
 
@@ -306,7 +307,7 @@ def test_figures_of_devices_together_are_what_ranks_and_the_outlook_say() -> Non
 
 def test_statistics_are_shown_where_they_are_asked_for() -> None:
     document = add_statistics(_document(result()), "mean, maximum")
-    lines = render_study(document, 120, color=False).splitlines()
+    lines = render(study_blocks(document, 120), 120, False).splitlines()
     title = lines.index("  whole s, mean, maximum")
     assert lines[title + 1].split() == ["variant", "median", "mean", "maximum", "runs"]
     one = next(line for line in lines[title:] if line.strip().startswith("one"))

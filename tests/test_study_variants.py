@@ -9,7 +9,8 @@ import pytest
 
 from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Traffic, Value
 from sonda.record.run import Run, RunInfo
-from sonda.report.views.study.screen import render_study
+from sonda.report.screen import render
+from sonda.report.views.study.screen import study_blocks
 from sonda.studies.catalogue import _document
 from sonda.studies.engine.plan import configurations, count_points, options, plan_points
 from sonda.studies.engine.runner import StudyResult
@@ -301,7 +302,7 @@ def test_a_range_has_its_nearer_end_as_a_measure_and_a_note_where_it_is_missed()
 
 def test_the_screen_shows_the_first_variant_whole_and_all_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sonda.studies.catalogue.summarise", summarised)
-    lines = render_study(_document(result(study(CROSSED))), 100, color=False).splitlines()
+    lines = render(study_blocks(_document(result(study(CROSSED))), 100), 100, False).splitlines()
     words = [line.split() for line in lines]
     at = lines.index("  plain: cycles")
     assert words[at + 1 : at + 4] == [["batch", "whole", "a", "bags"], ["1", "100", "40.0", "60.0"],
@@ -322,7 +323,7 @@ def test_a_narrow_screen_splits_variants_over_several_tables(monkeypatch: pytest
     text = CROSSED.replace(
         "[[published]]", '[variant.third]\nset = "multipliers=4"\n[variant.fourth]\nset = "x=8"\n[[published]]'
     )
-    lines = render_study(_document(result(study(text))), 60, color=False).splitlines()
+    lines = render(study_blocks(_document(result(study(text))), 60), 60, False).splitlines()
     heads = [line.split() for line in lines if line.split()[:2] == ["batch", "plain"]]
     assert len(heads) == 2
     assert [name for head in heads for name in head[2:]] == ["half", "third", "fourth"]

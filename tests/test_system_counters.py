@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,10 @@ from sonda.record.store import Store
 from sonda.report.page import page_text
 from sonda.report.views.counters.system import in_table, second_table, system_table
 from sonda.report.views.steps.document import to_document
-from sonda.report.views.steps.screen import render_summary
-from sonda.targets.instrument import Circumstances, Observation, Seen
+from sonda.report.views.steps.view import StepsView
 from sonda.targets.instruments import second_sources as second
-from sonda.targets.instruments.counters import CounterInstrument
 from sonda.targets.job import JOB, Job
 from sonda.targets.local import command as whole
-from sonda.targets.local.launcher import LocalLauncher
 
 MS = 1e6
 NOTHING = Spans({"start": np.zeros(0)}, {})
@@ -88,10 +84,10 @@ def test_the_table_stands_in_for_the_line_of_counters() -> None:
     assert table is not None
     heads = [column.name for column in table.columns]
     assert heads == ["per step", "CPU ms", "busy", "page faults", "switches", "waited ns", "resident MB"]
-    text = render_summary(replace(summary, parts=(shown,)), 140, color=False)
+    text = StepsView(replace(summary, parts=(shown,))).text(140, color=False)
     assert "resident MB" in text and "context switches 3/step" not in text
     hidden = replace(part(), system=summarise_system(part(), asked=False))
-    assert "context switches 3/step" in render_summary(replace(summary, parts=(hidden,)), 140, color=False)
+    assert "context switches 3/step" in StepsView(replace(summary, parts=(hidden,))).text(140, color=False)
     assert not in_table(hidden) and "task_clock:counted" in in_table(shown)
 
 
@@ -168,12 +164,9 @@ def test_a_workload_is_counted_once_more_by_each_source(tmp_path: Path, monkeypa
     dead = Source(SondaError("cannot attach", "be root"))
     monkeypatch.setattr(second, "KernelCounter", lambda known: own)
     monkeypatch.setattr(second, "SECOND", {"perf-stat": lambda: other, "papi": lambda: dead})
-    launcher = LocalLauncher(Job(workload="mlp", steps=7, probe="pmu,perf-stat"))
-    plan = launcher.plan(Store(tmp_path), tmp_path, str)
-    observation = Observation(NOTHING, {}, {}, Circumstances("", {}, {}))
-    seen = Seen(plan, observation, NOTHING, partial(launcher.again, plan))
-    added = second.SecondSources(("perf-stat", "papi"), CounterInstrument("pmu")).collect(seen)
-    found, states = added.target["second"], added.states
+    job = Job(workload="mlp", steps=7, probe="pmu,perf-stat")
+    store = Store(tmp_path)
+    found, states = second.count_workload(("perf-stat", "papi"), job, NOTHING, {}, store, lambda text: None)
     assert found["sonda"] == {"counts": {"page_faults": {"value": 100.0, "scaled": False}}}
     assert found["perf-stat"]["missing"] == {"cycles": "not supported"} and "papi" not in found
     assert [(one.name, one.state, one.reason) for one in states] == [

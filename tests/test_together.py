@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,9 @@ from sonda.analysis.comparison.runs import compare
 from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run, write_run
 from sonda.report.page import page_text
+from sonda.report.section import Section, render_section
 from sonda.report.views.compare.baseline import Against, greyed, layers_against, phases_against, verdict_words
-from sonda.report.views.compare.section import comparison_section, side_by_side_section
+from sonda.report.views.compare.section import comparison_panels, side_by_side_panels
 from sonda.report.views.compare.tables import layers_table, step_and_phases_table
 from sonda.report.views.steps.figure_data import phases_table
 from sonda.report.views.steps.tables import column_names, side_by_side_table
@@ -74,8 +76,12 @@ def test_numbers_of_a_comparison_that_say_nothing_are_grey(runs: list[Run]) -> N
             assert {cell.tone for cell in judged} == tones
 
 
+def beside(*given: Any) -> Section:
+    return render_section("Side by side", "together", side_by_side_panels(*given))
+
+
 def test_the_section_says_all_of_it(runs: list[Run]) -> None:
-    section = side_by_side_section([summarise(run) for run in runs], NAMES, runs)
+    section = beside([summarise(run) for run in runs], NAMES, runs)
     assert "alike: not significant, slow is 2.00x slower" in section.html
     for title in ("All runs", "Step and phases against first", "Layers against first"):
         assert re.search(f"<h3[^>]*>{title}</h3>", section.html), title
@@ -90,20 +96,23 @@ def test_behind_the_bars_of_all_runs_there_is_a_table(runs: list[Run]) -> None:
     backward = next(row for row in table.rows if row[0].text == "backward")
     assert float(backward[1].text) == pytest.approx(60) and float(backward[3].text) == pytest.approx(120)
     assert ", measured (" in backward[3].hint
-    html = side_by_side_section([summarise(run) for run in runs], NAMES, runs).html
+    html = beside([summarise(run) for run in runs], NAMES, runs).html
     assert 'id="bars"' in html and 'aria-label="phases of all runs"' in html
 
 
 def test_a_comparison_of_two_is_not_said_twice(runs: list[Run]) -> None:
     compared = compare(runs[:1], runs[1:2])
-    beside = side_by_side_section([summarise(run) for run in runs[:2]], NAMES[:2], runs[:2], compared)
-    assert "Layers against first" not in beside.html
-    assert "What is not significant is grey." in comparison_section(compared).html
+    two = beside([summarise(run) for run in runs[:2]], NAMES[:2], runs[:2], compared)
+    assert "Layers against first" not in two.html
+    assert (
+        "What is not significant is grey."
+        in render_section("Comparison", "comparison", comparison_panels(compared)).html
+    )
 
 
 def test_a_run_that_cannot_be_compared_says_why(runs: list[Run], tmp_path: Path) -> None:
     several = [*runs[:2], nested_run(CLOCKED, tmp_path)]
-    section = side_by_side_section([summarise(run) for run in several], [*NAMES[:2], "sim"], several)
+    section = beside([summarise(run) for run in several], [*NAMES[:2], "sim"], several)
     assert "sim cannot be compared: abcd1234abcd is simulated, others are measured" in section.html
     assert "alike: not significant" in section.html
 
@@ -129,7 +138,7 @@ def test_runs_of_one_name_are_judged_together_and_named_by_it() -> None:
     summaries = [summarise(run) for run in runs]
     names = column_names(summaries, asked)
     assert names == ["main 1", "main 2", "head 1", "head 2"]
-    section = side_by_side_section(summaries, names, runs, None, asked)
+    section = beside(summaries, names, runs, None, asked)
     assert "Against main per step: head is 2.00x slower." in section.html
     assert re.search("<h3[^>]*>Step and phases against main</h3>", section.html) and "main 2:" not in section.html
     text = page_text(summaries, runs, compare(main, head), asked)

@@ -37,7 +37,8 @@ from sonda.probes.validation.trust import (
 )
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
-from sonda.report.views.validation import render_validation
+from sonda.report.screen import render
+from sonda.report.views.validation import validation_blocks
 from test_perf_event import needs_kernel
 from validation_answers import answering, quiet
 
@@ -97,7 +98,7 @@ def test_a_probe_is_trusted_as_far_as_its_worst_trial() -> None:
     }
     assert validated.exit_status == 1
     assert Validated(validated.trials[:5]).exit_status == 0, "what is not there counts nothing wrong"
-    text = render_validation(json.loads(json.dumps(validated.to_document())), width=100, color=False)
+    text = render(validation_blocks(json.loads(json.dumps(validated.to_document()))), 100, False)
     assert "not available" in text and "pmu: loop: no PMU" in text and "use another machine" in text
 
 

@@ -18,7 +18,8 @@ from sonda.accelerators.formats.stonne.verification import verify_stonne
 from sonda.accelerators.operations.layer import Layer, Tile
 from sonda.accelerators.operations.patterns import compressed_rows, read_pattern, rows_from_lists
 from sonda.record.errors import SondaError
-from sonda.report.views.verification import render_verification
+from sonda.report.screen import render
+from sonda.report.views.verification import stonne_blocks
 
 DATA = Path(__file__).parent / "data" / "stonne"
 
@@ -285,7 +286,7 @@ def test_trailing_zeros_on_the_wires_of_the_tree_are_known_and_nothing_else_is(
 def test_known_differences_are_told_apart_on_the_screen(runs: list[dict[str, Any]], tmp_path: Path) -> None:
     run = json.loads(json.dumps(runs[0]))
     run["counters"]["ReduceNetwork"]["RN_WIRE"]["WRITE"] -= 2
-    text = render_verification(verify_stonne(written(tmp_path / "less.json", [run])).to_document(), 200)
+    text = render(stonne_blocks(verify_stonne(written(tmp_path / "less.json", [run])).to_document()), 200)
     assert "1 of 1 runs are exact in every number" in text
     assert "known: 1 number of 1 run (zeros after the last partial sum), as DenseGEMM run 0: counters." in text
 
@@ -395,5 +396,5 @@ def test_a_size_that_is_none_has_the_name_that_the_file_gives_it(
     report = verify_stonne(written(tmp_path / "runs.json", [run]))
     (difference,) = report.differences
     assert str(difference.found).startswith(said)
-    text = render_verification(report.to_document(), 200, color=False)
+    text = render(stonne_blocks(report.to_document()), 200, False)
     assert f"{mode} run 0: cannot be simulated, though the reference ended well: {said}" in text

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sonda.accelerators.formats.stonne.verification import verify_stonne
-from sonda.report.views.verification import render_verification
+from sonda.report.screen import render
+from sonda.report.views.verification import stonne_blocks
 
 GOLDEN = Path(__file__).parent / "data" / "stonne" / "golden.json"
 
@@ -35,7 +36,7 @@ def test_results_without_a_counterpart_are_named_with_their_runs(tmp_path: Path,
         "energy": 1, "sdmemory_ports": 2, **{f"sdmemory.{name}": 2 for name in memory},
     }  # fmt: skip
     assert report.exact == 2
-    text = " ".join(render_verification(report.to_document(), 200, color=False).split())
+    text = " ".join(render(stonne_blocks(report.to_document()), 200, False).split())
     assert "not compared: " in text and "sdmemory_ports (2 runs)" in text and "energy (1 run)" in text
 
 
@@ -56,4 +57,4 @@ def test_nothing_is_said_where_everything_is_compared(tmp_path: Path, run: dict[
     bare = {key: run[key] for key in ("id", "mode", "config", "dims", "tile", "status", "cycles", "counters")}
     report = verified(tmp_path, bare)
     assert report.not_compared == {}
-    assert "not compared" not in render_verification(report.to_document(), 200, color=False)
+    assert "not compared" not in render(stonne_blocks(report.to_document()), 200, False)

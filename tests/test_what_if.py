@@ -14,7 +14,7 @@ from sonda.accelerators.mapping.placement import Placement
 from sonda.accelerators.operations.program import Call, MatrixProduct, Operation, Program
 from sonda.analysis.run_summary import summarise
 from sonda.record.store import Store
-from sonda.report.views.steps.screen import render_summary
+from sonda.report.views.steps.view import StepsView
 from sonda.targets.job import Job
 from sonda.targets.pipeline import Place, measure
 from sonda.targets.simulated import what_if
@@ -115,7 +115,7 @@ def test_what_brings_nothing_is_said_and_not_advised(tmp_path: Path) -> None:
     options = {"mapping": "", "set": "clock_GHz=1"}
     summary = summarise(nested_run(CLOCKED, tmp_path, what_if=what_ifs, options=options))
     assert summary.verdicts[0].remedies == ()
-    text = render_summary(summary, 160, color=False)
+    text = StepsView(summary).text(160, color=False)
     assert "would bring nothing: also --set maeri.read_ports=256 (twice the read ports), 1.00x (simulated)" in text
     assert "would take longer: also --set maeri.multipliers=512 (twice the multipliers), 0.50x (simulated)" in text
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sonda.frameworks.collector.corun.benchcast import Barrier
     from sonda.record.run import Run, RunInfo
     from sonda.record.spans import Spans
+    from sonda.report.blocks import View
     from sonda.report.display import Companions, Compared, Drawing, Layers
-    from sonda.report.views.kinds import Face
 
 Where = Store | Path | str | None
 """A store, or its directory; None: `$SONDA_HOME`, or its default."""
@@ -61,14 +61,14 @@ class Profile:
         return summarise(self.run)
 
     @cached_property
-    def _face(self) -> Face:
-        from sonda.report.views.kinds import face_of
+    def _view(self) -> View:
+        from sonda.report.views.kinds import view_of
 
-        return face_of(self.run, self.__dict__.get("summary"))
+        return view_of(self.run, self.__dict__.get("summary"))
 
     def to_document(self) -> dict[str, Any]:
         """What is shown as plain JSON values, metrics by name with unit and source."""
-        return self._face.document()
+        return self._view.document()
 
     @property
     def layers(self) -> Layers:
@@ -102,10 +102,10 @@ class Profile:
     def __repr__(self) -> str:
         if self._run is None:
             return "<profile of a block that has not ended>"
-        return self._face.text(color=False)
+        return self._view.text(color=False)
 
     def _repr_html_(self) -> str | None:
-        return self._face.fragment() if self._run is not None else None
+        return self._view.fragment() if self._run is not None else None
 
 
 class Explored(Profile):

@@ -124,9 +124,10 @@ def _show(found: Prepared, json: bool, verified: bool = False, fractions: list[f
         extra: dict[str, Any] = {"shares": tables} if shares else {}
         write_json({"directory": str(found.directory), "verified": verified, **_plain(manifest), **extra}, "data set")
         return
-    from sonda.report.views.data_set import render_data_set
+    from sonda.report.screen import render
+    from sonda.report.views.data_set import data_set_blocks
 
-    put(render_data_set(str(found.directory), manifest, tables, verified))
+    put(render(data_set_blocks(str(found.directory), manifest, tables, verified)))
 
 
 def _plain(manifest: Any) -> Any:

@@ -64,15 +64,16 @@ def study(
     from shlex import quote
 
     from sonda.report.output import refuse_folders
+    from sonda.report.screen import render, width_to_fill
     from sonda.report.views.study.operations import write_recording
-    from sonda.report.views.study.screen import render_plan, render_studies, render_study
+    from sonda.report.views.study.screen import plan_blocks, studies_blocks, study_blocks
     from sonda.studies.catalogue import add_statistics, carry_out, list_studies, load_plan, show_study
     from sonda.studies.results.recordings import recording
 
     refuse_folders(record, page)
     if not reference:
         rows = list_studies()
-        write_json({"studies": rows}, "studies") if json else put(render_studies(rows))
+        write_json({"studies": rows}, "studies") if json else put(render(studies_blocks(rows)))
         return
     # What the next command must say too: without it another study is meant.
     given = {"repeat": repeat, "energy-probe": energy_probe, "data": data, "nodes": nodes}
@@ -80,7 +81,8 @@ def study(
     typed = "".join(f" --{name} {quote(str(value))}" for name, value in {**given, **more}.items() if value)
     if plan:
         document = load_plan(reference, scale, repeat, energy_probe, data)
-        write_json(document, "plan") if json else put(render_plan(document, reference=quote(reference), options=typed))
+        blocks = plan_blocks(document, reference=quote(reference), options=typed)
+        write_json(document, "plan") if json else put(render(blocks))
         return
     if show:
         document = show_study(reference, scale, repeat, open_store(), energy_probe, data, nodes)
@@ -96,7 +98,10 @@ def study(
         from sonda.report.views.study.page import write_study_page
 
         write_study_page(page, document)
-    write_json(document, "study") if json else put(render_study(document, reference=quote(reference), options=typed))
+    if json:
+        write_json(document, "study")
+        return
+    put(render(study_blocks(document, width_to_fill(), reference=quote(reference), options=typed)))
 
 
 @app.command(
@@ -293,14 +298,15 @@ def verify(
     if what == "stonne":
         _verify_stonne(subject, [*options, *(["on"] if on else []), *(["set"] if set else [])], json)
     elif what == "scalesim":
-        from sonda.report.views.verification import render_scalesim
+        from sonda.report.screen import render
+        from sonda.report.views.verification import scalesim_blocks
         from sonda.targets.simulated.scalesim import verify_mesh
 
         say(f"holding {on or 'a mesh'} against SCALE-Sim")
         result = verify_mesh(Job(workload=subject, options=options, on=on, set=" ".join(set or [])))
         hush()
         document = result.to_document()
-        write_json(document, "scalesim verification") if json else put(render_scalesim(document))
+        write_json(document, "scalesim verification") if json else put(render(scalesim_blocks(document)))
         if result.exit_status:
             raise SystemExit(result.exit_status)
     else:
@@ -310,7 +316,8 @@ def verify(
 def _verify_stonne(file: str, options: list[str], json: bool) -> None:
     from sonda.accelerators.formats.stonne.verification import verify_stonne
     from sonda.record.errors import SondaError
-    from sonda.report.views.verification import render_verification
+    from sonda.report.screen import render
+    from sonda.report.views.verification import stonne_blocks
 
     if options:
         raise SondaError(f"--{options[0]} means nothing to verify stonne", "the runs of the file say what to simulate")
@@ -319,7 +326,7 @@ def _verify_stonne(file: str, options: list[str], json: bool) -> None:
     result = verify_stonne(file, say)
     hush()
     document = result.to_document()
-    write_json(document, "stonne verification") if json else put(render_verification(document))
+    write_json(document, "stonne verification") if json else put(render(stonne_blocks(document)))
     if result.exit_status:
         raise SystemExit(result.exit_status)
 
@@ -342,8 +349,8 @@ def doctor(
         return
     from sonda.probes.cache_partition.partition import left_checks
     from sonda.probes.doctor import examine
-    from sonda.report.views.steps.document import checks_document
-    from sonda.report.views.steps.screen import render_doctor
+    from sonda.report.screen import render
+    from sonda.report.views.listing import checks_document, doctor_blocks
 
     root = open_store().root
     left = left_checks(root)
@@ -351,16 +358,17 @@ def doctor(
     if json:
         write_json(checks_document(checks))
     else:
-        put(render_doctor(checks))
+        put(render(doctor_blocks(checks)))
 
 
 def _validate(json: bool) -> None:
     from sonda.probes.validation.trust import validate
-    from sonda.report.views.validation import render_validation
+    from sonda.report.screen import render
+    from sonda.report.views.validation import validation_blocks
 
     found = validate(say)
     hush()
     document = found.to_document()
-    write_json(document, "validation") if json else put(render_validation(document))
+    write_json(document, "validation") if json else put(render(validation_blocks(document)))
     if found.exit_status:
         raise SystemExit(found.exit_status)

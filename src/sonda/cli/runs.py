@@ -53,17 +53,19 @@ def list_runs(
     names = store.names()
     rows = run_rows.rows_of(store, None if all else 20, lambda name: say(f"reading {name}"), names)
     if json:
-        from sonda.report.views.steps.document import runs_in_pieces
+        from sonda.report.views.listing import runs_in_pieces
 
         write_pieces(runs_in_pieces(rows, lambda: [str(error) for error in store.damaged]))
         hush()
         return
-    from sonda.report.views.listing import render_runs
+    from sonda.report.screen import render
+    from sonda.report.views.listing import runs_blocks
 
     listed = list(rows)
     hush()
     damaged = [str(error) for error in store.damaged]
-    put(render_runs(listed, damaged=damaged, more=max(0, len(names) - len(listed) - len(damaged))))
+    more = max(0, len(names) - len(listed) - len(damaged))
+    put(render(runs_blocks(listed, damaged=damaged, more=more)))
 
 
 @app.command("show")
@@ -169,8 +171,9 @@ def compare(
     from sonda.analysis.comparison.runs import compare as compare_runs
     from sonda.analysis.comparison.runs import parse_percent
     from sonda.analysis.traces.summary import is_imported
-    from sonda.report.views.steps.document import comparison_document
-    from sonda.report.views.steps.screen import render_comparison
+    from sonda.report.screen import render
+    from sonda.report.views.compare.document import comparison_document
+    from sonda.report.views.compare.screen import comparison_blocks
 
     limit = parse_percent(fail_above) if fail_above else None
     store = open_store()
@@ -184,7 +187,7 @@ def compare(
     if json:
         write_json(comparison_document(result))
     else:
-        put(render_comparison(result, layers=rows, fail_above=limit, asked=(quote(a), quote(b))))
+        put(render(comparison_blocks(result, rows, limit, (quote(a), quote(b)))))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 
@@ -200,13 +203,14 @@ def _found(store: Store, reference: str) -> list[Run]:
 
 def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int, json: bool) -> None:
     from sonda.analysis.comparison.kernels import compare_kernels
-    from sonda.report.views.compare.kernels import kernel_comparison_document, render_kernel_comparison
+    from sonda.report.screen import render
+    from sonda.report.views.compare.kernels import kernel_comparison_blocks, kernel_comparison_document
 
     result = compare_kernels(a, b)
     if json:
         write_json(kernel_comparison_document(result))
     else:
-        put(render_kernel_comparison(result, rows=rows, fail_above=limit))
+        put(render(kernel_comparison_blocks(result, rows=rows, fail_above=limit)))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 

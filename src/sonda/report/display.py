@@ -12,13 +12,14 @@ from sonda.analysis.roofline import lines
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.report import figures
-from sonda.report.notebook import Sheet, layers_fragment
-from sonda.report.screen import Screen
+from sonda.report.blocks import TableBlock
+from sonda.report.notebook import render_fragment
+from sonda.report.screen import render
 from sonda.report.svg import svg
 from sonda.report.table import Table
-from sonda.report.views.corun import render_corun, show_corun
+from sonda.report.views.compare.screen import comparison_blocks
+from sonda.report.views.corun import CorunView
 from sonda.report.views.simulated import simulated_layer_table
-from sonda.report.views.steps.screen import render_comparison, show_comparison
 from sonda.report.views.steps.tables import layer_table
 
 PLOTLY = "application/vnd.plotly.v1+json"
@@ -87,12 +88,10 @@ class Layers(Sequence[LayerRow]):
     def __repr__(self) -> str:
         if not self.rows:
             return "<no layer was seen>"
-        screen = Screen(color=False)
-        screen.table(self.table, indent=0)
-        return screen.text()
+        return render([TableBlock(self.table, indent=0)], color=False)
 
     def _repr_html_(self) -> str:
-        return layers_fragment(self.table)
+        return render_fragment([TableBlock(self.table)])
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,12 +99,10 @@ class Compared(Comparison):
     """B against A, which shows itself: as text when printed, as tables in a notebook."""
 
     def __repr__(self) -> str:
-        return render_comparison(self, color=False)
+        return render(comparison_blocks(self), color=False)
 
     def _repr_html_(self) -> str:
-        sheet = Sheet()
-        show_comparison(sheet, self)
-        return sheet.text()
+        return render_fragment(comparison_blocks(self))
 
 
 def compared(comparison: Comparison) -> Compared:
@@ -118,12 +115,10 @@ class Companions(Interference):
     """Programs side by side, who slows whom, which shows itself: as text when printed, as tables in a notebook."""
 
     def __repr__(self) -> str:
-        return render_corun(self, color=False)
+        return CorunView(self).text(color=False)
 
     def _repr_html_(self) -> str:
-        sheet = Sheet()
-        show_corun(sheet, self)
-        return sheet.text()
+        return CorunView(self).fragment()
 
 
 def companions(found: Interference) -> Companions:

@@ -74,6 +74,11 @@ def fixed(value: float, decimals: int) -> str:
     return text
 
 
+def whole(value: float) -> str:
+    """`1,204`: all digits before the point, as exact counts and cycles have them."""
+    return f"{value:,.0f}"
+
+
 def number(value: float) -> str:
     """Three significant digits without exponent: `1,204`, `40.2`, `0.0312`. Large whole numbers keep all digits;
     what is no number, or infinite, is `–`."""

@@ -9,14 +9,23 @@ from sonda.analysis.corun.interference import Company, Interference, times
 from sonda.analysis.corun.layers import LayerSlowdown, order
 from sonda.analysis.summary import Value
 from sonda.report import quantities
+from sonda.report.blocks import (
+    ROWS,
+    Block,
+    FigureBlock,
+    Gap,
+    Heading,
+    Panel,
+    Paragraph,
+    TableBlock,
+    View,
+    answer,
+    paragraphs,
+)
 from sonda.report.figures import Figure
-from sonda.report.labels import markup
-from sonda.report.markup import answer_panel, panel, place_figure, table_html
-from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, words
 from sonda.report.values import SCHEMA, value_document
 from sonda.report.views.corun_figures import slowdown_map
-from sonda.report.views.steps.section import Section
 
 # ---- Programs side by side in detail: phases and layers that company slows, and counters alone and together ---------
 
@@ -197,52 +206,46 @@ ALL = "all others"
 GREYED = "what is not significant, or has no interval, is grey."
 
 
-def render_corun(found: Interference, width: int | None = None, *, short: str = "", color: bool | None = None) -> str:
-    """One screen; `short` is the id to type."""
-    screen = Screen(width, color)
-    show_corun(screen, found)
-    screen.saved(short or found.run)
-    return screen.text()
-
-
-def show_corun(screen: Screen, found: Interference) -> None:
+def corun_blocks(found: Interference) -> list[Block]:
     """The sentence, who slows whom, what each lost, what was counted, and what a reader must know."""
-    screen.line(found.title, "bold")
-    screen.line(found.subtitle, "dim")
-    screen.line()
-    screen.line(found.sentence, "bold", 2, 2)
+    blocks: list[Block] = [
+        Heading(found.title),
+        Paragraph(found.subtitle, "quiet", 0, 0),
+        Gap(),
+        Paragraph(found.sentence, "first"),
+    ]
     if found.remedy:
-        screen.line(f"Try: {found.remedy}", "", 2, 5)
-    screen.line()
-    screen.line("Time per step beside others over time per step alone; a row suffers from a column:", "dim", 2, 2)
-    screen.table(matrix_table(found))
-    screen.line()
-    screen.line("A step alone and with all others:", "dim", 2)
-    screen.table(participants_table(found))
+        blocks.append(Paragraph(f"Try: {found.remedy}", hang=5))
+    blocks += [
+        Gap(),
+        Paragraph("Time per step beside others over time per step alone; a row suffers from a column:", "quiet"),
+        TableBlock(matrix_table(found)),
+        Gap(),
+        Paragraph("A step alone and with all others:", "quiet", hang=0),
+        TableBlock(participants_table(found)),
+    ]
     phases = phases_table(found)
     if phases is not None:
-        screen.line()
-        screen.line("Slowdown by phase, all together:", "dim", 2)
-        screen.table(phases)
+        blocks += [Gap(), Paragraph("Slowdown by phase, all together:", "quiet", hang=0), TableBlock(phases)]
     layers = layers_table(found)
     if layers is not None:
-        screen.line()
-        screen.line("Layers that lose most to company, all together, a step:", "dim", 2)
-        screen.table(layers)
-    screen.line()
-    screen.line("Counted:", "dim", 2)
-    screen.table(counters_table(found))
-    for line in not_counted(found):
-        screen.line(f"– {line}", "dim", 2, 2)
-    screen.line()
-    screen.table(companies_table(found))
+        blocks += [
+            Gap(),
+            Paragraph("Layers that lose most to company, all together, a step:", "quiet", hang=0),
+            TableBlock(layers),
+        ]
+    blocks += [
+        Gap(),
+        Paragraph("Counted:", "quiet", hang=0),
+        TableBlock(counters_table(found)),
+        *(Paragraph(f"– {line}", "quiet") for line in not_counted(found)),
+        Gap(),
+        TableBlock(companies_table(found)),
+    ]
     if found.partition_reason:
-        screen.line(f"– partitions: {found.partition_reason}", "dim", 2, 2)
-    screen.line()
-    for warning in found.warnings:
-        screen.line(f"! {warning}", "yellow", 2, 2)
-    for note in found.notes:
-        screen.line(note, "dim", 2, 2)
+        blocks.append(Paragraph(f"– partitions: {found.partition_reason}", "quiet"))
+    blocks += [Gap(), *paragraphs(found.warnings, "warning"), *paragraphs(found.notes)]
+    return blocks
 
 
 def matrix_table(found: Interference, cpu: bool = False) -> Table:
@@ -308,75 +311,6 @@ def companies_table(found: Interference) -> Table:
     return build(columns, "companies")
 
 
-def corun_document(found: Interference) -> dict[str, Any]:
-    """As a JSON object."""
-    return {
-        "schema": SCHEMA,
-        "kind": "corun",
-        "run": found.run,
-        "title": found.title,
-        "sentence": found.sentence,
-        "remedy": found.remedy or None,
-        "participants": list(found.described),
-        "matrix": {
-            row: {column: value_document(found.slowdown(row, column)) for column in found.participants if column != row}
-            for row in found.participants
-        },
-        "cpu_matrix": {
-            row: {
-                column: value_document(found.slowdown(row, column, cpu=True))
-                for column in found.participants
-                if column != row
-            }
-            for row in found.participants
-        },
-        "alone": {name: _company(company) for name, company in found.alone.items()},
-        "pairs": [_company(one) for one in found.pairs],
-        "together": _company(found.together),
-        "partitions": [_company(one) for one in found.partitions],
-        "partition_reason": found.partition_reason or None,
-        "monitor_reason": found.monitor_reason or None,
-        "pmu_reason": found.pmu_reason or None,
-        "warnings": list(found.warnings),
-        "notes": list(found.notes),
-    }
-
-
-def corun_section(found: Interference, index: int, alone: bool) -> Section:
-    """The experiment on a page: the sentence, the matrix as a heat map and as a table, everything else as tables."""
-    place = f"run{index}"
-    level = "h1" if alone else "h2"
-    drawn: list[Figure] = []
-    phases = phases_table(found)
-    layers = layers_table(found, PAGE_LAYERS)
-    counted = "".join(f'<p class="soft small">{markup(line)}</p>' for line in not_counted(found))
-    reason = f'<p class="soft small">Partitions: {markup(found.partition_reason)}</p>' if found.partition_reason else ""
-    notes = "".join(f'<p class="soft small">{markup(one)}</p>' for one in found.notes)
-    pieces = [
-        f"<{level}>{markup(found.title)}</{level}>",
-        f'<p class="soft">{markup(found.subtitle)} · run {markup(found.run)}</p>',
-        answer_panel(found.sentence, found.remedy, found.warnings),
-        panel(
-            "Slowdown: a row suffers from a column",
-            place_figure(_heat_map(found), f"{place}heat", drawn, "") + table_html(matrix_table(found), "sortable"),
-            f"Time per step beside another program over time per step alone; {GREYED}",
-        ),
-        panel(
-            "The same of CPU time, without waiting for a core",
-            table_html(matrix_table(found, cpu=True), "sortable"),
-            f"CPU time per step beside another program over that alone; {GREYED}",
-        ),
-        panel("Programs", table_html(participants_table(found), "sortable")),
-        panel("Slowdown by phase, all together", table_html(phases, "sortable")) if phases is not None else "",
-        panel("Layers that lose most to company, all together", table_html(layers, "sortable")) if layers else "",
-        panel("Counted", table_html(counters_table(found), "sortable") + counted),
-        panel("Together", table_html(companies_table(found), "sortable") + reason),
-        panel("Notes", notes) if notes else "",
-    ]
-    html = "\n".join(piece for piece in pieces if piece)
-    return Section(f"{found.title} ({found.run})", place, html, tuple(drawn))
-
-
 def _heat_map(found: Interference) -> Figure:
     """The matrix; what is not significant, or has no interval, has the colour of no slowdown, as in the table."""
     names = found.participants
@@ -414,3 +348,80 @@ def _company(company: Company) -> dict[str, Any]:
         "harmonic_mean": value_document(company.harmonic_mean),
         "fairness": value_document(company.fairness),
     }
+
+
+class CorunView(View):
+    """Who slows whom; all programs are listed."""
+
+    def __init__(self, found: Interference) -> None:
+        self.found = found
+        self.run, self.title = found.run, found.title
+
+    def brief(self, rows: int = ROWS) -> list[Block]:
+        return corun_blocks(self.found)
+
+    def full(self) -> list[Block]:
+        found = self.found
+        phases, layers = phases_table(found), layers_table(found, PAGE_LAYERS)
+        reason = [f"Partitions: {found.partition_reason}"] if found.partition_reason else []
+        blocks: list[Block] = [
+            Heading(found.title, f"{found.subtitle} · run {found.run}"),
+            answer(found.sentence, found.remedy, found.warnings),
+            Panel(
+                "Slowdown: a row suffers from a column",
+                [FigureBlock(_heat_map(found), "heat"), TableBlock(matrix_table(found))],
+                f"Time per step beside another program over time per step alone; {GREYED}",
+            ),
+            Panel(
+                "The same of CPU time, without waiting for a core",
+                [TableBlock(matrix_table(found, cpu=True))],
+                f"CPU time per step beside another program over that alone; {GREYED}",
+            ),
+            Panel("Programs", [TableBlock(participants_table(found))]),
+        ]
+        if phases is not None:
+            blocks.append(Panel("Slowdown by phase, all together", [TableBlock(phases)]))
+        if layers is not None:
+            blocks.append(Panel("Layers that lose most to company, all together", [TableBlock(layers)]))
+        blocks += [
+            Panel("Counted", [TableBlock(counters_table(found)), *paragraphs(not_counted(found))]),
+            Panel("Together", [TableBlock(companies_table(found)), *paragraphs(reason)]),
+        ]
+        return [*blocks, Panel("Notes", paragraphs(found.notes))] if found.notes else blocks
+
+    def document(self) -> dict[str, Any]:
+        found = self.found
+        return {
+            "schema": SCHEMA,
+            "kind": "corun",
+            "run": found.run,
+            "title": found.title,
+            "sentence": found.sentence,
+            "remedy": found.remedy or None,
+            "participants": list(found.described),
+            "matrix": {
+                row: {
+                    column: value_document(found.slowdown(row, column))
+                    for column in found.participants
+                    if column != row
+                }
+                for row in found.participants
+            },
+            "cpu_matrix": {
+                row: {
+                    column: value_document(found.slowdown(row, column, cpu=True))
+                    for column in found.participants
+                    if column != row
+                }
+                for row in found.participants
+            },
+            "alone": {name: _company(company) for name, company in found.alone.items()},
+            "pairs": [_company(one) for one in found.pairs],
+            "together": _company(found.together),
+            "partitions": [_company(one) for one in found.partitions],
+            "partition_reason": found.partition_reason or None,
+            "monitor_reason": found.monitor_reason or None,
+            "pmu_reason": found.pmu_reason or None,
+            "warnings": list(found.warnings),
+            "notes": list(found.notes),
+        }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sonda.report.screen import Screen
+from sonda.report.blocks import Block, Gap, Heading, Items, Paragraph, TableBlock
 from sonda.report.table import Cell, Column, Table, build
 
 SHOWN = 5
@@ -13,42 +13,36 @@ SHOWN = 5
 FEW_SHARES = ("training", "validation", "test")
 
 
-def render_data_set(
-    directory: str,
-    manifest: Any,
-    shares: Sequence[Sequence[int]] = (),
-    verified: bool = False,
-    width: int | None = None,
-    *,
-    color: bool | None = None,
-) -> str:
+def data_set_blocks(
+    directory: str, manifest: Any, shares: Sequence[Sequence[int]] = (), verified: bool = False
+) -> list[Block]:
     """`manifest` is the data set's; `shares` are counts of images by class, for every share that was asked for."""
-    screen = Screen(width, color)
     count, _, height, across = manifest.shape
     made = manifest.made
     size = manifest.files["images.npy"].bytes / 1e6
     right = " Its checksums are right." if verified else ""
-    screen.line(directory, "bold")
-    screen.line()
-    screen.line(
-        f"{count:,} images of {across}x{height}, {made.colour}, float16 in [0, 1], {size:,.1f} MB.{right}", "bold", 2, 2
-    )
+    blocks: list[Block] = [
+        Heading(directory),
+        Gap(),
+        Paragraph(
+            f"{count:,} images of {across}x{height}, {made.colour}, float16 in [0, 1], {size:,.1f} MB.{right}", "first"
+        ),
+    ]
     origin = "".join(f", {key} {value}" for key, value in made.origin.items())
-    screen.line(f"From {made.source} ({made.layout}), seed {made.seed}, sonda {made.sonda}{origin}", "", 2, 2)
+    blocks.append(Paragraph(f"From {made.source} ({made.layout}), seed {made.seed}, sonda {made.sonda}{origin}"))
     if manifest.parts:
-        screen.items("Parts: ", [f"{part.name} {part.count:,}" for part in manifest.parts], ", ")
-    screen.line()
-    screen.table(classes_table(manifest, shares))
+        blocks.append(Items([f"{part.name} {part.count:,}" for part in manifest.parts], "Parts: ", ", "))
+    blocks += [Gap(), TableBlock(classes_table(manifest, shares))]
     if manifest.skipped:
-        screen.line()
-        screen.line(f"Skipped {len(manifest.skipped):,}", "yellow", 2)
-        for one in manifest.skipped[:SHOWN]:
-            screen.line(f"{one.name}: {one.reason}", "", 4, 2)
+        blocks += [
+            Gap(),
+            Paragraph(f"Skipped {len(manifest.skipped):,}", "remark", hang=0),
+            *(Paragraph(f"{one.name}: {one.reason}", "", 4, 2) for one in manifest.skipped[:SHOWN]),
+        ]
         if len(manifest.skipped) > SHOWN:
-            screen.line(f"and {len(manifest.skipped) - SHOWN:,} more, in manifest.json", "dim", 4)
-    screen.line()
-    screen.line(f"Train on it: sonda run resnet18 --train --epochs 2 --data {directory}", "", 2, 2)
-    return screen.text()
+            blocks.append(Paragraph(f"and {len(manifest.skipped) - SHOWN:,} more, in manifest.json", "quiet", 4, 0))
+    blocks += [Gap(), Paragraph(f"Train on it: sonda run resnet18 --train --epochs 2 --data {directory}")]
+    return blocks
 
 
 def classes_table(manifest: Any, shares: Sequence[Sequence[int]] = ()) -> Table:

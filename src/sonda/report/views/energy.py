@@ -6,56 +6,50 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sonda.analysis.energy.summary import Beneath, Cost, Device, EnergySummary, Window
-from sonda.analysis.summary import Value
+from sonda.analysis.summary import Summary, Value
+from sonda.record.run import RunInfo
 from sonda.report import quantities
+from sonda.report.blocks import (
+    ROWS,
+    Block,
+    FigureBlock,
+    Gap,
+    Heading,
+    Panel,
+    Paragraph,
+    TableBlock,
+    View,
+    answer,
+    paragraphs,
+)
 from sonda.report.figures import Figure, phase_color
 from sonda.report.labels import markup
-from sonda.report.markup import answer_panel, panel, place_figure, table_html
 from sonda.report.palette import BLUE, GREEN, HATCH, ORANGE, PURPLE, SKY, VERMILION
-from sonda.report.screen import Screen
+from sonda.report.provenance import lacking_blocks, words_of
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import SCHEMA, Document, value_document
 from sonda.report.views.steps.figure_data import power_table
-from sonda.report.views.steps.section import Section
 
 ALL, USED = "all devices", "devices in use"
 MOST_EPOCHS = 12
 """Epochs that a screen lists; `--json` has all."""
 
 
-def render_energy(
-    found: EnergySummary, width: int | None = None, *, short: str = "", color: bool | None = None
-) -> str:  # fmt: skip
-    """One screen; `short` is the id to type."""
-    screen = Screen(width, color)
-    screen.line(found.title, "bold")
-    show_energy(screen, found)
-    screen.line()
-    screen.saved(short or found.run)
-    return screen.text()
-
-
-def show_energy(screen: Screen, found: EnergySummary) -> None:
+def energy_blocks(found: EnergySummary) -> list[Block]:
     """The sentence, the table of devices, regions, what a reader must know."""
-    screen.line()
-    screen.line(found.sentence, "bold", 2, 2)
+    blocks: list[Block] = [Gap(), Paragraph(found.sentence, "first")]
     if found.remedy:
-        screen.line(f"Try: {found.remedy}", "", 2, 5)
+        blocks.append(Paragraph(f"Try: {found.remedy}", hang=5))
     if found.devices:
-        screen.line()
-        screen.table(devices_table(found))
+        blocks += [Gap(), TableBlock(devices_table(found))]
     for rows in (found.regions, _shown(found.windows)):
         if rows:
-            screen.line()
-            screen.table(windows_table(rows))
+            blocks += [Gap(), TableBlock(windows_table(rows))]
             note = _spread_words(rows)
             if note:
-                screen.line(note, "dim", 2, 2)
-    screen.line()
-    for warning in found.warnings:
-        screen.line(f"! {warning}", "yellow", 2, 2)
-    for note in found.notes:
-        screen.line(note, "dim", 2, 2)
+                blocks.append(Paragraph(note, "quiet"))
+    blocks += [Gap(), *paragraphs(found.warnings, "warning"), *paragraphs(found.notes)]
+    return blocks
 
 
 def _shown(rows: Sequence[Window]) -> list[Window]:
@@ -166,30 +160,26 @@ BENEATH = 0.24
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 
 
-def energy_panels(found: EnergySummary, place: str) -> tuple[str, tuple[Figure, ...]]:
-    """The panels of any run's energy, and their figures."""
-    notes = "".join(f'<p class="soft small">{markup(one)}</p>' for one in found.notes)
-    pieces = [answer_panel(found.sentence, found.remedy, found.warnings)]
-    drawn: list[Figure] = []
+def energy_panels(found: EnergySummary, place: str = "") -> list[Block]:
+    """The panels of any run's energy; `place` goes before those of their figures."""
+    blocks: list[Block] = [answer(found.sentence, found.remedy, found.warnings)]
     if found.devices:
         figure = bars(found)
-        html = place_figure(figure, f"{place}bars", drawn, "") if figure is not None else ""
-        pieces.append(
-            panel("Energy by device", html + table_html(devices_table(found), "sortable"), _bars_caption(found))
-        )
+        picture = [FigureBlock(figure, f"{place}bars")] if figure is not None else []
+        blocks.append(Panel("Energy by device", [*picture, TableBlock(devices_table(found))], _bars_caption(found)))
     power = power_figure(found)
     if power is not None:
         below = ", what the program did beneath" if found.beneath is not None else ""
         dotted = "; dotted lines are a model's" if any(name in found.estimated for name in found.power) else ""
-        html = place_figure(power, f"{place}power", drawn, "", power_table(found))
-        pieces.append(panel("Power over time", html, f"Mean power between readings{below}{dotted}."))
+        caption = f"Mean power between readings{below}{dotted}."
+        blocks.append(Panel("Power over time", [FigureBlock(power, f"{place}power", power_table(found))], caption))
     if found.regions:
-        pieces.append(panel("Regions", table_html(windows_table(found.regions), "sortable")))
+        blocks.append(Panel("Regions", [TableBlock(windows_table(found.regions))]))
     if found.windows:
-        pieces.append(panel("Energy of epochs, steps and phases", table_html(windows_table(found.windows), "sortable")))
+        blocks.append(Panel("Energy of epochs, steps and phases", [TableBlock(windows_table(found.windows))]))
     if found.notes:
-        pieces.append(panel("How energy was read", notes))
-    return "\n".join(pieces), tuple(drawn)
+        blocks.append(Panel("How energy was read", paragraphs(found.notes)))
+    return blocks
 
 
 def _bars_caption(found: EnergySummary) -> str:
@@ -280,32 +270,7 @@ def _phases(below: Beneath) -> list[Figure]:
     ]  # fmt: skip
 
 
-# ---- Energy in the sections of a page: of its own for `sonda energy`, at the end of any other run's -----------------
-
-
-def energy_section(found: EnergySummary, index: int, alone: bool) -> Section:
-    """A whole run of `sonda energy`."""
-    place = f"run{index}"
-    level = "h1" if alone else "h2"
-    html, figures = energy_panels(found, place)
-    head = f'<{level}>{markup(found.title)}</{level}>\n<p class="soft">run {markup(found.run)}</p>\n'
-    return Section(f"{found.title} ({found.run})", place, head + html, figures)
-
-
-def with_energy(section: Section, found: EnergySummary | None) -> Section:
-    """The section of a run with its energy below, where that was read."""
-    if found is None:
-        return section
-    html, figures = energy_panels(found, f"{section.place}energy")
-    return replace(section, html=f"{section.html}\n<h2>Energy</h2>\n{html}", figures=(*section.figures, *figures))
-
-
 # ---- Energy as plain JSON values: every number with unit and source, a missing one with its reason ------------------
-
-
-def energy_document(found: EnergySummary) -> Document:
-    """As a JSON object."""
-    return {"schema": SCHEMA, "kind": "energy", "run": found.run, "title": found.title, **energy_fields(found)}
 
 
 def energy_fields(found: EnergySummary) -> Document:
@@ -360,3 +325,24 @@ def _window(one: Window) -> Document:
         "energy": value_document(one.total),
         "energy_in_use": value_document(one.used),
     }
+
+
+class EnergyView(View):
+    """The energy of a command; all regions are listed."""
+
+    def __init__(self, found: EnergySummary, summary: Summary | None = None, info: RunInfo | None = None) -> None:
+        self.found, self.summary, self.info = found, summary, info
+        self.run, self.title = found.run, found.title
+
+    def brief(self, rows: int = ROWS) -> list[Block]:
+        return [Heading(self.title), *energy_blocks(self.found), Gap()]
+
+    def full(self) -> list[Block]:
+        lacking = lacking_blocks(self.summary, self.info) if self.summary is not None else []
+        return [Heading(self.title, f"run {self.run}"), *energy_panels(self.found), *lacking]
+
+    def words(self) -> tuple[tuple[str, str], ...]:
+        return words_of(self.summary) if self.summary is not None else ()
+
+    def document(self) -> Document:
+        return {"schema": SCHEMA, "kind": "energy", "run": self.run, "title": self.title, **energy_fields(self.found)}

@@ -10,16 +10,26 @@ from sonda.analysis.simulated.exploration import SUPERLATIVES, Exploration, Poin
 from sonda.analysis.summary import TABLES, Value
 from sonda.record.errors import SondaError
 from sonda.report import quantities
+from sonda.report.blocks import (
+    ROWS,
+    Block,
+    FigureBlock,
+    Gap,
+    Heading,
+    Panel,
+    Paragraph,
+    TableBlock,
+    View,
+    answer,
+    paragraphs,
+)
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.output import whole_file
 from sonda.report.palette import GREY, HEAT, VERMILION
 from sonda.report.quantities import provenance
-from sonda.report.screen import Screen
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
 from sonda.report.values import SCHEMA, metrics
-from sonda.report.views.steps.section import Section
 
 # ---- All points of an exploration as a table: those of the front first, the impossible ones with their reason -------
 
@@ -179,33 +189,26 @@ FEW_SETTINGS = 3
 MARKS = {**SUPERLATIVES, "knee": "best trade"}
 
 
-def render_exploration(
-    found: Exploration, width: int | None = None, rows: int = 10, *, short: str = "", color: bool | None = None
-) -> str:
-    """One screen: the sentence, `rows` of the front, counts; `short` is the id to type."""
-    screen = Screen(width, color)
-    screen.line(f"{found.title} · {found.subtitle}", "bold")
-    screen.line()
-    screen.line(found.sentence, "bold", 2, 2)
+def exploration_blocks(found: Exploration, rows: int = 10) -> list[Block]:
+    """One screen: the sentence, `rows` of the front, counts."""
+    blocks: list[Block] = [Heading(f"{found.title} · {found.subtitle}"), Gap(), Paragraph(found.sentence, "first")]
     shown = front_to_show(found, rows)
     if shown:
-        screen.line()
-        screen.table(front_table(found, shown))
+        blocks += [Gap(), TableBlock(front_table(found, shown))]
         same = _same(found, shown)
         if same:
             words_of = " ".join(f"{key}={shown[0].settings[key]}" for key in same)
-            screen.line(f"all of them: {words_of}", "", 2, 2)
+            blocks.append(Paragraph(f"all of them: {words_of}"))
         if len(shown) < len(found.front):
-            screen.line(
-                f"{len(found.front) - len(shown):,} more on the front, with --rows {len(found.front)}", "dim", 2
+            blocks.append(
+                Paragraph(
+                    f"{len(found.front) - len(shown):,} more on the front, with --rows {len(found.front)}",
+                    "quiet",
+                    hang=0,
+                )
             )
-    screen.line()
-    for line in count_lines(found):
-        screen.line(line, "", 2, 2)
-    for note in found.notes:
-        screen.line(note, "dim", 2, 2)
-    screen.saved(short or found.run)
-    return screen.text()
+    blocks += [Gap(), *paragraphs(count_lines(found), ""), *paragraphs(found.notes)]
+    return blocks
 
 
 def front_table(found: Exploration, points: Sequence[Point]) -> Table:
@@ -265,66 +268,6 @@ def count_lines(found: Exploration) -> list[str]:
     if len(found.on_host) > 1:
         lines.append("points that leave other operations to the host are compared among themselves only")
     return lines
-
-
-def exploration_document(found: Exploration, points: Any = None) -> dict[str, Any]:
-    """As a JSON object; `points`, an Arrow table, adds all of them by column."""
-    document = {
-        "schema": SCHEMA,
-        "kind": "exploration",
-        "run": found.run,
-        "title": found.title,
-        "target": found.subtitle,
-        "sentence": found.sentence,
-        "axes": found.axes,
-        "together": [list(fields) for fields in found.together],
-        "points": found.points,
-        "possible": found.possible,
-        "impossible": list(found.impossible),
-        "unpriced": list(found.unpriced),
-        "objectives": list(found.objectives),
-        "by_time": found.by_time,
-        "best": {name: _point_document(point) for name, point in found.best.items()},
-        "front": [_point_document(point) for point in found.front],
-        "seconds": found.seconds,
-        "simulations": found.simulations,
-        "notes": list(found.notes),
-    }
-    if points is not None:
-        document["columns"] = points.to_pydict()
-    return document
-
-
-def exploration_section(found: Exploration, points: Any, index: int, alone: bool) -> Section:
-    """The exploration on a page: the sentence, pictures of the trades, the front and all points as tables."""
-    place = f"run{index}"
-    level = "h1" if alone else "h2"
-    drawn: list[Figure] = []
-    pieces = [
-        f"<{level}>{markup(found.title)}</{level}>",
-        f'<p class="soft">{markup(found.subtitle)} · run {markup(found.run)}</p>',
-        f'<div class="panel verdict"><p class="first">{markup(found.sentence)}</p></div>',
-    ]
-    others = [name for name in found.objectives if name != "cycles"]
-    for number, name in enumerate(others):
-        shade = next((one for one in others if one != name), "")
-        figure = trade_figure(found, points, name, shade)
-        behind = front_table(found, found.front[:MOST_ROWS])
-        drawing = place_figure(figure, f"{place}f{number}", drawn, "", behind)
-        pieces.append(panel(f"{found.speed.capitalize()} and {name}", drawing, _trade_caption(found, name, shade)))
-    table = table_html(front_table(found, found.front[:MOST_ROWS]), "sortable")
-    more = len(found.front) - MOST_ROWS
-    left = f'<p class="soft small">{more:,} more are in sonda show {markup(found.run)} --json</p>' if more > 0 else ""
-    pieces.append(panel("Pareto front", table + left))
-    listed = points_table(found, points)
-    shown = f"{len(listed.rows):,} of {found.points:,} points" if len(listed.rows) < found.points else ""
-    note = f"{shown}: the front, and an even sample of the others; all with sonda explore --csv FILE." if shown else ""
-    tall = table_html(listed, "sortable", tall=True)
-    pieces.append(panel("All points", tall, note))
-    lines = "".join(f"<p>{markup(line)}</p>" for line in count_lines(found))
-    notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in found.notes)
-    pieces.append(panel("What was simulated", lines + notes))
-    return Section(f"{found.title} ({found.run})", place, "\n".join(pieces), tuple(drawn))
 
 
 def _trade_caption(found: Exploration, name: str, shade: str) -> str:
@@ -398,3 +341,77 @@ def _point_document(point: Point) -> dict[str, Any]:
         "on_host": point.on_host,
         "equal": point.equal,
     }
+
+
+class ExplorationView(View):
+    """The best points and the Pareto front; `points`, an Arrow table, are all of them."""
+
+    def __init__(self, found: Exploration, points: Any = None) -> None:
+        self.found, self.points = found, points
+        self.run, self.title = found.run, found.title
+
+    def brief(self, rows: int = ROWS) -> list[Block]:
+        return exploration_blocks(self.found, rows)
+
+    def for_notebook(self, rows: int = ROWS) -> list[Block]:
+        found, shown = self.found, front_to_show(self.found, rows)
+        return [
+            Heading(found.title, found.subtitle),
+            Paragraph(found.sentence),
+            *([TableBlock(front_table(found, shown))] if shown else []),
+            *paragraphs(count_lines(found), ""),
+            *paragraphs(found.notes),
+            Paragraph(f"run {found.run}", "quiet"),
+        ]
+
+    def full(self) -> list[Block]:
+        found = self.found
+        blocks: list[Block] = [Heading(found.title, f"{found.subtitle} · run {found.run}"), answer(found.sentence)]
+        front = front_table(found, found.front[:MOST_ROWS])
+        others = [name for name in found.objectives if name != "cycles"]
+        for number, name in enumerate(others):
+            shade = next((one for one in others if one != name), "")
+            picture = FigureBlock(trade_figure(found, self.points, name, shade), f"f{number}", front)
+            title = f"{found.speed.capitalize()} and {name}"
+            blocks.append(Panel(title, [picture], _trade_caption(found, name, shade)))
+        more = len(found.front) - MOST_ROWS
+        left = [f"{more:,} more are in sonda show {found.run} --json"] if more > 0 else []
+        listed = points_table(found, self.points)
+        few = len(listed.rows) < found.points
+        shown = f"{len(listed.rows):,} of {found.points:,} points"
+        note = (
+            f"{shown}: the front, and an even sample of the others; all with sonda explore --csv FILE." if few else ""
+        )
+        return [
+            *blocks,
+            Panel("Pareto front", [TableBlock(front), *paragraphs(left)]),
+            Panel("All points", [TableBlock(listed, tall=True)], note),
+            Panel("What was simulated", [*paragraphs(count_lines(found), ""), *paragraphs(found.notes)]),
+        ]
+
+    def document(self) -> dict[str, Any]:
+        found, points = self.found, self.points
+        document = {
+            "schema": SCHEMA,
+            "kind": "exploration",
+            "run": found.run,
+            "title": found.title,
+            "target": found.subtitle,
+            "sentence": found.sentence,
+            "axes": found.axes,
+            "together": [list(fields) for fields in found.together],
+            "points": found.points,
+            "possible": found.possible,
+            "impossible": list(found.impossible),
+            "unpriced": list(found.unpriced),
+            "objectives": list(found.objectives),
+            "by_time": found.by_time,
+            "best": {name: _point_document(point) for name, point in found.best.items()},
+            "front": [_point_document(point) for point in found.front],
+            "seconds": found.seconds,
+            "simulations": found.simulations,
+            "notes": list(found.notes),
+        }
+        if points is not None:
+            document["columns"] = points.to_pydict()
+        return document

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sonda.analysis.device.critical_path import CriticalPath
 from sonda.analysis.ranks.stragglers import Job
 from sonda.analysis.ranks.verdict import several
-from sonda.analysis.summary import Value
+from sonda.analysis.summary import Summary, Value
 from sonda.analysis.traces.operations import OperationTotals
 from sonda.analysis.traces.profile import ProfileSummary, StepTimes
 from sonda.analysis.traces.step_breakdown import PARTS
 from sonda.analysis.traces.summary import DeviceWork, TraceSummary
+from sonda.record.run import RunInfo
 from sonda.report import quantities
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html
-from sonda.report.screen import Screen
+from sonda.report.blocks import (
+    ROWS,
+    Block,
+    FigureBlock,
+    Gap,
+    Heading,
+    Items,
+    Panel,
+    Paragraph,
+    TableBlock,
+    Verdict,
+    View,
+    paragraphs,
+)
+from sonda.report.provenance import lacking_blocks, words_of
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
 from sonda.report.values import SCHEMA, Document, plain_data, value_document
 from sonda.report.views.device.kernels import (
@@ -40,9 +53,8 @@ from sonda.report.views.imported_ranks import (
     rank_steps_table,
 )
 from sonda.report.views.steps.document import verdict_document
-from sonda.report.views.steps.screen import show_verdicts
-from sonda.report.views.steps.section import Section
-from sonda.report.views.steps.verdict import evidence, remedies
+from sonda.report.views.steps.screen import verdict_blocks
+from sonda.report.views.steps.verdict import advice, evidence
 
 # ---- Tables of an imported profile: steps, what they are spent on, operations and where they ran --------------------
 
@@ -180,42 +192,28 @@ def _path(path: str) -> Cell:
 MOST_ON_PAGE = 500
 
 
-def render_trace(found: TraceSummary, width: int | None = None, *, rows: int = 10, short: str = "",
-                 color: bool | None = None) -> str:  # fmt: skip
-    """One screen; `rows` is how many kernels are listed, `short` the id to type."""
-    screen = Screen(width, color)
-    show_trace(screen, found, rows)
-    screen.saved(short or found.summary.run)
-    return screen.text()
-
-
-def show_trace(screen: Screen, found: TraceSummary, rows: int) -> None:
+def trace_blocks(found: TraceSummary, rows: int) -> list[Block]:
     """Verdicts, ranks, steps, devices and so many kernels, and what a reader must know."""
     summary, work = found.summary, found.work
-    show_verdicts(screen, summary)
+    blocks: list[Block] = [*verdict_blocks(summary)]
     if found.job is not None and rows:
-        screen.line()
-        screen.table(job_table(found.job, rows))
+        blocks += [Gap(), TableBlock(job_table(found.job, rows))]
         if rows < len(found.job.ranks):
-            screen.line(f"not above: {len(found.job.ranks) - rows:,} more ranks", "dim", 2)
-        for line in job_lines(found.job):
-            screen.line(line, "dim", 2, 2)
+            blocks.append(Paragraph(f"not above: {len(found.job.ranks) - rows:,} more ranks", "quiet", hang=0))
+        blocks += paragraphs(job_lines(found.job))
         if several(found.job):
-            screen.line()
-            screen.table(groups_table(found.job, rows))
-            for line in group_lines(found.job):
-                screen.line(line, "", 2, 2)
+            blocks += [Gap(), TableBlock(groups_table(found.job, rows)), *paragraphs(group_lines(found.job), "")]
     for table in _profile(found, rows) + _tables(work, found.paths, rows):
-        screen.line()
-        screen.table(table)
+        blocks += [Gap(), TableBlock(table)]
         if table.name == "kernels" and rows < len(work.kernels):
             rest = sum(one.total for one in work.kernels[rows:])
-            screen.line(f"not above: {len(work.kernels) - rows:,} more, {quantities.amount(rest, 'ns')}", "dim", 2)
-    screen.line()
-    for warning in summary.warnings:
-        screen.line(f"! {warning}", "yellow", 2, 2)
-    for note in summary.notes:
-        screen.line(note, "dim", 2, 2)
+            blocks.append(
+                Paragraph(
+                    f"not above: {len(work.kernels) - rows:,} more, {quantities.amount(rest, 'ns')}", "quiet", hang=0
+                )
+            )
+    blocks += [Gap(), *paragraphs(summary.warnings, "warning"), *paragraphs(summary.notes)]
+    return blocks
 
 
 def _profile(found: TraceSummary, rows: int) -> list[Table]:
@@ -235,69 +233,83 @@ def _tables(work: DeviceWork, paths: Sequence[CriticalPath], rows: int) -> list[
     return found
 
 
-def trace_section(found: TraceSummary, index: int, alone: bool) -> Section:
-    """The same for a page."""
-    summary, place, level = found.summary, f"run{index}", "h1" if alone else "h2"
-    sentences = "".join(f'<p class="first">{markup(one.sentence)}</p>{evidence(one)}' for one in summary.verdicts)
-    sentences += remedies(summary.verdicts)
-    warnings = "".join(f'<p class="warning">{markup(one)}</p>' for one in summary.warnings)
-    notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in summary.notes)
-    status = "" if summary.status == "complete" else f" · {summary.status}"
-    pieces = [
-        f"<{level}>{markup(summary.title)}</{level}>",
-        f'<p class="soft">{markup(summary.subtitle + status)} · run {markup(summary.run)}</p>',
-        f'<div class="panel verdict">{sentences}{warnings}{notes}</div>',
-    ]
-    drawn: list[Figure] = []
-    if found.job is not None:
-        pieces += _job_panels(found.job, place, drawn)
-    for table in _profile(found, MOST_ON_PAGE) + _tables(found.work, found.paths, 0):
-        pieces.append(panel(table.name[:1].upper() + table.name[1:], table_html(table, "sortable")))
-    if found.work.kernels:
-        shown = found.work.kernels[:MOST_ON_PAGE]
-        more = len(found.work.kernels) - len(shown)
-        left = f'<p class="soft small">{more:,} more are in sonda show --json</p>' if more > 0 else ""
-        pieces.append(panel("Kernels", table_html(kernels_table(found.work, shown), "sortable") + left))
-    return Section(f"{summary.title} ({summary.run})", place, "\n".join(pieces), tuple(drawn))
-
-
-def _job_panels(job: Job, place: str, drawn: list[Figure]) -> list[str]:
-    said = "".join(f"<li>{markup(line)}</li>" for line in job_lines(job))
-    listed = f'<ul class="plain soft small">{said}</ul>'
-    groups = []
+def _job_panels(job: Job) -> list[Block]:
+    blocks: list[Block] = [Panel("Ranks", [TableBlock(job_table(job, len(job.ranks))), Items(job_lines(job))])]
     if several(job):
-        table = table_html(groups_table(job, MOST_ON_PAGE), "sortable")
-        spoken = "".join(f"<li>{markup(line)}</li>" for line in group_lines(job))
-        groups = [panel("Groups of ranks", f'{table}<ul class="plain soft small">{spoken}</ul>')]
-    return [
-        panel("Ranks", table_html(job_table(job, len(job.ranks)), "sortable") + listed),
-        *groups,
-        panel(
-            "Ranks and steps",
-            place_figure(job_figure(job), f"{place}ranks", drawn, "no step is common to all ranks",
-                         rank_steps_table(job)),
-            "What a step takes each rank without waiting in collectives for others.",
-        ),
-    ]  # fmt: skip
+        groups = TableBlock(groups_table(job, MOST_ON_PAGE))
+        blocks.append(Panel("Groups of ranks", [groups, Items(group_lines(job))]))
+    picture = FigureBlock(job_figure(job), "ranks", rank_steps_table(job), "no step is common to all ranks")
+    caption = "What a step takes each rank without waiting in collectives for others."
+    return [*blocks, Panel("Ranks and steps", [picture], caption)]
 
 
-def trace_document(found: TraceSummary) -> Document:
-    """Everything as plain JSON values, times in ns."""
-    summary = found.summary
-    return {
-        "schema": SCHEMA, "kind": "imported", "run": summary.run, "title": summary.title,
-        "subtitle": summary.subtitle, "status": summary.status,
-        "workload": plain_data(summary.workload), "machine": plain_data(summary.machine),
-        "verdicts": [verdict_document(one) for one in summary.verdicts],
-        **device_work_document(found.work),
-        "steps_ns": {str(rank): list(durations) for rank, durations in found.work.steps.items()},
-        "counts": {name: value_document(value) for name, value in found.work.counters},
-        "critical_paths": [
-            {"rank": path.rank, "total_ns": path.total, **{f"{name}_ns": getattr(path, name) for name in PATH_PARTS},
-             "activities_ns": path.names}
-            for path in found.paths
-        ],
-        "warnings": list(summary.warnings), "notes": list(summary.notes),
-        **({"profile": profile_document(found.profile)} if found.profile is not None else {}),
-        **({"job": job_document(found.job)} if found.job is not None else {}),
-    }  # fmt: skip
+class TraceView(View):
+    """An imported trace: devices, kernels, ranks."""
+
+    def __init__(self, found: TraceSummary, info: RunInfo | None = None) -> None:
+        self.found, self.info = found, info
+        self.run, self.title = found.summary.run, found.summary.title
+
+    def brief(self, rows: int = ROWS) -> list[Block]:
+        return trace_blocks(self.found, rows)
+
+    def full(self) -> list[Block]:
+        found, summary = self.found, self.found.summary
+        status = "" if summary.status == "complete" else f" · {summary.status}"
+        told: list[Block] = []
+        for verdict in summary.verdicts:
+            told += [Paragraph(verdict.sentence, "first"), evidence(verdict)]
+        blocks: list[Block] = [
+            Heading(summary.title, f"{summary.subtitle}{status} · run {summary.run}"),
+            Verdict([
+                *told, advice(summary.verdicts), *paragraphs(summary.warnings, "warning"), *paragraphs(summary.notes),
+            ]),
+        ]  # fmt: skip
+        if found.job is not None:
+            blocks += _job_panels(found.job)
+        for table in _profile(found, MOST_ON_PAGE) + _tables(found.work, found.paths, 0):
+            blocks.append(Panel(table.name[:1].upper() + table.name[1:], [TableBlock(table)]))
+        if found.work.kernels:
+            shown = found.work.kernels[:MOST_ON_PAGE]
+            more = len(found.work.kernels) - len(shown)
+            left = [f"{more:,} more are in sonda show --json"] if more > 0 else []
+            blocks.append(Panel("Kernels", [TableBlock(kernels_table(found.work, shown)), *paragraphs(left)]))
+        return [*blocks, *lacking_blocks(self._known(), self.info)]
+
+    def words(self) -> tuple[tuple[str, str], ...]:
+        return words_of(self._known())
+
+    def _known(self) -> Summary:
+        """Without steps: what is not known of these is not missing."""
+        return replace(self.found.summary, parts=(), device_work=self.found.work)
+
+    def document(self) -> Document:
+        found = self.found
+        summary = found.summary
+        return {
+            "schema": SCHEMA,
+            "kind": "imported",
+            "run": summary.run,
+            "title": summary.title,
+            "subtitle": summary.subtitle,
+            "status": summary.status,
+            "workload": plain_data(summary.workload),
+            "machine": plain_data(summary.machine),
+            "verdicts": [verdict_document(one) for one in summary.verdicts],
+            **device_work_document(found.work),
+            "steps_ns": {str(rank): list(durations) for rank, durations in found.work.steps.items()},
+            "counts": {name: value_document(value) for name, value in found.work.counters},
+            "critical_paths": [
+                {
+                    "rank": path.rank,
+                    "total_ns": path.total,
+                    **{f"{name}_ns": getattr(path, name) for name in PATH_PARTS},
+                    "activities_ns": path.names,
+                }
+                for path in found.paths
+            ],
+            "warnings": list(summary.warnings),
+            "notes": list(summary.notes),
+            **({"profile": profile_document(found.profile)} if found.profile is not None else {}),
+            **({"job": job_document(found.job)} if found.job is not None else {}),
+        }

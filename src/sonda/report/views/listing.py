@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from sonda.analysis.run_rows import RunRow
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.screen import Screen
+from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock
 from sonda.report.table import Cell, Column, Table, build, tone_of, words
+from sonda.report.values import SCHEMA, Document, encoded, metrics
 
 _STATE_TONES = {
     "complete": "", "incomplete": "strong", "failed": "bad",
@@ -36,28 +37,19 @@ def runs_table(rows: Sequence[RunRow]) -> Table:
     )
 
 
-def render_runs(
-    rows: Sequence[RunRow],
-    width: int | None = None,
-    *,
-    damaged: Sequence[str] = (),
-    more: int = 0,
-    color: bool | None = None,
-) -> str:
+def runs_blocks(rows: Sequence[RunRow], *, damaged: Sequence[str] = (), more: int = 0) -> list[Block]:
     """The listing of a store; `damaged` names what was skipped, `more` counts older runs that are not shown."""
-    screen = Screen(width, color)
+    blocks: list[Block] = []
     if rows:
-        screen.table(runs_table(rows), indent=0, reasons=False)
+        blocks.append(TableBlock(runs_table(rows), indent=0, reasons=False))
     else:
-        screen.line("No runs yet. Make one with: sonda run mlp")
+        blocks.append(Paragraph("No runs yet. Make one with: sonda run mlp", "", 0, 0))
     if more:
-        screen.line(f"{more:,} older, shown with --all", "dim")
-    for cause in damaged:
-        screen.line(f"! skipped: {cause}", "yellow", 0, 2)
+        blocks.append(Paragraph(f"{more:,} older, shown with --all", "quiet", 0, 0))
+    blocks += [Paragraph(f"skipped: {cause}", "warning", 0, 2) for cause in damaged]
     if rows:
-        screen.line()
-        screen.line("Next: sonda show RUN; sonda compare RUN RUN; sonda report RUN", "dim")
-    return screen.text()
+        blocks += [Gap(), Paragraph("Next: sonda show RUN; sonda compare RUN RUN; sonda report RUN", "quiet", 0, 0)]
+    return blocks
 
 
 def checks_table(checks: Iterable[tuple[str, str, str]]) -> Table:
@@ -71,6 +63,36 @@ def checks_table(checks: Iterable[tuple[str, str, str]]) -> Table:
         ],
         "checks",
     )
+
+
+def doctor_blocks(checks: Iterable[tuple[str, str, str, str]]) -> list[Block]:
+    """Checks as (name, state, detail, remedy); the remedies of what does not work stand below, one line each."""
+    rows = list(checks)
+    good = sum(state == "ok" for _, state, _, _ in rows)
+    lacking = [name for name, state, _, _ in rows if state in ("missing", "dead", "off")]
+    without = f" Without: {', '.join(lacking)}." if lacking else ""
+    blocks: list[Block] = [
+        Heading(f"{good} of {len(rows)} checks are fine.{without}"),
+        Gap(),
+        TableBlock(checks_table([row[:3] for row in rows]), indent=0),
+    ]
+    remedies = [(name, remedy) for name, _, _, remedy in rows if remedy]
+    if remedies:
+        blocks += [
+            Gap(),
+            Heading("What would change that"),
+            *(Paragraph(f"{name}: {remedy}") for name, remedy in remedies),
+        ]
+    blocks += [
+        Gap(),
+        Paragraph(
+            "Next: sonda doctor --validate counts known work with every probe; sonda run resnet18 --train",
+            "quiet",
+            0,
+            0,
+        ),
+    ]
+    return blocks
 
 
 def _step_words(step: Value) -> str:
@@ -89,3 +111,30 @@ def _moment(created: str) -> str:
 
 def _state_tone(state: str) -> str:
     return _STATE_TONES.get(state, "")
+
+
+def runs_in_pieces(rows: Iterable[RunRow], damaged: Callable[[], Sequence[str]]) -> Iterator[bytes]:
+    """The listing of a store as text, piece by piece as the rows come; `damaged` is asked when all have come."""
+    yield b'{"schema":%d,"kind":"runs","runs":[' % SCHEMA
+    for number, row in enumerate(rows):
+        yield (b"," if number else b"") + encoded(_run_document(row))
+    yield b'],"damaged":' + encoded(list(damaged())) + b"}\n"
+
+
+def _run_document(row: RunRow) -> Document:
+    return {
+        "run": row.id,
+        "created": row.created,
+        "workload": row.workload,
+        "target": row.target,
+        "status": row.status,
+        "verdict": row.verdict or None,
+        "tags": list(row.tags),
+        "metrics": metrics({{"cycle": "cycles", "point": "points"}.get(row.step.unit, "step_time"): row.step}),
+    }
+
+
+def checks_document(checks: Sequence[tuple[str, str, str, str]]) -> Document:
+    """Checks as (name, state, detail, remedy)."""
+    names = ("name", "state", "detail", "remedy")
+    return {"schema": SCHEMA, "kind": "doctor", "checks": [dict(zip(names, row, strict=True)) for row in checks]}

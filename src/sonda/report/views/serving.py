@@ -9,15 +9,25 @@ from typing import Any
 from sonda.analysis.serving import WIDE, Percentile, ServingSummary
 from sonda.analysis.summary import Value
 from sonda.report import quantities
+from sonda.report.blocks import (
+    ROWS,
+    Block,
+    FigureBlock,
+    Gap,
+    Heading,
+    Panel,
+    Paragraph,
+    TableBlock,
+    View,
+    answer,
+    paragraphs,
+)
 from sonda.report.figures import Figure, axis_ticks
 from sonda.report.labels import markup
-from sonda.report.markup import answer_panel, panel, place_figure, table_html
 from sonda.report.palette import BLUE
-from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import SCHEMA, value_document
-from sonda.report.views.energy import energy_fields, energy_panels, show_energy
-from sonda.report.views.steps.section import Section
+from sonda.report.views.energy import energy_blocks, energy_fields, energy_panels
 
 COUNTED = "queries, counted"
 BAR = 30
@@ -25,44 +35,31 @@ BAR = 30
 HEIGHT = 320
 
 
-def render_serving(
-    found: ServingSummary, width: int | None = None, *, short: str = "", color: bool | None = None
-) -> str:  # fmt: skip
-    """One screen; `short` is the id to type."""
-    screen = Screen(width, color)
-    show_serving(screen, found)
-    screen.line()
-    screen.saved(short or found.run)
-    return screen.text()
-
-
-def show_serving(screen: Screen, found: ServingSummary) -> None:
+def serving_blocks(found: ServingSummary) -> list[Block]:
     """The sentence, traffic, percentiles, histogram, rates that were tried, and what a reader must know."""
-    screen.line(f"{found.title} · {found.subtitle}", "bold", 0, 2)
-    screen.line()
-    screen.line(found.sentence, "bold", 2, 2)
+    blocks: list[Block] = [
+        Paragraph(f"{found.title} · {found.subtitle}", "first", 0, 2),
+        Gap(),
+        Paragraph(found.sentence, "first"),
+    ]
     if found.remedy:
-        screen.line(f"Try: {found.remedy}", "", 2, 5)
-    screen.line()
-    screen.table(totals_table(found))
+        blocks.append(Paragraph(f"Try: {found.remedy}", hang=5))
+    blocks += [Gap(), TableBlock(totals_table(found))]
     if found.scenario != "offline":
-        screen.line()
-        screen.table(percentiles_table(found), reasons=False)
-        screen.line()
-        screen.table(histogram_table(found))
+        blocks += [
+            Gap(),
+            TableBlock(percentiles_table(found), reasons=False),
+            Gap(),
+            TableBlock(histogram_table(found)),
+        ]
     if found.trials:
-        screen.line()
-        screen.table(trials_table(found))
+        blocks += [Gap(), TableBlock(trials_table(found))]
     if found.loadgen:
-        screen.line()
-        screen.table(loadgen_table(found))
-    screen.line()
-    for warning in found.warnings:
-        screen.line(f"! {warning}", "yellow", 2, 2)
-    for note in found.notes:
-        screen.line(note, "dim", 2, 2)
+        blocks += [Gap(), TableBlock(loadgen_table(found))]
+    blocks += [Gap(), *paragraphs(found.warnings, "warning"), *paragraphs(found.notes)]
     if found.energy is not None:
-        show_energy(screen, found.energy)
+        blocks += energy_blocks(found.energy)
+    return blocks
 
 
 def totals_table(found: ServingSummary) -> Table:
@@ -161,86 +158,6 @@ def _quotable(one: Percentile, queries: int) -> str:
     return f"no: {one.missing:,} queries are missing"
 
 
-def serving_document(found: ServingSummary) -> dict[str, Any]:
-    """As a JSON object: every number with unit and source, a missing one with its reason."""
-    bound = found.bound
-    return {
-        "schema": SCHEMA,
-        "kind": "serving",
-        "run": found.run,
-        "title": found.title,
-        "subtitle": found.subtitle,
-        "scenario": found.scenario,
-        "sentence": found.sentence,
-        "remedy": found.remedy or None,
-        "queries": found.queries,
-        "samples_per_query": found.samples,
-        "duration": value_document(found.time),
-        "planned_rate": value_document(found.rate),
-        "throughput": value_document(found.throughput),
-        "sample_rate": value_document(found.sample_rate),
-        "busy": value_document(found.busy),
-        "queries_per_inference": value_document(found.batch),
-        "mean_latency": value_document(found.mean),
-        "mean_wait": value_document(found.wait),
-        "asked_percentile": found.asked.percentile,
-        "percentiles": [
-            {
-                "percentile": one.percentile,
-                "latency": value_document(one.latency),
-                "early_stopping": value_document(one.estimate),
-                "quotable": one.quotable or None,
-                "missing_queries": one.missing,
-                "queries_to_count": one.needed,
-            }
-            for one in found.percentiles
-        ],
-        "bound": None
-        if bound is None
-        else {
-            "latency": value_document(bound.bound),
-            "late": bound.late,
-            "late_allowed": max(0, bound.allowed),
-            "held": bound.held,
-            "missing_queries": bound.missing,
-        },
-        "histogram": {"edges": list(found.edges), "unit": "ns", "counts": list(found.counts)},
-        "energy_per_query": value_document(found.per_query),
-        "trials": list(found.trials),
-        "loadgen": found.loadgen or None,
-        "energy": energy_fields(found.energy) if found.energy is not None else None,
-        "warnings": list(found.warnings),
-        "notes": list(found.notes),
-    }
-
-
-def serving_section(found: ServingSummary, index: int, alone: bool) -> Section:
-    """The traffic on a page: the sentence, the histogram, the tables."""
-    place, level = f"run{index}", "h1" if alone else "h2"
-    timed = found.scenario != "offline"  # there a latency only says how many samples came before
-    notes = "".join(f'<p class="soft small">{markup(one)}</p>' for one in found.notes)
-    drawn: list[Figure] = []
-    histogram = ""
-    if timed:
-        table = histogram_table(found).without({""})  # the bars are the picture
-        histogram = place_figure(histogram_figure(found), f"{place}latency", drawn, "", table)
-    pieces = [
-        f"<{level}>{markup(found.title)}</{level}>",
-        f'<p class="soft">{markup(found.subtitle)} · run {markup(found.run)}</p>',
-        answer_panel(found.sentence, found.remedy, found.warnings),
-        panel("Traffic", table_html(totals_table(found), "sortable")),
-        panel("Latency", histogram + table_html(percentiles_table(found), "sortable")) if timed else "",
-        panel("Search of the rate", table_html(trials_table(found), "sortable")) if found.trials else "",
-        panel("LoadGen", table_html(loadgen_table(found), "sortable")) if found.loadgen else "",
-        panel("Notes", notes) if notes else "",
-    ]
-    if found.energy is not None:
-        html, more = energy_panels(found.energy, f"{place}energy")
-        pieces.append(f"<h3>Energy</h3>\n{html}")
-        drawn += more
-    return Section(f"{found.title} ({found.run})", place, "\n".join(piece for piece in pieces if piece), tuple(drawn))
-
-
 def histogram_figure(found: ServingSummary) -> Figure:
     """Queries by latency; lines at the percentile that was asked for and at the bound."""
     # Bins that grow with the latency are drawn on an axis that does.
@@ -275,3 +192,87 @@ def histogram_figure(found: ServingSummary) -> Figure:
         "yaxis": {"title": {"text": "queries"}, "rangemode": "tozero"},
     }  # fmt: skip
     return {"data": [trace], "layout": layout}
+
+
+class ServingView(View):
+    """Traffic: percentiles, histogram, the search of a rate."""
+
+    def __init__(self, found: ServingSummary) -> None:
+        self.found = found
+        self.run, self.title = found.run, found.title
+
+    def brief(self, rows: int = ROWS) -> list[Block]:
+        return [*serving_blocks(self.found), Gap()]
+
+    def full(self) -> list[Block]:
+        found = self.found
+        blocks: list[Block] = [
+            Heading(found.title, f"{found.subtitle} · run {found.run}"),
+            answer(found.sentence, found.remedy, found.warnings),
+            Panel("Traffic", [TableBlock(totals_table(found))]),
+        ]
+        if found.scenario != "offline":  # there a latency only says how many samples came before
+            table = histogram_table(found).without({""})  # the bars are the picture
+            histogram = FigureBlock(histogram_figure(found), "latency", table)
+            blocks.append(Panel("Latency", [histogram, TableBlock(percentiles_table(found))]))
+        if found.trials:
+            blocks.append(Panel("Search of the rate", [TableBlock(trials_table(found))]))
+        if found.loadgen:
+            blocks.append(Panel("LoadGen", [TableBlock(loadgen_table(found))]))
+        if found.notes:
+            blocks.append(Panel("Notes", paragraphs(found.notes)))
+        if found.energy is not None:
+            blocks += [Heading("Energy", level=3), *energy_panels(found.energy, "energy")]
+        return blocks
+
+    def document(self) -> dict[str, Any]:
+        found = self.found
+        bound = found.bound
+        return {
+            "schema": SCHEMA,
+            "kind": "serving",
+            "run": found.run,
+            "title": found.title,
+            "subtitle": found.subtitle,
+            "scenario": found.scenario,
+            "sentence": found.sentence,
+            "remedy": found.remedy or None,
+            "queries": found.queries,
+            "samples_per_query": found.samples,
+            "duration": value_document(found.time),
+            "planned_rate": value_document(found.rate),
+            "throughput": value_document(found.throughput),
+            "sample_rate": value_document(found.sample_rate),
+            "busy": value_document(found.busy),
+            "queries_per_inference": value_document(found.batch),
+            "mean_latency": value_document(found.mean),
+            "mean_wait": value_document(found.wait),
+            "asked_percentile": found.asked.percentile,
+            "percentiles": [
+                {
+                    "percentile": one.percentile,
+                    "latency": value_document(one.latency),
+                    "early_stopping": value_document(one.estimate),
+                    "quotable": one.quotable or None,
+                    "missing_queries": one.missing,
+                    "queries_to_count": one.needed,
+                }
+                for one in found.percentiles
+            ],
+            "bound": None
+            if bound is None
+            else {
+                "latency": value_document(bound.bound),
+                "late": bound.late,
+                "late_allowed": max(0, bound.allowed),
+                "held": bound.held,
+                "missing_queries": bound.missing,
+            },
+            "histogram": {"edges": list(found.edges), "unit": "ns", "counts": list(found.counts)},
+            "energy_per_query": value_document(found.per_query),
+            "trials": list(found.trials),
+            "loadgen": found.loadgen or None,
+            "energy": energy_fields(found.energy) if found.energy is not None else None,
+            "warnings": list(found.warnings),
+            "notes": list(found.notes),
+        }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sonda.report.screen import Screen
+from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock
 from sonda.report.table import Cell, Column, Table, build, words
 
 TONES = {"trusted": "good", "differs": "bad", "missing": "quiet"}
@@ -14,31 +14,36 @@ SHOWN = {"trusted": "trusted", "differs": "differs", "missing": "not available"}
 Document = Mapping[str, Any]
 
 
-def render_validation(document: Document, width: int | None = None, *, color: bool | None = None) -> str:
+def validation_blocks(document: Document) -> list[Block]:
     """First what may be thought of each probe, then every trial, then what would make more of them possible."""
-    screen = Screen(width, color)
-    screen.line(_verdict(document["probes"]), "bold")
-    screen.line()
-    screen.table(probes_table(document["probes"]), indent=0)
-    screen.line()
-    screen.line("Known work and what was counted", "bold")
-    screen.table(trials_table([one for one in document["trials"] if one["state"] != "missing"]), reasons=False)
+    blocks: list[Block] = [
+        Heading(_verdict(document["probes"])),
+        Gap(),
+        TableBlock(probes_table(document["probes"]), indent=0),
+        Gap(),
+        Heading("Known work and what was counted"),
+        TableBlock(trials_table([one for one in document["trials"] if one["state"] != "missing"]), reasons=False),
+    ]
     untried = [one for one in document["trials"] if one["state"] == "missing"]
     if untried:
-        screen.line()
-        screen.line("Not tried", "bold")
+        blocks += [Gap(), Heading("Not tried")]
         for probe, reason in dict.fromkeys((one["probe"], one["reason"]) for one in untried):
             checks = [one["check"] for one in untried if (one["probe"], one["reason"]) == (probe, reason)]
-            screen.line(f"{probe}: {', '.join(checks)}: {reason}", "dim", 2, 2)
+            blocks.append(Paragraph(f"{probe}: {', '.join(checks)}: {reason}", "quiet"))
     remedies = dict.fromkeys((one["probe"], one["remedy"]) for one in document["trials"] if one["remedy"])
     if remedies:
-        screen.line()
-        screen.line("What would change that", "bold")
-        for probe, remedy in remedies:
-            screen.line(f"{probe}: {remedy}", "", 2, 2)
-    screen.line()
-    screen.line("Next: sonda run resnet18 --train; sonda doctor says what else this machine can measure", "dim")
-    return screen.text()
+        blocks += [
+            Gap(),
+            Heading("What would change that"),
+            *(Paragraph(f"{probe}: {remedy}") for probe, remedy in remedies),
+        ]
+    blocks += [
+        Gap(),
+        Paragraph(
+            "Next: sonda run resnet18 --train; sonda doctor says what else this machine can measure", "quiet", 0, 0
+        ),
+    ]
+    return blocks
 
 
 def _verdict(probes: Sequence[Document]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from sonda.analysis.comparison.kernels import ComparedKernel, KernelComparison, LoneKernel
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.screen import Screen
+from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock, paragraphs
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.values import SCHEMA, value_document
 from sonda.report.views.compare.tables import limit_words
@@ -18,39 +18,41 @@ WIDEST = 9.0
 """The upper end of an interval, tenfold, from which it says nothing to a reader; the document has it all the same."""
 
 
-def render_kernel_comparison(
-    found: KernelComparison, width: int | None = None, *, rows: int = 10, fail_above: float | None = None,
-    color: bool | None = None,
-) -> str:  # fmt: skip
+def kernel_comparison_blocks(
+    found: KernelComparison, *, rows: int = 10, fail_above: float | None = None
+) -> list[Block]:
     """B against A on one screen."""
-    screen = Screen(width, color)
-    screen.line(f"B {found.b} against A {found.a}, {'per step' if found.per_step else 'in all'}", "bold")
-    screen.line()
-    screen.line(_slowdown_words(found), "bold", 2, 2)
+    blocks: list[Block] = [
+        Heading(f"B {found.b} against A {found.a}, {'per step' if found.per_step else 'in all'}"),
+        Gap(),
+        Paragraph(_slowdown_words(found), "first"),
+    ]
     if fail_above is not None:
         fails = found.fails(fail_above)
-        screen.line(limit_words(found.slowdown, fails, fail_above), "red" if fails else "", 2, 2)
-    screen.line()
-    screen.table(totals_table(found))
+        blocks.append(Paragraph(limit_words(found.slowdown, fails, fail_above), "bad" if fails else ""))
+    blocks += [Gap(), TableBlock(totals_table(found))]
     if rows and found.rows:
-        screen.line()
-        screen.table(compared_table(found.rows[:rows], found.on_host))
-        _more(screen, len(found.rows) - rows)
+        blocks += [
+            Gap(),
+            TableBlock(compared_table(found.rows[:rows], found.on_host)),
+            *_more_blocks(len(found.rows) - rows),
+        ]
     for side, lone in (("A", found.only_a), ("B", found.only_b)):
         if lone and rows:
-            screen.line()
-            screen.table(lone_table(lone[:rows], side, found.on_host))
-            _more(screen, len(lone) - rows)
-    for warning in found.warnings:
-        screen.line(f"! {warning}", "yellow", 2, 2)
-    screen.line()
-    screen.line(f"Page of both: sonda report {found.a} {found.b}", "", 2, 2)
-    return screen.text()
+            blocks += [Gap(), TableBlock(lone_table(lone[:rows], side, found.on_host)), *_more_blocks(len(lone) - rows)]
+    blocks += [
+        *paragraphs(found.warnings, "warning"),
+        Gap(),
+        Paragraph(f"Page of both: sonda report {found.a} {found.b}"),
+    ]
+    return blocks
 
 
-def _more(screen: Screen, count: int) -> None:
+def _more_blocks(count: int) -> list[Block]:
+    blocks: list[Block] = []
     if count > 0:
-        screen.line(f"and {count:,} more", "dim", 2)
+        blocks.append(Paragraph(f"and {count:,} more", "quiet", hang=0))
+    return blocks
 
 
 def _slowdown_words(found: KernelComparison) -> str:

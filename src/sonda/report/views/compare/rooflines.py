@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sonda.analysis.summary import LayerRow, Summary, Value
+from sonda.report.blocks import Block, FigureBlock, Panel
 from sonda.report.figures import (
     Figure,
     axis_ends,
@@ -18,10 +19,8 @@ from sonda.report.figures import (
     roofline_rows,
 )
 from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure
 from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from sonda.report.views.steps.figure_data import roofline_table
-from sonda.report.views.steps.section import Section
 
 COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
@@ -43,27 +42,25 @@ class Target:
     lines: Sequence[tuple[str, Value]]
 
 
-def targets_section(summaries: Sequence[Summary], names: Sequence[str]) -> Section | None:
-    """All targets in one roofline; None where fewer than two have layers with FLOPs, bytes and time."""
+def targets_panels(summaries: Sequence[Summary], names: Sequence[str]) -> list[Block]:
+    """All targets in one roofline; none where fewer than two have layers with FLOPs, bytes and time."""
     from sonda.analysis.roofline import lines
 
-    found, without = [], []
+    targets, without = [], []
     for summary, name in zip(summaries, names, strict=True):
         rows = roofline_rows(summary.parts[0].layers) if summary.parts else []
         if rows:
-            found.append(Target(name, rows, lines(summary.ceilings)))
+            targets.append(Target(name, rows, lines(summary.ceilings)))
         else:
             without.append(f"{name} is not in it: {_why_not(summary)}.")
-    if len(found) < 2:
-        return None
-    drawn: list[Figure] = []
-    rows = [row for target in found for row in target.rows]
-    table = roofline_table(rows, [target.name for target in found for _ in target.rows])
-    html = place_figure(rooflines(found), "rooflines", drawn, "", table)
-    most = max(len(target.rows) for target in found)
+    if len(targets) < 2:
+        return []
+    rows = [row for target in targets for row in target.rows]
+    table = roofline_table(rows, [target.name for target in targets for _ in target.rows])
+    most = max(len(target.rows) for target in targets)
     many = largest_of(MOST_POINTS, most, "layers of a target", "time")
-    caption = " ".join([CAPTION + _ceilings_words(found) + many, *without])
-    return Section("Rooflines", "targets", panel("Roofline of all targets", html, caption), tuple(drawn))
+    caption = " ".join([CAPTION + _ceilings_words(targets) + many, *without])
+    return [Panel("Roofline of all targets", [FigureBlock(rooflines(targets), "rooflines", table)], caption)]
 
 
 def _alike(targets: Sequence[Target]) -> dict[tuple[tuple[str, Value], ...], list[int]]:

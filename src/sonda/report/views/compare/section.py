@@ -1,4 +1,4 @@
-"""The sections of several runs on a page: side by side, and one against the other."""
+"""Several runs on a page: side by side, and one against the other."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.report import figures
-from sonda.report.figures import Figure
-from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html
-from sonda.report.views.compare import baseline as against_first
+from sonda.report.blocks import Block, FigureBlock, Heading, Panel, Paragraph, TableBlock, Verdict, paragraphs
+from sonda.report.views.compare import baseline
 from sonda.report.views.compare.baseline import Against
 from sonda.report.views.compare.tables import (
     layers_table,
@@ -24,51 +22,50 @@ from sonda.report.views.compare.tables import (
 )
 from sonda.report.views.steps.figure_data import phases_table
 from sonda.report.views.steps.layer_tree import LIMIT
-from sonda.report.views.steps.section import Section
 from sonda.report.views.steps.tables import side_by_side_table
 
 Group = tuple[str, tuple[int, ...]]
 """A name, and the places of its runs among all."""
 
 
-def side_by_side_section(
+def side_by_side_panels(
     summaries: Sequence[Summary],
     names: Sequence[str],
     runs: Sequence[Run | None] = (),
     comparison: Comparison | None = None,
     groups: Sequence[str] = (),
-) -> Section:
+) -> list[Block]:
     """Several runs: how each compares with the first, bars per phase, and one column each.
 
     `runs`, in the order of the summaries, are what differences are judged by; without them none is. Runs of one of the
     `groups` are processes of the same configuration, which are judged together. The `comparison` of two of them, where
     there is one, has its own section, and only greys what is not significant here.
     """
-    drawn: list[Figure] = []
     (first, _), *rest = together = _together(names, groups)
     if comparison is not None:
         others = [Against(rest[0][0], comparison, columns=rest[0][1])]
     else:
         others = _others(together, runs)
-    said = against_first.verdict_words(first, others)
-    told = (f'<p class="first">{markup(said)}</p>' if said else "") + _reasons(others)
-    html = "<h1>Side by side</h1>\n" + (f'<div class="panel verdict">{told}</div>' if told else "")
+    verdict = baseline.verdict_words(first, others)
+    reasons = [f"{one.name} cannot be compared: {one.reason}" for one in others if one.reason]
+    blocks: list[Block] = [Heading("Side by side")]
+    if verdict or reasons:
+        blocks.append(Verdict([*paragraphs([verdict] if verdict else [], "first"), *paragraphs(reasons)]))
     by_cycles = figures.in_cycles(summaries)
     for title, cycles, place in (("Time", False, "bars"), ("Cycles", True, "cyclebars")):
         chosen = [index for index, one in enumerate(by_cycles) if one is cycles]
         if chosen:
             figure = figures.phase_bars([summaries[one] for one in chosen], [names[one] for one in chosen], cycles)
             behind = phases_table([summaries[one] for one in chosen], [names[one] for one in chosen], cycles)
-            picture = place_figure(figure, place, drawn, "no run has phases", behind if figure is not None else None)
-            html += panel(f"{title} per step by phase", picture)
-    table = against_first.greyed(side_by_side_table(summaries, names), others)
-    html += panel("All runs", table_html(table, "side"), GREYED if said else "")
-    for title, judged in (("Step and phases", against_first.phases_against(first, others)),
-                          ("Layers", against_first.layers_against(first, others))):  # fmt: skip
+            picture = FigureBlock(figure, place, behind if figure is not None else None, "no run has phases")
+            blocks.append(Panel(f"{title} per step by phase", [picture]))
+    table = baseline.greyed(side_by_side_table(summaries, names), others)
+    blocks.append(Panel("All runs", [TableBlock(table, look="side")], GREYED if verdict else ""))
+    for title, judged in (("Step and phases", baseline.phases_against(first, others)),
+                          ("Layers", baseline.layers_against(first, others))):  # fmt: skip
         if judged is not None and comparison is None:
-            listed = table_html(judged, "sortable", tall=True)
-            html += panel(f"{title} against {first}", listed, GREYED)
-    return Section("Side by side", "together", html, tuple(drawn))
+            blocks.append(Panel(f"{title} against {first}", [TableBlock(judged, tall=True)], GREYED))
+    return blocks
 
 
 GREYED = "What does not differ significantly from the first run, with 95 %, is grey."
@@ -97,27 +94,21 @@ def _others(together: Sequence[Group], runs: Sequence[Run | None]) -> list[Again
     return found
 
 
-def _reasons(others: Sequence[Against]) -> str:
-    lines = [f"{one.name} cannot be compared: {one.reason}" for one in others if one.reason]
-    return "".join(f'<p class="soft small">{markup(line)}</p>' for line in lines)
-
-
-def comparison_section(comparison: Comparison, names: Sequence[str] = ()) -> Section:
+def comparison_panels(comparison: Comparison, names: Sequence[str] = ()) -> list[Block]:
     """B against A, called by these `names`: the sentence, then step, phases and layers of every part."""
-    warnings = "".join(f'<p class="warning">{markup(warning)}</p>' for warning in comparison.warnings)
-    notes = "".join(f'<p class="soft small">{markup(note)}</p>' for note in comparison.notes)
-    pieces = [
-        f'<h1>Comparison</h1><p class="soft">{markup(sides_words(comparison, names))}</p>',
-        f'<div class="panel verdict"><p class="first">{markup(verdict_words(comparison))}</p>{warnings}{notes}</div>',
+    verdict = Paragraph(verdict_words(comparison), "first")
+    blocks: list[Block] = [
+        Heading("Comparison", sides_words(comparison, names)),
+        Verdict([verdict, *paragraphs(comparison.warnings, "warning"), *paragraphs(comparison.notes)]),
     ]
     grey = "Equal cycles are grey." if comparison.exact else "What is not significant is grey."
     for part in comparison.parts:
         title = "Step and phases" if len(comparison.parts) == 1 else f"{part.name}: step and phases"
-        phrases = "".join(f'<p class="soft small">{markup(phrase)}</p>' for phrase in one_sided_phrases(part))
-        pieces.append(panel(title, table_html(step_and_phases_table(part), "sortable") + phrases, grey))
+        phases = TableBlock(step_and_phases_table(part))
+        blocks.append(Panel(title, [phases, *paragraphs(one_sided_phrases(part))], grey))
         if part.layers:
-            table = table_html(layers_table(part.layers[:LIMIT], "layer"), "sortable", tall=True)
+            table = TableBlock(layers_table(part.layers[:LIMIT], "layer"), tall=True)
             more = len(part.layers) - LIMIT
-            left = f'<p class="soft small">{more:,} more layers are in sonda compare --json</p>' if more > 0 else ""
-            pieces.append(panel("Layers", table + left, grey))
-    return Section("Comparison", "comparison", "\n".join(pieces))
+            left = [f"{more:,} more layers are in sonda compare --json"] if more > 0 else []
+            blocks.append(Panel("Layers", [table, *paragraphs(left)], grey))
+    return blocks

@@ -5,23 +5,21 @@ from __future__ import annotations
 from sonda.analysis.counters.summary import Outside
 from sonda.analysis.summary import Value
 from sonda.report import quantities
+from sonda.report.blocks import Block, Gap, Paragraph, TableBlock, paragraphs
 from sonda.report.figures import Figure
-from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.views.steps.series import panels
 
 CLOCK = "task_clock"
 
 
-def show_outside(screen: Screen, outside: Outside) -> None:
+def outside_blocks(outside: Outside) -> list[Block]:
     """The totals in one line; the table and the changes where there is a series."""
-    screen.line()
-    screen.line(totals_words(outside), "", 2, 2)
+    blocks: list[Block] = [Gap(), Paragraph(totals_words(outside))]
     if outside.stretches:
-        screen.line()
-        screen.table(outside_table(outside))
-    for sentence in outside.sentences:
-        screen.line(sentence, "yellow", 2, 2)
+        blocks += [Gap(), TableBlock(outside_table(outside))]
+    blocks += paragraphs(outside.sentences, "remark")
+    return blocks
 
 
 def totals_words(outside: Outside) -> str:

@@ -9,10 +9,10 @@ from sonda.analysis import wording
 from sonda.analysis.counters.callgrind import Budget, Modelled, ModelledLayer, ModelledSummary
 from sonda.analysis.summary import Value
 from sonda.report import quantities
+from sonda.report.blocks import Block, Gap, Paragraph, TableBlock, paragraphs
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, DARK_INK, HATCH, ORANGE, PURPLE, VERMILION
-from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity, shares, words
 from sonda.report.values import Document, finite, metrics, value_document
 
@@ -29,23 +29,23 @@ _HINTS = {
 MILLION = 1e6
 
 
-def show_modelled(screen: Screen, summary: ModelledSummary, limit: int) -> None:
+def modelled_blocks(summary: ModelledSummary, limit: int) -> list[Block]:
     """The modelled step below the tables of what was timed; `limit` is how many layers are listed."""
-    screen.line()
-    screen.table(modelled_phase_table(summary))
+    blocks: list[Block] = [Gap(), TableBlock(modelled_phase_table(summary))]
     choice = choose_modelled(summary, limit)
     if choice.shown:
-        screen.line()
+        blocks.append(Gap())
         left_out = choice.total - len(choice.shown)
         title = f"modelled layer ({len(choice.shown)} of {choice.total})" if left_out else "modelled layer"
-        screen.table(modelled_layer_table(choice.shown, title))
+        blocks.append(TableBlock(modelled_layer_table(choice.shown, title)))
         if left_out:
-            screen.line(f"not above: the other {left_out:,} layers {choice.rest:,.0f} instructions", "dim", 2, 2)
+            blocks.append(
+                Paragraph(f"not above: the other {left_out:,} layers {choice.rest:,.0f} instructions", "quiet")
+            )
     if summary.curve:
-        screen.line()
-        screen.table(miss_curve_table(summary, limit))
-    for sentence in summary.sentences:
-        screen.line(sentence, "dim", 2, 2)
+        blocks += [Gap(), TableBlock(miss_curve_table(summary, limit))]
+    blocks += paragraphs(summary.sentences)
+    return blocks
 
 
 def titled_tables(summary: ModelledSummary) -> list[tuple[str, Table]]:

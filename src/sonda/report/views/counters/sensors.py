@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sonda.report import quantities
-from sonda.report.screen import Screen
+from sonda.report.blocks import Block, Gap, TableBlock
 from sonda.report.table import Cell, Column, Table, build, words
 from sonda.report.values import Document, number_document
 
@@ -17,12 +17,13 @@ PROBED_MEANS = (
 )
 
 
-def show_probed(screen: Screen, target: Mapping[str, Any]) -> None:
+def probed_blocks(target: Mapping[str, Any]) -> list[Block]:
     """The table, where any such probe was read."""
+    blocks: list[Block] = []
     table = probed_table(target)
     if table is not None:
-        screen.line()
-        screen.table(table, reasons=False)
+        blocks += [Gap(), TableBlock(table, reasons=False)]
+    return blocks
 
 
 def probed_table(target: Mapping[str, Any]) -> Table | None:

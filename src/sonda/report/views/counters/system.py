@@ -8,7 +8,7 @@ from sonda.analysis.counters.summary import SecondSources, SystemSummary
 from sonda.analysis.summary import PartSummary, Value
 from sonda.record.quantities import Metric
 from sonda.report import quantities
-from sonda.report.screen import Screen
+from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
 from sonda.report.table import Cell, Column, Table, build, numbers
 from sonda.report.values import Document, value_document
 
@@ -24,14 +24,13 @@ COLUMNS = (
 OWN = "sonda"
 
 
-def show_system(screen: Screen, part: PartSummary) -> None:
+def system_blocks(part: PartSummary) -> list[Block]:
     """The table of a part, where it was asked for or something in it is remarkable."""
+    blocks: list[Block] = []
     if part.system is None or not part.system.shown:
-        return
-    screen.line()
-    screen.table(system_table(part.system))
-    for remark in part.system.remarks:
-        screen.line(remark, "yellow", 2, 2)
+        return blocks
+    blocks += [Gap(), TableBlock(system_table(part.system)), *paragraphs(part.system.remarks, "remark")]
+    return blocks
 
 
 def system_table(system: SystemSummary) -> Table:
@@ -49,12 +48,9 @@ def system_table(system: SystemSummary) -> Table:
     return build(columns, "operating system")
 
 
-def show_second(screen: Screen, second: SecondSources) -> None:
+def second_blocks(second: SecondSources) -> list[Block]:
     """What second sources counted, with what a reader must know."""
-    screen.line()
-    screen.table(second_table(second))
-    for sentence in second.sentences:
-        screen.line(sentence, "dim", 2, 2)
+    return [Gap(), TableBlock(second_table(second)), *paragraphs(second.sentences)]
 
 
 def second_table(second: SecondSources) -> Table:

@@ -11,10 +11,10 @@ from sonda.analysis.counters.summary import Counted, CounterSummary, Share, Slot
 from sonda.analysis.summary import LayerRow, PartSummary, Value
 from sonda.record.conventions.topdown import Category
 from sonda.report import quantities
+from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import GREY, HATCH, HEAT, SLOT_COLORS, SPARE_COLORS, ink_on
-from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.values import Document, finite, metrics, value_document
 
@@ -48,23 +48,22 @@ MEANINGS = {
 Row = tuple[str, Slots]
 
 
-def show_counters(screen: Screen, part: PartSummary, limit: int) -> None:
+def counter_blocks(part: PartSummary, limit: int) -> list[Block]:
     """Counters and Top-Down of a part below its phases; `limit` is how many layers are listed."""
+    blocks: list[Block] = []
     if part.counted is not None:
-        screen.line()
-        screen.table(counter_table(part.counted))
+        blocks += [Gap(), TableBlock(counter_table(part.counted))]
     if part.topdown is not None:
         for table in topdown_tables(part.topdown):
-            screen.line()
-            screen.table(table)
+            blocks += [Gap(), TableBlock(table)]
         chosen = choose_counted(part, limit)
         if chosen:
-            screen.line()
+            blocks.append(Gap())
             total = len(part.topdown.layers)
             title = f"layer ({len(chosen)} of {total})" if total > len(chosen) else "layer"
-            screen.table(topdown_layer_table(part, chosen, title))
-    for sentence in counter_sentences(part):
-        screen.line(sentence, "dim", 2, 2)
+            blocks.append(TableBlock(topdown_layer_table(part, chosen, title)))
+    blocks += paragraphs(counter_sentences(part))
+    return blocks
 
 
 def counter_sentences(part: PartSummary) -> list[str]:

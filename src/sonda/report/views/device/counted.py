@@ -10,10 +10,10 @@ from sonda.analysis.device.kernel_counters import CountedKernel, CountedPlace, K
 from sonda.analysis.device.stalls import NVPROF, REASONS, StallRow, kernel_label, nvprof_shares
 from sonda.analysis.summary import Value
 from sonda.report import quantities
+from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
-from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
 from sonda.report.values import Document, finite, plain_data, value_document
 
@@ -24,18 +24,18 @@ ROOFS = {"dram": "memory", "l2": "L2", "flops": "arithmetic"}
 PRECISIONS = {"single": "fp32", "double": "fp64", "half": "fp16"}
 
 
-def show_counted(screen: Screen, found: KernelCounters, limit: int) -> None:
+def counted_blocks(found: KernelCounters, limit: int) -> list[Block]:
     """Below the tables of what was timed; `limit` is how many rows each has."""
+    blocks: list[Block] = []
     for table in (
         counted_kernels_table(found.kernels[:limit]),
         counted_places_table(_widest(found.places, limit)),
         stalls_table(found.stalls[:limit]),
     ):
         if table.rows:
-            screen.line()
-            screen.table(table)
-    for sentence in (*stall_sentences(found.stalls[:limit]), *found.sentences):
-        screen.line(sentence, "dim", 2, 2)
+            blocks += [Gap(), TableBlock(table)]
+    blocks += paragraphs((*stall_sentences(found.stalls[:limit]), *found.sentences))
+    return blocks
 
 
 def stall_sentences(rows: Sequence[StallRow]) -> list[str]:

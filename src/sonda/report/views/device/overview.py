@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sonda.analysis.device.kernel_counters import KernelCounters
 from sonda.analysis.summary import DeviceSide, PartSummary, Summary
 from sonda.record.conventions.throttle_reasons import throttling
 from sonda.report import quantities
-from sonda.report.figures import Figure, largest_of
-from sonda.report.labels import markup
-from sonda.report.markup import legend, panel, place_figure, table_html
-from sonda.report.screen import Screen
+from sonda.report.blocks import Block, FigureBlock, Gap, Items, Legend, Panel, TableBlock
+from sonda.report.figures import largest_of
 from sonda.report.table import Table
 from sonda.report.values import Document, value_document
 from sonda.report.views.device.counted import MOST_KERNELS as STALLED
 from sonda.report.views.device.counted import (
+    counted_blocks,
     counted_document,
     reasons_meant,
-    show_counted,
     stall_figure,
     stall_sentences,
     titled_tables,
@@ -26,18 +25,18 @@ from sonda.report.views.device.kernels import device_work_document, devices_tabl
 from sonda.report.views.device.roofline import kernel_caption, kernel_roof_document, kernel_roof_table, kernel_roofline
 
 
-def show_device(screen: Screen, summary: Summary, rows: int) -> None:
+def device_blocks(summary: Summary, rows: int) -> list[Block]:
     """Below the layers: the device's step in words, and up to `rows` kernels."""
+    blocks: list[Block] = []
     side = summary.parts[0].device if summary.parts else None
     if side is None or summary.device_work is None:
-        return
-    screen.line()
-    screen.items("GPU  ", side_phrases(side) + memory_phrases(summary), " · ")
+        return blocks
+    blocks += [Gap(), Items(side_phrases(side) + memory_phrases(summary), "GPU  ", " · ")]
     for table in device_tables(summary, rows):
-        screen.line()
-        screen.table(table)
+        blocks += [Gap(), TableBlock(table)]
     if summary.kernel_counters is not None and rows:
-        show_counted(screen, summary.kernel_counters, rows)
+        blocks += counted_blocks(summary.kernel_counters, rows)
+    return blocks
 
 
 def device_tables(summary: Summary, rows: int) -> list[Table]:
@@ -132,38 +131,37 @@ STALLS = (
 )
 
 
-def device_panels(part: PartSummary, summary: Summary, place: str, drawn: list[Figure]) -> str:
-    """Of the part that the kernels belong to; empty for the others. Figures are added to `drawn`."""
+def device_panels(part: PartSummary, summary: Summary, place: str) -> list[Block]:
+    """Of the part that the kernels belong to; none for the others. `place` goes before those of the figures."""
     if part.device is None or part is not summary.parts[0]:
-        return ""
-    listed = [table for table in device_tables(summary, MOST_KERNELS) if table.name != "roofline of kernels"]
-    tables = "".join(table_html(table, f"{table.name} sortable") for table in listed)
-    said = _listed(side_phrases(part.device) + memory_phrases(summary))
-    panels = panel(
-        "GPU and its kernels", said + tables, "A kernel is a program that runs on the GPU; the host launches it."
-    )
+        return []
+    tables = [table for table in device_tables(summary, MOST_KERNELS) if table.name != "roofline of kernels"]
+    listed = [TableBlock(table, look=f"{table.name} sortable") for table in tables]
+    phrases = Items(side_phrases(part.device) + memory_phrases(summary))
+    caption = "A kernel is a program that runs on the GPU; the host launches it."
+    blocks: list[Block] = [Panel("GPU and its kernels", [phrases, *listed], caption)]
     roofline = summary.kernel_roofline
     if roofline is not None and roofline.rows:
         figure = kernel_roofline(roofline.rows, roofline.roofs)
-        table = kernel_roof_table(roofline.rows[:MOST_KERNELS])
-        panels += panel(
-            "Kernels against the roofline",
-            place_figure(figure, f"{place}kernels", drawn, "no kernel has FLOPs and bytes")
-            + table_html(table, "sortable"),
-            kernel_caption(roofline.rows, figure) if figure is not None else "",
-        )
+        picture = FigureBlock(figure, f"{place}kernels", absent="no kernel has FLOPs and bytes")
+        table = TableBlock(kernel_roof_table(roofline.rows[:MOST_KERNELS]))
+        caption = kernel_caption(roofline.rows, figure) if figure is not None else ""
+        blocks.append(Panel("Kernels against the roofline", [picture, table], caption))
     counted = summary.kernel_counters
-    if counted is not None:
-        for title, table in titled_tables(counted):
-            figure = stall_figure(counted.stalls) if table.name == "stalls" else None
-            picture = place_figure(figure, f"{place}stalls", drawn, "") if figure is not None else ""
-            caption = STALLS + largest_of(STALLED, len(counted.stalls), "kernels", "time") if picture else ""
-            meant = legend(reasons_meant(counted.stalls)) if table.name == "stalls" else ""
-            panels += panel(title, picture + meant + table_html(table, f"{table.name} sortable"), caption)
-        sentences = [*stall_sentences(counted.stalls), *counted.sentences]
-        panels += panel("What the counts say", _listed(sentences)) if sentences else ""
-    return panels
+    return [*blocks, *_counted_panels(counted, place)] if counted is not None else blocks
 
 
-def _listed(phrases: list[str]) -> str:
-    return '<ul class="plain soft small">' + "".join(f"<li>{markup(phrase)}</li>" for phrase in phrases) + "</ul>"
+def _counted_panels(counted: KernelCounters, place: str) -> list[Block]:
+    blocks: list[Block] = []
+    for title, table in titled_tables(counted):
+        inside: list[Block] = [TableBlock(table, look=f"{table.name} sortable")]
+        caption = ""
+        if table.name == "stalls":
+            inside.insert(0, Legend(reasons_meant(counted.stalls)))
+            figure = stall_figure(counted.stalls)
+            if figure is not None:
+                inside.insert(0, FigureBlock(figure, f"{place}stalls"))
+                caption = STALLS + largest_of(STALLED, len(counted.stalls), "kernels", "time")
+        blocks.append(Panel(title, inside, caption))
+    sentences = [*stall_sentences(counted.stalls), *counted.sentences]
+    return [*blocks, Panel("What the counts say", [Items(sentences)])] if sentences else blocks

@@ -6,12 +6,10 @@ its reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sonda.analysis.comparison.summary import ComparedRow, Comparison
 from sonda.analysis.counters.summary import Outside
-from sonda.analysis.run_rows import RunRow
 from sonda.analysis.summary import (
     Cost,
     LayerRow,
@@ -27,7 +25,6 @@ from sonda.analysis.summary import (
 from sonda.report.values import (
     SCHEMA,
     Document,
-    encoded,
     finite,
     metrics,
     number_document,
@@ -77,58 +74,6 @@ def to_document(summary: Summary) -> Document:
 def summaries_document(summaries: Sequence[Summary]) -> Document:
     """Several runs side by side."""
     return {"schema": SCHEMA, "kind": "summaries", "summaries": [to_document(summary) for summary in summaries]}
-
-
-def comparison_document(comparison: Comparison) -> Document:
-    """B against A."""
-    return {
-        "schema": SCHEMA,
-        "kind": "comparison",
-        "a": list(comparison.a),
-        "b": list(comparison.b),
-        "exact": comparison.exact,
-        "slowdown": value_document(comparison.slowdown),
-        "parts": [
-            {
-                "name": part.name,
-                "step": _compared(part.step),
-                "phases": [_compared(row) for row in part.phases],
-                "layers": [_compared(row) for row in part.layers],
-                "only_a": list(part.only_a),
-                "only_b": list(part.only_b),
-            }
-            for part in comparison.parts
-        ],
-        "warnings": list(comparison.warnings),
-        "notes": list(comparison.notes),
-    }
-
-
-def runs_in_pieces(rows: Iterable[RunRow], damaged: Callable[[], Sequence[str]]) -> Iterator[bytes]:
-    """The listing of a store as text, piece by piece as the rows come; `damaged` is asked when all have come."""
-    yield b'{"schema":%d,"kind":"runs","runs":[' % SCHEMA
-    for number, row in enumerate(rows):
-        yield (b"," if number else b"") + encoded(_run_document(row))
-    yield b'],"damaged":' + encoded(list(damaged())) + b"}\n"
-
-
-def _run_document(row: RunRow) -> Document:
-    return {
-        "run": row.id,
-        "created": row.created,
-        "workload": row.workload,
-        "target": row.target,
-        "status": row.status,
-        "verdict": row.verdict or None,
-        "tags": list(row.tags),
-        "metrics": metrics({{"cycle": "cycles", "point": "points"}.get(row.step.unit, "step_time"): row.step}),
-    }
-
-
-def checks_document(checks: Sequence[tuple[str, str, str, str]]) -> Document:
-    """Checks as (name, state, detail, remedy)."""
-    names = ("name", "state", "detail", "remedy")
-    return {"schema": SCHEMA, "kind": "doctor", "checks": [dict(zip(names, row, strict=True)) for row in checks]}
 
 
 def _part(part: PartSummary) -> Document:
@@ -272,17 +217,6 @@ def _cost_values(cost: Cost) -> dict[str, Value]:
         "bandwidth": cost.bandwidth,
         "roof": cost.roof,
         "operations": cost.operations,
-    }
-
-
-def _compared(row: ComparedRow) -> Document:
-    what = "cycles" if row.a.unit == "cycle" else "time"
-    return {
-        "name": row.name,
-        "path": row.path,
-        "significant": bool(row.significant),
-        "text": row.text,
-        "metrics": metrics({f"{what}_a": row.a, f"{what}_b": row.b, "ratio": row.ratio}),
     }
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, Summary, Value
 from sonda.report import figures, quantities
+from sonda.report.blocks import FigureBlock, Panel, TableBlock, Tree, paragraphs
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.palette import BOUND_COLORS, GREY, STACK_COLORS, ink_on
 from sonda.report.table import Table
 from sonda.report.views.steps.figure_data import roofline_table
@@ -60,12 +60,10 @@ def measures_of(part: PartSummary) -> list[Measure]:
     return found
 
 
-def layer_icicle(
-    layers: Sequence[LayerRow], measures: Sequence[Measure], table: str, places: Mapping[int, int]
-) -> Figure | None:
+def layer_icicle(layers: Sequence[LayerRow], measures: Sequence[Measure], places: Mapping[int, int]) -> Figure | None:
     """The tree by each of these measures, None without any; a folded node names the view that unfolds it.
 
-    `table` is the element id of the table that tells more of a layer, `places` the row of each layer in it.
+    `places` are the rows of the layers in the table that tells more of each.
     """
     if not measures:
         return None
@@ -74,7 +72,6 @@ def layer_icicle(
     deepest = 1 + max(node.depth for _, views in trees for nodes in views.values() for node in nodes)
     return {
         "data": [],
-        "table": table,
         "colors": [[color, ink_on(color)] for color in [*colors, GREY]],
         "measures": [
             {
@@ -88,26 +85,10 @@ def layer_icicle(
     }  # fmt: skip
 
 
-def measure_choice(measures: Sequence[Measure], place: str) -> str:
-    """Buttons that choose the width, where there is a choice."""
-    if len(measures) < 2:
-        return ""
-    buttons = "".join(
-        f'<label><input type="radio" name="{place}" value="{index}"{" checked" if index == 0 else ""}> '
-        f"{markup(one.name)}</label>"
-        for index, one in enumerate(measures)
-    )
-    return f'<fieldset class="choice" data-measures="{place}"><legend>Width:</legend>{buttons}</fieldset>'
-
-
-def legend(layers: Sequence[LayerRow]) -> str:
-    """What the colours of these layers stand for."""
-    found = dict.fromkeys((limit_of(row), limit_color(row)) for row in layers)
+def meaning_of_colors(layers: Sequence[LayerRow]) -> list[tuple[str, str]]:
+    """What the colours of these layers stand for, each with its colour."""
     nothing = "no cycles" if any(row.simulated is not None for row in layers) else "no clear limit"
-    return "".join(
-        f'<span><span class="swatch" style="background:{color}"></span> {markup(words or nothing)}</span>'
-        for words, color in found
-    )
+    return list(dict.fromkeys((limit_of(row) or nothing, limit_color(row)) for row in layers))
 
 
 def limit_of(row: LayerRow) -> str:
@@ -174,47 +155,40 @@ SIMULATED = (
 )
 
 
-def layers_panel(part: PartSummary, place: str, drawn: list[Figure]) -> str:
-    """The tree and the table of all layers, which is a tree too."""
+def layers_panel(part: PartSummary, place: str) -> Panel:
+    """The tree and the table of all layers, which is a tree too; `place` goes before those of both."""
     if not part.layers:
-        return panel("Layers", '<p class="soft">Nothing to draw: no layer was seen.</p>')
+        return Panel("Layers", [FigureBlock(None, f"{place}tree", absent="no layer was seen")])
     nodes = whole(part.layers)
-    table = f"{place}layers"
     places = {node.index: row for row, node in enumerate(nodes)}
-    html = tree_figure(part, place, drawn, table, places)
-    flat = f'<div class="tools"><label><input type="checkbox" data-flat="{table}"> innermost layers only</label></div>'
-    listed = table_html(_tree_table(nodes), "layers sortable tree", tall=True)
-    listed = listed.replace("<table ", f'<table id="{table}" ', 1)
-    return panel("Layers", html + flat + listed, TREE)
+    table = TableBlock(_tree_table(nodes), look="layers sortable tree", tall=True, place=f"{place}layers")
+    return Panel("Layers", [layer_tree(part, place, places, table, flat=True)], TREE)
 
 
-def tree_figure(part: PartSummary, place: str, drawn: list[Figure], table: str, places: dict[int, int]) -> str:
+def layer_tree(part: PartSummary, place: str, places: Mapping[int, int], table: TableBlock, flat: bool = False) -> Tree:
     """The icicle with its choice of widths, its colours explained."""
     measures = measures_of(part)
-    tree = f"{place}tree"
-    figure = layer_icicle(part.layers, measures, table, places)
-    back = f'<button class="plain" type="button" data-back="{tree}" hidden>back to the larger layers</button>'
-    tools = f'<div class="tools">{measure_choice(measures, tree)}{legend(part.layers)}{back}</div>' if figure else ""
-    return tools + place_figure(figure, tree, drawn, "nothing is known of the layers that could be a width")
+    return Tree(
+        layer_icicle(part.layers, measures, places), f"{place}tree", table, [one.name for one in measures],
+        meaning_of_colors(part.layers), flat, "nothing is known of the layers that could be a width",
+    )  # fmt: skip
 
 
-def roofline_panel(
-    part: PartSummary, summary: Summary, place: str, drawn: list[Figure], ceilings: str = CEILINGS
-) -> str:  # fmt: skip
+def roofline_panel(part: PartSummary, summary: Summary, place: str, ceilings: str = CEILINGS) -> Panel:
     """Layers against the ceilings, with the table behind; `ceilings` says what these are."""
     from sonda.analysis.roofline import lines
 
     roofs = lines(summary.ceilings)
     figure = figures.roofline(part.layers, roofs)
-    reason = str(summary.ceilings.get("reason", "")) or "the ceilings of this machine were not measured"
-    note = "" if roofs or figure is None else f'<p class="soft small">No ceilings are drawn: {markup(reason)}.</p>'
     table = roofline_table(figures.roofline_rows(part.layers)) if figure else None
-    html = place_figure(figure, f"{place}roof", drawn, "no layer has FLOPs, bytes and time", table)
+    picture = FigureBlock(figure, f"{place}roof", table, "no layer has FLOPs, bytes and time")
     if table is None:
-        return panel("Roofline", html)
-    said = f"{ROOFLINE} {ceilings}" if roofs else ROOFLINE
-    said += figures.largest_of(figures.MOST_POINTS, len(table.rows), "layers", "time")
-    return panel("Roofline", html + note, said)
+        return Panel("Roofline", [picture])
+    reason = str(summary.ceilings.get("reason", "")) or "the ceilings of this machine were not measured"
+    note = [] if roofs else [f"No ceilings are drawn: {reason}."]
+    caption = f"{ROOFLINE} {ceilings}" if roofs else ROOFLINE
+    caption += figures.largest_of(figures.MOST_POINTS, len(table.rows), "layers", "time")
+    return Panel("Roofline", [picture, *paragraphs(note)], caption)
 
 
 def _tree_table(nodes: Sequence[Node]) -> Table:

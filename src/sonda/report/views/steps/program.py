@@ -8,7 +8,7 @@ from sonda.analysis.steps.program import Program, ProgramStage
 from sonda.analysis.summary import Value
 from sonda.record.spans import PARTS
 from sonda.report import quantities
-from sonda.report.screen import Screen
+from sonda.report.blocks import Block, Gap, TableBlock
 from sonda.report.table import Cell, Column, Table, build, quantity, shares
 from sonda.report.values import Document, finite, number_document, value_document
 
@@ -35,10 +35,9 @@ PROGRAM_MEANS = (
 )
 
 
-def show_program(screen: Screen, program: Program) -> None:
+def program_blocks(program: Program) -> list[Block]:
     """The table, small stages together."""
-    screen.line()
-    screen.table(program_table(program))
+    return [Gap(), TableBlock(program_table(program))]
 
 
 def program_table(program: Program) -> Table:

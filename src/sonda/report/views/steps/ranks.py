@@ -7,7 +7,7 @@ from typing import Any
 
 from sonda.analysis.summary import PartSummary, RankPhases, Value
 from sonda.record.nodes import nodes_of
-from sonda.report.screen import Screen
+from sonda.report.blocks import Block, Gap, Panel, TableBlock
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
 from sonda.report.values import Document, plain_data, value_document
 
@@ -16,12 +16,13 @@ from sonda.report.values import Document, plain_data, value_document
 UNTIMED_NODE = "the node did not say"
 
 
-def show_nodes(screen: Screen, target: Mapping[str, Any]) -> None:
+def node_blocks(target: Mapping[str, Any]) -> list[Block]:
     """A table of the nodes, where there are several."""
+    blocks: list[Block] = []
     nodes = nodes_of(target)
     if nodes:
-        screen.line()
-        screen.table(nodes_table(nodes))
+        blocks += [Gap(), TableBlock(nodes_table(nodes))]
+    return blocks
 
 
 def nodes_table(nodes: Sequence[Mapping[str, Any]]) -> Table:
@@ -86,12 +87,13 @@ def ranks_of(target: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list(found) if isinstance(found, Sequence) and len(found) > 1 else []
 
 
-def show_ranks(screen: Screen, target: Mapping[str, Any]) -> None:
+def rank_blocks(target: Mapping[str, Any]) -> list[Block]:
     """A table of the ranks, where there are several."""
+    blocks: list[Block] = []
     ranks = ranks_of(target)
     if ranks:
-        screen.line()
-        screen.table(ranks_table(ranks))
+        blocks += [Gap(), TableBlock(ranks_table(ranks))]
+    return blocks
 
 
 def ranks_table(ranks: Sequence[Mapping[str, Any]]) -> Table:
@@ -137,6 +139,13 @@ def ranks_document(target: Mapping[str, Any]) -> Document:
             for one in ranks
         ]
     }
+
+
+def rank_panels(target: Mapping[str, Any]) -> list[Block]:
+    """For a page: a table of the nodes, and of the ranks, where there are several."""
+    nodes, ranks = nodes_of(target), ranks_of(target)
+    blocks: list[Block] = [Panel("Nodes", [TableBlock(nodes_table(nodes))])] if nodes else []
+    return [*blocks, Panel("Ranks", [TableBlock(ranks_table(ranks))])] if ranks else blocks
 
 
 def rank_phases_table(part: PartSummary) -> Table:

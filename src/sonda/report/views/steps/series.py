@@ -9,10 +9,10 @@ from sonda.analysis.change_points import Change
 from sonda.analysis.counters.summary import OverTime, Series
 from sonda.analysis.summary import PartSummary
 from sonda.report import quantities
+from sonda.report.blocks import Block, paragraphs
 from sonda.report.figures import MOST_BARS, MOST_STEPS, Figure, phase_color
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, VERMILION
-from sonda.report.screen import Screen
 from sonda.report.values import Document, finite, number_document, plain_data
 
 MOST_PANELS = 6
@@ -26,10 +26,9 @@ PHASES = 0.2
 LINE_COLOR, CHANGE_COLOR = BLUE, VERMILION
 
 
-def show_over_time(screen: Screen, part: PartSummary) -> None:
+def over_time_blocks(part: PartSummary) -> list[Block]:
     """The changes of a part, a line each; nothing where nothing changes."""
-    for sentence in part.over_time.sentences if part.over_time is not None else ():
-        screen.line(sentence, "yellow", 2, 2)
+    return [*paragraphs(part.over_time.sentences if part.over_time is not None else (), "remark")]
 
 
 def over_time_figure(part: PartSummary) -> Figure | None:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from sonda.analysis import wording
 from sonda.analysis.energy.training import Spent
 from sonda.analysis.steps.training import DIVERGED, Epoch, Training
 from sonda.analysis.summary import Summary, Value
-from sonda.record.nodes import nodes_of
 from sonda.report import quantities
+from sonda.report.blocks import Block, FigureBlock, Gap, Panel, Paragraph, TableBlock, paragraphs
 from sonda.report.figures import Figure
-from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html
 from sonda.report.palette import BLUE, GREEN, SKY
-from sonda.report.screen import Screen
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity
 from sonda.report.values import Document, number_document, value_document
-from sonda.report.views.steps.ranks import nodes_table, ranks_of, ranks_table
-from sonda.report.views.steps.section import Section
 
 FEW = 12
 """Epochs that a screen lists: all of so many, else the first, the best and the last."""
@@ -33,18 +27,19 @@ NO_LOSS, NO_TRAINING = "no loss was kept", "no training through whole epochs"
 NOT_KEPT = "not done, or not kept"
 
 
-def show_training(screen: Screen, found: Training) -> None:
+def training_blocks(found: Training) -> list[Block]:
     """The sentence, and the table of epochs."""
-    screen.line()
-    screen.line(sentence(found), "bold", 2, 2)
-    screen.line()
+    blocks: list[Block] = [Gap(), Paragraph(sentence(found), "first"), Gap()]
     shown = chosen(found)
-    screen.table(epochs_table(shown))
+    blocks.append(TableBlock(epochs_table(shown)))
     if len(shown) < len(found.epochs):
-        screen.line(f"{len(shown)} of {len(found.epochs):,} epochs; the others: --json, or the page", "dim", 2)
+        blocks.append(
+            Paragraph(f"{len(shown)} of {len(found.epochs):,} epochs; the others: --json, or the page", "quiet", hang=0)
+        )
     for words in (energy_words(found), before_words(found)):
         if words:
-            screen.line(words, "dim", 2, 2)
+            blocks.append(Paragraph(words, "quiet"))
+    return blocks
 
 
 def sentence(found: Training) -> str:
@@ -126,27 +121,13 @@ def trainings_table(summaries: Sequence[Summary], names: Sequence[str]) -> Table
     return Table(tuple(heads), tuple(body), "trainings")
 
 
-def with_training(section: Section, found: Training | None) -> Section:
-    """The section of a run with its epochs below, where it has some."""
-    if found is None:
-        return section
-    drawn: list[Figure] = []
-    picture = place_figure(curve(found), f"{section.place}epochs", drawn, "")
+def training_panel(found: Training) -> Panel:
+    """The sentence, the curve and all epochs, for a page."""
     lines = [words for words in (energy_words(found), before_words(found)) if words]
-    said = f'<p class="first">{markup(sentence(found))}</p>'
-    said += "".join(f'<p class="soft">{markup(words)}</p>' for words in lines)
-    table = table_html(epochs_table(found.epochs), "sortable", tall=True)
-    html = f"{section.html}\n{panel('Epochs', said + picture + table)}"
-    return replace(section, html=html, figures=(*section.figures, *drawn))
-
-
-def with_ranks(section: Section, target: Mapping[str, Any]) -> Section:
-    """The section of a run with a table of its ranks, and of its nodes, where there are several."""
-    nodes, ranks = nodes_of(target), ranks_of(target)
-    tables = [("Nodes", nodes_table(nodes))] if nodes else []
-    tables += [("Ranks", ranks_table(ranks))] if ranks else []
-    panels = [panel(name, table_html(table, "sortable")) for name, table in tables]
-    return replace(section, html="\n".join([section.html, *panels]))
+    return Panel("Epochs", [
+        Paragraph(sentence(found), "first"), *paragraphs(lines, "soft"), FigureBlock(curve(found), "epochs"),
+        TableBlock(epochs_table(found.epochs), tall=True),
+    ])  # fmt: skip
 
 
 def curve(found: Training) -> Figure:

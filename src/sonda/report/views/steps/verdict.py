@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
+from collections.abc import Iterable
+
+from sonda.analysis.summary import PartSummary, Remedy, Summary, Value
+from sonda.analysis.summary import Verdict as Judgement
 from sonda.report import quantities
-from sonda.report.labels import markup
-from sonda.report.markup import to_try
+from sonda.report.blocks import Advice, Block, Number, Numbers, Paragraph, Suggestion, Verdict, paragraphs
 from sonda.report.views.simulated import energy_cell, is_idle
 
 NAMES = {
@@ -19,36 +21,37 @@ RATIOS = ("IPC", "imbalance")
 """Numbers without unit that are no parts of a whole."""
 
 
-def verdict_panel(summary: Summary) -> str:
+def verdict_block(summary: Summary) -> Verdict:
     """Verdicts, most important first, each with its numbers; remedies; warnings; the first part's step."""
-    kind = summary.verdicts[0].kind if summary.verdicts else "none"
-    lines = []
+    blocks: list[Block] = []
     for index, verdict in enumerate(summary.verdicts):
-        lines.append(f"<p{' class=first' if index == 0 else ''}>{markup(verdict.sentence)}</p>{evidence(verdict)}")
-    lines.append(remedies(summary.verdicts))
+        blocks += [Paragraph(verdict.sentence, "" if index else "first"), evidence(verdict)]
+    blocks.append(advice(summary.verdicts))
     if summary.parts and not is_idle(summary, summary.parts[0]):
-        lines.append(_facts(summary.parts[0]))
-    lines += [f'<p class="warning">{markup(warning)}</p>' for warning in summary.warnings]
-    return f'<div class="panel verdict {markup(kind)}">' + "\n".join(line for line in lines if line) + "</div>"
+        blocks.append(_facts(summary.parts[0]))
+    blocks += paragraphs(summary.warnings, "warning")
+    return Verdict(blocks, summary.verdicts[0].kind if summary.verdicts else "none")
 
 
-def evidence(verdict: Verdict) -> str:
-    """The numbers that a verdict rests on; '' without any."""
-    items = "".join(
-        f"<li{_told(quantities.provenance(value))}>"
-        f"{markup(NAMES.get(name, name.replace('_', ' ')))} <strong>{markup(_shown(name, value))}</strong></li>"
-        for name, value in verdict.evidence.items()
-        if quantities.known(value)
-    )
-    return f'<ul class="evidence" aria-label="numbers behind this">{items}</ul>' if items else ""
+def evidence(verdict: Judgement) -> Numbers:
+    """The numbers that a verdict rests on."""
+    return Numbers([
+        Number(NAMES.get(name, name.replace("_", " ")), _shown(name, value), quantities.provenance(value))
+        for name, value in verdict.evidence.items() if quantities.known(value)
+    ])  # fmt: skip
 
 
-def remedies(verdicts: tuple[Verdict, ...]) -> str:
-    """What to try; '' where nothing is known to."""
-    found = list(dict.fromkeys(remedy for verdict in verdicts for remedy in verdict.remedies))
-    untried = any(one.options and one.speedup is None for one in found)
+def advice(verdicts: Iterable[Judgement]) -> Advice:
+    """What to try, each remedy once."""
+    remedies = list(dict.fromkeys(remedy for verdict in verdicts for remedy in verdict.remedies))
+    untried = any(one.options and one.speedup is None for one in remedies)
     how = "options of sonda run; with --try Sonda tries them and says what each brings" if untried else ""
-    return to_try(map(_remedy, found), how)
+    return Advice([_suggestion(one) for one in remedies], how)
+
+
+def _suggestion(remedy: Remedy) -> Suggestion:
+    result = quantities.factor(remedy.speedup) if remedy.speedup is not None else ""
+    return Suggestion(remedy.text, " ".join(remedy.options), result)
 
 
 def _shown(name: str, value: Value) -> str:
@@ -57,39 +60,20 @@ def _shown(name: str, value: Value) -> str:
     return quantities.amount(value.value, value.unit)
 
 
-def _remedy(remedy: Remedy) -> str:
-    options = f"<code>{markup(' '.join(remedy.options))}</code> " if remedy.options else ""
-    result = f" <strong>{markup(quantities.factor(remedy.speedup))}</strong>" if remedy.speedup else ""
-    return f"{options}{markup(remedy.text)}{result}"
-
-
-def _facts(part: PartSummary) -> str:
-    facts = [("time of a step", part.step, quantities.spread(part.step)), ("samples/s", part.samples_per_second, "")]
-    facts.append(("tokens/s", part.tokens_per_second, ""))
-    boxes = [_fact(name, value, note) for name, value, note in facts if quantities.known(value)]
+def _facts(part: PartSummary) -> Numbers:
+    """A step's time, rates and, of a simulated machine, cycles and energy."""
+    values = [("time of a step", part.step, quantities.spread(part.step)), ("samples/s", part.samples_per_second, "")]
+    values.append(("tokens/s", part.tokens_per_second, ""))
+    facts = [_fact(name, value, note) for name, value, note in values if quantities.known(value)]
     if part.simulated is not None:
-        whole = part.simulated
-        boxes.insert(
-            0, _box("cycles of a step", f"{whole.cycles.value or 0.0:,.0f}", quantities.provenance(whole.cycles))
-        )
-        energy = energy_cell(whole.energy)
-        boxes.append(_box("energy of a step", markup(energy.text), energy.hint))
-        return f'<dl class="facts">{"".join(boxes)}</dl>'
-    after = f" <small>after {part.warmup:,} warm-up</small>" if part.warmup else ""
-    boxes.append(_box("timed steps", f"{part.steps:,}{after}", "steps that the numbers are medians of, counted"))
-    return f'<dl class="facts">{"".join(boxes)}</dl>'
+        cycles, energy = part.simulated.cycles, energy_cell(part.simulated.energy)
+        whole = Number("cycles of a step", quantities.whole(cycles.value or 0.0), quantities.provenance(cycles))
+        return Numbers([whole, *facts, Number("energy of a step", energy.text, energy.hint)], "facts")
+    after = f"after {part.warmup:,} warm-up" if part.warmup else ""
+    hint = "steps that the numbers are medians of, counted"
+    return Numbers([*facts, Number("timed steps", f"{part.steps:,}", hint, after)], "facts")
 
 
-def _fact(name: str, value: Value, note: str) -> str:
+def _fact(name: str, value: Value, note: str) -> Number:
     unit = value.unit if value.unit == "ns" else "1"
-    small = f" <small>{markup(note)}</small>" if note else ""
-    return _box(name, markup(quantities.amount(value.value, unit)) + small, quantities.provenance(value))
-
-
-def _box(name: str, html: str, hint: str) -> str:
-    return f"<div{_told(hint)}><dt>{markup(name)}</dt><dd>{html}</dd></div>"
-
-
-def _told(hint: str) -> str:
-    """Attributes of a number that a reader can walk to; guesses are hatched as in tables."""
-    return f' tabindex="0"{" class=estimated" if quantities.is_guess(hint) else ""} title="{markup(hint)}"'
+    return Number(name, quantities.amount(value.value, unit), quantities.provenance(value), note)

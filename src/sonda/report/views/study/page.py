@@ -16,9 +16,9 @@ from sonda.report.markup import panel, place_figure, table_html, to_try
 from sonda.report.output import whole_file
 from sonda.report.page import framed
 from sonda.report.provenance import with_study_words
+from sonda.report.section import Section
 from sonda.report.table import Table
 from sonda.report.views.corun_figures import miss_curve, misses_table, slowdown_map
-from sonda.report.views.steps.section import Section
 from sonda.report.views.study.answer import Answer, answer, measured
 from sonda.report.views.study.cells import axis_cell, figure_hint, holds, interval_words, is_ratio, study_cell
 from sonda.report.views.study.dot_plot import dots_figure, dots_of, dots_table

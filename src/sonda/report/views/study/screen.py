@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sonda.report.screen import Screen
+from sonda.report.blocks import Block, Gap, Heading, Items, Paragraph, TableBlock, paragraphs
 from sonda.report.table import Column, build, words
 from sonda.report.views.study.answer import answer
 from sonda.report.views.study.operations import operations_table
 from sonda.report.views.study.tables import VARIANT, Document, option_tables, study_tables, unmeasured
 
 
-def render_studies(studies: Sequence[Document], width: int | None = None, *, color: bool | None = None) -> str:
+def studies_blocks(studies: Sequence[Document]) -> list[Block]:
     """The studies that ship with Sonda."""
-    screen = Screen(width, color)
     table = build(
         [
             (Column("study", right=False), words([str(one["name"]) for one in studies])),
@@ -23,23 +22,22 @@ def render_studies(studies: Sequence[Document], width: int | None = None, *, col
             (Column("question", right=False, wrap=True), words([str(one["question"]) for one in studies])),
         ]
     )
-    screen.table(table, indent=0, reasons=False)
-    screen.line()
-    screen.line("Carry one out with: sonda study NAME --scale small", "dim")
-    return screen.text()
+    return [
+        TableBlock(table, indent=0, reasons=False),
+        Gap(),
+        Paragraph("Carry one out with: sonda study NAME --scale small", "quiet", 0, 0),
+    ]
 
 
-def render_plan(
-    plan: Document, width: int | None = None, *, reference: str = "", options: str = "", color: bool | None = None
-) -> str:
+def plan_blocks(plan: Document, *, reference: str = "", options: str = "") -> list[Block]:
     """What a study would measure, in order; `reference`, the scale and `options` are what to type to carry it out."""
-    screen = Screen(width, color)
     runs = plan["runs"]
     simulated = all(str(run.get("on", "")).startswith("sim:") for run in runs)
     how = "simulated" if simulated else "each a process of its own"
-    screen.line(f"{plan['study']}{_at_scale(plan)}: {len(runs):,} runs, {how}", "bold")
-    for text in plan.get("lacks", ()):
-        screen.line(text, "yellow", 2, 2)
+    blocks: list[Block] = [
+        Heading(f"{plan['study']}{_at_scale(plan)}: {len(runs):,} runs, {how}"),
+        *paragraphs(plan.get("lacks", ()), "remark"),
+    ]
     keys = list(dict.fromkeys(key for run in runs for key in run if key != "identity"))
     fixed = [key for key in keys if len({run.get(key) for run in runs}) == 1] if len(runs) > 1 else []
     variants = list(dict.fromkeys(run[VARIANT] for run in runs if VARIANT in run))
@@ -47,18 +45,16 @@ def render_plan(
     # What a variant has and others have not, or have otherwise, needs no column either.
     own = [key for key in keys if key not in (*fixed, VARIANT)
            and variants and all(len({run.get(key) for run in part}) == 1 for part in by_variant.values())]  # fmt: skip
-    _settings(screen, "all" if variants else "", runs[:1], fixed)
+    blocks += _settings("all" if variants else "", runs[:1], fixed)
     for name, part in by_variant.items():
-        _settings(screen, name, part[:1], own)
+        blocks += _settings(name, part[:1], own)
     shown = [key for key in keys if key not in (*fixed, *own)]
     columns = [(Column(key, right=False), words([_written(run.get(key, "")) for run in runs])) for key in shown]
     if columns:
-        screen.line()
-        screen.table(build(columns), reasons=False)
+        blocks += [Gap(), TableBlock(build(columns), reasons=False)]
     if reference:
-        screen.line()
-        screen.line(f"Carry it out with: {_typed(plan, reference)}{options}", "", 2, 2)
-    return screen.text()
+        blocks += [Gap(), Paragraph(f"Carry it out with: {_typed(plan, reference)}{options}")]
+    return blocks
 
 
 UNMEASURED = "not measured yet"
@@ -93,11 +89,10 @@ def failure_lines(study: Document) -> list[str]:
     return found
 
 
-def _settings(screen: Screen, name: str, runs: list[dict[str, Any]], keys: list[str]) -> None:
+def _settings(name: str, runs: list[dict[str, Any]], keys: list[str]) -> list[Block]:
     """`miss curve: batch 4, probe callgrind:256KiB+1MiB`, where there is anything to say."""
     items = [f"{key} {_written(run[key])}" for run in runs for key in keys if key in run]
-    if items:
-        screen.items(f"{name}: " if name else "", items, ", ")
+    return [Items(items, f"{name}: " if name else "", ", ")] if items else []
 
 
 def _written(value: object) -> str:
@@ -105,54 +100,46 @@ def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def render_study(
-    study: Document, width: int | None = None, *, reference: str = "", options: str = "", color: bool | None = None
-) -> str:
+def study_blocks(study: Document, width: int, *, reference: str = "", options: str = "") -> list[Block]:
     """A study's tables: our figures with their intervals, published ones beside them, variants, deviations below.
 
-    `reference`, the scale and `options` are what to type to have its page.
+    Tables of many columns are made for a terminal of `width`. `reference`, the scale and `options` are what to type to
+    have its page.
     """
-    screen = Screen(width, color)
-    screen.line(f"{study['study']}{_at_scale(study)}", "bold")
+    blocks: list[Block] = [Heading(f"{study['study']}{_at_scale(study)}")]
     if study["question"]:
-        screen.line(study["question"], "", 2, 2)
-    for number, sentence in enumerate(answer(study).sentences):
-        screen.line(sentence, "" if number else "bold", 4, 2)
-    for sentence in study.get("verdicts", ()):
-        screen.line(f"Out of line: {sentence}.", "yellow", 4, 2)
-    for remedy in study.get("remedies", ()):
-        screen.line(f"Try: {remedy}.", "", 4, 2)
-    tables = [*study_tables(study, screen.width), *option_tables(study)]
+        blocks.append(Paragraph(study["question"]))
+    blocks += [
+        *(
+            Paragraph(sentence, "" if number else "first", 4, 2)
+            for number, sentence in enumerate(answer(study).sentences)
+        ),
+        *(Paragraph(f"Out of line: {sentence}.", "remark", 4, 2) for sentence in study.get("verdicts", ())),
+        *(Paragraph(f"Try: {remedy}.", "", 4, 2) for remedy in study.get("remedies", ())),
+    ]
+    tables = [*study_tables(study, width), *option_tables(study)]
     for one in tables:
-        screen.line()
+        blocks.append(Gap())
         if one.title:
-            screen.line(one.title, "bold", 2)
-        screen.table(one.table, reasons=one.reasons)
+            blocks.append(Paragraph(one.title, "first", hang=0))
+        blocks.append(TableBlock(one.table, reasons=one.reasons))
     operations = study.get("operations", ())
     if len(operations) > len(study["rows"]) or any(row["counted"] is not None for row in operations):
-        screen.line()
-        screen.line("Operations one by one", "bold", 2)
-        screen.table(operations_table(operations))
+        blocks += [Gap(), Paragraph("Operations one by one", "first", hang=0), TableBlock(operations_table(operations))]
     for caption in dict.fromkeys(one.caption for one in tables if one.caption):
-        screen.line()
-        screen.line(caption, "dim", 2, 2)
+        blocks += [Gap(), Paragraph(caption, "quiet")]
     for reason, names in unmeasured(study).items():
-        screen.line()
-        screen.line(f"– {', '.join(names)}: {reason}", "dim", 2, 2)
+        blocks += [Gap(), Paragraph(f"– {', '.join(names)}: {reason}", "quiet")]
     for title, lines in (
         ("Failed", failure_lines(study)),
         ("Deviations", study["deviations"]),
         ("Notes", study["notes"]),
     ):
         if lines:
-            screen.line()
-            screen.line(title, "bold", 2)
-            for line in lines:
-                screen.line(str(line), "", 4, 2)
+            blocks += [Gap(), Paragraph(title, "first", hang=0), *(Paragraph(str(line), "", 4, 2) for line in lines)]
     if reference:
-        screen.line()
-        screen.line(f"Page: {_typed(study, reference)}{options} --show --page study.html", "", 2, 2)
-    return screen.text()
+        blocks += [Gap(), Paragraph(f"Page: {_typed(study, reference)}{options} --show --page study.html")]
+    return blocks
 
 
 def _typed(document: Document, reference: str) -> str:
