@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,14 @@ from sonda.record.samples import Sample
 from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 from sonda.report.views.steps.view import StepsView
-from sonda.targets import pipeline as keeping
-from sonda.targets.instruments.energy import Asked, Sampling, asked, asked_for_command, sampling
+from sonda.targets import circumstances
+from sonda.targets.instrument import Circumstances, Observation, RunPlan
+from sonda.targets.instruments import energy as energy_instrument
+from sonda.targets.instruments.energy import Asked, EnergyInstrument, asked, asked_for_command, devices_used
+from sonda.targets.instruments.registry import instruments_for
+from sonda.targets.pipeline import draft_run
 from sonda.targets.program import launcher as command
-from sonda.targets.program.energy import _busy_devices, measure_energy
+from sonda.targets.program.energy import measure_energy
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -154,26 +159,29 @@ def test_what_cannot_be_asked_for_is_one_line(words: str) -> None:
         asked(words)
 
 
-def test_a_run_without_the_probe_is_untouched(tmp_path: Path) -> None:
-    spans = Spans({"start": np.array([0])}, {})
-    fields = {"probes": [ProbeState("clock", "ok")], "notes": ["a"]}
-    with sampling(None, tmp_path) as energy:
-        pass
-    energy.finish(0, 1)
-    assert (energy.environment, energy.target, energy.samples) == ({}, {}, [])
-    assert energy.said(fields) == fields
-    assert energy.added(spans).metrics == {}
-    assert list(tmp_path.iterdir()) == []
+def test_a_run_without_the_probe_has_no_energy_instrument() -> None:
+    launcher = command.ProgramLauncher(["true"], command.Watching())
+    assert instruments_for("", launcher) == []
+    assert not any(isinstance(one, EnergyInstrument) for one in instruments_for("os,pmu", launcher))
+    (found,) = instruments_for("energy:idle=0,energy-model:cpu=20..95", launcher)
+    assert isinstance(found, EnergyInstrument) and found.wanted == Asked(idle=0.0, model="cpu=20..95")
 
 
 def test_the_probe_replaces_what_the_run_said_of_energy(tmp_path: Path) -> None:
     states = [ProbeState("energy", "missing", "no folder")]
     energy = Energy([], {"interval": 0.5}, ["a note"], states, Readings(), 0, [("hot", 1, 2)])
-    made = Sampling(None, energy, ["cpu"])
-    said = made.said({"probes": [ProbeState("clock", "ok"), ProbeState("energy", "off")], "notes": [], "seed": 1})
-    assert [(one.name, one.state) for one in said["probes"]] == [("clock", "ok"), ("energy", "missing")]
-    assert (said["notes"], said["seed"]) == (["a note"], 1)
-    assert made.target["metered"] == {"interval": 0.5, "used": ["cpu"], "regions": [["hot", 1, 2]]}
+    instrument = EnergyInstrument(Asked())
+    instrument.sampler = SimpleNamespace(result=lambda begin, end: energy)  # type: ignore[assignment]
+    probes = [ProbeState("energy", "off"), ProbeState("clock", "ok")]
+    observation = Observation(
+        Spans({"start": np.array([0])}, {}), {}, {"spec": "cpu"}, Circumstances("", {}, {}, probes, ["before"])
+    )
+    made = draft_run(RunPlan("local", Store(tmp_path), tmp_path, str), observation, instruments=[instrument]).info
+    assert [(one.name, one.state) for one in made.probes] == [("clock", "ok"), ("energy", "missing")]
+    assert made.notes == ["before", "a note"]
+    assert made.target == {
+        "spec": "cpu", "metered": {"interval": 0.5, "used": ["cpu"], "regions": [["hot", 1, 2]]},
+    }  # fmt: skip
 
 
 def test_devices_in_use_are_the_processor_and_busy_gpus() -> None:
@@ -182,14 +190,14 @@ def test_devices_in_use_are_the_processor_and_busy_gpus() -> None:
         Sample(S, "utilisation", 0.0, "%", "measured", device="cuda:0"),
         Sample(S, "utilisation", 4.0, "%", "measured", device="cuda:1"),
     ]
-    assert _busy_devices(Energy(samples, {}, [], [], Readings(), 0)) == ["cpu", "cuda:1"]
+    assert devices_used(Energy(samples, {}, [], [], Readings(), 0), None, {}) == ["cpu", "cuda:1"]
 
 
 def test_a_run_of_a_command_carries_its_energy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
+    monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
     file = Powercap(tmp_path / "root").zone("0", "package-0", 1_000_000)
     fake = Asked(interval=0.01, idle=0.0, root=tmp_path / "root", gpus=False)
-    monkeypatch.setattr(command, "asked", lambda probes: fake if "energy" in probes else None)
+    monkeypatch.setattr(energy_instrument, "asked", lambda probes: fake if "energy" in probes else None)
     script = f'echo begin hot >> "$SONDA_REGIONS"; sleep 0.2; echo 31000000 > {file}; sleep 0.2'
     store = Store(tmp_path / "store")
     run, code = command.run_command(["sh", "-c", script], store, command.Watching(probe=("energy",)))
@@ -204,8 +212,8 @@ def test_a_run_of_a_command_carries_its_energy(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_run_goes_on_without_a_sensor_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
-    monkeypatch.setattr(command, "asked", lambda probes: Asked(idle=0.0, root=tmp_path, gpus=False))
+    monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
+    monkeypatch.setattr(energy_instrument, "asked", lambda probes: Asked(idle=0.0, root=tmp_path, gpus=False))
     run, code = command.run_command(["true"], Store(tmp_path / "store"), command.Watching(probe=("energy",)))
     assert code == 0
     (state,) = [one for one in run.info.probes if one.name == "energy"]

@@ -10,7 +10,7 @@ import pytest
 
 from sonda.analysis.energy.nodes import energy_of_nodes
 from sonda.analysis.energy.summary import EnergySummary
-from sonda.analysis.energy.training import spent
+from sonda.analysis.energy.training import training_energy
 from sonda.analysis.steps.training import summarise_training
 from sonda.record.samples import Sample
 from sonda.report.views.energy import EnergyView
@@ -147,7 +147,7 @@ def test_what_was_sensed_of_a_device_wins_over_what_a_model_says(tmp_path: Path)
         for sensor, source in watts
     ]
     run = keep(tmp_path, {"counters": counters, "interval": 1.0, "readings": 8, "used": ["cuda:0"]}, samples)
-    found = spent(run, [(0, 3 * S)], [3 * S])
+    found = training_energy(run, [(0, 3 * S)], [3 * S])
     assert found is not None
     assert found.devices["cuda:0"].value == found.used.value == pytest.approx(1500)
     assert found.devices["cuda:0"].source == "measured"

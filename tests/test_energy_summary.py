@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonda.analysis.energy.meters import Counter, Metered
+from sonda.analysis.energy.meters import Counter, Meter
 from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.energy.summary import EnergySummary
 from sonda.analysis.energy.windows import powers
@@ -311,7 +311,7 @@ def test_the_95_percent_interval_of_a_phase_holds_its_power() -> None:
         spent = np.concatenate(([0.0], np.cumsum(lengths * watts / S)))
         times = np.arange(chance.uniform(0, 50 * MS), moments[-1], 50.7 * MS)
         series = CounterSeries(times.astype(np.int64), np.interp(np.floor(times / MS) * MS, moments, spent), MS)
-        meter = Metered("cpu", "measured", ((Counter("package-0 energy", "cpu", update=0.001), series),))
+        meter = Meter("cpu", "measured", ((Counter("package-0 energy", "cpu", update=0.001), series),))
         phases = {name: (moments[at:-1:3], moments[at + 1 :: 3]) for at, name in enumerate(("forward", "backward"))}
         solved = powers(meter, phases, moments[:1], moments[-1:])
         assert not isinstance(solved, str)

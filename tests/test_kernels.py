@@ -17,7 +17,7 @@ from sonda.analysis.comparison.kernels import compare_kernels
 from sonda.analysis.comparison.runs import compare
 from sonda.analysis.device.critical_path import critical_path
 from sonda.analysis.device.kernels import KernelTotals
-from sonda.analysis.device.timeline import Coverage, DeviceTime
+from sonda.analysis.device.timeline import BusyTime, DeviceTime
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.traces.summary import device_work, summarise_trace
 from sonda.cli.face import main
@@ -94,7 +94,7 @@ def test_a_timeline_by_hand(tmp_path: Path) -> None:
 def test_a_gap_begins_where_all_before_it_have_ended(cut: int) -> None:
     """0–100, inside it 10–20, then 130–140: one gap of 30, however the activities come."""
     start, end = np.array([0, 10, 130]) * 1000, np.array([100, 20, 140]) * 1000
-    coverage = Coverage(0, "cuda:0")
+    coverage = BusyTime(0, "cuda:0")
     for block in np.split(np.arange(3), [cut]):
         nothing = np.zeros(len(block), np.int64)
         coverage.feed(start[block], end[block], nothing, nothing, np.full(len(block), np.nan))
@@ -111,7 +111,7 @@ def test_coverage_is_what_looking_at_every_moment_gives(
 ) -> None:
     rows = np.array(sorted(activities))
     start, end, kinds = rows[:, 0], rows[:, 0] + rows[:, 1], rows[:, 2]
-    coverage = Coverage(0, "cuda:0")
+    coverage = BusyTime(0, "cuda:0")
     for block in np.split(np.arange(len(rows)), sorted(cut for cut in cuts if cut < len(rows))):
         nothing = np.zeros(len(block), np.int64)
         coverage.feed(start[block], end[block], kinds[block], nothing, np.full(len(block), np.nan))

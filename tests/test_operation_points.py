@@ -19,8 +19,10 @@ from sonda.report.views.study.screen import study_blocks
 from sonda.studies.results.operations import OperationPoint, PrintedOperation, operation_points
 from sonda.studies.results.outliers import FACTOR, find_outliers
 from sonda.studies.results.recordings import load_recorded, recorded_names, recording
-from sonda.targets.instruments.ncu import settings_for
+from sonda.targets.instruments.ncu import NcuInstrument
+from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.job import Job, check_job
+from sonda.targets.program.launcher import ProgramLauncher, Watching
 from sonda.workloads.operations.cost import operation_cost
 from sonda.workloads.operations.ops import STUDIED, Operations
 
@@ -346,15 +348,19 @@ def test_what_jax_does_not_have_is_one_line(changes: dict[str, Any], line: str) 
     assert str(raised.value) == line
 
 
-def test_stalls_of_every_kernel_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonda.targets.instruments.ncu.ncu_version", lambda: "2025.3.1.0")
-    found = settings_for("pmu,ncu:none+stalls", True)
-    assert found is not None and (found.cache, found.stalls) == ("none", True)
-    found = settings_for("ncu:stalls", True)
-    assert found is not None and (found.cache, found.stalls) == ("all", True)
+def test_stalls_of_every_kernel_can_be_asked_for() -> None:
+    def settings_for(probe: str) -> Settings:
+        _, ncu = instruments_for(f"{probe},energy", ProgramLauncher(["true"], Watching()))[::-1]
+        assert isinstance(ncu, NcuInstrument)
+        return ncu.settings
+
+    found = settings_for("ncu:none+stalls")
+    assert (found.cache, found.stalls) == ("none", True)
+    found = settings_for("ncu:stalls")
+    assert (found.cache, found.stalls) == ("all", True)
     for wrong in ("ncu:stals", "ncu:all+none", "ncu:"):
         with pytest.raises(SondaError, match=f"--probe {wrong.replace('+', '.')} is unknown"):
-            settings_for(wrong, True)
+            settings_for(wrong)
 
 
 def test_stalls_of_every_kernel_take_one_run_of_ncu(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from builders import stepped
 from sonda.analysis.comparison.optimisation_words import at_places, sentence, whole
-from sonda.analysis.comparison.optimisations import Limit, Option, Options, _together, limit, parts_of, weigh
+from sonda.analysis.comparison.optimisations import Limit, Option, Options, _together, main_limit, parts_of, weigh_options
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.statistics import Side, pooled, ratio, side, welch
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -51,7 +51,7 @@ def summaries(middle: float, noise: float = 0.01, processes: int = 4, seed: int 
 
 def weighed(times: dict[str, float], noise: float = 0.01, missing: dict[str, str] | None = None) -> dict[str, Option]:
     runs = {name: summaries(middle, noise, seed=number) for number, (name, middle) in enumerate(times.items())}
-    found = weigh("", "base", runs, CHANGES, missing or {})
+    found = weigh_options("", "base", runs, CHANGES, missing or {})
     return {one.name: one for one in found.options}
 
 
@@ -131,7 +131,7 @@ def test_nothing_is_said_only_where_it_is_known() -> None:
 def test_another_batch_is_compared_by_samples() -> None:
     workload = {"name": "cnn", "train": True, "samples": 32}
     runs = {"base": summaries(10.0), "prefetch": summaries(10.0, seed=1, workload=workload)}
-    found = weigh("", "base", runs, {"base": {}, "prefetch": {"batch": 32}}, {})
+    found = weigh_options("", "base", runs, {"base": {}, "prefetch": {"batch": 32}}, {})
     assert found.options[0].speedup.value == pytest.approx(2.0, rel=0.03)
 
 
@@ -140,18 +140,18 @@ def test_what_is_missing_says_why() -> None:
     assert found["mixed"].speedup.value is None and found["mixed"].text == "not applicable: --x: y"
     assert found["prefetch"].text == "not measured yet" and found["prefetch"].effect == ""
     without = {name: f"not applicable: {name}" for name in ("mixed", "both")}
-    words = weigh("", "base", {"base": summaries(9.0), "prefetch": summaries(3.0)}, CHANGES, without).sentence
+    words = weigh_options("", "base", {"base": summaries(9.0), "prefetch": summaries(3.0)}, CHANGES, without).sentence
     assert words.startswith("Prefetch brings 3.00x (2.") and words.endswith("); mixed does not apply here.")
-    alone = weigh("", "base", {"mixed": summaries(3.0)}, CHANGES, {}).options
+    alone = weigh_options("", "base", {"mixed": summaries(3.0)}, CHANGES, {}).options
     assert {one.name: one.text for one in alone}["mixed"] == "the base is not measured yet"
 
 
 def test_one_step_each_has_no_interval() -> None:
     runs = {name: [summarise(stepped([middle]))] for name, middle in (("base", 12.0), ("prefetch", 6.0))}
-    option = weigh("", "base", runs, CHANGES, {}).options[0]
+    option = weigh_options("", "base", runs, CHANGES, {}).options[0]
     assert option.speedup.value == 2.0 and option.speedup.low is None and option.effect == "unknown"
     assert option.text == "one measurement each has no interval", "nothing was tested, so nothing is not significant"
-    (drawn,) = options_figure(optimisations_document([weigh("", "base", runs, CHANGES, {})])[0])["data"]  # type: ignore[index]
+    (drawn,) = options_figure(optimisations_document([weigh_options("", "base", runs, CHANGES, {})])[0])["data"]  # type: ignore[index]
     assert drawn["error_x"]["visible"] is False
 
 
@@ -192,9 +192,9 @@ def test_errors_of_all_factors_add_up() -> None:
 
 
 def option(name: str, effect: str, value: float | None, parts: Sequence[str] = (), reason: str = "") -> Option:
-    from sonda.analysis.comparison.optimisations import Together
+    from sonda.analysis.comparison.optimisations import CombinedOptions
 
-    together = Together(tuple(parts), 1.0, Value(1.0, "1", "derived"), "") if parts else None
+    together = CombinedOptions(tuple(parts), 1.0, Value(1.0, "1", "derived"), "") if parts else None
     return Option(name, Value(value, "1", "derived", reason=reason), effect, "", together=together)
 
 
@@ -270,15 +270,15 @@ def judged(ms: float, verdict: Verdict) -> Summary:
 
 def test_a_limit_is_that_of_the_run_in_the_middle_with_the_share_that_its_sentence_names() -> None:
     noisy = Verdict("none", "Too noisy to judge.", {"noise": Value(0.7, "1", "derived")})
-    found = limit([judged(3.0, UNCLEAR), judged(1.0, noisy), judged(2.0, MEMORY)])
+    found = main_limit([judged(3.0, UNCLEAR), judged(1.0, noisy), judged(2.0, MEMORY)])
     assert found == Limit("memory", 0.4, MEMORY.sentence, "fuse operations: torch.compile(model)", "--compile")
-    assert limit([judged(1.0, UNCLEAR)]) == Limit("not clear", None, UNCLEAR.sentence, "think", "")
-    assert limit([judged(1.0, noisy)]).kind == "too noisy" and limit([]) == Limit()
+    assert main_limit([judged(1.0, UNCLEAR)]) == Limit("not clear", None, UNCLEAR.sentence, "think", "")
+    assert main_limit([judged(1.0, noisy)]).kind == "too noisy" and main_limit([]) == Limit()
 
 
 def test_what_limits_is_one_line_for_each_and_whole_sentences_are_behind_it() -> None:
     runs = {"base": [judged(12.0, MEMORY)], "prefetch": [judged(6.0, MEMORY)], "mixed": [judged(4.0, UNCLEAR)]}
-    (shown,) = optimisations_document([weigh("", "base", runs, CHANGES, {})])
+    (shown,) = optimisations_document([weigh_options("", "base", runs, CHANGES, {})])
     table = limits_table(shown)
     assert table is not None
     assert [[cell.text for cell in row] for row in table.rows] == [
@@ -430,11 +430,11 @@ def test_combined_variants_have_their_parts_in_the_study(name: str) -> None:
 def test_a_study_that_is_not_done_knows_how_far_processes_differ_from_those_that_were_repeated() -> None:
     """Steps of one process are much alike; two processes of another variant differ by 10 %, more than options do."""
     runs = {"base": [summarise(stepped([100.0, 100.1] * 10))], "prefetch": [summarise(stepped([97.0, 97.1] * 10))]}
-    (alone,) = (one for one in weigh("", "base", runs, CHANGES, {}).options if one.name == "prefetch")
+    (alone,) = (one for one in weigh_options("", "base", runs, CHANGES, {}).options if one.name == "prefetch")
     assert alone.effect == "faster"  # of one process each, nothing tells how far processes differ
     runs["mixed"] = [summarise(stepped([middle, middle + 0.1] * 10)) for middle in (95.0, 105.0)]
-    found = {one.name: one for one in weigh("", "base", runs, CHANGES, {}).options}
+    found = {one.name: one for one in weigh_options("", "base", runs, CHANGES, {}).options}
     assert (found["prefetch"].effect, found["mixed"].effect) == ("unknown", "unknown")
     assert found["prefetch"].speedup.value == pytest.approx(100.05 / 97.05)
-    said = weigh("", "base", runs, CHANGES, {}).sentence
+    said = weigh_options("", "base", runs, CHANGES, {}).sentence
     assert "cannot be told from noise (" in said and not any(word.count("0") > 5 for word in said.split())

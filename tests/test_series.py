@@ -29,7 +29,8 @@ from sonda.report.page import page_text
 from sonda.report.views.counters.command import outside_figure, outside_table, totals_words
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
-from sonda.targets import pipeline as keeping
+from sonda.targets import circumstances
+from sonda.targets.instrument import RunPlan
 from sonda.targets.instruments import counters as counting
 from sonda.targets.program import process_counts as outside
 from sonda.targets.program.launcher import Watching, parse_interval, run_command
@@ -42,7 +43,7 @@ TOUCHING = f"import mmap\nm = mmap.mmap(-1, {PAGES} * 4096)\nfor p in range({PAG
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
+    monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
     return Store(tmp_path / "store")
 
 
@@ -159,12 +160,15 @@ def test_with_an_interval_the_pmu_is_read_from_outside_only(tmp_path: Path, monk
     named = Event("branch_misses", 0, 5)
     found = Plan([[cycles, instructions, misses], [cycles, instructions, named]])
     monkeypatch.setattr(counting, "plan", lambda extra: found)
-    asked = counting.ask(("pmu:branch-misses",), tmp_path, ["true"], outside=True)
-    assert asked.outside == {"cycles": cycles, "instructions": instructions, "branch_misses": named}
+    asked = counting.ask(("pmu:branch-misses",), tmp_path, outside=True)
+    assert asked.events == {"cycles": cycles, "instructions": instructions, "branch_misses": named}
     assert list(tmp_path.iterdir()) == [] and asked.target == {}
     assert [(one.name, one.state) for one in asked.states] == [("pmu", "ok")] and "--interval" in asked.notes[0]
-    inside = counting.ask(("pmu:branch-misses",), tmp_path, ["true"])
-    assert inside.outside == {} and [path.name for path in tmp_path.iterdir()] == ["counting.json"]
+    for interval, events in ((0.1, asked.events), (0.0, {})):
+        plan = RunPlan("program", Store(tmp_path / "store"), tmp_path, str, outside=True, interval=interval)
+        counting.CounterInstrument(("pmu:branch-misses",)).prepare(plan)
+        assert plan.events == events
+    assert [path.name for path in tmp_path.iterdir()] == ["counting.json"]
 
 
 def test_samples_are_what_each_interval_added() -> None:

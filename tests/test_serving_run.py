@@ -269,7 +269,7 @@ def test_energy_is_that_of_the_traffic_alone(here: Path, monkeypatch: pytest.Mon
     """Every inference costs 2 J of a fake package's counter, also those before the traffic."""
     counter = Powercap(here / "root").zone("0", "package-0", 0)
     wanted = Asked(interval=0.01, idle=0.0, root=here / "root", gpus=False)
-    monkeypatch.setattr(serving, "asked_energy", lambda probes: wanted)
+    monkeypatch.setattr("sonda.targets.instruments.energy.asked", lambda probes: wanted)
 
     def model(job: Job, traffic: Traffic) -> tuple[Any, dict[str, Any]]:
         def infer(queries: int) -> None:
@@ -326,7 +326,10 @@ def test_inputs_of_ones_own_model_are_resized(here: Path) -> None:
     [
         (Job(workload="mlp", on="sim:maeri-256"), "sim:maeri-256 cannot be served"),
         (Job(workload="mlp", train=True), "training cannot be served"),
-        (Job(workload="mlp", probe="energy-modell:cpu=20..95"), "--probe energy-modell:cpu=20..95 is not there"),
+        (
+            Job(workload="mlp", probe="energy-modell:cpu=20..95"),
+            "there is no probe 'energy-modell'",
+        ),
         (Job(workload="mlp", probe="pmu"), "--probe pmu is not there"),
         (Job(workload="mlp", on="cpu/2", threads=1), "do not agree"),
     ],

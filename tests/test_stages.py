@@ -17,7 +17,7 @@ from sonda.frameworks.collector.stages import FILES
 from sonda.frameworks.reconstruction.stages import PROCESS, read_stages
 from sonda.record.store import Store
 from sonda.report.views.steps.view import StepsView
-from sonda.targets import pipeline as keeping
+from sonda.targets import circumstances
 from sonda.targets.program.launcher import Watching, run_command
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -51,7 +51,7 @@ def modules(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(keeping, "load_or_measure", lambda root, threads, machine: {})
+    monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
     return Store(tmp_path / "store")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,12 @@ from sonda.report.page import page_text
 from sonda.report.views.counters.system import in_table, second_table, system_table
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
+from sonda.targets.instrument import Circumstances, Observation, Seen
 from sonda.targets.instruments import second_sources as second
+from sonda.targets.instruments.counters import CounterInstrument
 from sonda.targets.job import JOB, Job
 from sonda.targets.local import command as whole
+from sonda.targets.local.launcher import LocalLauncher
 
 MS = 1e6
 NOTHING = Spans({"start": np.zeros(0)}, {})
@@ -164,9 +168,12 @@ def test_a_workload_is_counted_once_more_by_each_source(tmp_path: Path, monkeypa
     dead = Source(SondaError("cannot attach", "be root"))
     monkeypatch.setattr(second, "KernelCounter", lambda known: own)
     monkeypatch.setattr(second, "SECOND", {"perf-stat": lambda: other, "papi": lambda: dead})
-    job = Job(workload="mlp", steps=7, probe="pmu,perf-stat")
-    store = Store(tmp_path)
-    found, states = second.count_workload(("perf-stat", "papi"), job, NOTHING, {}, store, lambda text: None)
+    launcher = LocalLauncher(Job(workload="mlp", steps=7, probe="pmu,perf-stat"))
+    plan = launcher.plan(Store(tmp_path), tmp_path, str)
+    observation = Observation(NOTHING, {}, {}, Circumstances("", {}, {}))
+    seen = Seen(plan, observation, NOTHING, partial(launcher.again, plan))
+    added = second.SecondSources(("perf-stat", "papi"), CounterInstrument("pmu")).collect(seen)
+    found, states = added.target["second"], added.states
     assert found["sonda"] == {"counts": {"page_faults": {"value": 100.0, "scaled": False}}}
     assert found["perf-stat"]["missing"] == {"cycles": "not supported"} and "papi" not in found
     assert [(one.name, one.state, one.reason) for one in states] == [
