@@ -197,18 +197,18 @@ def test_nodes_that_share_a_hosts_name_leave_each_others_work_alone(
     assert theirs.parent == tmp_path
     dead = tmp_path / theirs.name.replace(f"-{os.getpid()}-", "-999999999-")
     dead.mkdir()
-    assert partial.abandoned(dead)
+    assert partial.is_abandoned(dead)
     monkeypatch.setenv("SONDA_NODE", "rack/2")
-    assert not partial.abandoned(dead)
+    assert not partial.is_abandoned(dead)
 
 
 @pytest.mark.parametrize("make", [Path.touch, Path.mkdir])
 def test_what_another_node_has_not_touched_for_long_is_abandoned(tmp_path: Path, make: Callable[[Path], None]) -> None:
     theirs = tmp_path / ".partial-rack_1-1-abcdef"
     make(theirs)
-    assert not partial.abandoned(theirs)
+    assert not partial.is_abandoned(theirs)
     os.utime(theirs, (0, 0))
-    assert partial.abandoned(theirs)
+    assert partial.is_abandoned(theirs)
 
 
 # ---- nodes that come late -------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sonda.analysis.run_rows import rebuild, rows_of
-from sonda.record.index import Entry, Index, sizes_of
+from sonda.record.index import Index, IndexEntry, sizes_of
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.studies.engine import remote as elsewhere
@@ -97,7 +97,7 @@ def test_rows_of_an_index_that_do_not_say_which_study_are_completed(tmp_path: Pa
     store = Store(tmp_path)
     (run,) = [keep(store, point) for point in plan_points(elsewhere.study_on_nodes(STUDY, ["EPYC"], "each"))[:1]]
     index, name = Index(store.root, VERSION), run.directory.name
-    index.add([Entry(name, sizes_of(run.directory), {"listed": "before"})])
+    index.add([IndexEntry(name, sizes_of(run.directory), {"listed": "before"})])
     for _ in range(3):
         assert elsewhere.nodes_of(STUDY, store) == {"EPYC"}
     assert index.known([name])[name].row == {"listed": "before"} and index.known([name])[name].node == "EPYC"

@@ -12,7 +12,7 @@ import pytest
 
 from builders import stepped
 from sonda.analysis import run_rows
-from sonda.record.index import FULL, MOST_SMALL, Entry, Index, sizes_of
+from sonda.record.index import FULL, MOST_SMALL, Index, IndexEntry, sizes_of
 from sonda.record.run import new_id, write_run
 from sonda.record.store import Store
 from sonda.report.views.listing import runs_in_pieces
@@ -133,7 +133,7 @@ def test_small_segments_are_merged(tmp_path: Path) -> None:
     names = [f"20260301T1000{second:02d}000-{second:012x}" for second in range(MOST_SMALL + 5)]
     for name in names:
         (tmp_path / name).mkdir()
-        index.add([Entry(name, (-1, -1), {"n": name})])
+        index.add([IndexEntry(name, (-1, -1), {"n": name})])
     assert len(os.listdir(index.folder)) <= MOST_SMALL
     assert {name: entry.row["n"] for name, entry in index.known(names).items()} == {name: name for name in names}
 
@@ -143,8 +143,8 @@ def test_only_segments_that_can_help_are_opened(tmp_path: Path, monkeypatch: pyt
     names = [f"2026{1 + n // 28:02d}{1 + n % 28:02d}T100000000-{n:012x}" for n in range(300)]
     for name in names:
         (tmp_path / name).mkdir()
-    index.add([Entry(name, (-1, -1), {}) for name in names[:150]])
-    index.add([Entry(name, (-1, -1), {}) for name in names[150:]])
+    index.add([IndexEntry(name, (-1, -1), {}) for name in names[:150]])
+    index.add([IndexEntry(name, (-1, -1), {}) for name in names[150:]])
     opened: list[str] = []
     read = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda path: opened.append(path.name) or read(path))
@@ -157,7 +157,7 @@ def _write_and_merge(root: str, writer: int) -> None:
     for number in range(80):
         name = f"20260301T10{number:02d}{writer:02d}000-{number:06x}{writer:06x}"
         (Path(root) / name).mkdir()
-        index.add([Entry(name, sizes_of(Path(root) / name), {"writer": writer, "number": number})])
+        index.add([IndexEntry(name, sizes_of(Path(root) / name), {"writer": writer, "number": number})])
 
 
 def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_writers_at_once_lose_nothing(tmp_path: Path) -> None:
 
 def test_full_segments_stay(tmp_path: Path) -> None:
     index = Index(tmp_path, "1")
-    index.add([Entry(f"20260301T100000000-{n:012x}", (-1, -1), {}) for n in range(FULL + 1)])
+    index.add([IndexEntry(f"20260301T100000000-{n:012x}", (-1, -1), {}) for n in range(FULL + 1)])
     counts = sorted(int(name.split("_")[2]) for name in os.listdir(index.folder))
     assert counts == [1, FULL]
 

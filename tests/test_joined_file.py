@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonda.record.files.parquet_join import join_files
-from sonda.record.files.thrift_compact import CompactReader, written
+from sonda.record.files.thrift_compact import CompactReader, write_struct
 
 
 def part(path: Path, first: int, rows: int, word: str = "w") -> tuple[Path, pa.Table]:
@@ -80,7 +80,7 @@ values = st.recursive(
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.integers(1, 300), values, max_size=6))
 def test_what_is_written_compactly_is_read_back(struct: Any) -> None:
-    assert CompactReader(written(struct)).struct() == struct
+    assert CompactReader(write_struct(struct)).struct() == struct
 
 
 def test_the_footer_of_a_real_file_is_written_back_as_it_was(tmp_path: Path) -> None:
@@ -88,4 +88,4 @@ def test_the_footer_of_a_real_file_is_written_back_as_it_was(tmp_path: Path) -> 
     content = path.read_bytes()
     length = int.from_bytes(content[-8:-4], "little")
     footer = content[-8 - length : -8]
-    assert written(CompactReader(footer).struct()) == footer
+    assert write_struct(CompactReader(footer).struct()) == footer

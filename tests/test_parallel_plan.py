@@ -153,7 +153,7 @@ def test_more_mistakes(monkeypatch: pytest.MonkeyPatch, gpus: None) -> None:
         plan("ddp=cpu+cpu", threads=2)
     with pytest.raises(SondaError, match="--probe callgrind:2MiB is for one device"):
         plan("ddp=cpu+cpu", probe="energy,callgrind:2MiB")
-    monkeypatch.setattr(parallel_plan, "added", lambda group: {"weather": None})
+    monkeypatch.setattr(parallel_plan, "plugin_entries", lambda group: {"weather": None})
     with pytest.raises(SondaError, match="--probe weather is for one node"):
         plan("ddp=cpu+cpu@nodes=2", probe="pmu,weather")
     monkeypatch.setattr(parallel_plan, "has_gpu", lambda: False)

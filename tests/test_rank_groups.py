@@ -276,15 +276,15 @@ def test_missing_ranks_of_a_group_are_said(tmp_path: Path) -> None:
 
 
 def test_what_is_said_of_a_group() -> None:
-    whole = rank_group.said("1", "tp", "[0, 1]", "allreduce")
+    whole = rank_group.parse_group("1", "tp", "[0, 1]", "allreduce")
     assert whole == rank_group.RankGroup("1", "tp", (0, 1), False, "allreduce")
     assert rank_group.group_of(rank_group.label(whole)) == whole
-    assert rank_group.said(3, None, [4, 5], None) == rank_group.RankGroup("3", "", (4, 5))
-    assert rank_group.said("x", "", "[0, 1, ...]", "") == rank_group.RankGroup("x", "", (0, 1), True)
+    assert rank_group.parse_group(3, None, [4, 5], None) == rank_group.RankGroup("3", "", (4, 5))
+    assert rank_group.parse_group("x", "", "[0, 1, ...]", "") == rank_group.RankGroup("x", "", (0, 1), True)
     for odd in ("", None, True, 1.5, ["1"]):
-        assert rank_group.said(odd, "", "[0]", "") is None
+        assert rank_group.parse_group(odd, "", "[0]", "") is None
     for odd in ("0-3", "[a]", "[-1]", {"a": 1}, [0, "1"], [True], "[1,,2]"):
-        assert rank_group.said("1", "", odd, "") == rank_group.RankGroup("1")
+        assert rank_group.parse_group("1", "", odd, "") == rank_group.RankGroup("1")
     for word in ("", "model/layer", '{"group"', '{"group": 1}', "{}"):
         assert rank_group.group_of(word) is None
     packed = np.array(

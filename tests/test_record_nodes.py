@@ -14,7 +14,7 @@ from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.rules.remedies import threads
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.training import summarise_training
-from sonda.record.nodes import NodePart, brought_together, by_node
+from sonda.record.nodes import NodePart, by_node, merge_nodes
 from sonda.record.run import Run, RunInfo, now, write_run
 from sonda.record.samples import Sample
 from sonda.record.spans import Spans, Words
@@ -54,7 +54,7 @@ def part(node: str, rank: int, shift: int, seconds: int, watts: float, **more: A
 def two(tmp_path: Path) -> Run:
     """Node `left` at 10 W for 10 s, node `right` at 30 W for 8 s; their clocks have nothing to do with each other."""
     parts = [part("left", 0, 5, 10, 10.0), part("right", 1, 2, 8, 30.0, disturbed=["others ran"])]
-    whole = brought_together(parts)
+    whole = merge_nodes(parts)
     return write_run(tmp_path, whole.info, whole.spans, whole.samples)
 
 
@@ -112,7 +112,7 @@ def test_a_node_without_energy_leaves_no_silent_zero(tmp_path: Path) -> None:
     bare = part("right", 1, 2, 8, 30.0)
     target = {key: value for key, value in bare.info.target.items() if key != "metered"}
     bare = NodePart("right", msgspec.structs.replace(bare.info, target=target), bare.spans, [])
-    whole = brought_together([part("left", 0, 5, 10, 10.0), bare])
+    whole = merge_nodes([part("left", 0, 5, 10, 10.0), bare])
     found = summarise_energy(write_run(tmp_path, whole.info, whole.spans, whole.samples))
     assert found is not None
     assert found.all["measured"].energy.value is None
@@ -120,7 +120,7 @@ def test_a_node_without_energy_leaves_no_silent_zero(tmp_path: Path) -> None:
 
 
 def test_other_versions_and_a_node_of_which_nothing_came_are_said(tmp_path: Path) -> None:
-    whole = brought_together(
+    whole = merge_nodes(
         [part("left", 0, 5, 10, 10.0), part("right", 1, 2, 8, 30.0, versions={"torch": "2.12"})], ["third"]
     )
     assert whole.info.status == "incomplete"
@@ -146,7 +146,7 @@ def test_screen_document_and_page_name_the_nodes(two: Run) -> None:
 
 def test_the_energy_of_a_run_that_lost_a_node_is_not_known(tmp_path: Path) -> None:
     """10 W for 10 s on the node that is left: 100 J, which are not those of both."""
-    whole = brought_together([part("left", 0, 5, 10, 10.0)], ["right"])
+    whole = merge_nodes([part("left", 0, 5, 10, 10.0)], ["right"])
     run = write_run(tmp_path, whole.info, whole.spans, whole.samples)
     energy = summarise_energy(run)
     assert energy is not None and energy.all["measured"].energy.value is None
@@ -178,7 +178,7 @@ def test_a_machine_that_plays_two_nodes_is_counted_once(tmp_path: Path) -> None:
     used the GPU, which both have read: 50 W, so 500 J more, and 200 in the epoch."""
     parts = [with_gpu(part("left", 0, 5, 10, 10.0), 10, 50.0), with_gpu(part("right", 1, 2, 8, 10.0), 8, 50.0)]
     parts[0].info.target["metered"]["used"] = ["cpu"]
-    whole = brought_together(parts, same={"left": "left", "right": "left"})
+    whole = merge_nodes(parts, same={"left": "left", "right": "left"})
     assert whole.info.notes[-1] == "nodes left, right are processes of one machine and share what it has"
     run = write_run(tmp_path, whole.info, whole.spans, whole.samples)
     energy, training = summarise_energy(run), summarise_training(run)
@@ -194,7 +194,7 @@ def test_some_nodes_of_one_machine_and_one_of_its_own(tmp_path: Path) -> None:
     """10 W x 10 s and 30 W x 8 s, as with two nodes; of the one that was lost its machine is known."""
     parts = [part("left", 0, 5, 10, 10.0), part("other", 1, 5, 10, 10.0), part("right", 2, 2, 8, 30.0)]
     same = dict.fromkeys(("left", "other", "gone"), "left")
-    whole = brought_together(parts, ["gone"], same)
+    whole = merge_nodes(parts, ["gone"], same)
     run = write_run(tmp_path, whole.info, whole.spans, whole.samples)
     energy, training = summarise_energy(run), summarise_training(run)
     assert energy is not None and training is not None and training.energy is not None
@@ -206,7 +206,7 @@ def test_some_nodes_of_one_machine_and_one_of_its_own(tmp_path: Path) -> None:
 def test_a_gpu_of_one_node_is_in_the_sum_and_said_to_be(tmp_path: Path) -> None:
     """340 J as above and 50 W x 8 s of the GPU: 740 J; in the epoch 160 + 200 J."""
     parts = [part("left", 0, 5, 10, 10.0), with_gpu(part("right", 1, 2, 8, 30.0), 8, 50.0)]
-    whole = brought_together(parts)
+    whole = merge_nodes(parts)
     run = write_run(tmp_path, whole.info, whole.spans, whole.samples)
     energy, training = summarise_energy(run), summarise_training(run)
     assert energy is not None and training is not None and training.energy is not None

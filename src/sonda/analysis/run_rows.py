@@ -10,7 +10,7 @@ import msgspec
 
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
-from sonda.record.index import FULL, POINT_NODE, Entry, Index, sizes_of
+from sonda.record.index import FULL, POINT_NODE, Index, IndexEntry, sizes_of
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store, identity_of
 from sonda.version import VERSION
@@ -77,7 +77,7 @@ def rows_of(
         shorts = (
             everything[at : at + size] if everything else store.shorts([identity_of(name) for name in batch], names)
         )
-        new: list[Entry] = []
+        new: list[IndexEntry] = []
         try:
             for name, short in zip(batch, shorts, strict=True):
                 if limit is not None and count >= limit:
@@ -148,7 +148,7 @@ def rebuild(store: Store, read: Callable[[int, int], None] = lambda done, total:
     return len(names) - len(store.damaged)
 
 
-def _entry(store: Store, name: str) -> Entry | None:
+def _entry(store: Store, name: str) -> IndexEntry | None:
     from sonda.analysis.run_summary import summarise
 
     directory: Path = store.root / name
@@ -162,8 +162,8 @@ def _entry(store: Store, name: str) -> Entry | None:
     return _row_entry(name, sizes, run.info, row)
 
 
-def _row_entry(name: str, sizes: tuple[int, int], info: RunInfo, row: RunRow, whole: bool = True) -> Entry:
-    return Entry(name, sizes, msgspec.to_builtins(row), whole, info.study, str(info.point.get(POINT_NODE, "")))
+def _row_entry(name: str, sizes: tuple[int, int], info: RunInfo, row: RunRow, whole: bool = True) -> IndexEntry:
+    return IndexEntry(name, sizes, msgspec.to_builtins(row), whole, info.study, str(info.point.get(POINT_NODE, "")))
 
 
 def _workload_words(info: RunInfo) -> str:

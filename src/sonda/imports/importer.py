@@ -82,7 +82,10 @@ def job_facts(ranks: Sequence[RankHead]) -> dict[str, Any]:
     ]  # fmt: skip
     if groups:
         facts["smallest_group"] = min(size for _, size in groups)
-    named = [rank_group.said(group.get("pg_name"), group.get("pg_desc"), group.get("ranks"), "") for group, _ in groups]
+    named = [
+        rank_group.parse_group(group.get("pg_name"), group.get("pg_desc"), group.get("ranks"), "")
+        for group, _ in groups
+    ]
     whole = [group for group in dict.fromkeys(named) if group is not None and group.ranks]
     if whole:
         facts["groups"] = [

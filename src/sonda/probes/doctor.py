@@ -26,7 +26,7 @@ from sonda.probes.machine.record import machine_record
 from sonda.probes.ncu.command import ncu_state
 from sonda.probes.sensors import State, graphics, rapl_perf, rapl_powercap, resctrl
 from sonda.record.errors import SondaError, named_line
-from sonda.record.plugins import NOUNS, added, imported
+from sonda.record.plugins import NOUNS, import_entry, plugin_entries
 from sonda.record.store import default_root
 
 STATES = ("ok", "missing", "dead", "off", "warning")
@@ -93,9 +93,9 @@ def _check(group: str, name: str, state: State) -> Check:
 def _added() -> Iterable[Check]:
     """Parts that other packages add, each imported: one that fails would fail when it is asked for."""
     for group, noun in NOUNS.items():
-        for entry in added(group).values():
+        for entry in plugin_entries(group).values():
             try:
-                imported(entry)
+                import_entry(entry)
             except SondaError as error:
                 yield Check("parts", f"{noun} {entry.name}", "dead", error.cause, error.remedy)
             else:

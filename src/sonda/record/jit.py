@@ -41,7 +41,7 @@ def compiled(kernel: Callable[..., Any], *called: Callable[..., Any], loose: boo
     how: dict[str, Any] = {"nogil": True, "error_model": "numpy", "pipeline_class": _short_compiler()}
     how["fastmath"] = {"reassoc"} if loose else False
     if called:
-        inner = {one.__name__: numba.njit(**how)(one) for one in called}
+        inner = {inner_function.__name__: numba.njit(**how)(inner_function) for inner_function in called}
         kernel = FunctionType(kernel.__code__, {**kernel.__globals__, **inner}, kernel.__name__)
     config = numba.config
     before = config.CACHE_DIR
@@ -60,17 +60,17 @@ def _short_compiler() -> Any:
     class Short(CompilerBase):
         def define_pipelines(self) -> list[Any]:
             steps = DefaultPassBuilder.define_nopython_pipeline(self.state)
-            steps.passes = [one for one in steps.passes if one[0].__name__ not in NOT_NEEDED]
+            steps.passes = [step for step in steps.passes if step[0].__name__ not in NOT_NEEDED]
             return [steps]
 
     return Short
 
 
-def _place(told: str) -> str:
+def _place(setting: str) -> str:
     """The directory for compiled kernels, which is where numba is `told` to keep its own or else the user's, made where
     there is none; '' where nothing can be kept there."""
     try:
-        directory = Path(told) if told else cache_directory()
+        directory = Path(setting) if setting else cache_directory()
         directory.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # nothing can be written there, or the user has no home
         return ""

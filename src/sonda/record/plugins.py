@@ -16,7 +16,7 @@ NOUNS = {WORKLOADS: "workload", PROBES: "probe", ACCELERATORS: "accelerator", EN
 """The groups of entry points, and what an entry of each adds."""
 
 
-def added(group: str) -> dict[str, metadata.EntryPoint]:
+def plugin_entries(group: str) -> dict[str, metadata.EntryPoint]:
     """The entries of a group by name, in the order of the alphabet. Nothing is imported."""
     return dict(_entries(group, metadata.entry_points, tuple(sys.path)))
 
@@ -24,29 +24,29 @@ def added(group: str) -> dict[str, metadata.EntryPoint]:
 @lru_cache(maxsize=32)
 def _entries(group: str, read: Callable[..., Any], path: tuple[str, ...]) -> dict[str, metadata.EntryPoint]:
     """Read once for each `path`: every package's files are opened, which takes longer than to summarise a run."""
-    return {entry.name: entry for entry in sorted(read(group=group), key=lambda one: one.name)}
+    return {entry.name: entry for entry in sorted(read(group=group), key=lambda entry: entry.name)}
 
 
-def imported(entry: metadata.EntryPoint) -> Any:
+def import_entry(entry: metadata.EntryPoint) -> Any:
     """What an entry names. Raises SondaError, one line, where importing it fails."""
     try:
         return entry.load()
     except Exception as error:
-        raise failed(entry, error) from error
+        raise entry_error(entry, error) from error
 
 
-def called(entry: metadata.EntryPoint, *arguments: Any) -> Any:
+def call_entry(entry: metadata.EntryPoint, *arguments: Any) -> Any:
     """What an entry gives when it is called. Raises SondaError, one line, where that fails; its own pass."""
-    function = imported(entry)
+    function = import_entry(entry)
     try:
         return function(*arguments)
     except SondaError:
         raise
     except Exception as error:
-        raise failed(entry, error) from error
+        raise entry_error(entry, error) from error
 
 
-def failed(entry: metadata.EntryPoint, error: Exception) -> SondaError:
+def entry_error(entry: metadata.EntryPoint, error: Exception) -> SondaError:
     """What is said of an entry that raised this."""
     noun = NOUNS.get(entry.group, "part")
     return SondaError(

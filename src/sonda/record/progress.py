@@ -20,9 +20,9 @@ class Expected(str):
     seconds: float
 
     def __new__(cls, text: str, seconds: float) -> Expected:
-        found = super().__new__(cls, text)
-        found.seconds = seconds
-        return found
+        expected = super().__new__(cls, text)
+        expected.seconds = seconds
+        return expected
 
 
 def time_words(seconds: float) -> str:

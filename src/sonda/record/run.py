@@ -94,7 +94,7 @@ class Run:
         try:
             return Spans.from_arrow(_read_table(path))
         except (SondaError, ValueError) as error:
-            raise damaged(path, error) from None
+            raise damaged_run_error(path, error) from None
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -105,7 +105,7 @@ class Run:
         try:
             return samples_from_arrow(_read_table(path))
         except (SondaError, ValueError) as error:
-            raise damaged(path, error) from None
+            raise damaged_run_error(path, error) from None
 
     @cached_property
     def points(self) -> Any:
@@ -114,7 +114,7 @@ class Run:
         try:
             return _read_table(path)
         except SondaError as error:
-            raise damaged(path, error) from None
+            raise damaged_run_error(path, error) from None
 
     @classmethod
     def load(cls, directory: Path) -> Run:
@@ -139,7 +139,7 @@ class Run:
             if not IDENTITY.fullmatch(info.id):
                 raise ValueError(f"{info.id[:40]!r} is no id")
         except (ValueError, RecursionError) as error:
-            raise damaged(path, error) from None
+            raise damaged_run_error(path, error) from None
         return cls(directory, info)
 
 
@@ -280,7 +280,7 @@ def _read_table(path: Path) -> Any:
         raise SondaError(getattr(error, "strerror", None) or str(error)) from None
 
 
-def damaged(path: Path, error: Exception) -> SondaError:
+def damaged_run_error(path: Path, error: Exception) -> SondaError:
     """What is said of a run one of whose files cannot be read."""
     name = path.parent.name
     reason = getattr(error, "strerror", None) or first_line(error)

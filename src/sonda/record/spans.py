@@ -207,7 +207,7 @@ class Spans:
         return spans
 
 
-def joined(first: Spans, second: Spans, parent: np.ndarray) -> Spans:
+def join_spans(first: Spans, second: Spans, parent: np.ndarray) -> Spans:
     """Both tables in one, the second behind the first. `parent` are the second's parents as rows of the whole."""
     numbers = {
         name: np.concatenate((first.number(name), second.number(name)))
@@ -217,10 +217,10 @@ def joined(first: Spans, second: Spans, parent: np.ndarray) -> Spans:
     numbers["parent"] = np.concatenate((first.number("parent"), parent))
     words = {}
     for name in TEXT_COLUMNS:
-        one, other = first.words(name), second.words(name)
-        known = {word: code for code, word in enumerate(one.words)}
-        codes = np.array([known.setdefault(word, len(known)) for word in other.words], dtype=np.int32)
-        words[name] = Words(np.concatenate((one.codes, codes[other.codes])), tuple(known))
+        left, right = first.words(name), second.words(name)
+        known = {word: code for code, word in enumerate(left.words)}
+        codes = np.array([known.setdefault(word, len(known)) for word in right.words], dtype=np.int32)
+        words[name] = Words(np.concatenate((left.codes, codes[right.codes])), tuple(known))
     metrics = {
         column: np.concatenate((first.metric(*column.split(":")), second.metric(*column.split(":"))))
         for column in dict.fromkeys((*first.metrics, *second.metrics))
@@ -238,15 +238,15 @@ def _values(chunks: list[pa.Array], dtype: Any) -> np.ndarray:
 
     pyarrow's own conversion loads pandas where it is installed, which takes longer than reading a small run.
     """
-    found = []
-    for chunk in (one for one in chunks if len(one)):
+    pieces = []
+    for chunk in (piece for piece in chunks if len(piece)):
         there, data = chunk.buffers()
         values = np.frombuffer(data, dtype, len(chunk), chunk.offset * np.dtype(dtype).itemsize)
         if chunk.null_count:
             known = np.unpackbits(np.frombuffer(there, np.uint8), bitorder="little")[chunk.offset :][: len(chunk)]
             values = np.where(known, values, np.nan)
-        found.append(values)
-    return found[0] if len(found) == 1 else np.concatenate([np.zeros(0, dtype), *found])
+        pieces.append(values)
+    return pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, dtype), *pieces])
 
 
 def _words_to_arrow(column: Words) -> pa.DictionaryArray:

@@ -46,7 +46,7 @@ from sonda.accelerators.engines.registry import engine_kinds, engine_of
 from sonda.accelerators.formats.stonne.files import read_configuration
 from sonda.accelerators.memory.hierarchy import Memory
 from sonda.record.errors import SondaError, nearest
-from sonda.record.plugins import ACCELERATORS, added, called, imported
+from sonda.record.plugins import ACCELERATORS, call_entry, import_entry, plugin_entries
 
 DEFAULT_ENERGY = "45nm"
 
@@ -82,7 +82,7 @@ def built_in() -> tuple[str, ...]:
 def known() -> tuple[str, ...]:
     """Names that `load_accelerator` knows: Sonda's own, then those of other packages."""
     own = built_in()
-    return (*own, *(name for name in added(ACCELERATORS) if name not in own))
+    return (*own, *(name for name in plugin_entries(ACCELERATORS) if name not in own))
 
 
 def load_accelerator(reference: str) -> Accelerator:
@@ -99,10 +99,10 @@ def load_accelerator(reference: str) -> Accelerator:
     if reference in built_in():
         folder = resources.files("sonda.accelerators.description") / "built_in"
         return parse_accelerator((folder / f"{reference}.toml").read_text(encoding="utf-8"), f"{reference}.toml")
-    others = added(ACCELERATORS)
+    others = plugin_entries(ACCELERATORS)
     if reference in others:
-        path = imported(others[reference])
-        path = str(called(others[reference]) if callable(path) else path)
+        path = import_entry(others[reference])
+        path = str(call_entry(others[reference]) if callable(path) else path)
         return parse_accelerator(read_text(path), path)
     raise SondaError(
         f"accelerator {reference!r} is unknown",

@@ -13,7 +13,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import SondaError
-from sonda.record.plugins import ENGINES, added, failed, imported
+from sonda.record.plugins import ENGINES, entry_error, import_entry, plugin_entries
 
 if TYPE_CHECKING:
     from sonda.accelerators.engines.contract import Engine
@@ -33,7 +33,7 @@ MEND = "mend or uninstall the package that adds it"
 
 def engine_kinds() -> tuple[str, ...]:
     """Names of all kinds: Sonda's, then those that other packages add."""
-    return (*OWN, *(name for name in added(ENGINES) if name not in OWN))
+    return (*OWN, *(name for name in plugin_entries(ENGINES) if name not in OWN))
 
 
 def engine_of(kind: str) -> Engine:
@@ -51,10 +51,10 @@ def _own_engine(kind: str) -> Engine:
 def _added_engine(kind: str) -> Engine:
     from sonda.accelerators.engines.contract import Engine
 
-    entry = added(ENGINES).get(kind)
+    entry = plugin_entries(ENGINES).get(kind)
     if entry is None:
         raise SondaError(f"there is no engine {kind!r} any more", "install the package that adds it")
-    named = imported(entry)
+    named = import_entry(entry)
     if isinstance(named, type) and issubclass(named, Engine):
         with blame_package(kind):
             return named()
@@ -73,7 +73,7 @@ def blame_package(kind: str) -> Iterator[None]:
     except Exception as error:
         if kind in OWN:
             raise
-        raise failed(added(ENGINES)[kind], error) from error
+        raise entry_error(plugin_entries(ENGINES)[kind], error) from error
 
 
 def check_result(kind: str, result: Any) -> None:
@@ -85,7 +85,7 @@ def check_result(kind: str, result: Any) -> None:
     whole = isinstance(result, Result) and all(isinstance(getattr(result, name), Integral) for name in COUNTS)
     if not whole or result.cycles < 0 or sum(result.stack.values()) not in (0, result.cycles):
         raise SondaError(
-            f"the engine {kind} of {added(ENGINES)[kind].value} gives {result!r:.60}, which is no Result of whole "
-            "numbers whose stack adds up to its cycles",
+            f"the engine {kind} of {plugin_entries(ENGINES)[kind].value} gives {result!r:.60}, which is no Result of "
+            "whole numbers whose stack adds up to its cycles",
             MEND,
         )

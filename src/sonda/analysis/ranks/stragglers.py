@@ -14,7 +14,7 @@ from sonda.analysis.ranks.arrivals import Arrivals, Came, arrivals, late_ones, o
 from sonda.analysis.ranks.collectives import collectives_of, match_collectives
 from sonda.analysis.ranks.steps import Key, RankSteps, steps_of
 from sonda.analysis.traces.step_breakdown import COMPUTE, PARTS
-from sonda.record.conventions.rank_group import RankGroup, said
+from sonda.record.conventions.rank_group import RankGroup, parse_group
 from sonda.record.run import Run
 
 
@@ -187,7 +187,7 @@ def job_of(run: Run) -> Job | None:
 def known_groups(run: Run) -> list[RankGroup]:
     """The groups that heads of the run's traces name with all of their ranks."""
     groups = run.info.workload.get("groups")
-    read = [said(entry.get("name"), entry.get("description"), entry.get("ranks"), "") for entry in groups or ()
+    read = [parse_group(entry.get("name"), entry.get("description"), entry.get("ranks"), "") for entry in groups or ()
             if isinstance(entry, dict)] if isinstance(groups, list) else []  # fmt: skip
     return [group for group in read if group is not None and group.ranks]
 

@@ -28,7 +28,7 @@ from sonda.analysis.rules import (
 )
 from sonda.analysis.summary import Remedy, Summary, Verdict
 from sonda.record.errors import SondaError
-from sonda.record.plugins import RULES, added, called
+from sonda.record.plugins import RULES, call_entry, plugin_entries
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     input.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule,
@@ -73,9 +73,9 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[str]]:
         verdict = rule(summary)
         if verdict is not None:
             spoken.append(verdict)
-    for entry in added(RULES).values():
+    for entry in plugin_entries(RULES).values():
         try:
-            verdict = called(entry, summary)
+            verdict = call_entry(entry, summary)
         except SondaError as error:
             failures.append(str(error))
             continue

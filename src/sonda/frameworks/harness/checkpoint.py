@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 
 from sonda.record.errors import SondaError
-from sonda.record.files.partial import PARTIAL, abandoned, discard, partial_path
+from sonda.record.files.partial import PARTIAL, discard, is_abandoned, partial_path
 
 STATE, ABOUT = "state.npz", "checkpoint.json"
 KEPT = 2
@@ -138,7 +138,7 @@ class Checkpoints:
     def _sweep(self) -> None:
         """Take away what killed processes left half-written."""
         for left in self.directory.glob(f"{PARTIAL}*"):
-            if abandoned(left):
+            if is_abandoned(left):
                 discard(left)
 
 

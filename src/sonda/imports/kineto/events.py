@@ -32,7 +32,7 @@ from sonda.imports.trace.raw_events import (
     EventTables,
     pack_group,
 )
-from sonda.record.conventions.rank_group import label, said
+from sonda.record.conventions.rank_group import label, parse_group
 
 EXACT_BELOW = float(1 << 43)
 """µs. Half the distance between two doubles is below half a ns there."""
@@ -251,7 +251,7 @@ def _write_groups(rows: np.ndarray, in_groups: list[tuple[int, Arguments]], sour
     """Which group of ranks a collective is of: said by its kernel, and by the operation that launches it."""
     for place, values in in_groups:
         kind = rows["kind"][place]
-        group = said(values.group, values.group_description, values.group_ranks, values.group_collective)
+        group = parse_group(values.group, values.group_description, values.group_ranks, values.group_collective)
         if group is None or kind not in (OP, KERNEL, COLLECTIVE):
             continue
         if kind == KERNEL:

@@ -17,7 +17,7 @@ from sonda.imports.trace.readings import ReadingWriter
 from sonda.imports.trace.spill import Spill, merge_by_time
 from sonda.record.files.tables import SpanWriter
 from sonda.record.progress import Say
-from sonda.record.spans import Spans, joined
+from sonda.record.spans import Spans, join_spans
 
 TAKEN = -(1 << 40)
 
@@ -148,7 +148,7 @@ def link_in_memory(events: RankEvents) -> Spans:
     lines = DeviceLines.from_tables(events.source)
     for block in merge_by_time(events.spills):
         more = linker.link(block if lines is None else lines.place(block))
-        spans = joined(spans, more, more.number("parent"))
+        spans = join_spans(spans, more, more.number("parent"))
     for spill in events.spills:
         spill.path.unlink()
     return events.finish(spans)

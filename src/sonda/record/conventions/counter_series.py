@@ -39,7 +39,7 @@ class CounterSeries:
         low = np.maximum(self._least(end) - self._most(begin), 0.0)
         high = self._most(end) - self._least(begin)
         value = np.clip(self._even(end) - self._even(begin), low, high)
-        return tuple(np.where(covered, one, np.nan) for one in (value, low, high))  # type: ignore[return-value]
+        return tuple(np.where(covered, column, np.nan) for column in (value, low, high))  # type: ignore[return-value]
 
     @property
     def lag(self) -> float:

@@ -68,18 +68,18 @@ class _Reader:
         self._at = 0
 
     def _split(self) -> list[tuple[str, str]]:
-        found = []
+        tokens = []
         at = 0
         end = len(self.text.rstrip())
         while at < end:
             token = TOKEN.match(self.text, at)
             if token is None or token.lastgroup is None:
                 raise self.wrong(f"{self.text[at:].strip()[:12]!r} is no number, name or sign")
-            found.append((token.lastgroup, token[token.lastgroup]))
+            tokens.append((token.lastgroup, token[token.lastgroup]))
             at = token.end()
-        if len(found) > LONGEST:
+        if len(tokens) > LONGEST:
             raise self.wrong(f"it has more than {LONGEST} numbers, names and signs")
-        return found
+        return tokens
 
     @property
     def here(self) -> str | None:
@@ -104,20 +104,20 @@ class _Reader:
     def sum(self, depth: int) -> Node:
         node = self.product(depth)
         while sign := self.take("+", "-"):
-            node = _added(node, self.product(depth)) if sign == "+" else _subtracted(node, self.product(depth))
+            node = _add(node, self.product(depth)) if sign == "+" else _subtract(node, self.product(depth))
         return node
 
     def product(self, depth: int) -> Node:
         node = self.factor(depth)
         while sign := self.take("*", "/"):
-            node = _multiplied(node, self.factor(depth)) if sign == "*" else _divided(node, self.factor(depth))
+            node = _multiply(node, self.factor(depth)) if sign == "*" else _divide(node, self.factor(depth))
         return node
 
     def factor(self, depth: int) -> Node:
         if depth > DEEPEST:
             raise self.wrong(f"more than {DEEPEST} parentheses inside each other")
         if self.take("-"):
-            return _subtracted(_constant(0.0), self.factor(depth + 1))
+            return _subtract(_constant(0.0), self.factor(depth + 1))
         if self.take("("):
             node = self.sum(depth + 1)
             self.need(")")
@@ -133,7 +133,7 @@ class _Reader:
         if self.take("("):
             return self._call(text, depth)
         self.names.append(text)
-        return _named(text)
+        return _look_up(text)
 
     def _number(self, text: str) -> float:
         try:
@@ -147,7 +147,7 @@ class _Reader:
             raise self.wrong(f"there is no function {name!r}")
         node = self.sum(depth + 1)
         while self.take(","):
-            node = _chosen(functions[name], node, self.sum(depth + 1))
+            node = _choose(functions[name], node, self.sum(depth + 1))
         self.need(")")
         return node
 
@@ -156,25 +156,25 @@ def _constant(number: float) -> Node:
     return lambda known: number
 
 
-def _named(name: str) -> Node:
+def _look_up(name: str) -> Node:
     return lambda known: known[name]
 
 
-def _added(left: Node, right: Node) -> Node:
+def _add(left: Node, right: Node) -> Node:
     return lambda known: left(known) + right(known)
 
 
-def _subtracted(left: Node, right: Node) -> Node:
+def _subtract(left: Node, right: Node) -> Node:
     return lambda known: left(known) - right(known)
 
 
-def _multiplied(left: Node, right: Node) -> Node:
+def _multiply(left: Node, right: Node) -> Node:
     return lambda known: left(known) * right(known)
 
 
-def _divided(left: Node, right: Node) -> Node:
+def _divide(left: Node, right: Node) -> Node:
     return lambda known: divide(left(known), right(known))
 
 
-def _chosen(function: Callable[[Numbers, Numbers], Numbers], left: Node, right: Node) -> Node:
+def _choose(function: Callable[[Numbers, Numbers], Numbers], left: Node, right: Node) -> Node:
     return lambda known: function(left(known), right(known))

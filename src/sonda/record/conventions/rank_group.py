@@ -42,7 +42,7 @@ def group_of(word: str) -> RankGroup | None:
         return None
 
 
-def said(name: object, description: object, ranks: object, collective: object) -> RankGroup | None:
+def parse_group(name: object, description: object, ranks: object, collective: object) -> RankGroup | None:
     """The group that a trace names; None where its name is none. Ranks may be a list, or one in a text."""
     if isinstance(name, int) and not isinstance(name, bool):
         name = str(name)
@@ -55,9 +55,9 @@ def said(name: object, description: object, ranks: object, collective: object) -
 
 def _numbers(ranks: object) -> tuple[tuple[int, ...], bool]:
     if isinstance(ranks, list):
-        whole = all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 1 << 31 for one in ranks)
+        whole = all(isinstance(rank, int) and not isinstance(rank, bool) and 0 <= rank < 1 << 31 for rank in ranks)
         return (tuple(ranks) if whole else ()), False
-    found = NUMBERS.fullmatch(ranks) if isinstance(ranks, str) and len(ranks) < 1 << 20 else None
-    if found is None or not found[1]:
+    match = NUMBERS.fullmatch(ranks) if isinstance(ranks, str) and len(ranks) < 1 << 20 else None
+    if match is None or not match[1]:
         return (), False
-    return tuple(int(one) for one in found[1].split(",")), bool(found[2])
+    return tuple(int(number) for number in match[1].split(",")), bool(match[2])

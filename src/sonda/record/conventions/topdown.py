@@ -57,18 +57,18 @@ class TopDownDefinition(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def parsed(self) -> dict[str, Expression]:
         """Every formula by name, in the order in which they are computed. Raises SondaError for one that is wrong."""
-        found = {name: parse(text) for name, text in self.formulas.items()}
+        formulas = {name: parse(text) for name, text in self.formulas.items()}
         for category in self.categories:
-            if category.name in found:
+            if category.name in formulas:
                 raise SondaError(f"Top-Down of {self.name}: two formulas are called {category.name!r}", "rename one")
-            if category.parent and category.parent not in found:
+            if category.parent and category.parent not in formulas:
                 raise SondaError(
                     f"Top-Down of {self.name}: {category.name!r} has the parent {category.parent!r}, which is not "
                     "before it",
                     "put parents before their children",
                 )
-            found[category.name] = parse(category.formula)
-        return found
+            formulas[category.name] = parse(category.formula)
+        return formulas
 
 
 def read_definition(table: Any) -> TopDownDefinition:

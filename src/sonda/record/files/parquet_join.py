@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from sonda.record.files.thrift_compact import I16, CompactReader, Struct, written
+from sonda.record.files.thrift_compact import I16, CompactReader, Struct, write_struct
 
 MAGIC = b"PAR1"
 TAIL = 8
@@ -55,7 +55,7 @@ def join_files(parts: Sequence[Path], path: Path) -> int:
             raise ValueError("there is nothing to join")
         first[ROWS] = first[ROWS][0], rows
         first[GROUPS] = first[GROUPS][0], (first[GROUPS][1][0], groups)
-        text = written(first)
+        text = write_struct(first)
         to.write(text + len(text).to_bytes(4, "little") + MAGIC)
     return rows
 

@@ -40,13 +40,13 @@ def write_whole(path: Path, data: bytes) -> None:
         raise
 
 
-def abandoned(path: Path) -> bool:
+def is_abandoned(path: Path) -> bool:
     """Whether whoever made this partial file or directory is gone."""
     owner = _OWNER.fullmatch(path.name)
     if owner is None:
         return False
     node, process = owner[1], int(owner[2])
-    return not _alive(process) if node == _node() else time.time() - _touched(path) > FORGOTTEN_S
+    return not _is_alive(process) if node == _node() else time.time() - _last_written(path) > FORGOTTEN_S
 
 
 def node_name() -> str:
@@ -67,7 +67,7 @@ def discard(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _alive(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     # A signal reaches what /proc may hide: another user's process answers with a refusal.
     try:
         os.kill(process, 0)
@@ -78,10 +78,10 @@ def _alive(process: int) -> bool:
     return True
 
 
-def _touched(path: Path) -> float:
+def _last_written(path: Path) -> float:
     """When it, or anything directly inside, was last written, in seconds since 1970."""
     try:
         inside = path.iterdir() if path.is_dir() and not path.is_symlink() else ()
-        return max(one.lstat().st_mtime for one in (path, *inside))
+        return max(place.lstat().st_mtime for place in (path, *inside))
     except OSError:
         return time.time()

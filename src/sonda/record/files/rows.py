@@ -80,13 +80,13 @@ class RowFile:
         if not 0 <= row < self._rows:
             raise IndexError(row)
         block, at = divmod(row, self._block_rows)
-        held = self._blocks.get(block)
-        if held is None:
+        rows = self._blocks.get(block)
+        if rows is None:
             while len(self._blocks) >= HELD_BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
-            held = self.read(block * self._block_rows, (block + 1) * self._block_rows).tolist()
-            self._blocks[block] = held
-        return held[at]
+            rows = self.read(block * self._block_rows, (block + 1) * self._block_rows).tolist()
+            self._blocks[block] = rows
+        return rows[at]
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -159,21 +159,23 @@ class SortedRows:
     def _merged(self) -> Iterator[np.ndarray]:
         together = max(FEWEST, READ_ROWS // len(self._runs))
         # The one that begins first is the last in the list.
-        closed = sorted((_Cursor(self._file, self._keys, *run) for run in self._runs), key=lambda one: one.first)[::-1]
+        closed = sorted((_Cursor(self._file, self._keys, *run) for run in self._runs), key=lambda cursor: cursor.first)[
+            ::-1
+        ]
         reading: list[_Cursor] = []
         while closed or reading:
             # What has not been read yet comes behind the limit.
-            limits = [one.last for one in reading if one.left] + [one.first for one in closed[-1:]]
+            limits = [cursor.last for cursor in reading if cursor.left] + [one.first for one in closed[-1:]]
             limit = min(limits, default=None)
-            pieces = [one.take(limit) for one in reading if limit is None or one.first <= limit]
+            pieces = [cursor.take(limit) for cursor in reading if limit is None or cursor.first <= limit]
             pieces = [piece for piece in pieces if len(piece)]
             if pieces:
                 yield pieces[0] if len(pieces) == 1 else self._ordered(np.concatenate(pieces))
             if closed and closed[-1].first == limit:
                 reading.append(closed.pop())
-            for one in reading:
-                one.fill(together)
-            reading = [one for one in reading if len(one.rows)]
+            for cursor in reading:
+                cursor.fill(together)
+            reading = [cursor for cursor in reading if len(cursor.rows)]
 
 
 class _Cursor:
@@ -206,10 +208,10 @@ class _Cursor:
     def take(self, limit: Key | None) -> np.ndarray:
         """The rows that are held up to a limit, with it."""
         count = len(self.rows) if limit is None else bisect_right(range(len(self.rows)), limit, key=self._key)
-        taken, self.rows = self.rows[:count], self.rows[count:]
+        rows, self.rows = self.rows[:count], self.rows[count:]
         if len(self.rows):
             self.first = self._key(0)
-        return taken
+        return rows
 
     def _key(self, at: int) -> Key:
         return tuple(self.rows[name][at].item() for name in self._names)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from sonda.record.errors import SondaError
-from sonda.record.run import SAMPLES, SPANS, Run, damaged
+from sonda.record.run import SAMPLES, SPANS, Run, damaged_run_error
 from sonda.record.samples import Sample, samples_from_arrow
 from sonda.record.spans import NEEDED, TEXT_COLUMNS, Spans
 
@@ -81,7 +81,7 @@ def read_blocks(run: Run, columns: Sequence[str] | None = ()) -> Iterator[Spans]
             for group in range(file.num_row_groups):
                 yield Spans.from_arrow(file.read_row_group(group, columns=wanted, use_threads=False), part=True)
     except (OSError, pa.ArrowException, SondaError) as error:
-        raise damaged(path, error) from None
+        raise damaged_run_error(path, error) from None
 
 
 @contextmanager
@@ -120,4 +120,4 @@ def read_samples(run: Run) -> Iterator[list[Sample]]:
             for batch in file.iter_batches(TOGETHER, use_threads=False):
                 yield samples_from_arrow(pa.Table.from_batches([batch]))
     except (OSError, ValueError, pa.ArrowException, SondaError) as error:
-        raise damaged(path, error) from None
+        raise damaged_run_error(path, error) from None

@@ -23,25 +23,25 @@ class CompactReader:
         self._at = 0
 
     def struct(self) -> Struct:
-        found: Struct = {}
+        members: Struct = {}
         field = 0
         while (head := self._byte()) != STOP:
             kind, step = head & 15, head >> 4
             field = field + step if step else self._signed()
-            found[field] = kind, self._value(kind)
-        return found
+            members[field] = kind, self._value(kind)
+        return members
 
     def _byte(self) -> int:
         self._at += 1
         return self._text[self._at - 1]
 
     def _unsigned(self) -> int:
-        found = shift = 0
+        value = shift = 0
         while True:
             byte = self._byte()
-            found |= (byte & 127) << shift
+            value |= (byte & 127) << shift
             if byte < 128:
-                return found
+                return value
             shift += 7
 
     def _signed(self) -> int:
@@ -79,11 +79,11 @@ class CompactReader:
         raise ValueError(f"{kind} is no type of a value")
 
 
-def written(struct: Struct) -> bytes:
+def write_struct(struct: Struct) -> bytes:
     """A struct as text."""
-    found = bytearray()
-    _write_struct(found, struct)
-    return bytes(found)
+    text = bytearray()
+    _write_struct(text, struct)
+    return bytes(text)
 
 
 def _write_struct(to: bytearray, struct: Struct) -> None:
@@ -117,16 +117,16 @@ def _write_value(to: bytearray, kind: int, value: Any, in_list: bool = False) ->
         to.append((min(len(values), LONG_LIST) << 4) | of)
         if len(values) >= LONG_LIST:
             _write_unsigned(to, len(values))
-        for one in values:
-            _write_value(to, of, one, True)
+        for item in values:
+            _write_value(to, of, item, True)
     elif kind == MAP:
         keys, of, pairs = value
         _write_unsigned(to, len(pairs))
         if pairs:
             to.append(keys << 4 | of)
-        for key, one in pairs:
+        for key, item in pairs:
             _write_value(to, keys, key, True)
-            _write_value(to, of, one, True)
+            _write_value(to, of, item, True)
     else:
         _write_struct(to, value)
 

@@ -16,7 +16,7 @@ from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.frameworks.reconstruction.events import HEAD, MAGIC, ProcessEvents
 from sonda.frameworks.reconstruction.phases import FACTS
 from sonda.probes.callgrind.valgrind import EVENT_NAMES, QUANTITIES
-from sonda.record.spans import Spans, Words, joined
+from sonda.record.spans import Spans, Words, join_spans
 
 CODE_MASK = (1 << 32) - 1
 SPANS = ("pass", "step", "phase", "layer")
@@ -269,4 +269,4 @@ def with_modelled(native: Spans, modelled: Spans) -> Spans:
     """Both tables in one: the modelled step hangs on the run's first span."""
     offset = len(native)
     parent = modelled.number("parent")
-    return joined(native, modelled, np.where(parent >= 0, parent + offset, 0 if offset else -1))
+    return join_spans(native, modelled, np.where(parent >= 0, parent + offset, 0 if offset else -1))

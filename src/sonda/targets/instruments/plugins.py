@@ -15,7 +15,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from sonda.record.errors import SondaError, named_line
-from sonda.record.plugins import PROBES, added, called
+from sonda.record.plugins import PROBES, call_entry, plugin_entries
 from sonda.record.protocols import Probe
 from sonda.record.run import ProbeState
 from sonda.record.samples import Reading, Sample
@@ -105,11 +105,11 @@ class PluginInstrument(Instrument):
 
     def prepare(self, plan: RunPlan) -> Mapping[str, str]:
         """Raises SondaError where making a probe fails."""
-        entries = added(PROBES)
+        entries = plugin_entries(PROBES)
         for word in split_probes(self.probes):
             if word.name not in entries:
                 continue
-            probe = called(entries[word.name], word.options)
+            probe = call_entry(entries[word.name], word.options)
             state = _state(word.name, probe)
             if state.state == "ok":
                 self.watched.append(Watched(word.name, probe))

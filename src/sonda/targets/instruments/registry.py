@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from sonda.record.errors import SondaError, nearest
-from sonda.record.plugins import PROBES, added
+from sonda.record.plugins import PROBES, plugin_entries
 from sonda.targets.instrument import Instrument, Launcher
 from sonda.targets.instruments import callgrind, energy, ncu
 from sonda.targets.instruments.callgrind import CallgrindInstrument, sizes_of
@@ -36,7 +36,7 @@ SONDAS: dict[str, type[Instrument]] = {
 
 def probe_names() -> list[str]:
     """Probes that can be asked for: Sonda's, then those that other packages add."""
-    return [*SONDAS, *(name for name in added(PROBES) if name not in SONDAS)]
+    return [*SONDAS, *(name for name in plugin_entries(PROBES) if name not in SONDAS)]
 
 
 def instruments_for(probes: str | Sequence[str], launcher: Launcher) -> list[Instrument]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sonda.frameworks.harness.attribution import Piece, lay_out
-from sonda.record.spans import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
+from sonda.record.spans import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, join_spans
 
 
 class _Row(NamedTuple):
@@ -146,7 +146,7 @@ class CallLayers:
                 if any(row.kind == "op" for row in rows)
             },
         )
-        return joined(spans, more, np.array([row.parent for row in rows], dtype=np.int64))
+        return join_spans(spans, more, np.array([row.parent for row in rows], dtype=np.int64))
 
     def _pass(self, row: _Row) -> str:
         return "warmup" if int(self.spans.number("parent")[row.of]) in self._left_out else row.pass_

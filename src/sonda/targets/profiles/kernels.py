@@ -18,7 +18,7 @@ from sonda.imports.kineto.reader import read_kineto
 from sonda.imports.trace.ranks import link_in_memory
 from sonda.imports.xplane.reader import read_xplane
 from sonda.record.errors import SondaError
-from sonda.record.spans import Spans, Words, joined
+from sonda.record.spans import Spans, Words, join_spans
 
 ON_DEVICE = ("kernel", "copy", "collective")
 DOUBTFUL_NS = 20_000
@@ -103,7 +103,7 @@ def _add(found: Kernels, path: Path, rank: int, begin: int, number: int, launchi
         },
         {column: values[rows] for column, values in trace.metrics.items()},
     )
-    found.spans = joined(found.spans, more, parent)
+    found.spans = join_spans(found.spans, more, parent)
 
 
 def _of(words: Words, rows: np.ndarray) -> Words:

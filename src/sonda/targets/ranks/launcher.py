@@ -16,7 +16,7 @@ from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.probes.ceilings.processor import load_or_measure
 from sonda.probes.machine.contamination import Conditions, Watch
 from sonda.record.errors import SondaError
-from sonda.record.nodes import NodePart, brought_together
+from sonda.record.nodes import NodePart, merge_nodes
 from sonda.record.progress import Lasting, Say
 from sonda.record.run import Run, write_run
 from sonda.record.spans import Spans
@@ -134,7 +134,7 @@ class RanksLauncher(Launcher):
 
         def keep() -> Run:
             others, lost = agent.gather()
-            whole = brought_together([own, *others], lost, agent.same)
+            whole = merge_nodes([own, *others], lost, agent.same)
             return write_run(store.root, whole.info, whole.spans, whole.samples, files=training.files())
 
         if len(agent.nodes) == 1:

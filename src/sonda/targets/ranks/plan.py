@@ -10,7 +10,7 @@ import msgspec
 
 from sonda.frameworks.torch.parallel.shared_memory import reason_against
 from sonda.record.errors import SondaError, nearest
-from sonda.record.plugins import PROBES, added
+from sonda.record.plugins import PROBES, plugin_entries
 from sonda.targets.job import Job, split_probes
 from sonda.targets.target import Device, TargetSpec, available_threads, has_gpu, whole_of
 from sonda.targets.training.supervisor import RUN_AGAIN
@@ -162,7 +162,7 @@ def refuse_probes(job: Job, spec: TargetSpec) -> None:
     for word in split_probes(job.probe):
         if word.name in RUN_AGAIN:
             raise for_one_device(spec, word.text)
-        if word.name in added(PROBES) and spec.options.get("nodes", "1") != "1":
+        if word.name in plugin_entries(PROBES) and spec.options.get("nodes", "1") != "1":
             raise SondaError(f"target {spec.text!r}: --probe {word.text} is for one node", "leave it out")
 
 

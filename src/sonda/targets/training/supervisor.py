@@ -19,7 +19,7 @@ import numpy as np
 
 from sonda.record.errors import SondaError, nearest
 from sonda.record.progress import Lasting, Say
-from sonda.record.spans import Spans, Words, joined
+from sonda.record.spans import Spans, Words, join_spans
 from sonda.record.store import Store
 from sonda.record.training import FINAL, TRAINING, WEIGHTS, Trained, Walk, read_trained
 from sonda.targets.job import OUTCOME, Job
@@ -107,7 +107,7 @@ def _with_rows(spans: Spans, before: Sequence[Walk], own: Sequence[Walk], origin
         },
     )
     parent = np.array([place for at in range(len(walks)) for place in (0, first + 2 * at)], dtype=np.int64)
-    return joined(spans, more, parent)
+    return join_spans(spans, more, parent)
 
 
 # ----------------------------------------------------------------------------------------------------------------------

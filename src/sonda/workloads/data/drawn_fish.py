@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from sonda.record.errors import SondaError
-from sonda.record.files.partial import PARTIAL, abandoned, discard, partial_path
+from sonda.record.files.partial import PARTIAL, discard, is_abandoned, partial_path
 from sonda.record.progress import Say
 from sonda.version import VERSION
 from sonda.workloads.data.fish_folder import DRAWN_FILE, MASKS
@@ -313,7 +313,7 @@ def make_fish(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         for left in out.parent.glob(f"{PARTIAL}*"):
-            if abandoned(left) and (left / DRAWN_FILE).is_file():
+            if is_abandoned(left) and (left / DRAWN_FILE).is_file():
                 discard(left)
         try:
             partial.mkdir()
