@@ -14,7 +14,15 @@ import pytest
 
 from builders import stepped
 from sonda.analysis.comparison.optimisation_words import at_places, sentence, whole
-from sonda.analysis.comparison.optimisations import Limit, Option, Options, _together, main_limit, parts_of, weigh_options
+from sonda.analysis.comparison.optimisations import (
+    Limit,
+    Option,
+    Options,
+    _together,
+    main_limit,
+    parts_of,
+    weigh_options,
+)
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.statistics import Side, pooled, ratio, side, welch
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
