@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -120,3 +121,25 @@ def test_data_in_a_script_cannot_end_it_and_means_the_same(value: object) -> Non
     assert not set(text) & set("<>&\u2028\u2029")
     if "nan" not in repr(value) and "inf" not in repr(value):
         assert json.loads(text) == value
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (quantities.whole, 1204.4, "1,204"), (quantities.whole, 0.0, "0"),
+        (quantities.brief, 0.5, "0.5"), (quantities.brief, 2.456, "2.46"), (quantities.brief, 1204.4, "1,204"),
+        (quantities.count, 25.0, "25"), (quantities.count, 25.34, "25.3"), (quantities.count, 1204.0, "1,204"),
+        (quantities.signed_percent, 0.318, "+32 %"), (quantities.signed_percent, -0.0318, "-3.2 %"),
+        (quantities.signed_percent, 0.0, "0"),
+    ],
+)  # fmt: skip
+def test_numbers_of_one_kind_are_written_alike(write: Callable[[float], str], value: float, text: str) -> None:
+    assert write(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(1.424, "1.42"), (0.05, "<0.1"), (0.1, "0.10"), (12.0, ">10"), (10, "10.00")]
+)
+def test_ratios_of_which_nothing_is_known_have_no_digits(value: float, text: str) -> None:
+    assert quantities.ratio(value, 0.1, 10) == text
+    assert quantities.ratio(12.0) == "12.00"

@@ -178,12 +178,7 @@ def figure_cell(value: Value) -> Cell:
 
 
 def plain_cells(values: Sequence[Value]) -> list[Cell]:
-    return [_missing(one) if one.value is None else quantity(one, _digits(one.value)) for one in values]
-
-
-def _digits(value: float) -> str:
-    """Three digits, or all before the point."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return [_missing(one) if one.value is None else quantity(one, quantities.brief(one.value)) for one in values]
 
 
 def _missing(value: Value) -> Cell:
@@ -193,11 +188,10 @@ def _missing(value: Value) -> Cell:
 
 def _spread(value: Value) -> str:
     """`1.42 (1.35–1.50)`."""
+    middle = quantities.ratio(value.value or 0.0)
     if value.low is None or value.high is None:
-        return f"{value.value:.2f}"
-    low = f"{value.low:.2f}" if value.low >= LEAST else f"<{LEAST}"
-    high = f"{value.high:.2f}" if value.high <= MOST else f">{MOST}"
-    return f"{value.value:.2f} ({low}–{high})"
+        return middle
+    return f"{middle} ({quantities.ratio(value.low, least=LEAST)}–{quantities.ratio(value.high, most=MOST)})"
 
 
 # ----------------------------------------------------------------------------------------------------------------------

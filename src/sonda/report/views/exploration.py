@@ -89,7 +89,7 @@ def _point_figures(
 def _exact(value: Value) -> Cell:
     if value.value is None:
         return Cell(quantities.MISSING, None, value.reason, tone="quiet")
-    return Cell(f"{value.value:,.0f}", value.value, "exact, simulated")
+    return Cell(quantities.whole(value.value), value.value, "exact, simulated")
 
 
 def _setting(value: object) -> Cell:
@@ -314,7 +314,8 @@ def _mark(found: Exploration, point: Point) -> str:
 def _figures(name: str, values: Sequence[Value]) -> tuple[Column, Sequence[Cell]]:
     if name in ("cycles", "of them waiting"):
         # Cycles are exact: all digits.
-        cells = [Cell("–" if one.value is None else f"{one.value:,.0f}", one.value, provenance(one)) for one in values]
+        texts = [quantities.MISSING if one.value is None else quantities.whole(one.value) for one in values]
+        cells = [Cell(text, one.value, provenance(one)) for text, one in zip(texts, values, strict=True)]
         return Column(name, keep=LAST if name == "cycles" else 4), cells
     unit, cells = numbers(values)
     return Column(f"{name} {unit}".strip()), cells

@@ -97,7 +97,7 @@ def doctor_blocks(checks: Iterable[tuple[str, str, str, str]]) -> list[Block]:
 
 def _step_words(step: Value) -> str:
     if step.unit in ("cycle", "point") and step.value is not None:
-        return f"{step.value:,.0f} {step.unit}{'' if step.value == 1 else 's'}"
+        return f"{quantities.whole(step.value)} {step.unit}{'' if step.value == 1 else 's'}"
     return quantities.amount(step.value, step.unit)
 
 

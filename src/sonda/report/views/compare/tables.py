@@ -100,7 +100,7 @@ def _exact_table(rows: Sequence[ComparedRow], title: str, names: list[str]) -> T
 
 
 def _cycles(value: Value) -> Cell:
-    return quantity(value, f"{value.value or 0.0:,.0f}")
+    return quantity(value, quantities.whole(value.value or 0.0))
 
 
 def _table(rows: Sequence[ComparedRow], title: str, names: list[str]) -> Table:
@@ -169,5 +169,5 @@ def _listed(runs: Sequence[str]) -> str:
 
 def _amount(value: Value) -> str:
     if value.unit == CYCLE and value.value is not None:
-        return f"{value.value:,.0f} cycles"
+        return f"{quantities.whole(value.value)} cycles"
     return quantities.amount(value.value, value.unit)

@@ -74,9 +74,7 @@ def _signed(value: Value) -> Cell:
     if value.value is None:
         # Its source's own column has the reason.
         return Cell(quantities.MISSING, None, quantities.provenance(value), tone="quiet")
-    share = 100 * value.value
-    text = f"{share:+.0f} %" if abs(share) >= 10 else f"{share:+.2g} %"
-    return Cell(text if share else "0", value.value, quantities.provenance(value))
+    return Cell(quantities.signed_percent(value.value), value.value, quantities.provenance(value))
 
 
 def second_document(second: SecondSources | None) -> Document:

@@ -60,7 +60,7 @@ def side_phrases(side: DeviceSide) -> list[str]:
     said = [
         f"busy {quantities.amount(side.busy.value, 'ns')} a step{share}",
         f"host {quantities.amount(side.host.value, 'ns')} a step",
-        f"{_count(side.launches.value or 0.0)} launches",
+        f"{quantities.count(side.launches.value or 0.0)} launches",
     ]
     if side.latency.value is not None:
         said.append(f"{quantities.amount(side.latency.value, 'ns')} from launch to begin")
@@ -69,11 +69,6 @@ def side_phrases(side: DeviceSide) -> list[str]:
             said.append(f"{name} {quantities.amount(value.value, 'ns')}")
     said.append(f"from {side.steps} step{'' if side.steps == 1 else 's'} whose kernels were recorded")
     return said
-
-
-def _count(number: float) -> str:
-    """`25`; of steps that differ, `25.3`."""
-    return f"{number:,.0f}" if number == round(number) else quantities.number(number)
 
 
 def memory_phrases(summary: Summary) -> list[str]:
