@@ -26,6 +26,7 @@ from sonda.imports.ncu.spans import launch_spans
 from sonda.probes.ncu.outliers import out_of_line
 from sonda.record.quantities import STALLS
 from sonda.record.spans import Spans
+from sonda.report.markup import blocks_html
 from sonda.report.screen import render
 from sonda.report.views.device.counted import counted_blocks, counted_document, titled_tables
 from sonda.report.views.steps.verdict import evidence
@@ -271,7 +272,7 @@ def test_only_a_kernel_that_no_roof_explains_is_out_of_line() -> None:
     add["metrics"]["dram_roof:derived"] = 0.38
     verdict = stall_rule(summarise(builder.run()))
     assert verdict is not None and verdict.evidence["roof"].value == pytest.approx(0.38)
-    assert "long scoreboard <strong>82 %</strong>" in evidence(verdict), "a share, not a count"
+    assert "long scoreboard <strong>82 %</strong>" in blocks_html([evidence(verdict)], "", []), "a share, not a count"
     assert verdict.sentence == ("Out of line: vectorized_elementwise_kernel (CUDAFunctor_add), 10 % of the step, "
                                 "reaches 38 % of what the device could do; warps wait 82 % of the time for data from "
                                 "memory (long_scoreboard).")  # fmt: skip
