@@ -15,8 +15,8 @@ from sonda.analysis.summary import MODEL, Value
 from sonda.report.markup import panel, table_html
 from sonda.report.page import framed, page_text
 from sonda.report.quantities import titled
+from sonda.report.section import Section
 from sonda.report.table import Cell, Column, build, numbers, percents, words
-from sonda.report.views.steps.section import Section
 from sonda.report.views.study.cells import printed_cell, study_cell
 
 __all__ = ["browser"]
