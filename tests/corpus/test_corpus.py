@@ -8,7 +8,7 @@ from math import isclose
 
 import pytest
 
-from corpus.answers import ANSWERS, commands, files_of
+from answers import ANSWERS, commands, files_of
 
 
 @pytest.mark.parametrize("name", list(commands()))

@@ -34,7 +34,7 @@ NODES = {
     "LinalgEighBackward0": "as above",
     "LinalgSvdBackward0": "as above",
 }
-"""Nodes of autograd, by name, with what they do otherwise under a mode. `tests/test_bits_operations.py` finds them."""
+"""Nodes of autograd, by name, with what they do otherwise under a mode. `test_bits_operations.py` finds them."""
 
 
 def _always(torch: Any, func: Any, args: tuple, kwargs: dict) -> bool:
