@@ -19,7 +19,7 @@ import keras
 import tensorflow as tf
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(HERE))))
 FRAMEWORKS = os.path.join(ROOT, "src", "sonda", "frameworks")
 
 
