@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from places import TESTS
+from places import SUPPORT
 
 
 class Machinery:
@@ -49,7 +49,7 @@ class Machinery:
         """Start a process. `before` are statements that it begins with, `within` a command that starts it."""
         program = f"{before}; from dask.__main__ import main; main()"
         environment = {
-            **os.environ, "PYTHONPATH": str(TESTS), "SONDA_NODE": node, "OMP_NUM_THREADS": "1",
+            **os.environ, "PYTHONPATH": str(SUPPORT), "SONDA_NODE": node, "OMP_NUM_THREADS": "1",
             "TMPDIR": str(self.folder / "tmp"),
         }  # fmt: skip
         with open(self.folder / f"{name}.log", "ab") as log:

@@ -30,8 +30,8 @@ model.fit(numpy.ones((16, 3), "float32"), numpy.ones((16, 2), "float32"), batch_
 """
 
 ELSEWHERE = {
-    r"resnet50 .*--compile": "frameworks/test_optimisation_matrix.py::test_steps_wait_for_data_and_compute",
-    r"--on (mirrored|multiworker)=": "frameworks/test_tensorflow_strategies.py::"
+    r"resnet50 .*--compile": "test_optimisation_matrix.py::test_steps_wait_for_data_and_compute",
+    r"--on (mirrored|multiworker)=": "test_tensorflow_strategies.py::"
     "test_unequal_replicas_learn_what_one_device_learns",
 }
 """What would take minutes, and where it is run: XLA on smaller networks, strategies with processes of their own."""
