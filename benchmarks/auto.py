@@ -42,7 +42,7 @@ class Turns:
 
 def run() -> list[Bar]:
     """Measure, and hold the ratios against the bar; nothing where there is no GPU."""
-    from sonda.targets.target import available_threads, has_gpu
+    from sonda.targets.spec import available_threads, has_gpu
 
     if not has_gpu():
         print("no GPU on this machine: nothing to measure")
@@ -89,9 +89,9 @@ def _round(name: str, turns: Turns, several: str, store: object, reverse: bool) 
 
 def _step(target: str, workload: str, options: dict[str, str], store: object) -> tuple[float, str]:
     """Median step, ns, and which device `@auto` left out."""
-    from sonda.analysis.run_summary import summarise
+    from sonda.analysis.summarise import summarise
     from sonda.targets.job import Job
-    from sonda.targets.pipeline import measure
+    from sonda.targets.measure import measure
 
     run = measure(Job(workload=workload, options=options, on=target, train=True, steps=STEPS), store)  # type: ignore[arg-type]
     value = summarise(run).parts[0].step.value

@@ -25,7 +25,7 @@ DEADLINE_S = 300
 
 def run() -> list[Bar]:
     """Train, compare files of weights byte by byte, and say what it costs."""
-    from sonda.targets.target import has_gpu
+    from sonda.targets.spec import has_gpu
 
     words = [*(ON_GPU if has_gpu() else ON_PROCESSOR), "--image", "64x48", "--train", "--epochs", str(EPOCHS)]
     with tempfile.TemporaryDirectory() as directory:

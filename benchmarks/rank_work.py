@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks.process import highest_memory
-from sonda.imports.importer import import_files
+from sonda.imports.importing import import_files
 from sonda.record.run import SPANS
 
 

@@ -21,7 +21,7 @@ import msgspec
 from benchmarks.bar import Bar, Interval, at_most, paired_interval
 from sonda.record.index import Index
 from sonda.record.run import RunInfo, directory_name, new_id
-from sonda.record.spans import Spans, Words
+from sonda.record.span import Spans, Words
 from sonda.record.store import Store
 from sonda.version import VERSION
 

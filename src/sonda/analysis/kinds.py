@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from sonda.analysis.corun.interference import is_corun
-from sonda.analysis.energy.meters import is_energy
+from sonda.analysis.energy_meters import is_energy
+from sonda.analysis.exploration import is_exploration
+from sonda.analysis.interference import is_corun
 from sonda.analysis.serving import is_serving
-from sonda.analysis.simulated.exploration import is_exploration
-from sonda.analysis.traces.summary import is_imported
+from sonda.analysis.trace_summary import is_imported
 from sonda.record.run import Run
 
 Kind = Literal["exploration", "corun", "serving", "imported", "simulated", "energy", "steps"]

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from sonda.analysis.summary import Value
-from sonda.record.run import RunInfo
 
 CACHE_PART = 0.5
 """Without a measured curve, bytes that fit in half of the last-level cache are taken to be found there."""
@@ -143,7 +142,7 @@ def ceilings(
         return None, reason
     # A mixed precision is held against the peak of the short one, in which its products are.
     name = full_precision(precision).removeprefix("mixed_")
-    peaks = {full_precision(precision): float(peak) for precision, peak in entry.get("flops", {}).items() if peak}
+    peaks = {full_precision(one): float(peak) for one, peak in entry.get("flops", {}).items() if peak}
     # A GPU without TF32 computes float32 as it is, whatever the program allows.
     as_tf32 = dict(tf32 or {}) if device and name == "float32" and "tf32" in peaks else {}
     if as_tf32.get("matmul"):
@@ -203,12 +202,12 @@ def _theory(record: Any, precision: str) -> tuple[dict[str, Value], str]:
         return {}, ""
     source = "published" if record.get("card") else "derived"
     peak, bandwidth = record.get("flops", {}).get(precision), record.get("dram_bandwidth")
-    theory = {}
+    found = {}
     if peak:
-        theory["flops"] = Value(float(peak["value"]), "FLOP/s", source)
+        found["flops"] = Value(float(peak["value"]), "FLOP/s", source)
     if bandwidth:
-        theory["dram_bandwidth"] = Value(float(bandwidth["value"]), "B/s", source)
-    return theory, f"{peak['words']} ({peak['source']})" if peak else ""
+        found["dram_bandwidth"] = Value(float(bandwidth["value"]), "B/s", source)
+    return found, f"{peak['words']} ({peak['source']})" if peak else ""
 
 
 def name_bound(limits: dict[str, float], measured: float) -> str:
@@ -241,42 +240,3 @@ def lines(roofs: dict[str, Any]) -> tuple[tuple[str, Value], ...]:
     if "theoretical_dram_bandwidth" in roofs:
         drawn.append(("DRAM in theory", roofs["theoretical_dram_bandwidth"]))
     return tuple(drawn)
-
-
-# ---- The GPU of a run, and the precision in which its float32 really ran --------------------------------------------
-
-DEFAULTS = {"matmul": False, "convolution": True}
-"""PyTorch's `allow_tf32` of cuBLAS and of cuDNN."""
-
-
-def gpu_of(info: RunInfo) -> str:
-    """The key of the run's GPU among the ceilings: `cuda:0`, `cuda` where its number is not known, '' without one."""
-    if not str(info.target.get("device", "")).startswith("cuda"):
-        return ""
-    named = [str(info.target.get("spec", "")), *map(str, info.target.get("devices") or ()), str(info.target["device"])]
-    return next((name for name in named if name.startswith("cuda:")), "cuda")
-
-
-def tf32_of(info: RunInfo) -> dict[str, bool] | None:
-    """Whether products (`matmul`) and convolutions may run as TF32; None where float32 means float32.
-
-    Since Ampere, float32 may run as TF32 on tensor cores, several times faster. A workload that Sonda drives says what
-    it wants (`float32` or `tf32`). A program decides for itself; where it does not say, PyTorch's defaults are assumed:
-    convolutions as TF32, matrix products not.
-    """
-    if not gpu_of(info):
-        return None
-    declared = info.target.get("tf32")
-    if isinstance(declared, dict):
-        return {name: bool(declared.get(name, default)) for name, default in DEFAULTS.items()}
-    return None if info.target.get("spec") else dict(DEFAULTS)
-
-
-def tf32_note(info: RunInfo, precision: str) -> list[str]:
-    """Which peak float32 is held against, where that is not float32's for everything."""
-    tf32 = tf32_of(info)
-    if precision != "float32" or not tf32 or not any(tf32.values()):
-        return []
-    which = {(True, True): "products and convolutions", (True, False): "products", (False, True): "convolutions"}
-    origin = "" if isinstance(info.target.get("tf32"), dict) else " (PyTorch's default; the program does not say)"
-    return [f"float32 {which[tf32['matmul'], tf32['convolution']]} are held against the peak of TF32{origin}"]

@@ -10,7 +10,7 @@ import msgspec
 
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
-from sonda.record.index import FULL, POINT_NODE, Index, IndexEntry, sizes_of
+from sonda.record.index import FULL, POINT_NODE, Entry, Index, sizes_of
 from sonda.record.run import Run, RunInfo
 from sonda.record.store import Store, identity_of
 from sonda.version import VERSION
@@ -65,10 +65,10 @@ def rows_of(
     tags = store.tags() if limit is None else {}
     index = Index(store.root, VERSION)
     size = FULL if limit is None else max(limit, 1)
-    count = 0
+    given = 0
     everything = store.shorts([identity_of(name) for name in names], names) if limit is None else None
     for at in range(0, len(names), size):
-        if limit is not None and count >= limit:
+        if limit is not None and given >= limit:
             return
         batch = names[at : at + size]
         known = index.known(batch)
@@ -77,10 +77,10 @@ def rows_of(
         shorts = (
             everything[at : at + size] if everything else store.shorts([identity_of(name) for name in batch], names)
         )
-        new: list[IndexEntry] = []
+        new: list[Entry] = []
         try:
             for name, short in zip(batch, shorts, strict=True):
-                if limit is not None and count >= limit:
+                if limit is not None and given >= limit:
                     return
                 entry = known.get(name)
                 if entry is None or not entry.whole:
@@ -89,7 +89,7 @@ def rows_of(
                     if entry is None:
                         continue
                     new.append(entry)
-                count += 1
+                given += 1
                 row = msgspec.convert(entry.row, RunRow)
                 yield replace(row, id=short, tags=tuple(tags.get(identity_of(name), ())))
         finally:
@@ -101,7 +101,7 @@ def nodes_of_study(store: Store, study: str, names: Sequence[str]) -> set[str]:
     """The kinds of node that points of a study are for, of these runs. What the index does not know is read, once; what
     cannot be read counts for nothing."""
     index = Index(store.root, VERSION)
-    nodes = set()
+    found = set()
     for at in range(0, len(names), FULL):
         batch = names[at : at + FULL]
         known = index.known(batch)
@@ -114,14 +114,14 @@ def nodes_of_study(store: Store, study: str, names: Sequence[str]) -> set[str]:
                     info = Run.load(store.root / name).info
                 except SondaError:
                     continue
-                fresh = _row_entry(name, sizes, info, run_row(info), whole=False)
-                entry = fresh if entry is None else msgspec.structs.replace(fresh, row=entry.row, whole=entry.whole)
+                made = _row_entry(name, sizes, info, run_row(info), whole=False)
+                entry = made if entry is None else msgspec.structs.replace(made, row=entry.row, whole=entry.whole)
                 new.append(entry)
             if entry.study == study and entry.node:
-                nodes.add(entry.node)
+                found.add(entry.node)
         if new:
             index.add(new)
-    return nodes
+    return found
 
 
 def rebuild(store: Store, read: Callable[[int, int], None] = lambda done, total: None) -> int:
@@ -148,8 +148,8 @@ def rebuild(store: Store, read: Callable[[int, int], None] = lambda done, total:
     return len(names) - len(store.damaged)
 
 
-def _entry(store: Store, name: str) -> IndexEntry | None:
-    from sonda.analysis.run_summary import summarise
+def _entry(store: Store, name: str) -> Entry | None:
+    from sonda.analysis.summarise import summarise
 
     directory: Path = store.root / name
     sizes = sizes_of(directory)
@@ -162,8 +162,8 @@ def _entry(store: Store, name: str) -> IndexEntry | None:
     return _row_entry(name, sizes, run.info, row)
 
 
-def _row_entry(name: str, sizes: tuple[int, int], info: RunInfo, row: RunRow, whole: bool = True) -> IndexEntry:
-    return IndexEntry(name, sizes, msgspec.to_builtins(row), whole, info.study, str(info.point.get(POINT_NODE, "")))
+def _row_entry(name: str, sizes: tuple[int, int], info: RunInfo, row: RunRow, whole: bool = True) -> Entry:
+    return Entry(name, sizes, msgspec.to_builtins(row), whole, info.study, str(info.point.get(POINT_NODE, "")))
 
 
 def _workload_words(info: RunInfo) -> str:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.energy.run import summarise_energy
-from sonda.analysis.energy.summary import EnergySummary
+from sonda.analysis.energy import summarise_energy
+from sonda.analysis.energy_summary import EnergySummary
+from sonda.analysis.listed import listed
 from sonda.analysis.statistics import effective_size
-from sonda.analysis.summary import MODEL, READINGS, Summary, Value, list_experiment
-from sonda.record.conventions.percentiles import (
+from sonda.analysis.summary import MODEL, READINGS, Summary, Value
+from sonda.record.errors import SondaError
+from sonda.record.percentile_rule import (
     at_percentile,
     early_estimate,
     full_count,
@@ -21,7 +23,6 @@ from sonda.record.conventions.percentiles import (
     late_allowed,
     least_queries,
 )
-from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 
 SHOWN = (0.5, 0.9, 0.95, 0.99, 0.999)
@@ -116,7 +117,7 @@ def is_serving(run: Run) -> bool:
 def served(run: Run, title: str = "") -> ServingSummary:
     """The traffic that a run holds. Raises SondaError when it cannot be read."""
     try:
-        return _summarise_served(run, title or str(run.info.workload.get("name", "model")))
+        return _served(run, title or str(run.info.workload.get("name", "model")))
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise SondaError(
             f"{run.directory.name} holds no traffic that can be read ({error})", "serve it again"
@@ -125,13 +126,11 @@ def served(run: Run, title: str = "") -> ServingSummary:
 
 def summarise_serving(run: Run, title: str) -> Summary:
     """Served traffic where summaries of runs are listed: what it found, no parts."""
-    serving = served(run, f"{title}, {run.info.target['serving'].get('scenario', 'served')}")
-    return list_experiment(
-        run, serving, serving.subtitle, "served traffic has no roofline", energy=serving.energy, serving=serving
-    )
+    found = served(run, f"{title}, {run.info.target['serving'].get('scenario', 'served')}")
+    return listed(run, found, found.subtitle, "served traffic has no roofline", energy=found.energy, serving=found)
 
 
-def _summarise_served(run: Run, title: str) -> ServingSummary:
+def _served(run: Run, title: str) -> ServingSummary:
     facts: Mapping[str, Any] = run.info.target["serving"]
     spans, scenario = run.spans, str(facts["scenario"])
     rows = np.flatnonzero(spans.where(kind="query"))
@@ -147,13 +146,13 @@ def _summarise_served(run: Run, title: str) -> ServingSummary:
     ordered = np.sort(latency).astype(np.float64)
     worth = effective_size(latency)
     wanted = float(facts["percentile"])
-    rows_shown = tuple(_percentile(ordered, worth, percentile) for percentile in sorted({*SHOWN, wanted}))
-    asked = next(percentile for percentile in rows_shown if percentile.percentile == wanted)
+    rows_shown = tuple(_percentile(ordered, worth, one) for one in sorted({*SHOWN, wanted}))
+    asked = next(one for one in rows_shown if one.percentile == wanted)
     bound = _bound(facts.get("bound"), latency, wanted)
     throughput = Value(1e9 * count / whole, "queries/s", "measured")
     rate = _rate(facts)
     edges, counts = _histogram(ordered)
-    summary = ServingSummary(
+    found = ServingSummary(
         run=run.id,
         title=title,
         subtitle=_subtitle(run.info, count, samples),
@@ -176,15 +175,13 @@ def _summarise_served(run: Run, title: str) -> ServingSummary:
         edges=edges,
         counts=counts,
         per_query=_per_query(run, count),
-        trials=tuple(dict(trial) for trial in facts.get("trials", ())),
+        trials=tuple(dict(one) for one in facts.get("trials", ())),
         loadgen=dict(facts.get("loadgen", {})),
         energy=summarise_energy(run, title),
         warnings=(*_overload(scenario, start, count / busy * 1e9), *run.info.disturbed),
         notes=(*_notes(facts, count, worth), *run.info.notes),
     )
-    return replace(
-        summary, sentence=_sentence(summary), remedy=_remedy(summary, str(run.info.workload.get("name", "")))
-    )
+    return replace(found, sentence=_sentence(found), remedy=_remedy(found, str(run.info.workload.get("name", ""))))
 
 
 def _percentile(ordered: np.ndarray, worth: int, percentile: float) -> Percentile:
@@ -225,7 +222,7 @@ def _histogram(ordered: np.ndarray) -> tuple[tuple[float, ...], tuple[int, ...]]
     edges = np.geomspace(low, high, BINS + 1) if high > WIDE * low else np.linspace(low, high, BINS + 1)
     edges[0], edges[-1] = ordered[0], high  # rounding must not leave an end outside
     counts, _ = np.histogram(ordered, edges)
-    return tuple(float(edge) for edge in edges), tuple(int(count) for count in counts)
+    return tuple(float(edge) for edge in edges), tuple(int(one) for one in counts)
 
 
 def _per_query(run: Run, count: int) -> Value:
@@ -238,12 +235,10 @@ def _per_query(run: Run, count: int) -> Value:
         if value == value:
             bounds = READINGS if source == "measured" else MODEL
             return Value(value / count, "J", source, low / count, high / count, bounds=bounds)
-    states = [probe for probe in run.info.probes if probe.name.startswith("energy")]
-    if run.info.target.get("metered") is not None and all(state.state == "ok" for state in states):
+    states = [one for one in run.info.probes if one.name.startswith("energy")]
+    if run.info.target.get("metered") is not None and all(one.state == "ok" for one in states):
         return Value(None, "J", "measured", reason="the traffic was shorter than the time between two readings")
-    reason = next(
-        (state.reason or state.state for state in states if state.state != "ok"), "not asked for: --probe energy"
-    )
+    reason = next((one.reason or one.state for one in states if one.state != "ok"), "not asked for: --probe energy")
     return Value(None, "J", "measured", reason=reason)
 
 
@@ -261,20 +256,18 @@ def _overload(scenario: str, start: np.ndarray, capacity: float) -> list[str]:
 
 
 def _notes(facts: Mapping[str, Any], count: int, worth: int) -> list[str]:
-    notes = []
+    said = []
     if worth <= count // 2 and facts["scenario"] != "offline":
-        notes.append(
+        said.append(
             f"queries resemble their neighbours, as in a queue: {count:,} are worth about {worth:,} for the intervals; "
             "MLPerf's counts take all of them as independent"
         )
     if facts["scenario"] == "offline" and count * int(facts["samples"]) < OFFLINE_SAMPLES:
-        notes.append(
-            f"MLPerf asks for {OFFLINE_SAMPLES:,} samples offline; these are {count * int(facts['samples']):,}"
-        )
+        said.append(f"MLPerf asks for {OFFLINE_SAMPLES:,} samples offline; these are {count * int(facts['samples']):,}")
     errors = dict(facts.get("loadgen", {})).get("errors", [])
-    notes += [f"LoadGen: {error}" for error in errors]
-    notes.append("MLPerf's scenarios and counts, not an MLPerf result: model, data and machine are your own")
-    return notes
+    said += [f"LoadGen: {one}" for one in errors]
+    said.append("MLPerf's scenarios and counts, not an MLPerf result: model, data and machine are your own")
+    return said
 
 
 def _subtitle(info: RunInfo, count: int, samples: int) -> str:
@@ -287,49 +280,48 @@ def _subtitle(info: RunInfo, count: int, samples: int) -> str:
     return f"{', '.join(pieces)} · {count:,} quer{'y' if count == 1 else 'ies'}{each}"
 
 
-def _sentence(serving: ServingSummary) -> str:
-    if serving.scenario == "offline":
-        return (
-            f"{_rounded(serving.sample_rate.value)} samples/s offline: {serving.queries * serving.samples:,} samples."
-        )
-    name = f"{100 * serving.asked.percentile:g}th percentile"
-    if serving.bound is not None:
-        return _bound_sentence(serving, serving.bound, name)
-    asked = serving.asked
+def _sentence(found: ServingSummary) -> str:
+    if found.scenario == "offline":
+        return f"{_rounded(found.sample_rate.value)} samples/s offline: {found.queries * found.samples:,} samples."
+    name = f"{100 * found.asked.percentile:g}th percentile"
+    if found.bound is not None:
+        return _bound_sentence(found, found.bound, name)
+    asked = found.asked
     if not asked.quotable:
-        answered = f"{serving.queries:,} were answered, {asked.missing:,} more are needed"
-        return f"Too few queries to quote the {name}: {answered}."
+        return (
+            f"Too few queries to quote the {name}: {found.queries:,} were answered, {asked.missing:,} more are needed."
+        )
     value = asked.latency if asked.quotable == "counted" else asked.estimate
     how = "counted" if asked.quotable == "counted" else "estimate by early stopping, 99 % confidence"
-    return f"{name} of latency {wording.duration(value.value or 0.0)} ({how}, {serving.queries:,} queries)."
+    return f"{name} of latency {wording.duration(value.value or 0.0)} ({how}, {found.queries:,} queries)."
 
 
-def _bound_sentence(serving: ServingSummary, bound: Bound, name: str) -> str:
-    rate, limit = f"{_rounded(serving.rate.value)} queries/s", wording.duration(bound.bound.value or 0.0)
-    counted = f"{bound.late:,} of {serving.queries:,} were late"
+def _bound_sentence(found: ServingSummary, bound: Bound, name: str) -> str:
+    rate, limit = f"{_rounded(found.rate.value)} queries/s", wording.duration(bound.bound.value or 0.0)
+    counted = f"{bound.late:,} of {found.queries:,} were late"
     if bound.allowed < 0:
         return f"Too few queries to show the {name} below {limit}: {counted}, {bound.missing:,} more are needed."
     if bound.held:
-        searched = "the highest rate found" if serving.trials else "shown with 99 % confidence"
+        searched = "the highest rate found" if found.trials else "shown with 99 % confidence"
         return f"{rate} hold {limit} at the {name}, {searched}: {counted}, {bound.allowed:,} may be."
     return f"{rate} are not shown to hold {limit} at the {name}: {counted}, {bound.allowed:,} may be."
 
 
-def _remedy(serving: ServingSummary, workload: str) -> str:
-    bound, asked = serving.bound, serving.asked
+def _remedy(found: ServingSummary, workload: str) -> str:
+    bound, asked = found.bound, found.asked
     missing = bound.missing if bound is not None and bound.allowed < 0 else 0 if asked.quotable else asked.missing
-    if missing and serving.scenario != "offline":
-        return f"send more: --queries {serving.queries + missing}"
-    wait = serving.wait.value or 0.0
-    inference = (serving.mean.value or 0.0) - wait
+    if missing and found.scenario != "offline":
+        return f"send more: --queries {found.queries + missing}"
+    wait = found.wait.value or 0.0
+    inference = (found.mean.value or 0.0) - wait
     if bound is not None and not bound.held and inference < (bound.bound.value or 0.0):
         return "a lower --qps; --find-qps finds the highest that holds"
     if bound is not None and bound.held:
-        return "" if serving.trials else "a higher --qps; --find-qps finds the highest that holds"
-    if serving.scenario == "server" and bound is None and wait > inference:
+        return "" if found.trials else "a higher --qps; --find-qps finds the highest that holds"
+    if found.scenario == "server" and bound is None and wait > inference:
         waited = f"queries wait {wording.duration(wait)} for {wording.duration(inference)} of work"
         return f"a lower --qps, or several in one inference with --max-batch: {waited}"
-    time = "time" if serving.scenario == "offline" else wording.duration(inference)
+    time = "time" if found.scenario == "offline" else wording.duration(inference)
     return f"sonda run {workload}, which tells where the {time} of an inference is spent"
 
 

@@ -275,11 +275,9 @@ def welch(terms: Sequence[tuple[float, Side]]) -> int:
     """Degrees of freedom of a sum of squared errors, each with its side (Welch 1947); sides that have one estimate in
     common bring its freedom once."""
     total = sum(term for term, _ in terms)
-    shared = sum(term for term, side in terms if side.common)
-    apart = sum(term**2 / side.freedom for term, side in terms if not side.common)
-    return max(
-        1, int(total**2 / (apart + shared**2 / max([side.freedom for _, side in terms if side.common], default=1)))
-    )
+    shared = sum(term for term, one in terms if one.common)
+    apart = sum(term**2 / one.freedom for term, one in terms if not one.common)
+    return max(1, int(total**2 / (apart + shared**2 / max([one.freedom for _, one in terms if one.common], default=1))))
 
 
 def pooled(sides: Sequence[Side]) -> list[Side]:
@@ -290,15 +288,15 @@ def pooled(sides: Sequence[Side]) -> list[Side]:
     A side whose error is larger than that of the others beyond chance (5 %, Bonferroni) keeps its own, and so does
     everything where a side has no error. One column.
     """
-    squares = np.array([float(side.error[0]) ** 2 for side in sides])
-    freedoms = np.array([side.freedom for side in sides])
+    squares = np.array([float(one.error[0]) ** 2 for one in sides])
+    freedoms = np.array([one.freedom for one in sides])
     if len(sides) < 3 or not squares.all():
         return list(sides)
     weighed = squares * freedoms
-    mean_of_others = (weighed.sum() - weighed) / (freedoms.sum() - freedoms)
+    others = (weighed.sum() - weighed) / (freedoms.sum() - freedoms)
     chances = [
         float(np.mean(_quotients(int(own), int(freedoms.sum() - own)) >= square / rest))
-        for square, rest, own in zip(squares, mean_of_others, freedoms, strict=True)
+        for square, rest, own in zip(squares, others, freedoms, strict=True)
     ]
     alike = np.array(chances) >= (1 - CONFIDENCE) / len(sides)
     if alike.sum() < 2:
@@ -306,8 +304,8 @@ def pooled(sides: Sequence[Side]) -> list[Side]:
     error = np.sqrt(weighed[alike].sum() / freedoms[alike].sum())
     freedom = int(freedoms[alike].sum())
     return [
-        Side(side.middle, np.array([error]), freedom, common=True) if like else side
-        for side, like in zip(sides, alike, strict=True)
+        Side(one.middle, np.array([error]), freedom, common=True) if like else one
+        for one, like in zip(sides, alike, strict=True)
     ]
 
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sonda.record.run import Run
-
 if TYPE_CHECKING:
-    from sonda.analysis.corun.interference import Interference
-    from sonda.analysis.counters.callgrind import ModelledSummary
-    from sonda.analysis.counters.summary import CounterSummary, Outside, OverTime, SecondSources, SystemSummary, TopDown
-    from sonda.analysis.device.kernel_counters import KernelCounters
-    from sonda.analysis.device.kernel_roofline import KernelRoofline
-    from sonda.analysis.energy.summary import EnergySummary
+    from sonda.analysis.counted_summary import CounterSummary, Outside, OverTime, SecondSources, SystemSummary, TopDown
+    from sonda.analysis.energy_summary import EnergySummary
+    from sonda.analysis.interference import Interference
+    from sonda.analysis.kernel_counters import KernelCounters
+    from sonda.analysis.kernel_roofline import KernelRoofline
+    from sonda.analysis.modelled_summary import ModelledSummary
+    from sonda.analysis.program import Program
     from sonda.analysis.serving import ServingSummary
-    from sonda.analysis.steps.program import Program
-    from sonda.analysis.steps.training import Training
-    from sonda.analysis.traces.summary import DeviceWork
-
+    from sonda.analysis.trace_summary import DeviceWork
+    from sonda.analysis.training import Training
 
 TABLES = "bounds of the tables it comes from"
 """Of energies and areas of an accelerator: each entry of a table has its own bounds."""
@@ -329,27 +326,3 @@ class Summary:
     """Kernels against the GPU's ceilings, where something was counted in them."""
     kernel_counters: KernelCounters | None = None
     """What Nsight Compute counted in kernels, where it was asked."""
-
-
-# ---- Experiments that are not steps of one program, as listings show them -------------------------------------------
-
-
-def list_experiment(run: Run, experiment: Any, subtitle: str, no_roofline: str, **own: Any) -> Summary:
-    """The `experiment` (its title, sentence and notes, what to try where that is known) as a summary without parts;
-    `own` are further fields of it."""
-    remedy = getattr(experiment, "remedy", "")
-    return Summary(
-        run=run.id,
-        title=experiment.title,
-        subtitle=subtitle,
-        status=run.info.status,
-        parts=(),
-        verdicts=(Verdict("none", experiment.sentence, {}, (Remedy(remedy),) if remedy else ()),),
-        warnings=getattr(experiment, "warnings", ()),
-        ceilings={"reason": no_roofline},
-        notes=experiment.notes,
-        workload=dict(run.info.workload),
-        target=dict(run.info.target),
-        machine=dict(run.info.machine),
-        **own,
-    )

@@ -50,15 +50,15 @@ def family(name: str, count: int = 2) -> str:
     """What layers of a class are called: `Conv2d` -> `convolutions`; an unknown class keeps its name."""
     if name in ACTIVATIONS:
         return "activation" if count == 1 else "activations"
-    for beginning, singular, several in FAMILIES:
+    for beginning, one, several in FAMILIES:
         if name.startswith(beginning):
-            return singular if count == 1 else several
-    for ending, singular, several in ENDINGS:
+            return one if count == 1 else several
+    for ending, one, several in ENDINGS:
         if name.endswith(ending):
-            return singular if count == 1 else several
-    for middle, singular, several in MIDDLES:
+            return one if count == 1 else several
+    for middle, one, several in MIDDLES:
         if middle in name:
-            return singular if count == 1 else several
+            return one if count == 1 else several
     return name
 
 
@@ -97,8 +97,8 @@ def duration(ns: float) -> str:
 
 def plural(count: float, noun: str) -> str:
     """`1 step`, `20 steps`, `1,204 steps`."""
-    number = f"{count:,.0f}"
-    return f"{number} {noun}{'' if number == '1' else 's'}"
+    said = f"{count:,.0f}"
+    return f"{said} {noun}{'' if said == '1' else 's'}"
 
 
 def times(ratio: float) -> str:

@@ -158,7 +158,7 @@ def _unforeseen(error: Exception) -> int:
 
 def _mistaken(error: Any, context: Any) -> tuple[str, str]:
     """What is wrong with the words of a command, and `did you mean 'run'? ` where a command or an option is near."""
-    from sonda.record.errors import near
+    from sonda.record.nearest import near
 
     said = error.format_message().rstrip(".")
     command = getattr(context, "command", None)
@@ -180,7 +180,8 @@ def workload_options(context: typer.Context, workload: str, input: list[str] | N
     Raises SondaError for one that the workload does not know either and that is near to an option of the command.
     """
     from sonda.cli.own_options import own_flags
-    from sonda.record.errors import SondaError, near
+    from sonda.record.errors import SondaError
+    from sonda.record.nearest import near
     from sonda.targets.job import options_of
     from sonda.workloads.catalogue import describe
 

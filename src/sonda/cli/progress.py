@@ -15,7 +15,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TextIO
 
-from sonda.record.progress import time_words
+from sonda.record.saying import time_words
 
 EVERY_S = 1.0
 PATIENCE_S = 2.0

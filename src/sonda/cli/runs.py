@@ -53,19 +53,17 @@ def list_runs(
     names = store.names()
     rows = run_rows.rows_of(store, None if all else 20, lambda name: say(f"reading {name}"), names)
     if json:
-        from sonda.report.views.listing import runs_in_pieces
+        from sonda.report.document import runs_in_pieces
 
         write_pieces(runs_in_pieces(rows, lambda: [str(error) for error in store.damaged]))
         hush()
         return
-    from sonda.report.screen import render
-    from sonda.report.views.listing import runs_blocks
+    from sonda.report.listing import render_runs
 
     listed = list(rows)
     hush()
     damaged = [str(error) for error in store.damaged]
-    more = max(0, len(names) - len(listed) - len(damaged))
-    put(render(runs_blocks(listed, damaged=damaged, more=more)))
+    put(render_runs(listed, damaged=damaged, more=max(0, len(names) - len(listed) - len(damaged))))
 
 
 @app.command("show")
@@ -97,7 +95,8 @@ def tag(
     sonda tag last main
     sonda tag 7f3a main --remove
     """
-    from sonda.record.errors import SondaError, nearest
+    from sonda.record.errors import SondaError
+    from sonda.record.nearest import nearest
 
     store = open_store()
     found = store.find(reference)
@@ -168,12 +167,11 @@ def compare(
     """
     from shlex import quote
 
-    from sonda.analysis.comparison.runs import compare as compare_runs
-    from sonda.analysis.comparison.runs import parse_percent
-    from sonda.analysis.traces.summary import is_imported
-    from sonda.report.screen import render
-    from sonda.report.views.compare.document import comparison_document
-    from sonda.report.views.compare.screen import comparison_blocks
+    from sonda.analysis.compare import compare as compare_runs
+    from sonda.analysis.compare import parse_percent
+    from sonda.analysis.trace_summary import is_imported
+    from sonda.report.document import comparison_document
+    from sonda.report.terminal import render_comparison
 
     limit = parse_percent(fail_above) if fail_above else None
     store = open_store()
@@ -187,7 +185,7 @@ def compare(
     if json:
         write_json(comparison_document(result))
     else:
-        put(render(comparison_blocks(result, rows, limit, (quote(a), quote(b)))))
+        put(render_comparison(result, layers=rows, fail_above=limit, asked=(quote(a), quote(b))))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 
@@ -202,15 +200,14 @@ def _found(store: Store, reference: str) -> list[Run]:
 
 
 def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int, json: bool) -> None:
-    from sonda.analysis.comparison.kernels import compare_kernels
-    from sonda.report.screen import render
-    from sonda.report.views.compare.kernels import kernel_comparison_blocks, kernel_comparison_document
+    from sonda.analysis.compare_kernels import compare_kernels
+    from sonda.report.kernel_comparison import kernel_comparison_document, render_kernel_comparison
 
     result = compare_kernels(a, b)
     if json:
         write_json(kernel_comparison_document(result))
     else:
-        put(render(kernel_comparison_blocks(result, rows=rows, fail_above=limit)))
+        put(render_kernel_comparison(result, rows=rows, fail_above=limit))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 
@@ -237,8 +234,8 @@ def import_(
     TensorBoard log directory), Nsight Compute's CSV and .ncu-rep, Nsight Systems' SQLite, perf stat -j. Traces may be
     larger than memory. Of several ranks it says which one is slow and why.
     """
-    from sonda.imports.importer import import_files
-    from sonda.studies.executors.choice import spread_for
+    from sonda.imports.importing import import_files
+    from sonda.studies.executors.spreading import spread_for
 
     store = open_store()
     for one in tag or []:
@@ -265,8 +262,8 @@ def report(
     sonda report
     sonda report main head -o compared.html
     """
-    from sonda.analysis.comparison.runs import compare as compare_runs
-    from sonda.analysis.run_summary import summarise
+    from sonda.analysis.compare import compare as compare_runs
+    from sonda.analysis.summarise import summarise
     from sonda.record.errors import SondaError
     from sonda.report.output import refuse_folders
     from sonda.report.page import write_page
@@ -318,12 +315,12 @@ def export(
     sonda export last --trace trace.json.gz
     sonda export last --xplane run.xplane.pb
     """
-    from sonda.accelerators.formats.stonne.export import export_run
+    from sonda.accelerators.stonne_export import export_run
     from sonda.record.errors import SondaError
     from sonda.report.output import refuse_folders
-    from sonda.report.trace.chrome import write_trace
-    from sonda.report.trace.tracks import IN_CYCLES, in_cycles
-    from sonda.report.trace.xplane import write_xplane
+    from sonda.report.trace import write_trace
+    from sonda.report.tracks import IN_CYCLES, in_cycles
+    from sonda.report.xplane import write_xplane
 
     if trace is None and xplane is None and stonne is None:
         raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --xplane, --stonne")

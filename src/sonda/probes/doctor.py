@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sonda.frameworks.collector.counters.perf_event import SOFTWARE, TYPE_HARDWARE, TYPE_SOFTWARE, PerfEventError
-from sonda.probes.cache_partition.partition import left_checks
-from sonda.probes.callgrind.valgrind import valgrind_version
-from sonda.probes.counters.papi import Papi
-from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
-from sonda.probes.counters.perf_stat import PerfStat
-from sonda.probes.counters.pmu_events import GENERIC
-from sonda.probes.machine.contamination import read_conditions
-from sonda.probes.machine.environment import package_version, thread_variables, wait_policy
-from sonda.probes.machine.record import machine_record
-from sonda.probes.ncu.command import ncu_state
+from sonda.frameworks.collector.perf_event import SOFTWARE, TYPE_HARDWARE, TYPE_SOFTWARE, PerfEventError
+from sonda.probes.callgrind import valgrind_version
+from sonda.probes.contamination import read_conditions
+from sonda.probes.environment import package_version, thread_variables, wait_policy
+from sonda.probes.machine import machine_record
+from sonda.probes.ncu_command import ncu_state
+from sonda.probes.papi import Papi
+from sonda.probes.perf_events import PerfEvent, explain, paranoid_level
+from sonda.probes.perf_stat import PerfStat
+from sonda.probes.pmu_events import GENERIC
+from sonda.probes.resctrl_partition import left_checks
 from sonda.probes.sensors import State, graphics, rapl_perf, rapl_powercap, resctrl
+from sonda.record.added import NOUNS, added, imported
 from sonda.record.errors import SondaError, named_line
-from sonda.record.plugins import NOUNS, import_entry, plugin_entries
 from sonda.record.store import default_root
 
 STATES = ("ok", "missing", "dead", "off", "warning")
@@ -93,9 +93,9 @@ def _check(group: str, name: str, state: State) -> Check:
 def _added() -> Iterable[Check]:
     """Parts that other packages add, each imported: one that fails would fail when it is asked for."""
     for group, noun in NOUNS.items():
-        for entry in plugin_entries(group).values():
+        for entry in added(group).values():
             try:
-                import_entry(entry)
+                imported(entry)
             except SondaError as error:
                 yield Check("parts", f"{noun} {entry.name}", "dead", error.cause, error.remedy)
             else:

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 
 from sonda.record.run import Run, RunInfo
-from sonda.record.samples import Sample
-from sonda.record.spans import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, join_spans
+from sonda.record.sample import Sample
+from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
 
 NODES, LOST, RANKS, METERED, SAME = "nodes", "lost_nodes", "ranks", "metered", "same_machine"
 OF_A_NODE = ("devices", METERED)
@@ -37,26 +37,28 @@ class NodePart:
 
 def nodes_of(target: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The nodes of a run's target; none where one machine did everything."""
-    nodes = target.get(NODES)
-    return list(nodes) if isinstance(nodes, list) and all(isinstance(node, Mapping) for node in nodes) else []
+    found = target.get(NODES)
+    return list(found) if isinstance(found, list) and all(isinstance(one, Mapping) for one in found) else []
 
 
 def lost_of(target: Mapping[str, Any]) -> list[str]:
     """The names of nodes that took part and of which nothing came."""
-    lost = target.get(LOST)
-    return [str(name) for name in lost] if isinstance(lost, list) else []
+    found = target.get(LOST)
+    return [str(one) for one in found] if isinstance(found, list) else []
 
 
 def machines_of(target: Mapping[str, Any]) -> dict[str, list[str]]:
     """The names of all nodes of a run's target by the first one of their machine, which most have for themselves."""
-    machines: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     same = target.get(SAME)
-    for node in [*(str(about.get("node", "")) for about in nodes_of(target)), *lost_of(target)]:
-        machines.setdefault(str(same.get(node, node)) if isinstance(same, Mapping) else node, []).append(node)
-    return machines
+    for node in [*(str(one.get("node", "")) for one in nodes_of(target)), *lost_of(target)]:
+        found.setdefault(str(same.get(node, node)) if isinstance(same, Mapping) else node, []).append(node)
+    return found
 
 
-def merge_nodes(parts: Sequence[NodePart], lost: Sequence[str] = (), same: Mapping[str, str] | None = None) -> NodePart:
+def brought_together(
+    parts: Sequence[NodePart], lost: Sequence[str] = (), same: Mapping[str, str] | None = None
+) -> NodePart:
     """One run of all parts, the first node's being what it says of the whole; nothing came from those `lost`.
 
     `same` says of nodes that are processes of one machine which is the first of them.
@@ -65,23 +67,20 @@ def merge_nodes(parts: Sequence[NodePart], lost: Sequence[str] = (), same: Mappi
     spans = _named(first.spans, first.node)
     for part in parts[1:]:
         parent = part.spans.number("parent")
-        spans = join_spans(spans, _named(part.spans, part.node), np.where(parent >= 0, parent + len(spans), -1))
-    samples = [msgspec.structs.replace(sample, node=part.node) for part in parts for sample in part.samples]
+        spans = joined(spans, _named(part.spans, part.node), np.where(parent >= 0, parent + len(spans), -1))
+    samples = [msgspec.structs.replace(one, node=part.node) for part in parts for one in part.samples]
     names = [*(part.node for part in parts), *lost]
     notes = [
         *first.info.notes,
         f"{len(names)} nodes ({', '.join(names)}): times count from each node's own beginning, on its own clock",
         *(f"nothing came from node {node}: its ranks are missing" for node in lost),
-        *(
-            f"nodes {', '.join(some)} are processes of one machine and share what it has"
-            for some in _shared_machines(same)
-        ),
+        *(f"nodes {', '.join(some)} are processes of one machine and share what it has" for some in _together(same)),
     ]
     disturbed = list(first.info.disturbed)
     for part in parts[1:]:
         notes += [f"node {part.node}: {note}" for note in part.info.notes if note not in first.info.notes]
         notes += _other_versions(first, part)
-        disturbed += [f"node {part.node}: {text}" for text in part.info.disturbed]
+        disturbed += [f"node {part.node}: {one}" for one in part.info.disturbed]
     target = {key: value for key, value in first.info.target.items() if key != METERED}
     ranks = [{**rank, "node": part.node} for part in parts for rank in part.info.target.get(RANKS, ())]
     info = msgspec.structs.replace(
@@ -91,7 +90,7 @@ def merge_nodes(parts: Sequence[NodePart], lost: Sequence[str] = (), same: Mappi
         disturbed=disturbed,
         target={
             **target,
-            RANKS: sorted(ranks, key=lambda rank: rank["rank"]),
+            RANKS: sorted(ranks, key=lambda one: one["rank"]),
             NODES: [_about(part) for part in parts],
             **({LOST: list(lost)} if lost else {}),
             **({SAME: dict(same)} if same else {}),
@@ -106,16 +105,16 @@ def by_node(run: Run) -> list[tuple[str, Run]]:
     nodes = nodes_of(run.info.target)
     if not nodes:
         return [("", run)]
-    parts = []
+    found = []
     for about in nodes:
         name = str(about.get("node", ""))
         target = {key: value for key, value in run.info.target.items() if key not in (*OF_A_NODE, NODES, SAME)}
         target |= {key: about[key] for key in OF_A_NODE if key in about}
         part = Run(run.directory, msgspec.structs.replace(run.info, target=target))
-        part.spans = _spans_of_node(run.spans, name)
-        part.samples = [sample for sample in run.samples if sample.node == name]
-        parts.append((name, part))
-    return parts
+        part.spans = _only(run.spans, name)
+        part.samples = [one for one in run.samples if one.node == name]
+        found.append((name, part))
+    return found
 
 
 def by_machine(run: Run) -> tuple[list[tuple[str, Run]], list[str]]:
@@ -124,7 +123,7 @@ def by_machine(run: Run) -> tuple[list[tuple[str, Run]], list[str]]:
     parts = dict(by_node(run))
     if "" in parts:
         return [("", run)], []
-    machine_parts, silent = [], []
+    found, silent = [], []
     for names in machines_of(run.info.target).values():
         there = [name for name in names if name in parts]
         if not there:
@@ -132,20 +131,20 @@ def by_machine(run: Run) -> tuple[list[tuple[str, Run]], list[str]]:
             continue
         read = [name for name in there if isinstance(parts[name].info.target.get(METERED), Mapping)]
         first = (read or there)[0]
-        used = dict.fromkeys(device for name in read for device in parts[name].info.target[METERED].get("used", ()))
+        used = dict.fromkeys(one for name in read for one in parts[name].info.target[METERED].get("used", ()))
         if len(read) > 1:
             target = parts[first].info.target
             target[METERED] = {**target[METERED], "used": list(used)}
-        machine_parts.append((first, parts[first]))
-    return machine_parts, silent
+        found.append((first, parts[first]))
+    return found, silent
 
 
-def _shared_machines(same: Mapping[str, str] | None) -> list[list[str]]:
+def _together(same: Mapping[str, str] | None) -> list[list[str]]:
     """The nodes of every machine that has several."""
-    machines: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {}
     for node, first in (same or {}).items():
-        machines.setdefault(first, []).append(node)
-    return [names for names in machines.values() if len(names) > 1]
+        found.setdefault(first, []).append(node)
+    return [names for names in found.values() if len(names) > 1]
 
 
 def _about(part: NodePart) -> dict[str, Any]:
@@ -179,7 +178,7 @@ def _named(spans: Spans, node: str) -> Spans:
     return Spans(numbers, {**words, "node": Words.constant(node, len(spans))}, spans.metrics)
 
 
-def _spans_of_node(spans: Spans, node: str) -> Spans:
+def _only(spans: Spans, node: str) -> Spans:
     """The spans of one node, whose parents are all among them."""
     mine = spans.words("node").equal(node)
     place = np.cumsum(mine) - 1

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from sonda.record.errors import SondaError, first_line
-from sonda.record.files.partial import discard, partial_path
-from sonda.record.samples import Sample, samples_from_arrow, samples_to_arrow
+from sonda.record.partial import discard, partial_path
+from sonda.record.sample import Sample, samples_from_arrow, samples_to_arrow
 
 if TYPE_CHECKING:
-    from sonda.record.spans import Spans
+    from sonda.record.span import Spans
 
 SCHEMA = 1
 """Version of the files of a run. Readers accept this and every older version."""
@@ -88,13 +88,13 @@ class Run:
     @cached_property
     def spans(self) -> Spans:
         """Raises SondaError when they cannot be read."""
-        from sonda.record.spans import Spans
+        from sonda.record.span import Spans
 
         path = self.directory / SPANS
         try:
             return Spans.from_arrow(_read_table(path))
         except (SondaError, ValueError) as error:
-            raise damaged_run_error(path, error) from None
+            raise damaged(path, error) from None
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -105,7 +105,7 @@ class Run:
         try:
             return samples_from_arrow(_read_table(path))
         except (SondaError, ValueError) as error:
-            raise damaged_run_error(path, error) from None
+            raise damaged(path, error) from None
 
     @cached_property
     def points(self) -> Any:
@@ -114,7 +114,7 @@ class Run:
         try:
             return _read_table(path)
         except SondaError as error:
-            raise damaged_run_error(path, error) from None
+            raise damaged(path, error) from None
 
     @classmethod
     def load(cls, directory: Path) -> Run:
@@ -139,7 +139,7 @@ class Run:
             if not IDENTITY.fullmatch(info.id):
                 raise ValueError(f"{info.id[:40]!r} is no id")
         except (ValueError, RecursionError) as error:
-            raise damaged_run_error(path, error) from None
+            raise damaged(path, error) from None
         return cls(directory, info)
 
 
@@ -280,7 +280,7 @@ def _read_table(path: Path) -> Any:
         raise SondaError(getattr(error, "strerror", None) or str(error)) from None
 
 
-def damaged_run_error(path: Path, error: Exception) -> SondaError:
+def damaged(path: Path, error: Exception) -> SondaError:
     """What is said of a run one of whose files cannot be read."""
     name = path.parent.name
     reason = getattr(error, "strerror", None) or first_line(error)

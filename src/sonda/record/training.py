@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.files.partial import write_whole
+from sonda.record.partial import write_whole
 
 TRAINING, WEIGHTS = "training.json", "weights.npz"
 FINAL = ".final-weights.npz"

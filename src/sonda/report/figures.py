@@ -14,7 +14,7 @@ from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.report import quantities
 from sonda.report.labels import markup
 from sonda.report.palette import BOUND_COLORS, PHASE_COLORS, SPARE_COLORS, STACK_COLORS, SYMBOLS
-from sonda.report.views.steps.tables import layer_hint, layer_name
+from sonda.report.summary_tables import layer_hint, layer_name
 
 Figure = dict[str, Any]
 

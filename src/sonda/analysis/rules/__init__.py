@@ -27,8 +27,8 @@ from sonda.analysis.rules import (
     work,
 )
 from sonda.analysis.summary import Remedy, Summary, Verdict
+from sonda.record.added import RULES, added, called
 from sonda.record.errors import SondaError
-from sonda.record.plugins import RULES, call_entry, plugin_entries
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     input.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule,
@@ -45,10 +45,10 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     whole = program.rule(summary)
     if whole is not None and work.first_part(summary) is None:
         return (whole,), ()
-    spoken, failures = _of_a_step(summary)
+    said, failures = _of_a_step(summary)
     offered: set[Remedy] = set()
     ordered = []
-    for position, verdict in enumerate([whole, *spoken] if whole is not None else spoken):
+    for position, verdict in enumerate([whole, *said] if whole is not None else said):
         fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
         offered.update(fresh)
         sentence = verdict.sentence
@@ -67,20 +67,20 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[str]]:
         # Steps that trace and steps that do not differ: tracing explains noise, and is known without it.
         traced = retracing.rule(summary)
         return [noisy] if traced is None else [traced, noisy], []
-    spoken: list[Verdict] = []
+    said: list[Verdict] = []
     failures: list[str] = []
     for rule in BUILT_IN:
         verdict = rule(summary)
         if verdict is not None:
-            spoken.append(verdict)
-    for entry in plugin_entries(RULES).values():
+            said.append(verdict)
+    for entry in added(RULES).values():
         try:
-            verdict = call_entry(entry, summary)
+            verdict = called(entry, summary)
         except SondaError as error:
             failures.append(str(error))
             continue
         if isinstance(verdict, Verdict):
-            spoken.append(verdict)
+            said.append(verdict)
         elif verdict is not None:
             failures.append(f"the rule {entry.name} of {entry.value} gives a {type(verdict).__name__}, not a Verdict")
-    return sorted(spoken, key=lambda verdict: -verdict.share), failures
+    return sorted(said, key=lambda verdict: -verdict.share), failures

@@ -11,10 +11,10 @@ from sonda.analysis.summary import Summary, Value, Verdict
 def rule(summary: Summary) -> Verdict | None:
     """Fires when layers or phases bound by arithmetic take a tenth of the step or more."""
     part = first_part(summary)
-    bounded = bound_by(part, "compute") if part else []
-    if share(bounded) < WORTH:
+    found = bound_by(part, "compute") if part else []
+    if share(found) < WORTH:
         return None
-    named = leading(bounded)
+    named = leading(found)
     of_peak = limit(named, "compute") / time(named)
     peak = f"this {_device(summary)}'s peak"
     return Verdict(
@@ -29,7 +29,7 @@ def rule(summary: Summary) -> Verdict | None:
         remedies=remedies.remedies(
             summary, remedies.float32, remedies.threads, remedies.channels_last, remedies.bfloat16
         ),
-        share=share(bounded),
+        share=share(found),
     )
 
 

@@ -14,10 +14,10 @@ MOSTLY = 0.5
 def rule(summary: Summary) -> Verdict | None:
     """Fires when layers or phases bound by memory take a tenth of the step or more."""
     part = first_part(summary)
-    bounded = bound_by(part, "memory") if part else []
-    if share(bounded) < WORTH:
+    found = bound_by(part, "memory") if part else []
+    if share(found) < WORTH:
         return None
-    named = leading(bounded)
+    named = leading(found)
     moved = sum(work.cost.bytes.value or 0.0 for work in named)
     cached = sum((work.cost.bytes.value or 0.0) * work.cost.cached for work in named)
     of_bandwidth = limit(named, "memory") / time(named)
@@ -34,14 +34,14 @@ def rule(summary: Summary) -> Verdict | None:
             "bandwidth": summary.ceilings["dram_bandwidth" if memory == "DRAM" else "cache_bandwidth"],
         },
         remedies=remedies.remedies(summary, remedies.float32, remedies.compiled, remedies.threads, remedies.bfloat16),
-        share=share(bounded),
+        share=share(found),
     )
 
 
-def _subject(work: list[Work]) -> str:
+def _subject(found: list[Work]) -> str:
     """`36 normalisations and activations`, `1 linear layer and the optimizer`."""
-    layers = [work for work in work if work.layer]
+    layers = [work for work in found if work.layer]
     names = list(dict.fromkeys(wording.family(work.name, len(layers)) for work in layers))
     names = names if len(names) <= MOST_NAMED else ["layers"]
     counted = [f"{len(layers)} {wording.join(names)}"] if layers else []
-    return wording.join(counted + list(dict.fromkeys(work.family for work in work if not work.layer)))
+    return wording.join(counted + list(dict.fromkeys(work.family for work in found if not work.layer)))

@@ -11,10 +11,10 @@ from sonda.analysis.summary import Summary, Value, Verdict
 def rule(summary: Summary) -> Verdict | None:
     """Fires when layers or phases bound by the framework's own cost take a tenth of the step or more."""
     part = first_part(summary)
-    bounded = bound_by(part, "overhead") if part else []
-    if share(bounded) < WORTH:
+    found = bound_by(part, "overhead") if part else []
+    if share(found) < WORTH:
         return None
-    named = leading(bounded)
+    named = leading(found)
     operations = sum(work.cost.operations.value or 0.0 for work in named)
     cost = limit(named, "overhead") / operations
     return Verdict(
@@ -28,5 +28,5 @@ def rule(summary: Summary) -> Verdict | None:
             "of_time": Value(limit(named, "overhead") / time(named), "1", "derived"),
         },
         remedies=remedies.remedies(summary, remedies.batch, remedies.compiled),
-        share=share(bounded),
+        share=share(found),
     )

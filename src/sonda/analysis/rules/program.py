@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from sonda.analysis import program as stages
 from sonda.analysis import wording
-from sonda.analysis.steps import program as stages
-from sonda.analysis.steps.program import ProgramStage
+from sonda.analysis.program import ProgramStage
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
-from sonda.record.spans import PARTS
+from sonda.record.span import PARTS
 
 MINOR = 0.5
 """Steps that take less than half of the program are its minor part: making them free would not make it twice as
@@ -67,8 +67,8 @@ def rule(summary: Summary) -> Verdict | None:
         share, subject = own.share, SUBJECTS[judged].capitalize()
     else:
         return None
-    rest = [stage for stage in program.stages if stage.name not in apart]
-    largest = max(rest, key=lambda stage: stage.share, default=None)
+    others = [stage for stage in program.stages if stage.name not in apart]
+    largest = max(others, key=lambda stage: stage.share, default=None)
     if largest is None:
         return None
     whole = wording.duration(program.whole.value or 0.0)

@@ -44,10 +44,10 @@ PREFETCH = {"tensorflow": "Dataset.prefetch(2)", "jax": "a thread that makes the
 
 def remedies(summary: Summary, *candidates: Callable[[Summary], Remedy | None]) -> tuple[Remedy, ...]:
     """Those that apply, in order. A program chooses its own options, so it gets advice in words."""
-    remedies = [remedy for remedy in (candidate(summary) for candidate in candidates) if remedy is not None]
+    found = [remedy for remedy in (candidate(summary) for candidate in candidates) if remedy is not None]
     if not summary.target.get("spec"):
-        return tuple(Remedy(remedy.text) for remedy in remedies)
-    return tuple(remedies)
+        return tuple(Remedy(remedy.text) for remedy in found)
+    return tuple(found)
 
 
 def threads(summary: Summary) -> Remedy | None:
@@ -190,7 +190,7 @@ def _fed_by_torch(summary: Summary) -> bool:
 def _by_xla(summary: Summary) -> bool:
     """Whether XLA compiles the function that the program spends most of its time in."""
     traced = summary.workload.get("traced") or ()
-    return bool(traced and max(traced, key=lambda function: function["call_s"]).get("xla"))
+    return bool(traced and max(traced, key=lambda one: one["call_s"]).get("xla"))
 
 
 def _framework(summary: Summary) -> str:

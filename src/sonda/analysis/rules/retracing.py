@@ -18,18 +18,18 @@ def rule(summary: Summary) -> Verdict | None:
     """Fires where tracing again took a tenth or more of the time of all compiled functions, and names the worst: one
     that is seldom called may be traced each time, and nobody waits for it."""
     traced: list[dict[str, Any]] = list(summary.workload.get("traced") or ())
-    total = sum(function["call_s"] for function in traced)
-    guilty = [function for function in traced if function["traces"] >= FEWEST]
+    total = sum(one["call_s"] for one in traced)
+    guilty = [one for one in traced if one["traces"] >= FEWEST]
     share = sum(map(lost, guilty)) / total if total else 0.0
     if share < WORTH:
         return None
     worst = max(guilty, key=lost)
     where = f" ({worst['where']})" if worst["where"] else ""
-    verb, done = ("Re-compiled", "compiled by XLA") if worst.get("xla") else ("Re-traced", "traced")
+    said, done = ("Re-compiled", "compiled by XLA") if worst.get("xla") else ("Re-traced", "traced")
     most = "up to " if _unknown(worst) else ""
     return Verdict(
         kind="retracing",
-        sentence=f"{verb}: {worst['function']}{where} was {done} {worst['traces']} times in {worst['calls']} calls, "
+        sentence=f"{said}: {worst['function']}{where} was {done} {worst['traces']} times in {worst['calls']} calls, "
         f"{most}{wording.percent(lost(worst) / worst['call_s'])} of their time: {_cause(worst)}.",
         evidence={
             "share": Value(share, "1", "derived"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sonda.analysis import wording
-from sonda.analysis.device.stalls import kernel_label
 from sonda.analysis.rules.work import WORTH, first_part
+from sonda.analysis.stalls import kernel_label
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 KINDS = {"long_scoreboard": "memory", "lg_throttle": "memory", "drain": "memory", "math_pipe_throttle": "compute",

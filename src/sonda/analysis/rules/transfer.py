@@ -18,8 +18,8 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     spent = next(row.cost.time for row in part.phases if row.name == "transfer")
     work = summary.device_work
-    copies = [kernel for kernel in work.kernels if kernel.kind == "copy"] if work is not None else []
-    pageable = any(PAGEABLE in copy.name for copy in copies)
+    copies = [one for one in work.kernels if one.kind == "copy"] if work is not None else []
+    pageable = any(PAGEABLE in one.name for one in copies)
     whence = " from pageable memory" if pageable else ""
     pinned = summary.workload.get("pin") and not summary.target.get("spec")
     advice = (

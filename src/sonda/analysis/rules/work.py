@@ -69,40 +69,40 @@ def bound_by(part: PartSummary, bound: str) -> list[Work]:
     return [work for work in works(part) if work.cost.bound == bound]
 
 
-def share(work: Iterable[Work]) -> float:
+def share(found: Iterable[Work]) -> float:
     """Part of the step that work takes, 0 to 1: medians of layers may add up to more than the median step."""
-    return min(sum(work.cost.share for work in work if work.cost.share == work.cost.share), 1.0)
+    return min(sum(work.cost.share for work in found if work.cost.share == work.cost.share), 1.0)
 
 
-def time(work: Iterable[Work]) -> float:
+def time(found: Iterable[Work]) -> float:
     """ns per step that work takes."""
-    return sum(work.cost.time.value or 0.0 for work in work)
+    return sum(work.cost.time.value or 0.0 for work in found)
 
 
-def limit(work: Iterable[Work], name: str) -> float:
+def limit(found: Iterable[Work], name: str) -> float:
     """ns per step that one limit alone accounts for."""
-    return sum(work.cost.limits.get(name, 0.0) for work in work)
+    return sum(work.cost.limits.get(name, 0.0) for work in found)
 
 
-def leading(works: list[Work]) -> list[Work]:
+def leading(found: list[Work]) -> list[Work]:
     """The work of the one or two families that make up most of what was found; all of it, where the largest two are
     not worth a sentence."""
     families: dict[str, list[Work]] = {}
-    for work in works:
+    for work in found:
         families.setdefault(work.family, []).append(work)
     ordered = sorted(families.values(), key=share, reverse=True)
     chosen: list[Work] = []
     for members in ordered[:MOST_NAMED]:
         chosen += members
-        if share(chosen) >= NAMED * share(works):
+        if share(chosen) >= NAMED * share(found):
             break
-    return chosen if share(chosen) >= WORTH else works
+    return chosen if share(chosen) >= WORTH else found
 
 
-def families(work: list[Work]) -> str:
+def families(found: list[Work]) -> str:
     """`the convolutions and linear layers`, `the optimizer`, `12 kinds of layers`."""
-    layers = list(dict.fromkeys(work.family for work in work if work.layer))
-    phases = list(dict.fromkeys(work.family for work in work if not work.layer))
+    layers = list(dict.fromkeys(work.family for work in found if work.layer))
+    phases = list(dict.fromkeys(work.family for work in found if not work.layer))
     if len(layers) > MOST_NAMED:
         return wording.join([f"{len(layers)} kinds of layers", *phases])
     return wording.join(([f"the {wording.join(layers)}"] if layers else []) + phases)

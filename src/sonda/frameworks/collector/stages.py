@@ -21,8 +21,6 @@ from contextlib import contextmanager
 from time import perf_counter_ns as now
 from typing import Any
 
-from . import ROOT
-
 WORTH_WRITING_NS = 10_000_000
 """A stage this long is written when it ends: a killed program loses short ones only."""
 MOST = 20_000
@@ -158,7 +156,7 @@ class Stages:
                 manager.__init__(self, name)
                 mine = stages.mine
                 around = mine.importing
-                self.outermost = (around is None or around() is None) and not name.startswith(ROOT)
+                self.outermost = (around is None or around() is None) and not name.startswith(__package__)
                 if self.outermost:
                     mine.importing = ref(self)
                 self.around, mine.package = mine.package, name.partition(".")[0]
@@ -167,7 +165,7 @@ class Stages:
             def __exit__(self, *args: Any, **named: Any) -> None:
                 manager.__exit__(self, *args, **named)
                 name, end, mine = self._name, now(), stages.mine
-                other = mine.package not in (self.around, ROOT)
+                other = mine.package not in (self.around, __package__)
                 mine.package = self.around
                 if self.outermost:
                     mine.importing = None

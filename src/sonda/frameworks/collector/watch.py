@@ -17,20 +17,20 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from . import piece_pass
-from .callgrind import VARIABLE as MODELLED
-from .callgrind import begin_modelling
+from .benchcast import join_from_environment
 from .children import loads_data, write_before_sending
-from .corun.benchcast import join_from_environment
-from .corun.participation import VARIABLE as SIDE_BY_SIDE
-from .corun.participation import join_windows
-from .counters.process import Counting
+from .counting import Counting
+from .detail_sample import DetailSample
 from .failure import report_failure
 from .loops import Loops
-from .overhead import reading_costs
+from .modelled import VARIABLE as MODELLED
+from .modelled import begin_modelling
+from .participation import VARIABLE as SIDE_BY_SIDE
+from .participation import join_windows
 from .phases import Phases
+from .reading_cost import reading_costs
 from .recorder import Recorder, Stream
-from .sampling.detail import DetailSample
-from .sampling.schedule import Schedule
+from .schedule import Schedule
 from .stages import observing
 
 ALONE = (MODELLED, SIDE_BY_SIDE)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sonda.record.errors import SondaError, named_line
-from sonda.record.files.partial import node_name
+from sonda.record.partial import node_name
 from sonda.targets.node import node_facts
 from sonda.version import VERSION
 
@@ -28,8 +28,8 @@ class Task:
 
 
 @dataclass(frozen=True)
-class TaskResult:
-    """The result of a task: its value, or why there is none."""
+class Done:
+    """What became of a task: its value, or why there is none."""
 
     number: int
     value: Any = None
@@ -54,43 +54,43 @@ class Executor(Protocol):
     def remarks(self) -> list[str]:
         """What happened on the way that results do not show: tasks that were done again, nodes that were left out."""
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
         """Run tasks, each once, and yield what became of them as they end, in any order."""
 
     def close(self) -> None:
         """End the processes that this executor started."""
 
 
-def attempt_task(work: Work, task: Task, version: str = VERSION) -> TaskResult:
+def attempt(work: Work, task: Task, version: str = VERSION) -> Done:
     """Do a task here. `version` is that of whoever asks: another one's results could be other results."""
     if version != VERSION:
-        return TaskResult(
+        return Done(
             task.number,
             failure=f"{node_name()} has Sonda {VERSION}, and {version} asks it",
             remedy="install the same version on both",
             lost=True,
         )
     try:
-        return TaskResult(task.number, work(task.order))
+        return Done(task.number, work(task.order))
     except SondaError as error:
-        return TaskResult(task.number, failure=error.cause, remedy=error.remedy)
+        return Done(task.number, failure=error.cause, remedy=error.remedy)
     except MemoryError:
-        return TaskResult(task.number, failure="not enough memory", remedy="give smaller batches")
+        return Done(task.number, failure="not enough memory", remedy="give smaller batches")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return TaskResult(task.number, failure=f"the disk is full: {error}", remedy="free some space there")
-        return TaskResult(task.number, failure=named_line(error), remedy="report it")
+            return Done(task.number, failure=f"the disk is full: {error}", remedy="free some space there")
+        return Done(task.number, failure=named_line(error), remedy="report it")
     except Exception as error:
-        return TaskResult(task.number, failure=named_line(error), remedy="report it")
+        return Done(task.number, failure=named_line(error), remedy="report it")
 
 
-def repeated_remark(count: int) -> list[str]:
+def done_again(count: int) -> list[str]:
     """The remark on tasks that were done again; none where there were none."""
     times = "1 task was" if count == 1 else f"{count} tasks were"
     return [f"{times} done again, because a worker went away before the end"] if count else []
 
 
-class ThisProcess:
+class Here:
     """One task after the other in this process."""
 
     workers = 1
@@ -103,9 +103,9 @@ class ThisProcess:
     def kinds(self) -> set[str]:
         return {node_facts()["kind"]}
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
         for task in tasks:
-            yield attempt_task(work, task)
+            yield attempt(work, task)
 
     def close(self) -> None:
         pass

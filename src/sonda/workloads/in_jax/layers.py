@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sonda.workloads.networks.layers import (
+from sonda.workloads.structure import (
     GELU,
     AdaptiveAvgPool2d,
     Attention,

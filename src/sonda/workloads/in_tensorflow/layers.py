@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from sonda.workloads.networks.layers import (
+from sonda.workloads.structure import (
     AdaptiveAvgPool2d,
     BatchNorm2d,
     Conv2d,

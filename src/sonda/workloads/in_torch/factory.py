@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from sonda.record.errors import SondaError, nearest
+from sonda.record.errors import SondaError
+from sonda.record.nearest import nearest
 from sonda.workloads.description import SWITCH
 
 if TYPE_CHECKING:
-    from sonda.workloads.own_model import OwnModel
+    from sonda.workloads.own import OwnModel
 
 TAKES_A_WORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 

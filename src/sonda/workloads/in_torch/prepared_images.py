@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sonda.workloads.data.prepared import Prepared, batches, epoch_order
+from sonda.workloads.data.batching import batches, epoch_order
+from sonda.workloads.data.prepared import Prepared
 
 
 class PreparedImages(Dataset[tuple[Tensor, Tensor]]):

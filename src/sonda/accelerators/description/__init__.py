@@ -1,1 +1,0 @@
-"""What a description file says: engines, their hardware, memories, settings."""

@@ -1,1 +1,0 @@
-"""Many designs of an accelerator at once, for explorations."""

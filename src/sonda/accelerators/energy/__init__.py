@@ -1,1 +1,0 @@
-"""Energy and area of a design by tables with their sources."""

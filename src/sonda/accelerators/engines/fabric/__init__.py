@@ -1,1 +1,0 @@
-"""The parts on a chip that engines share: distribution, multiplication, reduction and collection networks."""

@@ -1,1 +1,0 @@
-"""Other simulators: their files and their published formulas."""

@@ -1,1 +1,0 @@
-"""STONNE: its files, its random numbers, its reference runs, and how ours are held against them."""

@@ -1,1 +1,0 @@
-"""Which operation runs on which engine with which tiles: rules and searches."""

@@ -1,1 +1,0 @@
-"""What engines are given: products, convolutions, lookups, captured from a PyTorch model."""

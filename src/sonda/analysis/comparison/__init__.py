@@ -1,1 +1,0 @@
-"""Runs held against each other: pairs, repetitions, optimisations, scaling."""

@@ -1,1 +1,0 @@
-"""Runs on simulated accelerators, and explorations of many of them."""

@@ -1,1 +1,0 @@
-"""Programs that share a machine: they begin and end windows together."""

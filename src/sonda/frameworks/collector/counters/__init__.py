@@ -1,1 +1,0 @@
-"""Counters of the kernel and of the processor, of this process."""

@@ -1,1 +1,0 @@
-"""Which steps are counted, seen in detail, or read for waits."""

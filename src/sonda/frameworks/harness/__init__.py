@@ -1,1 +1,0 @@
-"""What the drivers of all frameworks share: settings, announced steps and epochs, counted steps, checkpoints."""

@@ -1,1 +1,0 @@
-"""JAX, observed inside the program."""

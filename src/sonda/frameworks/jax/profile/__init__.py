@@ -1,1 +1,0 @@
-"""JAX's profiles: operations of a compiled function, their places and costs."""

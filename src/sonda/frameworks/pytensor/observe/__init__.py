@@ -1,1 +1,0 @@
-"""PyTensor, observed inside the program."""

@@ -1,1 +1,0 @@
-"""Events of observed processes become spans: threads, phases, steps, parts, layers."""

@@ -1,1 +1,0 @@
-"""TensorFlow and Keras, observed inside the program."""

@@ -1,1 +1,0 @@
-"""PyTorch, observed inside the program."""

@@ -1,1 +1,0 @@
-"""FLOPs and bytes of ATen's operations."""

@@ -1,1 +1,0 @@
-"""Traces of Chrome and of torch.profiler (Kineto)."""

@@ -1,1 +1,0 @@
-"""Nsight Compute's tables and reports."""

@@ -1,1 +1,0 @@
-"""What all readers of timelines share: raw events, sorting on disk, marks, devices, ranks."""

@@ -1,1 +1,0 @@
-"""Profiles of TensorFlow and JAX (XPlane)."""

@@ -1,1 +1,0 @@
-"""Ways of the last-level cache and memory bandwidth by resctrl, always restored."""

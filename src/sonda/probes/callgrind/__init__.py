@@ -1,1 +1,0 @@
-"""Instructions and cache misses as valgrind models them."""

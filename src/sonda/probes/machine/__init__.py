@@ -1,1 +1,0 @@
-"""The machine: processor, caches, GPUs, versions, what this process may use, what others do meanwhile."""

@@ -1,1 +1,0 @@
-"""Known work, counted by every probe: whether their counts can be trusted."""

@@ -1,1 +1,0 @@
-"""How tables are written and read: whole or not at all, in blocks, joined, sorted."""

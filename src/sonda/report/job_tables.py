@@ -1,0 +1,156 @@
+"""The ranks of a job that was imported: a table, a heat map of ranks and steps, and JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.analysis.ranks import Job, RankTime
+from sonda.analysis.step_breakdown import PARTS
+from sonda.analysis.summary import Value
+from sonda.report.figures import Figure
+from sonda.report.group_tables import groups_document
+from sonda.report.labels import markup
+from sonda.report.palette import HEAT
+from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
+
+MOST_STEPS = 400
+"""Columns of the heat map; of more steps it shows the mean of neighbours."""
+MOST_HINTS = 10_000
+"""Fields of the heat map with a sentence of their own."""
+HEIGHT, ROW = 140, 22
+"""Pixels: of a heat map without rows, and of a row."""
+MOST_HEIGHT = 900
+MOST_ROWS = 20_000
+"""Of the table behind it."""
+HINTS = {
+    "own": "without waiting in collectives for others", "step": "from its begin to its end",
+    "waits": "in collectives, until the last rank has come", "computes": "the device, or without one the host",
+}  # fmt: skip
+
+
+def job_table(job: Job, rows: int) -> Table:
+    """A row for each rank, those that the others wait for first; at most `rows`."""
+    shown = sorted(job.ranks, key=lambda one: (one.wait, -one.compute, one.rank))[:rows]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("rank"), [Cell(str(one.rank), float(one.rank)) for one in shown]),
+    ]
+    if len({one.host for one in job.ranks}) > 1:
+        columns.append((Column("machine", right=False, keep=3), words([one.host for one in shown])))
+    for name, hint, values, keep in (
+        ("step", "mean over the steps that all ranks have", [one.step for one in shown], 9),
+        ("compute", "a step: the device computes, or without one operations of the host do",
+         [one.compute for one in shown], 8),
+        ("input", "a step: waiting for the next batch", [one.parts["input"] for one in shown], 4),
+        ("waits for others", "a step: in collectives, until the last has come", [one.wait for one in shown], 8),
+        ("transfers", "a step: in collectives, after the last has come", [one.transfer for one in shown], 6),
+        ("idle", "a step: nothing was recorded", [one.parts["idle"] for one in shown], 5),
+        ("keeps others waiting", "a step: from the last arrival but one to its own", [one.held for one in shown], 9),
+    ):  # fmt: skip
+        if name == "input" and not any(one.parts["input"] for one in job.ranks):
+            continue
+        if name in ("waits for others", "transfers", "keeps others waiting") and not job.collectives:
+            continue
+        columns.append((Column(name, hint=hint, keep=keep), numbers(_times(values), suffix=True)[1]))
+    if job.collectives:
+        share = [one.last / one.collectives if one.collectives else 0.0 for one in shown]
+        columns.append((Column("last %", hint="of its collectives", keep=7), shares(share, "collectives")))
+    return build(columns, "ranks")
+
+
+def job_figure(job: Job) -> Figure:
+    """Ranks upwards, steps to the right; the colour is what a step takes a rank without waiting for others."""
+    own, names = job.own / 1e6, [f"{name} {number}".strip() for name, number in job.steps]
+    words = {name for name, _ in job.steps}
+    # Where all steps have one name, the axis has it, and a phone has room for the numbers.
+    alike = next(iter(words)) if len(words) == 1 and len({number for _, number in job.steps}) == len(names) else ""
+    below = [str(number) for _, number in job.steps] if alike else [markup(name) for name in names]
+    together = max(1, math.ceil(len(names) / MOST_STEPS))
+    columns = list(range(0, len(names), together))
+    data = {
+        "type": "heatmap", "x": [below[at] for at in columns], "y": [f"rank {one.rank}" for one in job.ranks],
+        "z": [[float(own[row, at : at + together].mean()) for at in columns] for row in range(len(job.ranks))],
+        "colorscale": HEAT, "colorbar": {"title": {"text": "ms"}},
+        "hovertemplate": f"%{{y}}, {markup(alike)} %{{x}}{f' and {together - 1} more' if together > 1 else ''}: "
+                         "%{z:.4~g} ms, derived<extra></extra>",
+    }  # fmt: skip
+    if together == 1 and own.size <= MOST_HINTS:
+        data["text"] = [[_hint(job, row, at, names[at]) for at in columns] for row in range(len(job.ranks))]
+        data["hovertemplate"] = "%{text}<extra></extra>"
+    means = f" (means of {together} neighbours)" if together > 1 else ""
+    layout = {
+        "height": min(MOST_HEIGHT, HEIGHT + ROW * len(job.ranks)),
+        "xaxis": {"title": {"text": (markup(alike) or "step") + means}, "type": "category", "showgrid": False},
+        "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
+    }
+    return {"data": [data], "layout": layout}
+
+
+def steps_table(job: Job) -> Table:
+    """The table behind the heat map: a row for each rank and step; of many, means over neighbouring steps."""
+    names = [f"{name} {number}".strip() for name, number in job.steps]
+    together = max(1, math.ceil(len(names) / MOST_STEPS), math.ceil(len(names) * len(job.ranks) / MOST_ROWS))
+    spans = [(at, min(at + together, len(names))) for at in range(0, len(names), together)]
+    places = [(row, *span) for row in range(len(job.ranks)) for span in spans]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("rank"), [Cell(str(job.ranks[row].rank), float(job.ranks[row].rank)) for row, _, _ in places]),
+        (Column("step", right=False), [
+            Cell(names[first] if last - first == 1 else f"{names[first]} to {names[last - 1]}", float(first))
+            for _, first, last in places
+        ]),
+    ]  # fmt: skip
+    for name, times in (("own", job.own), ("step", job.durations), ("waits", job.wait), ("computes", job.compute)):
+        unit, cells = numbers(_times([float(times[row, first:last].mean()) for row, first, last in places]))
+        columns.append((Column(f"{name} {unit}", hint=HINTS[name]), cells))
+    return build(columns, "ranks and steps")
+
+
+def _hint(job: Job, row: int, at: int, name: str) -> str:
+    own, whole, wait, compute = (times[row, at] / 1e6 for times in (job.own, job.durations, job.wait, job.compute))
+    parts = f"{own:,.3f} ms without waiting for others, {compute:,.3f} ms of it computing"
+    parts += f"; the whole step {whole:,.3f} ms, waiting {wait:,.3f} ms (all derived)"
+    return markup(f"rank {job.ranks[row].rank}, {name}: {parts}")
+
+
+def job_lines(job: Job) -> list[str]:
+    """What stands below the table."""
+    load = "" if math.isnan(job.imbalance) else f"; the busiest rank computes {job.imbalance:.2f} times the mean"
+    way = f", {job.way}" if job.collectives else ""
+    said = [f"{len(job.steps):,} steps that all ranks have, {job.collectives:,} collectives{way}{load}"]
+    return said + list(job.notes)
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """Everything as plain JSON values, times in ns."""
+    return {
+        "steps": [f"{name} {number}".strip() for name, number in job.steps],
+        "collectives": job.collectives,
+        "together": job.together,
+        "groups": groups_document(job),
+        "imbalance": None if math.isnan(job.imbalance) else job.imbalance,
+        "clocks": {"count": job.clocks, "doubt_ns": job.doubt},
+        "late": {
+            "ranks": [one.rank for one in job.late],
+            "last": job.late_last,
+            "of": job.late_of,
+            "held_ns": job.late_held,
+        },
+        "ranks": [_rank_document(one) for one in job.ranks],
+        "durations_ns": job.durations.tolist(),
+        "compute_ns": job.compute.tolist(),
+        "wait_ns": job.wait.tolist(),
+        "notes": list(job.notes),
+    }
+
+
+def _rank_document(one: RankTime) -> dict[str, Any]:
+    return {
+        "rank": one.rank, "host": one.host, "step_ns": one.step, "wait_ns": one.wait, "transfer_ns": one.transfer,
+        "collectives": one.collectives, "last": one.last, "held_ns": one.held, "clock_offset_ns": one.offset,
+        "parts_ns": {name: one.parts[name] for name in PARTS},
+    }  # fmt: skip
+
+
+def _times(values: Sequence[float]) -> list[Value]:
+    return [Value(float(value), "ns", "derived") for value in values]

@@ -1,0 +1,164 @@
+"""Studies in the terminal: which there are, what one would measure, what it found beside what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.report.operations import operations_table
+from sonda.report.screen import Screen
+from sonda.report.study_answer import answer
+from sonda.report.study_tables import VARIANT, Document, option_tables, study_tables, unmeasured
+from sonda.report.table import Column, build, words
+
+
+def render_studies(studies: Sequence[Document], width: int | None = None, *, color: bool | None = None) -> str:
+    """The studies that ship with Sonda."""
+    screen = Screen(width, color)
+    table = build(
+        [
+            (Column("study", right=False), words([str(one["name"]) for one in studies])),
+            (Column("runs"), words([f"{one['runs']:,}" for one in studies])),
+            (Column("scales", right=False), words([", ".join(one["scales"]) for one in studies])),
+            (Column("question", right=False, wrap=True), words([str(one["question"]) for one in studies])),
+        ]
+    )
+    screen.table(table, indent=0, reasons=False)
+    screen.line()
+    screen.line("Carry one out with: sonda study NAME --scale small", "dim")
+    return screen.text()
+
+
+def render_plan(
+    plan: Document, width: int | None = None, *, reference: str = "", options: str = "", color: bool | None = None
+) -> str:
+    """What a study would measure, in order; `reference`, the scale and `options` are what to type to carry it out."""
+    screen = Screen(width, color)
+    runs = plan["runs"]
+    simulated = all(str(run.get("on", "")).startswith("sim:") for run in runs)
+    how = "simulated" if simulated else "each a process of its own"
+    screen.line(f"{plan['study']}{_at_scale(plan)}: {len(runs):,} runs, {how}", "bold")
+    for text in plan.get("lacks", ()):
+        screen.line(text, "yellow", 2, 2)
+    keys = list(dict.fromkeys(key for run in runs for key in run if key != "identity"))
+    fixed = [key for key in keys if len({run.get(key) for run in runs}) == 1] if len(runs) > 1 else []
+    variants = list(dict.fromkeys(run[VARIANT] for run in runs if VARIANT in run))
+    by_variant = {name: [run for run in runs if run.get(VARIANT) == name] for name in variants}
+    # What a variant has and others have not, or have otherwise, needs no column either.
+    own = [key for key in keys if key not in (*fixed, VARIANT)
+           and variants and all(len({run.get(key) for run in part}) == 1 for part in by_variant.values())]  # fmt: skip
+    _settings(screen, "all" if variants else "", runs[:1], fixed)
+    for name, part in by_variant.items():
+        _settings(screen, name, part[:1], own)
+    shown = [key for key in keys if key not in (*fixed, *own)]
+    columns = [(Column(key, right=False), words([_written(run.get(key, "")) for run in runs])) for key in shown]
+    if columns:
+        screen.line()
+        screen.table(build(columns), reasons=False)
+    if reference:
+        screen.line()
+        screen.line(f"Carry it out with: {_typed(plan, reference)}{options}", "", 2, 2)
+    return screen.text()
+
+
+UNMEASURED = "not measured yet"
+FEW = 3
+"""Failures for one reason that are listed one by one."""
+
+
+def _place(study: Document, row: Document) -> str:
+    """`cnn, stress-cache`: where in the study a row stands."""
+    return ", ".join(_written(row["configuration"][axis]) for axis in study["axes"] if axis in row["configuration"])
+
+
+def failure_lines(study: Document) -> list[str]:
+    """What failed and why; where many rows failed for one reason, it is said once with how many."""
+    places: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
+    for row in study["rows"]:
+        for failure in row["failures"]:
+            if failure.endswith(UNMEASURED):  # the notes say how many there are
+                continue
+            reason = failure.partition(": ")[2]
+            place = _place(study, row)
+            places.setdefault(reason, []).append(str(row["configuration"].get(VARIANT, "")))
+            lines.setdefault(reason, []).append(": ".join([*([place] if place else []), failure]))
+    found = []
+    for reason, said in lines.items():
+        if len(said) > FEW:
+            which = ", ".join(dict.fromkeys(place for place in places[reason] if place))
+            found.append(f"{which + ': ' if which else ''}{len(said):,} runs: {reason}")
+        else:
+            found += said
+    return found
+
+
+def _settings(screen: Screen, name: str, runs: list[dict[str, Any]], keys: list[str]) -> None:
+    """`miss curve: batch 4, probe callgrind:256KiB+1MiB`, where there is anything to say."""
+    items = [f"{key} {_written(run[key])}" for run in runs for key in keys if key in run]
+    if items:
+        screen.items(f"{name}: " if name else "", items, ", ")
+
+
+def _written(value: object) -> str:
+    """A value as the study's file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def render_study(
+    study: Document, width: int | None = None, *, reference: str = "", options: str = "", color: bool | None = None
+) -> str:
+    """A study's tables: our figures with their intervals, published ones beside them, variants, deviations below.
+
+    `reference`, the scale and `options` are what to type to have its page.
+    """
+    screen = Screen(width, color)
+    screen.line(f"{study['study']}{_at_scale(study)}", "bold")
+    if study["question"]:
+        screen.line(study["question"], "", 2, 2)
+    for number, sentence in enumerate(answer(study).sentences):
+        screen.line(sentence, "" if number else "bold", 4, 2)
+    for sentence in study.get("verdicts", ()):
+        screen.line(f"Out of line: {sentence}.", "yellow", 4, 2)
+    for remedy in study.get("remedies", ()):
+        screen.line(f"Try: {remedy}.", "", 4, 2)
+    tables = [*study_tables(study, screen.width), *option_tables(study)]
+    for one in tables:
+        screen.line()
+        if one.title:
+            screen.line(one.title, "bold", 2)
+        screen.table(one.table, reasons=one.reasons)
+    operations = study.get("operations", ())
+    if len(operations) > len(study["rows"]) or any(row["counted"] is not None for row in operations):
+        screen.line()
+        screen.line("Operations one by one", "bold", 2)
+        screen.table(operations_table(operations))
+    for caption in dict.fromkeys(one.caption for one in tables if one.caption):
+        screen.line()
+        screen.line(caption, "dim", 2, 2)
+    for reason, names in unmeasured(study).items():
+        screen.line()
+        screen.line(f"– {', '.join(names)}: {reason}", "dim", 2, 2)
+    for title, lines in (
+        ("Failed", failure_lines(study)),
+        ("Deviations", study["deviations"]),
+        ("Notes", study["notes"]),
+    ):
+        if lines:
+            screen.line()
+            screen.line(title, "bold", 2)
+            for line in lines:
+                screen.line(str(line), "", 4, 2)
+    if reference:
+        screen.line()
+        screen.line(f"Page: {_typed(study, reference)}{options} --show --page study.html", "", 2, 2)
+    return screen.text()
+
+
+def _typed(document: Document, reference: str) -> str:
+    scale = f" --scale {document['scale']}" if document["scale"] else ""
+    return f"sonda study {reference}{scale}"
+
+
+def _at_scale(document: Document) -> str:
+    return f" at scale {document['scale']}" if document["scale"] else ""

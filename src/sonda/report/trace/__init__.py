@@ -1,1 +1,0 @@
-"""Runs as files for the viewers of other tools: Perfetto, Chrome, xprof."""

@@ -1,1 +1,0 @@
-"""What is shown of each kind of run and of each command, on a screen, on a page and as JSON."""

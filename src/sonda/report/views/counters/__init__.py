@@ -1,1 +1,0 @@
-"""Counters of the processor, of the operating system and of a simulated cache."""

@@ -1,1 +1,0 @@
-"""A GPU's kernels, counters and roofline."""

@@ -1,1 +1,0 @@
-"""A run of steps: verdict, phases, layers, training, ranks."""

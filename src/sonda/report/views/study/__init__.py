@@ -1,1 +1,0 @@
-"""Studies: plan, tables, figures and answer."""

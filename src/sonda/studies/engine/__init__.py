@@ -1,1 +1,0 @@
-"""Carrying a study out: the plan, its points, repetitions, locks, other machines."""

@@ -1,1 +1,0 @@
-"""Explorations: the space of designs, its points, the front, searches."""

@@ -1,1 +1,0 @@
-"""The figures that a study can ask of a run, by kind."""

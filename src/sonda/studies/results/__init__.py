@@ -1,1 +1,0 @@
-"""What came of a study: tables, notes, outliers, optimisations, recordings."""

@@ -1,0 +1,78 @@
+"""The words of a study that other rooms know: workloads with their options, options of every run, targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sonda.record.errors import SondaError
+from sonda.record.nearest import near
+from sonda.studies.check import Vocabulary
+from sonda.studies.company import NOBODY, SETTINGS, WITH, accompanied, alone, check_company
+from sonda.studies.plan import options, simulated
+from sonda.studies.served_point import SETTINGS as SERVED_SETTINGS
+from sonda.studies.served_point import check_served, is_served
+from sonda.studies.setting import name_of
+from sonda.studies.study import Configuration, Scalar
+from sonda.targets.job import RUN_OPTIONS, as_text, job_of
+from sonda.targets.spec import parse_target
+from sonda.workloads.catalogue import describe
+
+
+def vocabulary_of_sonda() -> Vocabulary:
+    """The workloads, options and targets of this Sonda."""
+    read: set[tuple[str, str]] = set()
+    return Vocabulary(_workload, _option, lambda configuration: _configuration(configuration, read), _target)
+
+
+def _workload(name: str) -> str:
+    return _problem(lambda: describe(name, {}))
+
+
+def _option(workload: str, key: str, value: Scalar) -> str:
+    if key == WITH:
+        return _problem(lambda: check_company({"workload": workload, WITH: value})) if value != NOBODY else ""
+    if name_of(key) in (*SETTINGS, *SERVED_SETTINGS):
+        return ""  # right or wrong in the company of the others only
+    if name_of(key) in RUN_OPTIONS:
+        return _problem(lambda: job_of({"workload": workload, key: value}))
+    problem = _problem(lambda: describe(workload, {key: as_text(value)}))
+    own = describe(workload, {}).parameters()
+    meant = near(key, [*RUN_OPTIONS, *own])
+    if f"has no option {key!r}" in problem and meant in RUN_OPTIONS:
+        return f"{workload} has no option {key!r}; did you mean {meant!r}?"
+    return problem
+
+
+def _configuration(configuration: Configuration, read: set[tuple[str, str]]) -> str:
+    """`read` are the accelerators, with their settings, whose descriptions were found right already."""
+
+    def try_it() -> None:
+        if accompanied(configuration):
+            check_company(options(configuration))
+            return
+        check_served(options(configuration))
+        if is_served(configuration):
+            return
+        job = job_of(alone(options(configuration)))
+        describe(job.workload, job.options)
+        if simulated(configuration) and (job.on, job.set) not in read:
+            from sonda.targets.simulated import accelerator_of
+
+            accelerator_of(job)
+            read.add((job.on, job.set))
+
+    return _problem(try_it)
+
+
+def _target(spec: str) -> str:
+    """Only how it is written: whether a machine has the device is found out point by point."""
+    return _problem(lambda: parse_target(spec))
+
+
+def _problem(attempt: Callable[[], object]) -> str:
+    """What a SondaError says, or nothing where there is none."""
+    try:
+        attempt()
+    except SondaError as error:
+        return str(error)
+    return ""

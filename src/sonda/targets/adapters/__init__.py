@@ -1,1 +1,0 @@
-"""The frameworks in which a workload can run, and who runs it there."""

@@ -1,1 +1,0 @@
-"""Programs side by side on one machine."""

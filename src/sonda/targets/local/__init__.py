@@ -1,1 +1,0 @@
-"""A workload in a process of this machine."""

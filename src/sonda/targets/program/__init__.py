@@ -1,1 +1,0 @@
-"""An unmodified program, observed or only measured from outside."""

@@ -1,1 +1,0 @@
-"""Training on several devices or nodes: the plan, the agents that start ranks, the ranks themselves."""

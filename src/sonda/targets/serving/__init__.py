@@ -1,1 +1,0 @@
-"""A model under traffic, in MLPerf's scenarios."""

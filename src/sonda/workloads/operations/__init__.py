@@ -1,1 +1,0 @@
-"""Single operations, and loads that stress one resource."""
