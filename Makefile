@@ -44,7 +44,7 @@ test-quick: $(READY)
 
 test-frameworks: $(READY)
 	$(VENV) -m pip install --quiet --constraint constraints.txt --editable '.[tensorflow,jax,pytensor]'
-	$(VENV) -m pytest tests/frameworks
+	$(VENV) -m pytest tests/frameworks/installed
 
 bench: $(READY)
 	$(VENV) -m benchmarks

@@ -42,7 +42,7 @@ class Turns:
 
 def run() -> list[Bar]:
     """Measure, and hold the ratios against the bar; nothing where there is no GPU."""
-    from sonda.targets.spec import available_threads, has_gpu
+    from sonda.targets.target import available_threads, has_gpu
 
     if not has_gpu():
         print("no GPU on this machine: nothing to measure")
@@ -89,12 +89,12 @@ def _round(name: str, turns: Turns, several: str, store: object, reverse: bool) 
 
 def _step(target: str, workload: str, options: dict[str, str], store: object) -> tuple[float, str]:
     """Median step, ns, and which device `@auto` left out."""
-    from sonda.analysis.summarise import summarise
+    from sonda.analysis.run_summary import summarise
     from sonda.targets.job import Job
-    from sonda.targets.measure import measure
+    from sonda.targets.pipeline import measure
 
     run = measure(Job(workload=workload, options=options, on=target, train=True, steps=STEPS), store)  # type: ignore[arg-type]
     value = summarise(run).parts[0].step.value
     assert value is not None
-    left = [one["device"] for one in run.info.target.get("ranks", []) if one.get("left_out")]
+    left = [rank.device for rank in run.info.target.ranks if rank.left_out]
     return value, f"{' and '.join(left)} left out" if left else ""

@@ -22,21 +22,20 @@ from benchmarks.cluster_work import explore_parts, measure_points
 from benchmarks.process import processor_seconds
 from sonda.record.run import SPANS, Run
 from sonda.record.store import Store
-from sonda.studies.batches import cut
-from sonda.studies.elsewhere import elsewhere
-from sonda.studies.engine import run_study
+from sonda.studies.engine.measurement import measuring
+from sonda.studies.engine.plan import plan_points
+from sonda.studies.engine.remote import measure_elsewhere
+from sonda.studies.engine.runner import run_study
 from sonda.studies.executors.cluster import LOCAL, Cluster
 from sonda.studies.executors.executor import Executor, Task
-from sonda.studies.executors.processes import Processes
-from sonda.studies.explore import BATCH, explore
-from sonda.studies.explored_part import Order, explore_part
-from sonda.studies.measure import measuring
-from sonda.studies.plan import plan
-from sonda.studies.search_front import search
-from sonda.studies.space import parse_space
-from sonda.studies.study import Study
-from sonda.targets.exploration import grid_of
+from sonda.studies.executors.processes import ProcessPool
+from sonda.studies.explore.exploration import BATCH, explore
+from sonda.studies.explore.parts import PartOrder, explore_part
+from sonda.studies.explore.search import search
+from sonda.studies.explore.space import cut_grid, parse_space
+from sonda.studies.file.study import Study
 from sonda.targets.job import Job
+from sonda.targets.simulated.exploration import grid_of
 
 PAIRS = 15
 """Of explorations: short and many, so that what others do meanwhile meets both alike."""
@@ -68,7 +67,7 @@ Sides = dict[str, Callable[[], None]]
 
 
 def run() -> list[Bar]:
-    plain, dask = Processes(2), Cluster(LOCAL, workers=2)
+    plain, dask = ProcessPool(2), Cluster(LOCAL, workers=2)
     try:
         bars = [*_explorations(plain, dask), *_studies(plain, dask)]
     finally:
@@ -109,7 +108,7 @@ def _explorations(plain: Executor, dask: Executor) -> list[Bar]:
 
 def _studies(plain: Executor, dask: Executor) -> list[Bar]:
     """A study of simulated runs; raises SystemExit where two workers do not make the runs that one makes."""
-    wanted = plan(STUDY)
+    wanted = plan_points(STUDY)
     with tempfile.TemporaryDirectory(prefix="sonda-studies-") as name:
         alone = Store(Path(name) / "alone")
         begin = perf_counter()
@@ -121,7 +120,11 @@ def _studies(plain: Executor, dask: Executor) -> list[Bar]:
         def spread() -> None:
             store = Store(Path(name) / str(next(stores)))
             found = run_study(
-                STUDY, store, measuring(store), lambda _: None, spread=lambda some: elsewhere(STUDY, store, dask, some)
+                STUDY,
+                store,
+                measuring(store),
+                lambda _: None,
+                spread=lambda some: measure_elsewhere(STUDY, store, dask, some),
             )
             made.append([run for _, run in found.runs])
 
@@ -190,10 +193,12 @@ def _paired(what: str, sides: Sides, pairs: int) -> tuple[list[float], list[floa
     return speeds, costs
 
 
-def _orders(fields: list[str]) -> list[Order]:
+def _orders(fields: list[str]) -> list[PartOrder]:
     space = parse_space(fields)
     grid = grid_of(JOB, (JOB.on,), space)
-    return [Order(grid.job, grid.zeros, JOB.on, piece, space, (JOB.on,)) for piece in cut(grid.axes[JOB.on], BATCH)]
+    return [
+        PartOrder(grid.job, grid.zeros, JOB.on, piece, space, (JOB.on,)) for piece in cut_grid(grid.axes[JOB.on], BATCH)
+    ]
 
 
 def _checked(executor: Executor, work: object, tasks: list[Task]) -> None:
@@ -207,12 +212,12 @@ import sys, time
 from benchmarks.cluster import JOB
 from benchmarks.process import highest_memory
 from sonda.record.store import Store
-from sonda.studies.executors.processes import Processes
-from sonda.studies.explore import explore
-from sonda.studies.space import parse_space
+from sonda.studies.executors.processes import ProcessPool
+from sonda.studies.explore.exploration import explore
+from sonda.studies.explore.space import parse_space
 from pathlib import Path
 if __name__ == "__main__":
-    crew = Processes(2)
+    crew = ProcessPool(2)
     begin = time.perf_counter()
     explore(JOB, parse_space(sys.argv[2:]), Store(Path(sys.argv[1])), executor=crew)
     crew.close()

@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bar import Bar, Interval, at_most, paired_interval, ratio_interval
-from sonda.frameworks.assembly import assemble
 from sonda.frameworks.collector import phases as phases_module
-from sonda.frameworks.collector.counting import FILE, Counting
+from sonda.frameworks.collector.counters.process import FILE, Counting
 from sonda.frameworks.collector.phases import Phases
 from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.reconstruction.assembly import assemble
 
 LIMIT = 1.5
 ROUNDS, CALLS = 1500, 20
@@ -128,8 +128,8 @@ def _layers() -> Bar:
     """A chain of modules with counters for every layer, and under torch.profiler; perf stat around a whole program."""
     import torch
 
-    from sonda.frameworks.collector.schedule import Schedule
-    from sonda.frameworks.collector.torch_observer import TorchObserver
+    from sonda.frameworks.collector.sampling.schedule import Schedule
+    from sonda.frameworks.torch.observe.observer import TorchObserver
 
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     torch.set_num_threads(1)

@@ -25,7 +25,7 @@ DEADLINE_S = 300
 
 def run() -> list[Bar]:
     """Train, compare files of weights byte by byte, and say what it costs."""
-    from sonda.targets.spec import has_gpu
+    from sonda.targets.target import has_gpu
 
     words = [*(ON_GPU if has_gpu() else ON_PROCESSOR), "--image", "64x48", "--train", "--epochs", str(EPOCHS)]
     with tempfile.TemporaryDirectory() as directory:
@@ -65,7 +65,7 @@ def _train(home: Path, words: list[str]) -> tuple[str, list[float]]:
     found = Store(home).one("last")
     spans = found.spans
     rows = spans.where(kind="epoch", name="train") & (spans.number("call") > 0)
-    weights = found.directory / found.info.workload["training"]["weights"]
+    weights = found.directory / found.info.workload.training.weights
     return hashlib.sha256(weights.read_bytes()).hexdigest(), (spans.number("duration")[rows] / 1e9).tolist()
 
 

@@ -38,12 +38,12 @@ def _seconds(variants: str) -> tuple[float, int]:
     """Wall time of a process that carries out these variants of the study, and how many points it simulated."""
     program = textwrap.dedent(f"""\
         import dataclasses
-        from sonda.analysis.summarise import summarise
+        from sonda.analysis.run_summary import summarise
         from sonda.record.store import Store
-        from sonda.studies.engine import run_study
-        from sonda.studies.file import load_study
-        from sonda.studies.measure import measuring
-        from sonda.studies.table import study_table
+        from sonda.studies.engine.runner import run_study
+        from sonda.studies.file.loader import load_study
+        from sonda.studies.engine.measurement import measuring
+        from sonda.studies.results.table import study_table
         study = load_study("dlrm-accelerator")
         study = dataclasses.replace(study, variants={variants})
         store = Store()

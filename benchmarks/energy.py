@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.bar import Bar, at_most, paired_interval
-from sonda.probes.energy import INTERVAL_S, EnergySampler
-from sonda.probes.nvml import open_nvml
+from sonda.probes.energy.meter import INTERVAL_S, EnergySampler
+from sonda.probes.energy.nvml import open_nvml
 
 ROUNDS, SECONDS = 7, 5.0
 LIMIT = 0.5

@@ -16,17 +16,17 @@ from time import perf_counter, process_time
 import numpy as np
 
 from benchmarks.bar import Bar, at_least, paired_interval
-from sonda.accelerators.candidate_tiles import combinations
-from sonda.accelerators.description import load_accelerator
-from sonda.accelerators.engine_work import EngineWork
-from sonda.accelerators.mapping import _stonne_tile
-from sonda.accelerators.operation import Program
-from sonda.accelerators.settings import parse_settings
-from sonda.studies.pareto import pareto_front
-from sonda.studies.space import parse_space
-from sonda.targets.exploring import explore
+from sonda.accelerators.description.accelerator import load_accelerator
+from sonda.accelerators.description.settings import parse_settings
+from sonda.accelerators.designs.work import EngineWork
+from sonda.accelerators.mapping.candidate_tiles import combinations
+from sonda.accelerators.mapping.rules import _stonne_tile
+from sonda.accelerators.operations.program import Program
+from sonda.studies.explore.pareto import pareto_front
+from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
-from sonda.targets.program import program_of
+from sonda.targets.simulated.design_space import explore
+from sonda.targets.simulated.program import program_of
 
 ROUNDS = 7
 LIMIT = 1000

@@ -12,11 +12,11 @@ import numpy as np
 
 from benchmarks.bar import Bar, at_most, ratio_interval
 from benchmarks.process import cpu_times
+from sonda.accelerators.description.hardware import DATAFLOWS, Hardware
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, mesh
-from sonda.accelerators.hardware import DATAFLOWS, Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.operands import CompressedRows, compressed_rows
-from sonda.accelerators.result import Result
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.patterns import CompressedRows, compressed_rows
 
 ROUNDS = 30
 LIMIT_ROWS = 1.5

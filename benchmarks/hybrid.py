@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.bar import Bar, Interval, at_least, at_most, paired_interval
 from benchmarks.hybrid_command import ALONE, PAIR, by_command
 from benchmarks.hybrid_ranks import BATCH, RESNET, Rates, rank_main
-from benchmarks.quota import quota
+from sonda.targets.quota import quota
 
 SLOWED = 3
 ROUNDS, STEPS = 6, 3
@@ -216,8 +216,8 @@ def _by_command(quiet: bool) -> list[Bar]:
 
 def _by_processor_time(pair: Pair) -> list[Bar]:
     """Nobody is stopped: a second of the second rank's processor counts as three."""
-    from sonda.frameworks.parallel.balance import Balance
-    from sonda.frameworks.parallel.shares import Line, slowest
+    from sonda.frameworks.torch.parallel.balance import Balance
+    from sonda.frameworks.torch.parallel.shares import Line, slowest
 
     found = pair.first("calibrate", "processor")
     first, second = (Line(*line) for line in found["lines"])

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.hybrid_ranks import RESNET
-from benchmarks.quota import quota
+from sonda.targets.quota import quota
 
 ALONE, PAIR = "cpu/1", "hybrid=cpu/1+cpu/1@auto"
 LOOK_S = 0.02
@@ -45,7 +45,7 @@ def by_command(rounds: int, steps: int, share: float) -> tuple[np.ndarray, list[
 
 
 def _run(home: Path, on: str, steps: int, share: float) -> Chosen:
-    from sonda.analysis.summarise import summarise
+    from sonda.analysis.run_summary import summarise
     from sonda.record.store import Store
 
     words = [word for name, value in RESNET.items() for word in (f"--{name}", value)]
@@ -62,7 +62,7 @@ def _run(home: Path, on: str, steps: int, share: float) -> Chosen:
     run = Store(home).one("last")
     step = summarise(run).parts[0].step.value
     assert step is not None
-    return Chosen(step / 1e9, tuple(run.info.target.get("outlook", {}).get("chosen_shares", ())))
+    return Chosen(step / 1e9, tuple(run.info.target.outlook.chosen_shares) if run.info.target.outlook else ())
 
 
 def _slow_down(process: subprocess.Popen[bytes], home: Path, share: float, slow: ExitStack) -> None:
@@ -79,7 +79,7 @@ def _second_rank(home: Path) -> int | None:
     for place in Path("/proc").glob("[0-9]*"):
         try:
             words = (place / "cmdline").read_bytes().split(b"\0")
-            ours = b"sonda.targets.parallel_rank" in words and str(home).encode() in b" ".join(words)
+            ours = b"sonda.targets.ranks.rank" in words and str(home).encode() in b" ".join(words)
             if ours and b"RANK=1" in (place / "environ").read_bytes().split(b"\0"):
                 return int(place.name)
         except OSError:

@@ -30,11 +30,10 @@ class Trainer:
     def __init__(self, group: Any, workload: str, options: dict[str, str], alone: bool = True) -> None:
         import torch.distributed as dist
 
-        from sonda.frameworks.driving import Driving
-        from sonda.frameworks.parallel.calibration import count_norms
-        from sonda.frameworks.parallel.group import part
-        from sonda.frameworks.parallel.trial import TrialTask
-        from sonda.frameworks.torch_driver import loop_of
+        from sonda.frameworks.harness.settings import Driving
+        from sonda.frameworks.torch.drive.steps import loop_of
+        from sonda.frameworks.torch.parallel.calibration import TrialTask, count_norms
+        from sonda.frameworks.torch.parallel.group import part
         from sonda.workloads.catalogue import describe
 
         self.make = lambda: describe(workload, options).build("torch", True, 0)
@@ -56,7 +55,7 @@ class Trainer:
 
     def calibrate(self, by: str = "wall") -> dict[str, Any]:
         """Lines of both ranks by the clock on the wall or by `processor` time, and what exchanging costs, s."""
-        from sonda.frameworks.parallel.calibration import gather_lines, measure_exchange, measure_line
+        from sonda.frameworks.torch.parallel.calibration import gather_lines, measure_exchange, measure_line
 
         def step(size: int) -> None:
             self.trial.size = size
@@ -76,7 +75,7 @@ class Trainer:
 
     def outlook(self) -> Any:
         """What `@auto` would choose."""
-        from sonda.frameworks.parallel.outlook import choose
+        from sonda.frameworks.torch.parallel.outlook import choose
 
         return choose(self.lines, BATCH, self.exchange.seconds)
 
@@ -170,7 +169,7 @@ class Trainer:
 
     def _own_memory(self) -> Any:
         """A group with memory that no other loop uses: weights lie there."""
-        from sonda.frameworks.parallel.group import part
+        from sonda.frameworks.torch.parallel.group import part
 
         self.memories += 1  # loops are not counted: the first rank has one that the other has not
         group = part(range(self.group.size), self.group.meter)
@@ -178,11 +177,11 @@ class Trainer:
         return group
 
     def _shared_loop(self, group: Any, shares: tuple[int, ...] | None = (BATCH,)) -> tuple[Any, Any]:
-        from sonda.frameworks.parallel.balance import Balance
-        from sonda.frameworks.parallel.batchnorm import share_batch_norms
-        from sonda.frameworks.parallel.gradients import distribute
-        from sonda.frameworks.parallel.sharing import SharedTask
-        from sonda.frameworks.torch_driver import loop_of
+        from sonda.frameworks.torch.drive.steps import loop_of
+        from sonda.frameworks.torch.parallel.balance import Balance
+        from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
+        from sonda.frameworks.torch.parallel.gradients import distribute
+        from sonda.frameworks.torch.parallel.shared_task import SharedTask
 
         task = self.make()
         balance = Balance(self.lines[: group.size], BATCH, shares)
@@ -213,7 +212,7 @@ def rank_main(rank: int, size: int, port: int, pipe: Any) -> None:
                       MASTER_PORT=str(port))  # fmt: skip
     import torch
 
-    from sonda.frameworks.parallel.group import Meter, join, leave
+    from sonda.frameworks.torch.parallel.group import Meter, join, leave
 
     torch.set_num_threads(1)
     group = join("gloo", Meter(), 600)

@@ -34,8 +34,8 @@ CLOSE = 1e-6
 OURS = """
 import json, resource, sys, time
 from pathlib import Path
-from sonda.analysis.trace_summary import device_work
-from sonda.imports.importing import import_files
+from sonda.analysis.traces.summary import device_work
+from sonda.targets.imported.launcher import import_files
 began = time.perf_counter()
 run = import_files([Path(sys.argv[1])], Path(sys.argv[2]))
 read = time.perf_counter()
@@ -53,9 +53,9 @@ print(json.dumps({"seconds": ended - began, "breakdown": ended - read, "processo
 REST = """
 import json, resource, sys, time
 from pathlib import Path
-from sonda.analysis.trace_summary import summarise_trace
+from sonda.analysis.traces.summary import summarise_trace
 from sonda.record.run import Run
-from sonda.report.trace import write_trace
+from sonda.report.trace.chrome import write_trace
 run = Run.load(Path(sys.argv[1]))
 summarise_trace(run)
 summary = time.process_time()

@@ -67,9 +67,9 @@ def measure() -> dict[str, Any]:
     import keras
     import tensorflow as tf
 
-    from sonda.frameworks.collector.keras_observer import KerasObserver
-    from sonda.frameworks.collector.tensorflow_observer import TensorflowObserver
     from sonda.frameworks.collector.watch import Watch
+    from sonda.frameworks.tensorflow.observe.keras import KerasObserver
+    from sonda.frameworks.tensorflow.observe.observer import TensorflowObserver
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)

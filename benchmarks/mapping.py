@@ -14,11 +14,11 @@ from dataclasses import replace
 from time import process_time
 
 from benchmarks.bar import Bar, Interval, at_most
-from sonda.accelerators.description import Accelerator, load_accelerator
-from sonda.accelerators.operation import Convolution, Operation, Program
-from sonda.accelerators.placement import Placed, Placement
-from sonda.accelerators.settings import with_settings
-from sonda.targets.described import described_program
+from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
+from sonda.accelerators.description.settings import with_settings
+from sonda.accelerators.mapping.placement import Placed, Placement
+from sonda.accelerators.operations.program import Convolution, Operation, Program
+from sonda.targets.simulated.program import described_program
 from sonda.workloads.catalogue import describe
 
 DLRM = {
@@ -84,7 +84,7 @@ def run() -> list[Bar]:
 def _program(workload: str, patterns: frozenset[str]) -> Program:
     import torch
 
-    from sonda.accelerators.capture import capture
+    from sonda.accelerators.operations.capture import capture
 
     name, options = WORKLOADS[workload]
     described = describe(name, options)

@@ -124,8 +124,8 @@ def _interleaved(case: Case, observers: dict[str, Callable[[], AbstractContextMa
 
 def _observers(torch: Any, directory: str) -> dict[str, Callable[[], AbstractContextManager]]:
     from sonda.frameworks.collector.recorder import Recorder
-    from sonda.frameworks.collector.schedule import Schedule
-    from sonda.frameworks.collector.torch_observer import TorchObserver
+    from sonda.frameworks.collector.sampling.schedule import Schedule
+    from sonda.frameworks.torch.observe.observer import TorchObserver
 
     recorder = Recorder(directory)
     observer = TorchObserver(recorder, torch, Schedule(count=False))

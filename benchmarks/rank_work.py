@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from benchmarks.process import highest_memory
-from sonda.imports.importing import import_files
 from sonda.record.run import SPANS
+from sonda.targets.imported.launcher import import_files
 
 
 def import_share(files: list[Path]) -> int:

@@ -18,12 +18,12 @@ from benchmarks.bar import Bar, Interval, at_most, paired_interval
 from benchmarks.process import processor_seconds
 from benchmarks.rank_work import import_share, peak_memory
 from benchmarks.trace_maker import TraceMaker
-from sonda.imports.importing import import_files
 from sonda.record.run import SPANS
+from sonda.studies.executors.choice import spread_over
 from sonda.studies.executors.cluster import LOCAL, Cluster
 from sonda.studies.executors.executor import Executor, Task
-from sonda.studies.executors.processes import Processes
-from sonda.studies.executors.spreading import spread_over
+from sonda.studies.executors.processes import ProcessPool
+from sonda.targets.imported.launcher import import_files
 
 MEGABYTES = "SONDA_RANK_MB"
 RANKS, WORKERS, ROUNDS, LARGER = 8, 2, 7, 4
@@ -36,7 +36,7 @@ def run() -> list[Bar]:
     bars = []
     with tempfile.TemporaryDirectory(prefix="sonda-ranks-") as name:
         place = Path(name)
-        plain, processes = Processes(WORKERS), Processes(WORKERS)
+        plain, processes = ProcessPool(WORKERS), ProcessPool(WORKERS)
         dask = Cluster(LOCAL, workers=WORKERS)
         crews: dict[str, Executor] = {"two processes": processes, "two Dask workers": dask}
         try:
@@ -48,7 +48,7 @@ def run() -> list[Bar]:
             for crew in (plain, processes, dask):
                 crew.close()
         larger = _written(place / "larger", WORKERS, LARGER * size)
-        crew = Processes(WORKERS)
+        crew = ProcessPool(WORKERS)
         try:
             _spread(crew, larger, place)
             large = max(_peaks(crew))

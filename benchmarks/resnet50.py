@@ -65,7 +65,7 @@ def _simulate(accelerator: str, *words: str) -> dict[str, float]:
     import torch  # noqa: F401
 
     from sonda.targets.job import Job, options_of
-    from sonda.targets.simulated import simulate_job
+    from sonda.targets.simulated.launcher import simulate_job
 
     job = Job(workload="resnet50", options=options_of(words, {}), on=f"sim:{accelerator}")
     with tempfile.TemporaryDirectory() as name:

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.bar import Bar, Interval, at_least
 from benchmarks.process import cpu_times
-from sonda.accelerators.scalesim import ScaleSim, scale_sim
+from sonda.accelerators.formats.scalesim import ScaleSim, scale_sim
 
 INTERPRETER = "SONDA_SCALESIM_PYTHON"
 INPUTS = Path(__file__).parent.parent / "tests" / "data" / "scalesim" / "runs.json"

@@ -65,7 +65,7 @@ def _child(which: str, job: list[str]) -> dict[str, float]:
 def _sonda(directory: Path, begin: int, end: int, total: int) -> dict[str, float]:
     import pyarrow.parquet  # noqa: F401
 
-    from sonda.frameworks.assembly import assemble
+    from sonda.frameworks.reconstruction.assembly import assemble
     from sonda.record.run import Run, RunInfo, new_id, now, write_run
 
     store = directory / "store"

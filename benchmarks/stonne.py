@@ -50,7 +50,7 @@ def run() -> list[Bar]:
 
 
 def _speed() -> list[Bar]:
-    from sonda.accelerators.reference_run import reference_run
+    from sonda.accelerators.formats.stonne.reference import reference_run
 
     entries = json.loads((DATA / "perf.json").read_bytes())
     print(f"{'run':18}{'size':>22}{'cycles':>10}{'reference s':>13}{'Sonda µs':>10}{'ratio':>32}")
@@ -85,7 +85,7 @@ def _short(ratio: Interval) -> str:
 
 
 def _golden() -> list[Bar]:
-    from sonda.accelerators.verify import verify_stonne
+    from sonda.accelerators.formats.stonne.verification import verify_stonne
 
     reports = [verify_stonne(DATA / "golden.json") for _ in range(PASSES)]
     first = reports[0]
@@ -127,7 +127,7 @@ def _child(which: str, cache: str) -> dict[str, float]:
 
 def _first_use(which: str) -> dict[str, float]:
     """CPU seconds of the first call less those of the second, in this process; numba's import is in the first."""
-    from sonda.accelerators.reference_run import reference_run
+    from sonda.accelerators.formats.stonne.reference import reference_run
 
     entries: Sequence[dict[str, Any]] = json.loads((DATA / "golden.json").read_bytes())
     for place, entry in enumerate(entries):

@@ -1,4 +1,5 @@
-"""A store of 100,000 constructed runs: listing the newest 20, streaming all of them, making the index anew.
+"""A store of 100,000 constructed runs: listing the newest 20, streaming all of them, making the index anew. A store of
+2,000 runs of ordinary size that was never listed: all of them.
 
 Times are of the whole command, interpreter included: processor time, for these machines are shared, and beside it what
 somebody waits, of which others have their part.
@@ -19,10 +20,12 @@ from time import perf_counter
 import msgspec
 
 from benchmarks.bar import Bar, Interval, at_most, paired_interval
-from sonda.record.index import Index
+from sonda.record.index import FOLDER, Index
 from sonda.record.run import RunInfo, directory_name, new_id
-from sonda.record.span import Spans, Words
+from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
+from sonda.record.target import WorkloadTarget
+from sonda.record.workload import Workload
 from sonda.version import VERSION
 
 RUNS = 100_000
@@ -32,12 +35,49 @@ NEWEST = "sonda ls, newest 20 of 100,000, with index"
 REBUILT = "index of 100,000 runs made anew"
 STREAMED = "memory of --all --json at the end / at its first rows"
 ROUNDS = 9
+ORDINARY = 2_000
+"""Runs as `sonda run` makes them."""
+FIRST = f"first sonda ls --all of {ORDINARY:,} ordinary runs, CPU time a run"
 ROW = b'"run":'
 FIRST_ROWS = 200
 """With which everything that a row needs is loaded."""
 
 
 def run() -> list[Bar]:
+    return [*_constructed(), _never_listed()]
+
+
+def _never_listed() -> Bar:
+    """Processor time of the first listing, without that of an empty store, by run."""
+    root = Path(tempfile.mkdtemp(prefix="sonda-store-"))
+    try:
+        _ended(_command(root / "made", "run", "mlp", "--train", "--steps", "50"))
+        _multiply(root / "made", root / "copies")
+        rounds = []
+        for _ in range(ROUNDS):
+            shutil.rmtree(root / "copies" / FOLDER, ignore_errors=True)
+            rounds.append((_listing(root / "copies", "--all")[0] - _listing(root / "empty", "--all")[0]) / ORDINARY)
+        return at_most(FIRST, paired_interval([1000 * seconds for seconds in rounds]), 1.0, " ms")
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _multiply(made: Path, copies: Path) -> None:
+    """The run of a store many times over, each with an id of its own."""
+    (run,) = Store(made).runs()
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    for number in range(ORDINARY):
+        identity, moment = new_id(), (begin + timedelta(minutes=number)).isoformat(timespec="milliseconds")
+        directory = copies / directory_name(moment, identity)
+        directory.mkdir(parents=True)
+        for path in run.directory.iterdir():
+            os.link(path, directory / path.name)
+        (directory / "run.json").unlink()
+        info = msgspec.structs.replace(run.info, id=identity, created=moment)
+        (directory / "run.json").write_bytes(msgspec.json.encode(info))
+
+
+def _constructed() -> list[Bar]:
     root = Path(tempfile.mkdtemp(prefix="sonda-store-"))
     try:
         _fill(root)
@@ -73,8 +113,9 @@ def _fill(root: Path) -> None:
     for number in range(RUNS):
         identity, made = new_id(), (begin + timedelta(minutes=number)).isoformat(timespec="milliseconds")
         info = RunInfo(
-            id=identity, created=made, status="complete", workload={"name": "mlp", "train": True, "batch": 50},
-            target={"spec": "cpu", "device": "cpu", "threads": 1},
+            id=identity, created=made, status="complete",
+            workload=Workload(name="mlp", train=True, parameters={"batch": 50}),
+            target=WorkloadTarget(spec="cpu", device="cpu", threads=1),
         )  # fmt: skip
         directory = root / directory_name(made, identity)
         directory.mkdir()
@@ -145,7 +186,11 @@ def _peak(process: int) -> int:
 
 
 def _sonda(root: Path, *options: str) -> subprocess.Popen[bytes]:
+    return _command(root, "ls", *options)
+
+
+def _command(root: Path, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "sonda", "ls", *options], env={**os.environ, "SONDA_HOME": str(root)},
+        [sys.executable, "-m", "sonda", *words], env={**os.environ, "SONDA_HOME": str(root)},
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip

@@ -35,8 +35,8 @@ CLOSE = 0.01
 OURS = """
 import json, resource, sys, time
 from pathlib import Path
-from sonda.analysis.trace_summary import summarise_trace
-from sonda.imports.importing import import_files
+from sonda.analysis.traces.summary import summarise_trace
+from sonda.targets.imported.launcher import import_files
 began = time.perf_counter()
 run = import_files([Path(sys.argv[1])], Path(sys.argv[2]))
 found = summarise_trace(run).profile

@@ -17,13 +17,13 @@ from sonda.record.store import Store
 from sonda.workloads import data as data
 
 if TYPE_CHECKING:
-    from sonda.analysis.exploration import Exploration, Point
+    from sonda.analysis.simulated.exploration import Exploration, Point
     from sonda.analysis.summary import Summary
-    from sonda.frameworks.collector.benchcast import Barrier
+    from sonda.frameworks.collector.corun.benchcast import Barrier
     from sonda.record.run import Run, RunInfo
-    from sonda.record.span import Spans
-    from sonda.report.faces import Face
-    from sonda.report.shown import Companions, Compared, Drawing, Layers
+    from sonda.record.spans import Spans
+    from sonda.report.blocks import View
+    from sonda.report.display import Companions, Compared, Drawing, Layers
 
 Where = Store | Path | str | None
 """A store, or its directory; None: `$SONDA_HOME`, or its default."""
@@ -56,30 +56,30 @@ class Profile:
     @cached_property
     def summary(self) -> Summary:
         """What limits the run, its phases and layers, as plain data."""
-        from sonda.analysis.summarise import summarise
+        from sonda.analysis.run_summary import summarise
 
         return summarise(self.run)
 
     @cached_property
-    def _face(self) -> Face:
-        from sonda.report.faces import face_of
+    def _view(self) -> View:
+        from sonda.report.views.kinds import view_of
 
-        return face_of(self.run, self.__dict__.get("summary"))
+        return view_of(self.run, self.__dict__.get("summary"))
 
     def to_document(self) -> dict[str, Any]:
         """What is shown as plain JSON values, metrics by name with unit and source."""
-        return self._face.document()
+        return self._view.document()
 
     @property
     def layers(self) -> Layers:
         """The layers of the part that the verdict speaks of; shows itself, `to_arrow()`, `to_pandas()`."""
-        from sonda.report.shown import Layers
+        from sonda.report.display import Layers
 
         return Layers(self.summary.parts[0] if self.summary.parts else None)
 
     def roofline(self) -> Drawing:
         """The layers under the machine's ceilings, as a figure that shows itself. Raises SondaError without any."""
-        from sonda.report.shown import roofline_drawing
+        from sonda.report.display import roofline_drawing
 
         return roofline_drawing(self.summary)
 
@@ -89,7 +89,7 @@ class Profile:
 
     def to_pandas(self) -> Any:
         """The same as a pandas DataFrame. Raises SondaError where pandas is not installed."""
-        from sonda.report.shown import in_pandas
+        from sonda.report.display import in_pandas
 
         return in_pandas(self.to_arrow())
 
@@ -102,10 +102,10 @@ class Profile:
     def __repr__(self) -> str:
         if self._run is None:
             return "<profile of a block that has not ended>"
-        return self._face.text(color=False)
+        return self._view.text(color=False)
 
     def _repr_html_(self) -> str | None:
-        return self._face.fragment() if self._run is not None else None
+        return self._view.fragment() if self._run is not None else None
 
 
 class Explored(Profile):
@@ -114,7 +114,7 @@ class Explored(Profile):
     @cached_property
     def exploration(self) -> Exploration:
         """What was found, as plain data: the sentence, the best points, the front, why others are impossible."""
-        from sonda.analysis.exploration import explored
+        from sonda.analysis.simulated.exploration import explored
 
         return explored(self.run, self.summary.title)
 
@@ -139,17 +139,22 @@ class Explored(Profile):
 
 
 def _opened(store: Where) -> Store:
+    from sonda.analysis.run_rows import describe_new_runs
+
+    describe_new_runs()
     return store if isinstance(store, Store) else Store(store)
 
 
 @contextmanager
 def profile(name: str = "", count: bool = True, store: Where = None) -> Iterator[Profile]:
-    """Observe the PyTorch work of a block, without changing what it computes.
+    """Observe what a block does by PyTorch, Keras, TensorFlow, JAX or PyTensor, without changing what it computes.
 
     The profile is filled when the block ends, also by an exception, which is passed on; the run is then incomplete.
+    Jitted functions that only an object or a closure holds cannot be seen: a warning names them as the block begins.
+    A block in which no step was seen warns as it ends.
     `count` spends the first step of each new input shape on counting FLOPs, bytes and memory.
     """
-    from sonda.targets.block import observe_block
+    from sonda.targets.program.block import observe_block
 
     result = Profile()
     with observe_block(_opened(store), name, count) as observed:
@@ -161,10 +166,8 @@ def profile(name: str = "", count: bool = True, store: Where = None) -> Iterator
 
 def load(reference: str = "last", store: Where = None) -> Profile:
     """The run that a reference names: a path, a tag, the beginning of an id, or `last`; Explored for an exploration."""
-    from sonda.analysis.kinds import kind_of
-
     found = _opened(store).one(reference)
-    return Explored(found) if kind_of(found) == "exploration" else Profile(found)
+    return Explored(found) if found.info.kind == "exploration" else Profile(found)
 
 
 def import_trace(
@@ -174,8 +177,8 @@ def import_trace(
 
     `run`: of a TensorBoard log directory this one, not the newest.
     """
-    from sonda.imports.importing import import_files
-    from sonda.studies.executors.spreading import spread_for
+    from sonda.studies.executors.choice import spread_for
+    from sonda.targets.imported.launcher import import_files
 
     with spread_for(workers, on_cluster) as spread:
         return Profile(import_files([Path(path) for path in paths], _opened(store).root, run=run, spread=spread))
@@ -183,8 +186,8 @@ def import_trace(
 
 def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Compared:
     """B against A, which shows itself. A reference that names several runs (a tag) stands for all of them."""
-    from sonda.analysis.compare import compare as compare_runs
-    from sonda.report.shown import compared
+    from sonda.analysis.comparison.runs import compare as compare_runs
+    from sonda.report.display import compared
 
     where = _opened(store)
 
@@ -201,7 +204,7 @@ def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any)
     workload's own options: `sonda.run("resnet34", train=True, batch=16)`.
     """
     from sonda.targets.job import job_of
-    from sonda.targets.measure import measure
+    from sonda.targets.pipeline import measure
 
     return Profile(measure(job_of({"workload": workload, "on": on, **settings}), _opened(store)))
 
@@ -226,8 +229,8 @@ def explore(
     a Dask scheduler. Other keywords are the workload's own options. Raises SondaError.
     """
     from sonda.studies.executors.choice import executor_for
-    from sonda.studies.explore import explore as explore_space
-    from sonda.studies.space import read_space
+    from sonda.studies.explore.exploration import explore as explore_space
+    from sonda.studies.explore.space import read_space
     from sonda.targets.job import job_of
 
     job = job_of({"workload": workload, "on": on, "mapping": mapping, "set": set, **options})
@@ -255,10 +258,10 @@ def corun(
 
     `sonda.corun(["mlp --train", "cnn --batch 8", "stress-bandwidth"], cores="0,1,2")`; the experiment is kept as a run.
     """
-    from sonda.analysis.interference import interference
-    from sonda.report.shown import companions
-    from sonda.targets.corun import corun as carry_out
-    from sonda.targets.corun_plan import Setting
+    from sonda.analysis.corun.interference import interference
+    from sonda.report.display import companions
+    from sonda.targets.corun.launcher import corun as carry_out
+    from sonda.targets.corun.plan import Setting
 
     setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
     return companions(interference(carry_out(participants, _opened(store), cores, setting)))
@@ -270,7 +273,7 @@ def join_barrier(name: str = "", timeout: float | None = None) -> Barrier:
     Call `wait()` once per iteration of the region of interest: it waits for all other programs as long as BenchCast
     asks for that, at most `timeout` seconds. Raises SondaError where there is no such barrier.
     """
-    from sonda.frameworks.collector.benchcast import NAME, Barrier, BarrierError
+    from sonda.frameworks.collector.corun.benchcast import NAME, Barrier, BarrierError
     from sonda.record.errors import SondaError
 
     try:
@@ -285,6 +288,6 @@ def region(name: str) -> AbstractContextManager[None]:
     >>> with sonda.region("training"):      # doctest: +SKIP
     ...     train(model)
     """
-    from sonda.probes.energy_regions import region as announce
+    from sonda.probes.energy.regions import region as announce
 
     return announce(name)

@@ -10,7 +10,7 @@ import mmap
 import sys
 
 import torch
-from _sonda_collector.perf_event import Event, attach
+from _sonda.collector.counters.perf_event import Event, attach
 
 torch.manual_seed(0)
 torch.set_num_threads(1)

@@ -12,12 +12,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sonda.frameworks.collector.modelled import Modelling
+from sonda.frameworks.collector.callgrind import DUMP_STATS_AT, START_INSTRUMENTATION, STOP_INSTRUMENTATION, Modelling
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.start import state_versions
-from sonda.frameworks.collector.torch_observer import TorchObserver
-from sonda.frameworks.collector.valgrind import DUMP_STATS_AT, START_INSTRUMENTATION, STOP_INSTRUMENTATION
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.torch.observe.observer import TorchObserver
+from sonda.frameworks.torch.observe.process import state_versions
 
 directory, wanted = Path(sys.argv[1]), sys.argv[2]
 WORDS = {START_INSTRUMENTATION: "start", STOP_INSTRUMENTATION: "stop"}

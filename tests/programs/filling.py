@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
-from sonda.frameworks.collector.counting import Counting
+from sonda.frameworks.collector.counters.process import Counting
 from sonda.frameworks.collector.phases import Phases
 from sonda.frameworks.collector.recorder import Recorder
 

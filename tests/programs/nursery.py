@@ -6,6 +6,7 @@ A line per program on stdout: its wait status. The child ends like any interpret
 
 import atexit
 import gc
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -20,15 +21,13 @@ import torch._dynamo
 import torch.profiler
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-COLLECTOR = os.path.join(os.path.dirname(os.path.dirname(HERE)), "src", "sonda", "frameworks", "collector")
+FRAMEWORKS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "src", "sonda", "frameworks")
 
 
 def load_collector():
-    spec = importlib.util.spec_from_file_location(
-        "_sonda_collector", os.path.join(COLLECTOR, "__init__.py"), submodule_search_locations=[COLLECTOR]
-    )
-    sys.modules["_sonda_collector"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(sys.modules["_sonda_collector"])
+    spec = importlib.machinery.ModuleSpec("_sonda", None, is_package=True)
+    spec.submodule_search_locations = [FRAMEWORKS]
+    sys.modules["_sonda"] = importlib.util.module_from_spec(spec)
 
 
 def become(order):
@@ -38,7 +37,7 @@ def become(order):
     os.dup2(output, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if order.get("settings"):
-        from _sonda_collector.start import observe
+        from _sonda.torch.observe.process import observe
 
         observe(torch, order["settings"])
     sys.argv = [order["program"], *order["arguments"]]

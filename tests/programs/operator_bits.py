@@ -20,8 +20,8 @@ from torch.autograd import forward_ad
 from torch.utils._pytree import tree_flatten, tree_map
 
 from sonda.frameworks.collector.recorder import Recorder
-from sonda.frameworks.collector.schedule import Schedule
-from sonda.frameworks.collector.torch_observer import TorchObserver
+from sonda.frameworks.collector.sampling.schedule import Schedule
+from sonda.frameworks.torch.observe.observer import TorchObserver
 
 UNWRITTEN = dict.fromkeys(
     ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),

@@ -1,21 +1,25 @@
 """An engine of one's own, `kind = "ideal"` in a description: every multiplier busy in every cycle."""
 
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.operation import Convolution, MatrixProduct
-from sonda.accelerators.result import Result
+from collections.abc import Mapping
+from typing import Any
+
+from sonda.accelerators.engines.contract import Convolution, Engine, EngineDescription, Operation, Result
 
 
-def simulate(hardware: Hardware, shape: MatrixProduct | Convolution) -> Result:
-    """What one operation takes where every operand is read once and nothing waits."""
-    products = shape.multiplications
-    product = shape.product() if isinstance(shape, Convolution) else shape
-    cycles = -(-products // hardware.multipliers)
-    return Result(
-        cycles=cycles,
-        weight_reads=product.count * product.k * product.n,
-        input_reads=product.count * product.m * product.k,
-        psum_reads=0,
-        writes=product.count * product.m * product.n,
-        multiplications=products,
-        stack={"compute": cycles},
-    )
+class Ideal(Engine):
+    """Every operand is read once and nothing waits; there is one mapping, and no memory behind the buffer."""
+
+    def simulate(self, description: EngineDescription, operation: Operation, mapping: Mapping[str, Any]) -> Result:
+        """What one operation takes."""
+        shape = operation.shape
+        product = shape.product() if isinstance(shape, Convolution) else shape
+        cycles = -(-shape.multiplications // description.hardware.multipliers)
+        return Result(
+            cycles=cycles,
+            weight_reads=product.count * product.k * product.n,
+            input_reads=product.count * product.m * product.k,
+            psum_reads=0,
+            writes=product.count * product.m * product.n,
+            multiplications=shape.multiplications,
+            stack={"compute": cycles},
+        )

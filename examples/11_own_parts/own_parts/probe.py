@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from sonda.record.run import ProbeState
-from sonda.record.sample import Reading
+from sonda.record.samples import Reading
 
 STAT, LOAD = Path("/proc/stat"), Path("/proc/loadavg")
 

@@ -94,8 +94,8 @@ def find_changes(series: np.ndarray) -> tuple[tuple[Change, ...], Drift | None]:
 
 def _places(values: np.ndarray, first: int, last: int) -> list[int]:
     """Where the level changes between `first` and `last`, in any order."""
-    found = _strongest(values[first:last])
-    inside = sorted({first + place for place in found if 0 < place < last - first})
+    strongest = _strongest(values[first:last])
+    inside = sorted({first + place for place in strongest if 0 < place < last - first})
     ends = [first, *inside, last]
     if not inside:
         return []

@@ -18,13 +18,15 @@ from typing import Any
 import numpy as np
 
 from sonda.analysis.summary import Value
+from sonda.record.machine import CardTheory, Machine, MeasuredCeilings, Reached
+from sonda.record.run import RunInfo
 
 CACHE_PART = 0.5
 """Without a measured curve, bytes that fit in half of the last-level cache are taken to be found there."""
 EXPLAINS = 0.5
 """A limit that accounts for less than half of the measured time does not name what bounds it."""
-EXCEEDED = 1.05
-"""Work above the roof by more than the ceilings' own uncertainty: the ceilings are too low, or the counts too high."""
+ABOVE_ROOF = "it ran faster than the ceilings measured on this machine allow: they are too low, or the counts too high"
+MEASURE_AGAIN = "measure the machine's ceilings again while nothing else runs: sonda doctor --measure; then run again"
 
 PRECISIONS = {"fp32": "float32", "f32": "float32", "fp64": "float64", "f64": "float64", "bf16": "bfloat16",
               "fp16": "float16", "half": "float16"}  # fmt: skip
@@ -113,19 +115,19 @@ class Ceilings:
         return np.nan_to_num(flops) / peak * 1e9, np.nan_to_num(traffic) / bandwidth * 1e9, cached
 
 
-def _cached_bytes(entry: dict[str, Any], cache_bytes: float) -> float:
+def _cached_bytes(reached: Reached, cache_bytes: float) -> float:
     """The largest footprint that was measured nearer to the cache's bandwidth than to DRAM's (geometrically).
 
     In a virtual machine the neighbours use the cache too, so its size says little about how much of it one gets.
     """
-    curve, dram, cache = entry.get("bandwidth_curve"), entry.get("dram_bandwidth"), entry.get("cache_bandwidth")
-    if not curve or not dram or not cache or entry.get("disturbed"):
+    curve, dram, cache = reached.bandwidth_curve, reached.dram_bandwidth, reached.cache_bandwidth
+    if not curve or not dram or not cache or reached.disturbed:
         return CACHE_PART * cache_bytes
     return max((float(size) for size, rate in curve if rate**2 >= dram * cache), default=0.0)
 
 
 def ceilings(
-    machine: dict[str, Any],
+    machine: Machine,
     threads: int | None,
     precision: str,
     device: str = "",
@@ -137,12 +139,13 @@ def ceilings(
     say its number of threads is held against the largest that was measured. `tf32` says whether a GPU's float32 runs
     as TF32 in products (`matmul`) and in convolutions (`convolution`).
     """
-    entry, chosen, reason = _entry(machine.get("ceilings"), threads, device)
-    if entry is None:
+    measured = machine.ceilings or MeasuredCeilings()
+    reached, chosen, reason = _reached(measured, threads, device)
+    if reached is None:
         return None, reason
     # A mixed precision is held against the peak of the short one, in which its products are.
     name = full_precision(precision).removeprefix("mixed_")
-    peaks = {full_precision(one): float(peak) for one, peak in entry.get("flops", {}).items() if peak}
+    peaks = {full_precision(precision): float(peak) for precision, peak in reached.flops.items() if peak}
     # A GPU without TF32 computes float32 as it is, whatever the program allows.
     as_tf32 = dict(tf32 or {}) if device and name == "float32" and "tf32" in peaks else {}
     if as_tf32.get("matmul"):
@@ -154,26 +157,26 @@ def ceilings(
     # of a short type bounds what can be reached below that.
     short = not device and name in SHORT
     peak = max(peaks[name], peaks.get("float32", 0.0)) if short else peaks[name]
-    dram = entry.get("dram_bandwidth")
+    dram = reached.dram_bandwidth
     if not dram:
         return None, "no memory bandwidth was measured"
-    operation = float(entry.get("operation_ns") or 0.0)
-    record = entry if device else machine["ceilings"]
-    size = float(record.get("cache_bytes") or 0.0)
-    theory, words = _theory(entry.get("theory"), name)
+    operation = float(reached.operation_ns)
+    origin = reached if device else measured
+    size = float(origin.cache_bytes)
+    theory, words = _theory(reached.theory, name)
     return Ceilings(
         flops=peak,
         dram_bandwidth=float(dram),
-        cache_bandwidth=float(entry.get("cache_bandwidth") or dram),
+        cache_bandwidth=float(reached.cache_bandwidth or dram),
         cache_bytes=size,
-        cached_bytes=_cached_bytes(entry, size),
+        cached_bytes=_cached_bytes(reached, size),
         operation_ns=operation,
-        training_operation_ns=float(entry.get("training_operation_ns") or operation),
+        training_operation_ns=float(reached.training_operation_ns or operation),
         precision=name,
         threads=0 if device else int(chosen),
-        measured=str(record.get("measured", "")),
-        library=str(record.get("library", "")),
-        disturbed=bool(entry.get("disturbed")),
+        measured=origin.measured,
+        library=origin.library,
+        disturbed=bool(reached.disturbed),
         device=chosen if device else "",
         peaks=peaks,
         theory=theory,
@@ -182,9 +185,9 @@ def ceilings(
     ), ""  # fmt: skip
 
 
-def _entry(record: Any, threads: int | None, device: str) -> tuple[dict[str, Any] | None, str, str]:
+def _reached(measured: MeasuredCeilings, threads: int | None, device: str) -> tuple[Reached | None, str, str]:
     """What was measured with this number of threads or on this GPU, its key, and the reason where there is nothing."""
-    table = record.get("devices" if device else "threads") if isinstance(record, dict) else None
+    table = measured.devices if device else measured.threads
     if not table:
         return None, "", f"the {'GPU' if device else 'machine'}'s ceilings were not measured"
     if device:
@@ -196,18 +199,18 @@ def _entry(record: Any, threads: int | None, device: str) -> tuple[dict[str, Any
     return (table[chosen], chosen, "") if chosen in table else (None, chosen, reason)
 
 
-def _theory(record: Any, precision: str) -> tuple[dict[str, Value], str]:
+def _theory(card: CardTheory | None, precision: str) -> tuple[dict[str, Value], str]:
     """The theoretical peak of a precision and the memory's bandwidth, and how the peak comes about."""
-    if not isinstance(record, dict):
+    if card is None:
         return {}, ""
-    source = "published" if record.get("card") else "derived"
-    peak, bandwidth = record.get("flops", {}).get(precision), record.get("dram_bandwidth")
-    found = {}
-    if peak:
-        found["flops"] = Value(float(peak["value"]), "FLOP/s", source)
-    if bandwidth:
-        found["dram_bandwidth"] = Value(float(bandwidth["value"]), "B/s", source)
-    return found, f"{peak['words']} ({peak['source']})" if peak else ""
+    source = "published" if card.card else "derived"
+    peak = card.flops.get(precision)
+    theory = {}
+    if peak is not None:
+        theory["flops"] = Value(float(peak.value), "FLOP/s", source)
+    if card.dram_bandwidth is not None:
+        theory["dram_bandwidth"] = Value(float(card.dram_bandwidth.value), "B/s", source)
+    return theory, f"{peak.words} ({peak.source})" if peak is not None else ""
 
 
 def name_bound(limits: dict[str, float], measured: float) -> str:
@@ -240,3 +243,42 @@ def lines(roofs: dict[str, Any]) -> tuple[tuple[str, Value], ...]:
     if "theoretical_dram_bandwidth" in roofs:
         drawn.append(("DRAM in theory", roofs["theoretical_dram_bandwidth"]))
     return tuple(drawn)
+
+
+# ---- The GPU of a run, and the precision in which its float32 really ran --------------------------------------------
+
+DEFAULTS = {"matmul": False, "convolution": True}
+"""PyTorch's `allow_tf32` of cuBLAS and of cuDNN."""
+
+
+def gpu_of(info: RunInfo) -> str:
+    """The key of the run's GPU among the ceilings: `cuda:0`, `cuda` where its number is not known, '' without one."""
+    if not info.target.device.startswith("cuda"):
+        return ""
+    named = [info.target.spec, *(info.target.devices or ()), info.target.device]
+    return next((name for name in named if name.startswith("cuda:")), "cuda")
+
+
+def tf32_of(info: RunInfo) -> dict[str, bool] | None:
+    """Whether products (`matmul`) and convolutions may run as TF32; None where float32 means float32.
+
+    Since Ampere, float32 may run as TF32 on tensor cores, several times faster. A workload that Sonda drives says what
+    it wants (`float32` or `tf32`). A program decides for itself; where it does not say, PyTorch's defaults are assumed:
+    convolutions as TF32, matrix products not.
+    """
+    if not gpu_of(info):
+        return None
+    declared = info.target.tf32
+    if declared is not None:
+        return {name: declared.get(name, default) for name, default in DEFAULTS.items()}
+    return None if info.target.spec else dict(DEFAULTS)
+
+
+def tf32_note(info: RunInfo, precision: str) -> list[str]:
+    """Which peak float32 is held against, where that is not float32's for everything."""
+    tf32 = tf32_of(info)
+    if precision != "float32" or not tf32 or not any(tf32.values()):
+        return []
+    which = {(True, True): "products and convolutions", (True, False): "products", (False, True): "convolutions"}
+    origin = "" if info.target.tf32 is not None else " (PyTorch's default; the program does not say)"
+    return [f"float32 {which[tf32['matmul'], tf32['convolution']]} are held against the peak of TF32{origin}"]

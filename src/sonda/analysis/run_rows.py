@@ -10,9 +10,10 @@ import msgspec
 
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
-from sonda.record.index import FULL, POINT_NODE, Entry, Index, sizes_of
-from sonda.record.run import Run, RunInfo
+from sonda.record.index import FULL, POINT_NODE, Index, IndexEntry, sizes_of
+from sonda.record.run import LISTED, Run, RunInfo, describe_runs
 from sonda.record.store import Store, identity_of
+from sonda.record.target import ExplorationTarget
 from sonda.version import VERSION
 
 
@@ -39,14 +40,50 @@ def run_row(info: RunInfo, short: str = "", tags: Sequence[str] = (), summary: S
     step = part.step if part else Value(None, "ns", "measured", reason="the run holds no step" if summary else "")
     if part and part.simulated is not None:
         step = part.simulated.cycles
-    points = (info.target.get("exploration") or {}).get("points")
-    if points:
-        step = Value(float(points), "point", "counted")
+    if isinstance(info.target, ExplorationTarget):
+        step = Value(float(info.target.exploration.points), "point", "counted")
     verdict = summary.verdicts[0].kind if summary and summary.verdicts else ""
     return RunRow(
-        short or info.id, info.created, _workload_words(info), str(info.target.get("spec", "")), step, info.status,
+        short or info.id, info.created, _workload_words(info), info.target.spec, step, info.status,
         tuple(tags), verdict,
     )  # fmt: skip
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """What a run's own file says for its row. It holds for this version of Sonda and for spans of this size."""
+
+    version: str
+    spans: int
+    step: Value
+    verdict: str
+
+
+MOST_BYTES = 1 << 22
+"""Spans of a run that is described when it is made; a larger one waits until it is listed."""
+
+
+def describe_new_runs() -> None:
+    """Have every run that this process makes say for itself what a listing needs."""
+    describe_runs(describe_run)
+
+
+def describe_run(run: Run) -> bytes | None:
+    """The text of a run's `listed.json`; None for a large one. Raises SondaError where its files cannot be read."""
+    from sonda.analysis.run_summary import summarise
+
+    size = sizes_of(run.directory)[1]
+    if size > MOST_BYTES:
+        return None
+    row = run_row(run.info, summary=summarise(run))
+    return msgspec.json.encode(Listed(VERSION, size, row.step, row.verdict))
+
+
+def _listed(directory: Path, spans: int) -> Listed | None:
+    try:
+        listed = msgspec.json.decode((directory / LISTED).read_bytes(), type=Listed)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return listed if (listed.version, listed.spans) == (VERSION, spans) else None
 
 
 def rows_of(
@@ -65,10 +102,10 @@ def rows_of(
     tags = store.tags() if limit is None else {}
     index = Index(store.root, VERSION)
     size = FULL if limit is None else max(limit, 1)
-    given = 0
+    count = 0
     everything = store.shorts([identity_of(name) for name in names], names) if limit is None else None
     for at in range(0, len(names), size):
-        if limit is not None and given >= limit:
+        if limit is not None and count >= limit:
             return
         batch = names[at : at + size]
         known = index.known(batch)
@@ -77,10 +114,10 @@ def rows_of(
         shorts = (
             everything[at : at + size] if everything else store.shorts([identity_of(name) for name in batch], names)
         )
-        new: list[Entry] = []
+        new: list[IndexEntry] = []
         try:
             for name, short in zip(batch, shorts, strict=True):
-                if limit is not None and given >= limit:
+                if limit is not None and count >= limit:
                     return
                 entry = known.get(name)
                 if entry is None or not entry.whole:
@@ -89,7 +126,7 @@ def rows_of(
                     if entry is None:
                         continue
                     new.append(entry)
-                given += 1
+                count += 1
                 row = msgspec.convert(entry.row, RunRow)
                 yield replace(row, id=short, tags=tuple(tags.get(identity_of(name), ())))
         finally:
@@ -101,7 +138,7 @@ def nodes_of_study(store: Store, study: str, names: Sequence[str]) -> set[str]:
     """The kinds of node that points of a study are for, of these runs. What the index does not know is read, once; what
     cannot be read counts for nothing."""
     index = Index(store.root, VERSION)
-    found = set()
+    nodes = set()
     for at in range(0, len(names), FULL):
         batch = names[at : at + FULL]
         known = index.known(batch)
@@ -114,14 +151,14 @@ def nodes_of_study(store: Store, study: str, names: Sequence[str]) -> set[str]:
                     info = Run.load(store.root / name).info
                 except SondaError:
                     continue
-                made = _row_entry(name, sizes, info, run_row(info), whole=False)
-                entry = made if entry is None else msgspec.structs.replace(made, row=entry.row, whole=entry.whole)
+                fresh = _row_entry(name, sizes, info, run_row(info), whole=False)
+                entry = fresh if entry is None else msgspec.structs.replace(fresh, row=entry.row, whole=entry.whole)
                 new.append(entry)
             if entry.study == study and entry.node:
-                found.add(entry.node)
+                nodes.add(entry.node)
         if new:
             index.add(new)
-    return found
+    return nodes
 
 
 def rebuild(store: Store, read: Callable[[int, int], None] = lambda done, total: None) -> int:
@@ -148,32 +185,35 @@ def rebuild(store: Store, read: Callable[[int, int], None] = lambda done, total:
     return len(names) - len(store.damaged)
 
 
-def _entry(store: Store, name: str) -> Entry | None:
-    from sonda.analysis.summarise import summarise
-
+def _entry(store: Store, name: str) -> IndexEntry | None:
     directory: Path = store.root / name
     sizes = sizes_of(directory)
     try:
         run = Run.load(directory)
-        row = run_row(run.info, summary=summarise(run))
+        listed = _listed(directory, sizes[1])
+        if listed is None:
+            from sonda.analysis.run_summary import summarise
+
+            row = run_row(run.info, summary=summarise(run))
+        else:
+            row = replace(run_row(run.info), step=listed.step, verdict=listed.verdict)
     except SondaError as error:
         store.damaged.append(error)
         return None
     return _row_entry(name, sizes, run.info, row)
 
 
-def _row_entry(name: str, sizes: tuple[int, int], info: RunInfo, row: RunRow, whole: bool = True) -> Entry:
-    return Entry(name, sizes, msgspec.to_builtins(row), whole, info.study, str(info.point.get(POINT_NODE, "")))
+def _row_entry(name: str, sizes: tuple[int, int], info: RunInfo, row: RunRow, whole: bool = True) -> IndexEntry:
+    return IndexEntry(name, sizes, msgspec.to_builtins(row), whole, info.study, str(info.point.get(POINT_NODE, "")))
 
 
 def _workload_words(info: RunInfo) -> str:
     workload = info.workload
-    command = workload.get("command")
-    if command:
-        return " ".join(command) if isinstance(command, list | tuple) else str(command)
-    described = [str(workload.get("name", ""))]
-    if workload.get("train"):
+    if workload.command:
+        return " ".join(workload.command)
+    described = [workload.name]
+    if workload.train:
         described.append("train")
-    if workload.get("batch"):
-        described.append(f"batch {workload['batch']}")
+    if workload.batch:
+        described.append(f"batch {workload.batch}")
     return ", ".join(word for word in described if word)

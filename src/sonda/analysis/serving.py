@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from sonda.analysis import wording
-from sonda.analysis.energy import summarise_energy
-from sonda.analysis.energy_summary import EnergySummary
-from sonda.analysis.listed import listed
+from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.energy.run import summarise_energy
+from sonda.analysis.energy.summary import EnergySummary
 from sonda.analysis.statistics import effective_size
-from sonda.analysis.summary import MODEL, READINGS, Summary, Value
-from sonda.record.errors import SondaError
-from sonda.record.percentile_rule import (
+from sonda.analysis.summary import MODEL, READINGS, Summary, Value, list_experiment
+from sonda.record.conventions.percentiles import (
     at_percentile,
     early_estimate,
     full_count,
@@ -23,13 +20,17 @@ from sonda.record.percentile_rule import (
     late_allowed,
     least_queries,
 )
+from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
+from sonda.record.stored import Number
+from sonda.record.target import LoadgenFacts, RateTrial, ServingFacts, ServingTarget
 
 SHOWN = (0.5, 0.9, 0.95, 0.99, 0.999)
 """Percentiles that a report lists, with the one that was asked for."""
 BINS = 16
 WIDE = 4.0
 """Where the longest latency is more than this times the shortest, the histogram's bins grow with it."""
+BUSY_LONGER = "its inferences took longer than the traffic: several ran at once"
 OFFLINE_SAMPLES = 24_576
 """What MLPerf asks of an offline run."""
 
@@ -102,23 +103,19 @@ class ServingSummary:
     counts: tuple[int, ...]
     per_query: Value
     """J, machine's devices in use, idle power included."""
-    trials: tuple[dict[str, Any], ...]
-    loadgen: dict[str, Any]
+    trials: tuple[RateTrial, ...]
+    loadgen: LoadgenFacts
     """What LoadGen said itself, where it made the traffic."""
     energy: EnergySummary | None
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
 
 
-def is_serving(run: Run) -> bool:
-    return isinstance(run.info.target.get("serving"), Mapping)
-
-
 def served(run: Run, title: str = "") -> ServingSummary:
     """The traffic that a run holds. Raises SondaError when it cannot be read."""
     try:
-        return _served(run, title or str(run.info.workload.get("name", "model")))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return _summarise_served(run, serving_facts(run), title or run.info.workload.name or "model")
+    except (ValueError, IndexError) as error:
         raise SondaError(
             f"{run.directory.name} holds no traffic that can be read ({error})", "serve it again"
         ) from None
@@ -126,16 +123,24 @@ def served(run: Run, title: str = "") -> ServingSummary:
 
 def summarise_serving(run: Run, title: str) -> Summary:
     """Served traffic where summaries of runs are listed: what it found, no parts."""
-    found = served(run, f"{title}, {run.info.target['serving'].get('scenario', 'served')}")
-    return listed(run, found, found.subtitle, "served traffic has no roofline", energy=found.energy, serving=found)
+    serving = served(run, f"{title}, {serving_facts(run).scenario}")
+    return list_experiment(
+        run, serving, serving.subtitle, "served traffic has no roofline", energy=serving.energy, serving=serving
+    )
 
 
-def _served(run: Run, title: str) -> ServingSummary:
-    facts: Mapping[str, Any] = run.info.target["serving"]
-    spans, scenario = run.spans, str(facts["scenario"])
+def serving_facts(run: Run) -> ServingFacts:
+    """The traffic that a model was given. Raises SondaError for runs of other kinds."""
+    if not isinstance(run.info.target, ServingTarget):
+        raise SondaError(f"{run.directory.name} holds no traffic", "serve a model: sonda serve")
+    return run.info.target.serving
+
+
+def _summarise_served(run: Run, facts: ServingFacts, title: str) -> ServingSummary:
+    spans, scenario = run.spans, facts.scenario
     rows = np.flatnonzero(spans.where(kind="query"))
     start, latency = spans.number("start")[rows], spans.number("duration")[rows]
-    count, samples = len(rows), int(facts["samples"])
+    count, samples = len(rows), facts.samples
     if not count:
         raise ValueError("no queries")
     whole = int((start + latency).max() - start[0])
@@ -145,14 +150,14 @@ def _served(run: Run, title: str) -> ServingSummary:
     busy = float(((latency - wait) / batch).sum())
     ordered = np.sort(latency).astype(np.float64)
     worth = effective_size(latency)
-    wanted = float(facts["percentile"])
-    rows_shown = tuple(_percentile(ordered, worth, one) for one in sorted({*SHOWN, wanted}))
-    asked = next(one for one in rows_shown if one.percentile == wanted)
-    bound = _bound(facts.get("bound"), latency, wanted)
+    wanted = facts.percentile
+    rows_shown = tuple(_percentile(ordered, worth, percentile) for percentile in sorted({*SHOWN, wanted}))
+    asked = next(percentile for percentile in rows_shown if percentile.percentile == wanted)
+    bound = _bound(facts.bound, latency, wanted)
     throughput = Value(1e9 * count / whole, "queries/s", "measured")
     rate = _rate(facts)
     edges, counts = _histogram(ordered)
-    found = ServingSummary(
+    summary = ServingSummary(
         run=run.id,
         title=title,
         subtitle=_subtitle(run.info, count, samples),
@@ -165,7 +170,7 @@ def _served(run: Run, title: str) -> ServingSummary:
         rate=rate,
         throughput=throughput,
         sample_rate=Value(1e9 * count * samples / whole, "samples/s", "measured"),
-        busy=Value(busy / whole, "1", "derived"),
+        busy=BoundedRatio(Value(busy / whole, "1", "derived")).value(BUSY_LONGER),
         batch=Value(count / inferences, "1", "derived"),
         mean=Value(float(latency.mean()), "ns", "measured"),
         wait=Value(float(wait.mean()), "ns", "measured"),
@@ -175,13 +180,13 @@ def _served(run: Run, title: str) -> ServingSummary:
         edges=edges,
         counts=counts,
         per_query=_per_query(run, count),
-        trials=tuple(dict(one) for one in facts.get("trials", ())),
-        loadgen=dict(facts.get("loadgen", {})),
+        trials=tuple(facts.trials or ()),
+        loadgen=facts.loadgen or {},
         energy=summarise_energy(run, title),
         warnings=(*_overload(scenario, start, count / busy * 1e9), *run.info.disturbed),
         notes=(*_notes(facts, count, worth), *run.info.notes),
     )
-    return replace(found, sentence=_sentence(found), remedy=_remedy(found, str(run.info.workload.get("name", ""))))
+    return replace(summary, sentence=_sentence(summary), remedy=_remedy(summary, run.info.workload.name))
 
 
 def _percentile(ordered: np.ndarray, worth: int, percentile: float) -> Percentile:
@@ -201,7 +206,7 @@ def _percentile(ordered: np.ndarray, worth: int, percentile: float) -> Percentil
     )
 
 
-def _bound(bound: Any, latency: np.ndarray, percentile: float) -> Bound | None:
+def _bound(bound: Number | None, latency: np.ndarray, percentile: float) -> Bound | None:
     if bound is None:
         return None
     late, allowed = int((latency > bound).sum()), late_allowed(len(latency), percentile)
@@ -209,10 +214,10 @@ def _bound(bound: Any, latency: np.ndarray, percentile: float) -> Bound | None:
     return Bound(Value(float(bound), "ns", "nominal"), late, allowed, 0 <= late <= allowed, missing)
 
 
-def _rate(facts: Mapping[str, Any]) -> Value:
-    if facts.get("rate") is None:
+def _rate(facts: ServingFacts) -> Value:
+    if facts.rate is None:
         return Value(None, "queries/s", "nominal", reason="only queries of the scenario server arrive at a rate")
-    return Value(float(facts["rate"]), "queries/s", "nominal")
+    return Value(facts.rate, "queries/s", "nominal")
 
 
 def _histogram(ordered: np.ndarray) -> tuple[tuple[float, ...], tuple[int, ...]]:
@@ -222,7 +227,7 @@ def _histogram(ordered: np.ndarray) -> tuple[tuple[float, ...], tuple[int, ...]]
     edges = np.geomspace(low, high, BINS + 1) if high > WIDE * low else np.linspace(low, high, BINS + 1)
     edges[0], edges[-1] = ordered[0], high  # rounding must not leave an end outside
     counts, _ = np.histogram(ordered, edges)
-    return tuple(float(edge) for edge in edges), tuple(int(one) for one in counts)
+    return tuple(float(edge) for edge in edges), tuple(int(count) for count in counts)
 
 
 def _per_query(run: Run, count: int) -> Value:
@@ -235,10 +240,12 @@ def _per_query(run: Run, count: int) -> Value:
         if value == value:
             bounds = READINGS if source == "measured" else MODEL
             return Value(value / count, "J", source, low / count, high / count, bounds=bounds)
-    states = [one for one in run.info.probes if one.name.startswith("energy")]
-    if run.info.target.get("metered") is not None and all(one.state == "ok" for one in states):
+    states = [probe for probe in run.info.probes if probe.name.startswith("energy")]
+    if run.info.target.metered is not None and all(state.state == "ok" for state in states):
         return Value(None, "J", "measured", reason="the traffic was shorter than the time between two readings")
-    reason = next((one.reason or one.state for one in states if one.state != "ok"), "not asked for: --probe energy")
+    reason = next(
+        (state.reason or state.state for state in states if state.state != "ok"), "not asked for: --probe energy"
+    )
     return Value(None, "J", "measured", reason=reason)
 
 
@@ -255,73 +262,74 @@ def _overload(scenario: str, start: np.ndarray, capacity: float) -> list[str]:
     ]
 
 
-def _notes(facts: Mapping[str, Any], count: int, worth: int) -> list[str]:
-    said = []
-    if worth <= count // 2 and facts["scenario"] != "offline":
-        said.append(
+def _notes(facts: ServingFacts, count: int, worth: int) -> list[str]:
+    notes = []
+    if worth <= count // 2 and facts.scenario != "offline":
+        notes.append(
             f"queries resemble their neighbours, as in a queue: {count:,} are worth about {worth:,} for the intervals; "
             "MLPerf's counts take all of them as independent"
         )
-    if facts["scenario"] == "offline" and count * int(facts["samples"]) < OFFLINE_SAMPLES:
-        said.append(f"MLPerf asks for {OFFLINE_SAMPLES:,} samples offline; these are {count * int(facts['samples']):,}")
-    errors = dict(facts.get("loadgen", {})).get("errors", [])
-    said += [f"LoadGen: {one}" for one in errors]
-    said.append("MLPerf's scenarios and counts, not an MLPerf result: model, data and machine are your own")
-    return said
+    if facts.scenario == "offline" and count * facts.samples < OFFLINE_SAMPLES:
+        notes.append(f"MLPerf asks for {OFFLINE_SAMPLES:,} samples offline; these are {count * facts.samples:,}")
+    errors = (facts.loadgen or {}).get("errors")
+    notes += [f"LoadGen: {error}" for error in errors] if isinstance(errors, list) else []
+    notes.append("MLPerf's scenarios and counts, not an MLPerf result: model, data and machine are your own")
+    return notes
 
 
 def _subtitle(info: RunInfo, count: int, samples: int) -> str:
-    pieces = [str(info.machine["processor"])] if info.machine.get("processor") else []
-    if info.target.get("device") == "cuda":
-        pieces = [str(info.target.get("spec"))]
-    threads = info.target.get("threads")
-    pieces += [wording.plural(int(threads), "thread")] if threads else []
+    pieces = [info.machine.processor] if info.machine.processor else []
+    if info.target.device == "cuda":
+        pieces = [info.target.spec]
+    threads = info.target.threads
+    pieces += [wording.plural(threads, "thread")] if threads else []
     each = "" if samples == 1 else f" of {samples} samples"
     return f"{', '.join(pieces)} · {count:,} quer{'y' if count == 1 else 'ies'}{each}"
 
 
-def _sentence(found: ServingSummary) -> str:
-    if found.scenario == "offline":
-        return f"{_rounded(found.sample_rate.value)} samples/s offline: {found.queries * found.samples:,} samples."
-    name = f"{100 * found.asked.percentile:g}th percentile"
-    if found.bound is not None:
-        return _bound_sentence(found, found.bound, name)
-    asked = found.asked
-    if not asked.quotable:
+def _sentence(serving: ServingSummary) -> str:
+    if serving.scenario == "offline":
         return (
-            f"Too few queries to quote the {name}: {found.queries:,} were answered, {asked.missing:,} more are needed."
+            f"{_rounded(serving.sample_rate.value)} samples/s offline: {serving.queries * serving.samples:,} samples."
         )
+    name = f"{100 * serving.asked.percentile:g}th percentile"
+    if serving.bound is not None:
+        return _bound_sentence(serving, serving.bound, name)
+    asked = serving.asked
+    if not asked.quotable:
+        answered = f"{serving.queries:,} were answered, {asked.missing:,} more are needed"
+        return f"Too few queries to quote the {name}: {answered}."
     value = asked.latency if asked.quotable == "counted" else asked.estimate
     how = "counted" if asked.quotable == "counted" else "estimate by early stopping, 99 % confidence"
-    return f"{name} of latency {wording.duration(value.value or 0.0)} ({how}, {found.queries:,} queries)."
+    return f"{name} of latency {wording.duration(value.value or 0.0)} ({how}, {serving.queries:,} queries)."
 
 
-def _bound_sentence(found: ServingSummary, bound: Bound, name: str) -> str:
-    rate, limit = f"{_rounded(found.rate.value)} queries/s", wording.duration(bound.bound.value or 0.0)
-    counted = f"{bound.late:,} of {found.queries:,} were late"
+def _bound_sentence(serving: ServingSummary, bound: Bound, name: str) -> str:
+    rate, limit = f"{_rounded(serving.rate.value)} queries/s", wording.duration(bound.bound.value or 0.0)
+    counted = f"{bound.late:,} of {serving.queries:,} were late"
     if bound.allowed < 0:
         return f"Too few queries to show the {name} below {limit}: {counted}, {bound.missing:,} more are needed."
     if bound.held:
-        searched = "the highest rate found" if found.trials else "shown with 99 % confidence"
+        searched = "the highest rate found" if serving.trials else "shown with 99 % confidence"
         return f"{rate} hold {limit} at the {name}, {searched}: {counted}, {bound.allowed:,} may be."
     return f"{rate} are not shown to hold {limit} at the {name}: {counted}, {bound.allowed:,} may be."
 
 
-def _remedy(found: ServingSummary, workload: str) -> str:
-    bound, asked = found.bound, found.asked
+def _remedy(serving: ServingSummary, workload: str) -> str:
+    bound, asked = serving.bound, serving.asked
     missing = bound.missing if bound is not None and bound.allowed < 0 else 0 if asked.quotable else asked.missing
-    if missing and found.scenario != "offline":
-        return f"send more: --queries {found.queries + missing}"
-    wait = found.wait.value or 0.0
-    inference = (found.mean.value or 0.0) - wait
+    if missing and serving.scenario != "offline":
+        return f"send more: --queries {serving.queries + missing}"
+    wait = serving.wait.value or 0.0
+    inference = (serving.mean.value or 0.0) - wait
     if bound is not None and not bound.held and inference < (bound.bound.value or 0.0):
         return "a lower --qps; --find-qps finds the highest that holds"
     if bound is not None and bound.held:
-        return "" if found.trials else "a higher --qps; --find-qps finds the highest that holds"
-    if found.scenario == "server" and bound is None and wait > inference:
+        return "" if serving.trials else "a higher --qps; --find-qps finds the highest that holds"
+    if serving.scenario == "server" and bound is None and wait > inference:
         waited = f"queries wait {wording.duration(wait)} for {wording.duration(inference)} of work"
         return f"a lower --qps, or several in one inference with --max-batch: {waited}"
-    time = "time" if found.scenario == "offline" else wording.duration(inference)
+    time = "time" if serving.scenario == "offline" else wording.duration(inference)
     return f"sonda run {workload}, which tells where the {time} of an inference is spent"
 
 

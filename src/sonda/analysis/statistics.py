@@ -194,6 +194,21 @@ def _drift(series: np.ndarray) -> float:
     return change if apart and abs(change) > DRIFT and half >= ENOUGH_STEPS else 0.0
 
 
+def proportion(right: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share that was counted, `right` of so many, 0 to 1.
+
+    The score interval (Wilson 1927, J. Am. Stat. Assoc. 22, 209), which holds what it promises also where few were
+    counted or nearly all were right (Newcombe 1998, Stat. Med. 17, 857; method 3). Raises ValueError for none.
+    """
+    if of <= 0 or not 0 <= right <= of:
+        raise ValueError(f"{right} of {of}")
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    share = right / of
+    middle = (share + z**2 / (2 * of)) / (1 + z**2 / of)
+    reach = z / (1 + z**2 / of) * math.sqrt(share * (1 - share) / of + z**2 / (4 * of**2))
+    return max(min(middle - reach, share), 0.0), min(max(middle + reach, share), 1.0)
+
+
 @dataclass(frozen=True)
 class Side:
     """One side of a comparison: `middle` per column, the median over runs of each run's median; `error` is its standard
@@ -246,7 +261,8 @@ def side(runs: Sequence[np.ndarray], effective: Sequence[int]) -> Side:
 
 
 def _relative(spread: np.ndarray, middle: np.ndarray) -> np.ndarray:
-    return np.divide(spread, middle, out=np.zeros_like(spread), where=middle > 0)
+    relative: np.ndarray = np.divide(spread, middle, out=np.zeros_like(spread), where=middle > 0)
+    return relative
 
 
 def ratio(a: Side, b: Side, comparisons: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -275,9 +291,11 @@ def welch(terms: Sequence[tuple[float, Side]]) -> int:
     """Degrees of freedom of a sum of squared errors, each with its side (Welch 1947); sides that have one estimate in
     common bring its freedom once."""
     total = sum(term for term, _ in terms)
-    shared = sum(term for term, one in terms if one.common)
-    apart = sum(term**2 / one.freedom for term, one in terms if not one.common)
-    return max(1, int(total**2 / (apart + shared**2 / max([one.freedom for _, one in terms if one.common], default=1))))
+    shared = sum(term for term, side in terms if side.common)
+    apart = sum(term**2 / side.freedom for term, side in terms if not side.common)
+    return max(
+        1, int(total**2 / (apart + shared**2 / max([side.freedom for _, side in terms if side.common], default=1)))
+    )
 
 
 def pooled(sides: Sequence[Side]) -> list[Side]:
@@ -288,15 +306,15 @@ def pooled(sides: Sequence[Side]) -> list[Side]:
     A side whose error is larger than that of the others beyond chance (5 %, Bonferroni) keeps its own, and so does
     everything where a side has no error. One column.
     """
-    squares = np.array([float(one.error[0]) ** 2 for one in sides])
-    freedoms = np.array([one.freedom for one in sides])
+    squares = np.array([float(side.error[0]) ** 2 for side in sides])
+    freedoms = np.array([side.freedom for side in sides])
     if len(sides) < 3 or not squares.all():
         return list(sides)
     weighed = squares * freedoms
-    others = (weighed.sum() - weighed) / (freedoms.sum() - freedoms)
+    mean_of_others = (weighed.sum() - weighed) / (freedoms.sum() - freedoms)
     chances = [
         float(np.mean(_quotients(int(own), int(freedoms.sum() - own)) >= square / rest))
-        for square, rest, own in zip(squares, others, freedoms, strict=True)
+        for square, rest, own in zip(squares, mean_of_others, freedoms, strict=True)
     ]
     alike = np.array(chances) >= (1 - CONFIDENCE) / len(sides)
     if alike.sum() < 2:
@@ -304,8 +322,8 @@ def pooled(sides: Sequence[Side]) -> list[Side]:
     error = np.sqrt(weighed[alike].sum() / freedoms[alike].sum())
     freedom = int(freedoms[alike].sum())
     return [
-        Side(one.middle, np.array([error]), freedom, common=True) if like else one
-        for one, like in zip(sides, alike, strict=True)
+        Side(side.middle, np.array([error]), freedom, common=True) if like else side
+        for side, like in zip(sides, alike, strict=True)
     ]
 
 

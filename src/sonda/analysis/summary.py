@@ -5,20 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sonda.record.machine import Machine
+from sonda.record.run import Run
+from sonda.record.target import AnyTarget, WorkloadTarget
+from sonda.record.workload import Workload
+
 if TYPE_CHECKING:
-    from sonda.analysis.counted_summary import CounterSummary, Outside, OverTime, SecondSources, SystemSummary, TopDown
-    from sonda.analysis.energy_summary import EnergySummary
-    from sonda.analysis.interference import Interference
-    from sonda.analysis.kernel_counters import KernelCounters
-    from sonda.analysis.kernel_roofline import KernelRoofline
-    from sonda.analysis.modelled_summary import ModelledSummary
-    from sonda.analysis.program import Program
+    from sonda.analysis.corun.interference import Interference
+    from sonda.analysis.counters.callgrind import ModelledSummary
+    from sonda.analysis.counters.summary import CounterSummary, Outside, OverTime, SecondSources, SystemSummary, TopDown
+    from sonda.analysis.device.kernel_counters import KernelCounters
+    from sonda.analysis.device.kernel_roofline import KernelRoofline
+    from sonda.analysis.energy.summary import EnergySummary
     from sonda.analysis.serving import ServingSummary
-    from sonda.analysis.trace_summary import DeviceWork
-    from sonda.analysis.training import Training
+    from sonda.analysis.steps.pipeline import Pipeline
+    from sonda.analysis.steps.program import Program
+    from sonda.analysis.steps.training import Training
+    from sonda.analysis.traces.summary import DeviceWork
+
 
 TABLES = "bounds of the tables it comes from"
 """Of energies and areas of an accelerator: each entry of a table has its own bounds."""
+SAMPLES = "95 % interval of its samples"
+"""Of a share of samples that were told right: what so many samples leave open."""
 MODEL, READINGS = "bounds of the power model", "bounds of the readings"
 """Of energies: what a guess of the power allows, and what two readings of a counter leave open."""
 
@@ -36,7 +45,7 @@ class Value:
     few: int = 0
     """Where the interval is least to most of so many values, too few for a 95 % interval; else it is one."""
     bounds: str = ""
-    """Where its ends come from no statistics at all: what bounds they are, `TABLES` or another."""
+    """Where its ends come from no repeated measurement: what bounds they are, `TABLES` or another."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,9 @@ class Cost:
     """ns per step that each limit alone accounts for: compute, memory, overhead; empty where that is not known."""
     cached: float = 0.0
     """Part of the bytes, 0 to 1, that are moved by operations whose data fit in the last-level cache."""
+    above: str = ""
+    """The limit that it beat beyond all uncertainty, where no other explains it: compute, memory or overhead. What
+    was measured of the machine, or counted in it, is then wrong, and nothing is said to bound it."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +280,10 @@ class PartSummary:
     ranks: tuple[RankPhases, ...] = ()
     """Every rank, where there are several."""
     inside: dict[str, float] = field(default_factory=dict)
-    """Phases of a step that is one function, by steps in which they can be told apart: their parts of it, 0 to 1."""
+    """Phases of a step that is one function, by steps in which they can be told apart: their parts of it, 0 to 1;
+    `other` is what none of them covers."""
+    outside: dict[str, Value] = field(default_factory=dict)
+    """ns of each phase with layers that are in none of these: with them they are the phase's time."""
     apart: tuple[int, ...] | None = None
     """Places of the steps set apart, from 0; None: they are the first."""
 
@@ -299,10 +314,10 @@ class Summary:
     ceilings: dict[str, Any]
     """The ceilings that applied, for the roofline (`Ceilings.as_dict`), or the `reason` why there are none."""
     notes: tuple[str, ...]
-    workload: dict[str, Any] = field(default_factory=dict)
+    workload: Workload = field(default_factory=Workload)
     """As in the run's `info`."""
-    target: dict[str, Any] = field(default_factory=dict)
-    machine: dict[str, Any] = field(default_factory=dict)
+    target: AnyTarget = field(default_factory=lambda: WorkloadTarget(spec="", device=""))
+    machine: Machine = field(default_factory=Machine)
     """The machine record without its ceilings."""
     modelled: ModelledSummary | None = None
     """Counters of one step under callgrind, where they were asked for."""
@@ -312,6 +327,8 @@ class Summary:
     """Epoch by epoch, where a whole training was run."""
     program: Program | None = None
     """Of a command: where its time went, from its start to its end."""
+    pipelines: tuple[Pipeline, ...] = ()
+    """Of a command: the stages of tf.data that feed its parts."""
     outside: Outside | None = None
     """Of a command: the whole of it, counted from outside."""
     second: SecondSources | None = None
@@ -326,3 +343,27 @@ class Summary:
     """Kernels against the GPU's ceilings, where something was counted in them."""
     kernel_counters: KernelCounters | None = None
     """What Nsight Compute counted in kernels, where it was asked."""
+
+
+# ---- Experiments that are not steps of one program, as listings show them -------------------------------------------
+
+
+def list_experiment(run: Run, experiment: Any, subtitle: str, no_roofline: str, **own: Any) -> Summary:
+    """The `experiment` (its title, sentence and notes, what to try where that is known) as a summary without parts;
+    `own` are further fields of it."""
+    remedy = getattr(experiment, "remedy", "")
+    return Summary(
+        run=run.id,
+        title=experiment.title,
+        subtitle=subtitle,
+        status=run.info.status,
+        parts=(),
+        verdicts=(Verdict("none", experiment.sentence, {}, (Remedy(remedy),) if remedy else ()),),
+        warnings=getattr(experiment, "warnings", ()),
+        ceilings={"reason": no_roofline},
+        notes=experiment.notes,
+        workload=run.info.workload,
+        target=run.info.target,
+        machine=run.info.machine,
+        **own,
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from sonda.analysis.bounds import BoundedRatio, Judgement
+
 NETWORKS = {
     "ops": "operations", "mlp": "MLP", "cnn": "CNN", "resnet18": "ResNet-18", "resnet34": "ResNet-34",
     "resnet50": "ResNet-50", "lstm": "LSTM", "transformer": "Transformer", "dlrm": "DLRM",
@@ -50,15 +52,15 @@ def family(name: str, count: int = 2) -> str:
     """What layers of a class are called: `Conv2d` -> `convolutions`; an unknown class keeps its name."""
     if name in ACTIVATIONS:
         return "activation" if count == 1 else "activations"
-    for beginning, one, several in FAMILIES:
+    for beginning, singular, several in FAMILIES:
         if name.startswith(beginning):
-            return one if count == 1 else several
-    for ending, one, several in ENDINGS:
+            return singular if count == 1 else several
+    for ending, singular, several in ENDINGS:
         if name.endswith(ending):
-            return one if count == 1 else several
-    for middle, one, several in MIDDLES:
+            return singular if count == 1 else several
+    for middle, singular, several in MIDDLES:
         if middle in name:
-            return one if count == 1 else several
+            return singular if count == 1 else several
     return name
 
 
@@ -72,11 +74,20 @@ def percent(share: float) -> str:
     return f"{value:.1f} %" if 0 < abs(value) < 9.95 else f"{value:.0f} %"
 
 
-def of_ceiling(reached: float, ceiling: str) -> str:
-    """`79 % of this CPU's peak`; what is more than all of it says why that can be."""
-    if reached > 1:
-        return f"more than {ceiling}, as that was measured"
-    return f"{percent(reached)} of {ceiling}"
+def of_ceiling(reached: BoundedRatio, ceiling: str) -> str:
+    """`79 % (74 to 83 %) of this CPU's peak`; of what cannot be told from all of it, that."""
+    ratio = reached.value("")
+    value = ratio.value or 0.0
+    if reached.judgement is Judgement.AT_BOUND:
+        return f"all of {ceiling} as far as can be told"
+    return f"{percent(value)}{interval(ratio.low, ratio.high)} of {ceiling}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """` (74 to 83 %)`, of shares; '' without an interval, or where its ends are one number."""
+    if low is None or high is None or percent(low) == percent(high):
+        return ""
+    return f" ({percent(low).removesuffix(' %')} to {percent(high)})"
 
 
 def amount(value: float, unit: str) -> str:
@@ -97,8 +108,8 @@ def duration(ns: float) -> str:
 
 def plural(count: float, noun: str) -> str:
     """`1 step`, `20 steps`, `1,204 steps`."""
-    said = f"{count:,.0f}"
-    return f"{said} {noun}{'' if said == '1' else 's'}"
+    number = f"{count:,.0f}"
+    return f"{number} {noun}{'' if number == '1' else 's'}"
 
 
 def times(ratio: float) -> str:

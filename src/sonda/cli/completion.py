@@ -75,13 +75,13 @@ def _workloads() -> list[str]:
 
 
 def _accelerators() -> list[str]:
-    from sonda.accelerators.description import known
+    from sonda.accelerators.description.accelerator import known
 
     return [f"sim:{name}" for name in known()]
 
 
 def _targets() -> list[str]:
-    from sonda.targets.spec import MODES
+    from sonda.targets.target import MODES
 
     return ["cpu", "cpu/", "cuda:0", *_accelerators(), *(f"{mode}=" for mode in MODES)]
 
@@ -95,19 +95,19 @@ def _runs() -> list[str]:
 
 
 def _studies() -> list[str]:
-    from sonda.studies.file import published_studies
+    from sonda.studies.file.loader import published_studies
 
     return list(published_studies())
 
 
 def _frameworks() -> list[str]:
-    from sonda.targets.adapters import FRAMEWORKS
+    from sonda.targets.adapters.registry import FRAMEWORKS
 
     return list(FRAMEWORKS)
 
 
 def _probes() -> list[str]:
-    from sonda.targets.counting import probe_names
+    from sonda.targets.instruments.registry import probe_names
 
     return probe_names()
 
@@ -119,13 +119,13 @@ def _precisions() -> list[str]:
 
 
 def _scenarios() -> list[str]:
-    from sonda.targets.traffic import SCENARIOS
+    from sonda.targets.serving.traffic import SCENARIOS
 
     return list(SCENARIOS)
 
 
 def _backends() -> list[str]:
-    from sonda.targets.traffic import BACKENDS
+    from sonda.targets.serving.traffic import BACKENDS
 
     return list(BACKENDS)
 
@@ -137,13 +137,13 @@ def _bindings() -> list[str]:
 
 
 def _transfers() -> list[str]:
-    from sonda.targets.training import TRANSFERS
+    from sonda.targets.training.supervisor import TRANSFERS
 
     return list(TRANSFERS)
 
 
 def _mappings() -> list[str]:
-    from sonda.accelerators.placement import MAPPINGS
+    from sonda.accelerators.mapping.placement import MAPPINGS
 
     return list(filter(None, MAPPINGS))
 
@@ -168,7 +168,7 @@ def _colours() -> list[str]:
 
 def scales(ctx: typer.Context, incomplete: str) -> list[str]:
     """Those of the study that the line names."""
-    from sonda.studies.file import load_study
+    from sonda.studies.file.loader import load_study
 
     named = next(filter(None, (ctx.params.get("reference"), *ctx.args)), "")  # behind an option without its value: args
     return _offered(lambda: load_study(named).scales)(incomplete)

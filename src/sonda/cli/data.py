@@ -80,10 +80,8 @@ def make(
     sonda data make fish fish --count 100
     sonda data prepare fish --image 197x148
     """
-    from sonda.record.errors import SondaError
-    from sonda.record.nearest import nearest
-    from sonda.workloads.data.fish_kinds import KINDS
-    from sonda.workloads.data.fish_set import make_fish
+    from sonda.record.errors import SondaError, nearest
+    from sonda.workloads.data.drawn_fish import KINDS, make_fish
 
     if what not in completion.DRAWN:
         raise SondaError(f"there is nothing to draw called {what!r}", nearest(what, completion.DRAWN))
@@ -126,9 +124,10 @@ def _show(found: Prepared, json: bool, verified: bool = False, fractions: list[f
         extra: dict[str, Any] = {"shares": tables} if shares else {}
         write_json({"directory": str(found.directory), "verified": verified, **_plain(manifest), **extra}, "data set")
         return
-    from sonda.report.data_set import render_data_set
+    from sonda.report.screen import render
+    from sonda.report.views.data_set import data_set_blocks
 
-    put(render_data_set(str(found.directory), manifest, tables, verified))
+    put(render(data_set_blocks(str(found.directory), manifest, tables, verified)))
 
 
 def _plain(manifest: Any) -> Any:

@@ -33,8 +33,8 @@ def energy(
     echo begin training >> "$SONDA_REGIONS"
     """
     from sonda.record.errors import SondaError
-    from sonda.targets.energy import measure_energy
-    from sonda.targets.energy_sampling import asked_for_command
+    from sonda.targets.instruments.energy import asked_for_command
+    from sonda.targets.program.energy import measure_energy
 
     store = open_store()
     for one in tag or []:

@@ -63,16 +63,17 @@ def study(
     """
     from shlex import quote
 
-    from sonda.report.operations import write_recording
     from sonda.report.output import refuse_folders
-    from sonda.report.study import render_plan, render_studies, render_study
-    from sonda.studies.catalogue import carry_out, list_studies, load_plan, show_study, with_statistics
-    from sonda.studies.recorded import recording
+    from sonda.report.screen import render, width_to_fill
+    from sonda.report.views.study.operations import write_recording
+    from sonda.report.views.study.screen import plan_blocks, studies_blocks, study_blocks
+    from sonda.studies.catalogue import add_statistics, carry_out, list_studies, load_plan, show_study
+    from sonda.studies.results.recordings import recording
 
     refuse_folders(record, page)
     if not reference:
         rows = list_studies()
-        write_json({"studies": rows}, "studies") if json else put(render_studies(rows))
+        write_json({"studies": rows}, "studies") if json else put(render(studies_blocks(rows)))
         return
     # What the next command must say too: without it another study is meant.
     given = {"repeat": repeat, "energy-probe": energy_probe, "data": data, "nodes": nodes}
@@ -80,7 +81,8 @@ def study(
     typed = "".join(f" --{name} {quote(str(value))}" for name, value in {**given, **more}.items() if value)
     if plan:
         document = load_plan(reference, scale, repeat, energy_probe, data)
-        write_json(document, "plan") if json else put(render_plan(document, reference=quote(reference), options=typed))
+        blocks = plan_blocks(document, reference=quote(reference), options=typed)
+        write_json(document, "plan") if json else put(render(blocks))
         return
     if show:
         document = show_study(reference, scale, repeat, open_store(), energy_probe, data, nodes)
@@ -89,14 +91,17 @@ def study(
             reference, scale, repeat, again, open_store(), say_each, energy_probe, data, workers, on_cluster, nodes
         )
     hush()
-    document = with_statistics(document, statistics)
+    document = add_statistics(document, statistics)
     if record is not None:
         write_recording(record, recording(document))
     if page is not None:
-        from sonda.report.study_page import write_study_page
+        from sonda.report.views.study.page import write_study_page
 
         write_study_page(page, document)
-    write_json(document, "study") if json else put(render_study(document, reference=quote(reference), options=typed))
+    if json:
+        write_json(document, "study")
+        return
+    put(render(study_blocks(document, width_to_fill(), reference=quote(reference), options=typed)))
 
 
 @app.command(
@@ -155,16 +160,16 @@ def explore(
     Fields are those of the accelerator's description; on=sim:A,sim:B and mapping=stonne,best vary too. Options that are
     not listed here belong to the workload.
     """
-    from sonda.analysis.compare import parse_percent
+    from sonda.analysis.comparison.runs import parse_percent
     from sonda.record.errors import SondaError
-    from sonda.record.saying import Lasting
-    from sonda.report.exploration import write_points
+    from sonda.record.progress import Lasting
     from sonda.report.output import refuse_folders
+    from sonda.report.views.exploration import write_points
     from sonda.studies.executors.choice import executor_for
-    from sonda.studies.explore import BATCH
-    from sonda.studies.explore import explore as explore_space
-    from sonda.studies.search_front import search as search_front
-    from sonda.studies.space import parse_space
+    from sonda.studies.explore.exploration import BATCH
+    from sonda.studies.explore.exploration import explore as explore_space
+    from sonda.studies.explore.search import search as search_front
+    from sonda.studies.explore.space import parse_space
     from sonda.targets.job import Job
 
     refuse_folders(csv, parquet)
@@ -214,7 +219,7 @@ def corun(
     partition: Annotated[str, typer.Option(help="Masks of ways by name: mlp=0xf,cnn=0xf0.")] = "",
     bandwidth: Annotated[str, typer.Option(help="Memory bandwidth for each, in order, in the machine's unit.")] = "",
     sweep_ways: Annotated[bool, typer.Option("--sweep-ways", help="Give the first program 1, 2, … ways.")] = False,
-    probe: Annotated[str, typer.Option(help="More events of the PMU: pmu:branch-misses+r01c2.")] = "",
+    probe: Annotated[str, typer.Option(help="energy; more events of the PMU, pmu:branch-misses; your own.")] = "",
     tag: Tags = None,
     json: Json = False,
 ) -> None:
@@ -227,9 +232,9 @@ def corun(
     A command after cmd: is measured by its steps where it is a PyTorch program, by whole runs otherwise; one after
     window: runs on while the others are measured.
     """
-    from sonda.record.saying import Lasting
-    from sonda.targets.corun import corun as carry_out
-    from sonda.targets.corun_plan import Setting
+    from sonda.record.progress import Lasting
+    from sonda.targets.corun.launcher import corun as carry_out
+    from sonda.targets.corun.plan import Setting
 
     store = open_store()
     for one in tag or []:
@@ -282,8 +287,7 @@ def verify(
     Against STONNE: cycles, accesses and counters of recorded runs. Against SCALE-Sim: the mesh beside its published
     formulas, layer by layer. Options that are not listed here belong to the model.
     """
-    from sonda.record.errors import SondaError
-    from sonda.record.nearest import nearest
+    from sonda.record.errors import SondaError, nearest
     from sonda.targets.job import Job, options_of
 
     if subject.startswith("-"):
@@ -294,14 +298,15 @@ def verify(
     if what == "stonne":
         _verify_stonne(subject, [*options, *(["on"] if on else []), *(["set"] if set else [])], json)
     elif what == "scalesim":
-        from sonda.report.verification import render_scalesim
-        from sonda.targets.scalesim import verify_mesh
+        from sonda.report.screen import render
+        from sonda.report.views.verification import scalesim_blocks
+        from sonda.targets.simulated.scalesim import verify_mesh
 
         say(f"holding {on or 'a mesh'} against SCALE-Sim")
         result = verify_mesh(Job(workload=subject, options=options, on=on, set=" ".join(set or [])))
         hush()
         document = result.to_document()
-        write_json(document, "scalesim verification") if json else put(render_scalesim(document))
+        write_json(document, "scalesim verification") if json else put(render(scalesim_blocks(document)))
         if result.exit_status:
             raise SystemExit(result.exit_status)
     else:
@@ -309,9 +314,10 @@ def verify(
 
 
 def _verify_stonne(file: str, options: list[str], json: bool) -> None:
-    from sonda.accelerators.verify import verify_stonne
+    from sonda.accelerators.formats.stonne.verification import verify_stonne
     from sonda.record.errors import SondaError
-    from sonda.report.verification import render_verification
+    from sonda.report.screen import render
+    from sonda.report.views.verification import stonne_blocks
 
     if options:
         raise SondaError(f"--{options[0]} means nothing to verify stonne", "the runs of the file say what to simulate")
@@ -320,7 +326,7 @@ def _verify_stonne(file: str, options: list[str], json: bool) -> None:
     result = verify_stonne(file, say)
     hush()
     document = result.to_document()
-    write_json(document, "stonne verification") if json else put(render_verification(document))
+    write_json(document, "stonne verification") if json else put(render(stonne_blocks(document)))
     if result.exit_status:
         raise SystemExit(result.exit_status)
 
@@ -330,6 +336,7 @@ def doctor(
     validate: Annotated[
         bool, typer.Option("--validate", help="Count known work with every probe; exit code 1 when one counts wrong.")
     ] = False,
+    measure: Annotated[bool, typer.Option("--measure", help="Measure the machine's ceilings again, and stop.")] = False,
     json: Json = False,
 ) -> None:
     """Say what this machine can measure, what it cannot, and what would change that.
@@ -337,31 +344,35 @@ def doctor(
     \b
     sonda doctor
     sonda doctor --validate
+    sonda doctor --measure
     """
     if validate:
         _validate(json)
         return
-    from sonda.probes.doctor import examine
-    from sonda.probes.resctrl_partition import left_checks
-    from sonda.report.document import checks_document
-    from sonda.report.terminal import render_doctor
+    from sonda.probes.cache_partition.partition import left_checks
+    from sonda.probes.doctor import examine, measure_ceilings
+    from sonda.report.screen import render
+    from sonda.report.views.listing import checks_document, doctor_blocks
 
     root = open_store().root
-    left = left_checks(root)
-    checks = [(check.name, check.state, check.detail, check.remedy) for check in examine(store=root)] + left
+    left = [] if measure else left_checks(root)
+    examined = measure_ceilings(root, say) if measure else examine(store=root)
+    hush()
+    checks = [(check.name, check.state, check.detail, check.remedy) for check in examined] + left
     if json:
         write_json(checks_document(checks))
     else:
-        put(render_doctor(checks))
+        put(render(doctor_blocks(checks)))
 
 
 def _validate(json: bool) -> None:
-    from sonda.probes.validation import validate
-    from sonda.report.validation import render_validation
+    from sonda.probes.validation.trust import validate
+    from sonda.report.screen import render
+    from sonda.report.views.validation import validation_blocks
 
     found = validate(say)
     hush()
     document = found.to_document()
-    write_json(document, "validation") if json else put(render_validation(document))
+    write_json(document, "validation") if json else put(render(validation_blocks(document)))
     if found.exit_status:
         raise SystemExit(found.exit_status)

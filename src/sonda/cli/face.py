@@ -13,7 +13,7 @@ import typer
 
 from sonda.cli import completion
 from sonda.cli.building import built
-from sonda.cli.progress import SHOWN
+from sonda.cli.progress import LOG, SHOWN
 
 if TYPE_CHECKING:
     from sonda.record.store import Store
@@ -158,7 +158,7 @@ def _unforeseen(error: Exception) -> int:
 
 def _mistaken(error: Any, context: Any) -> tuple[str, str]:
     """What is wrong with the words of a command, and `did you mean 'run'? ` where a command or an option is near."""
-    from sonda.record.nearest import near
+    from sonda.record.errors import near
 
     said = error.format_message().rstrip(".")
     command = getattr(context, "command", None)
@@ -180,8 +180,7 @@ def workload_options(context: typer.Context, workload: str, input: list[str] | N
     Raises SondaError for one that the workload does not know either and that is near to an option of the command.
     """
     from sonda.cli.own_options import own_flags
-    from sonda.record.errors import SondaError
-    from sonda.record.nearest import near
+    from sonda.record.errors import SondaError, near
     from sonda.targets.job import options_of
     from sonda.workloads.catalogue import describe
 
@@ -217,10 +216,10 @@ def say(text: str) -> None:
 
 
 def say_each(text: str) -> None:
-    """The same for what takes long: without a terminal, a line each, so that a log shows how far it is."""
+    """The same for what takes long: without a terminal, lines, so that a log shows how far it is."""
     if sys.stderr.isatty():
         say(text)
-    else:
+    elif LOG.takes(text):
         _print(text)
 
 
@@ -261,6 +260,8 @@ def write_pieces(pieces: Iterable[bytes]) -> None:
 
 
 def open_store() -> Store:
+    from sonda.analysis.run_rows import describe_new_runs
     from sonda.record.store import Store
 
+    describe_new_runs()
     return Store()

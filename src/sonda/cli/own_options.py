@@ -28,7 +28,7 @@ def own_options(words: Sequence[str]) -> str:
     known = describe(named, {}).parameters()
     lines = [f"  {_flag(name)} {as_text(value)}" for name, value in known.items()]
     if named == "dlrm":
-        from sonda.workloads.recommender import presets
+        from sonda.workloads.networks.dlrm import presets
 
         lines.append(fill(f"--preset: {', '.join(presets())}", WIDTH, initial_indent="  ", subsequent_indent="    "))
     return "\n".join([f"Options of {named}, with what they are unless given:", *lines])

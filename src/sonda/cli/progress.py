@@ -15,11 +15,13 @@ from collections.abc import Callable
 from time import monotonic
 from typing import TextIO
 
-from sonda.record.saying import time_words
+from sonda.record.progress import Reached, time_words
 
 EVERY_S = 1.0
 PATIENCE_S = 2.0
 """From here on times are told."""
+STAGE_S, STILL_S = 5.0, 60.0
+"""From line to line of a log, at least: where a new stage of a run has begun, and where it goes on."""
 SHARE = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")
 WIPE = "\r\033[K"
 
@@ -127,6 +129,27 @@ class Progress:
             pass  # nobody listens any more
 
 
+class Log:
+    """What a log is told: all that is said, but of how far a run has come only that a new stage of it has begun, and
+    that it still runs."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._told = 0.0
+        self._stage = ""
+
+    def takes(self, text: str) -> bool:
+        """Whether this is to be written."""
+        now = self._clock()
+        if isinstance(text, Reached):
+            new = bool(text.stage) and text.stage != self._stage
+            if now - self._told < (STAGE_S if new else STILL_S):
+                return False
+            self._stage = text.stage
+        self._told = now
+        return True
+
+
 def _count(text: str) -> int:
     return int(text.replace(",", ""))
 
@@ -142,3 +165,4 @@ def _somebody() -> bool:
 
 SHOWN = Progress(lambda: sys.stderr, _somebody)
 """The line of this process."""
+LOG = Log()

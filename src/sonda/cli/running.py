@@ -139,7 +139,7 @@ def run(
     if context.obj is not None:
         if workload or on:
             raise SondaError("a command after -- chooses its own devices", "leave out the workload and --on")
-        from sonda.targets.command import Watching, parse_interval, parse_steps
+        from sonda.targets.program.launcher import Watching, parse_interval, parse_steps
 
         _refuse(context, COMMAND_OPTIONS, "is for a workload, not for a command after --")
         first, last = parse_steps(steps)
@@ -236,8 +236,8 @@ def _run_workload(
     job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int, json: bool, on_cluster: str
 ) -> None:
     from sonda.record.errors import SondaError
-    from sonda.studies.repetition import measure_all, show_of
-    from sonda.studies.trial import try_remedies
+    from sonda.studies.engine.repetition import measure_all, run_to_show
+    from sonda.studies.engine.trial import try_remedies
 
     if attempt and job.epochs:
         raise SondaError("--try would train once more for every remedy", "use it without --epochs, on a few steps")
@@ -247,16 +247,16 @@ def _run_workload(
     for tag in tags:
         store.check_tag(tag)
     if on_cluster:
-        from sonda.studies.executors.training_jobs import submitted
+        from sonda.studies.executors.training_jobs import submit_training
 
-        groups = measure_all(job, on, repeat, store, say, submitted(on_cluster))
+        groups = measure_all(job, on, repeat, store, say, submit_training(on_cluster))
     else:
         groups = measure_all(job, on, repeat, store, say)
     hush()
     for measured in (run for group in groups for run in group):
         for tag in tags:
             store.tag(measured.id, tag)
-    shown = [show_of(group) for group in groups]
+    shown = [run_to_show(group) for group in groups]
     if attempt:
         shown = [(run, try_remedies(job, group, summary, store, say))
                  for group, (run, summary) in zip(groups, shown, strict=True)]  # fmt: skip
@@ -265,9 +265,9 @@ def _run_workload(
 
 
 def _run_command(command: list[str], watching: Any, tags: list[str], rows: int, json: bool) -> None:
-    from sonda.analysis.summarise import summarise
+    from sonda.analysis.run_summary import summarise
     from sonda.record.errors import SondaError
-    from sonda.targets.command import refuse_isolated, run_command
+    from sonda.targets.program.launcher import refuse_isolated, run_command
 
     store = open_store()
     for tag in tags:

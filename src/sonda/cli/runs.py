@@ -53,17 +53,19 @@ def list_runs(
     names = store.names()
     rows = run_rows.rows_of(store, None if all else 20, lambda name: say(f"reading {name}"), names)
     if json:
-        from sonda.report.document import runs_in_pieces
+        from sonda.report.views.listing import runs_in_pieces
 
         write_pieces(runs_in_pieces(rows, lambda: [str(error) for error in store.damaged]))
         hush()
         return
-    from sonda.report.listing import render_runs
+    from sonda.report.screen import render
+    from sonda.report.views.listing import runs_blocks
 
     listed = list(rows)
     hush()
     damaged = [str(error) for error in store.damaged]
-    put(render_runs(listed, damaged=damaged, more=max(0, len(names) - len(listed) - len(damaged))))
+    more = max(0, len(names) - len(listed) - len(damaged))
+    put(render(runs_blocks(listed, damaged=damaged, more=more)))
 
 
 @app.command("show")
@@ -95,8 +97,7 @@ def tag(
     sonda tag last main
     sonda tag 7f3a main --remove
     """
-    from sonda.record.errors import SondaError
-    from sonda.record.nearest import nearest
+    from sonda.record.errors import SondaError, nearest
 
     store = open_store()
     found = store.find(reference)
@@ -167,25 +168,25 @@ def compare(
     """
     from shlex import quote
 
-    from sonda.analysis.compare import compare as compare_runs
-    from sonda.analysis.compare import parse_percent
-    from sonda.analysis.trace_summary import is_imported
-    from sonda.report.document import comparison_document
-    from sonda.report.terminal import render_comparison
+    from sonda.analysis.comparison.runs import compare as compare_runs
+    from sonda.analysis.comparison.runs import parse_percent
+    from sonda.report.screen import render
+    from sonda.report.views.compare.document import comparison_document
+    from sonda.report.views.compare.screen import comparison_blocks
 
     limit = parse_percent(fail_above) if fail_above else None
     store = open_store()
     say(f"reading {a} and {b}")
     left, right = _found(store, a), _found(store, b)
     say(f"comparing {len(left) + len(right):,} runs")
-    if any(is_imported(one) for one in [*left, *right]):
+    if any(run.info.kind == "imported" for run in [*left, *right]):
         _compare_imported(left, right, limit, rows, json)
         return
     result = compare_runs(left, right)
     if json:
         write_json(comparison_document(result))
     else:
-        put(render_comparison(result, layers=rows, fail_above=limit, asked=(quote(a), quote(b))))
+        put(render(comparison_blocks(result, rows, limit, (quote(a), quote(b)))))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 
@@ -200,14 +201,15 @@ def _found(store: Store, reference: str) -> list[Run]:
 
 
 def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int, json: bool) -> None:
-    from sonda.analysis.compare_kernels import compare_kernels
-    from sonda.report.kernel_comparison import kernel_comparison_document, render_kernel_comparison
+    from sonda.analysis.comparison.kernels import compare_kernels
+    from sonda.report.screen import render
+    from sonda.report.views.compare.kernels import kernel_comparison_blocks, kernel_comparison_document
 
     result = compare_kernels(a, b)
     if json:
         write_json(kernel_comparison_document(result))
     else:
-        put(render_kernel_comparison(result, rows=rows, fail_above=limit))
+        put(render(kernel_comparison_blocks(result, rows=rows, fail_above=limit)))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 
@@ -234,8 +236,8 @@ def import_(
     TensorBoard log directory), Nsight Compute's CSV and .ncu-rep, Nsight Systems' SQLite, perf stat -j. Traces may be
     larger than memory. Of several ranks it says which one is slow and why.
     """
-    from sonda.imports.importing import import_files
-    from sonda.studies.executors.spreading import spread_for
+    from sonda.studies.executors.choice import spread_for
+    from sonda.targets.imported.launcher import import_files
 
     store = open_store()
     for one in tag or []:
@@ -262,8 +264,8 @@ def report(
     sonda report
     sonda report main head -o compared.html
     """
-    from sonda.analysis.compare import compare as compare_runs
-    from sonda.analysis.summarise import summarise
+    from sonda.analysis.comparison.runs import compare as compare_runs
+    from sonda.analysis.run_summary import summarise
     from sonda.record.errors import SondaError
     from sonda.report.output import refuse_folders
     from sonda.report.page import write_page
@@ -315,12 +317,12 @@ def export(
     sonda export last --trace trace.json.gz
     sonda export last --xplane run.xplane.pb
     """
-    from sonda.accelerators.stonne_export import export_run
+    from sonda.accelerators.formats.stonne.export import export_run
     from sonda.record.errors import SondaError
     from sonda.report.output import refuse_folders
-    from sonda.report.trace import write_trace
-    from sonda.report.tracks import IN_CYCLES, in_cycles
-    from sonda.report.xplane import write_xplane
+    from sonda.report.trace.chrome import write_trace
+    from sonda.report.trace.tracks import IN_CYCLES, in_cycles
+    from sonda.report.trace.xplane import write_xplane
 
     if trace is None and xplane is None and stonne is None:
         raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --xplane, --stonne")

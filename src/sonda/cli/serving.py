@@ -90,9 +90,9 @@ def serve(
     from msgspec.structs import replace
 
     from sonda.targets.job import Job
-    from sonda.targets.serving import measure_serving
-    from sonda.targets.serving_weights import with_weights
-    from sonda.targets.traffic import Traffic, nanoseconds
+    from sonda.targets.serving.launcher import measure_serving
+    from sonda.targets.serving.traffic import Traffic, nanoseconds
+    from sonda.targets.serving.weights import with_weights
 
     store = open_store()
     for one in tag or []:

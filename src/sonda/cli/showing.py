@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 def show_runs(shown: list[tuple[Run, Any]], store: Store, rows: int, json: bool, to: Any = None) -> None:
     """Summaries of runs: one in full, several side by side. A program's own output keeps stdout to itself."""
     if json:
-        from sonda.report.document import summaries_document, to_document
+        from sonda.report.views.steps.document import summaries_document, to_document
 
         documents = [summary for _, summary in shown]
         write_json(to_document(documents[0]) if len(documents) == 1 else summaries_document(documents))
         return
-    from sonda.report.screen import width_of
-    from sonda.report.terminal import render_side_by_side, render_summary
+    from sonda.report.screen import render, width_of
+    from sonda.report.views.compare.screen import side_by_side_blocks
+    from sonda.report.views.kinds import view_of
 
     to = to or sys.stdout
     if len(shown) == 1:
         run, summary = shown[0]
-        short, width = store.short(run.id), width_of(to)
-        text = render_summary(summary, width, rows, short=short, color=to.isatty())
+        text = view_of(run, summary).text(width_of(to), rows, store.short(run.id), to.isatty())
     else:
         names = [store.short(run.id) for run, _ in shown]
         summaries = [summary for _, summary in shown]
-        text = render_side_by_side(summaries, width=width_of(to), layers=rows, saved=names, color=to.isatty())
+        text = render(side_by_side_blocks(summaries, layers=rows, saved=names), width_of(to), to.isatty())
     put(text, to)
 
 
@@ -40,13 +40,13 @@ def show_run(run: Run, store: Store, json: bool, rows: int = 10, to: Any = None)
 
     A program's own output keeps stdout to itself: `to` is stderr then.
     """
-    from sonda.report.faces import face_of
+    from sonda.report.views.kinds import view_of
 
-    face = face_of(run)
+    view = view_of(run)
     if json:
-        write_json(face.document())
+        write_json(view.document())
         return
     from sonda.report.screen import width_of
 
     to = to or sys.stdout
-    put(face.text(width_of(to), rows, store.short(run.id), to.isatty()), to)
+    put(view.text(width_of(to), rows, store.short(run.id), to.isatty()), to)

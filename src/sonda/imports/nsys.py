@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from sonda.imports.rank_events import RankEvents
-from sonda.imports.raw_event import (
+from sonda.imports.trace.ranks import RankEvents
+from sonda.imports.trace.raw_events import (
     ABSENT,
     CALL,
     COLLECTIVE,
@@ -28,12 +28,12 @@ from sonda.imports.raw_event import (
     OP,
     RAW,
     WAIT,
-    Source,
+    EventTables,
     is_collective,
 )
-from sonda.imports.spill import Spill
+from sonda.imports.trace.spill import Spill
 from sonda.record.errors import SondaError
-from sonda.record.saying import Say
+from sonda.record.progress import Say
 
 MAGIC = b"SQLite format 3\x00"
 FETCHED = 20_000
@@ -58,7 +58,7 @@ PROCESS_SHIFT, NUMBER_MASK = 24, (1 << 24) - 1
 def read_nsys(path: Path, directory: Path, number: int, say: Say) -> RankEvents:
     """Spill the events of one timeline into `directory`. Raises SondaError when it cannot be read or has none."""
     say(f"reading {path.name}")
-    source = Source()
+    source = EventTables()
     spill = Spill(directory / f"events-{number}")
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as base:
@@ -73,8 +73,8 @@ def read_nsys(path: Path, directory: Path, number: int, say: Say) -> RankEvents:
                 for kind, query in _queries(base, tables):
                     cursor = base.execute(query)
                     while rows := cursor.fetchmany(FETCHED):
-                        spill.add(_raw(kind, rows, source))
-            source.leave_out("are NVTX ranges of no thread", _started(base, tables))
+                        spill.add(_raw_events(kind, rows, source))
+            source.leave_out("are NVTX ranges of no thread", _count_started(base, tables))
             head = {"deviceProperties": _devices(base, tables)}
     except sqlite3.Error as error:
         raise SondaError(f"{path.name} cannot be read as SQLite: {error}", "export it again with nsys export") from None
@@ -122,7 +122,7 @@ def _queries(base: sqlite3.Connection, tables: set[str]) -> Iterator[tuple[int, 
     if "StringIds" not in tables and tables & {KERNELS, CALLS}:
         raise SondaError("the table StringIds is missing", "export it again with nsys export")
     # In one order, so that what begins and ends together has the same rows whenever the file is read.
-    for name in (one for one in (KERNELS, GRAPHS, COPIES, FILLINGS) if one in tables):
+    for name in (table for table in (KERNELS, GRAPHS, COPIES, FILLINGS) if table in tables):
         table = _Table(base, name)
         process = table.get("globalPid", "0")
         if name == KERNELS:
@@ -166,24 +166,24 @@ def _waits(base: sqlite3.Connection, tables: set[str]) -> str:
         base.execute(f"CREATE TEMP TABLE records AS SELECT {', '.join(sorted(linked))}, streamId FROM {RECORDS}")
         base.execute("CREATE INDEX temp.by_event ON records (eventSyncId, globalPid, correlationId)")
         # The last record before the wait: an event may be recorded again and again.
-        found = (
+        rows = (
             "FROM temp.records r WHERE r.eventSyncId = t.eventSyncId AND t.eventSyncId > 0 AND "
             "r.globalPid = t.globalPid AND r.correlationId < t.correlationId ORDER BY r.correlationId DESC LIMIT 1"
         )
-        stream, recorded = f"(SELECT r.streamId {found})", f"(SELECT r.correlationId {found})"
+        stream, recorded = f"(SELECT r.streamId {rows})", f"(SELECT r.correlationId {rows})"
     return table.query(table.get("globalPid", "0"), name, size=stream, recorded=recorded)
 
 
-def _started(base: sqlite3.Connection, tables: set[str]) -> int:
+def _count_started(base: sqlite3.Connection, tables: set[str]) -> int:
     if RANGES not in tables or "eventType" not in _columns(base, RANGES):
         return 0
     return int(base.execute(f"SELECT COUNT(*) FROM {RANGES} WHERE eventType IN {STARTED}").fetchone()[0])
 
 
-def _raw(kind: int, rows: list[tuple[Any, ...]], source: Source) -> np.ndarray:
+def _raw_events(kind: int, rows: list[tuple[Any, ...]], source: EventTables) -> np.ndarray:
     """Rows of the questions above as raw events."""
     raw = np.empty(len(rows), dtype=RAW)
-    kept = 0
+    written = 0
     for start, end, place, correlation, device, stream, size, name, recorded in rows:
         if not _is_time(start) or not _is_time(end):
             source.leave_out("have no time that can be read", 1)
@@ -196,15 +196,15 @@ def _raw(kind: int, rows: list[tuple[Any, ...]], source: Source) -> np.ndarray:
         name = name if isinstance(name, str) else "(no name)"
         actual = COLLECTIVE if kind == KERNEL and is_collective(name) else kind
         thread = source.places[process, place & NUMBER_MASK] if kind in (CALL, OP) else 0
-        raw[kept] = (
-            start, end - start, _own(process, correlation), _own(process, recorded), _size(size), source.names[name],
-            thread, _small(stream), _small(device), actual,
+        raw[written] = (
+            start, end - start, _unique_correlation(process, correlation), _unique_correlation(process, recorded),
+            _size(size), source.names[name], thread, _small_number(stream), _small_number(device), actual,
         )  # fmt: skip
-        kept += 1
-    return raw[:kept]
+        written += 1
+    return raw[:written]
 
 
-def _own(process: int, correlation: Any) -> int:
+def _unique_correlation(process: int, correlation: Any) -> int:
     """A correlation id that no other process has: each counts from 1."""
     if not isinstance(correlation, int) or not 0 <= correlation < 1 << 32:
         return ABSENT
@@ -219,7 +219,7 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, int) and EARLIEST <= value <= LATEST
 
 
-def _small(value: Any) -> int:
+def _small_number(value: Any) -> int:
     return value if isinstance(value, int) and 0 <= value < 1 << 15 else ABSENT
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from sonda.imports.mark_events import BETWEEN
-from sonda.imports.reading_file import ReadingWriter
 from sonda.imports.text_lines import TextLines
+from sonda.imports.trace.marks import BETWEEN
+from sonda.imports.trace.readings import ReadingWriter
 from sonda.record.errors import SondaError
-from sonda.record.quantity import QUANTITIES, Metric
-from sonda.record.span import Spans, Words
-from sonda.record.span_file import SpanWriter
+from sonda.record.files.tables import SpanWriter
+from sonda.record.quantities import QUANTITIES, Metric
+from sonda.record.spans import Spans, Words
 
 NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 OBJECT = re.compile(rb"\{[^{}]*\}")
@@ -45,7 +45,7 @@ BAD_LINE = (msgspec.MsgspecError, ValueError, ArithmeticError)
 """What decoding raises for text that is no JSON or no UTF-8, and for numbers that no decimal can hold."""
 
 
-class Line(msgspec.Struct, gc=False):
+class PerfCount(msgspec.Struct, gc=False):
     event: str = ""
     value: str = msgspec.field(name="counter-value", default="")
     unit: str = ""
@@ -56,7 +56,7 @@ class Line(msgspec.Struct, gc=False):
 
 
 @dataclass
-class Counts:
+class PerfCounts:
     """What a file says, but for its samples."""
 
     names: list[str] = field(default_factory=list)
@@ -92,27 +92,27 @@ class Counts:
             self.missing[reason] = self.missing.get(reason, 0) + 1
 
 
-def read_perf(lines: Iterable[bytes], counts: Counts) -> Iterator[tuple[int, int, float]]:
+def read_perf(lines: Iterable[bytes], counts: PerfCounts) -> Iterator[tuple[int, int, float]]:
     """Samples: ns, the place of their name in `counts.names`, value; everything else goes into `counts`.
 
     A count that output of the program ran into is found where it is whole; one that is not is counted. Other lines are
     passed over. Raises SondaError when there is no count.
     """
-    decoder = msgspec.json.Decoder(Line)
+    decoder = msgspec.json.Decoder(PerfCount)
     line = b""
     broken = False
     for line in lines:
         broken = False
         if b"{" not in line and COUNT not in line:
             continue
-        found = _decoded(decoder, line)
-        counted = [one for one in found if one.event]
-        lost = max(line.count(COUNT) - len(counted), int(not found and line.lstrip().startswith(b'{"')))
+        decoded = _decode_line(decoder, line)
+        counted = [entry for entry in decoded if entry.event]
+        lost = max(line.count(COUNT) - len(counted), int(not decoded and line.lstrip().startswith(b'{"')))
         broken = lost > 0
         counts.unreadable += lost
         counts.repeated = counts.repeated or (bool(counted) and b'"variance"' in line)
-        for one in counted:
-            sample = _take(counts, one)
+        for entry in counted:
+            sample = _add_count(counts, entry)
             if sample is not None:
                 yield sample
     if not line.endswith(b"\n") and (broken or line.lstrip() == b"{"):
@@ -122,22 +122,22 @@ def read_perf(lines: Iterable[bytes], counts: Counts) -> Iterator[tuple[int, int
         raise SondaError("it holds no counts", "make it with: perf stat -j -o counts.json PROGRAM")
 
 
-def _decoded(decoder: msgspec.json.Decoder[Line], line: bytes) -> list[Line]:
+def _decode_line(decoder: msgspec.json.Decoder[PerfCount], line: bytes) -> list[PerfCount]:
     """The objects of a line, where it is one, or holds them among other things."""
     try:
         return [decoder.decode(line)]
     except BAD_LINE:
         pass
-    found = []
+    entries = []
     for text in OBJECT.findall(line):
         try:
-            found.append(decoder.decode(text))
+            entries.append(decoder.decode(text))
         except BAD_LINE:
             continue
-    return found
+    return entries
 
 
-def _take(counts: Counts, line: Line) -> tuple[int, int, float] | None:
+def _add_count(counts: PerfCounts, line: PerfCount) -> tuple[int, int, float] | None:
     if line.event not in counts.said and len(counts.said) >= MOST_EVENTS:
         counts.unreadable += 1
         return None
@@ -165,15 +165,15 @@ def _take(counts: Counts, line: Line) -> tuple[int, int, float] | None:
     return moment, counts.place(BETWEEN.join((line.event, unit, source, device))), float(value * factor)
 
 
-def counted_span(counts: Counts, name: str) -> tuple[Spans, list[str]]:
+def counted_span(counts: PerfCounts, name: str) -> tuple[Spans, list[str]]:
     """One span with the sums, and what to know about them."""
     metrics: dict[str, np.ndarray] = {}
-    other: list[str] = []
+    unknown: list[str] = []
     for (event, unit), value in counts.sums.items():
         quantity = EVENTS.get(event, event.replace(":", "."))
         expected = QUANTITIES[quantity].unit if quantity in QUANTITIES else "1"
         if unit not in (expected, "1") or (unit == "1" and expected not in ("1", "cycle")):
-            other.append(f"{event} {value.normalize():f} {unit}")
+            unknown.append(f"{event} {value.normalize():f} {unit}")
             continue
         source = "estimated" if event in counts.estimated else "counted"
         metrics[str(Metric(quantity, source))] = np.array([float(value)])
@@ -190,8 +190,8 @@ def counted_span(counts: Counts, name: str) -> tuple[Spans, list[str]]:
     for event, times in counts.said.items():
         if times < most and not counts.by_cpu:
             notes.append(f"{event} was counted in {times:,} intervals, others in {most:,}")
-    if other:
-        notes.append(f"perf also says: {', '.join(other)}")
+    if unknown:
+        notes.append(f"perf also says: {', '.join(unknown)}")
     if counts.estimated:
         notes.append(f"counters took turns: {', '.join(sorted(counts.estimated))} estimated from part of the time")
     if counts.repeated:
@@ -211,7 +211,7 @@ def write_counts(path: Path, directory: Path) -> tuple[list[str], bool]:
 
     Returns what to know about it, and whether the file ends in the middle. Raises SondaError when it holds no counts.
     """
-    counts = Counts()
+    counts = PerfCounts()
     lines = TextLines(path)
     with ReadingWriter(directory, 0) as samples:
         samples.append(read_perf(lines, counts), counts.names)

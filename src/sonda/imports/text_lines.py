@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from sonda.imports.event_text import open_text
+from sonda.imports.kineto.text import open_text
 from sonda.record.errors import SondaError
 
 PIECE = 1 << 20

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sonda.probes.counters.perf_events import explain, paranoid_level
+from sonda.probes.counters.pmu import state as pmu_state
 from sonda.probes.kernel_files import read_text
-from sonda.probes.perf_events import explain, paranoid_level
-from sonda.probes.pmu import state as pmu_state
 from sonda.probes.sensors import rapl_powercap
 from sonda.record.run import ProbeState
 

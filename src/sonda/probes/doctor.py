@@ -10,23 +10,27 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import count as count_from
 from pathlib import Path
 from typing import Any
 
-from sonda.frameworks.collector.perf_event import SOFTWARE, TYPE_HARDWARE, TYPE_SOFTWARE, PerfEventError
-from sonda.probes.callgrind import valgrind_version
-from sonda.probes.contamination import read_conditions
-from sonda.probes.environment import package_version, thread_variables, wait_policy
-from sonda.probes.machine import machine_record
-from sonda.probes.ncu_command import ncu_state
-from sonda.probes.papi import Papi
-from sonda.probes.perf_events import PerfEvent, explain, paranoid_level
-from sonda.probes.perf_stat import PerfStat
-from sonda.probes.pmu_events import GENERIC
-from sonda.probes.resctrl_partition import left_checks
+from sonda.frameworks.collector.counters.perf_event import SOFTWARE, TYPE_HARDWARE, TYPE_SOFTWARE, PerfEventError
+from sonda.probes.cache_partition.partition import left_checks
+from sonda.probes.callgrind.valgrind import valgrind_version
+from sonda.probes.ceilings.gpu import load_or_measure_gpu
+from sonda.probes.ceilings.processor import load_or_measure
+from sonda.probes.counters.papi import Papi
+from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
+from sonda.probes.counters.perf_stat import PerfStat
+from sonda.probes.counters.pmu_events import GENERIC
+from sonda.probes.machine.contamination import read_conditions
+from sonda.probes.machine.environment import package_version, thread_variables, wait_policy
+from sonda.probes.machine.gpu import nvml_device
+from sonda.probes.machine.record import machine_record
+from sonda.probes.ncu.command import ncu_state
 from sonda.probes.sensors import State, graphics, rapl_perf, rapl_powercap, resctrl
-from sonda.record.added import NOUNS, added, imported
 from sonda.record.errors import SondaError, named_line
+from sonda.record.plugins import NOUNS, import_entry, plugin_entries
 from sonda.record.store import default_root
 
 STATES = ("ok", "missing", "dead", "off", "warning")
@@ -86,6 +90,34 @@ def examine(
     return checks
 
 
+def measure_ceilings(store: Path, say: Callable[[str], None]) -> list[Check]:
+    """Measure the ceilings of the processor and of every GPU again, and keep the better of each figure.
+
+    Raises SondaError where the processor's cannot be measured.
+    """
+    say("measuring what this machine can do: about 6 s; nothing else should run")
+    record = load_or_measure(store, [], again=True)
+    entries = {f"processor, {count} thread{'' if count == '1' else 's'}": entry
+               for count, entry in record["threads"].items()}  # fmt: skip
+    for index in count_from(0):
+        device = nvml_device(index)
+        if device is None:
+            break
+        entries |= load_or_measure_gpu(store, index, say, known=device, again=True).record()["devices"]
+    return [_ceilings_check(name, entry) for name, entry in entries.items()]
+
+
+def _ceilings_check(name: str, entry: dict[str, Any]) -> Check:
+    figures = [
+        f"float32 {entry['flops'].get('float32', 0.0) / 1e9:.3g} GFLOP/s",
+        f"memory {entry['dram_bandwidth'] / 1e9:.3g} GB/s",
+        f"cache {entry.get('cache_bandwidth', 0.0) / 1e9:.3g} GB/s",
+        f"operation {entry.get('operation_ns', 0.0) / 1e3:.3g} µs",
+    ]
+    quiet = "stop other programs, and measure again" if entry.get("disturbed") else ""
+    return Check("machine", name, "warning" if quiet else "ok", ", ".join(figures), quiet)
+
+
 def _check(group: str, name: str, state: State) -> Check:
     return Check(group, name, state.state, state.detail, state.remedy)
 
@@ -93,9 +125,9 @@ def _check(group: str, name: str, state: State) -> Check:
 def _added() -> Iterable[Check]:
     """Parts that other packages add, each imported: one that fails would fail when it is asked for."""
     for group, noun in NOUNS.items():
-        for entry in added(group).values():
+        for entry in plugin_entries(group).values():
             try:
-                imported(entry)
+                import_entry(entry)
             except SondaError as error:
                 yield Check("parts", f"{noun} {entry.name}", "dead", error.cause, error.remedy)
             else:

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sonda.frameworks.collector.perf_event import PerfEventError
+from sonda.frameworks.collector.counters.perf_event import PerfEventError
+from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
+from sonda.probes.energy.nvml import said, text
+from sonda.probes.energy.rapl_powercap import OPEN_TO_ALL, read_zones
 from sonda.probes.kernel_files import parse_cpu_list, read_int, read_text
-from sonda.probes.nvml import said, text
-from sonda.probes.perf_events import PerfEvent, explain, paranoid_level
-from sonda.probes.powercap import OPEN_TO_ALL, read_zones
 
 MOVES_WITHIN_S = 0.02
 """RAPL counters are updated about every millisecond; a CPU that runs this code draws power."""

@@ -1,6 +1,8 @@
-"""What goes wrong is said in one line: the cause, then the remedy."""
+"""Errors in one line, the cause and then the remedy; and the known names nearest to a misspelt one."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class SondaError(Exception):
@@ -19,7 +21,9 @@ class SondaError(Exception):
     def __str__(self) -> str:
         text = f"{self.cause}; {self.remedy}" if self.remedy else self.cause
         # A name from somebody's file may hold what a terminal would obey.
-        return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in " ".join(text.split()))
+        return "".join(
+            character if character.isprintable() else ascii(character)[1:-1] for character in " ".join(text.split())
+        )
 
 
 class MissingExtraError(SondaError):
@@ -36,5 +40,34 @@ def first_line(error: BaseException) -> str:
 
 def named_line(error: BaseException) -> str:
     """The same behind its name: `ValueError: what it says`; of one that says nothing its name alone."""
-    said, name = first_line(error), type(error).__name__
-    return name if said == name else f"{name}: {said}"
+    text, name = first_line(error), type(error).__name__
+    return name if text == name else f"{name}: {text}"
+
+
+# ---- Names nearest to a misspelt one --------------------------------------------------------------------------------
+
+CUTOFF = 0.6
+"""Share of letters in common (difflib's ratio) from which on two names are near."""
+MOST = 24
+"""Known names that are listed where none is near."""
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """The known name nearest to this one, whatever its capitals; '' where none is near."""
+    import difflib
+
+    small = {name.lower(): name for name in sorted(known, reverse=True)}
+    matches = difflib.get_close_matches(word.lower(), small, n=1, cutoff=CUTOFF)
+    return small[matches[0]] if matches else ""
+
+
+def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """A remedy for an unknown name: `did you mean 'batch'?`, or the known names where none is near; behind it, what
+    else could be given."""
+    names = sorted(set(known))
+    name = near(word, names)
+    if name:
+        return f"did you mean {name!r}? {otherwise}".rstrip()
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    listed = f"known: {', '.join(names[:MOST])}{more}" if names else "none is known"
+    return f"{listed}. {otherwise}" if otherwise else listed

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.partial import write_whole
+from sonda.record.files.partial import write_whole
 from sonda.record.run import SPANS
 
 FOLDER = ".index"
@@ -32,7 +32,7 @@ MOST_SMALL = 32
 """Segments that are not full; more than these are merged."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class IndexEntry(msgspec.Struct, frozen=True):
     """A row of the index. `name` is the run's directory; `sizes` those of its files when the row was made."""
 
     name: str
@@ -53,28 +53,28 @@ class Index:
         self.root = root
         self.folder = root / FOLDER / version
 
-    def known(self, names: Iterable[str]) -> dict[str, Entry]:
+    def known(self, names: Iterable[str]) -> dict[str, IndexEntry]:
         """The entries of these runs, as far as they are known and the runs' files have not changed."""
         wanted = set(names)
         if not wanted:
             return {}
         first, last = _moment(min(wanted)), _moment(max(wanted))
-        found: dict[str, Entry] = {}
+        entries: dict[str, IndexEntry] = {}
         for path, begin, end, _ in self._segments():
             if end < first or begin > last:
                 continue
             for entry in _read(path):
                 if entry.name in wanted:
-                    _keep(found, entry)
-        return {name: entry for name, entry in found.items() if entry.sizes == sizes_of(self.root / name)}
+                    _keep(entries, entry)
+        return {name: entry for name, entry in entries.items() if entry.sizes == sizes_of(self.root / name)}
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[IndexEntry]) -> None:
         """Remember entries. A store that cannot be written is listed all the same, only slower."""
-        kept = sorted(entries, key=lambda entry: entry.name)
+        ordered = sorted(entries, key=lambda entry: entry.name)
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-            for at in range(0, len(kept), FULL):
-                self._write(kept[at : at + FULL])
+            for at in range(0, len(ordered), FULL):
+                self._write(ordered[at : at + FULL])
             self._merge()
 
     def clear(self) -> None:
@@ -86,10 +86,10 @@ class Index:
             names = os.listdir(self.folder)
         except OSError:
             return []
-        found = [(name, SEGMENT.fullmatch(name)) for name in sorted(names)]
-        return [(self.folder / name, match[1], match[2], int(match[3])) for name, match in found if match]
+        segments = [(name, SEGMENT.fullmatch(name)) for name in sorted(names)]
+        return [(self.folder / name, match[1], match[2], int(match[3])) for name, match in segments if match]
 
-    def _write(self, entries: list[Entry]) -> None:
+    def _write(self, entries: list[IndexEntry]) -> None:
         name = f"{_moment(entries[0].name)}_{_moment(entries[-1].name)}_{len(entries)}_{secrets.token_hex(6)}.jsonl"
         write_whole(self.folder / name, b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries))
 
@@ -98,11 +98,11 @@ class Index:
         small = [path for path, _, _, count in self._segments() if count < FULL]
         if len(small) <= MOST_SMALL:
             return
-        found: dict[str, Entry] = {}
+        merged: dict[str, IndexEntry] = {}
         for path in small:
             for entry in _read(path):
-                _keep(found, entry)
-        there = [entry for name, entry in sorted(found.items()) if (self.root / name).exists()]
+                _keep(merged, entry)
+        there = [entry for name, entry in sorted(merged.items()) if (self.root / name).exists()]
         for at in range(0, len(there), FULL):
             self._write(there[at : at + FULL])
         for path in small:
@@ -125,21 +125,21 @@ def _moment(name: str) -> str:
     return name.partition("-")[0]
 
 
-def _keep(found: dict[str, Entry], entry: Entry) -> None:
+def _keep(entries: dict[str, IndexEntry], entry: IndexEntry) -> None:
     """Of two rows of one run, the one for which more was read."""
-    there = found.get(entry.name)
+    there = entries.get(entry.name)
     if there is None or _knows(entry) >= _knows(there):
-        found[entry.name] = entry
+        entries[entry.name] = entry
 
 
-def _knows(entry: Entry) -> tuple[bool, bool]:
+def _knows(entry: IndexEntry) -> tuple[bool, bool]:
     return entry.whole, entry.study is not None
 
 
-def _read(path: Path) -> list[Entry]:
+def _read(path: Path) -> list[IndexEntry]:
     """The rows of a segment; one that is damaged is removed, its rows are made anew when they are asked for."""
     try:
-        return msgspec.json.decode(b"[" + b",".join(path.read_bytes().splitlines()) + b"]", type=list[Entry])
+        return msgspec.json.decode(b"[" + b",".join(path.read_bytes().splitlines()) + b"]", type=list[IndexEntry])
     except OSError:
         return []  # merged by somebody else meanwhile
     except (msgspec.DecodeError, ValueError):

@@ -11,18 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
 import numpy as np
+from msgspec import structs
 
 from sonda.record.run import Run, RunInfo
-from sonda.record.sample import Sample
-from sonda.record.span import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, joined
-
-NODES, LOST, RANKS, METERED, SAME = "nodes", "lost_nodes", "ranks", "metered", "same_machine"
-OF_A_NODE = ("devices", METERED)
-"""What a run's target says of one machine, and so of each node."""
+from sonda.record.samples import Sample
+from sonda.record.spans import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, join_spans
+from sonda.record.target import NodeFacts, RanksTarget, Target
 
 
 @dataclass(frozen=True)
@@ -35,30 +31,22 @@ class NodePart:
     samples: list[Sample]
 
 
-def nodes_of(target: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def nodes_of(target: Target) -> list[NodeFacts]:
     """The nodes of a run's target; none where one machine did everything."""
-    found = target.get(NODES)
-    return list(found) if isinstance(found, list) and all(isinstance(one, Mapping) for one in found) else []
+    return (target.nodes or []) if isinstance(target, RanksTarget) else []
 
 
-def lost_of(target: Mapping[str, Any]) -> list[str]:
-    """The names of nodes that took part and of which nothing came."""
-    found = target.get(LOST)
-    return [str(one) for one in found] if isinstance(found, list) else []
-
-
-def machines_of(target: Mapping[str, Any]) -> dict[str, list[str]]:
+def machines_of(target: Target) -> dict[str, list[str]]:
     """The names of all nodes of a run's target by the first one of their machine, which most have for themselves."""
-    found: dict[str, list[str]] = {}
-    same = target.get(SAME)
-    for node in [*(str(one.get("node", "")) for one in nodes_of(target)), *lost_of(target)]:
-        found.setdefault(str(same.get(node, node)) if isinstance(same, Mapping) else node, []).append(node)
-    return found
+    machines: dict[str, list[str]] = {}
+    if isinstance(target, RanksTarget):
+        same = target.same_machine or {}
+        for node in [*(facts.node for facts in target.nodes or ()), *(target.lost_nodes or ())]:
+            machines.setdefault(same.get(node, node), []).append(node)
+    return machines
 
 
-def brought_together(
-    parts: Sequence[NodePart], lost: Sequence[str] = (), same: Mapping[str, str] | None = None
-) -> NodePart:
+def merge_nodes(parts: Sequence[NodePart], lost: Sequence[str] = (), same: Mapping[str, str] | None = None) -> NodePart:
     """One run of all parts, the first node's being what it says of the whole; nothing came from those `lost`.
 
     `same` says of nodes that are processes of one machine which is the first of them.
@@ -67,34 +55,39 @@ def brought_together(
     spans = _named(first.spans, first.node)
     for part in parts[1:]:
         parent = part.spans.number("parent")
-        spans = joined(spans, _named(part.spans, part.node), np.where(parent >= 0, parent + len(spans), -1))
-    samples = [msgspec.structs.replace(one, node=part.node) for part in parts for one in part.samples]
+        spans = join_spans(spans, _named(part.spans, part.node), np.where(parent >= 0, parent + len(spans), -1))
+    samples = [structs.replace(sample, node=part.node) for part in parts for sample in part.samples]
     names = [*(part.node for part in parts), *lost]
     notes = [
         *first.info.notes,
         f"{len(names)} nodes ({', '.join(names)}): times count from each node's own beginning, on its own clock",
         *(f"nothing came from node {node}: its ranks are missing" for node in lost),
-        *(f"nodes {', '.join(some)} are processes of one machine and share what it has" for some in _together(same)),
+        *(
+            f"nodes {', '.join(some)} are processes of one machine and share what it has"
+            for some in _shared_machines(same)
+        ),
     ]
     disturbed = list(first.info.disturbed)
     for part in parts[1:]:
         notes += [f"node {part.node}: {note}" for note in part.info.notes if note not in first.info.notes]
         notes += _other_versions(first, part)
-        disturbed += [f"node {part.node}: {one}" for one in part.info.disturbed]
-    target = {key: value for key, value in first.info.target.items() if key != METERED}
-    ranks = [{**rank, "node": part.node} for part in parts for rank in part.info.target.get(RANKS, ())]
-    info = msgspec.structs.replace(
+        disturbed += [f"node {part.node}: {text}" for text in part.info.disturbed]
+    ranks = [structs.replace(rank, node=part.node) for part in parts for rank in _target(part.info).ranks]
+    probed = [structs.replace(row, node=part.node) for part in parts for row in part.info.target.probed or ()]
+    info = structs.replace(
         first.info,
         status="incomplete" if lost else first.info.status,
         notes=notes,
         disturbed=disturbed,
-        target={
-            **target,
-            RANKS: sorted(ranks, key=lambda one: one["rank"]),
-            NODES: [_about(part) for part in parts],
-            **({LOST: list(lost)} if lost else {}),
-            **({SAME: dict(same)} if same else {}),
-        },
+        target=structs.replace(
+            _target(first.info),
+            metered=None,
+            ranks=sorted(ranks, key=lambda rank: rank.rank),
+            probed=probed or None,
+            nodes=[_about(part) for part in parts],
+            lost_nodes=list(lost) or None,
+            same_machine=dict(same) if same else None,
+        ),
     )
     return NodePart(first.node, info, spans, samples)
 
@@ -102,19 +95,17 @@ def brought_together(
 def by_node(run: Run) -> list[tuple[str, Run]]:
     """The parts of a run of several nodes by their names, each as a run with its own spans, samples and target; the
     run itself, without a name, where there are none."""
-    nodes = nodes_of(run.info.target)
-    if not nodes:
+    target = run.info.target
+    if not isinstance(target, RanksTarget) or not target.nodes:
         return [("", run)]
-    found = []
-    for about in nodes:
-        name = str(about.get("node", ""))
-        target = {key: value for key, value in run.info.target.items() if key not in (*OF_A_NODE, NODES, SAME)}
-        target |= {key: about[key] for key in OF_A_NODE if key in about}
-        part = Run(run.directory, msgspec.structs.replace(run.info, target=target))
-        part.spans = _only(run.spans, name)
-        part.samples = [one for one in run.samples if one.node == name]
-        found.append((name, part))
-    return found
+    parts = []
+    for facts in target.nodes:
+        own = structs.replace(target, devices=facts.devices, metered=facts.metered, nodes=None, same_machine=None)
+        part = Run(run.directory, structs.replace(run.info, target=own))
+        part.spans = _spans_of_node(run.spans, facts.node)
+        part.samples = [sample for sample in run.samples if sample.node == facts.node]
+        parts.append((facts.node, part))
+    return parts
 
 
 def by_machine(run: Run) -> tuple[list[tuple[str, Run]], list[str]]:
@@ -123,42 +114,49 @@ def by_machine(run: Run) -> tuple[list[tuple[str, Run]], list[str]]:
     parts = dict(by_node(run))
     if "" in parts:
         return [("", run)], []
-    found, silent = [], []
+    machine_parts, silent = [], []
     for names in machines_of(run.info.target).values():
         there = [name for name in names if name in parts]
         if not there:
             silent += names
             continue
-        read = [name for name in there if isinstance(parts[name].info.target.get(METERED), Mapping)]
-        first = (read or there)[0]
-        used = dict.fromkeys(one for name in read for one in parts[name].info.target[METERED].get("used", ()))
+        read = {name: energy for name in there if (energy := parts[name].info.target.metered) is not None}
+        first = next(iter(read), there[0])
         if len(read) > 1:
-            target = parts[first].info.target
-            target[METERED] = {**target[METERED], "used": list(used)}
-        found.append((first, parts[first]))
-    return found, silent
+            used = dict.fromkeys(device for energy in read.values() for device in energy.used)
+            info = parts[first].info
+            info.target = structs.replace(info.target, metered=structs.replace(read[first], used=list(used)))
+        machine_parts.append((first, parts[first]))
+    return machine_parts, silent
 
 
-def _together(same: Mapping[str, str] | None) -> list[list[str]]:
+def _shared_machines(same: Mapping[str, str] | None) -> list[list[str]]:
     """The nodes of every machine that has several."""
-    found: dict[str, list[str]] = {}
+    machines: dict[str, list[str]] = {}
     for node, first in (same or {}).items():
-        found.setdefault(first, []).append(node)
-    return [names for names in found.values() if len(names) > 1]
+        machines.setdefault(first, []).append(node)
+    return [names for names in machines.values() if len(names) > 1]
 
 
-def _about(part: NodePart) -> dict[str, Any]:
-    """What `target.nodes` says of a node."""
-    info = part.info
-    return {
-        "node": part.node,
-        RANKS: [rank["rank"] for rank in info.target.get(RANKS, ())],
-        "duration_ns": int(part.spans.number("duration")[0]),
-        "machine": info.machine,
-        "versions": info.versions,
-        "probes": msgspec.to_builtins(info.probes),
-        **{key: info.target[key] for key in OF_A_NODE if key in info.target},
-    }
+def _target(info: RunInfo) -> RanksTarget:
+    """Only ranks run on several nodes."""
+    assert isinstance(info.target, RanksTarget)
+    return info.target
+
+
+def _about(part: NodePart) -> NodeFacts:
+    """What the run of all says of a node."""
+    info, target = part.info, _target(part.info)
+    return NodeFacts(
+        node=part.node,
+        ranks=[rank.rank for rank in target.ranks],
+        duration_ns=int(part.spans.number("duration")[0]),
+        machine=info.machine,
+        versions=info.versions,
+        probes=info.probes,
+        devices=target.devices,
+        metered=target.metered,
+    )
 
 
 def _other_versions(first: NodePart, part: NodePart) -> list[str]:
@@ -178,7 +176,7 @@ def _named(spans: Spans, node: str) -> Spans:
     return Spans(numbers, {**words, "node": Words.constant(node, len(spans))}, spans.metrics)
 
 
-def _only(spans: Spans, node: str) -> Spans:
+def _spans_of_node(spans: Spans, node: str) -> Spans:
     """The spans of one node, whose parents are all among them."""
     mine = spans.words("node").equal(node)
     place = np.cumsum(mine) - 1

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from sonda.record.run import ProbeState
-from sonda.record.sample import Reading
+from sonda.record.samples import Reading
 
 Mark = Callable[[str], AbstractContextManager[None]]
 """`with mark("prefill"): ...` announces a phase. A workload is handed one and knows nothing of who listens."""

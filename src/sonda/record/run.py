@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import secrets
@@ -16,13 +15,18 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from sonda.record.errors import SondaError, first_line
-from sonda.record.partial import discard, partial_path
-from sonda.record.sample import Sample, samples_from_arrow, samples_to_arrow
+from sonda.record.files.partial import discard, partial_path
+from sonda.record.machine import Machine
+from sonda.record.readings import ProbeState as ProbeState
+from sonda.record.samples import Sample, samples_from_arrow, samples_to_arrow
+from sonda.record.stored import Scalar, Stored, without_unknown
+from sonda.record.target import AnyTarget, Kind, WorkloadTarget
+from sonda.record.workload import Workload
 
 if TYPE_CHECKING:
-    from sonda.record.span import Spans
+    from sonda.record.spans import Spans
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the files of a run. Readers accept this and every older version."""
 
 IDENTITY = re.compile(r"[0-9a-f]{4,32}")
@@ -31,13 +35,16 @@ SAMPLES = "samples.parquet"
 POINTS = "points.parquet"
 
 
-class ProbeState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Whether a probe worked during the run, and if not, why and what would change that."""
+class CoolDown(Stored, frozen=True, kw_only=True):
+    """What was waited until the machine was cool again; temperatures in °C by sensor."""
 
-    name: str
-    state: Literal["ok", "missing", "dead", "off"]
+    waited_s: float
+    start: dict[str, float] = {}
+    """When the study began, as it is to be again."""
+    before: dict[str, float] = {}
+    after: dict[str, float] = {}
     reason: str = ""
-    remedy: str = ""
+    """Why it was not cool in the end, or why nobody can tell."""
 
 
 class RunInfo(msgspec.Struct, kw_only=True):
@@ -48,12 +55,9 @@ class RunInfo(msgspec.Struct, kw_only=True):
     created: str
     """UTC, ISO 8601."""
     status: Literal["complete", "incomplete", "failed"]
-    workload: dict[str, Any] = {}
-    """`name`, `framework`, `train`, `batch` and the workload's own parameters; `command` for a program."""
-    target: dict[str, Any] = {}
-    """`spec` as the user wrote it, `device`, `threads`."""
-    machine: dict[str, Any] = {}
-    """The machine record: processor, caches, memory, and its measured `ceilings` with their date."""
+    workload: Workload = msgspec.field(default_factory=Workload)
+    target: AnyTarget = msgspec.field(default_factory=lambda: WorkloadTarget(spec="", device=""))
+    machine: Machine = msgspec.field(default_factory=Machine)
     versions: dict[str, str] = {}
     seed: int | None = None
     probes: list[ProbeState] = []
@@ -64,14 +68,21 @@ class RunInfo(msgspec.Struct, kw_only=True):
     group: str = ""
     """Runs of the same configuration that were repeated together share a group."""
     study: str = ""
-    point: dict[str, Any] = {}
+    point: dict[str, Scalar] = {}
     """The study's configuration and repetition that this run measured."""
+    cool_down: CoolDown | None = None
+    """What was waited before it, where a study lets machines cool."""
     exit_code: int | None = None
     overhead: dict[str, float] = {}
     """What observing cost: `span_ns`, `mark_ns` of a layer's backward, `phase_ns`, `forward_ns` of a phase that is a
     forward, at a phase's both ends `group_ns` for counters that were asked for, `os_ns` with what the operating system
     counts, `wait_ns` for every thread's wait; `spans_per_step`, `phases_per_step`, `readings_per_step` (of the
     operating system), and the `step_share` that all of them are at least, of the time of all timed steps."""
+
+    @property
+    def kind(self) -> Kind:
+        """What kind of run it is: the type of its target says it."""
+        return self.target.kind
 
 
 class Run:
@@ -88,13 +99,13 @@ class Run:
     @cached_property
     def spans(self) -> Spans:
         """Raises SondaError when they cannot be read."""
-        from sonda.record.span import Spans
+        from sonda.record.spans import Spans
 
         path = self.directory / SPANS
         try:
             return Spans.from_arrow(_read_table(path))
         except (SondaError, ValueError) as error:
-            raise damaged(path, error) from None
+            raise damaged_run_error(path, error) from None
 
     @cached_property
     def samples(self) -> list[Sample]:
@@ -105,7 +116,7 @@ class Run:
         try:
             return samples_from_arrow(_read_table(path))
         except (SondaError, ValueError) as error:
-            raise damaged(path, error) from None
+            raise damaged_run_error(path, error) from None
 
     @cached_property
     def points(self) -> Any:
@@ -114,7 +125,7 @@ class Run:
         try:
             return _read_table(path)
         except SondaError as error:
-            raise damaged(path, error) from None
+            raise damaged_run_error(path, error) from None
 
     @classmethod
     def load(cls, directory: Path) -> Run:
@@ -127,20 +138,42 @@ class Run:
         except OSError as error:
             raise SondaError(f"{name} cannot be read: {error.strerror or error}", "make it readable") from None
         try:
-            head = msgspec.json.decode(data)
-            schema = head.get("schema") if isinstance(head, dict) else None
-            if type(schema) is not int or schema < 1:
-                raise SondaError(f"{name} is not a run of Sonda's: run.json has no schema", "remove it")
-            if schema > SCHEMA:
-                raise SondaError(
-                    f"{name} was written by a newer Sonda (schema {schema}, this one reads {SCHEMA})", "upgrade Sonda"
-                )
-            info = msgspec.convert(head, RunInfo)
-            if not IDENTITY.fullmatch(info.id):
-                raise ValueError(f"{info.id[:40]!r} is no id")
+            info = decode_info(data, name)
         except (ValueError, RecursionError) as error:
-            raise damaged(path, error) from None
+            raise damaged_run_error(path, error) from None
         return cls(directory, info)
+
+
+class _Head(msgspec.Struct):
+    schema: object = None
+
+
+def decode_info(data: bytes, name: str) -> RunInfo:
+    """What a `run.json` says. Raises SondaError where it is foreign or too new, ValueError where it is damaged.
+
+    Everything of it is checked here and nowhere else: behind this, every value is of its type.
+    """
+    try:
+        schema = msgspec.json.decode(data, type=_Head).schema
+    except msgspec.ValidationError:
+        schema = None
+    if type(schema) is not int or schema < 1:
+        raise SondaError(f"{name} is not a run of Sonda's: run.json has no schema", "remove it")
+    if schema > SCHEMA:
+        raise SondaError(
+            f"{name} was written by a newer Sonda (schema {schema}, this one reads {SCHEMA})", "upgrade Sonda"
+        )
+    info = msgspec.json.decode(data, type=RunInfo) if schema == SCHEMA else convert_info(msgspec.json.decode(data))
+    if not IDENTITY.fullmatch(info.id):
+        raise ValueError(f"{info.id[:40]!r} is no id")
+    return info
+
+
+def convert_info(document: Mapping[str, Any]) -> RunInfo:
+    """What a document of schema 1 says; raises ValueError where it cannot be."""
+    from sonda.record.upgrade import upgrade
+
+    return msgspec.convert(upgrade(document), RunInfo)
 
 
 def new_id() -> str:
@@ -158,6 +191,27 @@ def directory_name(created: str, identity: str) -> str:
     moment = datetime.fromisoformat(created)
     moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     return f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}-{identity}"
+
+
+LISTED = "listed.json"
+"""What a listing says of a run that `run.json` does not: a small file, so that no spans are read for it."""
+_describers: list[Callable[[Run], bytes | None]] = []
+
+
+def describe_runs(describe: Callable[[Run], bytes | None]) -> None:
+    """Have every run that is made from now on described by this, in `listed.json`; None leaves it out.
+
+    This room cannot tell what runs mean. Whoever makes runs and can installs it, once.
+    """
+    _describers[:] = [describe]
+
+
+def _description(partial: Path, info: RunInfo) -> bytes | None:
+    """None where nobody describes runs, or this one cannot be: it is kept all the same."""
+    try:
+        return _describers[0](Run(partial, info)) if _describers else None
+    except Exception:
+        return None
 
 
 def write_run(
@@ -198,6 +252,8 @@ def keep_run(root: Path, fill: Callable[[Path], RunInfo]) -> Run:
         document, info = _document(fill(partial))
         final = root / directory_name(info.created, info.id)
         (partial / "run.json").write_bytes(document)
+        if (listed := _description(partial, info)) is not None:
+            (partial / LISTED).write_bytes(listed)
         for path in partial.iterdir():
             _sync(path)
         _sync_directory(partial)
@@ -223,15 +279,17 @@ def write_samples(samples: list[Sample], directory: Path) -> None:
 
 
 def _document(info: RunInfo) -> tuple[bytes, RunInfo]:
-    """`run.json`, and the same as it will be read back."""
-    # JSON has no NaN; a cost that is not known is left out.
-    known = {name: value for name, value in info.overhead.items() if math.isfinite(value)}
-    plain = msgspec.to_builtins(msgspec.structs.replace(info, overhead=known))
+    """`run.json`, and the same as it will be read back. Raises SondaError for what nobody could read."""
+    # JSON has no NaN; what is not known is left out.
+    plain = without_unknown(msgspec.to_builtins(info))
     try:
         data = msgspec.json.encode(plain)
     except UnicodeEncodeError:
         data = msgspec.json.encode(_encodable(plain))
-    return msgspec.json.format(data, indent=1), msgspec.json.decode(data, type=RunInfo)
+    try:
+        return msgspec.json.format(data, indent=1), msgspec.json.decode(data, type=RunInfo)
+    except msgspec.ValidationError as error:
+        raise SondaError(f"run.json cannot hold this run: {error}", "report it, with what was run") from None
 
 
 def _encodable(value: Any) -> Any:
@@ -280,7 +338,7 @@ def _read_table(path: Path) -> Any:
         raise SondaError(getattr(error, "strerror", None) or str(error)) from None
 
 
-def damaged(path: Path, error: Exception) -> SondaError:
+def damaged_run_error(path: Path, error: Exception) -> SondaError:
     """What is said of a run one of whose files cannot be read."""
     name = path.parent.name
     reason = getattr(error, "strerror", None) or first_line(error)

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sonda.record.errors import SondaError
-from sonda.record.nearest import near
-from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
+from sonda.record.errors import SondaError, near
+from sonda.record.files.partial import PARTIAL, discard, is_abandoned, partial_path
 from sonda.record.run import IDENTITY, Run
 
 RUN_NAME = re.compile(r"([0-9]{8}T[0-9]{6}(?:[0-9]{3})?)-([0-9a-f]{4,32})")
@@ -47,12 +46,12 @@ class Store:
     def names(self) -> list[str]:
         """Names of what is named like a run, newest first."""
         try:
-            found = os.listdir(self.root)
+            names = os.listdir(self.root)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise SondaError(f"cannot read the store {self.root}: {error.strerror}", "set $SONDA_HOME") from None
-        return sorted(RUN_NAMES.findall("\0".join(found)), reverse=True)
+        return sorted(RUN_NAMES.findall("\0".join(names)), reverse=True)
 
     def directories(self) -> list[Path]:
         """What is named like a run, newest first."""
@@ -115,17 +114,17 @@ class Store:
 
         Of several, those that cannot be read are named in `damaged`; raises SondaError when none can.
         """
-        found: list[Run] = []
+        runs: list[Run] = []
         damaged: list[SondaError] = []
         for directory in self.locate(reference):
             try:
-                found.append(Run.load(directory))
+                runs.append(Run.load(directory))
             except SondaError as error:
                 damaged.append(error)
-        if not found:
+        if not runs:
             raise damaged[0]
         self.damaged = damaged if damaged else self.damaged
-        return found
+        return runs
 
     def one(self, reference: str) -> Run:
         """The newest of the runs that a reference names."""
@@ -146,16 +145,16 @@ class Store:
         """
         beginnings = {identity[:SHORTEST] for identity in identities}
         there = IDENTITIES.findall("\0".join(self.names() if names is None else names))
-        known = sorted({other for other in there if other[:SHORTEST] in beginnings} | set(identities))
-        found = []
+        known = sorted({identity for identity in there if identity[:SHORTEST] in beginnings} | set(identities))
+        short_names = []
         for identity in identities:
             at = bisect_left(known, identity)
             length = SHORTEST
-            for other in known[max(0, at - 1) : at + 2]:
-                while other != identity and length < len(identity) and other.startswith(identity[:length]):
+            for neighbour in known[max(0, at - 1) : at + 2]:
+                while neighbour != identity and length < len(identity) and neighbour.startswith(identity[:length]):
                     length += 1
-            found.append(identity[:length])
-        return found
+            short_names.append(identity[:length])
+        return short_names
 
     def check_tag(self, tag: str) -> None:
         """Raise SondaError for what cannot be a tag."""
@@ -217,14 +216,14 @@ class Store:
     def tags(self, of: Sequence[str] | None = None) -> dict[str, list[str]]:
         """Tags of every tagged run by its id, or `of` these runs at least: of a few it is asked, not listed, because a
         tag may be on all runs of a large store."""
-        found: dict[str, list[str]] = {}
+        by_run: dict[str, list[str]] = {}
         names = self.tag_names()
         ask = of is not None and len(of) * len(names) <= MOST_ASKED
         for tag in names:
             place = self.root / "tags" / tag
-            for identity in [one for one in of or () if (place / one).exists()] if ask else self._tagged(tag):
-                found.setdefault(identity, []).append(tag)
-        return found
+            for identity in [name for name in of or () if (place / name).exists()] if ask else self._tagged(tag):
+                by_run.setdefault(identity, []).append(tag)
+        return by_run
 
     def remove(self, directory: Path) -> None:
         """Remove a run, damaged or not, and its tags. It leaves its name first, so nobody sees half of it.
@@ -282,7 +281,7 @@ class Store:
             return []
         removed = []
         for directory in self.directories():
-            if not _made_before(directory, limit):
+            if not _is_made_before(directory, limit):
                 continue
             try:
                 self.remove(directory)
@@ -321,7 +320,7 @@ class Store:
     def sweep(self) -> None:
         """Clear away what a killed writer left: partial directories whose process is gone."""
         for path in self.root.glob(f"{PARTIAL}*"):
-            if abandoned(path):
+            if is_abandoned(path):
                 _discard_quietly(path)
 
 
@@ -356,13 +355,13 @@ def _is_run(path: Path) -> bool:
         return False  # too long, or not to be looked into: then it is no path of a run
 
 
-def _made_before(directory: Path, limit: datetime) -> bool:
+def _is_made_before(directory: Path, limit: datetime) -> bool:
     stamp = directory.name.partition("-")[0]
     try:
-        made = datetime.strptime(stamp[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+        created = datetime.strptime(stamp[:15], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
     except ValueError:
         return False  # no such day: age unknown
-    return made + timedelta(milliseconds=int(stamp[15:] or 0)) < limit
+    return created + timedelta(milliseconds=int(stamp[15:] or 0)) < limit
 
 
 def _discard_quietly(path: Path) -> None:

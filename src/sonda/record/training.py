@@ -25,7 +25,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.partial import write_whole
+from sonda.record.files.partial import write_whole
 
 TRAINING, WEIGHTS = "training.json", "weights.npz"
 FINAL = ".final-weights.npz"
@@ -64,6 +64,8 @@ class Trained(msgspec.Struct, kw_only=True):
     """How often ranks were started again after one was lost."""
     images: dict[str, int] = {}
     """Images of each share: train, validate, test."""
+    batches: dict[str, int] = {}
+    """Of a walk through each share, where somebody's own loaders make them."""
     classes: list[str] = []
     data: str = ""
     """The data set in a few words."""

@@ -10,11 +10,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from sonda.analysis.bounds import part_of_step
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.report import quantities
 from sonda.report.labels import markup
 from sonda.report.palette import BOUND_COLORS, PHASE_COLORS, SPARE_COLORS, STACK_COLORS, SYMBOLS
-from sonda.report.summary_tables import layer_hint, layer_name
+from sonda.report.views.steps.tables import layer_hint, layer_name
 
 Figure = dict[str, Any]
 
@@ -243,7 +244,7 @@ def layer_words(row: LayerRow) -> str:
         markup(layer_hint(row)),
         f"forward {markup(quantities.provenance(row.forward))}",
         f"backward {markup(quantities.provenance(row.backward))}",
-        f"{quantities.percent(cost.share, 1)} % of the step, derived",
+        f"{quantities.percent(part_of_step(cost.share).value, 1)} % of the step, derived",
         f"FLOPs {markup(quantities.provenance(cost.flops))}",
         f"achieved {markup(quantities.provenance(cost.achieved))}",
     ]

@@ -1,10 +1,29 @@
-"""Tables, panels and places of figures as HTML, for page and notebook. Everything from outside is escaped here."""
+"""Blocks as HTML for a page, and tables for a notebook too. Everything from outside is escaped here."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, assert_never
 
+from sonda.report import quantities
+from sonda.report.blocks import (
+    Advice,
+    Block,
+    Facts,
+    FigureBlock,
+    Gap,
+    Heading,
+    Items,
+    Legend,
+    Number,
+    Numbers,
+    Panel,
+    Paragraph,
+    Suggestion,
+    TableBlock,
+    Tree,
+    Verdict,
+)
 from sonda.report.labels import markup, script_data
 from sonda.report.rows import classes as classes_of
 from sonda.report.rows import copied_name, exact, packed
@@ -14,6 +33,120 @@ LONG = 25
 """Rows beyond which a table scrolls inside of its panel."""
 STATIC = 200
 """Rows that stand in the page as elements; of a longer table the script draws those in sight, from data."""
+
+
+_PARAGRAPHS = {
+    "": "", "first": "first", "quiet": "soft small", "soft": "soft", "warning": "warning", "remark": "warning",
+    "bad": "warning", "first bad": "first", "small": "small",
+}  # fmt: skip
+"""Classes of paragraphs by their tone."""
+
+
+def blocks_html(blocks: Iterable[Block], place: str, drawn: list[dict[str, Any]], alone: bool = False) -> str:
+    """These blocks for a page, in a section whose id is `place`; their figures are added to `drawn`.
+
+    `alone` the section has the page's first heading.
+    """
+    pieces = [_block_html(block, place, drawn, alone) for block in blocks]
+    return "\n".join(piece for piece in pieces if piece)
+
+
+def _block_html(block: Block, place: str, drawn: list[dict[str, Any]], alone: bool) -> str:
+    match block:
+        case Gap():
+            return ""
+        case Heading(text, detail, level):
+            element = f"h{level}" if alone or level > 1 else "h2"
+            below = f'\n<p class="soft">{markup(detail)}</p>' if detail else ""
+            return f"<{element}>{markup(text)}</{element}>{below}"
+        case Paragraph(text, tone):
+            kind = f' class="{_PARAGRAPHS[tone]}"' if _PARAGRAPHS[tone] else ""
+            return f"<p{kind}>{markup(text)}</p>"
+        case Items(items, tone=tone):
+            listed = "".join(f"<li>{markup(item)}</li>" for item in items)
+            look = "plain soft small" if tone else "plain small"
+            return f'<ul class="{look}">{listed}</ul>' if listed else ""
+        case Advice(suggestions, how):
+            return to_try(map(_suggestion, suggestions), how)
+        case TableBlock(table, _, _, look, tall, name):
+            html = table_html(table, look, tall)
+            return html.replace("<table ", f'<table id="{place}{name}" ', 1) if name else html
+        case FigureBlock(figure, name, table, absent):
+            return place_figure(figure, f"{place}{name}", drawn, absent, table)
+        case Tree():
+            return _tree_html(block, place, drawn)
+        case Numbers(numbers, kind):
+            return _numbers_html(numbers, kind)
+        case Legend(meanings):
+            return legend(meanings)
+        case Facts(title, facts):
+            rows = "".join(f"<tr><th>{markup(name)}</th><td>{markup(text)}</td></tr>" for name, text in facts)
+            inside = f'<div class="scroll"><table class="prose">{rows}</table></div>'
+            return f"<details><summary>{markup(title)}</summary>{inside}</details>"
+        case Panel(title, inside, caption):
+            return panel(title, blocks_html(inside, place, drawn), caption)
+        case Verdict(inside, kind):
+            look = markup(f"panel verdict {kind}".rstrip())
+            return f'<div class="{look}">{blocks_html(inside, place, drawn)}</div>'
+        case _:
+            assert_never(block)
+
+
+def _tree_html(tree: Tree, place: str, drawn: list[dict[str, Any]]) -> str:
+    """The figure with its choice of widths and its colours explained, and the table that a click on it leads to."""
+    table, name = f"{place}{tree.table.place}", f"{place}{tree.place}"
+    tools = ""
+    if tree.figure is not None:
+        swatches = "".join(
+            f'<span><span class="swatch" style="background:{color}"></span> {markup(words)}</span>'
+            for words, color in tree.colors
+        )
+        back = f'<button class="plain" type="button" data-back="{name}" hidden>back to the larger layers</button>'
+        tools = f'<div class="tools">{_width_choice(tree.widths, name)}{swatches}{back}</div>'
+    figure = {**tree.figure, "table": table} if tree.figure is not None else None
+    html = tools + place_figure(figure, name, drawn, tree.absent)
+    if tree.flat:
+        html += (
+            f'<div class="tools"><label><input type="checkbox" data-flat="{table}"> innermost layers only</label></div>'
+        )
+    return html + _block_html(tree.table, place, drawn, alone=False)
+
+
+def _width_choice(widths: Sequence[str], place: str) -> str:
+    """Buttons that choose the width, where there is a choice."""
+    if len(widths) < 2:
+        return ""
+    buttons = "".join(
+        f'<label><input type="radio" name="{place}" value="{index}"{" checked" if index == 0 else ""}> '
+        f"{markup(name)}</label>"
+        for index, name in enumerate(widths)
+    )
+    return f'<fieldset class="choice" data-measures="{place}"><legend>Width:</legend>{buttons}</fieldset>'
+
+
+def _suggestion(suggestion: Suggestion) -> str:
+    options = f"<code>{markup(suggestion.options)}</code> " if suggestion.options else ""
+    result = f" <strong>{markup(suggestion.result)}</strong>" if suggestion.result else ""
+    return f"{options}{markup(suggestion.text)}{result}"
+
+
+def _numbers_html(numbers: Iterable[Number], kind: str) -> str:
+    if kind == "facts":
+        boxes = "".join(
+            f"<div{_reachable(one.hint)}><dt>{markup(one.name)}</dt><dd>{markup(one.text)}"
+            f"{f' <small>{markup(one.note)}</small>' if one.note else ''}</dd></div>"
+            for one in numbers
+        )
+        return f'<dl class="facts">{boxes}</dl>'
+    items = "".join(
+        f"<li{_reachable(one.hint)}>{markup(one.name)} <strong>{markup(one.text)}</strong></li>" for one in numbers
+    )
+    return f'<ul class="evidence" aria-label="numbers behind this">{items}</ul>' if items else ""
+
+
+def _reachable(hint: str) -> str:
+    """Attributes of a number that a reader can walk to; guesses are hatched as in tables."""
+    return f' tabindex="0"{" class=estimated" if quantities.is_guess(hint) else ""} title="{markup(hint)}"'
 
 
 def table_html(table: Table, classes: str = "", tall: bool = False) -> str:
@@ -92,13 +225,6 @@ def to_try(items: Iterable[str], how: str = "") -> str:
     said = f' <span class="soft small">({markup(how)})</span>' if how else ""
     listed = "".join(f"<li>{item}</li>" for item in items)
     return f'<p><strong>What to try</strong>{said}</p><ul class="plain">{listed}</ul>' if listed else ""
-
-
-def answer_panel(sentence: str, remedy: str, warnings: Iterable[str]) -> str:
-    """The top of an experiment: what was found, what to try, where there is something, and what makes it doubtful."""
-    doubts = "".join(f'<p class="warning">{markup(one)}</p>' for one in warnings)
-    first = f'<p class="first">{markup(sentence)}</p>'
-    return f'<div class="panel verdict">{first}{to_try([markup(remedy)] if remedy else [])}{doubts}</div>'
 
 
 def legend(meanings: Mapping[str, str]) -> str:

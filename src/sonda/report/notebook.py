@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import assert_never
 
-from sonda.analysis.exploration import Exploration
-from sonda.analysis.summary import Summary
-from sonda.report.exploration import count_lines, front_table, front_to_show
+from sonda.report.blocks import (
+    Advice,
+    Block,
+    Facts,
+    FigureBlock,
+    Gap,
+    Heading,
+    Items,
+    Legend,
+    Numbers,
+    Panel,
+    Paragraph,
+    TableBlock,
+    Tree,
+    Verdict,
+)
 from sonda.report.labels import markup
 from sonda.report.markup import table_html
-from sonda.report.probed import probed_table
-from sonda.report.program import program_table
-from sonda.report.screen import Screen
-from sonda.report.simulated_tables import choose_simulated, is_idle, simulated_layer_table, stack_tables
-from sonda.report.summary_tables import choose_layers, layer_table, phase_table
 from sonda.report.table import Table
-from sonda.report.terminal import remedy_words
 
-LAYERS = 10
-POINTS = 10
 MOST_ROWS = 100
 """Of a table that was asked for by itself."""
 
@@ -36,67 +42,52 @@ _STYLE = """<style>
 .sonda .scroll { overflow-x: auto; }
 .sonda .estimated { background: repeating-linear-gradient(135deg, rgba(128,128,128,.3) 0 2px, transparent 2px 6px); }
 </style>"""
+_TONES = {"first": "first", "first bad": "first", "quiet": "soft", "soft": "soft"}
+"""Classes of paragraphs by their tone."""
 
 
-class Sheet(Screen):
-    """What a screen would show, as a fragment for a notebook: `show_…` of a report writes to either."""
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-
-    def line(self, text: str = "", style: str = "", indent: int = 0, hang: int = 0) -> None:
-        if text:
-            kind = {"bold": " class='first'", "dim": " class='soft'"}.get(style, "")
-            self._pieces.append(f"<div{kind}>{markup(text)}</div>")
-
-    def items(self, lead: str, items: list[str], separator: str = "   ·   ") -> None:
-        self.line(lead + separator.join(items))
-
-    def table(self, table: Table, indent: int = 2, reasons: bool = True) -> None:
-        self._pieces.append(_first_rows(table))
-
-    def text(self) -> str:
-        return _framed(self._pieces)
+def render_fragment(blocks: Iterable[Block]) -> str:
+    """These blocks as a fragment for `_repr_html_`."""
+    return _framed([_block_html(block) for block in blocks])
 
 
-def html_fragment(summary: Summary, layers: int = LAYERS) -> str:
-    """A fragment for `_repr_html_`: title, verdicts, what to try, phases and the layers that took most time."""
-    pieces = [
-        f"<div><b>{markup(summary.title)}</b> <span class='soft'>{markup(summary.subtitle)}</span></div>",
-        *(f"<div>{markup(verdict.sentence)}</div>" for verdict in summary.verdicts),
-    ]
-    remedies = dict.fromkeys(remedy for verdict in summary.verdicts for remedy in verdict.remedies)
-    if remedies:
-        pieces.append(f"<div>Try: {markup('   ·   '.join(remedy_words(remedy) for remedy in remedies))}</div>")
-    if summary.program is not None:
-        pieces.append(table_html(program_table(summary.program)))
-    for index, part in enumerate(summary.parts):
-        if is_idle(summary, part):
-            continue
-        if len(summary.parts) > 1:
-            pieces.append(f"<div><b>{markup(part.name)}</b></div>")
-        if part.simulated is not None:
-            chosen = choose_simulated(part, layers).shown
-            tables = [*stack_tables(part), simulated_layer_table(chosen, "layer")]
-            pieces += [table_html(table) for table in tables]
-            continue
-        pieces.append(table_html(phase_table(part)))
-        choice = choose_layers(part, layers)
-        if index == 0 and choice.shown:
-            title = f"layer ({len(choice.shown)} of {choice.leaves})"
-            pieces.append(table_html(layer_table(choice.shown, title)))
-    probed = probed_table(summary.target)
-    if probed is not None:
-        pieces.append(table_html(probed))
-    pieces += [f"<div class='soft'>{markup(note)}</div>" for note in summary.notes]
-    pieces += [f"<div>! {markup(warning)}</div>" for warning in summary.warnings]
-    pieces.append(f"<div class='soft'>{markup(summary.status)} · run {markup(summary.run)}</div>")
-    return _framed(pieces)
+def _block_html(block: Block) -> str:
+    match block:
+        case Gap():
+            return ""
+        case Heading(text, detail):
+            more = f" <span class='soft'>{markup(detail)}</span>" if detail else ""
+            return f"<div><b>{markup(text)}</b>{more}</div>"
+        case Paragraph(text, tone):
+            return _line(f"! {text}" if tone == "warning" else text, _TONES.get(tone, ""))
+        case Items(items, lead, separator):
+            return _line(lead + separator.join(items))
+        case Advice(suggestions):
+            return _line("Try: " + "   ·   ".join(one.words for one in suggestions)) if suggestions else ""
+        case TableBlock(table):
+            return _first_rows(table)
+        case FigureBlock(_, _, table):
+            return _first_rows(table) if table is not None else ""
+        case Tree(table=nodes):
+            return _block_html(nodes)
+        case Numbers(numbers):
+            return _line(" · ".join(f"{one.name} {one.text} {one.note}".rstrip() for one in numbers))
+        case Facts(title, facts):
+            return _line(title, "first") + "".join(_line(f"{name}: {text}", "soft") for name, text in facts)
+        case Legend(meanings):
+            return "".join(_line(f"{name}: {meaning}", "soft") for name, meaning in meanings.items())
+        case Panel(title, inside, caption):
+            below = _line(caption, "soft") if caption else ""
+            return _line(title, "first") + "".join(map(_block_html, inside)) + below
+        case Verdict(inside):
+            return "".join(map(_block_html, inside))
+        case _:
+            assert_never(block)
 
 
-def layers_fragment(table: Table) -> str:
-    """A table of layers, the first ones where there are many."""
-    return _framed([_first_rows(table)])
+def _line(text: str, kind: str = "") -> str:
+    said = f" class='{kind}'" if kind else ""
+    return f"<div{said}>{markup(text)}</div>" if text else ""
 
 
 def _first_rows(table: Table) -> str:
@@ -108,18 +99,3 @@ def _first_rows(table: Table) -> str:
 
 def _framed(pieces: Sequence[str]) -> str:
     return f'{_STYLE}<div class="sonda">{"".join(pieces)}</div>'
-
-
-def exploration_fragment(found: Exploration) -> str:
-    """A fragment for `_repr_html_` of an exploration: the sentence, points of the front, counts."""
-    pieces = [
-        f"<div><b>{markup(found.title)}</b> <span class='soft'>{markup(found.subtitle)}</span></div>",
-        f"<div>{markup(found.sentence)}</div>",
-    ]
-    shown = front_to_show(found, POINTS)
-    if shown:
-        pieces.append(table_html(front_table(found, shown)))
-    pieces += [f"<div>{markup(line)}</div>" for line in count_lines(found)]
-    pieces += [f"<div class='soft'>{markup(note)}</div>" for note in found.notes]
-    pieces.append(f"<div class='soft'>run {markup(found.run)}</div>")
-    return _framed(pieces)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from sonda.record.errors import SondaError
-from sonda.record.partial import partial_path
+from sonda.record.files.partial import partial_path
 
 
 def refuse_folders(*paths: Path | None) -> None:

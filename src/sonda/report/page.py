@@ -6,31 +6,21 @@ A content security policy in the page forbids every outside request, so this hol
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
-from sonda.analysis.comparison import Comparison
-from sonda.analysis.exploration import explored
-from sonda.analysis.interference import interference
-from sonda.analysis.kinds import kind_of
-from sonda.analysis.serving import served
+from sonda.analysis.comparison.summary import Comparison
 from sonda.analysis.summary import Summary
-from sonda.analysis.trace_summary import summarise_trace
 from sonda.record.run import Run
-from sonda.report.corun import corun_section
-from sonda.report.energy_page import energy_section, with_energy
-from sonda.report.exploration import exploration_section
-from sonda.report.imported import trace_section
 from sonda.report.labels import UNITS, markup, script_data
 from sonda.report.output import whole_file
-from sonda.report.provenance import with_provenance, with_words, words_panel
-from sonda.report.rooflines import targets_section
-from sonda.report.sections import Section, run_section
-from sonda.report.serving import serving_section
-from sonda.report.summary_tables import column_names
-from sonda.report.together import comparison_section, side_by_side_section
-from sonda.report.training import with_ranks, with_training
+from sonda.report.provenance import words_panel
+from sonda.report.section import Section, render_section, section_of
+from sonda.report.views.compare.rooflines import targets_panels
+from sonda.report.views.compare.section import comparison_panels, side_by_side_panels
+from sonda.report.views.kinds import view_of
+from sonda.report.views.steps.tables import column_names
+from sonda.report.views.steps.view import StepsView
 from sonda.version import VERSION
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -68,45 +58,27 @@ def page_text(
     groups = list(sides) if len(set(sides)) > 1 else [""] * len(summaries)
     sections: list[Section] = []
     if comparison is not None:
-        sections.append(comparison_section(comparison, list(dict.fromkeys(sides))))
+        blocks = comparison_panels(comparison, list(dict.fromkeys(sides)))
+        sections.append(render_section("Comparison", "comparison", blocks))
     kept: Sequence[Run | None] = runs or [None] * len(summaries)
     # An exploration has no step that could stand beside those of runs.
     steps = [
         (summary, name, run, group) for summary, name, run, group in zip(summaries, names, kept, groups, strict=True)
-        if run is None or kind_of(run) != "exploration"
+        if run is None or run.info.kind != "exploration"
     ]  # fmt: skip
     if len(steps) > 1:
         beside, called, judged, together = zip(*steps, strict=True)
         grouped = together if len(set(together)) > 1 else ()
-        sections.append(side_by_side_section(beside, called, judged, comparison, grouped))
-        shared = targets_section(beside, called)
-        sections += [shared] if shared is not None else []
+        blocks = side_by_side_panels(beside, called, judged, comparison, grouped)
+        sections.append(render_section("Side by side", "together", blocks))
+        shared = targets_panels(beside, called)
+        sections += [render_section("Rooflines", "targets", shared)] if shared else []
     for index, (summary, name, run) in enumerate(zip(summaries, names, kept, strict=True)):
         alone = len(sections) == 0 and len(summaries) == 1
-        sections.append(_section(summary, name, run, index, alone))
+        # Without what `run.json` knows it is a run of steps.
+        view = view_of(run, summary, name) if run is not None else StepsView(summary, name=name)
+        sections.append(section_of(view, index, alone))
     return framed(summaries[0].title if summaries else "Sonda", sections)
-
-
-def _section(summary: Summary, name: str, run: Run | None, index: int, alone: bool) -> Section:
-    """A run as its kind is shown on a page; without what `run.json` knows, as steps."""
-    if run is not None:
-        match kind_of(run):
-            case "exploration":
-                return exploration_section(explored(run, summary.title), run.points, index, alone)
-            case "corun":
-                return corun_section(interference(run, summary.title), index, alone)
-            case "serving":
-                return serving_section(served(run, summary.title), index, alone)
-            case "imported":
-                trace = summarise_trace(run)
-                known = replace(summary, parts=(), device_work=trace.work)
-                return with_words(trace_section(trace, index, alone), known, run.info)
-            case "energy" if summary.energy is not None:
-                return with_words(energy_section(summary.energy, index, alone), summary, run.info)
-    section = run_section(summary, name, index, alone=alone)
-    section = with_training(with_ranks(section, summary.target), summary.training)
-    section = with_energy(section, summary.energy)
-    return with_provenance(section, summary, run.info if run is not None else None)
 
 
 def framed(title: str, sections: Sequence[Section]) -> str:

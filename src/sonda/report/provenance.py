@@ -6,14 +6,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sonda.analysis.figure_words import figure_words, meaning
+from sonda.analysis.figure_names import figure_words, meaning
 from sonda.analysis.summary import Summary, Value
-from sonda.record.quantity import SOURCES
+from sonda.record.quantities import SOURCES
 from sonda.record.run import RunInfo
+from sonda.record.target import SimulatedTarget
 from sonda.report import quantities
+from sonda.report.blocks import Block, Facts, Items, Panel, Paragraph, TableBlock
 from sonda.report.labels import markup
-from sonda.report.markup import panel, table_html
-from sonda.report.sections import Section
+from sonda.report.markup import panel
+from sonda.report.section import Section
 from sonda.report.table import Cell, Column, Table, build, words
 
 COUNTED = ("mapping", "energy", "area", "what_if", "outside", "second", "shown", "metered", "alone", "nodes")
@@ -67,18 +69,6 @@ STUDY = {
 SOURCE = ("source", "; ".join(f"{name}: {meaning}" for name, meaning in SOURCES.items()))
 
 
-def with_provenance(section: Section, summary: Summary, info: RunInfo | None) -> Section:
-    """The section with its end."""
-    found = with_words(section, summary, info)
-    return replace(found, html="\n".join(piece for piece in (found.html, _origin(summary, info)) if piece))
-
-
-def with_words(section: Section, summary: Summary, info: RunInfo | None) -> Section:
-    """The section with what could not be measured and what its words mean, where its notes stand in it already."""
-    pieces = [section.html, _lacking(summary, info)]
-    return replace(section, html="\n".join(piece for piece in pieces if piece), words=_words(summary))
-
-
 def with_study_words(section: Section, columns: Sequence[tuple[str, str]], simulated: bool) -> Section:
     """The section of a study with the meanings of those words that occur in it, and of its figures, which are given by
     key and unit."""
@@ -115,7 +105,7 @@ def lacking_table(summary: Summary, info: RunInfo | None) -> Table | None:
                 (PROBES.get(probe.name, probe.name), probe.reason or STATES.get(probe.state, probe.state), probe.remedy)
             )
     # What a simulated accelerator has no notion of is not missing.
-    measured = summary.target.get("device") != "sim"
+    measured = not isinstance(summary.target, SimulatedTarget)
     reason = summary.ceilings.get("reason")
     if reason and measured and summary.parts:  # what has no steps is not held against them
         rows.append(("ceilings of the machine", str(reason), ""))
@@ -147,12 +137,13 @@ def lacking_table(summary: Summary, info: RunInfo | None) -> Table | None:
     )
 
 
-def _lacking(summary: Summary, info: RunInfo | None) -> str:
+def lacking_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
+    """What could not be measured, where anything could not."""
     table = lacking_table(summary, info)
-    return panel("What could not be measured", table_html(table, "sortable prose")) if table is not None else ""
+    return [Panel("What could not be measured", [TableBlock(table, look="sortable prose")])] if table else []
 
 
-def _words(summary: Summary) -> tuple[tuple[str, str], ...]:
+def words_of(summary: Summary) -> tuple[tuple[str, str], ...]:
     """What the words of this section mean, and what sources there are."""
     simulated = any(part.simulated is not None for part in summary.parts)
     found = {"step": WORDS["step"], "layer": WORDS["layer"], **SIMULATED} if simulated else dict(WORDS)
@@ -167,9 +158,8 @@ def _words(summary: Summary) -> tuple[tuple[str, str], ...]:
     return (*found.items(), SOURCE)
 
 
-def _origin(summary: Summary, info: RunInfo | None) -> str:
-    notes = "".join(f"<li>{markup(note)}</li>" for note in summary.notes)
-    pieces = [f'<ul class="plain small">{notes}</ul>'] if notes else []
+def origin_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
+    """Where the numbers come from: notes, the machine with its ceilings and versions, the probes that worked."""
     facts: list[tuple[str, str]] = []
     for name, value in summary.ceilings.items():
         # Peaks of other precisions are there for remedies; the one that applied is `flops`.
@@ -178,20 +168,17 @@ def _origin(summary: Summary, info: RunInfo | None) -> str:
             facts.append((f"ceiling: {name.replace('_', ' ')}", shown))
     if info is not None:
         facts += [(f"version: {name}", version) for name, version in info.versions.items()]
-        facts += [(f"target: {name}", str(value)) for name, value in info.target.items() if name not in COUNTED]
-        facts += [(f"workload: {name}", str(value)) for name, value in info.workload.items()]
+        facts += [(f"target: {name}", str(value)) for name, value in info.target.plain().items() if name not in COUNTED]
+        facts += [(f"workload: {name}", str(value)) for name, value in info.workload.plain().items()]
         facts += [_observing(name, value) for name, value in info.overhead.items()]
         facts.append(("created", info.created))
+    blocks: list[Block] = [Items(summary.notes, tone="")] if summary.notes else []
     if facts:
-        rows = "".join(f"<tr><th>{markup(name)}</th><td>{markup(text)}</td></tr>" for name, text in facts)
-        pieces.append(
-            "<details><summary>Machine, ceilings and versions</summary>"
-            f'<div class="scroll"><table class="prose">{rows}</table></div></details>'
-        )
+        blocks.append(Facts("Machine, ceilings and versions", facts))
     working = [probe.name for probe in info.probes if probe.state == "ok"] if info is not None else []
     if working:
-        pieces.append(f'<p class="small">Probes that worked: {markup(", ".join(working))}</p>')
-    return panel("Where the numbers come from", "\n".join(pieces)) if pieces else ""
+        blocks.append(Paragraph(f"Probes that worked: {', '.join(working)}", "small"))
+    return [Panel("Where the numbers come from", blocks)] if blocks else []
 
 
 def _observing(name: str, value: float) -> tuple[str, str]:

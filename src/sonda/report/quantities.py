@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from sonda.analysis.summary import TABLES, Value
-from sonda.record.quantity import SOURCES
+from sonda.record.quantities import SOURCES
 
 MISSING = "–"
 INTERVAL = "95 % interval"
@@ -72,6 +72,36 @@ def fixed(value: float, decimals: int) -> str:
         least = f"{10.0**-decimals:.{decimals}f}"
         return f"<{least}" if value > 0 else f">-{least}"
     return text
+
+
+def whole(value: float) -> str:
+    """`1,204`: all digits before the point, as exact counts and cycles have them."""
+    return f"{value:,.0f}"
+
+
+def brief(value: float) -> str:
+    """Three significant digits without zeros behind them, `0.5`, or all before the point: `1,204`."""
+    return whole(value) if abs(value) >= 100 else f"{value:.3g}"
+
+
+def count(value: float) -> str:
+    """`25`; of a mean over what differs, `25.3`."""
+    return whole(value) if value == round(value) else number(value)
+
+
+def ratio(value: float, least: float = -math.inf, most: float = math.inf) -> str:
+    """`1.42`; beyond `least` and `most`, of which nobody needs the digits, `<0.1` and `>10`."""
+    if value < least:
+        return f"<{least:g}"
+    return f"{value:.2f}" if value <= most else f">{most:g}"
+
+
+def signed_percent(share: float) -> str:
+    """0.318 as `+32 %`, 0.0318 as `+3.2 %`; `0` is without a sign."""
+    hundreds = 100 * share
+    if not hundreds:
+        return "0"
+    return f"{hundreds:+.0f} %" if abs(hundreds) >= 10 else f"{hundreds:+.2g} %"
 
 
 def number(value: float) -> str:

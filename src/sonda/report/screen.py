@@ -1,13 +1,30 @@
-"""A screen: text and tables laid out for a terminal, a pipe or a narrow window."""
+"""A screen: blocks laid out as text for a terminal, a pipe or a narrow window."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, assert_never
 
+from sonda.report.blocks import (
+    Advice,
+    Block,
+    Facts,
+    FigureBlock,
+    Gap,
+    Heading,
+    Items,
+    Legend,
+    Numbers,
+    Panel,
+    Paragraph,
+    TableBlock,
+    Tree,
+    Verdict,
+)
 from sonda.report.labels import held, let_go, plain, shortened
 from sonda.report.table import LAST, Table
 
@@ -20,6 +37,7 @@ PIPE_WIDTH, HEIGHT = 120, 25
 
 GAP = 3
 INDENT = 2
+LEAST_WIDTH = 20
 LEAST_PATH, LEAST_WORDS, LEAST_SENTENCE = 16, 32, 28
 """Cells that paths, other words and sentences are left where there is little room."""
 
@@ -27,6 +45,18 @@ _STYLES = {
     "good": "green", "bad": "red", "strong": "yellow", "quiet": "dim", "head": "dim",
     "compute": "cyan", "memory": "yellow", "overhead": "red", "input": "magenta", "transfer": "blue", "host": "green",
 }  # fmt: skip
+_TONES = {
+    "": "", "first": "bold", "quiet": "dim", "soft": "dim", "warning": "yellow", "remark": "yellow", "bad": "red",
+    "first bad": "bold red", "small": "",
+}  # fmt: skip
+"""Styles of paragraphs."""
+
+
+def render(blocks: Iterable[Block], width: int | None = None, color: bool | None = None) -> str:
+    """These blocks as text; `width` and `color` are those of `Screen`."""
+    screen = Screen(width, color)
+    screen.show(blocks)
+    return screen.text()
 
 
 class Screen:
@@ -43,15 +73,56 @@ class Screen:
         terminal = (sys.stdout.isatty() if color is None else color) and os.environ.get("TERM") != "dumb"
         self._plain = not terminal
         self._buffer = io.StringIO()
-        if width is None:
-            width = width_of(sys.stdout) or PIPE_WIDTH
-        self.width = max(20, width)
+        self.width = width_to_fill(width)
         self._console = Console(
             file=self._buffer, force_terminal=terminal, markup=False, highlight=False, emoji=False,
             legacy_windows=False, color_system="standard" if terminal else None,
             # rich would read COLUMNS and LINES itself, and have widths of its own for Jupyter
             width=self.width, height=HEIGHT, force_jupyter=False,
         )  # fmt: skip
+
+    def show(self, blocks: Iterable[Block]) -> None:
+        """Any blocks."""
+        for block in blocks:
+            match block:
+                case Gap():
+                    self.line()
+                case Heading(text, detail):
+                    self.line(" · ".join(word for word in (text, detail) if word), "bold")
+                case Paragraph(text, tone, indent, hang):
+                    self.line(f"! {text}" if tone == "warning" else text, _TONES[tone], indent, hang)
+                case Items(items, lead, separator):
+                    self.items(lead, list(items), separator)
+                case Advice(suggestions):
+                    if suggestions:
+                        self.items("Try: ", [one.words for one in suggestions])
+                case TableBlock(table, indent, reasons):
+                    self.table(table, indent, reasons)
+                case FigureBlock(_, _, table):
+                    if table is not None:
+                        self.table(table)
+                case Tree(table=nodes):
+                    self.show([nodes])
+                case Numbers(numbers):
+                    if numbers:
+                        self.items("", [f"{one.name} {one.text} {one.note}".rstrip() for one in numbers], " · ")
+                case Facts(title, facts):
+                    self.line(title, "bold", INDENT)
+                    for name, text in facts:
+                        self.line(f"{name}: {text}", "dim", INDENT, 2)
+                case Legend(meanings):
+                    for name, meaning in meanings.items():
+                        self.line(f"{name}: {meaning}", "dim", INDENT, 2)
+                case Panel(title, inside, caption):
+                    self.line()
+                    self.line(title, "bold", INDENT)
+                    self.show(inside)
+                    if caption:
+                        self.line(caption, "dim", INDENT, 2)
+                case Verdict(inside):
+                    self.show(inside)
+                case _:
+                    assert_never(block)
 
     def line(self, text: str = "", style: str = "", indent: int = 0, hang: int = 0) -> None:
         """A paragraph; lines after the first are indented by `hang` more."""
@@ -81,6 +152,8 @@ class Screen:
 
     def table(self, table: Table, indent: int = INDENT, reasons: bool = True) -> None:
         """A table; columns that do not fit are left out and named below, as are the reasons of missing numbers."""
+        if not table.columns:
+            return  # of a study without axes nothing was measured
         shown, dropped = fitted(_harmless(table), self.width - indent)
         # Where nothing can be left out, or not enough, the columns stand in bands one below the other.
         for number, band in enumerate(_bands(shown, self.width - indent)):
@@ -115,10 +188,6 @@ class Screen:
             line.plain = let_go(line.plain)
         return lines
 
-    def saved(self, run: str) -> None:
-        """Where to look next: the run by the name to type, and its page."""
-        self.line(f"Saved as run {run}. Page: sonda report {run}", "", INDENT, 2)
-
     def text(self) -> str:
         """Everything so far, without blanks at the ends of lines."""
         lines = self._buffer.getvalue().split("\n")
@@ -126,6 +195,11 @@ class Screen:
 
     def _print(self, renderable: RenderableType) -> None:
         self._console.print(renderable, soft_wrap=True)
+
+
+def width_to_fill(width: int | None = None) -> int:
+    """Columns of a screen that is to be so wide; None is the terminal's width, or 120 into a pipe."""
+    return max(LEAST_WIDTH, width or width_of(sys.stdout) or PIPE_WIDTH)
 
 
 def width_of(stream: TextIO) -> int | None:

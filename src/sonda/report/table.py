@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from sonda.analysis.bounds import part_of_step
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 
@@ -100,27 +100,30 @@ def numbers(values: Sequence[Value], suffix: bool = False) -> tuple[str, list[Ce
     return scale.unit, cells
 
 
-def percents(values: Sequence[Value], sign: bool = True) -> list[Cell]:
+def percents(values: Sequence[Value], sign: bool = True, decimals: int = 0) -> list[Cell]:
     """Cells of shares (1 is 100 %)."""
     mark = " %" if sign else ""
     hundreds = [
         replace(value, value=_times(value.value), unit="%", low=_times(value.low), high=_times(value.high))
         for value in values
     ]
-    return [
-        quantity(many, quantities.percent(value.value) + mark if quantities.known(value) else quantities.MISSING)
-        for many, value in zip(hundreds, values, strict=True)
-    ]
+    texts = [f"{quantities.percent(value.value, decimals)}{mark}" for value in values]
+    return [quantity(many, text) for many, text in zip(hundreds, texts, strict=True)]
 
 
 def shares(values: Sequence[float], of: str) -> list[Cell]:
-    """Cells of shares (1 is 100 %) without interval, with one decimal and no sign; NaN is missing."""
+    """Cells of shares (1 is 100 %) without interval, with one decimal and no sign; NaN is missing, and so is what is
+    more than all of it."""
+    parts = [part_of_step(value) for value in values]
     return [
-        Cell(quantities.percent(value, 1), 100 * value, f"{quantities.percent(value, 1)} % of {of}, derived", unit="%")
-        if math.isfinite(value)
-        else Cell(quantities.MISSING, tone="quiet")
-        for value in values
-    ]
+        Cell(quantities.MISSING, missing=part.reason, tone="quiet")
+        if part.value is None
+        else Cell(
+            quantities.percent(part.value, 1), 100 * part.value,
+            f"{quantities.percent(part.value, 1)} % of {of}, derived", unit="%",
+        )
+        for part in parts
+    ]  # fmt: skip
 
 
 def build(columns: Sequence[tuple[Column, Sequence[Cell]]], name: str = "") -> Table:

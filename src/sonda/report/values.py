@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from sonda.analysis.summary import Value
+from sonda.record.stored import Stored, plain
 
 SCHEMA = 1
 """Version of the documents."""
@@ -48,6 +49,8 @@ def plain_data(value: Any) -> Any:
     """The same data in JSON's own types: dataclasses as objects, tuples as arrays, numbers without NaN."""
     if isinstance(value, Value):
         return value_document(value)
+    if isinstance(value, Stored):
+        return plain(value)
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain_data(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):

@@ -6,40 +6,40 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sonda.analysis.scaling import ScalingCurve
-from sonda.analysis.summarise import summarise
+from sonda.analysis.comparison.scaling import ScalingCurve
+from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
+from sonda.record.errors import SondaError, nearest
+from sonda.record.progress import Say
 from sonda.record.run import Run
-from sonda.record.saying import Say, time_words
 from sonda.record.store import Store
-from sonda.studies.applicability import why_not
-from sonda.studies.check_protocol import STATISTICS
-from sonda.studies.company import lacks
-from sonda.studies.elsewhere import all_simulated, as_measured, on_known_nodes
-from sonda.studies.engine import Outcome, Progress, StudyResult, load_study_result, run_study
-from sonda.studies.executors.choice import executor_for
-from sonda.studies.figure import Figure
-from sonda.studies.file import load_study, published_studies
-from sonda.studies.measure import measuring
-from sonda.studies.operation_point import operation_points
-from sonda.studies.optimisation import document, optimisations, whole
-from sonda.studies.out_of_line import out_of_line
-from sonda.studies.over_nodes import (
+from sonda.studies.engine.applicability import why_not
+from sonda.studies.engine.corun_point import missing_partitions
+from sonda.studies.engine.measurement import measuring
+from sonda.studies.engine.multi_node import (
     check_over_nodes,
-    elsewhere_and_over_nodes,
-    needs_queue,
-    only_over_nodes,
-    over_nodes,
+    is_only_over_nodes,
+    measure_elsewhere_and_over_nodes,
+    measure_over_nodes,
+    queue_needed,
 )
-from sonda.studies.plan import Point, plan, size
-from sonda.studies.recorded import provenance
-from sonda.studies.remedy import remedies
-from sonda.studies.study import ENERGY_INTERLEAVED, VARIANT, Configuration, Study
-from sonda.studies.table import study_table
-from sonda.studies.topic import label, topic
-from sonda.targets.energy_sampling import asked
+from sonda.studies.engine.plan import StudyPoint, count_points, plan_points
+from sonda.studies.engine.progress_line import ProgressLine
+from sonda.studies.engine.remote import is_all_simulated, study_as_measured, study_on_known_nodes
+from sonda.studies.engine.runner import Outcome, StudyResult, load_study_result, run_study
+from sonda.studies.executors.choice import executor_for
+from sonda.studies.figures.labels import label, topic
+from sonda.studies.figures.registry import TableFigure
+from sonda.studies.file.check_protocol import STATISTICS
+from sonda.studies.file.loader import load_study, published_studies
+from sonda.studies.file.study import ENERGY_INTERLEAVED, VARIANT, Study
+from sonda.studies.results.operations import operation_points
+from sonda.studies.results.optimisations import optimisations, optimisations_document, whole
+from sonda.studies.results.outliers import find_outliers
+from sonda.studies.results.recordings import provenance
+from sonda.studies.results.remedies import remedies
+from sonda.studies.results.table import study_table
+from sonda.targets.instruments.energy import asked
 
 
 def list_studies() -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def list_studies() -> list[dict[str, Any]]:
             "name": study.name,
             "question": study.question,
             "scales": sorted(study.scales),
-            "runs": size(study),
+            "runs": count_points(study),
             "source": study.source,
         }
         for study in studies
@@ -80,9 +80,9 @@ def load_scaled(reference: str, scale: str, repeat: int | None, energy_probe: st
 def load_plan(reference: str, scale: str, repeat: int | None, energy_probe: str = "", data: str = "") -> dict[str, Any]:
     """What a study would measure, in order."""
     study = load_scaled(reference, scale, repeat, energy_probe, data)
-    points = plan(study)
+    points = plan_points(study)
     without = {point.identity: why for point in points if (why := why_not(study, point.configuration))}
-    said = dict.fromkeys(
+    targets = dict.fromkeys(
         f"{point.configuration.get(VARIANT, point.configuration)}: {without[point.identity]}"
         for point in points
         if point.identity in without
@@ -91,7 +91,7 @@ def load_plan(reference: str, scale: str, repeat: int | None, energy_probe: str 
         "study": study.name,
         "scale": study.scale,
         "question": study.question,
-        "lacks": [*lacks(point.configuration for point in points), *needs_queue(study), *said],
+        "lacks": [*missing_partitions(point.configuration for point in points), *queue_needed(study), *targets],
         "runs": [{"identity": point.identity, **point.record()} for point in points if point.identity not in without],
     }
 
@@ -106,7 +106,7 @@ def carry_out(
     nodes measure. Trainings over several nodes are jobs of their own, which `cluster` says how to start.
     """
     study = load_scaled(reference, scale, repeat, energy_probe, data)
-    if workers > 1 and not cluster and not all_simulated(study):
+    if workers > 1 and not cluster and not is_all_simulated(study):
         raise SondaError(
             f"{workers} measurements at once would disturb each other on this machine",
             "leave out --workers, or give --on-cluster with a worker on every node",
@@ -115,25 +115,19 @@ def carry_out(
     if nodes and not cluster:
         raise SondaError("--nodes chooses nodes of a cluster, and there is none", "add --on-cluster, or leave it out")
 
-    def progress(state: Progress) -> None:
-        left = "" if state.seconds_left is None else f", {time_words(state.seconds_left)} left"
-        failed = f", {state.failed} failed" if state.failed else ""
-        axes = _place(study, state.current) if state.current else {}
-        now = " ".join(f"{key}={value}" for key, value in axes.items())
-        say(f"{study.name}: {state.done} of {state.total}{failed}{left} · {now}")
-
+    line = ProgressLine(study, say)
     if not cluster and workers in (0, 1):
         earlier = [] if again else [run for _, run in load_study_result(study, store).runs]
-        return _document(run_study(study, store, measuring(store, study, earlier, say), progress, again))
-    if cluster and only_over_nodes(study):  # nobody else has anything to do
-        return _document(run_study(study, store, over_nodes(study, store, cluster, say), progress, again))
-    with executor_for(workers, cluster, not all_simulated(study), say) as executor:
-        study = on_known_nodes(study, store, executor.kinds, nodes)
+        return _document(run_study(study, store, measuring(store, study, earlier, line.hear), line.tell, again))
+    if cluster and is_only_over_nodes(study):  # nobody else has anything to do
+        return _document(run_study(study, store, measure_over_nodes(study, store, cluster, say), line.tell, again))
+    with executor_for(workers, cluster, not is_all_simulated(study), say) as executor:
+        study = study_on_known_nodes(study, store, executor.kinds, nodes)
 
-        def spread(points: list[Point]) -> Iterator[Outcome]:
-            return elsewhere_and_over_nodes(study, store, executor, points, cluster, say)
+        def spread(points: list[StudyPoint]) -> Iterator[Outcome]:
+            return measure_elsewhere_and_over_nodes(study, store, executor, points, cluster, say)
 
-        return _document(run_study(study, store, measuring(store, study), progress, again, spread=spread))
+        return _document(run_study(study, store, measuring(store, study), line.tell_arrival, again, spread=spread))
 
 
 def show_study(
@@ -141,11 +135,11 @@ def show_study(
     nodes: str = "",
 ) -> dict[str, Any]:  # fmt: skip
     """The table of what the store holds of a study, of these `nodes` where they are named; measures nothing."""
-    study = as_measured(load_scaled(reference, scale, repeat, energy_probe, data), store, nodes)
+    study = study_as_measured(load_scaled(reference, scale, repeat, energy_probe, data), store, nodes)
     return _document(load_study_result(study, store))
 
 
-def with_statistics(document: dict[str, Any], words: str) -> dict[str, Any]:
+def add_statistics(document: dict[str, Any], words: str) -> dict[str, Any]:
     """The document with these statistics shown beside medians: `mean,minimum,maximum`. Raises SondaError."""
     wanted = [word.strip() for word in words.split(",") if word.strip()]
     unknown = next((word for word in wanted if word not in STATISTICS), None)
@@ -173,15 +167,15 @@ def _document(result: StudyResult) -> dict[str, Any]:
         "fixed": dict(table.fixed),
         "columns": _columns(table.columns),
         "compare": list(table.compare),
-        "compared": [dataclasses.asdict(one) for one in table.compared],
+        "compared": [dataclasses.asdict(row) for row in table.compared],
         "base": table.base,
         "statistics": list(table.statistics),
         "scaling": _scaling(table.scaling),
-        "optimisations": document(brought := optimisations(result, once)),
+        "optimisations": optimisations_document(brought := optimisations(result, once)),
         "whole": whole(brought),
         "remedies": remedies(result.study, table, brought, summaries),
         "rows": table.to_rows(),
-        "verdicts": [one.sentence for one in out_of_line(operations)],
+        "verdicts": [outlier.sentence for outlier in find_outliers(operations)],
         "operations": [point.to_row() for point in operations],
         "provenance": provenance(run for run, _ in read),
         "deviations": list(table.deviations),
@@ -190,26 +184,23 @@ def _document(result: StudyResult) -> dict[str, Any]:
     }
 
 
-def _columns(figures: Sequence[Figure]) -> list[dict[str, Any]]:
+def _columns(figures: Sequence[TableFigure]) -> list[dict[str, Any]]:
     """Key and unit of every column; of a training's figures also the table it stands in, and its name there."""
     topics = [topic(figure) for figure in figures]
-    found = []
+    columns = []
     for figure, about in zip(figures, topics, strict=True):
         if figure.metric == "energy" and not figure.path and "Energy" in topics:
             about = "Energy"  # elsewhere it stands with the other figures of a simulated step
         more = {key: value for key, value in (("topic", about), ("label", label(figure))) if value}
-        found.append({"figure": figure.key, "unit": figure.unit, "of": figure.path, **more})
-    return found
+        columns.append({"figure": figure.key, "unit": figure.unit, "of": figure.path, **more})
+    return columns
 
 
 def _scaling(curve: ScalingCurve | None) -> dict[str, Any] | None:
-    """The curve with Amdahl's bound for every number of devices from the base's to the most."""
+    """The curve with Amdahl's bound for every number of devices from the base's to the most, None where points are
+    beyond it."""
     if curve is None:
         return None
     most = max(point.devices for point in curve.points)
     bounds = [[count, curve.bound(count)] for count in range(curve.devices, most + 1)]
     return {**dataclasses.asdict(curve), "bound": bounds}
-
-
-def _place(study: Study, point: Point) -> Configuration:
-    return {key: value for key, value in point.configuration.items() if key == VARIANT or key in study.axes}

@@ -1,1 +1,10 @@
 """Where it runs: the CPU, a command; the child process that runs a workload."""
+
+DOORS = (
+    "adapters.registry", "applicability", "cooling", "corun.cache_partition", "corun.launcher", "corun.plan",
+    "imported.launcher", "instrument", "instruments.energy", "instruments.miss_curve", "instruments.registry", "job",
+    "node", "pipeline", "program.block", "program.energy", "program.launcher", "ranks.agent", "ranks.plan",
+    "serving.launcher", "serving.traffic", "serving.weights", "serving.worker", "simulated.design_space",
+    "simulated.exploration", "simulated.launcher", "simulated.scalesim", "target", "training.supervisor",
+)  # fmt: skip
+"""Modules that other rooms may import; all else is this room's own."""

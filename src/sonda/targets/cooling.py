@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sonda.probes.temperatures import read_temperatures
-from sonda.record.saying import Say
+from sonda.probes.energy.thermal import read_temperatures
+from sonda.record.progress import Say
 
 NEAR_C = 2.0
 """°C above the beginning within which a sensor is back."""

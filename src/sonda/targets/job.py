@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
-from sonda.targets.adapters import check_framework
-from sonda.targets.spec import whole_of
+from sonda.record.errors import SondaError, nearest
+from sonda.targets.adapters.registry import check_framework
+from sonda.targets.target import whole_of
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16", "float64")
 """`bfloat16` and `float16`: weights, data and arithmetic. `mixed_`: weights in float32, arithmetic in the short one
@@ -174,7 +174,7 @@ def check_job(job: Job) -> Job:
     if not 0 < job.seconds < 1e6:
         raise SondaError(f"--seconds {job.seconds:g} is not a time", "give more than 0")
     if job.epochs:
-        from sonda.targets.training import check_training
+        from sonda.targets.training.supervisor import check_training
 
         check_training(job)
     else:
@@ -195,3 +195,23 @@ GIVEN = (
 """Settings that a run keeps only where they were given."""
 OF_EPOCHS = ("split", "images", "transfer", "checkpoint")
 """Settings that mean nothing without epochs."""
+
+
+@dataclass(frozen=True)
+class ProbeWord:
+    """One word of `--probe`: `pmu:children+branch-misses` has the name `pmu` and two options."""
+
+    text: str
+    name: str
+    written: str = ""
+    """What stands behind the colon."""
+
+    @property
+    def options(self) -> list[str]:
+        return [option for option in self.written.split("+") if option]
+
+
+def split_probes(probes: str | Sequence[str]) -> list[ProbeWord]:
+    """The words of `--probe`, which may also be joined by commas."""
+    words = [word.strip() for word in (probes.split(",") if isinstance(probes, str) else probes)]
+    return [ProbeWord(word, *word.split(":", 1)) for word in words if word]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sonda.probes.gpu_device import gpu_names
-from sonda.probes.machine import machine_record
-from sonda.record.partial import node_name
+from sonda.probes.machine.gpu import gpu_names
+from sonda.probes.machine.record import machine_record
+from sonda.record.files.partial import node_name
 from sonda.version import VERSION
 
 AND = " + "

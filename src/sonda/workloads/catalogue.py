@@ -9,20 +9,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
-from sonda.record.added import WORKLOADS, added, called
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
+from sonda.record.errors import SondaError, nearest
+from sonda.record.plugins import WORKLOADS, call_entry, plugin_entries
 from sonda.record.protocols import Workload
-from sonda.workloads.convnet import ConvNet
 from sonda.workloads.model_garden import PREFIX, ModelGarden, is_garden
-from sonda.workloads.operations import Operations
-from sonda.workloads.own import is_own, own_model
-from sonda.workloads.perceptron import Perceptron
-from sonda.workloads.recommender import Recommender
-from sonda.workloads.recurrent import Recurrent
-from sonda.workloads.resnet import ResNet
-from sonda.workloads.stress import StressBandwidth, StressCache, StressCompute
-from sonda.workloads.transformer import Transformer
+from sonda.workloads.networks.cnn import ConvNet
+from sonda.workloads.networks.dlrm import Recommender
+from sonda.workloads.networks.lstm import Recurrent
+from sonda.workloads.networks.mlp import Perceptron
+from sonda.workloads.networks.resnet import ResNet
+from sonda.workloads.networks.transformer import Transformer
+from sonda.workloads.operations.ops import Operations
+from sonda.workloads.operations.stress import StressBandwidth, StressCache, StressCompute
+from sonda.workloads.own_model import is_own, own_model
 
 BUILT_IN: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
     "ops": Operations.from_options,
@@ -42,7 +41,7 @@ BUILT_IN: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
 
 def names() -> list[str]:
     """Names that `describe` knows: the built-in ones, then those of other packages."""
-    return [*BUILT_IN, *(name for name in added(WORKLOADS) if name not in BUILT_IN)]
+    return [*BUILT_IN, *(name for name in plugin_entries(WORKLOADS) if name not in BUILT_IN)]
 
 
 def describe(name: str, options: Mapping[str, str]) -> Workload:
@@ -56,7 +55,7 @@ def describe(name: str, options: Mapping[str, str]) -> Workload:
         return cast(Workload, BUILT_IN[name](name, options))
     if is_garden(name):
         return ModelGarden.from_options(name, options, experiment=name.removeprefix(PREFIX))
-    others = added(WORKLOADS)
+    others = plugin_entries(WORKLOADS)
     if name.endswith(".onnx"):
         raise SondaError(
             f"{name!r} is an ONNX file, which holds a graph and no PyTorch model whose operations could be seen",
@@ -64,4 +63,4 @@ def describe(name: str, options: Mapping[str, str]) -> Workload:
         )
     if name not in others:
         raise SondaError(f"there is no workload {name!r}", nearest(name, names(), "Your own: file.py:factory"))
-    return cast(Workload, called(others[name], dict(options)))
+    return cast(Workload, call_entry(others[name], dict(options)))

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from sonda.record.errors import MissingExtraError, SondaError
-from sonda.record.nearest import near, nearest
+from sonda.record.errors import MissingExtraError, SondaError, near, nearest
 from sonda.record.protocols import Task
 
 UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators import collection, distribution, multiplication, reduction
+from sonda.accelerators.description.hardware import DATAFLOWS, Hardware
 from sonda.accelerators.engines import bitmap_iterations
-from sonda.accelerators.hardware import DATAFLOWS, Hardware
-from sonda.accelerators.operands import CompressedRows, compressed_rows
-from sonda.accelerators.result import Result
-from sonda.record.compiled import compiled
+from sonda.accelerators.engines.fabric import collection, distribution, multiplication, reduction
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.operations.patterns import CompressedRows, compressed_rows
 from sonda.record.errors import SondaError
+from sonda.record.jit import compiled
 
 Whole = NDArray[np.int64]
 FEWEST = 3

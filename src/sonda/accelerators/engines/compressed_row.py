@@ -17,12 +17,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators import collection, distribution, multiplication, reduction
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.operands import CompressedRows
-from sonda.accelerators.result import Count, Result
-from sonda.record.compiled import compiled
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.fabric import collection, distribution, multiplication, reduction
+from sonda.accelerators.engines.result import Count, Result
+from sonda.accelerators.operations.patterns import CompressedRows
 from sonda.record.errors import SondaError
+from sonda.record.jit import compiled
 
 Whole = NDArray[np.int64]
 

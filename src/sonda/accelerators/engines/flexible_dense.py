@@ -12,18 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators import candidate_tiles, collection, distribution, multiplication, reduction
-from sonda.accelerators.distribution import Routing
-from sonda.accelerators.engines.dense_plan import Plan, plan_of, waits_of
-from sonda.accelerators.engines.folding_kernel import fold
-from sonda.accelerators.engines.packages_kernel import packages
-from sonda.accelerators.engines.streaming_kernel import stream
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.layer import Layer, Tile
-from sonda.accelerators.reduction import Reduction
-from sonda.accelerators.result import Count, Counters, Result, largest
-from sonda.record.compiled import compiled
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.fabric import collection, distribution, multiplication, reduction
+from sonda.accelerators.engines.fabric.distribution import Routing
+from sonda.accelerators.engines.fabric.reduction import Reduction
+from sonda.accelerators.engines.flexible_folding import fold
+from sonda.accelerators.engines.flexible_packages import packages
+from sonda.accelerators.engines.flexible_streaming import stream
+from sonda.accelerators.engines.result import Count, Counters, Result, largest
+from sonda.accelerators.mapping import candidate_tiles
+from sonda.accelerators.operations.layer import Layer, Tile
 from sonda.record.errors import SondaError
+from sonda.record.jit import compiled
 
 Whole = NDArray[np.int64]
 MOST_BLOCKS = 1 << 22
@@ -381,3 +381,59 @@ def _input_reads(layer: Layer, tile: Tile, plan: Plan) -> Count:
     across = covered(tile.Y, tile.S, layer.S) + others
     times = plan.blocks * plan.rows
     return times * tile.N * tile.G * covered(tile.X, tile.R, layer.R) * across * (layer.C // layer.G)
+
+
+# ---- How often a tile is repeated over a layer on the flexible dense engine, and what its blocks wait for -----------
+
+
+class Plan(NamedTuple):
+    """How often the tile is repeated over the layer."""
+
+    folds: int
+    rows: int
+    columns: int
+    groups: int
+    filters: int
+    batches: int
+    through_memory: int
+    """1 where partial sums go through the global buffer, else 0."""
+    handed: int
+    """1 where neighbours hand activations on, else 0."""
+
+    @property
+    def blocks(self) -> int:
+        return self.batches * self.groups * self.filters
+
+    @property
+    def windows(self) -> int:
+        return self.rows * self.columns
+
+
+def plan_of(hardware: Hardware, layer: Layer, tile: Tile) -> Plan:
+    """Of one layer, or of many, whose sizes are arrays."""
+    columns = -(-layer.columns // tile.Y)
+    return Plan(
+        folds=tile.folds(layer),
+        rows=-(-layer.rows // tile.X),
+        columns=columns,
+        groups=-(-layer.G // tile.G),
+        filters=-(-(layer.K // layer.G) // tile.K),
+        batches=-(-layer.N // tile.N),
+        through_memory=1 * tile.folds_through_memory(hardware, layer),
+        handed=1 * (columns > 1) * tile.hands_on(layer),
+    )
+
+
+def waits_of(layer: Layer, tile: Tile, plan: Plan) -> tuple[tuple[Count, Count, Count], Any]:
+    """Filters, for how many results more a block of them and a group wait; and whether that is all there are."""
+    fed_back = 1 + plan.through_memory * (plan.folds - 1)
+    # A block of filters waits for as many results as the filters before it have outputs; padding counts as results.
+    outputs = layer.rows * layer.columns * fed_back
+    per_filter, per_group = tile.K * tile.G * outputs, tile.G * (layer.K // layer.G) * outputs
+    per_block = tile.neurons * plan.windows * fed_back
+    apart = (
+        (plan.batches == 1)
+        & ((plan.filters == 1) | (per_filter == per_block))
+        & ((plan.groups == 1) | (per_group == per_block * plan.filters))
+    )
+    return (plan.filters, per_filter, per_group), apart

@@ -9,10 +9,9 @@ next.
 
 from __future__ import annotations
 
-from sonda.accelerators.engines.merge_tree import merge
-from sonda.accelerators.engines.sparse_product import SparseProduct, check_product, merger_counters
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.result import Result
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.merge_tree import SparseProduct, check_product, merge, merger_counters
+from sonda.accelerators.engines.result import Result
 
 
 def simulate(hardware: Hardware, product: SparseProduct) -> Result:

@@ -7,12 +7,18 @@ gaps: what it passes on is the union of the columns below it, and it compares un
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.record.compiled import compiled
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.fabric import collection, instances
+from sonda.accelerators.engines.result import Counters
+from sonda.accelerators.operations.patterns import CompressedRows
+from sonda.record.errors import SondaError
+from sonda.record.jit import compiled
 
 Whole = NDArray[np.int64]
 
@@ -130,3 +136,84 @@ def _merge(columns: Whole, begin: Whole, end: Whole, groups: Whole, multipliers:
             given, given_begin, given_end, first, fibers = kept, kept_begin, kept_end, 0, stored
             later = 1
     return totals
+
+
+# ---- A product of two sparse matrices, and the counters of the two engines that merge its partial results in --------
+
+
+@dataclass(frozen=True)
+class SparseProduct:
+    """M x K by K x N, both by compressed rows; only the patterns count."""
+
+    a: CompressedRows
+    b: CompressedRows
+
+
+def check_product(hardware: Hardware, product: SparseProduct) -> None:
+    """Raises SondaError where the matrices do not fit each other or the hardware cannot merge."""
+    hardware.check()
+    if hardware.multipliers < 4:
+        raise SondaError(f"multipliers = {hardware.multipliers} make no merging tree", "give at least 4")
+    if hardware.read_ports != hardware.multipliers:
+        raise SondaError(
+            f"read_ports = {hardware.read_ports} with multipliers = {hardware.multipliers} brings elements to the "
+            "merging tree out of step",
+            f"set read_ports = {hardware.multipliers}",
+        )
+    if product.a.columns != product.b.rows:
+        raise SondaError(
+            f"the first matrix has {product.a.columns} columns, the second {product.b.rows} rows",
+            "give matrices that fit",
+        )
+
+
+def merger_counters(
+    hardware: Hardware,
+    merged: Merged,
+    *,
+    weights: int,
+    products: int,
+    forwarded: int,
+    writes: int,
+    configurations: int,
+    weights_kept: int,
+) -> Counters:
+    """Activity of both merging engines: `forwarded` are partial results that multipliers only pass on to the tree,
+    `configurations` settings of the tree, `weights_kept` those still in their queues at the end."""
+    nm = hardware.multipliers
+    multiplied = instances.multipliers(hardware)
+    # Its tree is that of adders without accumulators.
+    merging = instances.reduction(replace(hardware, reduction="ASNETWORK", accumulators=False))
+    pushes = weights + 3 * products + 2 * forwarded
+    packages = weights + products + forwarded
+    passed = merged.received + merged.sent
+    return {
+        "DSNetwork": {"DN_WIRE": {"entries": nm, "WRITE": packages, "READ": 0}},
+        "MSNetwork": {
+            "MN_WIRE": {"entries": multiplied["MN_WIRE"], "WRITE": 0, "READ": 0},
+            "MULTIPLIER": {
+                "entries": multiplied["MULTIPLIER"],
+                "MULTIPLICATION": products,
+                "FORWARD_PSUM": forwarded,
+                "CONFIGURATION": 0,
+            },
+            "FIFO": {"entries": multiplied["FIFO"], "PUSH": pushes, "POP": pushes - weights_kept, "FRONT": 0},
+        },
+        "ReduceNetwork": {
+            "RN_WIRE": {"entries": merging["RN_WIRE"], "WRITE": merged.received, "READ": 0},
+            "ADDER": {
+                "entries": merging["ADDER"],
+                "ADD_2_1": merged.additions,
+                "ADD_3_1": 0,
+                "CONFIGURATION": (nm - 1) * configurations,
+            },
+            "FIFO": {
+                "entries": merging["FIFO"],
+                "PUSH": passed,
+                "POP": passed,
+                "FRONT": 2 * merged.comparisons,
+            },
+        },
+        "GlobalBuffer": {"GLOBALBUFFER": {"entries": 1, "READ": packages, "WRITE": writes}},
+        "CollectionBus": collection.activity(hardware, merged.left + merged.later_left),
+    }

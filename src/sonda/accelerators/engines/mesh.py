@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators import collection, instances
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.result import Count, Counters, Result
-from sonda.record.compiled import compiled
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.fabric import collection, instances
+from sonda.accelerators.engines.result import Count, Counters, Result
 from sonda.record.errors import SondaError
+from sonda.record.jit import compiled
 
 Whole = NDArray[np.int64]
 

@@ -13,11 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.engines.merge_tree import merge
-from sonda.accelerators.engines.sparse_product import SparseProduct, check_product, merger_counters
-from sonda.accelerators.hardware import Hardware
-from sonda.accelerators.result import Result
-from sonda.record.compiled import compiled
+from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.merge_tree import SparseProduct, check_product, merge, merger_counters
+from sonda.accelerators.engines.result import Result
+from sonda.record.jit import compiled
 
 Whole = NDArray[np.int64]
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sonda.analysis.rules import (
+    ceilings,
     communication,
     compute,
     counted_flops,
@@ -27,12 +28,12 @@ from sonda.analysis.rules import (
     work,
 )
 from sonda.analysis.summary import Remedy, Summary, Verdict
-from sonda.record.added import RULES, added, called
 from sonda.record.errors import SondaError
+from sonda.record.plugins import RULES, call_entry, plugin_entries
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     input.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule,
-    topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
+    ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
 
 
@@ -45,10 +46,10 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     whole = program.rule(summary)
     if whole is not None and work.first_part(summary) is None:
         return (whole,), ()
-    said, failures = _of_a_step(summary)
+    spoken, failures = _of_a_step(summary)
     offered: set[Remedy] = set()
     ordered = []
-    for position, verdict in enumerate([whole, *said] if whole is not None else said):
+    for position, verdict in enumerate([whole, *spoken] if whole is not None else spoken):
         fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
         offered.update(fresh)
         sentence = verdict.sentence
@@ -64,23 +65,23 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[str]]:
     without it."""
     noisy = noise.rule(summary)
     if noisy is not None:
-        # Steps that trace and steps that do not differ: tracing explains noise, and is known without it.
-        traced = retracing.rule(summary)
-        return [noisy] if traced is None else [traced, noisy], []
-    said: list[Verdict] = []
+        # Steps that trace differ from others, and so do steps that wait for input: both are known without a median.
+        known = [verdict for verdict in (retracing.rule(summary), input.uneven(summary)) if verdict is not None]
+        return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
+    spoken: list[Verdict] = []
     failures: list[str] = []
     for rule in BUILT_IN:
         verdict = rule(summary)
         if verdict is not None:
-            said.append(verdict)
-    for entry in added(RULES).values():
+            spoken.append(verdict)
+    for entry in plugin_entries(RULES).values():
         try:
-            verdict = called(entry, summary)
+            verdict = call_entry(entry, summary)
         except SondaError as error:
             failures.append(str(error))
             continue
         if isinstance(verdict, Verdict):
-            said.append(verdict)
+            spoken.append(verdict)
         elif verdict is not None:
             failures.append(f"the rule {entry.name} of {entry.value} gives a {type(verdict).__name__}, not a Verdict")
-    return sorted(said, key=lambda verdict: -verdict.share), failures
+    return sorted(spoken, key=lambda verdict: -verdict.share), failures

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sonda.analysis import wording
 from sonda.analysis.rules.work import WORTH, communication_share, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
+from sonda.record.target import RanksTarget
 
 BATCH = Remedy("give a larger --batch: a step exchanges as much, and computes more")
 SAMPLES = Remedy("process more samples per step: a step exchanges as much, and computes more")
@@ -21,14 +22,14 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     spent = Value(waiting * (part.step.value or 0.0), "ns", "derived")
     spent = next((row.cost.time for row in part.phases if row.name == "communicate"), spent)
-    mode = summary.target.get("mode")
-    hybrid = (BATCH,) if "auto" in str(summary.target.get("spec")).partition("@")[2].split(",") else (BATCH, AUTO)
+    mode = summary.target.mode if isinstance(summary.target, RanksTarget) else ""
+    hybrid = (BATCH,) if "auto" in summary.target.spec.partition("@")[2].split(",") else (BATCH, AUTO)
     advice = {"ddp": (BATCH, SELDOM), "hybrid": hybrid, "localsgd": (LARGER_H,)}
     return Verdict(
         kind="communication",
         sentence=f"Communication-bound: exchanging with other ranks, or waiting for them, takes "
         f"{wording.percent(waiting)} of the step ({wording.duration(spent.value or 0.0)}).",
         evidence={"share": Value(waiting, "1", "derived"), "communicate": spent},
-        remedies=advice.get(str(mode), (BATCH,) if summary.target.get("spec") else (SAMPLES,)),
+        remedies=advice.get(mode, (BATCH,) if summary.target.spec else (SAMPLES,)),
         share=waiting,
     )

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from sonda.analysis import wording
+from sonda.analysis.roofline import ABOVE_ROOF
 from sonda.analysis.rules import remedies
-from sonda.analysis.rules.work import WORTH, bound_by, families, first_part, leading, limit, share, time
+from sonda.analysis.rules.work import WORTH, bound_by, families, first_part, leading, reached, share
 from sonda.analysis.summary import Summary, Value, Verdict
 
 
 def rule(summary: Summary) -> Verdict | None:
     """Fires when layers or phases bound by arithmetic take a tenth of the step or more."""
     part = first_part(summary)
-    found = bound_by(part, "compute") if part else []
-    if share(found) < WORTH:
+    bounded = bound_by(part, "compute") if part else []
+    if share(bounded) < WORTH:
         return None
-    named = leading(found)
-    of_peak = limit(named, "compute") / time(named)
+    named = leading(bounded)
+    of_peak = reached(named, "compute")
     peak = f"this {_device(summary)}'s peak"
     return Verdict(
         kind="compute",
@@ -23,15 +24,15 @@ def rule(summary: Summary) -> Verdict | None:
         f"{wording.of_ceiling(of_peak, peak)}.",
         evidence={
             "share": Value(share(named), "1", "derived"),
-            "of_peak": Value(of_peak, "1", "derived"),
+            "of_peak": of_peak.value(ABOVE_ROOF),
             "peak": summary.ceilings["flops"],
         },
         remedies=remedies.remedies(
             summary, remedies.float32, remedies.threads, remedies.channels_last, remedies.bfloat16
         ),
-        share=share(found),
+        share=share(bounded),
     )
 
 
 def _device(summary: Summary) -> str:
-    return "GPU" if str(summary.target.get("device", "cpu")).startswith("cuda") else "CPU"
+    return "GPU" if summary.target.device.startswith("cuda") else "CPU"

@@ -21,17 +21,17 @@ def rule(summary: Summary) -> Verdict | None:
     if part is None or counters is None:
         return None
     total = sum(place.time for place in counters.places)
-    found = [place for place in counters.places if place.layer and (place.ratio.value or 0.0) >= FAR]
+    far_places = [place for place in counters.places if place.layer and (place.ratio.value or 0.0) >= FAR]
     limited = {kernel.nearest for kernel in counters.kernels if (kernel.roof.value or 0.0) >= BOUND}
-    time = sum(place.time for place in found)
+    time = sum(place.time for place in far_places)
     # Kernels take the part of the step in which the device is busy.
     busy = min(part.device.share, 1.0) if part.device is not None else 1.0
     share = busy * time / total if total else 0.0
     if share < WORTH or "flops" not in limited:
         return None
-    counted = sum(place.counted.value or 0.0 for place in found)
-    nominal = sum(place.nominal.value or 0.0 for place in found)
-    names = wording.join(list(dict.fromkeys(wording.family(place.name, len(found)) for place in found))[:2])
+    counted = sum(place.counted.value or 0.0 for place in far_places)
+    nominal = sum(place.nominal.value or 0.0 for place in far_places)
+    names = wording.join(list(dict.fromkeys(wording.family(place.name, len(far_places)) for place in far_places))[:2])
     return Verdict(
         kind="compute",
         sentence=f"More arithmetic than needed: {names} count {counted / nominal:.1f} times the FLOPs of their "

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sonda.analysis import wording
-from sonda.analysis.program import CHECKPOINTS
 from sonda.analysis.rules import remedies, retracing, waiting
 from sonda.analysis.rules.work import (
     LAYERED,
@@ -14,11 +13,12 @@ from sonda.analysis.rules.work import (
     explained,
     families,
     first_part,
+    over_time,
     share,
-    time,
     waiting_share,
     works,
 )
+from sonda.analysis.steps.program import CHECKPOINTS
 from sonda.analysis.summary import PartSummary, Summary, Value, Verdict
 
 EXPLAINED = 0.5
@@ -83,7 +83,7 @@ def _largest(part: PartSummary, summary: Summary) -> _Piece | None:
     takes a tenth of the step, the largest phase."""
     groups: dict[str, list[Work]] = {}
     for work in works(part):
-        if not work.cost.bound:
+        if not work.cost.bound and not work.above:
             groups.setdefault(work.family, []).append(work)
     pieces = [_family(members) for members in groups.values()]
     pieces += [_uncovered(part), _between(part, summary)]
@@ -93,14 +93,15 @@ def _largest(part: PartSummary, summary: Summary) -> _Piece | None:
 
 def _family(members: list[Work]) -> _Piece:
     take, reach = ("take", "reach") if members[0].layer else ("takes", "reaches")
-    said = f"{families(members)} {take} {wording.percent(share(members))} of the step"
+    sentence = f"{families(members)} {take} {wording.percent(share(members))} of the step"
     known = [work for work in members if work.cost.roof.value]
     least = sum((work.cost.roof.value or 0.0) * (work.cost.time.value or 0.0) for work in known)
     if least > 0:
         # What has no formula is not in the roof that is known.
         whole = len(known) == len(members) and not any(work.cost.roof.reason for work in known)
-        said += f" and {reach} {'' if whole else 'at least '}{wording.of_ceiling(least / time(members), 'the roof')}"
-    return _Piece(share(members), said)
+        roof = wording.of_ceiling(over_time("roof", least, members), "the roof")
+        sentence += f" and {reach} {'' if whole else 'at least '}{roof}"
+    return _Piece(share(members), sentence)
 
 
 def _uncovered(part: PartSummary) -> _Piece:
@@ -130,7 +131,7 @@ def _longest(part: PartSummary, summary: Summary) -> _Piece | None:
     if not rows:
         return None
     longest = max(rows, key=lambda row: row.cost.share)
-    taken = min(longest.cost.share, 1.0)
+    share_of_step = min(longest.cost.share, 1.0)
     if longest.name == "other":
         return _between(part, summary)
-    return _Piece(taken, f"{wording.percent(taken)} of the step is {longest.name}")
+    return _Piece(share_of_step, f"{wording.percent(share_of_step)} of the step is {longest.name}")

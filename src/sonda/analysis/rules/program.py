@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sonda.analysis import program as stages
 from sonda.analysis import wording
-from sonda.analysis.program import ProgramStage
+from sonda.analysis.steps import program as stages
+from sonda.analysis.steps.program import ProgramStage
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
-from sonda.record.span import PARTS
+from sonda.record.spans import PARTS
 
 MINOR = 0.5
 """Steps that take less than half of the program are its minor part: making them free would not make it twice as
@@ -34,6 +34,9 @@ COMPILED = {
     "tensorflow": "compile what runs often only, and give it one shape",
     "pytensor": "keep the compilation cache between runs, or compile with mode='FAST_COMPILE'",
 }
+AGAIN = "compile once: torch.compile(dynamic=True), or few shapes; TORCH_LOGS=recompiles says what changed"
+OFTEN = 0.5
+"""Code that is compiled again is most of what is compiled from here on."""
 REMEDIES = {
     stages.START: (ONCE,),
     stages.IMPORTS: (
@@ -67,8 +70,8 @@ def rule(summary: Summary) -> Verdict | None:
         share, subject = own.share, SUBJECTS[judged].capitalize()
     else:
         return None
-    others = [stage for stage in program.stages if stage.name not in apart]
-    largest = max(others, key=lambda stage: stage.share, default=None)
+    rest = [stage for stage in program.stages if stage.name not in apart]
+    largest = max(rest, key=lambda stage: stage.share, default=None)
     if largest is None:
         return None
     whole = wording.duration(program.whole.value or 0.0)
@@ -106,6 +109,9 @@ def _mostly(stage: ProgramStage) -> str:
 
 def _remedies(stage: ProgramStage, summary: Summary) -> tuple[Remedy, ...]:
     if stage.name == stages.COMPILE:
-        how = COMPILED.get(str(summary.workload.get("framework") or "torch"), COMPILED["torch"])
-        return (Remedy(how), Remedy("run longer: compilation is paid once"))
+        how = COMPILED.get(summary.workload.framework or "torch", COMPILED["torch"])
+        # Only PyTorch tells which compilations these were.
+        if stage.again and stage.again >= OFTEN * stage.count:
+            return Remedy(AGAIN), Remedy(how)
+        return Remedy(how), Remedy("run longer: compilation is paid once")
     return REMEDIES.get(stage.name, ())

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from sonda.analysis import wording
 from sonda.analysis.roofline import full_precision
+from sonda.analysis.steps.pipeline import EXPLAINS, PipelineStage
 from sonda.analysis.summary import Remedy, Summary
-from sonda.record.nodes import nodes_of
+from sonda.record.target import ProgramTarget, RanksTarget
 
 BATCH_FACTOR = 4
 """Four times the batch costs four times the memory and divides the overhead per sample by up to four."""
@@ -35,31 +36,49 @@ GRAPHS = {
     "jax": "compile the whole step as one function: jax.jit around it",
 }
 SEVERAL = {"tensorflow": "Model.compile(steps_per_execution=…)", "jax": "jax.lax.scan over their batches"}
-WORKERS = {"torch": "DataLoader(num_workers={})", "tensorflow": "Dataset.map(…, num_parallel_calls={})"}
+WORKERS = {
+    "torch": "DataLoader(num_workers={})",
+    "tensorflow": "Dataset.map(…, num_parallel_calls={})",
+    "PyDataset": "PyDataset(workers={})",
+    "generator": "keras.utils.PyDataset(workers={}) in the place of the generator",
+}
+"""By what loads, or by framework."""
+STAGES = {
+    "map": "call it more often at once: Dataset.map(…, num_parallel_calls=tf.data.AUTOTUNE)",
+    "interleave": "read more files at once: Dataset.interleave(…, num_parallel_calls=tf.data.AUTOTUNE)",
+    "generator": "a generator gives one element at a time: do its work in Dataset.map(…, num_parallel_calls=…)",
+    "record": "read several files at once: Dataset.interleave(…, num_parallel_calls=tf.data.AUTOTUNE)",
+}
+"""What helps where this word is in the name of the slowest stage of tf.data, and it makes one call at a time."""
+CACHE = "Dataset.cache()"
+"""Of the wait: a stage that takes less of it explains nothing."""
 IN_MATMULS = "medium"
 """The precision of products (`torch.set_float32_matmul_precision`) with which they are computed in bfloat16."""
+AHEAD_WITH_WORKERS = ("torch", "PyDataset")
+"""What loads ahead where it has workers, and not otherwise: what it can do is said of workers."""
 PREFETCH = {"tensorflow": "Dataset.prefetch(2)", "jax": "a thread that makes the next batch"}
 """How a remedy is written, by framework; one that is not there has no use for it."""
 
 
 def remedies(summary: Summary, *candidates: Callable[[Summary], Remedy | None]) -> tuple[Remedy, ...]:
     """Those that apply, in order. A program chooses its own options, so it gets advice in words."""
-    found = [remedy for remedy in (candidate(summary) for candidate in candidates) if remedy is not None]
-    if not summary.target.get("spec"):
-        return tuple(Remedy(remedy.text) for remedy in found)
-    return tuple(found)
+    remedies = [remedy for remedy in (candidate(summary) for candidate in candidates) if remedy is not None]
+    if not summary.target.spec:
+        return tuple(Remedy(remedy.text) for remedy in remedies)
+    return tuple(remedies)
 
 
 def threads(summary: Summary) -> Remedy | None:
     """All cores, where some are idle; a GPU's work does not get faster by that."""
-    if str(summary.target.get("device")).startswith("cuda"):
+    if summary.target.device.startswith("cuda"):
         return None
-    used, cores = summary.target.get("threads"), _cores(summary)
-    together = summary.target.get("processes") or 1
-    if not used or not cores or used >= cores // together or summary.target.get("same_machine"):
+    used, cores = summary.target.threads, _cores(summary)
+    together = _processes(summary)
+    ranks = summary.target if isinstance(summary.target, RanksTarget) else None
+    if not used or not cores or used >= cores // together or (ranks is not None and ranks.same_machine):
         return None  # nodes that are processes of one machine share its cores
-    if summary.target.get("mode"):
-        here = (nodes_of(summary.target) or [summary.target])[0].get("ranks") or ()
+    if ranks is not None:
+        here = (ranks.nodes[0].ranks or []) if ranks.nodes else ranks.ranks
         each = cores // max(1, len(here))
         return Remedy(f"use all {cores} cores: cpu/{each} for every rank") if each * len(here) > used else None
     how = THREADS.get(_framework(summary), "").format(cores // together)
@@ -69,26 +88,26 @@ def threads(summary: Summary) -> Remedy | None:
 
 def bfloat16(summary: Summary) -> Remedy | None:
     """A shorter precision, where this machine is measured to be faster in it."""
-    used = full_precision(str(summary.workload.get("precision") or "float32"))
+    used = full_precision(summary.workload.precision or "float32")
     peaks = summary.ceilings.get("peaks", {})
     if used != "float32" or "bfloat16" not in peaks or "float32" not in peaks:
         return None
-    if summary.workload.get("autocast") or summary.workload.get("matmul_precision") == IN_MATMULS:
+    if summary.workload.autocast or summary.workload.matmul_precision == IN_MATMULS:
         return None
     if peaks["bfloat16"].value < FASTER_PEAK * peaks["float32"].value:
         return None
     how = SHORT.get(_framework(summary))
     if how is None:
         return None
-    where = "cuda" if str(summary.target.get("device")).startswith("cuda") else "cpu"
+    where = "cuda" if summary.target.device.startswith("cuda") else "cpu"
     # Operations have no weights that could stay float32.
-    mixed = "bf16" if summary.workload.get("name") == "ops" else "mixed_bfloat16"
+    mixed = "bf16" if summary.workload.name == "ops" else "mixed_bfloat16"
     return Remedy(f"compute in bfloat16: {how.format(where)}", ("--precision", mixed))
 
 
 def float32(summary: Summary) -> Remedy | None:
     """The longer precision, where this machine is measured to be slower in the one that is used."""
-    used = full_precision(str(summary.workload.get("precision") or "float32")).removeprefix("mixed_")
+    used = full_precision(summary.workload.precision or "float32").removeprefix("mixed_")
     peaks = summary.ceilings.get("peaks", {})
     # Ceilings are measured with PyTorch; another library may convert where it does not.
     if used == "float32" or used not in peaks or "float32" not in peaks or _framework(summary) != "torch":
@@ -104,8 +123,8 @@ def float32(summary: Summary) -> Remedy | None:
 def compiled(summary: Summary) -> Remedy | None:
     """Fused operations, which move less memory and cost less overhead."""
     how = COMPILED.get(_framework(summary))
-    part = bool(summary.workload.get("compile_part"))  # of a program that compiles other code
-    if how is None or summary.target.get("mode", "ddp") != "ddp" or (summary.workload.get("compile") and not part):
+    part = bool(summary.workload.compile_part)  # of a program that compiles other code
+    if how is None or _mode(summary) not in ("", "ddp") or (summary.workload.compile and not part):
         return None  # devices that train together compile under ddp only
     if _by_xla(summary):
         return None
@@ -120,10 +139,10 @@ def graphs(summary: Summary) -> Remedy | None:
     """One launch for many kernels; several steps in one call where the step is one function already."""
     framework = _framework(summary)
     fused = any(row.name == "fused" for part in summary.parts for row in part.phases)
-    if _by_xla(summary) or (fused and (framework == "jax" or summary.workload.get("compile"))):
+    if _by_xla(summary) or (fused and (framework == "jax" or summary.workload.compile)):
         several = SEVERAL.get(framework)
         return Remedy(f"several steps in one call: {several}") if several else None
-    if summary.workload.get("cuda_graphs"):
+    if summary.workload.cuda_graphs:
         return None
     return Remedy(GRAPHS.get(framework, GRAPHS["torch"]))
 
@@ -133,73 +152,99 @@ def channels_last(summary: Summary) -> Remedy | None:
     if _framework(summary) != "torch":
         return None
     layers = [row for part in summary.parts[:1] for row in part.layers]
-    if summary.workload.get("channels_last") or not any(row.name.startswith(("Conv2d", "Conv3d")) for row in layers):
+    if summary.workload.channels_last or not any(row.name.startswith(("Conv2d", "Conv3d")) for row in layers):
         return None
     return Remedy("store images with channels last: model.to(memory_format=torch.channels_last)", ("--channels-last",))
 
 
 def batch(summary: Summary) -> Remedy | None:
     """More work per operation."""
-    if not summary.target.get("spec"):
+    if not summary.target.spec:
         return Remedy("process more samples per step: a larger batch")
-    size = summary.workload.get("batch")
+    size = summary.workload.batch
     # The operations' work is fixed by their size: a larger batch is the same work in another shape.
-    if not isinstance(size, int) or size < 1 or summary.workload.get("name") == "ops":
+    if not size or size < 1 or summary.workload.name == "ops":
         return None
     return Remedy("process more samples per step", ("--batch", str(BATCH_FACTOR * size)))
 
 
 def workers(summary: Summary) -> Remedy | None:
     """Load the next input while the network computes."""
-    used = summary.workload.get("workers")
+    used = summary.workload.workers
     cores = _cores(summary) or 1
-    on_gpu = str(summary.target.get("device")).startswith("cuda")
-    wanted = min(cores // (summary.target.get("processes") or 1), MOST_WORKERS)
-    # A loader of PyTorch says how many it has, whichever framework it feeds.
-    how = WORKERS.get("torch" if _fed_by_torch(summary) else _framework(summary))
+    on_gpu = summary.target.device.startswith("cuda")
+    wanted = min(cores // _processes(summary), MOST_WORKERS)
+    # A loader says how many it has, whichever framework it feeds.
+    loader = summary.workload.loader or ""
+    if loader == "arrays" or (loader == "tf.data" and _slowest(summary)):
+        return None
+    how = WORKERS.get(loader, WORKERS.get("tensorflow" if loader == "tf.data" else _framework(summary)))
     if not any(row.name == "data" for part in summary.parts[:1] for row in part.phases) or not how:
         return None
     if (used or 0) >= wanted or (cores == 1 and not on_gpu):
         return None  # beside the only core there is none that could load
-    if used is None and not summary.target.get("spec") and _framework(summary) == "torch":
+    if used is None and not summary.target.spec and _framework(summary) == "torch":
         return Remedy(f"load data in parallel, in processes of its own: {how.format(wanted)} does")
     more = f"with more workers than {used}" if used else "in parallel"
     return Remedy(f"load data {more}: {how.format(wanted)}", ("--workers", str(wanted)))
 
 
+def slowest_stage(summary: Summary) -> Remedy | None:
+    """What helps the slowest stage of the tf.data pipeline that feeds the part the verdict speaks of."""
+    slowest = _slowest(summary) if summary.workload.loader == "tf.data" else None
+    how = next((how for word, how in STAGES.items() if slowest and word in slowest.name), None)
+    if slowest is None or how is None:
+        return None
+    if slowest.parallel > 1:
+        how = f"it makes {slowest.parallel} calls at once already; do less in it, or keep what it gives: {CACHE}"
+    return Remedy(f"make {slowest.name} faster, the slowest stage: {how}")
+
+
+def _slowest(summary: Summary) -> PipelineStage | None:
+    """The stage that explains the wait for data; None where none takes half as long."""
+    first = summary.parts[0] if summary.parts else None
+    waited = sum(row.cost.time.value or 0.0 for row in first.phases if row.name == "data") if first else 0.0
+    stages = [pipeline.slowest for pipeline in summary.pipelines if first and pipeline.part == first.name]
+    return next((stage for stage in stages if (stage.pace.value or 0.0) >= EXPLAINS * waited), None)
+
+
 def prefetch(summary: Summary) -> Remedy | None:
     """Load the next input while the network computes, where that needs no process of its own."""
     how = PREFETCH.get(_framework(summary))
-    if how is None or summary.workload.get("prefetch") or _fed_by_torch(summary):
+    if how is None or summary.workload.prefetch or summary.workload.loader in AHEAD_WITH_WORKERS:
         return None
     return Remedy(f"load ahead: {how}", ("--prefetch", "2"))
 
 
 def cache(summary: Summary) -> Remedy | None:
     """Decode every image once."""
-    if not summary.workload.get("data") or summary.workload.get("cache") or summary.workload.get("epochs"):
+    if not summary.workload.data or summary.workload.cache or summary.workload.epochs:
         return None
     return Remedy("keep decoded images in memory", ("--cache",))
 
 
-def _fed_by_torch(summary: Summary) -> bool:
-    """Whether a loader of PyTorch feeds a program: what it can do is said of workers."""
-    return bool(summary.workload.get("loader") == "torch")
-
-
 def _by_xla(summary: Summary) -> bool:
     """Whether XLA compiles the function that the program spends most of its time in."""
-    traced = summary.workload.get("traced") or ()
-    return bool(traced and max(traced, key=lambda one: one["call_s"]).get("xla"))
+    traced = summary.workload.traced or ()
+    return bool(traced and max(traced, key=lambda function: function.call_s).xla)
+
+
+def _processes(summary: Summary) -> int:
+    """How many processes of a program compute at the same time."""
+    return (summary.target.processes or 1) if isinstance(summary.target, ProgramTarget) else 1
+
+
+def _mode(summary: Summary) -> str:
+    """How devices train together; '' where one works alone."""
+    return summary.target.mode if isinstance(summary.target, RanksTarget) else ""
 
 
 def _framework(summary: Summary) -> str:
     """PyTorch unless the run says otherwise."""
-    return str(summary.workload.get("framework") or "torch")
+    return summary.workload.framework or "torch"
 
 
 def _cores(summary: Summary) -> int | None:
     """Those of the machine, or fewer where the program is bound to some of them."""
-    cores = summary.machine.get("effective_cores") or summary.machine.get("logical_cores")
-    bound = summary.workload.get("cores") or cores
-    return int(min(cores, bound)) if cores else None
+    cores = summary.machine.cores
+    return int(min(cores, summary.workload.cores or cores)) if cores else None

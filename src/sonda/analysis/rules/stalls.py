@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sonda.analysis import wording
+from sonda.analysis.device.stalls import kernel_label
 from sonda.analysis.rules.work import WORTH, first_part
-from sonda.analysis.stalls import kernel_label
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 KINDS = {"long_scoreboard": "memory", "lg_throttle": "memory", "drain": "memory", "math_pipe_throttle": "compute",
@@ -31,7 +31,7 @@ def rule(summary: Summary) -> Verdict | None:
         sentence = f"In {where}, {row.sentence}; how near it comes to the device's peaks is not known."
     else:
         sentence = (
-            f"Out of line: {where}, reaches {wording.of_ceiling(row.roof, 'what the device could do')}; {row.sentence}."
+            f"Out of line: {where}, reaches {wording.percent(row.roof)} of what the device could do; {row.sentence}."
         )
     return Verdict(
         kind=KINDS.get(row.top, "overhead"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from sonda.analysis import wording
-from sonda.analysis.counted_summary import Slots, TopDown
+from sonda.analysis.counters.summary import Slots, TopDown
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -29,17 +29,17 @@ def rule(summary: Summary) -> Verdict | None:
     losses: dict[str, list[tuple[str, float, float]]] = {}
     for row in part.phases:
         slots = topdown.phases.get(row.name)
-        lost = _lost(topdown, slots) if slots is not None else None
+        lost = _lost_slots(topdown, slots) if slots is not None else None
         if lost is not None and math.isfinite(row.cost.share):
             name, share = lost
             losses.setdefault(name, []).append((row.name, row.cost.share, share))
     if not losses:
         return None
-    name, places = max(losses.items(), key=lambda item: sum(taken * share for _, taken, share in item[1]))
-    lost_of_step = sum(taken * share for _, taken, share in places)
+    name, places = max(losses.items(), key=lambda item: sum(time_share * share for _, time_share, share in item[1]))
+    lost_of_step = sum(time_share * share for _, time_share, share in places)
     if lost_of_step < WORTH:
         return None
-    share = lost_of_step / sum(taken for _, taken, _ in places)
+    share = lost_of_step / sum(time_share for _, time_share, _ in places)
     child = _child(topdown, name, [place for place, _, _ in places])
     titles = {category.name: category.words.lower() for category in topdown.definition.categories}
     mostly = f", mostly {titles[child]}" if child else ""
@@ -60,16 +60,16 @@ def rule(summary: Summary) -> Verdict | None:
     )
 
 
-def _lost(topdown: TopDown, slots: Slots) -> tuple[str, float] | None:
+def _lost_slots(topdown: TopDown, slots: Slots) -> tuple[str, float] | None:
     """The largest category of level 1 that counts and is a loss, with its share."""
-    found = [
+    lost = [
         (slots.shares[name].value.value or 0.0, name)
         for name in topdown.level_one
         if name not in USEFUL and slots.shares[name].counts
     ]
-    if not found:
+    if not lost:
         return None
-    share, name = max(found)
+    share, name = max(lost)
     return name, share
 
 
@@ -78,7 +78,11 @@ def _child(topdown: TopDown, parent: str, places: list[str]) -> str:
     votes: dict[str, float] = {}
     for place in places:
         shares = topdown.phases[place].shares
-        inside = [one.name for one in topdown.definition.categories if one.parent == parent and shares[one.name].counts]
+        inside = [
+            category.name
+            for category in topdown.definition.categories
+            if category.parent == parent and shares[category.name].counts
+        ]
         for name in inside:
             votes[name] = votes.get(name, 0.0) + (shares[name].value.value or 0.0)
     return max(votes, key=lambda name: votes[name]) if votes else ""

@@ -18,10 +18,10 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     spent = next(row.cost.time for row in part.phases if row.name == "transfer")
     work = summary.device_work
-    copies = [one for one in work.kernels if one.kind == "copy"] if work is not None else []
-    pageable = any(PAGEABLE in one.name for one in copies)
+    copies = [kernel for kernel in work.kernels if kernel.kind == "copy"] if work is not None else []
+    pageable = any(PAGEABLE in copy.name for copy in copies)
     whence = " from pageable memory" if pageable else ""
-    pinned = summary.workload.get("pin") and not summary.target.get("spec")
+    pinned = summary.workload.pin and not summary.target.spec
     advice = (
         (Remedy("copy from pinned memory only, and without waiting: tensor.to(device, non_blocking=True)"),)
         if pageable and pinned

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sonda.analysis import wording
-from sonda.analysis.summary import Cost, PartSummary, Summary
+from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.steps.costs import ceiling_ratio
+from sonda.analysis.summary import Cost, PartSummary, Summary, Value
 
 WORTH = 0.10
 """What takes less than a tenth of the step is not worth a sentence: removing it brings 1.1x at most."""
@@ -37,6 +39,12 @@ class Work:
             return wording.family(self.name)
         return "the fused function" if self.name == "fused" else f"the {self.name}"
 
+    @property
+    def above(self) -> str:
+        """The limit that it beat, compute, memory or overhead; '' where it beat none."""
+        bound = self.cost.bound
+        return self.cost.above or (bound if bound and reached([self], bound).broken else "")
+
 
 def first_part(summary: Summary) -> PartSummary | None:
     """The part that verdicts speak of, if it has a time."""
@@ -66,43 +74,67 @@ def works(part: PartSummary) -> list[Work]:
 
 def bound_by(part: PartSummary, bound: str) -> list[Work]:
     """The work that this limit explains."""
-    return [work for work in works(part) if work.cost.bound == bound]
+    return [work for work in works(part) if work.cost.bound == bound and not work.above]
 
 
-def share(found: Iterable[Work]) -> float:
+def share(work: Iterable[Work]) -> float:
     """Part of the step that work takes, 0 to 1: medians of layers may add up to more than the median step."""
-    return min(sum(work.cost.share for work in found if work.cost.share == work.cost.share), 1.0)
+    return min(sum(work.cost.share for work in work if work.cost.share == work.cost.share), 1.0)
 
 
-def time(found: Iterable[Work]) -> float:
+def time(work: Iterable[Work]) -> float:
     """ns per step that work takes."""
-    return sum(work.cost.time.value or 0.0 for work in found)
+    return sum(work.cost.time.value or 0.0 for work in work)
 
 
-def limit(found: Iterable[Work], name: str) -> float:
+def above(part: PartSummary) -> list[Work]:
+    """The work that was faster than a measured ceiling allows: what limits it is not known."""
+    return [work for work in works(part) if work.above]
+
+
+def reached(work: list[Work], name: str) -> BoundedRatio:
+    """What one limit accounts for, over the time that work took."""
+    return over_time(name, limit(work, name), work)
+
+
+def over_time(name: str, least: float, work: list[Work]) -> BoundedRatio:
+    """The ns that a limit asks for at least, over the time that work took. Ends of times are added up, which is the
+    widest that the interval of their sum can be."""
+    times = [part.cost.time for part in work]
+    ends = all(time.low is not None and time.high is not None for time in times)
+    whole = Value(
+        time(work), "ns", "measured",
+        sum(time.low or 0.0 for time in times) if ends else None,
+        sum(time.high or 0.0 for time in times) if ends else None,
+        few=min((time.few for time in times if time.few), default=0),
+    )  # fmt: skip
+    return ceiling_ratio(name, least, whole)
+
+
+def limit(work: Iterable[Work], name: str) -> float:
     """ns per step that one limit alone accounts for."""
-    return sum(work.cost.limits.get(name, 0.0) for work in found)
+    return sum(work.cost.limits.get(name, 0.0) for work in work)
 
 
-def leading(found: list[Work]) -> list[Work]:
+def leading(works: list[Work]) -> list[Work]:
     """The work of the one or two families that make up most of what was found; all of it, where the largest two are
     not worth a sentence."""
     families: dict[str, list[Work]] = {}
-    for work in found:
+    for work in works:
         families.setdefault(work.family, []).append(work)
     ordered = sorted(families.values(), key=share, reverse=True)
     chosen: list[Work] = []
     for members in ordered[:MOST_NAMED]:
         chosen += members
-        if share(chosen) >= NAMED * share(found):
+        if share(chosen) >= NAMED * share(works):
             break
-    return chosen if share(chosen) >= WORTH else found
+    return chosen if share(chosen) >= WORTH else works
 
 
-def families(found: list[Work]) -> str:
+def families(work: list[Work]) -> str:
     """`the convolutions and linear layers`, `the optimizer`, `12 kinds of layers`."""
-    layers = list(dict.fromkeys(work.family for work in found if work.layer))
-    phases = list(dict.fromkeys(work.family for work in found if not work.layer))
+    layers = list(dict.fromkeys(work.family for work in work if work.layer))
+    phases = list(dict.fromkeys(work.family for work in work if not work.layer))
     if len(layers) > MOST_NAMED:
         return wording.join([f"{len(layers)} kinds of layers", *phases])
     return wording.join(([f"the {wording.join(layers)}"] if layers else []) + phases)
@@ -111,6 +143,15 @@ def families(found: list[Work]) -> str:
 def data_share(part: PartSummary) -> float:
     """Part of the step spent waiting for input, 0 to 1."""
     return _phase_share(part, "data")
+
+
+def data_share_of_all(part: PartSummary) -> float:
+    """Part of the time of all timed steps together spent waiting for input, 0 to 1: of workers that give a batch each
+    and then none, some steps wait long and others not at all, and the median step tells of neither."""
+    apart = part.set_apart
+    waits = [wait for at, wait in enumerate(part.phase_steps.get("data", ())) if at not in apart and wait == wait]
+    whole = float(sum(part.timed))
+    return min(float(sum(waits)) / whole, 1.0) if whole else 0.0
 
 
 def communication_share(part: PartSummary) -> float:
@@ -134,13 +175,13 @@ def host_share(part: PartSummary) -> float:
 
 def waiting_share(summary: Summary, part: PartSummary) -> float:
     """Part of the step in which a training waits outside its phases, 0 to 1; a host that waits for its GPU is none."""
-    waits = summary.workload.get("waits") or {}
-    if part.name != "train" or part.device is not None or waits.get("waited", 0) < OFTEN_WAITED:
+    waits = summary.workload.waits
+    if waits is None or part.name != "train" or part.device is not None or waits.waited < OFTEN_WAITED:
         return 0.0
     # Some steps may wait long and others not at all, so means are compared, of all steps.
     whole = float(sum(part.durations))
     outside = float(sum(part.phase_steps.get("other", ())))
-    waited = float(waits.get("step_ns") or 0.0) * len(part.durations)
+    waited = float(waits.step_ns) * len(part.durations)
     return min(waited, outside) / whole if whole else 0.0
 
 
@@ -151,9 +192,11 @@ def _phase_share(part: PartSummary, name: str) -> float:
 
 
 def explained(part: PartSummary) -> dict[str, float]:
-    """Part of the step that each limit explains: compute, memory, overhead, input, communication, transfer, host."""
+    """Part of the step that each limit explains: compute, memory, overhead, input, communication, transfer, host; and
+    the part that a measured ceiling says nothing right of."""
     shares = {bound: share(bound_by(part, bound)) for bound in ("compute", "memory", "overhead")}
     return shares | {
+        "above": share(above(part)),
         "input": data_share(part),
         "communication": communication_share(part),
         "transfer": transfer_share(part),

@@ -6,7 +6,7 @@ import functools
 import sys
 from typing import Any
 
-from .recorder import Recorder, Stream
+from .recorder import Recorder
 
 WORKER = "torch.utils.data._utils.worker"
 """Where PyTorch keeps what `torch.utils.data.get_worker_info()` gives."""
@@ -15,29 +15,6 @@ WORKER = "torch.utils.data._utils.worker"
 def loads_data() -> bool:
     """Whether this process is a worker of PyTorch's DataLoader: what it computes is no step, but a batch's making."""
     return getattr(sys.modules.get(WORKER), "_worker_info", None) is not None
-
-
-def begin_in_child(observer: Any, schedule: Any, stream: Stream | None) -> None:
-    """Have the observer of PyTorch begin anew in a forked child, with a schedule of the child's own.
-
-    It lets go of what the parent counts, marks or profiles; what was open on this stream, that of the thread which
-    forked, sees no operation here.
-    """
-    observer.schedule, observer._led = schedule, False
-    opened = stream.phases if stream is not None else []
-    for at in reversed(range(len(opened))):
-        code, mode, *rest = opened[at]
-        if mode is not None:
-            mode.__exit__(None, None, None)
-            opened[at] = (code, None, *rest)
-    if observer.counter.stream is not None:
-        observer.counter.stop(observer.counter.stream)
-    observer.counter = type(observer.counter)(observer.torch, observer.recorder)
-    observer.habits.begin()
-    observer.communication.begin_in_child()
-    for one in (observer.marks, observer.kernel_pass):
-        if one is not None:
-            one.begin_in_child()
 
 
 def write_before_sending(recorder: Recorder) -> None:

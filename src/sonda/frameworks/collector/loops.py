@@ -6,6 +6,8 @@ from .recorder import Recorder
 
 PART = {"train": 1, "validate": 2, "test": 3}
 """As the reader of the events numbers parts."""
+FIRST = 1 << 32
+"""Loops are numbered from here on: data sets that a program walks through itself have smaller numbers."""
 
 
 class Loop:
@@ -17,6 +19,8 @@ class Loop:
         self.part = part
         self.loader = self.iterator = number
         """Where batches come from, and which walk through them this is: numbers that no other has."""
+        self.introduced = False
+        """Whether it was said how they are made."""
 
 
 class Loops:
@@ -24,7 +28,7 @@ class Loops:
 
     def __init__(self, recorder: Recorder) -> None:
         self.running: list = []
-        self._last = 0
+        self._last = FIRST
         names = ("of_part", "loader", "iterator")
         self._values = tuple(recorder.define(kind="value", quantity=name, source="counted") for name in names)
 

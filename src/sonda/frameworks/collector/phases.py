@@ -16,6 +16,9 @@ WORTH_COUNTING = 1_000_000
 Counters that were asked for are read at every phase."""
 UNKNOWN = 1 << 62
 """ns: a phase that has not been seen yet may be long."""
+NONE, FORWARD, LOSS = range(3)
+"""What the result of a function says: no backward can follow; it is a forward; it is one number, made of what a
+forward made."""
 
 
 class Phases:

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from time import perf_counter_ns as now
 from typing import Any
 
+from .callgrind import VARIABLE
 from .failure import first_line
-from .modelled import VARIABLE
 
 AFTER = 10
 """Calls of a function before: the first are slower, and a program of few steps is left alone."""

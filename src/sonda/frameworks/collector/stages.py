@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from time import perf_counter_ns as now
 from typing import Any
 
+from . import ROOT
+
 WORTH_WRITING_NS = 10_000_000
 """A stage this long is written when it ends: a killed program loses short ones only."""
 MOST = 20_000
@@ -52,6 +54,8 @@ FILES = {
 reading arrays is how data are read, and a class of the program's may override what saves them."""
 DYNAMO, NUMBA = "torch._dynamo.callback", "numba.core.event"
 """Modules that tell when PyTorch and Numba compile, once they are imported."""
+AGAIN, BACKWARD = "again", "backward"
+"""Said of the compilation of code that was compiled before, and of a backward that waited for its first call."""
 
 
 class _Mine(thread_local):
@@ -156,7 +160,7 @@ class Stages:
                 manager.__init__(self, name)
                 mine = stages.mine
                 around = mine.importing
-                self.outermost = (around is None or around() is None) and not name.startswith(__package__)
+                self.outermost = (around is None or around() is None) and not name.startswith(ROOT)
                 if self.outermost:
                     mine.importing = ref(self)
                 self.around, mine.package = mine.package, name.partition(".")[0]
@@ -165,7 +169,7 @@ class Stages:
             def __exit__(self, *args: Any, **named: Any) -> None:
                 manager.__exit__(self, *args, **named)
                 name, end, mine = self._name, now(), stages.mine
-                other = mine.package not in (self.around, __package__)
+                other = mine.package not in (self.around, ROOT)
                 mine.package = self.around
                 if self.outermost:
                     mine.importing = None
@@ -185,8 +189,7 @@ class Stages:
             return
         try:
             if name == DYNAMO:
-                module.callback_handler.register_start_callback(self._compilation_begins)
-                module.callback_handler.register_end_callback(self._dynamo_ends)
+                self._follow_dynamo(module.callback_handler)
             elif name == NUMBA:
                 listener = {
                     "on_start": lambda _self, _event: self._compilation_begins(),
@@ -236,15 +239,35 @@ class Stages:
             mine.compiling = now()
         mine.compilations += 1
 
-    def _dynamo_ends(self, *_about: Any) -> None:
-        self._compilation_ends("torch.compile")
+    def _follow_dynamo(self, handler: Any) -> None:
+        """Be told of PyTorch's compilations, also after `torch.compiler.reset()`, which forgets whom to tell."""
+        clear = handler.clear
 
-    def _compilation_ends(self, what: str) -> None:
+        def follow() -> None:
+            handler.register_start_callback(self._compilation_begins)
+            handler.register_end_callback(self._dynamo_ends)
+
+        def clear_and_follow() -> None:
+            clear()
+            follow()
+
+        handler.clear = clear_and_follow
+        follow()
+
+    def _dynamo_ends(self, about: Any = None) -> None:
+        """The number of a compilation is that of the code and how often it was compiled before: `3/0`. A backward is
+        compiled once for each of its forwards."""
+        trigger = getattr(getattr(about, "callback_trigger", None), "name", "")
+        times = str(getattr(about, "compile_id", "")).strip("[]").rpartition("/")[2].partition("_")[0]
+        what = BACKWARD if trigger == "LAZY_BACKWARD" else AGAIN if times not in ("", "0") else ""
+        self._compilation_ends("torch.compile", what)
+
+    def _compilation_ends(self, name: str, what: str = "") -> None:
         mine = self.mine
         if mine.compilations:
             mine.compilations -= 1
             if not mine.compilations:
-                self.keep("compile", what, "", mine.compiling, now())
+                self.keep("compile", name, what, mine.compiling, now())
 
 
 _begun: list = []

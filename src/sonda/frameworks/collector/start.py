@@ -11,20 +11,29 @@ import os
 import sys
 from typing import Any
 
-from . import stages
+from . import ROOT, stages
 from .failure import report_failure
+from .watch import end_block, watch_block
 
 VARIABLE = "SONDA_COLLECT"
 """Environment variable that holds the settings, as JSON."""
 OBSERVERS = {
-    "torch": ("start", "observe"),
-    "tensorflow": ("tensorflow_observer", "observe_tensorflow"),
-    "keras": ("keras_observer", "observe_keras"),
-    "jax": ("jax_observer", "observe_jax"),
-    "pytensor": ("pytensor_observer", "observe_pytensor"),
-}
-"""By the name of a package: the module of this collector, and in it the function `observe(package, settings, counting)`
-that observes it once it is imported."""
+    "torch": ("torch.observe.process", "observe"),
+    "tensorflow": ("tensorflow.observe.observer", "observe_tensorflow"),
+    "keras": ("tensorflow.observe.keras", "observe_keras"),
+    "jax": ("jax.observe.observer", "observe_jax"),
+    "pytensor": ("pytensor.observe.observer", "observe_pytensor"),
+    **dict.fromkeys(
+        (
+            "transformers.trainer",
+            *(f"{package}.loops.{loop}_loop" for package in ("lightning.pytorch", "pytorch_lightning")
+              for loop in ("evaluation", "prediction")),
+        ),
+        ("torch.observe.evaluations", "observe_evaluations"),
+    ),
+}  # fmt: skip
+"""By the name of a package or module: the module beside this collector, and in it the function `observe(package,
+settings, counting)` that observes it once it is imported."""
 
 
 def start() -> None:
@@ -38,6 +47,29 @@ def start() -> None:
         waiter.open_counting()
 
 
+class ObservedBlock:
+    """A block of this process, observed until `end`: frameworks that are imported already, and those it imports."""
+
+    def __init__(self, settings: dict) -> None:
+        self.watch = watch_block(settings)
+        self._waiter = _Waiter(settings)
+        for name in OBSERVERS:
+            if name in sys.modules:
+                self._waiter.imported(sys.modules[name])
+        sys.meta_path.insert(0, self._waiter)
+
+    def unseen(self) -> list:
+        """Names of what the program runs and what is not observed."""
+        return [name for framework in self.watch.observed for name in framework.unseen()]
+
+    def end(self) -> None:
+        """Put everything back, and write what was seen."""
+        if self._waiter in sys.meta_path:
+            sys.meta_path.remove(self._waiter)
+            end_block()
+            self.watch.recorder.close()
+
+
 class _Waiter:
     """A finder that lets the ordinary finders find a framework and acts once it is imported."""
 
@@ -49,7 +81,7 @@ class _Waiter:
 
     def open_counting(self) -> None:
         """Open counters before the framework starts threads."""
-        from .counting import Counting
+        from .counters.process import Counting
 
         try:
             self.counting = self.counting or Counting(self.settings["directory"])
@@ -75,7 +107,7 @@ class _Waiter:
             return
         try:
             with stages.observing():
-                observer = importlib.import_module(f"{__package__}.{entry[0]}")
+                observer = importlib.import_module(f"{ROOT}.{entry[0]}")
                 getattr(observer, entry[1])(module, self.settings, self.counting)
         except Exception:
             report_failure(self.settings["directory"])
@@ -99,73 +131,3 @@ class _Loader:
         self.waiter.open_counting()
         self.loader.exec_module(module)
         self.waiter.imported(module)
-
-
-def observe(torch: Any, settings: dict, counting: Any = None) -> None:
-    """Observe PyTorch in this process until it ends, with counters that are open already."""
-    from .children import begin_in_child
-    from .torch_observer import TorchObserver
-    from .watch import Observed, watch_process
-
-    watch = watch_process(settings, counting)
-    observer = TorchObserver(watch.recorder, torch, watch.schedule, watch.counting, watch.phases)
-    observer.install()
-    observer.replace(torch, "set_num_threads", observer.habits.wrap_set_threads)
-    if observer.marks is not None:
-        observer.replace(torch.cuda.CUDAGraph, "replay", observer.habits.wrap_replay)
-
-    def steps() -> int:
-        """The schedule's, less those that other frameworks announced."""
-        return watch.schedule.steps - sum(one.steps() for one in watch.observed if one is not observed)
-
-    observed = Observed(
-        "torch",
-        observer.remove,
-        steps,
-        observer.habits.threads,
-        lambda: _costs(observer),
-        lambda: {"habits": observer.habits.facts()} if observer.habits.noticed else {},
-        lambda stream: begin_in_child(observer, watch.schedule, stream),
-    )
-    watch.add(observed, torch=str(torch.__version__))
-    watch.recorder.state(isa=torch.backends.cpu.get_cpu_capability())
-
-
-def state_versions(recorder: Any, torch: Any) -> None:
-    """State which process this is and what it runs on, where PyTorch alone is observed."""
-    from .watch import rank
-
-    recorder.state(
-        process=os.getpid(),
-        rank=rank(recorder),
-        versions={"python": sys.version.split()[0], "torch": str(torch.__version__)},
-        threads=torch.get_num_threads(),
-        isa=torch.backends.cpu.get_cpu_capability(),
-    )
-
-
-def finish(observer: Any) -> None:
-    """State what only the end knows, and observe no more: of a `TorchObserver` that is alone."""
-    from .reading_cost import reading_costs
-    from .watch import state_end
-
-    recorder = observer.recorder
-    try:
-        if recorder.written or recorder.streams:
-            costs = {**_costs(observer), **reading_costs(observer.counting)}
-            facts = {"threads": observer.torch.get_num_threads(), **costs}
-            state_end(recorder, observer.schedule, observer.counting, facts)
-        recorder.state(finished=True)
-        observer.remove()
-    except Exception:
-        report_failure(recorder.directory)
-
-
-def _costs(observer: Any) -> dict:
-    """What a layer and a phase cost, ns; nothing where that cannot be tried in this process any more."""
-    from .torch_cost import recording_costs
-
-    try:
-        return recording_costs(observer.torch, observer.layers.counting, observer.layers.marked)
-    except Exception:
-        return {}

@@ -17,20 +17,20 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from . import piece_pass
-from .benchcast import join_from_environment
+from .callgrind import VARIABLE as MODELLED
+from .callgrind import begin_modelling
 from .children import loads_data, write_before_sending
-from .counting import Counting
-from .detail_sample import DetailSample
+from .corun.benchcast import join_from_environment
+from .corun.participation import VARIABLE as SIDE_BY_SIDE
+from .corun.participation import join_windows
+from .counters.process import Counting
 from .failure import report_failure
 from .loops import Loops
-from .modelled import VARIABLE as MODELLED
-from .modelled import begin_modelling
-from .participation import VARIABLE as SIDE_BY_SIDE
-from .participation import join_windows
+from .overhead import reading_costs
 from .phases import Phases
-from .reading_cost import reading_costs
 from .recorder import Recorder, Stream
-from .schedule import Schedule
+from .sampling.detail import DetailSample
+from .sampling.schedule import Schedule
 from .stages import observing
 
 ALONE = (MODELLED, SIDE_BY_SIDE)
@@ -53,6 +53,7 @@ class Observed:
         costs: Callable[[], dict],
         facts: Callable[[], dict] = dict,
         forked: Callable[[Stream | None], None] | None = None,
+        unseen: Callable[[], list] = list,
     ) -> None:
         self.framework = framework
         """torch, tensorflow, jax or pytensor: what computes."""
@@ -69,6 +70,8 @@ class Observed:
         self.forked = forked
         """Begins anew in a forked child, whose parent may have something open on this stream; the watch has a new
         schedule by then. None: it goes on with what it has."""
+        self.unseen = unseen
+        """Names of what the program runs by this framework and what is not observed."""
         self.before = 0
         """Steps of the process that forked this one, as `steps` still counts them."""
         self.inherits = False
@@ -81,10 +84,12 @@ class Observed:
 
 
 class Watch:
-    """Recorder, counters, schedule and phases of this process, from the first framework's import until its end."""
+    """Recorder, counters, schedule and phases of this process, from the first framework's import until its end; or of
+    a `block` of it, which says itself when it ends."""
 
-    def __init__(self, settings: dict, counting: Any = None) -> None:
+    def __init__(self, settings: dict, counting: Any = None, block: bool = False) -> None:
         directory = settings["directory"]
+        self.block = block
         self.recorder = Recorder(directory)
         self.counting = counting or Counting(directory)
         self.schedule = Schedule(
@@ -96,7 +101,7 @@ class Watch:
             profile=settings.get("kernels", True),
             replay=settings.get("replay", False),
         )
-        if not (self.schedule.first or self.schedule.last or self.counting.counts_layers):
+        if not (block or self.schedule.first or self.schedule.last or self.counting.counts_layers):
             self.schedule.sample = DetailSample()
         piece_pass.LONGEST = settings.get("longest", piece_pass.LONGEST)
         self.phases = Phases(self.recorder)
@@ -105,11 +110,15 @@ class Watch:
         self.recorder.set_detail(self.schedule.detail)
         self.observed: list = []
         self.loops = Loops(self.recorder)
+        self.torch: Any = None
+        """The observer of PyTorch, for what is built on it."""
         self.tensorflow: Any = None
         """The observer of TensorFlow, for that of Keras."""
         self._versions = {"python": sys.version.split()[0]}
         self.recorder.starting = self._starting
         self.recorder.resting = self._resting
+        if block:
+            return
         if not any(one in os.environ for one in ALONE):
             self.recorder.forked = self._forked
         atexit.register(self.finish)
@@ -242,6 +251,17 @@ def watch_process(settings: dict, counting: Any = None) -> Watch:
     if not _watches:
         _watches.append(Watch(settings, counting))
     return _watches[0]
+
+
+def watch_block(settings: dict) -> Watch:
+    """A watch over a block of this process, which observers join until `end_block`."""
+    _watches[:] = [Watch(settings, block=True)]
+    return _watches[0]
+
+
+def end_block() -> None:
+    """Observe the block no more, and state what only its end knows."""
+    _watches.pop().finish()
 
 
 def state_end(recorder: Recorder, schedule: Schedule, counting: Any, facts: dict) -> None:

@@ -8,16 +8,11 @@ import sys
 
 
 def _load_collector() -> None:
-    here = os.path.dirname(os.path.abspath(__file__))
-    collector = os.path.join(os.path.dirname(here), "collector")
-    spec = importlib.util.spec_from_file_location(
-        "_sonda_collector", os.path.join(collector, "__init__.py"), submodule_search_locations=[collector]
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["_sonda_collector"] = module
-    spec.loader.exec_module(module)
-    importlib.import_module("_sonda_collector.start").start()
+    """Make a package of the folder that holds the collector and the frameworks, without running its `__init__`."""
+    spec = importlib.machinery.ModuleSpec("_sonda", None, is_package=True)
+    spec.submodule_search_locations = [os.path.dirname(os.path.dirname(os.path.abspath(__file__)))]
+    sys.modules["_sonda"] = importlib.util.module_from_spec(spec)
+    importlib.import_module("_sonda.collector.start").start()
 
 
 def _chain() -> None:

@@ -15,13 +15,51 @@ from collections.abc import Iterable, Iterator
 from time import monotonic, sleep
 from typing import Any
 
-from sonda.record.errors import SondaError
-from sonda.studies.executors.dask_engine import NANNYS, SETTINGS, import_dask, is_gone
-from sonda.studies.executors.executor import Done, Task, Work, done_again
-from sonda.studies.executors.on_node import attempt_once, attempt_there
+from sonda.record.errors import MissingExtraError, SondaError
+from sonda.studies.executors.executor import Task, TaskResult, Work, repeated_remark
 from sonda.studies.executors.slurm import PREFIX, slurm_cluster
+from sonda.studies.executors.worker import attempt_once, attempt_there
 from sonda.targets.node import node_facts
 from sonda.version import VERSION
+
+# ---- Dask's settings, the files its nannies leave behind, and its words for lost workers ----------------------------
+
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+NANNYS = (*THREADS, "PYTHONHASHSEED", "__DASK_PARENT_PID")
+"""Variables that a nanny sets for its worker in the process that it runs in, and leaves there."""
+SETTINGS: dict[str, Any] = {
+    "distributed.worker.daemon": False,  # what is measured is a process of its own
+    "distributed.comm.retry.count": 2,
+    "distributed.admin.tick.limit": "60s",  # simulating holds the interpreter: that is no reason to complain
+    "distributed.worker.profile.enabled": False,  # it stops what is measured or simulated a hundred times a second
+    "distributed.scheduler.allowed-failures": 1,
+    # Unasked, Dask wakes up fifty times a second in every part of it, which costs as much as its tasks.
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.worker.memory.monitor-interval": "1s",
+    # Without MALLOC_TRIM_THRESHOLD_: what a piece of a trace needs would be taken from the system anew every time.
+    "distributed.nanny.pre-spawn-environ": dict.fromkeys(THREADS, 1),
+}
+
+
+def is_gone(error: Exception) -> bool:
+    """Whether this says that a scheduler or a worker is there no more."""
+    return isinstance(error, OSError | TimeoutError) or type(error).__name__ in (
+        "CommClosedError", "CancelledError", "FutureCancelledError", "FuturesCancelledError", "KilledWorker",
+    )  # fmt: skip
+
+
+def import_dask() -> tuple[Any, Any]:
+    """dask and distributed. Raises MissingExtraError where they are not installed."""
+    try:
+        import dask
+        import distributed
+    except ImportError:
+        raise MissingExtraError("Dask distributed", "cluster") from None
+    return dask, distributed
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 
 Wanted = tuple[tuple[str, ...], str]
 """Kinds of resource that a worker must have, and the only node that may do it; '' for any."""
@@ -79,7 +117,7 @@ class Cluster:
                     f"{address} asks for certificates, and Dask is configured with none",
                     "set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, and __CLIENT__CERT and __CLIENT__KEY beside it",
                 )
-            self._client = _connected(self._distributed, address)
+            self._client = _connect(self._distributed, address)
             if self._own is not None:
                 # Which kinds of node there are must be known before anything is measured.
                 self._wait_for(max(workers, 1) if exclusive else 1)
@@ -113,7 +151,7 @@ class Cluster:
 
     @property
     def remarks(self) -> list[str]:
-        again = done_again(self._again)
+        again = repeated_remark(self._again)
         if self._gone and not again:
             # Dask gives what they had begun to others by itself, and does not say what that was.
             count = "1 worker" if len(self._gone) == 1 else f"{len(self._gone)} workers"
@@ -126,7 +164,7 @@ class Cluster:
         """What each worker says of its node, by the worker's address: `node`, `kind`, `gpus`, `threads`, `version`."""
         return self._nodes
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         """As the protocol says. In exclusive use a node has one task at a time, whichever of its workers does it."""
         # Those that ask for the same wait in one line: there may be 100,000 of them, and a thousand workers.
         waiting: dict[Wanted, deque[Task]] = {}
@@ -139,20 +177,27 @@ class Cluster:
         began_with = {worker: str(about["node"]) for worker, about in self._nodes.items()}
         try:
             while waiting or placed:
-                for wanted in [one for one in waiting if not self._fitting(one, self._seen)]:
+                for wanted in [
+                    task_wanted for task_wanted in waiting if not self._fitting_workers(task_wanted, self._seen)
+                ]:
                     for task in waiting.pop(wanted):
-                        yield Done(task.number, failure=f"no worker has what it needs ({_words(wanted)})",
+                        yield TaskResult(task.number, failure=f"no worker has what it needs ({_words(wanted)})",
                                    remedy="start a worker on such a node")  # fmt: skip
-                if waiting and not placed and not any(map(self._fitting, waiting)) and not self._come_back(waiting):
-                    yield from (_lost(task) for line in waiting.values() for task in line)
+                if (
+                    waiting
+                    and not placed
+                    and not any(map(self._fitting_workers, waiting))
+                    and not self._come_back(waiting)
+                ):
+                    yield from (_lost_words(task) for line in waiting.values() for task in line)
                     return
-                taken = Counter(self._slot(worker) for _, worker in placed.values())
+                used = Counter(self._slot(worker) for _, worker in placed.values())
                 for wanted in list(waiting):
-                    for task, worker in self._placing(waiting[wanted], wanted, taken):
+                    for task, worker in self._place_tasks(waiting[wanted], wanted, used):
                         placed[self._submit(work, task, worker)] = (task, worker)
                     if not waiting[wanted]:
                         del waiting[wanted]
-                for future in self._ended(placed):
+                for future in self._wait_for_ended(placed):
                     task, worker = placed.pop(future)
                     done = self._outcome(future, task, worker)
                     tries[task.number] += 2 if done.failure == DIED else 1
@@ -175,9 +220,9 @@ class Cluster:
 
     def close(self) -> None:
         """End what was started, and put back what was changed in this process."""
-        for one in (self._client, self._own):
-            if one is not None:
-                one.close()
+        for side in (self._client, self._own):
+            if side is not None:
+                side.close()
         self._log.setLevel(self._level)
         self._settings.__exit__(None, None, None)
         for name, value in self._environment.items():
@@ -192,20 +237,20 @@ class Cluster:
         """The workers that are there. Raises SondaError where one of them is another Sonda; one that came `late` is
         left out instead, for others are at work."""
         known = self._workers_there()
-        said = {worker: self._seen[worker] for worker in known if worker in self._seen}
-        said |= self._asked([worker for worker in known if worker not in said])
-        for worker, about in said.items():
+        answers = {worker: self._seen[worker] for worker in known if worker in self._seen}
+        answers |= self._ask_workers([worker for worker in known if worker not in answers])
+        for worker, about in answers.items():
             if about["version"] != VERSION:
                 why = f"{about['node']} has Sonda {about['version']}, and this is {VERSION}"
                 if not late:
                     raise SondaError(why, "install the same version on every node")
                 self._left_out[worker] = f"{why}: it was left out"
-        found = {
+        fresh = {
             worker: {**about, "threads": known[worker]}
-            for worker, about in said.items() if worker in known and about["version"] == VERSION
+            for worker, about in answers.items() if worker in known and about["version"] == VERSION
         }  # fmt: skip
-        self._seen |= found
-        return found
+        self._seen |= fresh
+        return fresh
 
     def _look_again(self) -> bool:
         """Ask who is there now; False, and nobody is, where the scheduler is gone."""
@@ -235,7 +280,7 @@ class Cluster:
         """
         return dict(self._client.nthreads())
 
-    def _asked(self, workers: list[str]) -> dict[str, dict[str, Any]]:
+    def _ask_workers(self, workers: list[str]) -> dict[str, dict[str, Any]]:
         """What workers say of their nodes; without those that are gone already, or hang."""
         if not workers:
             return {}
@@ -246,7 +291,9 @@ class Cluster:
         except TimeoutError:
             if len(workers) == 1:
                 return {}
-            return {worker: about for one in workers for worker, about in self._asked([one]).items()}
+            return {
+                worker: about for asked_worker in workers for worker, about in self._ask_workers([asked_worker]).items()
+            }
 
     def _slot(self, worker: str) -> str:
         """What is shared by tasks that may not run at once: a node while measuring, else a worker."""
@@ -258,19 +305,19 @@ class Cluster:
     def _most(self, worker: str) -> int:
         return 1 if self._exclusive else self._ahead * int(self._nodes[worker]["threads"])
 
-    def _placing(self, line: deque[Task], wanted: Wanted, taken: Counter[str]) -> Iterator[tuple[Task, str]]:
+    def _place_tasks(self, line: deque[Task], wanted: Wanted, used: Counter[str]) -> Iterator[tuple[Task, str]]:
         """Takes tasks out of a line, each with the worker that has least to do of those that may do it; ends where all
-        have enough. `taken` says how many tasks every slot has."""
-        free = [(taken[self._slot(worker)] / self._most(worker), number, worker)
-                for number, worker in enumerate(self._fitting(wanted))]  # fmt: skip
+        have enough. `used` says how many tasks every slot has."""
+        free = [(used[self._slot(worker)] / self._most(worker), number, worker)
+                for number, worker in enumerate(self._fitting_workers(wanted))]  # fmt: skip
         heapq.heapify(free)
         while line and free:
             _, number, worker = heapq.heappop(free)
             slot, most = self._slot(worker), self._most(worker)
-            if taken[slot] >= most:
+            if used[slot] >= most:
                 continue
-            taken[slot] += 1
-            heapq.heappush(free, (taken[slot] / most, number, worker))
+            used[slot] += 1
+            heapq.heappush(free, (used[slot] / most, number, worker))
             yield line.popleft(), worker
 
     def _come_back(self, waiting: Iterable[Wanted]) -> bool:
@@ -280,11 +327,11 @@ class Cluster:
             sleep(POLL_S)
             if self._client.status != "running":
                 continue  # it connects again by itself where the scheduler is back
-            if self._look_again() and any(map(self._fitting, waiting)):
+            if self._look_again() and any(map(self._fitting_workers, waiting)):
                 return True
         return False
 
-    def _fitting(self, wanted: Wanted, among: dict[str, dict[str, Any]] | None = None) -> list[str]:
+    def _fitting_workers(self, wanted: Wanted, among: dict[str, dict[str, Any]] | None = None) -> list[str]:
         """Workers that have what is wanted; `among` others than those that are there now."""
         needs, node = wanted
         return [
@@ -307,14 +354,14 @@ class Cluster:
             attempt_there, work, task, VERSION, os.getcwd(), key=key, pure=False, workers=where
         )  # fmt: skip
 
-    def _ended(self, placed: dict[Any, tuple[Task, str]]) -> list[Any]:
+    def _wait_for_ended(self, placed: dict[Any, tuple[Task, str]]) -> list[Any]:
         """Wait for tasks that have ended, or whose worker is gone; none where neither is so for a while."""
         if not placed:
             return []
         try:
             with self._client.as_current():
-                found = self._distributed.wait(list(placed), timeout=POLL_S, return_when="FIRST_COMPLETED")
-            return list(found.done)
+                finished = self._distributed.wait(list(placed), timeout=POLL_S, return_when="FIRST_COMPLETED")
+            return list(finished.done)
         except TimeoutError:
             pass
         except Exception as error:  # a scheduler that is gone says so in several ways
@@ -340,7 +387,7 @@ class Cluster:
             return [] if there else list(placed)
         return [future for future, (_, worker) in placed.items() if worker not in there]
 
-    def _outcome(self, future: Any, task: Task, worker: str) -> Done:
+    def _outcome(self, future: Any, task: Task, worker: str) -> TaskResult:
         if future.status == "finished":
             try:
                 return future.result(timeout=PATIENCE_S)
@@ -351,19 +398,19 @@ class Cluster:
             raised = future.exception()
             name = type(raised).__name__
             if name == "KilledWorker" and not self._exclusive:
-                return Done(task.number, failure=DIED, remedy="give smaller batches", lost=True)
+                return TaskResult(task.number, failure=DIED, remedy="give smaller batches", lost=True)
             if name not in ("KilledWorker", "NoValidWorkerError", "CancelledError", "FutureCancelledError"):
-                return Done(task.number, failure=f"{name}: {raised}", remedy="report it")
+                return TaskResult(task.number, failure=f"{name}: {raised}", remedy="report it")
         future.cancel()
-        return _lost(task, self._seen[worker]["node"] if self._exclusive else "")
+        return _lost_words(task, self._seen[worker]["node"] if self._exclusive else "")
 
 
-def _lost(task: Task, node: str = "") -> Done:
+def _lost_words(task: Task, node: str = "") -> TaskResult:
     who = f"its worker on {node}" if node else "its worker"
-    return Done(task.number, failure=f"{who} or the scheduler went away", remedy="start this again", lost=True)
+    return TaskResult(task.number, failure=f"{who} or the scheduler went away", remedy="start this again", lost=True)
 
 
-def _connected(distributed: Any, address: str) -> Any:
+def _connect(distributed: Any, address: str) -> Any:
     try:
         return distributed.Client(address, timeout=TIMEOUT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from sonda.analysis.run_rows import describe_new_runs
 from sonda.record.errors import SondaError, named_line
-from sonda.record.partial import node_name
+from sonda.record.files.partial import node_name
 from sonda.targets.node import node_facts
 from sonda.version import VERSION
 
@@ -28,8 +29,8 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Done:
-    """What became of a task: its value, or why there is none."""
+class TaskResult:
+    """The result of a task: its value, or why there is none."""
 
     number: int
     value: Any = None
@@ -54,43 +55,44 @@ class Executor(Protocol):
     def remarks(self) -> list[str]:
         """What happened on the way that results do not show: tasks that were done again, nodes that were left out."""
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         """Run tasks, each once, and yield what became of them as they end, in any order."""
 
     def close(self) -> None:
         """End the processes that this executor started."""
 
 
-def attempt(work: Work, task: Task, version: str = VERSION) -> Done:
+def attempt_task(work: Work, task: Task, version: str = VERSION) -> TaskResult:
     """Do a task here. `version` is that of whoever asks: another one's results could be other results."""
     if version != VERSION:
-        return Done(
+        return TaskResult(
             task.number,
             failure=f"{node_name()} has Sonda {VERSION}, and {version} asks it",
             remedy="install the same version on both",
             lost=True,
         )
+    describe_new_runs()
     try:
-        return Done(task.number, work(task.order))
+        return TaskResult(task.number, work(task.order))
     except SondaError as error:
-        return Done(task.number, failure=error.cause, remedy=error.remedy)
+        return TaskResult(task.number, failure=error.cause, remedy=error.remedy)
     except MemoryError:
-        return Done(task.number, failure="not enough memory", remedy="give smaller batches")
+        return TaskResult(task.number, failure="not enough memory", remedy="give smaller batches")
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return Done(task.number, failure=f"the disk is full: {error}", remedy="free some space there")
-        return Done(task.number, failure=named_line(error), remedy="report it")
+            return TaskResult(task.number, failure=f"the disk is full: {error}", remedy="free some space there")
+        return TaskResult(task.number, failure=named_line(error), remedy="report it")
     except Exception as error:
-        return Done(task.number, failure=named_line(error), remedy="report it")
+        return TaskResult(task.number, failure=named_line(error), remedy="report it")
 
 
-def done_again(count: int) -> list[str]:
+def repeated_remark(count: int) -> list[str]:
     """The remark on tasks that were done again; none where there were none."""
     times = "1 task was" if count == 1 else f"{count} tasks were"
     return [f"{times} done again, because a worker went away before the end"] if count else []
 
 
-class Here:
+class ThisProcess:
     """One task after the other in this process."""
 
     workers = 1
@@ -103,9 +105,9 @@ class Here:
     def kinds(self) -> set[str]:
         return {node_facts()["kind"]}
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         for task in tasks:
-            yield attempt(work, task)
+            yield attempt_task(work, task)
 
     def close(self) -> None:
         pass

@@ -13,14 +13,14 @@ from collections.abc import Iterable, Iterator
 from multiprocessing import connection, get_context
 from typing import Any
 
-from sonda.studies.executors.executor import Done, Task, Work, attempt, done_again
+from sonda.studies.executors.executor import Task, TaskResult, Work, attempt_task, repeated_remark
 from sonda.targets.node import node_facts
 
 TRIES = 2
 """How often a task is given to a process: what kills two of them is taken to kill all."""
 
 
-class Processes:
+class ProcessPool:
     """A number of processes, started when first needed."""
 
     def __init__(self, workers: int) -> None:
@@ -30,13 +30,13 @@ class Processes:
 
     @property
     def remarks(self) -> list[str]:
-        return done_again(self._again)
+        return repeated_remark(self._again)
 
     @property
     def kinds(self) -> set[str]:
         return {node_facts()["kind"]}
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[TaskResult]:
         waiting = deque((task, 1) for task in tasks)
         while len(self._crew) < self.workers:
             self._crew.append(_Worker())
@@ -59,8 +59,12 @@ class Processes:
                             waiting.append((task, tries + 1))
                             free.append(worker)
                             continue
-                        done = Done(task.number, failure=f"{tries} processes died of it", remedy="give smaller batches",
-                                    lost=True)  # fmt: skip
+                        done = TaskResult(
+                            task.number,
+                            failure=f"{tries} processes died of it",
+                            remedy="give smaller batches",
+                            lost=True,
+                        )
                     free.append(worker)
                     yield done
         finally:
@@ -110,7 +114,7 @@ def _serve(pipe: connection.Connection) -> None:
             work, task = pipe.recv()
         except (EOFError, OSError):
             return
-        done = attempt(work, task)
+        done = attempt_task(work, task)
         try:
             pipe.send(done)
         except OSError:

@@ -22,21 +22,21 @@ UNITS = {"cores": "cores", "memory": "bytes"}
 
 def settings_of(text: str) -> dict[str, str]:
     """The settings of `slurm:key=value,…`. Raises SondaError."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for word in filter(None, text.removeprefix(PREFIX).split(",")):
         key, equals, value = word.partition("=")
         if not equals or key not in SETTINGS or not value:
             raise SondaError(f"--on-cluster {word!r} is no setting of Slurm", f"use {', '.join(sorted(SETTINGS))}")
-        found[key] = value
+        settings[key] = value
     for key, pattern, like in (("cores", r"[1-9][0-9]*", "8"), ("memory", r"[0-9.]+ ?[KMGT]i?B?", "16GB")):
-        if key in found and not re.fullmatch(pattern, found[key]):
-            raise SondaError(f"--on-cluster {key}={found[key]} is no number of {UNITS[key]}", f"write {key}={like}")
-    return found
+        if key in settings and not re.fullmatch(pattern, settings[key]):
+            raise SondaError(f"--on-cluster {key}={settings[key]} is no number of {UNITS[key]}", f"write {key}={like}")
+    return settings
 
 
 def slurm_cluster(text: str, workers: int, exclusive: bool) -> Any:
     """A Dask cluster of `workers` jobs of Slurm. Raises SondaError where Slurm or dask-jobqueue is not there."""
-    given = settings_of(text)
+    settings = settings_of(text)
     if shutil.which("sbatch") is None:
         raise SondaError("there is no Slurm here: no command sbatch", "run this where jobs are submitted")
     try:
@@ -44,12 +44,12 @@ def slurm_cluster(text: str, workers: int, exclusive: bool) -> Any:
     except ImportError:
         raise MissingExtraError("dask-jobqueue", "cluster") from None
     directives = ["--exclusive"] if exclusive else []
-    directives += [f"--constraint={given['constraint']}"] if "constraint" in given else []
+    directives += [f"--constraint={settings['constraint']}"] if "constraint" in settings else []
     cluster = SLURMCluster(
-        cores=int(given.get("cores", 1)), processes=1, memory=given.get("memory", "4GB"),
-        queue=given.get("partition"), account=given.get("account"), walltime=given.get("time", "01:00:00"),
-        job_extra_directives=directives, job_script_prologue=[given["setup"]] if "setup" in given else [],
-        scheduler_options={"dashboard_address": None, "host": given.get("host", os.uname().nodename)},
+        cores=int(settings.get("cores", 1)), processes=1, memory=settings.get("memory", "4GB"),
+        queue=settings.get("partition"), account=settings.get("account"), walltime=settings.get("time", "01:00:00"),
+        job_extra_directives=directives, job_script_prologue=[settings["setup"]] if "setup" in settings else [],
+        scheduler_options={"dashboard_address": None, "host": settings.get("host", os.uname().nodename)},
         worker_extra_args=["--no-dashboard"], security=_security(),
     )  # fmt: skip
     try:
@@ -66,8 +66,8 @@ def _check_script(script: str) -> None:
     background, where a refusal is heard by nobody."""
     done = subprocess.run(["sbatch", "--test-only"], input=script, capture_output=True, text=True)
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-        raise SondaError(f"Slurm refuses the job: {said}", "change what stands behind --on-cluster slurm:")
+        last_line = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise SondaError(f"Slurm refuses the job: {last_line}", "change what stands behind --on-cluster slurm:")
 
 
 def _security() -> Any:

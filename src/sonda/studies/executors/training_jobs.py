@@ -24,24 +24,23 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.record.partial import NODE, write_whole
+from sonda.record.files.partial import NODE, write_whole
+from sonda.record.progress import Lasting, Say
 from sonda.record.run import Run, new_id
-from sonda.record.saying import Lasting, Say
 from sonda.record.store import Store
-from sonda.studies.executors.alone import using
 from sonda.studies.executors.cluster import LOCAL
+from sonda.studies.executors.node_lock import hold_node
 from sonda.studies.executors.slurm import PREFIX, settings_of
 from sonda.targets.job import Job, check_job
-from sonda.targets.keeping import Place
-from sonda.targets.measure import measure
-from sonda.targets.parallel_plan import OPTIONS, plan_of
-from sonda.targets.parallel_start import KeptElsewhereError
-from sonda.targets.spec import parse_target
+from sonda.targets.pipeline import Place, measure
+from sonda.targets.ranks.agent import KeptElsewhereError
+from sonda.targets.ranks.plan import OPTIONS, plan_of
+from sonda.targets.target import parse_target
 from sonda.version import VERSION
 from sonda.workloads.catalogue import describe
 
 if TYPE_CHECKING:
-    from sonda.studies.measure import MeasureJob
+    from sonda.studies.engine.measurement import MeasureJob
 
 PORT = "port"
 """File of the folder: where the first node listens."""
@@ -58,7 +57,7 @@ Answer = dict[str, str]
 """What a node says: `run` (the name of its directory), `elsewhere`, or `cause` and `remedy`."""
 
 
-class Order(msgspec.Struct, frozen=True):
+class TrainingOrder(msgspec.Struct, frozen=True):
     """What every node is told."""
 
     job: Job
@@ -66,7 +65,7 @@ class Order(msgspec.Struct, frozen=True):
     version: str = VERSION
 
 
-def submitted(cluster: str) -> MeasureJob:
+def submit_training(cluster: str) -> MeasureJob:
     """A way to measure a job over nodes that a queue starts: `slurm:partition=…`, or `local` on this machine.
 
     Raises SondaError where that cannot be.
@@ -75,7 +74,7 @@ def submitted(cluster: str) -> MeasureJob:
         raise SondaError(
             f"--on-cluster {cluster!r} starts no nodes for a training", "write slurm:partition=NAME, or local to try it"
         )
-    _check(cluster)
+    _check_submission(cluster)
 
     def measure_on_nodes(job: Job, store: Store, place: Place | None, say: Say) -> Run:
         nodes, gpus = nodes_of(job)
@@ -85,25 +84,25 @@ def submitted(cluster: str) -> MeasureJob:
             key = hashlib.sha256(msgspec.json.encode(job)).hexdigest()[:16]
             where = (store.root / "checkpoints" / f"{job.workload}-{key}").resolve()
             job = msgspec.structs.replace(job, checkpoint=str(where))
-        order = msgspec.json.encode(Order(job, asdict(place or Place())))
+        order = msgspec.json.encode(TrainingOrder(job, asdict(place or Place())))
         # A queue gives whole nodes; where this machine plays all of them, whoever else measures on it waits.
-        with using(fcntl.LOCK_EX, say) if cluster == LOCAL else nullcontext():
+        with hold_node(fcntl.LOCK_EX, say) if cluster == LOCAL else nullcontext():
             try:
-                answers = on_nodes(train_here, (str(folder), order), nodes, cluster, folder, say, gpus)
+                answers = run_on_nodes(train_here, (str(folder), order), nodes, cluster, folder, say, gpus)
             except KeyboardInterrupt:  # nobody will look for what the job has printed
                 _clear(folder)
                 raise
         for answer in answers:
             if answer.get("cause"):
                 raise SondaError(answer["cause"], answer.get("remedy", ""))
-        run = _brought_home(next((answer[RUN] for answer in answers if RUN in answer), ""), folder, store)
+        run = _bring_home(next((answer[RUN] for answer in answers if RUN in answer), ""), folder, store)
         _clear(folder)
         return run
 
     return measure_on_nodes
 
 
-def _brought_home(name: str, folder: Path, store: Store) -> Run:
+def _bring_home(name: str, folder: Path, store: Store) -> Run:
     """The run that the first node has left in the folder. Raises SondaError where there is none."""
     if not name:
         raise SondaError("no node of the job has a run, nor says why", f"see their output in {folder}")
@@ -147,7 +146,7 @@ def check_training_job(job: Job) -> None:
         describe(job.workload, job.options)
 
 
-def on_nodes(
+def run_on_nodes(
     work: Callable[..., Answer],
     arguments: Sequence[Any],
     nodes: int,
@@ -167,12 +166,12 @@ def on_nodes(
     except (submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError, OSError) as error:
         lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason was given"]
         raise SondaError(f"the job was not taken: {lines[-1].strip()}", "see the words of sbatch above") from None
-    said = ""
+    last_message = ""
     try:
         while not job.done():
             state = str(job.state).lower()
-            if state != said:
-                said = state
+            if state != last_message:
+                last_message = state
                 say(Lasting(f"job {job.job_id} for {nodes} nodes: {state}"))  # a queue may take hours
             sleep(POLL_S)
     except BaseException:
@@ -196,14 +195,14 @@ def _answer(submitit: Any, task: Any, folder: Path) -> Answer:
         }
 
 
-def _check(cluster: str) -> None:
+def _check_submission(cluster: str) -> None:
     """Raises SondaError where no job could be submitted, whatever it is."""
     _submitit()
     if cluster == LOCAL:
         return
-    given = settings_of(cluster)
-    minutes_of(given.get("time", ""))
-    if "host" in given:
+    settings = settings_of(cluster)
+    minutes_of(settings.get("time", ""))
+    if "host" in settings:
         raise SondaError("--on-cluster: host is for studies, whose nodes call home", "leave it out: nodes meet here")
     for command in ("sbatch", "srun"):
         if shutil.which(command) is None:
@@ -214,14 +213,14 @@ def _submitit() -> Any:
     # When it is imported it sets logging up anew, which closes everybody's handlers: absl's (JAX, TensorFlow) closes
     # the stream that it writes to, which is stderr.
     handlers: list[Any] = getattr(logging, "_handlerList", [])
-    kept = list(handlers)
+    before = list(handlers)
     del handlers[:]
     try:
         import submitit
     except ImportError:
         raise MissingExtraError("submitit", "cluster") from None
     finally:
-        handlers[:0] = kept
+        handlers[:0] = before
     return submitit
 
 
@@ -231,19 +230,19 @@ def _executor(submitit: Any, nodes: int, cluster: str, folder: Path, gpus: int =
         # One machine plays all nodes: a process each.
         executor.update_parameters(tasks_per_node=nodes, timeout_min=MINUTES, gpus_per_node=gpus)
         return executor
-    given = settings_of(cluster)
+    settings = settings_of(cluster)
     executor = submitit.SlurmExecutor(folder=folder, max_num_timeout=0)
     wanted = {
-        "partition": given.get("partition"),
-        "account": given.get("account"),
-        "constraint": given.get("constraint"),
-        "mem": given.get("memory"),
-        "cpus_per_task": int(given["cores"]) if "cores" in given else None,
+        "partition": settings.get("partition"),
+        "account": settings.get("account"),
+        "constraint": settings.get("constraint"),
+        "mem": settings.get("memory"),
+        "cpus_per_task": int(settings["cores"]) if "cores" in settings else None,
         "gpus_per_node": gpus or None,
-        "setup": [given["setup"]] if "setup" in given else None,
+        "setup": [settings["setup"]] if "setup" in settings else None,
     }
     executor.update_parameters(
-        job_name="sonda", nodes=nodes, ntasks_per_node=1, exclusive=True, time=minutes_of(given.get("time", "")),
+        job_name="sonda", nodes=nodes, ntasks_per_node=1, exclusive=True, time=minutes_of(settings.get("time", "")),
         **{name: value for name, value in wanted.items() if value is not None},
     )  # fmt: skip
     return executor
@@ -257,7 +256,7 @@ def minutes_of(text: str) -> int:
     if not match:
         raise SondaError(f"--on-cluster time={text} is no time", "write it like 01:30:00")
     days, *parts = match.groups()
-    numbers = [int(one) for one in parts if one is not None]
+    numbers = [int(number) for number in parts if number is not None]
     if days is not None:
         hours, minutes, seconds = (*numbers, 0, 0)[:3]
     elif len(numbers) == 3:
@@ -275,7 +274,7 @@ def train_here(folder: str, order: bytes) -> Answer:
     number = int(environment.global_rank)
     place = Path(folder)
     try:
-        wanted = msgspec.json.decode(order, type=Order)
+        wanted = msgspec.json.decode(order, type=TrainingOrder)
         if wanted.version != VERSION:
             raise SondaError(
                 f"{environment.hostname} has Sonda {VERSION}, and the job was submitted by {wanted.version}",
@@ -289,7 +288,7 @@ def train_here(folder: str, order: bytes) -> Answer:
         job = msgspec.structs.replace(wanted.job, on=f"{wanted.job.on},at={at}")
         store = Store(Path(tempfile.gettempdir()) / f"sonda-node-{os.getuid()}")
         run = measure(job, store, Place(**wanted.place), print)
-        _leave(run, place / RUN)
+        _leave_run(run, place / RUN)
         store.remove(run.directory)
         return {RUN: run.directory.name}
     except KeptElsewhereError as error:
@@ -298,7 +297,7 @@ def train_here(folder: str, order: bytes) -> Answer:
         return {"cause": error.cause, "remedy": error.remedy}
 
 
-def _leave(run: Run, place: Path) -> None:
+def _leave_run(run: Run, place: Path) -> None:
     aside = place.with_name(f".{place.name}")
     try:
         shutil.copytree(run.directory, aside)

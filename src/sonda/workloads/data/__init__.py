@@ -11,17 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sonda.workloads.data.batching import batches, epoch_order
-    from sonda.workloads.data.fish_set import make_fish
+    from sonda.workloads.data.drawn_fish import make_fish
     from sonda.workloads.data.preparation import prepare
-    from sonda.workloads.data.prepared import Prepared, load
+    from sonda.workloads.data.prepared import Prepared, batches, epoch_order, load
     from sonda.workloads.data.splits import split
 
 __all__ = ["Prepared", "batches", "epoch_order", "load", "make_fish", "prepare", "split"]
 
 _PLACES = {
-    "Prepared": "prepared", "batches": "batching", "epoch_order": "batching", "load": "prepared",
-    "make_fish": "fish_set", "prepare": "preparation", "split": "splits",
+    "Prepared": "prepared", "batches": "prepared", "epoch_order": "prepared", "load": "prepared",
+    "make_fish": "drawn_fish", "prepare": "preparation", "split": "splits",
 }  # fmt: skip
 
 

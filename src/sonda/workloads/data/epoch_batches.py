@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sonda.frameworks.learner import learnt, pieces
-from sonda.workloads.data.batching import epoch_order
+from sonda.frameworks.harness.batches import learnt, pieces
+from sonda.workloads.data.prepared import epoch_order
 from sonda.workloads.data.training_set import TrainingSet
-from sonda.workloads.fitting import Trainable
-from sonda.workloads.perceptron import Perceptron
+from sonda.workloads.networks.image_classifiers import ImageClassifier
 
 
 class EpochBatches:
@@ -20,12 +19,11 @@ class EpochBatches:
     or under the mean squared error rows of 0 and 1.
     """
 
-    def __init__(self, data: TrainingSet, workload: Trainable, seed: int, dtype: str = "float32") -> None:
+    def __init__(self, data: TrainingSet, workload: ImageClassifier, seed: int, dtype: str = "float32") -> None:
         self.data, self.seed, self.batch = data, seed, workload.batch
         self.dtype = np.dtype(dtype)
-        self.flat = isinstance(workload, Perceptron)
-        self.classes = workload.layers[-1] if isinstance(workload, Perceptron) else workload.classes
-        self.as_shares = isinstance(workload, Perceptron) and workload.loss == "mse"
+        self.flat, self.classes = workload.flat, workload.classes
+        self.as_shares = workload.loss == "mse"
 
     def chosen(self, part: str, epoch: int) -> list[list[int]]:
         """Numbers of the images of every batch of a walk."""

@@ -21,13 +21,13 @@ import numpy as np
 from sonda.record.errors import SondaError
 from sonda.record.protocols import Workload
 from sonda.workloads.data.cifar_like import CIFAR_LIKE, cifar_like
-from sonda.workloads.data.fish_source import DRAWN, fish_source
+from sonda.workloads.data.drawn_fish import DRAWN, fish_source
 from sonda.workloads.data.layouts import open_source
 from sonda.workloads.data.manifest import MANIFEST
 from sonda.workloads.data.prepared import Prepared, load
 from sonda.workloads.data.resize import resize, to_unit
 from sonda.workloads.data.source import Source
-from sonda.workloads.examples import positions
+from sonda.workloads.networks.examples import positions
 
 BORDER = 4
 MIDDLE, SPREAD = np.float32(0.5), np.float32(0.25)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
+from sonda.record.errors import SondaError, nearest
 from sonda.workloads.data.cifar import has_cifar, read_cifar
 from sonda.workloads.data.fish_folder import fish_root, read_fish
 from sonda.workloads.data.folder import read_folder

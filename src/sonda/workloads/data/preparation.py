@@ -16,10 +16,9 @@ from typing import IO
 import msgspec
 import numpy as np
 
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
-from sonda.record.partial import PARTIAL, abandoned, discard, partial_path
-from sonda.record.saying import Say
+from sonda.record.errors import SondaError, nearest
+from sonda.record.files.partial import PARTIAL, discard, is_abandoned, partial_path
+from sonda.record.progress import Say
 from sonda.version import VERSION as SONDA
 from sonda.workloads.data.image_file import BadImageError
 from sonda.workloads.data.layouts import open_source
@@ -254,7 +253,7 @@ def _whole_directory(out: Path, replace: bool) -> Iterator[Path]:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         for left in out.parent.glob(f"{PARTIAL}*"):
-            if abandoned(left) and (left / IMAGES).is_file():
+            if is_abandoned(left) and (left / IMAGES).is_file():
                 discard(left)
         directory.mkdir()
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,3 +94,24 @@ def _array(place: Path, name: str, manifest: Manifest) -> np.ndarray:
     except (OSError, ValueError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
         raise SondaError(f"cannot read {path}: {reason}", "prepare the data set again") from None
+
+
+# ---- Batches of a prepared data set as NumPy arrays, for any framework ----------------------------------------------
+
+
+def epoch_order(numbers: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    """The same images in the order of an epoch: another one for each, the same for everybody who asks."""
+    return np.random.default_rng([seed, epoch]).permutation(numbers)
+
+
+def batches(
+    prepared: Prepared, numbers: np.ndarray, size: int, *, drop_last: bool = False
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Images (float16) and classes of `size` images at a time, in the order of `numbers`; they are copies."""
+    if size < 1:
+        raise SondaError(f"a batch of {size}", "give 1 or more")
+    for begin in range(0, len(numbers), size):
+        chosen = numbers[begin : begin + size]
+        if drop_last and len(chosen) < size:
+            return
+        yield prepared.images[chosen], prepared.labels[chosen]

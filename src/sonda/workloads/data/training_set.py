@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 
 from sonda.record.errors import SondaError
-from sonda.record.saying import Say
+from sonda.record.progress import Say
 from sonda.workloads.data.cifar_like import CIFAR_LIKE, cifar_like
-from sonda.workloads.data.fish_source import DRAWN, fish_source
+from sonda.workloads.data.drawn_fish import DRAWN, fish_source
 from sonda.workloads.data.layouts import open_source
 from sonda.workloads.data.manifest import MANIFEST
 from sonda.workloads.data.preparation import prepare_source

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from sonda.workloads.structure import (
+from sonda.workloads.networks.layers import (
     GELU,
     AdaptiveAvgPool2d,
     Attention,

@@ -11,19 +11,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sonda.frameworks.driving import weights_type
+from sonda.frameworks.harness.settings import weights_type
 from sonda.workloads.description import Description
-from sonda.workloads.examples import arranged, batch_numbers, examples
 from sonda.workloads.in_jax.layers import PRODUCTS, Arrays, Cache, Forward, cross_entropy, mean_squared_error
 from sonda.workloads.in_jax.optimizers import AdamW, Sgd
-from sonda.workloads.network_cost import LayerCost, network_costs
-from sonda.workloads.resnet import ResNet
-from sonda.workloads.structure import Gpt, structure_of, walk
-from sonda.workloads.transformer import Transformer
-from sonda.workloads.weights import channels_last, initial_weights
+from sonda.workloads.networks.cost import LayerCost, network_costs
+from sonda.workloads.networks.examples import arranged, batch_numbers, examples
+from sonda.workloads.networks.layers import Gpt, classes_by_path, walk
+from sonda.workloads.networks.network import require_network
+from sonda.workloads.networks.transformer import Transformer
+from sonda.workloads.networks.weights import channels_last, initial_weights
 
 LOSS_SCALE = 1024.0
 """Under mixed float16 the loss is multiplied by this, so that small gradients are no zeros."""
+OPTIMIZERS: dict[str, Callable[[float], Any]] = {"sgd": Sgd, "adamw": AdamW}
 Batches = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
@@ -44,11 +45,11 @@ class NetworkInJax:
         batches: Batches | None = None,
     ) -> None:  # fmt: skip
         """`batches`, where given, are trained on in place of the workload's own examples."""
-        if train and isinstance(description, ResNet):
-            description.check_training()
-        about: Any = description
-        self.description = description
-        self.network = structure_of(description)
+        about = require_network(description)
+        if train:
+            about.check_training()
+        self.description = about
+        self.network = about.structure()
         self.train = train
         self.device = device
         self.precision = PRODUCTS.get(precision)
@@ -57,27 +58,18 @@ class NetworkInJax:
         self.dtype = weights_type(precision)
         self.kind = getattr(jnp, self.dtype)
         self.samples = about.batch
-        self.tokens, self.phase_tokens = self._tokens()
-        drawn = initial_weights(description, seed)
-        known = {name: channels_last(values) for name, values in drawn.items()}
+        self.tokens, self.phase_tokens = about.step_tokens(train)
+        known = {name: channels_last(values) for name, values in initial_weights(about, seed).items()}
         changing = {f"{path}.{name}" for path, node in walk(self.network) for name in node.buffers()}
         self.weights: Arrays = {name: self._put(values) for name, values in known.items() if name not in changing}
         self.running: Arrays = {name: self._put(values) for name, values in known.items() if name in changing}
-        self.optimizer = (AdamW if isinstance(description, Transformer) else Sgd)(about.learning_rate)
+        self.optimizer = OPTIMIZERS[about.optimizer](about.learning_rate)
         self.kept = self.optimizer.start(self.weights) if train else ()
-        (inputs,), targets = examples(description, seed)
+        inputs, targets = examples(about, seed)
         self.inputs = self._put(arranged(inputs[: about.batch]))
         self.batches: Batches = batches or _in_memory(inputs, targets, about.batch, seed)
         self.losses: list[Any] = []
         """Of the steps so far, on the device."""
-
-    def _tokens(self) -> tuple[int, dict[str, int]]:
-        one = self.description
-        if not isinstance(one, Transformer):
-            return 0, {}
-        if self.train:
-            return one.batch * one.length, {}
-        return one.batch * one.context, {"prefill": one.batch * one.length, "decode": one.batch * one.generate}
 
     def _put(self, values: np.ndarray) -> Any:
         kind = self.kind if np.issubdtype(values.dtype, np.floating) else np.int32
@@ -87,6 +79,11 @@ class NetworkInJax:
     def costs(self) -> tuple[LayerCost, ...]:
         """Every operation of a step by formula."""
         return network_costs(self.description, self.train, jnp.dtype(self.kind).itemsize)
+
+    @property
+    def classes(self) -> dict[str, str]:
+        """Of all layers by path, '' among them."""
+        return classes_by_path(self.network)
 
     # ---- functions ------------------------------------------------------------------------------------------
 
@@ -138,7 +135,7 @@ class NetworkInJax:
             forward = self._pass({**weights, **running})
             scores = self._scores(forward, inputs)
             with jax.named_scope("loss"):
-                kind = mean_squared_error if getattr(self.description, "loss", "") == "mse" else cross_entropy
+                kind = mean_squared_error if self.description.loss == "mse" else cross_entropy
                 return self.scale * kind(scores, targets), forward.running
 
         (value, moved), gradients = jax.value_and_grad(loss, has_aux=True)(weights)

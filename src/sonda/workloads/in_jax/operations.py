@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from sonda.frameworks.driving import weights_type
+from sonda.frameworks.harness.settings import weights_type
 from sonda.workloads.in_jax.layers import PRODUCTS
-from sonda.workloads.operands import generator, values
-from sonda.workloads.operation_cost import OperationCost, operation_cost
-from sonda.workloads.operations import SCALAR
+from sonda.workloads.operations.cost import OperationCost, operation_cost
+from sonda.workloads.operations.operands import generator, values
+from sonda.workloads.operations.ops import SCALAR
 
 if TYPE_CHECKING:
-    from sonda.workloads.operations import Operations
+    from sonda.workloads.operations.ops import Operations
 
 NARROW = {"mixed_bfloat16": jnp.bfloat16, "mixed_float16": jnp.float16}
 """Products take operands of this type and give such a result, as under PyTorch's autocast; all else stays float32."""

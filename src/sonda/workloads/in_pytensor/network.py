@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -17,9 +17,10 @@ import pytensor.tensor as pt
 from pytensor.tensor.special import log_softmax, softmax
 
 from sonda.record.errors import SondaError
-from sonda.workloads.examples import batch_numbers, examples
-from sonda.workloads.network_cost import network_costs
-from sonda.workloads.structure import (
+from sonda.workloads.description import Description
+from sonda.workloads.networks.cost import network_costs
+from sonda.workloads.networks.examples import batch_numbers, examples
+from sonda.workloads.networks.layers import (
     Flatten,
     Linear,
     Node,
@@ -29,12 +30,9 @@ from sonda.workloads.structure import (
     Softmax,
     Tanh,
     join,
-    structure_of,
 )
-from sonda.workloads.weights import initial_weights
-
-if TYPE_CHECKING:
-    from sonda.workloads.perceptron import Perceptron
+from sonda.workloads.networks.network import require_network
+from sonda.workloads.networks.weights import initial_weights
 
 Batch = tuple[np.ndarray, np.ndarray]
 
@@ -68,20 +66,22 @@ class NetworkInPyTensor:
 
     tokens = 0
 
-    def __init__(self, description: Perceptron, train: bool, seed: int, precision: str) -> None:
+    def __init__(self, description: Description, train: bool, seed: int, precision: str) -> None:
         self.phase_tokens: dict[str, int] = {}
-        self.description = description
-        self.structure = structure_of(description)
+        network = require_network(description)
+        self.classes = network.classes
+        self.learning_rate = network.learning_rate
+        self.structure = network.structure()
         self.root = self.structure.class_name
-        self.samples = description.batch
+        self.samples = network.batch
         self.train = train
         self.dtype = precision
-        self.costs = network_costs(description, train, np.dtype(precision).itemsize)
+        self.costs = network_costs(network, train, np.dtype(precision).itemsize)
         self.weights = {
             name: pytensor.shared(values.astype(precision), name)
-            for name, values in initial_weights(description, seed).items()
+            for name, values in initial_weights(network, seed).items()
         }
-        (inputs,), targets = examples(description, seed)
+        inputs, targets = examples(network, seed)
         self.inputs = inputs.astype(precision, copy=False)
         self.targets = targets if targets.dtype.kind == "i" else targets.astype(precision, copy=False)
         self._seed = seed
@@ -178,12 +178,12 @@ class NetworkInPyTensor:
         if self.targets.ndim > 1:
             return pt.mean(pt.sqr(output - target))
         # Not by indexing: Numba takes a minute to compile that with its gradient.
-        chosen = pt.eq(target[:, None], pt.arange(self.description.layers[-1]))
+        chosen = pt.eq(target[:, None], pt.arange(self.classes))
         return -pt.sum(log_softmax(output, axis=1) * pt.cast(chosen, self.dtype)) / pt.cast(target.shape[0], self.dtype)
 
     def _moved(self, gradients: Any) -> list[tuple[Any, Any]]:
         """Every weight with what it becomes."""
-        rate = np.asarray(self.description.learning_rate, dtype=self.dtype)
+        rate = np.asarray(self.learning_rate, dtype=self.dtype)
         return [
             (weight, weight - rate * gradient)
             for weight, gradient in zip(self.weights.values(), gradients, strict=True)
@@ -201,6 +201,6 @@ def _leaves(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
         yield from _leaves(child, join(path, name))
 
 
-def build(description: Perceptron, train: bool, seed: int, precision: str) -> NetworkInPyTensor:
+def build(description: Description, train: bool, seed: int, precision: str) -> NetworkInPyTensor:
     """Make it ready, in float32 or float64. Raises SondaError for a layer that is not there."""
     return NetworkInPyTensor(description, train, seed, precision)

@@ -12,12 +12,12 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 
-from sonda.workloads.operands import generator, values
-from sonda.workloads.operation_cost import OperationCost, operation_cost
-from sonda.workloads.operations import SCALAR
+from sonda.workloads.operations.cost import OperationCost, operation_cost
+from sonda.workloads.operations.operands import generator, values
+from sonda.workloads.operations.ops import SCALAR
 
 if TYPE_CHECKING:
-    from sonda.workloads.operations import Operations
+    from sonda.workloads.operations.ops import Operations
 
 EXPRESSIONS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from sonda.workloads.structure import (
+from sonda.workloads.networks.layers import (
     AdaptiveAvgPool2d,
     BatchNorm2d,
     Conv2d,

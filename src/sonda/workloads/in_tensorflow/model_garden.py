@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
+from sonda.record.errors import SondaError, nearest
 from sonda.workloads.model_garden import ModelGarden
 
 REGISTRIES = ("official.vision.registry_imports", "official.nlp.configs.experiment_configs")

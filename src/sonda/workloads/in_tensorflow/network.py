@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from sonda.frameworks.driving import weights_type
+from sonda.frameworks.harness.settings import weights_type
 from sonda.workloads.description import Description
-from sonda.workloads.examples import arranged, examples
 from sonda.workloads.in_tensorflow.layers import Layers, cross_entropy, mean_squared_error
-from sonda.workloads.network_cost import LayerCost, network_costs
-from sonda.workloads.resnet import ResNet
-from sonda.workloads.structure import structure_of, walk
-from sonda.workloads.weights import channels_first, channels_last, initial_weights
+from sonda.workloads.networks.cost import LayerCost, network_costs
+from sonda.workloads.networks.examples import arranged, examples
+from sonda.workloads.networks.layers import classes_by_path, walk
+from sonda.workloads.networks.network import require_network
+from sonda.workloads.networks.weights import channels_first, channels_last, initial_weights
 
 LOSS_SCALE = 1024.0
 """Under mixed float16 the loss is multiplied by this, so that small gradients are no zeros."""
@@ -27,20 +27,20 @@ class NetworkInTensorflow:
 
     def __init__(self, description: Description, train: bool, seed: int, precision: str, compiled: bool) -> None:
         """`compiled`: graphs are compiled by XLA. Made inside the device that it is to run on."""
-        if train and isinstance(description, ResNet):
-            description.check_training()
-        about: Any = description
-        self.description = description
+        network = require_network(description)
+        if train:
+            network.check_training()
+        self.description = network
         self.train = train
         self.compiled = compiled
-        self.samples = about.batch
-        self.rate = about.learning_rate
+        self.samples = network.batch
+        self.rate = network.learning_rate
         self.phase_tokens: dict[str, int] = {}
         self.dtype = weights_type(precision)
         self.kind = getattr(tf, self.dtype)
         self.narrow = getattr(tf, precision.removeprefix("mixed_")) if precision.startswith("mixed_") else None
         self.scale = LOSS_SCALE if precision == "mixed_float16" else 1.0
-        self.structure = structure_of(description)
+        self.structure = network.structure()
         self.root = self.structure.class_name
         changing = {f"{path}.{name}" for path, node in walk(self.structure) for name in node.buffers()}
         own = per_replica()
@@ -49,13 +49,13 @@ class NetworkInTensorflow:
                 tf.cast(channels_last(values), self.kind), trainable=name not in changing,
                 **(own if name in changing else {}),
             )
-            for name, values in initial_weights(description, seed).items()
+            for name, values in initial_weights(network, seed).items()
         }  # fmt: skip
         self.trained = {name: weight for name, weight in self.weights.items() if weight.trainable}
         self.layers = Layers(self.weights, train, self.narrow, compiled)
-        (inputs,), targets = examples(description, seed)
-        self.inputs, self.targets = arranged(inputs), targets
-        self.squared = getattr(description, "loss", "") == "mse"
+        inputs, self.targets = examples(network, seed)
+        self.inputs = arranged(inputs)
+        self.squared = network.loss == "mse"
 
     @property
     def costs(self) -> tuple[LayerCost, ...]:
@@ -65,7 +65,7 @@ class NetworkInTensorflow:
     @property
     def classes(self) -> dict[str, str]:
         """Of all layers by path, '' among them."""
-        return {path: node.class_name for path, node in walk(self.structure)}
+        return classes_by_path(self.structure)
 
     @property
     def first(self) -> Any:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from sonda.frameworks.driving import weights_type
-from sonda.workloads.operands import generator, values
-from sonda.workloads.operation_cost import OperationCost, operation_cost
-from sonda.workloads.operations import SCALAR
+from sonda.frameworks.harness.settings import weights_type
+from sonda.workloads.operations.cost import OperationCost, operation_cost
+from sonda.workloads.operations.operands import generator, values
+from sonda.workloads.operations.ops import SCALAR
 
 if TYPE_CHECKING:
-    from sonda.workloads.operations import Operations
+    from sonda.workloads.operations.ops import Operations
 
 
 class OperationsInTensorflow:

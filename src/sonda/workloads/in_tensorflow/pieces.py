@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from sonda.workloads.in_tensorflow.network import NetworkInTensorflow
-from sonda.workloads.structure import Node, Residual, Sequential, join
+from sonda.workloads.networks.layers import Node, Residual, Sequential, join
 
 Backward = Callable[[Any], Any]
 """From the gradient of a node's output to that of its input."""

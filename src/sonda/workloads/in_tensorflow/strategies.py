@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from sonda.workloads.description import Description
-from sonda.workloads.in_tensorflow.learning import evaluated
+from sonda.workloads.in_tensorflow.learner import evaluated
 from sonda.workloads.in_tensorflow.network import NetworkInTensorflow
 
 COMMUNICATE = "communicate"

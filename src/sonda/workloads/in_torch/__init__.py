@@ -1,1 +1,1 @@
-"""The workloads in PyTorch: one file for each family, and the task they share. Imported only when one is built."""
+"""The workloads in PyTorch. Imported only when one is built."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -13,27 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from sonda.record.errors import SondaError
-from sonda.record.nearest import nearest
+from sonda.record.errors import SondaError, nearest
 from sonda.workloads.description import SWITCH
 
 if TYPE_CHECKING:
-    from sonda.workloads.own import OwnModel
+    from sonda.workloads.own_model import OwnModel
 
 TAKES_A_WORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def make_model(own: OwnModel) -> tuple[nn.Module, Any]:
-    """The module and, where the factory gives them, its inputs (else None)."""
-    module = import_file(own.path, own.digest)
+def make_model(own: OwnModel, module: ModuleType) -> tuple[nn.Module, Any]:
+    """The model of an imported file and, where the factory gives them, its inputs (else None)."""
     if not hasattr(module, own.factory):
         known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         raise SondaError(f"{own.path.name} has no {own.factory!r}", nearest(own.factory, known))
     factory = getattr(module, own.factory)
     if isinstance(factory, nn.Module):
         made: Any = factory
-        if own.options:
-            raise SondaError(f"{own.name} is a module, not a factory", f"leave out {', '.join(own.options)}")
     elif callable(factory):
         made = call(own, factory)
     else:
@@ -68,32 +64,45 @@ def import_file(path: Path, digest: str) -> ModuleType:
     return module
 
 
-def call(own: OwnModel, factory: Callable[..., Any]) -> Any:
-    """Call the factory with the options it takes."""
-    words = keywords(own, factory)
-    try:
-        return factory(**words)
-    except (Exception, SystemExit) as error:
-        raise SondaError(f"{own.name} raises {explain(error, own.path)}", "mend the factory") from error
-
-
-def keywords(own: OwnModel, factory: Callable[..., Any]) -> dict[str, Any]:
-    """The options as the factory's keyword arguments, in the types its signature shows."""
-    try:
-        parameters = inspect.signature(factory).parameters
-    except (TypeError, ValueError):
-        parameters = {}  # type: ignore[assignment]
-    named = {name: parameter for name, parameter in parameters.items() if parameter.kind in TAKES_A_WORD}
-    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
-    words = {}
-    for key, text in own.options.items():
-        if key not in named and not takes_any:
-            raise SondaError(f"{own.name} takes no option {key!r}", nearest(key, [*named, "input", "loss"]))
-        words[key] = convert(own, key, text, named.get(key))
-    missing = [name for name, entry in named.items() if entry.default is inspect.Parameter.empty and name not in words]
+def call(own: OwnModel, function: Callable[..., Any], name: str = "", *given: Any) -> Any:
+    """Call the factory, or the function of this name beside it, with what is given and the options that it takes."""
+    what = f"{own.path.name}: {name}" if name else own.name
+    named, takes_any = named_parameters(function, len(given))
+    words = {
+        key: convert(own, key, text, named.get(key)) for key, text in own.options.items() if key in named or takes_any
+    }
+    missing = [key for key, entry in named.items() if entry.default is inspect.Parameter.empty and key not in words]
     if missing:
-        raise SondaError(f"{own.name} needs {', '.join(missing)}", f"set {missing[0]}=..., or give it a default")
-    return words
+        raise SondaError(f"{what} needs {', '.join(missing)}", f"set {missing[0]}=..., or give it a default")
+    try:
+        return function(*given, **words)
+    except (Exception, SystemExit) as error:
+        raise SondaError(f"{what} raises {explain(error, own.path)}", f"mend {name or 'the factory'}") from error
+
+
+def refuse_unknown(own: OwnModel, functions: Sequence[Any]) -> None:
+    """Raise SondaError for an option that none of these takes, the factory first."""
+    if functions[0] is None:
+        return  # which is worse
+    taken = [named_parameters(function) for function in functions if not isinstance(function, nn.Module)]
+    if any(takes_any for _, takes_any in taken):
+        return
+    known = [name for named, _ in taken for name in named]
+    for key in own.options:
+        if key not in known:
+            if not known and isinstance(functions[0], nn.Module):
+                raise SondaError(f"{own.name} is a module, not a factory", f"leave out {', '.join(own.options)}")
+            raise SondaError(f"{own.name} takes no option {key!r}", nearest(key, [*known, "input", "loss"]))
+
+
+def named_parameters(function: Any, given: int = 0) -> tuple[dict[str, inspect.Parameter], bool]:
+    """What a function takes by name, after so many that it is given, and whether it takes any other name."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())[given:]
+    except (TypeError, ValueError):
+        parameters = []
+    named = {parameter.name: parameter for parameter in parameters if parameter.kind in TAKES_A_WORD}
+    return named, any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def convert(own: OwnModel, key: str, text: str, parameter: inspect.Parameter | None) -> Any:

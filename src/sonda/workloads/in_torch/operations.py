@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from sonda.record.protocols import Mark
 from sonda.workloads.in_torch.task import sgd
-from sonda.workloads.operands import generator, values
-from sonda.workloads.operations import SCALAR
+from sonda.workloads.operations.operands import generator, values
+from sonda.workloads.operations.ops import SCALAR
 
 if TYPE_CHECKING:
-    from sonda.workloads.operations import Operations
+    from sonda.workloads.operations.ops import Operations
 
 
 class Operation(nn.Module):

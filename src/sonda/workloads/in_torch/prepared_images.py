@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from sonda.workloads.data.batching import batches, epoch_order
-from sonda.workloads.data.prepared import Prepared
+from sonda.workloads.data.prepared import Prepared, batches, epoch_order
 
 
 class PreparedImages(Dataset[tuple[Tensor, Tensor]]):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from sonda.record.errors import SondaError
 from sonda.record.protocols import Mark
 from sonda.workloads.in_torch.task import seeded
-from sonda.workloads.stress import FLOAT, LINE, Stress, StressBandwidth, StressCache, StressCompute
+from sonda.workloads.operations.stress import FLOAT, LINE, Stress, StressBandwidth, StressCache, StressCompute
 
 SCALE = 3.0
 """What STREAM's triad multiplies by."""

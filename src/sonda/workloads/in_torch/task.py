@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from sonda.record.protocols import Mark
-from sonda.workloads.description import Description
-from sonda.workloads.examples import examples, positions
-from sonda.workloads.weights import initial_weights
+from sonda.workloads.networks.examples import positions
 
 CORES = "SONDA_CORES"
 """Environment variable: the processors of a bound workload, separated by commas."""
@@ -107,7 +105,11 @@ def on_all_cores(_worker: int) -> None:
         os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
 
 
+Made = TypeVar("Made", bound=TorchTask)
+
+
 def examples_task(
+    kind: type[Made],
     model: nn.Module,
     examples: Examples,
     batch: int,
@@ -116,9 +118,9 @@ def examples_task(
     loss: Callable[[Any, Any], Tensor],
     optimizer: Callable[[], torch.optim.Optimizer],
     tokens: int = 0,
-) -> TorchTask:
+) -> Made:
     """The usual task: batches gathered example by example from a data set in memory."""
-    return TorchTask(
+    return kind(
         model.train(train),
         examples.first(batch),
         examples,
@@ -129,22 +131,6 @@ def examples_task(
         samples=batch,
         tokens=tokens,
     )
-
-
-def with_weights(model: nn.Module, description: Description, seed: int) -> nn.Module:
-    """The model with the weights that the network has in every framework."""
-    # A generator of PyTorch's own is for what a model draws while it runs.
-    torch.manual_seed(seed)
-    weights = {name: torch.from_numpy(values) for name, values in initial_weights(description, seed).items()}
-    # PyTorch also counts batches, and lists a weight that two layers share twice.
-    model.load_state_dict(weights, strict=False)
-    return model
-
-
-def same_examples(description: Description, seed: int) -> Examples:
-    """The data set that the workload has in every framework."""
-    inputs, targets = examples(description, seed)
-    return Examples(tuple(torch.from_numpy(values) for values in inputs), torch.from_numpy(targets))
 
 
 def seeded(seed: int) -> torch.Generator:

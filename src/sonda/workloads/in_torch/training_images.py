@@ -12,12 +12,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from sonda.record.errors import SondaError
-from sonda.workloads.data.batching import epoch_order
+from sonda.workloads.data.prepared import epoch_order
 from sonda.workloads.data.training_set import TrainingSet
-from sonda.workloads.fitting import Trainable
 from sonda.workloads.in_torch.prepared_images import PreparedImages
 from sonda.workloads.in_torch.task import on_all_cores
-from sonda.workloads.perceptron import Perceptron
+from sonda.workloads.networks.image_classifiers import ImageClassifier
 
 UP_FRONT, PER_BATCH = "up-front", "batch"
 
@@ -33,7 +32,7 @@ class TrainingImages:
     def __init__(
         self,
         data: TrainingSet,
-        workload: Trainable,
+        workload: ImageClassifier,
         seed: int,
         device: str = "cpu",
         transfer: str = PER_BATCH,
@@ -47,9 +46,8 @@ class TrainingImages:
         self.data, self.seed, self.device, self.workers = data, seed, device, workers
         self.prefetch, self.pin = prefetch, pin
         self.channels_last = channels_last
-        self.flat = isinstance(workload, Perceptron)
-        self.classes = workload.layers[-1] if isinstance(workload, Perceptron) else workload.classes
-        self.as_shares = isinstance(workload, Perceptron) and workload.loss == "mse"
+        self.flat, self.classes = workload.flat, workload.classes
+        self.as_shares = workload.loss == "mse"
         """The target is 1 for the class and 0 for the others, not its number."""
         self.mark: Mark = lambda name: nullcontext()
         """Told of what is a phase and no loader's."""

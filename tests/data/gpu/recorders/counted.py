@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from sonda.record.span import Spans
 
 from sonda.probes.ncu import count_kernels
-from sonda.probes.ncu_chip import chip_of
-from sonda.probes.ncu_choice import out_of_line_rows
-from sonda.record.span import Spans
+from sonda.probes.ncu.chips import chip_of
+from sonda.probes.ncu.outliers import out_of_line_rows
 
 program = str(Path(__file__).with_name("ops.py"))
 

@@ -9,8 +9,8 @@ import json
 import sys
 from importlib import metadata
 
-from sonda.probes.ncu_chip import chips
-from sonda.probes.ncu_database import KINDS, PACKAGE, Database
+from sonda.probes.ncu.chips import chips
+from sonda.probes.ncu.metric_database import KINDS, PACKAGE, Database
 
 names: dict[str, dict[str, int]] = {kind: {} for kind in KINDS}
 passes = {}

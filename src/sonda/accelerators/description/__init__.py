@@ -1,0 +1,1 @@
+"""What a description file says: engines, their hardware, memories, settings."""

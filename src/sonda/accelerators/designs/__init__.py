@@ -1,0 +1,1 @@
+"""Many designs of an accelerator at once, for explorations."""

@@ -1,0 +1,296 @@
+"""The work of one engine: all operations of a program that it takes, simulated once for each design and remembered."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sonda.accelerators.description.accelerator import Accelerator
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.energy.area import instances_of
+from sonda.accelerators.engines.contract import Batch
+from sonda.accelerators.engines.registry import blame_package
+from sonda.accelerators.engines.result import INSTANCES, Count, Counters, Result
+from sonda.accelerators.mapping.placement import SEARCHED, Learnt, Placed, Placement
+from sonda.accelerators.mapping.search import Taken
+from sonda.accelerators.memory.hierarchy import Memory
+from sonda.accelerators.memory.reuse import Accesses
+from sonda.accelerators.memory.traffic import Memories, movement_of, stalls_of
+from sonda.accelerators.operations.program import Operation, Program
+from sonda.record.errors import SondaError
+
+Whole = NDArray[np.int64]
+
+
+class Part(NamedTuple):
+    """An operation of a work."""
+
+    operation: Operation
+    often: int
+    """How many times it is done."""
+    mapping: dict[str, Any]
+    cycles: int
+    """Of one."""
+    counted: Result | Accesses
+    """What one reads and writes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What an engine does for a program, without waiting for memory."""
+
+    engine: EngineDescription | None
+    parts: Callable[[], Sequence[Part]]
+    cycles: int
+    counts: dict[tuple[str, str], int]
+    """By component and operation, over all sections of the machine."""
+    instances: dict[str, int]
+    """By component."""
+
+
+@dataclass(frozen=True)
+class Moved:
+    """What all operations of a work move to and from memories behind the buffer, an element for each memory."""
+
+    bytes: Whole
+    row_hits: Whole
+    row_misses: Whole
+    stall_cycles: Whole
+
+
+class EngineWork:
+    """The operations of one program on engines; remembers by design, so that asking again costs nothing."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._alike: dict[tuple[tuple[str, ...], bool], list[tuple[Operation, int]]] = {}
+        self._placed: dict[Any, Placed | SondaError] = {}
+        self._together = 0
+        self._batches: dict[tuple[str, tuple[str, ...]], Batch | None] = {}
+        self._work: dict[Any, Work | SondaError] = {}
+        self._learnt: dict[Any, Learnt] = {}
+
+    @property
+    def simulations(self) -> int:
+        """Distinct operations on distinct designs so far; those that cannot be are counted too."""
+        return len(self._placed) + self._together
+
+    def left(self, accelerator: Accelerator) -> dict[str, int]:
+        """Operations that run on the host because no engine takes them, by kind."""
+        return dict(Counter(one.kind for one in self._program.operations if accelerator.route.get(one.kind) is None))
+
+    def prepare(self, accelerator: Accelerator, engines: Iterable[EngineDescription], mapping: str) -> None:
+        """Simulate designs of one engine all at once, as far as that can be; `on` then finds what they take.
+
+        A mapping that is searched is that of an unlimited buffer.
+        """
+        by_kind: dict[str, list[EngineDescription]] = {}
+        for engine in engines:
+            by_kind.setdefault(engine.kind, []).append(engine)
+        for designs in by_kind.values():
+            self._prepare(_kinds(accelerator, designs[0]), designs, mapping)
+
+    def _prepare(self, kinds: tuple[str, ...], engines: list[EngineDescription], mapping: str) -> None:
+        """Designs of one kind, all of which take these kinds of operation."""
+        simulator = engines[0].simulator
+        designs = {(_key(engine), mapping, None): engine for engine in engines}
+        designs = {design: engine for design, engine in designs.items() if (design, kinds) not in self._work}
+        operations = self._operations(kinds, simulator.zeros_matter)
+        if not operations or not designs:
+            return
+        # Where one cannot be, only one by one can say which.
+        with suppress(SondaError), blame_package(engines[0].kind):
+            made = (engines[0].kind, kinds)
+            if made not in self._batches:
+                self._batches[made] = simulator.batch([operation for operation, _ in operations])
+            batch = self._batches[made]
+            if batch is None:
+                return
+            keys, ready = list(designs), list(designs.values())
+            for numbers, taken in batch.best_on(ready) if mapping == SEARCHED else batch.on(ready, mapping == ""):
+                works = _works([ready[number] for number in numbers], operations, taken)
+                self._work |= {(keys[number], kinds): work for number, work in zip(numbers, works, strict=True)}
+                self._together += len(numbers) * len(operations)
+
+    def on(
+        self,
+        accelerator: Accelerator,
+        engine: EngineDescription,
+        mapping: str,
+        memory: Memory | None,
+    ) -> Work | SondaError:
+        """All that this engine takes as the accelerator routes it; an error where it cannot, naming the layer.
+
+        `memory` matters only for a mapping that is searched.
+        """
+        kinds = _kinds(accelerator, engine)
+        design = (_key(engine), mapping, memory if mapping == SEARCHED else None)
+        found = self._work.get((design, kinds))
+        if found is None:
+            alone = dataclasses.replace(
+                accelerator,
+                engines={engine.name: engine},
+                route=dict.fromkeys(kinds, engine.name),
+                memory=design[2],
+            )
+            learnt = self._learnt.setdefault(design[0], Learnt())
+            found = self._work[design, kinds] = self._take(Placement(alone, mapping, learnt), engine, kinds, design)
+        return found
+
+    def moved(self, work: Work, memories: Sequence[Memory]) -> Moved:
+        """What this work moves through each of these finite buffers, and how long its engine waits."""
+        found = Moved(*np.zeros((4, len(memories)), np.int64))
+        # Memories that differ in their times only share what moves.
+        sizes = {memory.sizes: place for place, memory in enumerate(memories)}
+        order = {one: place for place, one in enumerate(sizes)}
+        which = np.array([order[memory.sizes] for memory in memories])
+        distinct, times = Memories([memories[place] for place in sizes.values()]), Memories(memories)
+        for operation, often, mapping, cycles, counted in work.parts():
+            assert work.engine is not None
+            moved = movement_of(work.engine, operation.shape, mapping, counted, distinct.sizes, operation)
+            moved = moved.at(which)
+            found.bytes[:] += often * moved.accesses * times.sizes.burst_bytes
+            found.row_misses[:] += often * moved.row_misses
+            found.row_hits[:] += often * (moved.accesses - moved.row_misses)
+            found.stall_cycles[:] += often * stalls_of(work.engine, moved, cycles, times)
+        return found
+
+    def _take(
+        self, placement: Placement, engine: EngineDescription, kinds: tuple[str, ...], design: Any
+    ) -> Work | SondaError:
+        operations = self._operations(kinds, engine.simulator.zeros_matter)
+        parts: list[Part] = []
+        counts: Counter[tuple[str, str]] = Counter()
+        instances: dict[str, int] = {}
+        placement.prepare(one for one, _ in operations if (design, id(one)) not in self._placed)
+        for operation, count in operations:
+            one = self._place(placement, operation, design)
+            if isinstance(one, SondaError):
+                return one
+            parts.append(Part(operation, count, one.mapping, one.result.cycles, one.result))
+            instances = instances_of(one.result.counters)
+            for components in one.result.counters.values():
+                for component, activity in components.items():
+                    for name, value in activity.items():
+                        if value and name != INSTANCES:
+                            counts[component, name] += count * value
+        return Work(engine, lambda: parts, sum(one.often * one.cycles for one in parts), dict(counts), instances)
+
+    def _place(self, placement: Placement, operation: Operation, design: Any) -> Placed | SondaError:
+        # What routes change is which operations an engine takes, never what one of them costs there.
+        key = (design, id(operation))
+        if key not in self._placed:
+            try:
+                found = placement.place_one(operation, self._program.path(operation))
+            except SondaError as error:
+                self._placed[key] = error
+            else:
+                assert isinstance(found, Placed), "only kinds that are routed to the engine are asked for"
+                self._placed[key] = found
+        return self._placed[key]
+
+    def _operations(self, kinds: tuple[str, ...], zeros_count: bool) -> list[tuple[Operation, int]]:
+        """The first of each group of operations that are alike, in the program's order, with the group's size.
+
+        Where zeros count, no two are taken to be alike.
+        """
+        known = self._alike.get((kinds, zeros_count))
+        if known is None:
+            groups: dict[Any, list[Any]] = {}
+            for operation in self._program.operations:
+                if operation.kind in kinds:
+                    key = id(operation) if zeros_count else (operation.kind, operation.shape)
+                    groups.setdefault(key, [operation, 0])[1] += 1
+            known = self._alike[kinds, zeros_count] = [(first, count) for first, count in groups.values()]
+        return known
+
+
+def _works(
+    engines: list[EngineDescription], operations: list[tuple[Operation, int]], groups: Sequence[Taken]
+) -> list[Work]:
+    """What designs of an engine do, each with all operations of all groups, one design after the other in a group."""
+    cycles = np.zeros(len(engines), np.int64)
+    counts: list[dict[tuple[str, str], int]] = [{} for _ in engines]
+    instances: list[dict[str, int]] = [{} for _ in engines]
+    counted = []
+    for taken in groups:
+        often = np.array([operations[place][1] for place in taken.places], np.int64) * taken.count
+        often = often.reshape(len(engines), -1)
+        cycles += (often * np.reshape(taken.result.cycles, often.shape)).sum(axis=1)
+        counted.append((taken.places, taken.mapping, _counted(taken), often.shape[1]))
+        instances = _add(counts, taken.result.counters, often)
+
+    def parts(number: int) -> list[Part]:
+        return [
+            Part(*operations[places[place]], mapping(place), cycles, Accesses(*accesses))
+            for places, mapping, all_counted, many in counted
+            for place, (cycles, *accesses) in enumerate(
+                all_counted[number * many : (number + 1) * many].tolist(), number * many
+            )
+        ]
+
+    return [
+        Work(engine, partial(parts, number), total, counts[number], instances[number])
+        for number, (engine, total) in enumerate(zip(engines, cycles.tolist(), strict=True))
+    ]
+
+
+def _counted(taken: Taken) -> Whole:
+    """Cycles and accesses of every operation, a row each. No more is kept: designs may be many."""
+    result = taken.result
+    counted = (result.cycles, result.weight_reads, result.input_reads, result.psum_reads, result.writes)
+    rows: Whole = (np.array(counted, np.int64) * taken.count).T
+    return rows
+
+
+def _add(into: list[dict[tuple[str, str], int]], counters: Counters, often: Whole) -> list[dict[str, int]]:
+    """Add what the operations of designs count, each done so often (designs x operations), by component and operation.
+
+    Returns the instances of every design, without what it has none of.
+    """
+    designs, many = often.shape
+    names: list[tuple[str, str]] = []
+    values: list[Count] = []
+    instances: dict[str, Count] = {}
+    value: Count
+    for components in counters.values():
+        for component, activity in components.items():
+            for name, value in activity.items():
+                if name == INSTANCES:
+                    instances[component] = instances.get(component, 0) + (value[::many] if np.ndim(value) else value)
+                elif np.ndim(value) or value:
+                    names.append((component, name))
+                    values.append(value)
+    totals = np.einsum("kdo,do->dk", _table(values, often.size).reshape(-1, designs, many), often)
+    for counts, row in zip(into, totals.tolist(), strict=True):
+        for key, total in zip(names, row, strict=True):
+            if total:
+                counts[key] = counts.get(key, 0) + total
+    rows = _table(list(instances.values()), designs).T.tolist()
+    return [{name: count for name, count in zip(instances, row, strict=True) if count} for row in rows]
+
+
+def _table(rows: list[Count], length: int) -> Whole:
+    """Rows that are arrays or a number for all of it."""
+    table = np.empty((len(rows), length), np.int64)
+    for place, row in enumerate(rows):
+        table[place] = row
+    return table
+
+
+def _kinds(accelerator: Accelerator, engine: EngineDescription) -> tuple[str, ...]:
+    return tuple(kind for kind, name in accelerator.route.items() if name == engine.name)
+
+
+def _key(engine: EngineDescription) -> tuple[Any, ...]:
+    """The engine as something to look up by: its dictionaries as pairs."""
+    given = (engine.dataflow, engine.tile, engine.convolution_tile)
+    return engine.name, engine.kind, engine.hardware, *(tuple(one.items()) for one in given)

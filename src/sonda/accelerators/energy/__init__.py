@@ -1,0 +1,1 @@
+"""Energy and area of a design by tables with their sources."""

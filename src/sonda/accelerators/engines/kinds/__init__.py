@@ -1,0 +1,1 @@
+"""Sonda's own kinds of engine, one class each; `engines.registry` names them."""

@@ -1,0 +1,19 @@
+"""Shapes that engines take whose time depends on shapes only."""
+
+from __future__ import annotations
+
+from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct
+from sonda.record.errors import SondaError
+
+
+def dense_shape(kind: str, shape: MatrixProduct | Convolution | Bags) -> MatrixProduct | Convolution:
+    """The shape; raises SondaError for embedding bags, of which an engine of this kind would read whole tables."""
+    if isinstance(shape, Bags):
+        raise SondaError(f"{kind} cannot sum the rows of a bag", "route embedding_bag to a sparse engine")
+    return shape
+
+
+def dense_product(kind: str, shape: MatrixProduct | Convolution | Bags) -> MatrixProduct:
+    """The same as a product of matrices."""
+    shape = dense_shape(kind, shape)
+    return shape.product() if isinstance(shape, Convolution) else shape

@@ -1,0 +1,97 @@
+"""Results of several operations, one after the other, as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+# ---- What an engine returns: cycles, accesses of the global buffer, activity counters -------------------------------
+
+Count = Any
+"""A whole number; or an array, where many operations or many mappings are counted at once."""
+Counters = dict[str, dict[str, dict[str, int]]]
+"""Section -> component -> INSTANCES and operation counts summed over them, named as STONNE names them."""
+
+
+INSTANCES = "entries"
+"""Stands among the operation counts of a component for how many of it there are."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One operation on one engine under one mapping. All numbers are simulated."""
+
+    cycles: int
+    weight_reads: int
+    input_reads: int
+    psum_reads: int
+    writes: int
+    multiplications: int
+    """As the engine counts them, on some engines with those that only fill a tile up; see `Placed.products`."""
+    counters: Counters = field(default_factory=dict)
+    stack: dict[str, int] = field(default_factory=dict)
+    """Cycles by what they were spent on: distribution, compute, reduction, writeback, configuration; they add up."""
+
+    @property
+    def reads(self) -> int:
+        return self.weight_reads + self.input_reads + self.psum_reads
+
+
+def largest(count: Count) -> int:
+    """The number, or the largest of an array."""
+    return count if isinstance(count, int) else int(count.max())
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def total(results: list[Result]) -> Result:
+    """Results one after the other, as one."""
+    first = results[0]
+    if len(results) == 1:
+        return first
+    return Result(
+        cycles=sum(one.cycles for one in results),
+        weight_reads=sum(one.weight_reads for one in results),
+        input_reads=sum(one.input_reads for one in results),
+        psum_reads=sum(one.psum_reads for one in results),
+        writes=sum(one.writes for one in results),
+        multiplications=sum(one.multiplications for one in results),
+        counters=_added([one.counters for one in results]),
+        stack={part: sum(one.stack.get(part, 0) for one in results) for part in first.stack},
+    )
+
+
+def times(result: Result, count: Count) -> Result:
+    """The same operation so many times, one after the other."""
+    if isinstance(count, int) and count == 1:
+        return result
+    counters = {
+        section: {
+            component: {name: value if name == INSTANCES else count * value for name, value in counts.items()}
+            for component, counts in components.items()
+        }
+        for section, components in result.counters.items()
+    }
+    return Result(
+        cycles=count * result.cycles,
+        weight_reads=count * result.weight_reads,
+        input_reads=count * result.input_reads,
+        psum_reads=count * result.psum_reads,
+        writes=count * result.writes,
+        multiplications=count * result.multiplications,
+        counters=counters,
+        stack={part: count * cycles for part, cycles in result.stack.items()},
+    )
+
+
+def _added(all_counters: list[Any]) -> Any:
+    """Counters summed; the instances of a component are the same hardware each time."""
+    sums: dict[str, dict[str, dict[str, int]]] = {}
+    for counters in all_counters:
+        for section, components in counters.items():
+            for component, counts in components.items():
+                into = sums.setdefault(section, {}).setdefault(component, {})
+                for name, value in counts.items():
+                    into[name] = value if name == INSTANCES else into.get(name, 0) + value
+    return sums

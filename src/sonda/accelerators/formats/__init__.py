@@ -1,0 +1,1 @@
+"""Other simulators: their files and their published formulas."""

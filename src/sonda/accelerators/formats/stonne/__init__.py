@@ -1,0 +1,1 @@
+"""STONNE: its files, its random numbers, its reference runs, and how ours are held against them."""

@@ -1,0 +1,1 @@
+"""Which operation runs on which engine with which tiles: rules and searches."""

@@ -1,0 +1,189 @@
+"""The search for the mapping that costs least, with the simulator as its judge.
+
+What a mapping reads, and so what it moves to and from memory, is known without simulating; what an engine takes for it,
+at least (`least_cycles`). Both together are what it costs at least. Mappings are tried in this order, and only while
+that is below the best cost so far: what is left out cannot be better. Where more would have to be tried than a limit,
+the search ends there and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sonda.accelerators.description.engine import EngineDescription
+from sonda.accelerators.engines.result import Result
+from sonda.accelerators.memory.hierarchy import Memory, Sizes
+from sonda.accelerators.memory.reuse import Accesses
+from sonda.accelerators.memory.traffic import Movement, movement_of, stalls_of
+from sonda.accelerators.operations.program import Operation
+from sonda.record.errors import SondaError
+
+Whole = NDArray[np.int64]
+MOST_TRIED = 400
+"""Mappings that are simulated for one operation, beside those given."""
+UNBOUNDED = np.zeros(1, np.int64)
+"""Cycles at least, of one mapping that is tried in any case."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A mapping, what an engine makes of it, and how it was found."""
+
+    mapping: dict[str, Any]
+    result: Result
+    tried: int = 1
+    """Mappings that were simulated."""
+    proved: bool = False
+    """Whether nothing that was listed can cost less."""
+
+
+@dataclass
+class Options:
+    """Mappings of one form, by number. What is learnt of them holds for every memory behind the buffer."""
+
+    least: Whole
+    """Cycles that the engine takes at least."""
+    simulate: Callable[[int], Choice]
+    mapping: dict[str, Any] = field(default_factory=dict)
+    """As a `Choice` has it, its sizes as arrays."""
+    accesses: Accesses | None = None
+    """What the engine reads and writes; nothing where only a simulation can tell."""
+    cycles: Callable[[int], int] | None = None
+    """The engine's cycles without all else that `simulate` counts."""
+    _cycles: dict[int, int | SondaError] = field(default_factory=dict)
+    _choices: dict[int, Choice] = field(default_factory=dict)
+    _movements: dict[Sizes, Movement] = field(default_factory=dict)
+
+    def choice(self, number: int) -> Choice:
+        """The mapping of this number, simulated."""
+        if number not in self._choices:
+            self._choices[number] = self.simulate(number)
+        return self._choices[number]
+
+    def took(self, number: int) -> int | SondaError:
+        """Cycles of the engine, or why it cannot follow the mapping."""
+        if number not in self._cycles:
+            try:
+                exactly = self.choice(number).result.cycles if self.cycles is None else self.cycles(number)
+            except SondaError as error:
+                self._cycles[number] = error
+            else:
+                self._cycles[number] = exactly
+        return self._cycles[number]
+
+    def movement(self, engine: EngineDescription, operation: Operation, sizes: Sizes) -> Movement | None:
+        """What all of them move; nothing where only a simulation can tell."""
+        if self.accesses is None:
+            return None
+        if sizes not in self._movements:
+            found = movement_of(engine, operation.shape, self.mapping, self.accesses, sizes, operation)
+            self._movements[sizes] = Movement(*(np.broadcast_to(one, len(self.least)) for one in found))
+        return self._movements[sizes]
+
+
+@dataclass
+class Listed:
+    """All mappings of an operation: some that a search begins with, and the others."""
+
+    starts: Sequence[Options]
+    options: Sequence[Options]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What mappings of an operation cost, in cycles: the engine's own, and those in which it waits for memory."""
+
+    engine: EngineDescription
+    operation: Operation
+    memory: Memory | None
+
+    def least(self, options: Options) -> Whole:
+        """Of all options at least."""
+        moved = self._movement(options)
+        if moved is None or self.memory is None:
+            return options.least
+        least: Whole = options.least + stalls_of(self.engine, moved, options.least, self.memory)
+        return least
+
+    def of(self, options: Options, number: int) -> int | SondaError:
+        """Of one option, or why it cannot be."""
+        cycles = options.took(number)
+        if isinstance(cycles, SondaError) or self.memory is None:
+            return cycles
+        moved = self._movement(options)
+        if moved is None:
+            choice, shape = options.choice(number), self.operation.shape
+            sizes = self.memory.sizes
+            moved = movement_of(self.engine, shape, choice.mapping, choice.result, sizes, self.operation)
+        return cycles + int(stalls_of(self.engine, moved.at(number), cycles, self.memory))
+
+    def _movement(self, options: Options) -> Movement | None:
+        return None if self.memory is None else options.movement(self.engine, self.operation, self.memory.sizes)
+
+
+def search(listed: Listed, cost: Cost, most: int = MOST_TRIED) -> Choice:
+    """The cheapest of all that is listed; the first of equals, so that a start is kept where none is better.
+
+    Raises SondaError where there is nothing to choose from.
+    """
+    best: tuple[Options, int] | None = None
+    lowest = np.iinfo(np.int64).max
+    tried = 0
+    refused = SondaError("no mapping of this layer fits the engine", "give more multipliers, or accumulators")
+    for start in listed.starts:
+        for which in range(len(start.least)):
+            found = cost.of(start, which)
+            if isinstance(found, SondaError):
+                refused = found
+                continue
+            tried += 1
+            if found < lowest:
+                best, lowest = (start, which), found
+    options = listed.options
+    none = np.zeros(0, np.int64)
+    form = np.repeat(np.arange(len(options)), [len(one.least) for one in options])
+    number = np.concatenate([none, *(np.arange(len(one.least)) for one in options)])
+    least = np.concatenate([none, *(cost.least(one) for one in options)])
+    worthy = np.flatnonzero(least < lowest)
+    # Of those that memory alone makes cost as much, the one first whose engine takes least.
+    engines = np.concatenate([none, *(one.least for one in options)])[worthy]
+    order = worthy[np.lexsort((engines, least[worthy]))]
+    left = most
+    for place in order.tolist():
+        if not left or least[place] >= lowest:
+            break
+        least[place] = np.iinfo(np.int64).max
+        one, which = options[form[place]], int(number[place])
+        found = cost.of(one, which)
+        if isinstance(found, SondaError):
+            continue  # more blocks of filters overlap than an engine follows
+        left -= 1
+        tried += 1
+        if found < lowest:
+            best, lowest = (one, which), found
+    if best is None:
+        raise refused
+    chosen = best[0].choice(best[1])
+    return Choice(chosen.mapping, chosen.result, tried, proved=not bool((least < lowest).any()))
+
+
+# ---- What an engine makes of many operations at once ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Some of the operations that an engine was given, each under a mapping."""
+
+    places: Sequence[int]
+    """Which of them."""
+    result: Result
+    """Counts are arrays with an element for each: of one of the products that the operation consists of."""
+    count: NDArray[np.int64]
+    """Products of each operation, which follow each other."""
+    mapping: Callable[[int], dict[str, Any]]
+    """Of an element."""

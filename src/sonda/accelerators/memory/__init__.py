@@ -1,0 +1,1 @@
+"""What lies behind an engine: buffers, DRAM, reuse, the time that operands take."""

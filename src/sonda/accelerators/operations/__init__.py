@@ -1,0 +1,1 @@
+"""What engines are given: products, convolutions, lookups, captured from a PyTorch model."""

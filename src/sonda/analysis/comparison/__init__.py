@@ -1,0 +1,1 @@
+"""Runs held against each other: pairs, repetitions, optimisations, scaling."""

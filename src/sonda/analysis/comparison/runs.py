@@ -1,0 +1,298 @@
+"""Comparing two groups of runs: the whole step, its phases, its layers, each with an interval.
+
+The intervals of the phases of a part, and those of its layers, are widened so that all of them hold at once with 95 %
+(Bonferroni): with a hundred unchanged layers, five would seem changed otherwise. What is shown and what is called
+significant therefore agree: a row is significant when its interval leaves out 1.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from sonda.analysis import wording
+from sonda.analysis.comparison.simulated import compare_simulated, cycles_of
+from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison, describe, lonely
+from sonda.analysis.simulated.run import summarise_simulated
+from sonda.analysis.statistics import NOISY, ratio, side
+from sonda.analysis.steps.parts import Part, parts
+from sonda.analysis.summary import Summary, Value
+from sonda.record.errors import SondaError
+from sonda.record.run import Run
+from sonda.record.target import SimulatedTarget
+
+IDENTITY = ("command", "name", "framework", "train", "precision", "batch", "compile", "channels_last", "workers")
+"""What a workload is mentioned by first when two differ."""
+MEASURED = frozenset({"traced", "waits"})
+"""What is kept with a workload and was measured: it differs from run to run of the same work."""
+MOST_DIFFERENCES = 4
+"""More are counted, not listed."""
+LONGEST_VALUE = 40
+"""Characters of a value that differs: fifty tables of DLRM would fill the screen."""
+
+
+def parse_percent(text: str) -> float:
+    """`5%`, `5 %` or `5` -> 0.05. Raises SondaError for anything else, and for negative numbers."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%?\s*", text)
+    if match is None:
+        raise SondaError(f"{text!r} is not a percentage", "write it like 5% or 2.5%")
+    return float(match.group(1)) / 100
+
+
+def compare(a: list[Run], b: list[Run]) -> Comparison:
+    """B against A: every run of a side is one more process of the same configuration.
+
+    Raises SondaError when a side has no runs, no part was timed on both sides, or only one side is simulated.
+    """
+    if not a or not b:
+        raise SondaError("there is nothing to compare", "name at least one run on each side")
+    kinds = {run.info.kind: run for run in reversed([*a, *b])}
+    if "corun" in kinds:
+        raise SondaError("a co-run holds several programs, alone and together", "look at it with: sonda show")
+    if "exploration" in kinds:
+        raise SondaError(
+            f"{kinds['exploration'].id} is an exploration, which has points and no step",
+            "look at it with: sonda show; compare runs of two of its points",
+        )
+    if "imported" in kinds:
+        raise SondaError("imported runs are compared kernel by kernel", "compare them with: sonda compare A B")
+    simulated = [run.info.kind == "simulated" for run in [*a, *b]]
+    if any(simulated):
+        return _compare_exact(a, b, simulated)
+    timed_a, timed_b = [_timed(run) for run in a], [_timed(run) for run in b]
+    names = [name for name in timed_a[0] if all(name in run for run in [*timed_a, *timed_b])]
+    if not names:
+        raise SondaError(
+            "the two sides have no part with timed steps in common",
+            f"A has {_listed(timed_a)}, B has {_listed(timed_b)}; compare runs of the same workload",
+        )
+    compared = tuple(_part(name, [run[name] for run in timed_a], [run[name] for run in timed_b]) for name in names)
+    step = compared[0].step
+    low, high = step.ratio.low, step.ratio.high
+    slowdown = Value(
+        (step.ratio.value or math.nan) - 1, "1", "derived",
+        None if low is None else low - 1, None if high is None else high - 1, step.ratio.reason,
+    )  # fmt: skip
+    warnings = [*_disturbed([*a, *b]), *_differences(a, b), *_unlike_parts(timed_a, timed_b, names), *_noise(compared)]
+    return Comparison(
+        a=tuple(run.id for run in a),
+        b=tuple(run.id for run in b),
+        parts=compared,
+        slowdown=slowdown,
+        warnings=tuple(warnings),
+        notes=tuple(_notes(a, b, compared)),
+    )
+
+
+def _compare_exact(a: list[Run], b: list[Run], simulated: list[bool]) -> Comparison:
+    """Simulated runs by their cycles: those of a side must be the same, and one stands for all."""
+    if not all(simulated):
+        lone = next(run for run, is_simulated in zip([*a, *b], simulated, strict=True) if is_simulated)
+        raise SondaError(
+            f"{lone.id} is simulated, others are measured: cycles and times have no ratio",
+            "look at them side by side: sonda report A B",
+        )
+    compared = compare_simulated(_one_of("A", a), _one_of("B", b))
+    return replace(
+        compared,
+        a=tuple(run.id for run in a),
+        b=tuple(run.id for run in b),
+        warnings=(*_unlike_work([*a, *b]), *_unfinished([*a, *b])),
+    )
+
+
+def _one_of(side: str, runs: list[Run]) -> Summary:
+    summaries = [
+        summarise_simulated(run, target, run.id)
+        for run in runs
+        if isinstance(target := run.info.target, SimulatedTarget)
+    ]
+    if len({cycles_of(summary) for summary in summaries}) > 1:
+        raise SondaError(f"the {len(runs)} runs of side {side} differ in their cycles", "name one of them")
+    return summaries[0]
+
+
+def _timed(run: Run) -> dict[str, Part]:
+    return {part.name: part for part in parts(run) if part.measured.any()}
+
+
+def _listed(runs: list[dict[str, Part]]) -> str:
+    return wording.join(list(dict.fromkeys(name for run in runs for name in run))) or "none"
+
+
+def _part(name: str, a: list[Part], b: list[Part]) -> PartComparison:
+    sizes_a, sizes_b = [part.effective for part in a], [part.effective for part in b]
+
+    def rows(names: list[tuple[str, str]], left: list[np.ndarray], right: list[np.ndarray]) -> tuple[ComparedRow, ...]:
+        return _rows(names, left, sizes_a, right, sizes_b) if names else ()
+
+    step = rows([("step", "")], [_steps(part) for part in a], [_steps(part) for part in b])[0]
+    phases_a, phases_b = _common([_phases(part) for part in a]), _common([_phases(part) for part in b])
+    phases = [phase for phase in phases_a if phase in phases_b]
+    layers_a, layers_b = _common([_layers(part) for part in a]), _common([_layers(part) for part in b])
+    layers = [layer for layer in layers_a if layer in layers_b]
+
+    def phase_table(part: Part) -> np.ndarray:
+        phase_times = _phases(part)
+        return np.column_stack([phase_times[phase] for phase in phases]) if phases else np.zeros((0, 0))
+
+    def layer_table(part: Part) -> np.ndarray:
+        phase_times = _layers(part)
+        return np.column_stack([phase_times[layer] for layer in layers]) if layers else np.zeros((0, 0))
+
+    return PartComparison(
+        name=name,
+        step=step,
+        phases=rows([(phase, "") for phase in phases], [phase_table(p) for p in a], [phase_table(p) for p in b]),
+        layers=rows([(kind, path) for path, kind in layers], [layer_table(p) for p in a], [layer_table(p) for p in b]),
+        only_a=lonely(phases_a, phases_b, layers_a, layers_b),
+        only_b=lonely(phases_b, phases_a, layers_b, layers_a),
+    )
+
+
+def _steps(part: Part) -> np.ndarray:
+    column: np.ndarray = part.durations[part.measured][:, None]
+    return column
+
+
+def _phases(part: Part) -> dict[str, np.ndarray]:
+    times = {name: values[part.measured] for name, values in part.phases.items()}
+    return {name: values for name, values in times.items() if np.median(values) > 0}
+
+
+def _layers(part: Part) -> dict[tuple[str, str], np.ndarray]:
+    """ns per step, forward and backward, modules inside included, by path and class."""
+    spans, both = part.layers.spans, part.layers.forward + part.layers.backward
+    times = {(path, spans.names[i]): both[i] for i, path in enumerate(spans.paths)}
+    return {layer: values for layer, values in times.items() if np.median(values) > 0}
+
+
+def _common(runs: Sequence[dict[Any, np.ndarray]]) -> list[Any]:
+    """What every run of a side has, in the order of the first."""
+    return [key for key in runs[0] if all(key in run for run in runs)]
+
+
+def _rows(
+    names: list[tuple[str, str]],
+    left: list[np.ndarray],
+    left_sizes: list[int],
+    right: list[np.ndarray],
+    right_sizes: list[int],
+) -> tuple[ComparedRow, ...]:
+    a, b = side(left, left_sizes), side(right, right_sizes)
+    middle, low, high = ratio(a, b, comparisons=len(names))
+    # One step on each side shows no variation at all, which must not be taken for certainty.
+    unknown = "one step on a side has no variation to judge by" if min(map(len, left + right)) < 2 else ""
+    rows = []
+    for i, (name, path) in enumerate(names):
+        value = float(middle[i])
+        known = Value(value, "1", "derived", float(low[i]), float(high[i]))
+        significant = not unknown and not low[i] <= 1 <= high[i]
+        rows.append(
+            ComparedRow(
+                name=name,
+                path=path,
+                a=Value(float(a.middle[i]), "ns", "measured"),
+                b=Value(float(b.middle[i]), "ns", "measured"),
+                ratio=Value(value, "1", "derived", reason=unknown) if unknown else known,
+                significant=significant,
+                text=describe(value) if significant else "not significant",
+            )
+        )
+    return tuple(rows)
+
+
+def _noise(compared: tuple[PartComparison, ...]) -> list[str]:
+    sentences = []
+    for part in compared:
+        low, high = part.step.ratio.low, part.step.ratio.high
+        if low is None or high is None:
+            sentences.append(f"{part.name}: {part.step.ratio.reason}; measure more steps")
+        elif math.sqrt(high / low) - 1 > NOISY:
+            sentences.append(
+                f"{part.name}: too noisy to see differences below {wording.percent(math.sqrt(high / low) - 1)}; "
+                "close other programs, or measure more processes with --repeat"
+            )
+    return sentences
+
+
+def _notes(a: list[Run], b: list[Run], compared: tuple[PartComparison, ...]) -> list[str]:
+    notes = []
+    if min(len(a), len(b)) == 1:
+        which = "each side has" if len(a) == len(b) else "one side has"
+        notes.append(
+            f"{which} one process: its intervals come from steps only, and how much one process differs from the next "
+            "is not seen; measure several with --repeat"
+        )
+    many = max(len(part.layers) for part in compared)
+    groups = ["phases"] * (max(len(part.phases) for part in compared) > 1) + [f"{many} layers"] * (many > 1)
+    if groups:
+        notes.append(
+            f"the intervals of {wording.join(groups)} are widened so that all of them hold at once (Bonferroni)"
+        )
+    return notes
+
+
+def _unlike_parts(a: list[dict[str, Part]], b: list[dict[str, Part]], names: list[str]) -> list[str]:
+    everything = dict.fromkeys(name for run in [*a, *b] for name in run)
+    apart = [name for name in everything if name not in names]
+    return [f"{wording.join(apart)} was not timed in every run and is not compared"] if apart else []
+
+
+def _disturbed(runs: list[Run]) -> list[str]:
+    count = sum(bool(run.info.disturbed) for run in runs)
+    if not count:
+        return []
+    return [f"other programs disturbed {count} of {len(runs)} runs; stop them and measure again"]
+
+
+def _differences(a: list[Run], b: list[Run]) -> list[str]:
+    """What differs between (or within) the sides though a fair comparison keeps it equal."""
+    runs = [*a, *b]
+    sentences = _unlike_work(runs)
+    threads = [run.info.target.threads for run in runs]
+    if _differing_values(threads):
+        sentences.append(f"the runs differ in {_values('threads', threads)}; give both sides the same --threads")
+    machines = [run.info.machine.fingerprint or run.info.machine.processor for run in runs]
+    if _differing_values(machines):
+        names = list(dict.fromkeys(run.info.machine.processor or "unknown" for run in runs))
+        sentences.append(f"the runs are from different machines ({', '.join(names)}); measure both on one")
+    for library in dict.fromkeys(name for run in runs for name in run.info.versions):
+        versions = [run.info.versions.get(library) for run in runs]
+        if _differing_values(versions) and library != "sonda":
+            sentences.append(f"the runs differ in {_values(library, versions)}; compare within one environment")
+    return sentences + _unfinished(runs)
+
+
+def _unlike_work(runs: list[Run]) -> list[str]:
+    workloads = [run.info.workload.plain() for run in runs]
+    every = dict.fromkeys([*IDENTITY, *(key for workload in workloads for key in sorted(workload))])
+    keys = [key for key in every if key not in MEASURED]
+    differing = [key for key in keys if _differing_values([workload.get(key) for workload in workloads])]
+    if differing:
+        shown = [_values(key, [workload.get(key) for workload in workloads]) for key in differing[:MOST_DIFFERENCES]]
+        more = len(differing) - len(shown)
+        if more > 0:
+            shown.append(f"{more} more")
+        return [f"the workloads differ in {wording.join(shown)}: the ratio is not of the same work"]
+    return []
+
+
+def _unfinished(runs: list[Run]) -> list[str]:
+    unfinished = [run.id for run in runs if run.info.status != "complete"]
+    return [f"not complete: {', '.join(unfinished)}; run it again for the whole"] if unfinished else []
+
+
+def _differing_values(values: list[Any]) -> bool:
+    return any(value != values[0] for value in values[1:])
+
+
+def _values(key: str, values: list[Any]) -> str:
+    shown = list(dict.fromkeys("none" if value is None else str(value) for value in values))
+    cut = [text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…" for text in shown]
+    return f"{key} ({', '.join(cut)})"

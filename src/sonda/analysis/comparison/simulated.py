@@ -1,0 +1,176 @@
+"""Comparing simulated runs: cycles are exact, so there is nothing to estimate and every difference counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sonda.analysis import wording
+from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison, describe, lonely
+from sonda.analysis.simulated.energy import bounded
+from sonda.analysis.simulated.run import engine_words
+from sonda.analysis.summary import PartSummary, Simulated, Summary, Value
+from sonda.record.errors import SondaError
+from sonda.record.simulated import BoundedAmount, DescribedAccelerator, DescribedEngine
+from sonda.record.stored import Number, plain
+from sonda.record.target import SimulatedTarget, Target
+
+EXACT = "exact, simulated"
+EQUAL = "equal"
+MOST_DIFFERENCES = 6
+"""More fields of a description are counted, not listed."""
+BESIDES = ("name", "notes")
+"""What a description says that does not change what is simulated."""
+
+
+def compare_simulated(a: Summary, b: Summary) -> Comparison:
+    """B against A, in cycles: the step, its phases and its layers.
+
+    Raises SondaError when nothing ran on an engine on one side.
+    """
+    part_a, part_b = a.parts[0], b.parts[0]
+    whole_a, whole_b = part_a.simulated, part_b.simulated
+    if whole_a is None or whole_b is None:
+        idle = a.run if whole_a is None else b.run
+        raise SondaError(f"nothing of {idle} ran on an engine", "there are no cycles to compare")
+
+    def row(name: str, path: str, left: Simulated, right: Simulated) -> ComparedRow:
+        ratio = (right.cycles.value or 0.0) / (left.cycles.value or 1.0)
+        changed = left.cycles.value != right.cycles.value
+        text = describe(ratio) if changed else EQUAL
+        return ComparedRow(name, path, left.cycles, right.cycles, Value(ratio, "1", "derived", reason=EXACT),
+                           changed, text)  # fmt: skip
+
+    phases_a, phases_b = _phases(part_a), _phases(part_b)
+    layers_a, layers_b = _layers(part_a), _layers(part_b)
+    step = row("step", "", whole_a, whole_b)
+    part = PartComparison(
+        name=part_a.name,
+        step=step,
+        phases=tuple(
+            row(name, "", left_row, phases_b[name]) for name, left_row in phases_a.items() if name in phases_b
+        ),
+        layers=tuple(
+            row(key[1], key[0], left_row, layers_b[key]) for key, left_row in layers_a.items() if key in layers_b
+        ),
+        only_a=lonely(phases_a, phases_b, layers_a, layers_b),
+        only_b=lonely(phases_b, phases_a, layers_b, layers_a),
+    )
+    slowdown = (step.ratio.value or 0.0) - 1
+    return Comparison(
+        a=(a.run,),
+        b=(b.run,),
+        parts=(part,),
+        slowdown=Value(slowdown, "1", "derived", slowdown, slowdown),
+        warnings=(),
+        notes=tuple(_notes(a, b, whole_a, whole_b)),
+        exact=True,
+    )
+
+
+def cycles_of(summary: Summary) -> tuple[float | None, ...]:
+    """Of the step and every layer: runs that are the same have them equal."""
+    part = summary.parts[0]
+    whole = part.simulated.cycles.value if part.simulated else None
+    return whole, *(layer.cycles.value for layer in _layers(part).values())
+
+
+def _phases(part: PartSummary) -> dict[str, Simulated]:
+    return {row.name: row.simulated for row in part.phases if row.simulated is not None}
+
+
+def _layers(part: PartSummary) -> dict[tuple[str, str], Simulated]:
+    """By path and class, modules inside included."""
+    return {(row.path, row.name): row.simulated for row in part.layers if row.simulated is not None}
+
+
+def _notes(a: Summary, b: Summary, left: Simulated, right: Simulated) -> list[str]:
+    notes = [f"cycles are {EXACT}: a ratio other than 1 is a difference, and there are no intervals"]
+    notes += _differing_fields(a.target, b.target)
+    clocks = [_clock(summary.target) for summary in (a, b)]
+    if clocks[0] != clocks[1]:
+        shown = wording.join([f"{clock / 1e9:g} GHz" if clock else "no clock" for clock in clocks])
+        notes.append(f"the clocks differ ({shown}): the ratios are of cycles, not of times")
+    if left.energy.value is not None and right.energy.value is not None:
+        energies = [bounded(BoundedAmount(value=energy.value, low=energy.low, high=energy.high), "J")
+                    for energy in (left.energy, right.energy)]  # fmt: skip
+        notes.append(f"energy {energies[0]} to {energies[1]}, bounds of its table in brackets")
+    if left.traffic is not None and right.traffic is not None:
+        moved = [
+            (traffic.reads.value or 0.0) + (traffic.writes.value or 0.0) for traffic in (left.traffic, right.traffic)
+        ]
+        notes.append(f"memory moves {wording.amount(moved[0], 'B')} to {wording.amount(moved[1], 'B')}")
+    return notes
+
+
+def _differing_fields(a: Target, b: Target) -> list[str]:
+    """`the accelerators differ in multipliers (256, 512)`; engines that only one of them has are named as a whole."""
+    engines = [_engines(target) for target in (a, b)]
+    lonely = [[name for name in here if name not in there] for here, there in (engines, engines[::-1])]
+    sentences = []
+    if any(lonely):
+        sides = [
+            f"{side} has {wording.join([f'{name} ({engine_words(of[name])})' for name in names])}"
+            for side, of, names in zip("AB", engines, lonely, strict=True) if names
+        ]  # fmt: skip
+        sentences.append(f"the accelerators have other engines: {', '.join(sides)}")
+    left, right = (
+        _without(_flat({**_description(target), "mapping": _rule(target)}), names)
+        for target, names in zip((a, b), lonely, strict=True)
+    )
+    names = [name for name in dict.fromkeys([*left, *right]) if left.get(name) != right.get(name)]
+    if any(lonely):
+        names = [name for name in names if not name.startswith("route.")]
+    if not names:
+        return sentences
+    shown = [f"{name} ({_word(left.get(name))}, {_word(right.get(name))})" for name in names[:MOST_DIFFERENCES]]
+    if len(names) > MOST_DIFFERENCES:
+        shown.append(f"{len(names) - MOST_DIFFERENCES} more")
+    return [*sentences, f"the accelerators differ in {wording.join(shown)}"]
+
+
+def _without(fields: Mapping[str, Any], engines: Iterable[str]) -> dict[str, Any]:
+    """Fields that stand in none of these engines."""
+    return {name: value for name, value in fields.items() if name.partition(".")[0] not in engines}
+
+
+def _described(target: Target) -> DescribedAccelerator | None:
+    return target.description if isinstance(target, SimulatedTarget) else None
+
+
+def _clock(target: Target) -> Number | None:
+    description = _described(target)
+    return description.clock_hz if description is not None else None
+
+
+def _engines(target: Target) -> dict[str, DescribedEngine]:
+    description = _described(target)
+    return description.engines if description is not None else {}
+
+
+def _description(target: Target) -> dict[str, Any]:
+    description = _described(target)
+    if description is None:
+        return {}
+    return {name: value for name, value in plain(description).items() if name not in BESIDES}
+
+
+def _rule(target: Target) -> str:
+    options = target.options if isinstance(target, SimulatedTarget) else None
+    return (options.mapping if options is not None else "") or "as described"
+
+
+def _flat(tables: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """`{"engines": {"dense": {"hardware": {"rows": 8}}}}` -> `{"dense.rows": 8}`."""
+    flat: dict[str, Any] = {}
+    for name, value in tables.items():
+        inside = before if name in ("engines", "hardware") else f"{before}{name}"
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{inside}." if inside and not inside.endswith(".") else inside)
+        else:
+            flat[inside] = value
+    return flat
+
+
+def _word(value: Any) -> str:
+    return "none" if value is None or value == "" else str(value)

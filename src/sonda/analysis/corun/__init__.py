@@ -1,0 +1,1 @@
+"""Programs side by side: how much they slow each other, and in which layers."""

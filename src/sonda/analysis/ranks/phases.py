@@ -1,0 +1,91 @@
+"""Ranks that do a part together: what each spends its step on, and which one the others wait for.
+
+What ranks do differs by their devices, shares and stages, so nothing is ever averaged over them: the numbers of a part
+are those of its critical rank, and every rank has a row of its own beside them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sonda.analysis import wording
+from sonda.analysis.bounds import share_of
+from sonda.analysis.steps.parts import COMMUNICATE, Part
+from sonda.analysis.summary import PartSummary, RankPhases, Value
+from sonda.record.target import RankFacts, RanksTarget, Target
+
+UNEVEN = 0.05
+"""Ranks whose work differs by less than this share of a step are alike."""
+
+Summarised = Callable[[Part], tuple[PartSummary, list[str]]]
+
+
+def summarise_ranks(part: Part, target: Target, summarise: Summarised) -> tuple[PartSummary, list[str]]:
+    """The summary of a part by its critical rank, with a row for every rank, and notes.
+
+    `summarise` gives that of one rank.
+    """
+    summary, notes = summarise(part)
+    if not part.others:
+        return summary, notes
+    summaries = {mine.rank: summary if mine is part else summarise(mine)[0] for mine in part.ranks}
+    facts = {rank.rank: rank for rank in target.ranks} if isinstance(target, RanksTarget) else {}
+    own = {row.path for row in summary.layers}
+    rows = tuple(
+        replace(_row(mine, summaries[mine.rank], facts.get(mine.rank)), critical=mine is part,
+                layers=tuple(row for row in summaries[mine.rank].layers if row.path not in own))
+        for mine in part.ranks
+    )  # fmt: skip
+    return replace(summary, ranks=rows), [*notes, _sentence(part.name, rows)]
+
+
+def _row(part: Part, summary: PartSummary, facts: RankFacts | None) -> RankPhases:
+    return RankPhases(
+        rank=part.rank,
+        device=facts.device if facts is not None else "",
+        node=(facts.node or "") if facts is not None else "",
+        step=summary.step,
+        work=Value(None if math.isnan(part.work) else part.work, "ns", "measured", reason=summary.step.reason),
+        phases={row.name: row.cost.time for row in summary.phases},
+        flops=_flops(summary),
+        steps=summary.steps,
+        critical=False,
+    )
+
+
+def _flops(summary: PartSummary) -> Value:
+    counted = [row.cost.flops for row in summary.phases if row.cost.flops.value is not None]
+    if not counted:
+        reasons = [row.cost.flops.reason for row in summary.phases if row.cost.flops.reason]
+        return Value(None, "FLOP", "nominal", reason=reasons[0] if reasons else "nothing was counted")
+    reason = next((value.reason for value in counted if value.reason), "")
+    return Value(sum(value.value or 0.0 for value in counted), "FLOP", "nominal", reason=reason)
+
+
+def name_of(row: RankPhases) -> str:
+    """A rank with its device: `rank 1 (cpu/1)`."""
+    return f"rank {row.rank}" + (f" ({row.device})" if row.device else "")
+
+
+def _sentence(part: str, rows: Sequence[RankPhases]) -> str:
+    """Whose numbers they are, and who waits."""
+    critical = next(row for row in rows if row.critical)
+    sentence = f"{part}: step, phases, layers and rates are those of {name_of(critical)}"
+    step, work = critical.step.value, critical.work.value
+    waits = [
+        (row, row.phases[COMMUNICATE].value or 0.0)
+        for row in rows
+        if not row.critical and COMMUNICATE in row.phases and row.work.value is not None
+    ]
+    if not waits or not step or work is None:
+        return sentence
+    longest, waited = max(waits, key=lambda wait: wait[1])
+    if work - (longest.work.value or 0.0) < UNEVEN * step:
+        return f"{sentence}; ranks work alike"
+    sentence = f"{sentence}, which works longest"
+    waits_share = share_of(Value(waited, "ns", "measured"), longest.step).value("")
+    if waits_share.value is None:
+        return f"{sentence}; {name_of(longest)} waits {wording.duration(waited)} a step"
+    return f"{sentence}; {name_of(longest)} waits {wording.percent(waits_share.value)} of its step"

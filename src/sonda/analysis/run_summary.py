@@ -1,0 +1,278 @@
+"""From a run to its summary: title, parts, verdicts, and everything a reader of the numbers must know."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import replace
+from pathlib import PurePath
+
+from msgspec.structs import replace as replace_fields
+
+from sonda.analysis import wording
+from sonda.analysis.corun.interference import summarise_corun
+from sonda.analysis.counters.callgrind import summarise_modelled
+from sonda.analysis.counters.command import summarise_outside
+from sonda.analysis.counters.hardware import read_places, summarise_counters
+from sonda.analysis.counters.second_sources import summarise_second
+from sonda.analysis.counters.system import summarise_system
+from sonda.analysis.counters.time_series import summarise_over_time
+from sonda.analysis.counters.topdown import summarise_topdown
+from sonda.analysis.device.kernel_counters import summarise_kernel_counters
+from sonda.analysis.device.kernel_roofline import kernel_roofline
+from sonda.analysis.energy.run import summarise_energy
+from sonda.analysis.ranks.phases import summarise_ranks
+from sonda.analysis.roofline import MEASURE_AGAIN, ceilings, full_precision, gpu_of, tf32_note, tf32_of
+from sonda.analysis.rules import verdicts
+from sonda.analysis.serving import summarise_serving
+from sonda.analysis.simulated.exploration import summarise_exploration
+from sonda.analysis.simulated.run import summarise_simulated
+from sonda.analysis.statistics import interval_words, judge_noise
+from sonda.analysis.steps.part_summary import Rates, summarise_part
+from sonda.analysis.steps.parts import Part, parts
+from sonda.analysis.steps.pipeline import summarise_pipelines
+from sonda.analysis.steps.program import summarise_program
+from sonda.analysis.steps.training import summarise_training
+from sonda.analysis.summary import PartSummary, Summary
+from sonda.analysis.traces.summary import DeviceWork, device_work, summarise_trace
+from sonda.record.conventions.topdown import TopDownDefinition
+from sonda.record.errors import SondaError
+from sonda.record.run import Run, RunInfo
+from sonda.record.target import (
+    NO_STEP_OF_BLOCK,
+    BlockTarget,
+    CorunTarget,
+    ExplorationTarget,
+    ImportedTarget,
+    ServingTarget,
+    SimulatedTarget,
+)
+
+UNEVEN = 0.10
+"""Shares of phases that add up to 100 % within this need no explanation: they tell the same story."""
+LEAST_TOLD = 0.0005
+"""The share of a step from which on one decimal of a percent says something of it."""
+TOLD = 0.001
+"""The share of stolen time from which on it is told; no share is known that disturbs for sure."""
+LONGEST_COMMAND = 60
+"""Characters of a command that a title shows."""
+NO_STEP = (
+    "no step was seen: nothing that was observed called a module or stepped an optimizer; check that the part that "
+    "trains or infers was reached, in a process that was not killed"
+)
+
+
+def summarise(run: Run) -> Summary:
+    """What a run means, as plain data. Never raises for a run that can be read, however little was seen in it."""
+    info = run.info
+    match info.target:
+        case ExplorationTarget():
+            return summarise_exploration(run, _title(info, []))
+        case CorunTarget():
+            return summarise_corun(run, _title(info, []))
+        case ServingTarget():
+            return summarise_serving(run, _title(info, []))
+        case ImportedTarget():
+            return summarise_trace(run, paths=False).summary
+        case SimulatedTarget() as target:
+            return summarise_simulated(run, target, _title(info, []))
+    run_parts = parts(run)
+    threads = info.target.threads
+    precision = info.workload.precision or "float32"
+    device, tf32 = gpu_of(info), tf32_of(info)
+    roofs, no_roofs = ceilings(info.machine, threads or None, precision, device, tf32)
+    notes = list(info.notes)
+    outside = summarise_outside(run)
+    # Of a program without a framework everything was seen that there is: from outside, its stages, and to its end.
+    foreign = outside is not None and bool((run.spans.where(kind="run") | run.spans.where(kind="stage")).all())
+    warnings = [] if foreign else _status(info)
+    if not run_parts and not foreign:
+        warnings.append(NO_STEP_OF_BLOCK if isinstance(info.target, BlockTarget) else NO_STEP)
+    rates = Rates(info.workload.samples or None, info.workload.tokens or None, dict(info.workload.phase_tokens or {}))
+    summaries = []
+    definition, damaged = _definition(info)
+    warnings += damaged
+    for part in run_parts:
+        summary, remarks = summarise_ranks(
+            part, info.target, lambda run_part: summarise_part(run_part, roofs, no_roofs, rates)
+        )
+        summary, doubts = _with_counters(part, summary, definition)
+        summary = replace(summary, system=summarise_system(summary, "os" in (info.target.shown or ())))
+        warnings += doubts
+        summaries.append(summary)
+        notes += [*remarks, *_uneven(summary)]
+        warnings += _doubts(part, summary, bool(info.target.spec and not info.workload.epochs))
+    if run_parts and roofs is None:
+        notes.append(f"percent of roof is missing: {no_roofs}")
+    elif roofs is not None and not threads and not device:
+        notes.append(f"the run does not say its threads: it is held against the ceilings of {roofs.threads}")
+    if roofs is not None and "tf32" in roofs.peaks:
+        notes += tf32_note(info, full_precision(precision))
+    if roofs is not None and roofs.disturbed:
+        warnings.append(
+            "the machine's ceilings were measured while other programs ran, so percent of roof is too high; stop them "
+            "and run again: the ceilings are then measured anew"
+        )
+    notes += _costs(info)
+    work = _device_work(run)
+    bare = Summary(
+        run=info.id,
+        title=_title(info, summaries),
+        subtitle=_subtitle(info, summaries),
+        status=info.status,
+        parts=tuple(summaries),
+        verdicts=(),
+        warnings=tuple(dict.fromkeys([*warnings, *info.disturbed])),
+        ceilings=roofs.as_dict() if roofs else {"reason": no_roofs},
+        notes=tuple(dict.fromkeys(notes)),
+        workload=info.workload,
+        target=info.target,
+        machine=replace_fields(info.machine, ceilings=None),
+        modelled=summarise_modelled(run, summaries),
+        program=summarise_program(run),
+        pipelines=summarise_pipelines(info.workload),
+        outside=outside,
+        energy=summarise_energy(run, _title(info, summaries)),
+        training=summarise_training(run),
+        device_work=work,
+        kernel_roofline=kernel_roofline(work.kernels if work else (), info.machine, device, precision),
+        kernel_counters=summarise_kernel_counters(run.spans),
+        second=summarise_second(run),
+    )
+    spoken, failures = verdicts(bare)
+    return replace(bare, verdicts=spoken, warnings=bare.warnings + failures)
+
+
+def _device_work(run: Run) -> DeviceWork | None:
+    """Timeline and kernels of the steps whose kernels were recorded; None where there are none."""
+    work = device_work(run) if run.info.target.devices else None
+    return work if work is not None and work.kernels else None
+
+
+def _definition(info: RunInfo) -> tuple[TopDownDefinition | None, list[str]]:
+    """The Top-Down definition that the run was counted with, or a warning about one that cannot be read."""
+    definition = info.target.topdown
+    if definition is None:
+        return None, []
+    try:
+        definition.parsed()
+        return definition, []
+    except SondaError as error:
+        return None, [f"Top-Down is missing: {error.cause}; {error.remedy}"]
+
+
+def _with_counters(
+    part: Part, summary: PartSummary, definition: TopDownDefinition | None
+) -> tuple[PartSummary, list[str]]:
+    """The same with what counters say of it, and warnings about them."""
+    places = read_places(part)
+    counted = summarise_counters(part, places)
+    topdown = summarise_topdown(definition, part, places) if definition is not None else None
+    over_time = summarise_over_time(part, places, topdown)
+    summary = replace(summary, counted=counted, topdown=topdown, over_time=over_time)
+    return summary, list(counted.warnings) if counted is not None else []
+
+
+def _status(info: RunInfo) -> list[str]:
+    if info.status == "complete":
+        return []
+    code = f" with exit code {info.exit_code}" if info.exit_code else ""
+    if info.status == "failed":
+        return [f"the run failed{code}: only what was seen until then is shown; mend the cause and run it again"]
+    return [f"the program ended early{code}: only what was seen until then is shown; run it again for the whole"]
+
+
+def _doubts(part: Part, summary: PartSummary, repeatable: bool) -> list[str]:
+    """Warnings about one part."""
+    doubts = []
+    if part.only_warmup:
+        doubts.append(f"{part.name}: only warm-up steps were seen, and their times are shown; let it run longer")
+    elif not part.measured.any():
+        doubts.append(f"{part.name}: only counted steps were seen, so there are no times; let it run longer")
+    doubts += [f"{part.name}: {doubt}" for doubt in judge_noise(part.durations[part.measured], repeatable)]
+    above = [row.name for row in summary.phases if row.cost.above in ("compute", "memory")]
+    if above:
+        doubts.append(f"{part.name}: {wording.join(above)} ran above the roof: {MEASURE_AGAIN}")
+    return doubts
+
+
+def _uneven(summary: PartSummary) -> list[str]:
+    """A note where the shares of the phases do not add up: medians of parts are not parts of the median."""
+    shares = [row.cost.share for row in summary.phases if row.cost.share == row.cost.share]
+    total = sum(shares)
+    if len(shares) < 2 or abs(total - 1) <= UNEVEN:
+        return []
+    amount = f"{wording.percent(total)} of" if total <= 1 else wording.times(total)
+    sentence = f"{summary.name}: the phases' medians add up to {amount} the median step"
+    return [f"{sentence}: they were slow in different steps"]
+
+
+def _costs(info: RunInfo) -> list[str]:
+    """What observing cost, what the hypervisor took, and what could not be observed."""
+    costs = []
+    share = info.overhead.get("step_share", math.nan)
+    if share < 1:
+        amount = f"at least {wording.percent(share)}" if share >= LEAST_TOLD else "next to nothing"
+        costs.append(f"observing took {amount} of the step (derived: layers and phases x their least cost)")
+    elif share >= 1:
+        costs.append(
+            "what observing took of the step is not known: when its cost was measured, at the end, recording was "
+            "slower than it can have been in the steps"
+        )
+    stolen = info.machine.conditions.steal if info.machine.conditions is not None else None
+    if stolen is not None and stolen >= TOLD:
+        costs.append(f"the hypervisor gave {wording.percent(stolen)} of the processors' time to others meanwhile")
+    for probe in info.probes:
+        if probe.state in ("missing", "dead"):
+            remedy = f"; {probe.remedy}" if probe.remedy else ""
+            costs.append(f"{probe.name}: {probe.reason or probe.state}{remedy}")
+    return costs
+
+
+def _title(info: RunInfo, summaries: list[PartSummary]) -> str:
+    workload = info.workload
+    if workload.command is not None:
+        words = workload.command
+        # The interpreter's directory tells nothing about the program.
+        text = shlex.join([PurePath(words[0]).name, *words[1:]]) if words else "command"
+        text = text if len(text) <= LONGEST_COMMAND else text[: LONGEST_COMMAND - 1] + "…"
+        named = [summary.name for summary in summaries]
+        return ", ".join([text, wording.join(named)] if named else [text])
+    name = workload.name or "run"
+    pieces = [wording.NETWORKS.get(name, name)]
+    if workload.train is not None:
+        pieces.append("training" if workload.train else "inference")
+    if workload.batch:
+        pieces.append(f"batch {workload.batch}")
+    precision = full_precision(workload.precision or "float32")
+    if precision != "float32":
+        pieces.append(precision)
+    return ", ".join(pieces)
+
+
+def _subtitle(info: RunInfo, summaries: list[PartSummary]) -> str:
+    machine = info.machine
+    gpus = [device.name or name for name, device in (info.target.devices or {}).items()]
+    if gpus:
+        return _with_steps([", ".join(gpus)], summaries)
+    pieces = [machine.processor] if machine.processor else []
+    cores = machine.cores
+    if cores:
+        pieces.append(wording.plural(cores, "core"))
+    threads = info.target.threads
+    if threads and threads != cores:
+        pieces.append(wording.plural(threads, "thread"))
+    return _with_steps([", ".join(pieces)] if pieces else [], summaries)
+
+
+def _with_steps(sections: list[str], summaries: list[PartSummary]) -> str:
+    """What it ran on, and how many steps of the first part were measured, how well."""
+    if not summaries:
+        sections.append("no steps")
+    else:
+        part = summaries[0]
+        steps = wording.plural(part.steps, "step") + (f" after {part.warmup} warm-up" if part.warmup else "")
+        few = f" ({interval_words(part.step.few)})" if part.step.few else ""
+        spread = f"±{100 * part.noise:.1f} %" if part.noise <= 1 else "±more than the median"
+        sections.append(steps if part.noise != part.noise else f"{steps}, {spread}{few}")
+    return " · ".join(sections)

@@ -1,0 +1,1 @@
+"""Runs on simulated accelerators, and explorations of many of them."""

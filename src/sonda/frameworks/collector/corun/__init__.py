@@ -1,0 +1,1 @@
+"""Programs that share a machine: they begin and end windows together."""

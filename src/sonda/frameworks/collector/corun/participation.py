@@ -1,0 +1,118 @@
+"""Participation of an observed program in an experiment with several: it waits after a step until it is told to go on.
+
+The environment names what Sonda has made ready: the board, a pipe with orders and a pipe for answers, JSON lines each.
+The first process of the program that has warmed up takes part; the others (loaders of data, other ranks) are left.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Generator
+from typing import Any
+
+from ..descriptors import aside
+from .board import Board
+from .counters import WindowCounters
+from .window import window
+
+VARIABLE = "SONDA_CORUN"
+CLAIMED = "joined"
+"""File in the collector's directory: made by the process that takes part."""
+WARM_STEPS = 3
+LAYER_STEPS = 40
+"""Steps of a window whose layers are kept, evenly spread."""
+
+
+def join_windows(observer: Any) -> None:
+    """Where the environment says so, have the program take part after its first steps."""
+    text = os.environ.get(VARIABLE, "")
+    if text:
+        taking_part = _TakingPart(json.loads(text), observer)
+        observer.schedule.finished = taking_part.finished
+
+
+class _TakingPart:
+    """Told by the schedule of every step that is over."""
+
+    def __init__(self, settings: dict, observer: Any) -> None:
+        self.settings = settings
+        self.schedule = observer.schedule
+        self.directory = observer.recorder.directory
+        self._finished = observer.schedule.finished
+        self._steps = 0
+        self._board: Board | None = None
+        self._orders: Any = None
+        self._answers = -1
+        self._counters: WindowCounters | None = None
+        self._going: Generator[None, None, dict] | None = None
+        self._began = 0
+        """When the last of the warm-up steps began, ns."""
+        self._stride = 1
+
+    def finished(self, now: int, written: int) -> None:
+        self._finished(now, written)
+        self.schedule.detail = False
+        self._steps += 1
+        if self._board is None:
+            if self._steps < WARM_STEPS:
+                self._began = now
+                return
+            if not self._join(now):
+                self.schedule.finished = self._finished
+                return
+        self._step()
+
+    def _join(self, now: int) -> bool:
+        try:
+            os.close(os.open(os.path.join(self.directory, CLAIMED), os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            return False
+        settings = self.settings
+        self._board = Board(aside(os.open(settings["board"], os.O_RDWR | os.O_CLOEXEC)), settings["slots"])
+        self._counters = WindowCounters(settings["groups"])
+        self._answers = aside(os.open(settings["answers"], os.O_WRONLY | os.O_CLOEXEC))
+        self._orders = io.FileIO(aside(os.open(settings["orders"], os.O_RDONLY | os.O_CLOEXEC)))
+        steps = settings["seconds"] * 1e9 / max(1, now - self._began)
+        self._stride = max(1, round(steps / LAYER_STEPS))
+        self._say({"process": os.getpid(), "stride": 1, "pmu": self._counters.reason})
+        return True
+
+    def _step(self) -> None:
+        assert self._board is not None
+        self._board.step(self.settings["slot"])
+        try:
+            os.kill(self.settings["parent"], 0)
+        except ProcessLookupError:
+            os._exit(1)  # nobody waits for this program any more, and it must not go on disturbing others
+        while True:
+            if self._going is None:
+                self._going = self._ordered()
+            try:
+                next(self._going)
+            except StopIteration as ended:
+                self._say(ended.value)
+                self._going = None
+            except TimeoutError as error:
+                self._say({"window": 0, "cause": str(error), "remedy": "give a longer --timeout"})
+                os._exit(1)
+            else:
+                self.schedule.detail = self._steps % self._stride == 0
+                return
+
+    def _ordered(self) -> Generator[None, None, dict]:
+        """The next window; the program ends here where there is none."""
+        line = self._orders.readline()
+        order = json.loads(line) if line else {}
+        if not order.get("window"):
+            os._exit(0)  # which writes down what was seen
+        settings = self.settings
+        assert self._board is not None and self._counters is not None
+        return window(self._board, settings["slot"], order["window"], order["members"], settings["seconds"],
+                      60 + 2 * settings["timeout"], self._counters)  # fmt: skip
+
+    def _say(self, message: dict) -> None:
+        left = memoryview(json.dumps(message).encode() + b"\n")
+        while left:
+            left = left[os.write(self._answers, left) :]

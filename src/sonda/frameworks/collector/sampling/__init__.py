@@ -1,0 +1,1 @@
+"""Which steps are counted, seen in detail, or read for waits."""

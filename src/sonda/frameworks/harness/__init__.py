@@ -1,0 +1,1 @@
+"""What the drivers of all frameworks share: settings, announced steps and epochs, counted steps, checkpoints."""

@@ -1,0 +1,138 @@
+"""Drives a whole training in a framework whose compiled functions are announced: epochs, validation, then the test.
+
+The loop is that of `torch/drive/epochs.py`. A step ends when its results are there: these frameworks hand work over and
+run ahead, and a step that did not wait would last as long as handing over takes. Losses and right answers are added up
+in Python, because adding on a device would be compiled too. A training step is one function (the phase `fused`), an
+evaluating one is a `forward`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter_ns
+from typing import Any, Protocol
+
+from sonda.frameworks.harness.announcer import AnnouncedObserver
+from sonda.frameworks.harness.course import RECORDED, Course
+from sonda.record.training import Walk
+
+
+class EpochLearner(Protocol):
+    """A network that learns batch by batch. Losses are means over a batch; results are there when a call returns."""
+
+    def ready(self, inputs: Any, targets: Any, train: bool) -> None:
+        """Compile for batches of this shape. Weights are as before."""
+
+    def learn(self, inputs: Any, targets: Any) -> Any:
+        """One training step, weights moved; the loss."""
+
+    def judge(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
+        """The loss and the number of right answers, weights as they are."""
+
+
+class Batches(Protocol):
+    """The data of a training."""
+
+    def steps(self, part: str) -> int: ...
+
+    def sizes(self) -> dict[str, list[int]]: ...
+
+    def chosen(self, part: str, epoch: int) -> list[list[int]]: ...
+
+    def made(self, numbers: list[int]) -> tuple[Any, Any]: ...
+
+    def batches(self, part: str, epoch: int) -> Iterator[tuple[Any, Any]]: ...
+
+
+def make_ready(learner: EpochLearner, batches: Batches, observer: AnnouncedObserver) -> None:
+    """Compile for every shape that a walk will meet, under spans of their own and before anything is timed."""
+    for part, sizes in batches.sizes().items():
+        if part == "test" and batches.sizes().get("validate") == sizes:
+            continue
+        for size in sizes:
+            numbers = batches.chosen(part, 0)[0][:size]
+            name = "training" if part == "train" else "evaluation"
+            with observer.span("compile", f"{name} of {size}"):
+                learner.ready(*batches.made(numbers), train=part == "train")
+
+
+Together = Callable[[list[float]], list[float]]
+"""Sums of the numbers that all processes give; the numbers themselves where there is one."""
+
+
+def drive_epochs(
+    learner: EpochLearner, batches: Batches, observer: AnnouncedObserver, course: Course,
+    together: Together = lambda numbers: numbers,
+) -> list[Walk]:  # fmt: skip
+    """Train to the end of the course; its walks."""
+    driver = _Driver(learner, batches, observer, course, together)
+    for epoch in range(course.epochs):
+        driver.walk("train", epoch)
+        if course.sizes["validate"]:
+            driver.walk("validate", epoch)
+    if course.sizes["test"]:
+        driver.walk("test", course.epochs)
+    return driver.walks
+
+
+class _Driver:
+    def __init__(
+        self, learner: EpochLearner, batches: Batches, observer: AnnouncedObserver, course: Course, together: Together
+    ) -> None:
+        self.learner, self.batches, self.observer, self.course = learner, batches, observer, course
+        self.together = together
+        self.walks: list[Walk] = []
+        self.trained = 0
+        """Steps of training."""
+
+    def walk(self, part: str, epoch: int) -> None:
+        """One walk through a share, kept in `walks`."""
+        trains = part == "train"
+        steps = self.batches.steps(part)
+        found: list[tuple[Any, Any, int]] = []
+        begin = perf_counter_ns()
+        with self.observer.span("epoch", part):
+            walk = self.batches.batches(part, epoch)
+            for step in range(steps):
+                recorded = self._recorded()
+                with self.observer.span("step", part) if recorded else nullcontext():
+                    with self._phase("data", recorded):
+                        inputs, targets = next(walk)
+                    with self._phase("fused" if trains else "forward", recorded):
+                        if trains:
+                            loss, hits = self.learner.learn(inputs, targets), 0
+                        else:
+                            loss, hits = self.learner.judge(inputs, targets)
+                    found.append((loss, hits, len(targets)))
+                self.trained += trains
+                self.course.tell(part, epoch, step + 1, steps, self.walks)
+            lost, right, seen = self.together(
+                [
+                    sum(float(loss) * count for loss, _, count in found if count),
+                    float(sum(int(hits) for _, hits, _ in found)),
+                    float(sum(count for _, _, count in found)),
+                ]
+            )
+            samples = round(seen)
+        self.walks.append(
+            Walk(
+                part=part,
+                epoch=epoch,
+                begin=begin,
+                end=perf_counter_ns(),
+                samples=samples,
+                loss=lost / samples,
+                accuracy=None if trains else right / samples,
+            )
+        )
+
+    def _recorded(self) -> bool:
+        """Whether the next step is, so that any training stays bounded."""
+        if self.trained == RECORDED:
+            note = f"steps and phases recorded for the first {RECORDED:,} steps only"
+            self.observer.notes += [note] if note not in self.observer.notes else []
+        return self.trained < RECORDED
+
+    def _phase(self, name: str, recorded: bool) -> AbstractContextManager[None]:
+        return self.observer.phase(name) if recorded else nullcontext()

@@ -1,0 +1,1 @@
+"""JAX, observed inside the program."""

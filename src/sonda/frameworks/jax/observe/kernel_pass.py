@@ -1,0 +1,103 @@
+"""Kernels of a few calls of a JAX program on a GPU: JAX's own profiler around them, with the collector's clock in it.
+
+They come after the calls that tell what functions do inside (`jax_pass`), and are of the pass `kernels`.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import Any
+
+from ...collector.cuda_profiler import profiler_marks
+from ...collector.piece_pass import AFTER, CALLS, PiecePass, Turns
+from . import devices as jax_devices
+from .profiler import drop_trace, mark_clock, start_trace
+
+FIRST = AFTER + CALLS + 5
+"""The call of a function from which on: behind those that tell what it does inside."""
+STEPS = 3
+COMPILED = "JAX compiled in the calls that were to be recorded"
+
+
+class JaxKernelPass(PiecePass):
+    """`comes` and `begins` stand before every call that is a phase, `called` behind those that are recorded.
+
+    Steps are recorded whole: from a call of a function that learns until it is called again, or something is called
+    that was not called between its two calls before.
+    """
+
+    PASS = "kernels"
+    PREFIX = "jax-kernels"
+    TRIES = 3
+
+    def __init__(self, recorder: Any, jax: Any, wanted: bool, replay: bool) -> None:
+        """`replay`: a profiler outside, which replays kernels, is told of one step; nothing is recorded."""
+        super().__init__(recorder, wanted)
+        self.jax, self.replay = jax, replay
+        self._kernels = ""
+        self._thread = 0
+        """That calls the function."""
+        self._turns = Turns()
+        self._step: set = set()
+        """Those that a step calls."""
+
+    def ready(self) -> bool:
+        return bool(jax_devices.gpus(self.jax))
+
+    def comes(self, number: int) -> None:
+        """A function with this number is about to be called: of a step that is recorded, or of what follows it."""
+        again = number == self.function and self.done >= (1 if self.replay else STEPS)
+        if self.running and (again or number not in self._step):
+            self.end()
+        self._turns.comes(number)
+
+    def begins(self, number: int, calls: int = 0, learns: bool = False) -> bool:
+        """Whether the call that comes is recorded: the one of this number of its function, which may learn."""
+        if self.running or not self.left or not learns or calls < FIRST:
+            return self.running
+        if self._tried.get(number, 0) >= self.TRIES or not self.ready():
+            return False
+        self._step = self._turns.step()
+        self._tried[number] = self._tried.get(number, 0) + 1
+        self.function, self.done, self._thread = number, 0, self.recorder.stream().native
+        self._start()
+        return self.running
+
+    def called(
+        self, number: int, name: str, phase: str, begin: int, done: bool, compiled: bool, shapes: int, lower: Any
+    ) -> None:  # fmt: skip
+        """A call that was recorded is over, or failed (`JaxPass.called`)."""
+        if self.running and (compiled or not done):
+            self.end(keep=False)
+            self.why = COMPILED if self._tried[self.function] >= self.TRIES else ""
+        elif number == self.function:
+            self.done += 1
+
+    def start_profile(self, folder: str) -> None:
+        if self.replay:
+            profiler_marks()[0]()
+            return
+        start_trace(self.jax.profiler, folder)
+        mark_clock(self.jax.profiler)
+
+    def stop_profile(self, save: bool) -> None:
+        if self.replay:
+            profiler_marks()[1]()
+        elif save:
+            mark_clock(self.jax.profiler)
+            self.jax.profiler.stop_trace()
+        else:
+            drop_trace()
+
+    def complete(self) -> None:
+        if not self.replay:
+            found = sorted(glob.glob(os.path.join(glob.escape(self.folder), "**", "*.xplane.pb"), recursive=True))
+            self._kernels = os.path.relpath(found[-1], self.recorder.directory) if found else ""
+            self.why = "" if found else "JAX's profiler wrote no profile"
+
+    def facts(self) -> dict:
+        """What is to be stated at the end."""
+        if self._kernels:
+            return {"kernels": self._kernels, "launching": self._thread}
+        return {"no_kernels": self.why} if self.why else {}

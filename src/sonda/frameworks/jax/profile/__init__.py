@@ -1,0 +1,1 @@
+"""JAX's profiles: operations of a compiled function, their places and costs."""

@@ -1,0 +1,1 @@
+"""PyTensor, observed inside the program."""

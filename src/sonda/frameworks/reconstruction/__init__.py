@@ -1,0 +1,1 @@
+"""Events of observed processes become spans: threads, phases, steps, parts, layers."""

@@ -1,0 +1,443 @@
+"""Turns what the collectors of a program's processes wrote into one table of spans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sonda.frameworks.reconstruction.events import CODE, ProcessEvents, read_events
+from sonda.frameworks.reconstruction.input_sizes import Sums, size_columns
+from sonda.frameworks.reconstruction.paths import LayerPlaces
+from sonda.frameworks.reconstruction.processes import Processes
+from sonda.frameworks.reconstruction.stages import read_stages, stage_columns
+from sonda.frameworks.reconstruction.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
+from sonda.record.spans import Spans, Words
+
+RUN, PART, EPOCH, STEP, PHASE = range(5)
+"""Levels of the tree above layers and operations."""
+
+
+@dataclass
+class Assembly:
+    """The spans of a program and what its collectors stated."""
+
+    spans: Spans
+    framework: str = ""
+    """What computed, where a program was observed: torch, tensorflow, jax, pytensor."""
+    versions: dict[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    span_ns: float | None = None
+    """What recording one layer cost, ns."""
+    phase_ns: float | None = None
+    """What recording one phase cost, ns, without reading counters."""
+    reading: dict[str, float] = field(default_factory=dict)
+    """What reading counters cost a phase, ns: `group_ns`, `os_ns`, `wait_ns` (`collector/reading_cost.py`); `mark_ns`
+    of a layer's backward and `forward_ns` of a forward, where they differ (`collector/torch_cost.py`)."""
+    notes: list[str] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
+    """Operations without a formula, with how often they were seen."""
+    flops: dict[str, float] = field(default_factory=dict)
+    """FLOPs of the distinct operations by the type of their elements."""
+    counting: dict[str, Any] = field(default_factory=dict)
+    """Where counts came from, by probe: `os` and, where it was asked for, `pmu`."""
+    devices: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """GPUs that were used, by number: their names, and the most memory that was allocated and reserved on them."""
+    tf32: dict[str, bool] = field(default_factory=dict)
+    """Whether products (`matmul`) and convolutions of a GPU may run as TF32."""
+    kernels: list[tuple[str, int]] = field(default_factory=list)
+    """Traces of kernels that lie beside the events, each with its rank."""
+    launching: dict[str, int] = field(default_factory=dict)
+    """Of traces that number threads in their own way: the thread that launched everything, by name of the trace."""
+    no_kernels: str = ""
+    """Why there is none."""
+    graphs: list[dict[str, Any]] = field(default_factory=list)
+    """Profiles of graphs, each with the graphs' names and their scopes (`collector/graph_pass.py`)."""
+    jitted: list[dict[str, Any]] = field(default_factory=list)
+    """Profiles of jitted functions, process by process (`collector/jax_pass.py`)."""
+    traced: list[dict[str, Any]] = field(default_factory=list)
+    """Functions that were traced and compiled: how often, how long, and why again (`collector/traces.py`)."""
+    pipelines: list[dict[str, Any]] = field(default_factory=list)
+    """Stages of tf.data, by the loader that they belong to (`tensorflow/observe/fetches.py`)."""
+    processes: int = 0
+    crew: Processes = field(default_factory=Processes)
+    """What is known of them one by one."""
+    truncated: bool = False
+    """A process was ended before it could write everything."""
+
+
+def assemble(directory: Path, begin: int, end: int) -> Assembly:
+    """Read all `*.events` files of a directory. `begin` and `end` (ns, CLOCK_MONOTONIC) bound the run."""
+    rows = _Rows(begin)
+    rows.add_run(begin, end)
+    rows.add({}, **stage_columns(read_stages(directory, begin, end), rows.code))
+    counted: dict[str, float] = {}
+    result = Assembly(spans=Spans({"start": np.zeros(0)}, {}))
+    for path in sorted(directory.glob("*.events")):
+        events = read_events(path)
+        result.truncated |= events.truncated or not events.fact("finished", False)
+        result.crew.add(events)
+        _take_facts(result, events)
+        places = LayerPlaces(events.definitions, events.facts)
+        paths = places.paths()
+        rank = int(events.fact("rank", 0))
+        result.kernels += [(fact["kernels"], rank) for fact in events.facts if "kernels" in fact]
+        result.launching |= {fact["kernels"]: fact["launching"] for fact in events.facts if "launching" in fact}
+        rows.begin_process()
+        for thread in _engines_last(events):
+            # One thread at a time: what it is read from is as large as the rows that are made of it.
+            spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places)
+            result.crew.add_sections(spans.sections, rank)
+            rows.add_thread(spans, paths, events, thread, rank)
+        result.processes += 1
+        for name, value in events.fact("counted", {}).items():
+            counted[f"{name}:counted"] = counted.get(f"{name}:counted", 0.0) + value
+    rows.add_totals(counted)
+    result.spans = rows.table()
+    return result
+
+
+def _engines_last(events: ProcessEvents) -> list[int]:
+    """Threads, those without a phase of their own last: autograd's run the backward that another thread's phase is."""
+    phases = [number for number, one in enumerate(events.definitions) if one.get("kind") == "phase"]
+
+    def without_phase(thread: int) -> bool:
+        return not np.isin((events.threads[thread][:, 0] & CODE) >> 1, phases).any()
+
+    return sorted(events.threads, key=without_phase)
+
+
+def _take_facts(result: Assembly, events: ProcessEvents) -> None:
+    result.framework = events.fact("framework", result.framework)
+    result.versions.update(events.fact("versions", {}))
+    result.threads = events.fact("threads", result.threads)
+    result.span_ns = events.fact("span_ns", result.span_ns)
+    result.phase_ns = events.fact("phase_ns", result.phase_ns)
+    for name in ("mark_ns", "forward_ns", "group_ns", "os_ns", "wait_ns"):
+        result.reading[name] = events.fact(name, result.reading.get(name, 0.0))
+    result.counting = {**events.fact("counting", {}), **result.counting}
+    result.devices.update(events.fact("devices", {}))
+    result.traced += events.fact("traced", [])
+    result.graphs += events.fact("graphs", [])
+    result.pipelines += events.fact("pipelines", [])
+    result.jitted += [fact for fact in events.facts if "jitted" in fact]
+    result.tf32 = events.fact("tf32", result.tf32)
+    result.no_kernels = events.fact("no_kernels", result.no_kernels)
+    for note in (*events.fact("notes", []), *_lost_marks(events)):
+        if note not in result.notes:
+            result.notes.append(note)
+    for definition in events.definitions:
+        if definition.get("kind") != "op":
+            continue
+        if not definition.get("known", True):
+            name = definition["name"]
+            result.unknown[name] = result.unknown.get(name, 0) + 1
+        kind = definition.get("dtype", "")
+        result.flops[kind] = result.flops.get(kind, 0.0) + float(definition.get("flops") or 0)
+
+
+def _lost_marks(events: ProcessEvents) -> list[str]:
+    """Phases whose times are not those of a GPU, though it was used."""
+    marked = [one for one in events.definitions if one.get("quantity") == "device_begin"]
+    if marked and events.fact("devices") and not events.marks:
+        return [
+            "the program ended before its GPU could be asked for times: those of steps and phases are the host's, "
+            "which launches work and does not wait for it"
+        ]
+    if events.other_marks:
+        return [
+            f"{events.other_marks:,} of {events.other_marks + len(events.marks):,} marks lie on other GPUs than the "
+            "one used most: phases there have the host's times"
+        ]
+    return []
+
+
+class _Rows:
+    """Gathers rows as arrays; `table` sorts them so that every parent stands before its children."""
+
+    def __init__(self, origin: int) -> None:
+        self.origin = origin
+        self.count = 0
+        self.blocks: list[dict[str, np.ndarray]] = []
+        self.metrics: list[tuple[int, dict[str, np.ndarray]]] = []
+        self._process = 0
+        self._shape_numbers: dict[tuple[int, frozenset[object]], int] = {}
+        self.words: dict[str, dict[str, int]] = {
+            name: {"": 0} for name in ("kind", "name", "path", "direction", "pass")
+        }
+
+    def _shape_number(self, seen: frozenset[object]) -> float:
+        """A number for the shapes of a step's inputs, which no other process has: its models may be others."""
+        return float(self._shape_numbers.setdefault((self._process, seen), len(self._shape_numbers) + 1))
+
+    def begin_process(self) -> None:
+        """The threads that follow belong together."""
+        self._process += 1
+        self._phases: list[tuple[np.ndarray, ...]] = []
+
+    def code(self, column: str, word: str) -> int:
+        known = self.words[column]
+        return known.setdefault(word, len(known))
+
+    def add(self, metrics: dict[str, np.ndarray], **columns: np.ndarray) -> int:
+        """Append rows; returns the number of the first."""
+        first = self.count
+        self.blocks.append(columns)
+        self.metrics.append((first, metrics))
+        self.count += len(columns["start"])
+        return first
+
+    def add_run(self, begin: int, end: int) -> None:
+        self._add_few([(RUN, "run", "", "timed", -1, begin, end)], 0, 0)
+
+    def add_totals(self, counted: dict[str, float]) -> None:
+        """What the whole program counted, from the opening of its counters to its end, on the row of the run."""
+        self.metrics[0][1].update({column: np.array([value]) for column, value in counted.items()})
+
+    def _add_few(
+        self, spans: list[tuple[int, str, str, str, int, int, int]], thread: int, rank: int, call: Sequence[int] = ()
+    ) -> int:
+        """Rows of (level, kind, name, pass, parent, start, end); `call` of each is 0 unless given."""
+        count = len(spans)
+        level, kind, name, passes, parent, start, end = zip(*spans, strict=True)
+        return self.add(
+            {},
+            level=np.array(level, dtype=np.int32),
+            kind=np.array([self.code("kind", word) for word in kind], dtype=np.int32),
+            name=np.array([self.code("name", word) for word in name], dtype=np.int32),
+            path=np.zeros(count, dtype=np.int32),
+            direction=np.zeros(count, dtype=np.int32),
+            passes=np.array([self.code("pass", word) for word in passes], dtype=np.int32),
+            parent=np.array(parent),
+            call=np.array(call or (0,) * count, dtype=np.int32),
+            thread=np.full(count, thread),
+            rank=np.full(count, rank, dtype=np.int32),
+            start=np.array(start, dtype=np.int64),
+            end=np.array(end, dtype=np.int64),
+        )
+
+    def add_thread(
+        self, spans: ThreadSpans, paths: dict[int, str], events: ProcessEvents, thread: int, rank: int
+    ) -> None:
+        raw = spans.raw
+        step_of_phase, pass_of_phase, step_index = self._add_steps(spans, thread, rank)
+        keep = np.flatnonzero(spans.keep)
+        if not len(keep):
+            return
+        definitions = events.definitions
+        definition = raw.definition[keep]
+        new_row = np.full(len(raw.start), -1, dtype=np.int64)
+        new_row[keep] = self.count + np.arange(len(keep))
+        parent = np.where(spans.parent[keep] >= 0, new_row[spans.parent[keep]], 0)
+        phase = np.full(len(raw.start), -1, dtype=np.int64)
+        phase[spans.phase_rows] = np.arange(len(spans.phase_rows))
+        phase = inherit(phase, spans.parent, raw.level)[keep]
+        in_phase = phase >= 0
+        is_phase = np.isin(keep, spans.phase_rows)
+        parent[is_phase] = step_of_phase[phase[is_phase]]
+        passes = np.full(len(keep), self.code("pass", "timed"), dtype=np.int32)
+        passes[in_phase] = pass_of_phase[phase[in_phase]]
+        step = np.full(len(keep), -1, dtype=np.int64)
+        step[in_phase] = step_index[phase[in_phase]]
+        if len(spans.phase_rows):
+            rows = spans.phase_rows
+            self._phases.append((raw.start[rows], raw.end[rows], new_row[rows], pass_of_phase, step_index))
+        else:
+            self._under_phases(raw.start[keep], spans.parent[keep] < 0, parent, passes, step)
+
+        def by_definition(column: str, words: list[str]) -> np.ndarray:
+            return np.array([self.code(column, word) for word in words], dtype=np.int32)[definition]
+
+        kinds = np.array([one.get("kind", "") for one in definitions], dtype=object)
+        metrics = {name: values[keep] for name, values in spans.metrics.items()}
+        if DEVICE_START in metrics:
+            metrics[DEVICE_START] = metrics[DEVICE_START] - self.origin
+        is_op = kinds[definition] == "op"
+        if is_op.any():
+            for key in ("flops", "bytes"):
+                values = np.array([_number(one.get(key)) for one in definitions])[definition]
+                metrics[f"{key}:nominal"] = np.where(is_op, values, np.nan)
+        is_layer = kinds[definition] == "layer"
+        held = activations(events, definition, phase, spans)
+        if held is not None:
+            metrics["activations:counted"] = held
+        self.add(
+            metrics,
+            level=(PHASE + raw.level[keep]).astype(np.int32),
+            kind=by_definition("kind", list(kinds)),
+            name=by_definition("name", [one.get("name", "") for one in definitions]),
+            path=by_definition("path", [paths.get(number, "") for number in range(len(definitions))]),
+            direction=by_definition("direction", [one.get("direction", "") for one in definitions]),
+            passes=passes,
+            parent=parent,
+            call=calls(step, definition, is_layer),
+            thread=np.full(len(keep), thread),
+            rank=np.full(len(keep), rank, dtype=np.int32),
+            start=raw.start[keep],
+            end=raw.end[keep],
+        )
+
+    def _under_phases(
+        self, start: np.ndarray, outermost: np.ndarray, parent: np.ndarray, passes: np.ndarray, step: np.ndarray
+    ) -> None:
+        """Put the rows of a thread without phases under those of the process's other threads, by their starts."""
+        for begins, ends, rows, pass_of_phase, step_index in self._phases:
+            at = np.searchsorted(begins, start, "right") - 1
+            inside = (at >= 0) & (start < ends[np.maximum(at, 0)])
+            at = at[inside]
+            passes[inside], step[inside] = pass_of_phase[at], step_index[at]
+            parent[inside & outermost] = rows[at][outermost[inside]]
+
+    def _add_steps(self, spans: ThreadSpans, thread: int, rank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Add parts, epochs and steps; for every phase the row of its step, its pass and the step's number."""
+        count = len(spans.phase_rows)
+        step_of_phase = np.zeros(count, dtype=np.int64)
+        pass_of_phase = np.full(count, self.code("pass", "timed"))
+        step_index = np.full(count, -1, dtype=np.int64)
+        rows: list[tuple[int, str, str, str, int, int, int]] = []
+        shapes: list[float] = []
+        sizes: list[tuple[int, Sums]] = []
+        on_device: list[tuple[float, float]] = []
+        ends_of_steps: list[tuple[int, int, int]] = []
+        epoch_of: dict[int, int] = {}
+        first = self.count
+        number = 0
+        for section in spans.sections:
+            part = first + len(rows)
+            rows.append((PART, "part", section.part, "timed", 0, section.start, section.end))
+            shapes.append(np.nan)
+            on_device.append((np.nan, np.nan))
+            epochs: dict[int | None, int] = {None: part}
+            if section.epoch is not None:
+                epochs[None] = first + len(rows)
+                epoch_of[len(rows)] = section.epoch
+                rows.append((EPOCH, "epoch", section.part, "timed", part, section.start, section.end))
+                shapes.append(np.nan)
+                on_device.append((np.nan, np.nan))
+            ends = {step.iterator: step.end for step in section.steps}
+            for step in section.steps:
+                if step.iterator not in epochs:
+                    epochs[step.iterator] = first + len(rows)
+                    rows.append((EPOCH, "epoch", "", "timed", part, step.start, ends[step.iterator]))
+                    shapes.append(np.nan)
+                    on_device.append((np.nan, np.nan))
+                epoch_row = epochs[step.iterator]
+                which = spans.step_pass.get(id(step), "timed")
+                step_of_phase[step.phases] = first + len(rows)
+                pass_of_phase[step.phases] = self.code("pass", which)
+                step_index[step.phases] = number
+                if step.phases:
+                    own = spans.phase_rows[step.phases]
+                    first_row = spans.waits.get(int(own[0]), int(own[0]))
+                    ends_of_steps.append((len(rows), first_row, int(own[-1])))
+                # A step of several inputs has a shape of its own, and so has another model.
+                seen = spans.inputs(step)
+                shapes.append(self._shape_number(seen) if seen else np.nan)
+                if id(step) in spans.sizes:
+                    sizes.append((len(rows), spans.sizes[id(step)]))
+                on_device.append(spans.device_window(step.phases))
+                rows.append((STEP, "step", "", which, epoch_row, step.start, step.end))
+                number += 1
+        if rows:
+            self._add_few(rows, thread, rank, [epoch_of.get(row, 0) for row in range(len(rows))])
+            self.metrics[-1][1]["shape:counted"] = np.array(shapes)
+            self.metrics[-1][1].update(size_columns(sizes, len(rows)))
+            if spans.on_device is not None:
+                begin, time = np.array(on_device).T
+                self.metrics[-1][1].update({DEVICE_TIME: time, DEVICE_START: begin - self.origin})
+            for boundaries in spans.boundaries:
+                for column, values in boundaries.across(ends_of_steps, len(rows), spans.definitions).items():
+                    # Groups take turns: a quantity that several have is in one of them in every step.
+                    others = self.metrics[-1][1].get(column, values)
+                    self.metrics[-1][1][column] = np.where(np.isnan(others), values, others)
+        return step_of_phase, pass_of_phase, step_index
+
+    def table(self) -> Spans:
+        """The table of all rows. They are handed over: nothing can be added afterwards."""
+
+        def joined(name: str) -> np.ndarray:
+            # Column by column, so that a long run is in memory once and not twice.
+            return np.concatenate([block.pop(name) for block in self.blocks])
+
+        start, level = joined("start"), joined("level")
+        order = np.lexsort((level, start))
+        del level
+        start = start[order]
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        parent = joined("parent")[order]
+        parent = np.where(parent >= 0, place[parent], -1)
+        del place
+        numbers = {
+            "parent": parent,
+            "call": joined("call")[order],
+            "rank": joined("rank")[order],
+            "thread": joined("thread")[order],
+            "duration": joined("end")[order] - start,
+            "start": start - self.origin,
+        }
+        words = {
+            name: Words(joined("passes" if name == "pass" else name)[order], tuple(known))
+            for name, known in self.words.items()
+        }
+        metrics = {}
+        for name in sorted({name for _, block in self.metrics for name in block}):
+            values = np.full(len(order), np.nan)
+            for first, block in self.metrics:
+                found = block.pop(name, ())
+                values[first : first + len(found)] = found
+            metrics[name] = values[order]
+        return Spans(numbers, words, metrics)
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else np.nan
+
+
+# ---- Columns of a thread's rows that follow from others: values of ancestors, numbers of calls, what layers ---------
+
+
+def inherit(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """Give every row without a value that of its nearest ancestor."""
+    values = values.copy()
+    for which in range(2, int(level.max(initial=0)) + 1):
+        rows = np.flatnonzero((level == which) & (values < 0) & (parent >= 0))
+        values[rows] = values[parent[rows]]
+    return values
+
+
+def calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.ndarray:
+    """Which call of its layer each span is, within its step, counting from 0."""
+    found = np.zeros(len(step), dtype=np.int32)
+    rows = np.flatnonzero(is_layer)
+    if len(rows):
+        order = rows[np.lexsort((rows, definition[rows], step[rows]))]
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = (np.diff(step[order]) != 0) | (np.diff(definition[order]) != 0)
+        at = np.arange(len(order))
+        found[order] = at - np.maximum.accumulate(np.where(new, at, 0))
+    return found
+
+
+def activations(
+    events: ProcessEvents, definition: np.ndarray, phase: np.ndarray, spans: ThreadSpans
+) -> np.ndarray | None:
+    """What each layer held when its forward ended, on the first call of the layer in that forward."""
+    stated = [fact for fact in events.facts if "activations" in fact]
+    if not stated:
+        return None
+    values = np.full(len(definition), np.nan)
+    starts, ends = spans.raw.start[spans.phase_rows], spans.raw.end[spans.phase_rows]
+    for fact in stated:
+        inside = np.flatnonzero((starts <= fact["at"]) & (fact["at"] <= ends))
+        rows = np.flatnonzero(np.isin(phase, inside))
+        layers, first = np.unique(definition[rows], return_index=True)
+        first_call = dict(zip(layers.tolist(), rows[first].tolist(), strict=True))
+        for code, size in fact["activations"].items():
+            row = first_call.get(int(code) // 2)
+            if row is not None:
+                values[row] = size
+    return values

@@ -1,0 +1,409 @@
+"""Derives parts, epochs and steps from the phases of a program that announced none.
+
+A step ends with an optimizer step. An optimizer that steps a second time or was made since the last step, or a batch
+that is fetched after an optimizer step, begins the next one; so several optimizers share a step and gradient
+accumulation stays inside it. Without an optimizer a step ends with its last backward, and what updates weights by hand
+follows it.
+
+A forward that no backward follows is a step of its own, together with the other forwards of the same batch: of
+validation when training goes on afterwards, or when it evaluates once more what was evaluated between trainings; of a
+test otherwise, and when nothing is trained at all. `TrainingForwards` says which forwards these are. A framework's own
+loop that says what it does is believed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+
+from sonda.frameworks.reconstruction.phases import FORWARDS, Phase, find_joined
+
+# ---- Which forwards of a program train, and where its training steps end --------------------------------------------
+
+REGULAR = 0.5
+"""A forward without gradients that is made in half of all training steps or more is a part of them."""
+
+
+class TrainingForwards:
+    """Which forwards train, and where steps end."""
+
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        self.phases = phases
+        self.by_hand = not any(phase.optimizer is not None for phase in phases)
+        """Whether a program without an optimizer calls for gradients."""
+        self.ends = self._find_ends()
+        """Positions of the phases that end a step, and the optimizer of each."""
+        self.calls = Counter((phase.place, phase.shape) for phase in phases if phase.name in FORWARDS and not phase.gap)
+        """How often each module was called with each shape."""
+        self._moments = sorted(self.ends)
+        self._data = [at for at, phase in enumerate(phases) if phase.name == "data"]
+        self._fetched = [at for at in self._data if not phases[at].exhausted]
+        self.forwards = self._followed_by_backward()
+        """Positions of the forwards that belong to training steps."""
+        self._learning = sorted(self.forwards)
+        self.forwards |= self._without_gradients()
+
+    def _find_ends(self) -> dict[int, int]:
+        phases = self.phases
+        if not self.by_hand:
+            return {at: phase.optimizer for at, phase in enumerate(phases) if phase.optimizer is not None}
+        backwards = [at for at, phase in enumerate(phases) if phase.name == "backward"]
+        if not any(phase.name in FORWARDS for phase in phases):
+            return dict.fromkeys(backwards, 0)  # the network is no module: every backward is of a step
+        ends = {}
+        for at, following in pairwise([*backwards, len(phases)]):
+            between = {phase.name for phase in phases[at + 1 : following]}
+            if following == len(phases) or between & {*FORWARDS, "data"}:
+                ends[at] = 0
+        return ends
+
+    def _followed_by_backward(self) -> set[int]:
+        """Forwards with a graph that a backward follows, before anything that is not part of the same pass."""
+        found: set[int] = set()
+        if not self.ends:
+            return found
+        waiting: list[int] = []
+
+        def skipped() -> set[int]:
+            """Gradients stay on in a training forward whose loss was skipped."""
+            return {at for at in waiting if self.phases[at].learns}
+
+        for position, phase in enumerate(self.phases):
+            if phase.name in FORWARDS and phase.graph is not False:
+                waiting.append(position)
+            elif phase.name == "backward":
+                found.update(self._trained(waiting))
+                waiting = []
+            elif phase.name == "data":
+                found.update(skipped())
+                waiting = []
+        return found | skipped()
+
+    def _trained(self, waiting: list[int]) -> list[int]:
+        """Of the forwards before a backward those that it comes from.
+
+        A model that was called in evaluation mode, and then in training mode, was evaluated first; one that was given
+        an input that never comes again, before all training, was tried."""
+        training = {self.phases[at].model for at in waiting if self.phases[at].training and self.phases[at].graph}
+        again = {self.phases[at].model for at in waiting if not self.is_single_call(at)}
+        return [
+            at
+            for at in waiting
+            if (self.phases[at].training or self.phases[at].model not in training)
+            and not (self.is_single_call(at) and self.phases[at].model in again)
+        ]
+
+    def is_single_call(self, position: int) -> bool:
+        """Whether this forward comes before all training, and the model is never given such an input again."""
+        phase = self.phases[position]
+        return self.calls[phase.place, phase.shape] == 1 and position < self._moments[0] and phase.place is not None
+
+    def _without_gradients(self) -> set[int]:
+        """Forwards without a graph that belong to a training step: those of a teacher, of a target network, of a
+        generator whose critic is trained. The others evaluate a model, or play with it."""
+        phases = self.phases
+        aside = [at for at, phase in enumerate(phases) if phase.name in FORWARDS and phase.graph is False]
+        if not aside or not self.ends:
+            return set()
+        trained = {(phases[at].model, phases[at].shape) for at in self.forwards}
+        models = {model for model, _ in trained}
+        steps_with: dict[tuple[int | None, int | None], set[int]] = {}
+        """Steps by the model and the shape that it was given, and by the model whatever it was given."""
+        for at in aside:
+            for shape in (phases[at].shape, None):
+                steps_with.setdefault((phases[at].model, shape), set()).add(self._step_of(at))
+        found = set()
+        for at in aside:
+            phase = phases[at]
+            call = phase.model, phase.shape
+            often = call if phase.model in models else (phase.model, None)
+            regular = len(steps_with[often]) >= REGULAR * len(self.ends)
+            if phase.model in models:
+                # Of the model that is trained: in its training mode, on the batch of the step or on one like it.
+                belongs = phase.training and (self._on_batch(at) or (regular and call in trained))
+            else:
+                belongs = regular or self._on_batch(at)
+            if belongs:
+                found.add(at)
+        return found
+
+    def _step_of(self, position: int) -> int:
+        """The number of the training step that a phase lies in or before."""
+        return bisect_left(self._moments, position)
+
+    def _on_batch(self, position: int) -> bool:
+        """Whether the batch of a training step was fetched before this forward, and that step goes on after it."""
+        fetched, end = (_before(positions, position) for positions in (self._fetched, self._moments))
+        if fetched < 0 or fetched < end:
+            return False
+        following, *others = (_after(positions, position) for positions in (self._learning, self._data, self._moments))
+        return following < min(others)
+
+
+def _before(positions: list[int], position: int) -> int:
+    """The last of these positions before another; -1 for none."""
+    at = bisect_left(positions, position)
+    return positions[at - 1] if at else -1
+
+
+def _after(positions: list[int], position: int) -> float:
+    """The first of these positions behind another; infinity for none."""
+    at = bisect_right(positions, position)
+    return positions[at] if at < len(positions) else inf
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+MOSTLY = 0.5
+"""A pause in which the thread did not run for this part of the time is idle: a server waits for the next request."""
+
+
+@dataclass
+class Step:
+    """Phases (positions in the sequence given) that belong together."""
+
+    part: str
+    phases: list[int]
+    start: int
+    end: int
+    iterator: int | None = None
+    loader: int | None = None
+    data: int | None = None
+    """Which data a loader gave; None without a loader."""
+    calls: tuple[tuple[str | None, int], ...] = ()
+    """The paths of the modules that were called, of whichever model, each with the shape of its input."""
+    addresses: tuple[int, ...] = ()
+    """Where the inputs of an evaluation lay in memory; 0 where nobody looked."""
+
+
+@dataclass
+class Section:
+    """A stretch of steps of one part."""
+
+    part: str
+    steps: list[Step] = field(default_factory=list)
+    epoch: int | None = None
+    """Number of the epoch that the program announced, among those of this part; such a section may have no steps."""
+    bounds: tuple[int, int] | None = None
+    """Its begin and end, ns, where it was announced."""
+
+    @property
+    def data(self) -> int | None:
+        """Which data a loader gave."""
+        return self.steps[0].data if self.steps else None
+
+    @property
+    def start(self) -> int:
+        return self.bounds[0] if self.bounds else self.steps[0].start
+
+    @property
+    def end(self) -> int:
+        return self.bounds[1] if self.bounds else self.steps[-1].end
+
+
+def derive_sections(phases: Sequence[Phase]) -> list[Section]:
+    """Group phases, given in order of time, into steps and sections. Phases of an unfinished step are left out."""
+    sections: list[Section] = []
+    training = TrainingForwards(phases)
+    for step in _split(phases, training):
+        if _is_dry_run(step, phases, training):
+            continue
+        if not sections or sections[-1].part != step.part or _other_data(sections[-1].steps[-1], step):
+            sections.append(Section(step.part))
+        section = sections[-1]
+        if section.steps and section.steps[-1].iterator == step.iterator:
+            _take_pause(step, section.steps[-1], phases[step.phases[0]])
+        section.steps.append(step)
+    return _name_evaluations(sections)
+
+
+def _is_dry_run(step: Step, phases: Sequence[Phase], training: TrainingForwards) -> bool:
+    """Whether this is a call before all training, and such a one never comes again: it tells a model its sizes."""
+    if step.part != "evaluate" or step.loader is not None or not training.ends:
+        return False
+    calls = [at for at in step.phases if phases[at].place is not None and not phases[at].gap]
+    return bool(calls) and all(training.is_single_call(at) for at in calls)
+
+
+def _take_pause(step: Step, before: Step, first: Phase) -> None:
+    """What happens between two steps of one section belongs to the later one; waiting for work to come does not."""
+    pause = first.start - before.end
+    if step.part == "train" or first.idle <= MOSTLY * pause:
+        step.start = before.end
+
+
+def _other_data(before: Step, step: Step) -> bool:
+    """Whether an evaluation goes on with other data: from validation to test."""
+    return step.part == "evaluate" and step.loader is not None and step.loader != before.loader
+
+
+def _split(phases: Sequence[Phase], training: TrainingForwards) -> list[Step]:
+    steps: list[Step] = []
+    open_phases: list[int] = []
+    """Phases since the last step, in order."""
+    stepped: set[int] = set()
+    last_end = -1
+    """Position in `open_phases` of the last that ends a step, -1 for none."""
+    last_begun = -1
+    """The same of the last that belongs to training and ends no step."""
+    fetched = False
+    """Whether data is among them."""
+
+    def take(position: int) -> None:
+        nonlocal last_begun, fetched
+        open_phases.append(position)
+        fetched = fetched or phases[position].name == "data"
+        if position in training.forwards or phases[position].name == "backward":
+            last_begun = len(open_phases) - 1
+
+    def close(count: int, part: str) -> None:
+        """Make a step of the first `count` open phases."""
+        nonlocal last_end, last_begun, fetched, stepped
+        chosen, left = open_phases[:count], open_phases[count:]
+        open_phases.clear()
+        last_begun, fetched = -1, False
+        for position in left:
+            take(position)
+        if chosen:
+            data = next((phases[at] for at in chosen if phases[at].iterator is not None), None)
+            stated = next((phases[at].part for at in chosen if phases[at].part), "")
+            forwards = [phases[at] for at in chosen if phases[at].name in FORWARDS and not phases[at].gap]
+            steps.append(
+                Step(
+                    stated or part,
+                    chosen,
+                    phases[chosen[0]].start,
+                    phases[chosen[-1]].end,
+                    data.iterator if data else None,
+                    data.loader if data else None,
+                    (data.loader if data.dataset is None else data.dataset) if data else None,
+                    tuple((phase.place.path if phase.place else None, phase.shape) for phase in forwards),
+                    tuple(phase.address for phase in forwards),
+                )
+            )
+        last_end = -1
+        stepped = set()
+
+    def with_trailing() -> int:
+        """How many open phases belong to a step that nothing but new data or an evaluation follows."""
+        count = last_end + 1
+        while count < len(open_phases) and phases[open_phases[count]].name == "optimizer":
+            count += 1
+        return count
+
+    joined = find_joined(phase if phase.name in FORWARDS else None for phase in phases)
+    helpers = any(phase.name in (*FORWARDS, "fused", "backward") and not phase.helper for phase in phases)
+    evaluating = False
+    """An evaluating forward is open and may still be followed by its loss and by other forwards of its batch."""
+    for position, phase in enumerate(phases):
+        if phase.helper and helpers:
+            continue
+        # Within a training step that has not ended, every forward is its own.
+        evaluates = phase.name in FORWARDS and position not in training.forwards and last_begun <= last_end
+        whole = phase.name == "fused" and not phase.continued
+        evaluates |= whole and phase.optimizer is None and not phase.exhausted
+        if evaluating and phase.name != "loss":
+            goes_on = phase.name == "decode" or position in joined
+            if not (evaluates and (fetched or goes_on)) or phase.fetches:
+                close(len(open_phases), "evaluate")
+                evaluating = False
+        if last_end >= 0:
+            again = training.by_hand and phase.name in (*FORWARDS, "backward")
+            if phase.name == "data" or evaluates or again:
+                close(with_trailing(), "train")
+            elif phase.optimizer is not None and (
+                phase.optimizer in stepped or phase.made > phases[open_phases[last_end]].end
+            ):
+                # What follows a whole step that is one function, and comes before the next, is an update by itself.
+                close(with_trailing() if phase.name == "fused" else last_end + 1, "train")
+        if phase.exhausted:
+            continue
+        take(position)
+        if position in training.ends:
+            stepped.add(training.ends[position])
+            last_end = len(open_phases) - 1
+        evaluating = evaluating or evaluates
+    if evaluating:
+        close(len(open_phases), "evaluate")
+    elif last_end >= 0:
+        close(with_trailing(), "train")
+    return steps
+
+
+# ---- Which evaluations validate, and which test ----------------------------------------------------------------------
+
+
+def _name_evaluations(sections: list[Section]) -> list[Section]:
+    """Say of each evaluating section whether it validates or tests; what it does first and then the other is cut."""
+    last = max((index for index, section in enumerate(sections) if section.part == "train"), default=-1)
+    ending = sections[last + 1 :]
+    for section in sections[: last + 1]:
+        if section.part == "evaluate":
+            _name(section, "validate")
+    if last < 0:
+        for section in ending:
+            if section.part == "evaluate":
+                _name(section, "test")
+        return sections
+    validations = [section for section in sections[:last] if section.part == "validate"]
+    named: list[Section] = []
+    for place, section in enumerate(ending):
+        if section.part != "evaluate":
+            named.append(section)
+        elif section.data is None:
+            named += _cut_repeated(section, [one for one in validations if one.data is None])
+        else:
+            named.append(_name(section, "validate" if _is_repeated(place, ending, validations) else "test"))
+    return [*sections[: last + 1], *named]
+
+
+def _name(section: Section, part: str) -> Section:
+    section.part = part
+    for step in section.steps:
+        step.part = part
+    return section
+
+
+def _is_repeated(place: int, ending: list[Section], validations: list[Section]) -> bool:
+    """Whether an evaluation after all training is of data that was evaluated before.
+
+    Where each validation had data of its own, as those of folds have, the first after the training is one of them.
+    """
+    data = ending[place].data
+    used = Counter(section.data for section in validations)
+    if not used:
+        return sum(section.data == data for section in ending) > 1
+    return data in used or (place == 0 and len(validations) > 1 and max(used.values()) == 1)
+
+
+def _cut_repeated(section: Section, validations: list[Section]) -> list[Section]:
+    """Evaluations after all training that no loader gave data: those like the last validation, and the others.
+
+    The first is a validation where the same modules were given the same shapes; unless validations had their inputs in
+    one place, and this one has not. Any further one must have them in the same place.
+    """
+    if not validations:
+        return [_name(section, "test")]
+    usual = validations[-1].steps
+    places = {_addresses(validation.steps) for validation in validations} - {None}
+    settled = len(validations) > 1 and len(places) == 1
+    count = len(usual)
+    at = 0
+    while [step.calls for step in section.steps[at : at + count]] == [step.calls for step in usual]:
+        here = _addresses(section.steps[at : at + count])
+        if (at or settled) and here not in places:
+            break
+        places |= {here} - {None}
+        at += count
+    parts = (("validate", section.steps[:at]), ("test", section.steps[at:]))
+    return [_name(Section(part, steps), part) for part, steps in parts if steps]
+
+
+def _addresses(steps: list[Step]) -> tuple[int, ...] | None:
+    """Where the inputs of these steps lay; None where that is not known."""
+    found = tuple(address for step in steps for address in step.addresses)
+    return found if found and all(found) else None

@@ -1,0 +1,1 @@
+"""Built-in workloads in PyTorch: steps, epochs, state, determinism."""

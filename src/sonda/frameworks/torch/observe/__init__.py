@@ -1,0 +1,1 @@
+"""PyTorch, observed inside the program."""

@@ -1,0 +1,47 @@
+"""The backward of a PyTorch program, as a phase: `loss.backward()` and `torch.autograd.grad` both end here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .optimizers import inside
+
+if TYPE_CHECKING:
+    from .observer import TorchObserver
+
+
+def wrap_backward(observer: TorchObserver, original: Any) -> Any:
+    """`torch.autograd.backward` or `grad` that is recorded; inside another backward it is a part of that one."""
+    code = observer.phases.codes["backward"]
+    layers, optimizers, counter = observer.layers, observer.optimizers, observer.counter
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        stream = observer.current_stream(engine=True)
+        if stream is None:
+            return original(*args, **kwargs)
+        if stream.phases:
+            optimizers.close_abandoned(stream)
+        if stream.updating:
+            optimizers.end_update(stream)
+        if not stream.engine:
+            stream.schedule.backward()
+        outer, stream.backward = stream.backward, 0
+        # Layers that called for a gradient in their forward are not the ones whose backward runs.
+        calling, stream.layers = stream.layers, []
+        hooks = counter.backward_begins(args, kwargs) if counter.active else ()
+        opens = not stream.engine and not (stream.phases and inside(stream, code))
+        if opens:
+            observer.open(stream, code)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            layers.end_backward(stream, outer)
+            if opens:
+                observer.close(stream, code)
+                if not optimizers.stepped:
+                    optimizers.backward_ended(stream)
+            for hook in hooks:
+                hook.remove()
+            stream.layers = calling
+
+    return wrapper

@@ -1,0 +1,1 @@
+"""FLOPs and bytes of ATen's operations."""

@@ -1,0 +1,379 @@
+"""Makes PyTorch announce its phases and layers, and changes nothing that it computes.
+
+Phases: data (a DataLoader's next batch), transfer (a copy to another device), forward (a module that no other module
+called), loss (such a module that is a loss), backward, optimizer (step, zero_grad, GradScaler), communicate.
+"""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import contextmanager
+from time import perf_counter_ns as now
+from time import thread_time_ns as ran
+from typing import Any
+
+from ...collector.counters.process import Counting
+from ...collector.generation import goes_on, named_sequence
+from ...collector.patches import Replacing
+from ...collector.phases import Phases
+from ...collector.recorder import Recorder, Stream
+from ...collector.sampling.schedule import Schedule
+from .backward import wrap_backward
+from .communication import Communication
+from .compiled import CompiledFunctions
+from .counter import Counter
+from .data import DataPhases
+from .device_marks import DeviceMarks
+from .evaluations import Evaluating
+from .kernel_pass import ATTACHED, KernelPass
+from .layers import Layers
+from .mode_exceptions import hide_in_forward_mode
+from .optimizers import Optimizers
+from .options import Habits
+from .values import Losses, address_of, has_graph, sequence_of, shapes_of, tensors_in
+
+
+class TorchObserver(Replacing):
+    """Patches PyTorch on `install`; `remove` puts everything back."""
+
+    def __init__(
+        self, recorder: Recorder, torch: Any, schedule: Schedule, counting: Any = None, phases: Any = None
+    ) -> None:
+        """`counting`: counters opened before PyTorch was imported, and so before its threads; `phases`: those that this
+        process has already, with these counters."""
+        super().__init__()
+        self.recorder = recorder
+        self.torch = torch
+        self.schedule = schedule
+        self.counting = counting
+        self._alone = phases is None
+        self.phases = phases or Phases(recorder)
+        self.layers = Layers(recorder, torch)
+        self.counter = Counter(torch, recorder)
+        self._led = False
+        """Whether a thread goes by `schedule` already; others have one like it."""
+        self._model: Any = None
+        """A weak reference to the module whose forward was the last."""
+        self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+        """A number of 0 or more in a thread in which autograd runs a backward."""
+        # As `torch.compiler.is_compiling`, in fewer calls: Dynamo takes the answer of the first for True.
+        self._traced, self._tracing = torch.compiler.is_dynamo_compiling, torch._C._get_tracing_state
+        self._compiler = vars(torch.compiler)
+        self._tensor = torch.Tensor
+        self._told_steps = 0
+        """Steps that counters were told of."""
+        self._losses = Losses(torch)
+        self.optimizers = Optimizers(self)
+        on_gpu = bool(torch.version.cuda or torch.version.hip)
+        self.marks = DeviceMarks(recorder, torch) if on_gpu else None
+        """Where phases begin and end on a GPU; None where PyTorch knows none."""
+        self.kernel_pass = KernelPass(recorder, torch, schedule.replay) if on_gpu else None
+        self._data = DataPhases(torch, recorder, self.phase, self._begin_fetch, self.current_stream, self.marks)
+        self.communication = Communication(self)
+        self.habits = Habits(torch, recorder)
+        self._compiled = CompiledFunctions(self)
+        self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
+        self.evaluating = Evaluating(recorder)
+        names = ("shape", "training", "graph", "module", "sequence", "idle", "address")
+        self._values = {name: recorder.define(kind="value", quantity=name, source="counted") for name in names}
+
+    # ---- installing -------------------------------------------------------------------------------------------
+
+    def install(self) -> None:
+        torch = self.torch
+        from torch.optim import optimizer
+        from torch.utils.data import dataloader
+
+        self.counting = self.counting or Counting(self.recorder.directory)
+        if self._alone:
+            self.counting.define(self.recorder)
+            self.phases.open(self.counting)
+        self.layers.counting = self.counting if self.counting.counts_layers else None
+        self.recorder.set_detail(self.schedule.detail)
+        self.replace(torch.nn.Module, "__call__", lambda original: self.layers.wrap(original, self.call_outermost))
+        self.replace(torch.nn.Module, "zero_grad", self.optimizers.wrap)
+        self.replace(torch.optim.Optimizer, "zero_grad", self.optimizers.wrap)
+        self.replace(torch.optim.Optimizer, "__init__", self.optimizers.wrap_init)
+        self.replace(torch.amp.GradScaler, "unscale_", self.optimizers.wrap)
+        self.replace(torch.amp.GradScaler, "update", self.optimizers.wrap)
+        self.replace(torch.amp.GradScaler, "step", self.optimizers.wrap_scaler_step)
+        self.replace(torch.no_grad, "__enter__", self.optimizers.wrap_enter)
+        self.replace(torch.no_grad, "__exit__", self.optimizers.wrap_exit)
+        for name in ("backward", "grad"):
+            self.replace(torch.autograd, name, lambda original: wrap_backward(self, original))
+        self.replace(dataloader.DataLoader, "__iter__", self._data.wrap_iter)
+        self.replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
+        self.communication.install()
+        self._compiled.install()
+        hide_in_forward_mode(self)
+        if self.marks is not None:
+            for name in ("to", "cuda", "cpu"):
+                self.replace(torch.Tensor, name, self._data.wrap_copy)
+        if self.kernel_pass is not None:
+            self.replace(torch.autograd.profiler.profile, "_prepare_trace", self.kernel_pass.wrap_prepare)
+        self._undo.append(optimizer.register_optimizer_step_pre_hook(self.optimizers.step_begins).remove)
+        self._undo.append(optimizer.register_optimizer_step_post_hook(self.optimizers.step_ends).remove)
+        self.on = True
+
+    def remove(self) -> None:
+        self.on = False
+        if self.counter.stream is not None and not self.counter.stream.phases:
+            self.counter.stop(self.counter.stream)
+        if self.kernel_pass is not None and self.kernel_pass.active:
+            self.kernel_pass.end()
+        if self.marks is not None:
+            self.marks.finish()
+        super().remove()
+        self.layers.clear()
+        self.phases.close()
+        if self.counting is not None:
+            self.counting.close()
+
+    def current_stream(self, engine: bool = False) -> Any:
+        """This thread's stream, or None when nothing is to be recorded.
+
+        A thread of autograd's engine, which runs the backward of a GPU, has no phases and no steps of its own: what it
+        calls (a forward once more, an optimizer) is a part of the backward. `engine` asks for its stream all the same.
+        """
+        # What we compute while a function is traced would become a part of it.
+        if not self.on or self.recorder.off or self._traced() or self._tracing():
+            return None
+        if self._compiler.get("_is_compiling_flag"):
+            return None
+        stream = self.recorder.mine.stream
+        if stream is None or stream.schedule is None:
+            stream = self.recorder.stream(engine=self._graph_task() >= 0)
+            if stream.engine:
+                return stream if engine and not self.schedule.over else None
+            stream.schedule = self.schedule.for_thread() if self._led else self.schedule
+            self._led = True
+        return None if stream.schedule.over else stream
+
+    # ---- phases -----------------------------------------------------------------------------------------------
+
+    def model(self) -> Any:
+        """The module whose forward was the last, or None."""
+        return self._model() if self._model is not None else None
+
+    def open(self, stream: Stream, code: int) -> None:
+        """Open a phase, in which operations are seen when this step is counted."""
+        mode = None
+        if self.counter.stream is stream:
+            self.counter.phase_begins(stream)
+            mode = self.counter.mode(stream)
+            if mode is not None:
+                mode.__enter__()
+        begin = stream.begin  # by its own name: a call through a slot is the interpreter's slow way
+        begin(code, mode)
+        if self.marks is not None:
+            stream.push((self.marks.begin, self.marks.mark()))
+
+    def close(self, stream: Stream, code: int) -> None:
+        """Close this phase, and what an exception left open inside it."""
+        while stream.phases:
+            opened, mode = stream.phases[-1][:2]
+            if mode is not None:
+                mode.__exit__(None, None, None)
+            if self.counter.stream is stream:
+                self.counter.phase_ends(stream)
+            if self.marks is not None:
+                stream.push((self.marks.end, self.marks.mark()))
+            end = stream.end
+            end()
+            if opened == code:
+                return
+
+    @contextmanager
+    def phase(self, stream: Stream, code: int) -> Any:
+        self.open(stream, code)
+        try:
+            yield
+        finally:
+            self.close(stream, code)
+
+    def announced(self, name: str) -> Any:
+        """A phase that the program itself announces, such as prefill."""
+        return self.phase(self.recorder.stream(), self.recorder.define(kind="phase", name=name))
+
+    def span(self, kind: str, name: str) -> Any:
+        """Any other span that the program itself announces: a step, a pass."""
+        return self.recorder.span(kind, name, self.counting)
+
+    @contextmanager
+    def counted(self, tensors: Any) -> Any:
+        """Count everything in this block; `tensors` exist already."""
+        stream = self.recorder.stream()
+        self.counter.start(stream, tensors)
+        try:
+            yield
+        finally:
+            self.counter.stop(stream)
+
+    # ---- forward ----------------------------------------------------------------------------------------------
+
+    def call_outermost(self, call: Any, module: Any, args: tuple, kwargs: dict) -> Any:
+        """`call` a module that no other one called: a forward or a loss, or a part of a phase that is open already."""
+        stream = self.current_stream(engine=True)
+        if stream is None:
+            return call(module, *args, **kwargs)
+        if stream.phases:
+            self.optimizers.close_abandoned(stream)
+        if stream.updating:
+            self.optimizers.end_update(stream)
+        code = self.layers.codes.get(id(module))
+        if code is None:
+            code = self.layers.define_root(module)
+            if not code:
+                return call(module, *args, **kwargs)
+        # DataParallel calls its replicas in threads of their own; the forward is that of the one which waits for them.
+        part = stream.engine or "_is_replica" in vars(module)
+        if part or (stream.phases and stream.phases[-1][0] != self.optimizers.step):
+            self._adopt(stream, module, args, kwargs)
+            result = self._recorded(stream, code, call, module, args, kwargs)
+            self.counter.forward_ends(stream)
+            return result
+        if self._losses.is_loss(code, module, args, kwargs):
+            self.open(stream, self._loss)
+            try:
+                return self._recorded(stream, code, call, module, args, kwargs)
+            finally:
+                self.close(stream, self._loss)
+        learns = self.torch.is_grad_enabled()
+        training = bool(module.training)
+        if self._model is None or self._model() is not module:
+            self._model = weakref.ref(module)
+        shape, told = self._begin_forward(stream, code, learns, training, args, kwargs)
+        schedule = stream.schedule
+        if schedule.counting or schedule.kernels or schedule.detail != stream.detail or self.counter.active:
+            self.follow_schedule(stream, module)
+        if learns and stream.detail:
+            # What made the input is no part of this module.
+            self.layers.mark_all(args[0] if len(args) == 1 and not kwargs else (args, kwargs), stream, 0)
+        if self.counter.active:
+            self._adopt(stream, module, args, kwargs)
+        self.habits.notice(module, args, learns and training)
+        values = self._values
+        self.open(stream, self._forward)
+        told += values["shape"], shape, values["training"], int(training), values["module"], code >> 1
+        try:
+            result = self._recorded(stream, code, call, module, args, kwargs)
+            graph = learns and (result.requires_grad if type(result) is self._tensor else has_graph(self.torch, result))
+            told += values["graph"], int(graph)
+            if self.counter.active:
+                self.counter.forward_ends(stream)
+        finally:
+            stream.push(told)
+            self.close(stream, self._forward)
+        if not graph:
+            stream.resting = now(), ran()
+        schedule.forward_ended(graph, now(), self.recorder.written)
+        if schedule.steps != self._told_steps or self.counter.active:
+            self.follow_schedule(stream, module)
+        return result
+
+    def _begin_forward(
+        self, stream: Stream, code: int, learns: bool, training: bool, args: tuple, kwargs: dict
+    ) -> tuple[int, tuple]:
+        """Tell the schedule of a forward. Returns the number of its shape, and values that its phase is to carry."""
+        schedule = stream.schedule
+        shapes = shapes_of(self.torch, args, kwargs)
+        # Where the program counts a step of its own, the model it counts may stand in for a compiled one.
+        which = code if schedule.count else 0
+        shape, new = schedule.shape_number(shapes)
+        if new and schedule.count and all(shapes):
+            self.recorder.state(shape=shape, dims=shapes)
+        if learns:
+            if schedule.backwards:
+                schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.in_use())
+            if training:
+                schedule.forward(which, shape, learns, training)
+                stream.sequence = (0, 0, False)
+                return shape, ()
+        values = self._values
+        told: tuple = values["address"], address_of(self.torch, args, kwargs), *self.evaluating.said()
+        continues = False
+        sequence = named_sequence(sequence_of(self.torch, args, kwargs))
+        if sequence:
+            module, last, running = stream.sequence
+            continues = module == code and goes_on(last, sequence, running)
+            told += values["sequence"], sequence
+        stream.sequence = (code, sequence, continues)
+        if stream.resting:
+            ended, spent = stream.resting
+            told += values["idle"], max(0, now() - ended - (ran() - spent))
+        schedule.forward(which, shape, learns, training, continues)
+        return shape, told
+
+    def _adopt(self, stream: Stream, module: Any, args: tuple, kwargs: dict) -> None:
+        if self.counter.stream is stream:
+            self.counter.forward_begins(stream, module, tensors_in(self.torch, (args, kwargs)))
+
+    def _recorded(self, stream: Stream, code: int, call: Any, module: Any, args: tuple, kwargs: dict) -> Any:
+        detail = stream.detail
+        stream.layers.append(code)
+        if detail:
+            self.layers.begin(stream, code)
+        try:
+            result = call(module, *args, **kwargs)
+        finally:
+            if detail:
+                self.layers.end(stream, code)
+            stream.layers.pop()
+        if detail and self.torch.is_grad_enabled():
+            self.layers.mark_all(result, stream, code)
+        return result
+
+    def follow_schedule(self, stream: Stream, module: Any = None) -> None:
+        """Do what the schedule says about counting and detail, unless a phase is open."""
+        if stream.phases:
+            return
+        schedule = stream.schedule
+        if self.counting is not None and self._told_steps != schedule.steps and schedule is self.schedule:
+            self._told_steps = schedule.steps
+            if len(self.counting.sets) > 1:
+                self.counting.steps_done(schedule.steps)
+        if schedule.profile and self.kernel_pass is not None and schedule is self.schedule:
+            self._follow_kernels(stream, schedule.kernels)
+        if self.counter.spent and schedule.count:
+            schedule.end_counting()
+        if schedule.count and schedule.counting != (self.counter.stream is stream):
+            if self.counter.stream is stream:
+                self.counter.stop(stream)
+            elif self.counter.is_free() and module is not None:
+                held = [*module.parameters(), *module.buffers()]
+                gradients = [tensor.grad for tensor in held if tensor.is_leaf and tensor.grad is not None]
+                self.counter.start(stream, [*held, *gradients], limited=True)
+        if schedule.detail != stream.detail:
+            self.recorder.set_detail(schedule.detail, stream)
+
+    def _follow_kernels(self, stream: Stream, wanted: bool) -> None:
+        """Begin or end the steps whose kernels are recorded. A program that has not used its GPU has none."""
+        kernels = self.kernel_pass
+        if kernels is None or wanted == kernels.active:
+            return
+        if not wanted:
+            kernels.end()
+            if kernels.attached:
+                self.schedule.notes.append(ATTACHED)
+        elif self.torch.cuda.is_initialized():
+            if self.marks is not None:
+                self.marks.note_states()
+            kernels.begin(stream)
+
+    # ---- data -------------------------------------------------------------------------------------------------
+
+    def _begin_fetch(self) -> Any:
+        """The stream on which data is about to be fetched, or None when that is no phase of its own."""
+        stream = self.current_stream()
+        if stream is None:
+            return None
+        self.optimizers.close_abandoned(stream)
+        if stream.updating:
+            self.optimizers.end_update(stream)
+        if stream.phases:
+            return None
+        stream.resting = ()
+        stream.schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.in_use())
+        stream.schedule.fetched()
+        self.follow_schedule(stream)
+        return stream

@@ -1,0 +1,1 @@
+"""Traces of Chrome and of torch.profiler (Kineto)."""

@@ -1,0 +1,1 @@
+"""Nsight Compute's tables and reports."""

@@ -1,0 +1,1 @@
+"""What all readers of timelines share: raw events, sorting on disk, marks, devices, ranks."""

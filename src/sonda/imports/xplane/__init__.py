@@ -1,0 +1,1 @@
+"""Profiles of TensorFlow and JAX (XPlane)."""

@@ -1,0 +1,1 @@
+"""Ways of the last-level cache and memory bandwidth by resctrl, always restored."""

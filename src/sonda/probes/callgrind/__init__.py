@@ -1,0 +1,1 @@
+"""Instructions and cache misses as valgrind models them."""

@@ -1,0 +1,1 @@
+"""What this machine can do at best: arithmetic and bandwidth of processor and GPU, measured."""

@@ -1,0 +1,196 @@
+"""Top-Down tables: for each microarchitecture the events to count, the groups that fit its counters, and the formulas.
+
+One file per microarchitecture in `topdown/`. `record/conventions/topdown.py` says what the categories are; a table adds
+`events` (the parts of each code, and the code itself), `groups`, `fixed` (events that take no programmable counter) and
+`cpus` (which processors it is for).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sonda.record.conventions.expression import parse
+from sonda.record.conventions.topdown import TopDownDefinition, read_definition
+from sonda.record.errors import SondaError
+
+DIRECTORY = Path(__file__).parent / "topdown"
+JOINT = ("cycles", "instructions")
+"""In every group: what rotated groups have in common, and are held together by."""
+
+
+class TableEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An event as its source spells it; `config` is what the kernel is given."""
+
+    config: int
+    title: str
+    event: int = 0
+    umask: int = 0
+    cmask: int = 0
+    edge: bool = False
+    sysfs: str = ""
+    """Its name in `/sys/bus/event_source/devices/cpu/events`, which is asked first."""
+
+
+class Processors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Processors by what `/proc/cpuinfo` says; on Arm `family` is the architecture and a model the part number."""
+
+    vendor: str
+    family: int
+    models: list[tuple[int, int]]
+    """First and last of each range."""
+
+
+class _File(msgspec.Struct, frozen=True):
+    encoding: str
+    counters: int
+    fixed: list[str]
+    groups: list[list[str]]
+    events: dict[str, TableEvent]
+    cpus: list[Processors] = []
+    kept: list[str] = []
+    smt: str = ""
+    guest: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One microarchitecture."""
+
+    key: str
+    """Name of its file."""
+    definition: TopDownDefinition
+    counters: int
+    """Programmable counters of a thread, with simultaneous multithreading on."""
+    fixed: frozenset[str]
+    groups: tuple[tuple[str, ...], ...]
+    events: dict[str, TableEvent]
+    encoding: str
+    cpus: tuple[Processors, ...]
+    kept: tuple[str, ...]
+    """Events that are counted for their own sake and are in no formula."""
+    smt: str
+    """What simultaneous multithreading does to the fractions; '' for nothing."""
+    guest: str
+    """The table that takes its place where the kernel has not all of its events."""
+
+    def matches(self, vendor: str, family: int, model: int) -> bool:
+        return any(
+            one.vendor == vendor and one.family == family and any(low <= model <= high for low, high in one.models)
+            for one in self.cpus
+        )
+
+    def fitting(self, counters: int) -> tuple[tuple[str, ...], ...]:
+        """The groups, cut into smaller ones where there are fewer programmable counters than the table expects."""
+        return tuple(piece for group in self.groups for piece in self.cut(group, counters))
+
+    def cut(self, group: tuple[str, ...], counters: int) -> list[tuple[str, ...]]:
+        """One group in as many as fit. Raises SondaError where not even one event does."""
+        free = [name for name in group if name not in self.fixed]
+        if len(free) <= counters:
+            return [group]
+        base = [name for name in group if name in self.fixed or name in JOINT]
+        room = counters - sum(name not in self.fixed for name in base)
+        if room < 1:
+            raise SondaError(f"{counters} counters are too few to count {self.definition.name}", "stop other profilers")
+        rest = [name for name in group if name not in base]
+        return [(*base, *rest[at : at + room]) for at in range(0, len(rest), room)]
+
+    def plain(self) -> dict[str, Any]:
+        """The definition as `run.json` keeps it, with its table and the codes of its events."""
+        events = {name: f"{self.events[name].title} ({self.events[name].config:#x})" for name in self.events}
+        return {**msgspec.to_builtins(self.definition), "table": self.key, "events": events}
+
+
+@cache
+def tables() -> dict[str, Table]:
+    """All tables by the name of their file. Raises SondaError for one that is wrong."""
+    return {path.stem: read_table(path) for path in sorted(DIRECTORY.glob("*.toml"))}
+
+
+def read_table(path: Path) -> Table:
+    """Raises SondaError that names the file and what is wrong in it."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        file = msgspec.convert(data, _File)
+        table = Table(
+            key=path.stem,
+            definition=read_definition(data),
+            counters=file.counters,
+            fixed=frozenset(file.fixed),
+            groups=tuple(tuple(group) for group in file.groups),
+            events=file.events,
+            encoding=file.encoding,
+            cpus=tuple(file.cpus),
+            kept=tuple(file.kept),
+            smt=file.smt,
+            guest=file.guest,
+        )
+    except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise SondaError(
+            f"{path.name} is not a Top-Down table: {error}", "see the tables that come with Sonda"
+        ) from None
+    mistakes = check_table(table)
+    if mistakes:
+        raise SondaError(f"{path.name}: {mistakes[0]}", "see the tables that come with Sonda")
+    return table
+
+
+def check_table(table: Table) -> list[str]:
+    """What is wrong with a table: formulas and groups use defined events only, and every event is of use."""
+    definition = table.definition
+    mistakes: list[str] = []
+    needed: set[str] = set()
+    known = {*JOINT, *table.events, "width"}
+    formulas = [*definition.formulas.items(), *((one.name, one.formula) for one in definition.categories)]
+    for name, text in formulas:
+        names = set(parse(text).names)
+        mistakes += [f"{name} needs {one!r}, which is no event and no formula before it" for one in names - known]
+        needed |= names
+        known.add(name)
+    counted = {name for group in table.groups for name in group}
+    mistakes += [f"{one!r} is counted and not defined" for one in counted - {*JOINT, *table.events}]
+    mistakes += [f"{one!r} is defined and in no group" for one in table.events.keys() - counted]
+    mistakes += [f"{one!r} is in no formula" for one in table.events.keys() - needed - set(table.kept) - {"slots"}]
+    for group in table.groups:
+        if not set(JOINT) <= set(group):
+            mistakes.append(f"a group lacks cycles or instructions: {', '.join(group)}")
+        if len([name for name in group if name not in table.fixed]) > table.counters:
+            mistakes.append(f"a group needs more than {table.counters} counters: {', '.join(group)}")
+        if "slots" in group and group[0] != "slots":
+            mistakes.append(f"slots must lead its group: {', '.join(group)}")
+    for name, event in table.events.items():
+        if not event.sysfs and event.config != encode(table.encoding, event):
+            mistakes.append(f"{name}: config {event.config:#x} is not what event and umask give")
+    return sorted(mistakes)
+
+
+def encode(encoding: str, event: TableEvent) -> int:
+    """The raw code of an event: Intel SDM volume 3, IA32_PERFEVTSELx; AMD APM volume 2, PerfEvtSel; Arm's number."""
+    if encoding == "intel":
+        return event.event | event.umask << 8 | event.edge << 18 | event.cmask << 24
+    if encoding == "amd":
+        low, high = event.event & 0xFF, event.event >> 8
+        return low | event.umask << 8 | event.edge << 18 | event.cmask << 24 | high << 32
+    if encoding == "arm":
+        return event.event
+    raise SondaError(f"unknown encoding {encoding!r}", "use intel, amd or arm")
+
+
+def table_for(identity: dict[str, Any]) -> Table:
+    """The table of a processor (`probes.processor.identity`). Raises SondaError for one that no table is for."""
+    vendor, family, model = identity.get("vendor", ""), identity.get("family"), identity.get("model")
+    if isinstance(family, int) and isinstance(model, int):
+        for table in tables().values():
+            if table.matches(str(vendor), family, model):
+                return table
+    name = identity.get("processor") or vendor or "this processor"
+    raise SondaError(
+        f"no Top-Down table for {name} (family {family}, model {model})",
+        "cycles and instructions are counted all the same, and events by name: --probe pmu:EVENT",
+    )

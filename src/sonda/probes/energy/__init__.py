@@ -1,0 +1,1 @@
+"""Joules: RAPL, NVML, models without a sensor, and the process that samples them."""

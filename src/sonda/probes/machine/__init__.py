@@ -1,0 +1,1 @@
+"""The machine: processor, caches, GPUs, versions, what this process may use, what others do meanwhile."""

@@ -1,0 +1,1 @@
+"""Known work, counted by every probe: whether their counts can be trusted."""

@@ -1,0 +1,379 @@
+"""Known kernels: work whose counts are known beforehand, and the child processes that count it.
+
+`python -m sonda.probes.validation.microbenchmarks KIND REQUEST` does one kind of work and writes one JSON object to
+stdout. It is a process of its own, so that counters are opened before PyTorch starts threads, as in an observed
+program.
+
+Loops are machine code in an executable page, so that nothing but the processor decides what they execute. They are run
+with two sizes: the difference has nothing of Python in it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import mmap
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sonda.frameworks.collector.callgrind import START_INSTRUMENTATION, Client, Dumps
+from sonda.frameworks.collector.counters.perf_event import LINUX, Event, Group, Kernel, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import attach as attach_all
+from sonda.frameworks.collector.counters.process import Counting
+from sonda.frameworks.collector.counters.system import CLOCK, EVENTS
+from sonda.frameworks.collector.phases import Phases
+from sonda.frameworks.collector.recorder import Recorder
+from sonda.probes.machine_code import MachineCode
+
+PAGE = resource.getpagesize()
+FILLED = 64 << 20
+"""Bytes of a fill."""
+FAULTS = next(event for event in EVENTS if event.name == "page_faults")
+
+COUNT = bytes.fromhex("4889f9 48ffc9 75fb c3")
+"""mov rcx, rdi; again: dec rcx; jnz again; ret: 2 n + 2 instructions."""
+MEMORY = bytes.fromhex("31c0 488b17 48895708 48ffce 75f4 c3")
+"""xor eax, eax; again: mov rdx, [rdi]; mov [rdi+8], rdx; dec rsi; jnz again; ret: a turn has 4 instructions, one of
+them a load, one a store."""
+COPY = bytes.fromhex("488b06 488907 4883c608 4883c708 48ffca 75ed c3")
+"""again: mov rax, [rsi]; mov [rdi], rax; add rsi, 8; add rdi, 8; dec rdx; jnz again; ret: a word of 8 bytes takes 6
+instructions. Plain stores: a line that is not cached is read before it is written, so 64 bytes move two lines."""
+WORD, LINE = 8, 64
+
+Loops = Mapping[str, Callable[[int], object]]
+"""Work by name, called with its size."""
+
+
+def machine_loops(copied: int = 0) -> dict[str, Callable[[int], object]]:
+    """`count` and `memory` take turns; `copy` takes bytes, at most `copied`, and is there only where that is given."""
+    count, memory = MachineCode(COUNT, 1), MachineCode(MEMORY, 2)
+    words = (ctypes.c_ulong * 2)()
+
+    def touch_words(turns: int) -> None:
+        memory(ctypes.addressof(words), turns)
+
+    loops: dict[str, Callable[[int], object]] = {"count": count, "memory": touch_words}
+    if copied:
+        copy = MachineCode(COPY, 3)
+        buffers = [(ctypes.c_char * copied)() for _ in range(2)]
+
+        def copy_bytes(size: int) -> None:
+            target, source = buffers
+            copy(ctypes.addressof(target), ctypes.addressof(source), size // WORD)
+
+        loops["copy"] = copy_bytes
+    return loops
+
+
+def touch(pages: int) -> None:
+    """Fault in so many fresh pages."""
+    with mmap.mmap(-1, pages * PAGE) as memory:
+        for at in range(0, pages * PAGE, PAGE):
+            memory[at] = 1
+
+
+# ---- hardware -----------------------------------------------------------------------------------------------------
+
+
+def count_work(
+    events: Sequence[Event], loops: Loops, sizes: Mapping[str, Sequence[int]], times: int, kernel: Kernel = LINUX
+) -> dict[str, list[list[Any]]]:
+    """What one group counted in the calling thread: by loop, a list of [size, time enabled, time running, counts].
+
+    Sizes take turns, `times` each. Raises PerfEventError where an event cannot be opened.
+    """
+    group = Group(events, kernel=kernel)
+    found: dict[str, list[list[Any]]] = {}
+    try:
+        group.enable()
+        for name, chosen in sizes.items():
+            work = loops[name]
+            for size in chosen:
+                work(size)  # brings its memory and code in
+            found[name] = []
+            for _ in range(times):
+                for size in chosen:
+                    before = group.read()
+                    work(size)
+                    after = group.read()
+                    counts = [b - a for a, b in zip(before.values, after.values, strict=True)]
+                    found[name].append([size, after.enabled - before.enabled, after.running - before.running, counts])
+    finally:
+        group.close()
+    return found
+
+
+def _hardware(request: dict[str, Any]) -> dict[str, Any]:
+    events = [Event(**one) for one in request["events"]]
+    sizes = request["sizes"]
+    loops: dict[str, Callable[[int], object]] = {}
+    if "product" in sizes:
+        loops["product"] = _product(max(sizes["product"]))
+    else:
+        loops = machine_loops(max(sizes.get("copy", [0])))
+    gc.disable()
+    try:
+        return {"counted": count_work(events, loops, sizes, request["times"])}
+    except PerfEventError as error:
+        return {"errno": error.errno, "event": error.event}
+
+
+def _product(largest: int) -> Callable[[int], object]:
+    import torch
+
+    torch.set_num_threads(1)
+    matrices = {side: torch.ones(side, side) for side in (largest, largest // 2)}
+    return lambda side: torch.mm(matrices[side], matrices[side])
+
+
+# ---- the system ---------------------------------------------------------------------------------------------------
+
+
+def _fill(request: dict[str, Any]) -> dict[str, Any]:
+    """Fills of 64 MiB as phases, through the collector as in an observed program."""
+    early = request["when"] == "early"
+    with TemporaryDirectory() as directory:
+        counting = Counting(directory) if early else None
+        import torch
+
+        torch.set_num_threads(request["threads"])
+        torch.ones(1 << 20).mul_(2)  # the pool starts with the first parallel operation
+        counting = counting or Counting(directory)
+        recorder = Recorder(directory)
+        counting.define(recorder)
+        phases = Phases(recorder)
+        phases.open(counting)
+        code = recorder.define(kind="phase", name="forward")
+
+        def fill() -> None:
+            stream = recorder.stream()
+            torch.empty(1 << 20, dtype=torch.uint8).fill_(1)  # brings the code itself in
+            for _ in range(request["times"]):
+                memory = torch.empty(FILLED, dtype=torch.uint8)
+                stream.begin(code)
+                memory.fill_(1)
+                stream.end()
+                del memory
+
+        if request["where"] == "main":
+            fill()
+        else:
+            other = threading.Thread(target=fill)
+            other.start()
+            other.join()
+        facts = counting.facts()
+        counted = _phase_values(directory, recorder, counting, "page_faults")
+        return {"counted": counted, "source": facts["counting"]["os"]}
+
+
+def _phase_values(directory: str, recorder: Recorder, counting: Counting, quantity: str) -> list[float]:
+    """What the phases of a program counted, once its file is written and read again."""
+    from sonda.frameworks.reconstruction.assembly import assemble
+
+    recorder.state(finished=True, **counting.facts())
+    recorder.close()
+    counting.close()
+    spans = assemble(Path(directory), 0, 1 << 62).spans
+    return [float(one) for one in spans.metric(quantity, "counted")[spans.where(kind="phase")]]
+
+
+BETWEEN, FIRST, SECOND = 500, 1000, 2000
+"""Pages touched in a turn: outside of phases, in one phase, in another."""
+
+
+def _sums(request: dict[str, Any]) -> dict[str, Any]:
+    """Phases with something between them, inside a counter that was opened independently around the whole."""
+    with TemporaryDirectory() as directory:
+        counting = Counting(directory)
+        recorder = Recorder(directory)
+        counting.define(recorder)
+        phases = Phases(recorder)
+        phases.open(counting)
+        # Not forward and backward: what lies between those is the loss, a phase of its own.
+        first, second = (recorder.define(kind="phase", name=name) for name in ("forward", "optimizer"))
+        stream = recorder.stream()
+
+        def turn() -> None:
+            touch(BETWEEN)
+            for code, pages in ((first, FIRST), (second, SECOND)):
+                stream.begin(code)
+                touch(pages)
+                stream.end()
+
+        turn()
+        groups, _ = attach_all([FAULTS])
+        for group in groups:
+            group.enable()
+        begin = counting.totals()["page_faults"]
+        independent = sum(group.read().values[0] for group in groups)
+        for _ in range(request["times"]):
+            turn()
+        whole = sum(group.read().values[0] for group in groups) - independent
+        end = counting.totals()["page_faults"]
+        for group in groups:
+            group.close()
+        values = _phase_values(directory, recorder, counting, "page_faults")[2:]
+        return {"phases": values, "whole": whole, "collector": end - begin}
+
+
+SLEEPS, MOVES = 50, 20
+BUSY_S, WINDOWS = 1.0, 6
+"""A second is a hundred of the ticks in which the kernel counts stolen time."""
+
+
+def stolen(cpu: int, root: Path = Path("/")) -> int:
+    """Ticks that the hypervisor took from a processor since the machine started; 0 where the kernel does not say."""
+    for line in (root / "proc/stat").read_text().splitlines():
+        name, *fields = line.split()
+        if name == f"cpu{cpu}" and len(fields) > 7:
+            return int(fields[7])
+    return 0
+
+
+def _clock(request: dict[str, Any]) -> dict[str, Any]:
+    """Processor time against the clock of the process; sleeps and forced moves, which are switches and migrations."""
+    events = list(EVENTS)
+    try:
+        group = Group(events)
+    except PerfEventError:  # an ordinary user's clock is right, and the rest is not his to count
+        events = list(CLOCK)
+        group = Group(events)
+    group.enable()
+
+    def between(work: Callable[[], None]) -> dict[str, Any]:
+        usage, clock, first = resource.getrusage(resource.RUSAGE_SELF), time.process_time_ns(), group.read().values
+        work()
+        last, end = group.read().values, time.process_time_ns()
+        now = resource.getrusage(resource.RUSAGE_SELF)
+        found = {event.name: b - a for event, a, b in zip(events, first, last, strict=True)}
+        switches = now.ru_nvcsw + now.ru_nivcsw - usage.ru_nvcsw - usage.ru_nivcsw
+        return {**found, "process_time": end - clock, "getrusage_switches": switches}
+
+    def busy() -> None:
+        until = time.process_time() + BUSY_S
+        while time.process_time() < until:
+            sum(range(1000))
+
+    def sleep() -> None:
+        for _ in range(SLEEPS):
+            time.sleep(1e-4)
+
+    allowed = sorted(os.sched_getaffinity(0))
+
+    def move() -> None:
+        for turn in range(MOVES):
+            os.sched_setaffinity(0, {allowed[turn % 2]})
+
+    # On one processor, whose stolen time is then known: the task clock runs on while the hypervisor has the processor,
+    # the clock of the process does not, so they agree only where nothing was stolen.
+    os.sched_setaffinity(0, {allowed[0]})
+    windows = []
+    for _ in range(WINDOWS):
+        before = stolen(allowed[0])
+        windows.append({**between(busy), "stolen": stolen(allowed[0]) - before})
+    os.sched_setaffinity(0, allowed)
+    found: dict[str, Any] = {"busy": windows, "sleep": between(sleep)}
+    if len(allowed) > 1:
+        os.sched_setaffinity(0, {allowed[1]})
+        found["move"] = between(move)
+    group.close()
+    return found
+
+
+def _children(request: dict[str, Any]) -> dict[str, Any]:
+    """Faults of a child process, by a group that is to count child processes and one that is not."""
+    found = {}
+    for wanted in (False, True):
+        group = Group([FAULTS], children=wanted)
+        group.enable()
+        subprocess.run(touching(request["pages"]), check=True)
+        found["in" if wanted else "out"] = group.read().values[0]
+        group.close()
+    return found
+
+
+def touching(pages: int) -> list[str]:
+    """A command that touches so many pages and does nothing else."""
+    program = f"import mmap\nm = mmap.mmap(-1, {pages} * {PAGE})\nfor p in range({pages}): m[p * {PAGE}] = 1"
+    return [sys.executable, "-I", "-S", "-c", program]
+
+
+# ---- second sources -----------------------------------------------------------------------------------------------
+
+
+def _papi(request: dict[str, Any]) -> dict[str, Any]:
+    """Page faults by PAPI: of commands, and of the calling thread. It stays in a process of its own."""
+    from sonda.probes.counters.papi import Papi
+    from sonda.record.errors import SondaError
+
+    papi = Papi()
+    found: dict[str, Any] = {"state": papi.state().state, "reason": papi.state().reason, "remedy": papi.state().remedy}
+    if found["state"] != "ok":
+        return found
+    for name, count in (
+        ("command", lambda pages: papi.count(touching(pages), ["page-faults"]).counts),
+        ("here", lambda pages: papi.count_here(lambda: touch(pages), ["page-faults"])),
+    ):
+        try:
+            found[name] = [[pages, count(pages)["page-faults"].value]
+                           for _ in range(request["times"]) for pages in request["pages"]]  # fmt: skip
+        except SondaError as error:
+            found[f"{name}_reason"] = error.cause
+    return found
+
+
+# ---- callgrind ----------------------------------------------------------------------------------------------------
+
+
+ROUNDS = 5
+"""The interpreter takes other ways the first times it comes by: medians leave them out."""
+
+
+def modelled_parts(sizes: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
+    """The loop and size of every part that callgrind writes, in order: the first only clears the counters."""
+    return [("", 0), *((name, size) for _ in range(ROUNDS) for name, chosen in sizes.items() for size in chosen)]
+
+
+def _modelled(request: dict[str, Any]) -> dict[str, Any]:
+    """The loops under callgrind, a part for each size. Run it under valgrind."""
+    client = Client()
+    if not client.running():
+        return {"running": False}
+    sizes = request["sizes"]
+    parts = modelled_parts(sizes)
+    loops = machine_loops(max(sizes["copy"]))
+    dumps = Dumps(client, len(parts))
+    call, addresses = dumps.call, dumps.addresses
+    steps = [(loops[name], size, addresses[number]) for number, (name, size) in enumerate(parts) if name]
+    for work, size, _ in steps:
+        work(size)
+    gc.disable()
+    client.request(START_INSTRUMENTATION)
+    call(addresses[0], 0)
+    for work, size, address in steps:
+        work(size)
+        call(address, 0)
+    return {"running": True, "process": os.getpid()}
+
+
+KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "hardware": _hardware, "fill": _fill, "sums": _sums, "clock": _clock, "children": _children, "papi": _papi,
+    "modelled": _modelled,
+}  # fmt: skip
+
+
+if __name__ == "__main__":
+    try:
+        answer = KINDS[sys.argv[1]](json.loads(sys.argv[2]))
+    except PerfEventError as error:
+        answer = {"refused": error.errno}
+    sys.stdout.write(json.dumps(answer))

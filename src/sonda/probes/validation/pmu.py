@@ -1,0 +1,151 @@
+"""Trials of the PMU: loops, a product and a copy, whose instructions, operations and misses are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sonda.frameworks.collector.counters.perf_event import TYPE_HARDWARE, TYPE_RAW, Event
+from sonda.probes.callgrind.valgrind import read_geometry
+from sonda.probes.counters.pmu import Plan, plan
+from sonda.probes.counters.pmu_events import GENERIC
+from sonda.probes.machine.processor import identity, is_guest, read_cpuinfo
+from sonda.probes.validation.child import ask_child
+from sonda.probes.validation.microbenchmarks import LINE
+from sonda.probes.validation.trust import CACHE_TOLERANCE, MISSING, TOLERANCE, Trial, judge_slope, refused
+from sonda.record.errors import SondaError
+from sonda.record.progress import Say
+
+TYPE_CACHE = 3
+"""PERF_TYPE_HW_CACHE: the cache, the access << 8, hit or miss << 16; Linux include/uapi/linux/perf_event.h."""
+INSTRUCTIONS = Event("instructions", TYPE_HARDWARE, GENERIC["instructions"])
+BRANCHES = Event("branches", TYPE_HARDWARE, GENERIC["branches"])
+MISSES = Event("cache_misses", TYPE_HARDWARE, GENERIC["cache-misses"])
+LOADS, STORES = Event("l1_dcache_loads", TYPE_CACHE, 0), Event("l1_dcache_stores", TYPE_CACHE, 1 << 8)
+
+FLOP_EVENTS: dict[str, tuple[tuple[Event, int], ...]] = {
+    "GenuineIntel": (
+        (Event("scalar_single", TYPE_RAW, 0x02C7), 1),
+        (Event("128b_packed_single", TYPE_RAW, 0x08C7), 4),
+        (Event("256b_packed_single", TYPE_RAW, 0x20C7), 8),
+        (Event("512b_packed_single", TYPE_RAW, 0x80C7), 16),
+    ),
+    "AuthenticAMD": ((Event("fp_ret_sse_avx_ops_all", TYPE_RAW, 0x0F03), 1),),
+}
+"""What counts single-precision operations, by vendor, and how many each is. Intel: FP_ARITH_INST_RETIRED, in which a
+fused multiply-add counts twice (intel/perfmon, SKX to GNR). AMD: retired FLOPs (Linux amdzen3/floating-point.json);
+the kernel pairs the counter that it needs beside."""
+
+TURNS = (1_000_000, 2_000_000)
+SIDES = (256, 512)
+TIMES = 9
+LARGEST_COPY = 256 << 20
+Ask = Callable[..., dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Work that is counted by one group of events, and what must come out of it."""
+
+    check: str
+    loop: str
+    events: tuple[Event, ...]
+    sizes: tuple[int, ...]
+    each: float
+    unit: str
+    tolerance: float = TOLERANCE
+    weights: tuple[int, ...] = ()
+    """What a count of each event is worth; the first counts once and the others nothing unless given."""
+    amount: Callable[[int], float] = float
+    """What a size stands for."""
+    note: str = ""
+
+
+def known_work(vendor: str, cache: int) -> list[Known]:
+    """What this processor is tried with; `cache` is the size of its last level, bytes."""
+    copied = min(LARGEST_COPY, 4 * cache)
+    found = [
+        Known("instructions of a loop", "count", (INSTRUCTIONS,), TURNS, 2.0, "turn"),
+        Known("branches of a loop", "count", (BRANCHES,), TURNS, 1.0, "turn"),
+        Known("instructions of a loop with a load and a store", "memory", (INSTRUCTIONS,), TURNS, 4.0, "turn"),
+        Known("loads of a loop", "memory", (LOADS,), TURNS, 1.0, "turn"),
+        Known("stores of a loop", "memory", (STORES,), TURNS, 1.0, "turn"),
+    ]
+    if vendor in FLOP_EVENTS:
+        events, weights = zip(*FLOP_EVENTS[vendor], strict=True)
+        found.append(Known("floating-point operations of a product", "product", events, SIDES, 1.0, "FLOP",
+                           weights=weights, amount=lambda side: 2.0 * side**3))  # fmt: skip
+    found.append(
+        Known(
+            "last-level misses of a copy larger than the cache",
+            "copy",
+            (MISSES,),
+            (copied // 2, copied),
+            2 / LINE,
+            "byte",
+            CACHE_TOLERANCE,
+            note="prefetching and what else the event counts are in it",
+        )
+    )
+    return found
+
+
+def pmu_trials(
+    say: Say, ask: Ask = ask_child, root: Path = Path("/"), found: Callable[[], Plan] = plan
+) -> Iterator[Trial]:
+    """Every known work, by events of its own; then every group of Top-Down with the loop, which it must agree on."""
+    blocks = read_cpuinfo(root)
+    block = blocks[0] if blocks else {}
+    works = known_work(str(identity(block).get("vendor", "")), read_geometry(root).LL.bytes)
+    try:
+        groups = found().groups
+    except SondaError as error:
+        for one in works:
+            yield Trial("pmu", one.check, MISSING, reason=error.cause, remedy=error.remedy)
+        return
+    say("counting known work with the PMU")
+    for one in works:
+        yield _tried(one, ask, is_guest(block), root)
+    for number, group in enumerate(groups, start=1):
+        check = f"instructions of a loop, Top-Down group {number} of {len(groups)}"
+        at = next((place for place, event in enumerate(group) if event.name == "instructions"), None)
+        if at is not None:
+            weights = tuple(int(place == at) for place in range(len(group)))
+            work = Known(check, "count", tuple(group), TURNS, 2.0, "turn", weights=weights)
+            yield _tried(work, ask, is_guest(block), root)
+
+
+def _tried(work: Known, ask: Ask, virtual: bool | None, root: Path) -> Trial:
+    request = {"events": [event._asdict() for event in work.events], "sizes": {work.loop: work.sizes}, "times": TIMES}
+    try:
+        answer = ask("hardware", request, environment={"OMP_NUM_THREADS": "1"})
+    except SondaError as error:
+        return Trial("pmu", work.check, MISSING, reason=error.cause, remedy=error.remedy)
+    if "errno" in answer:
+        missing = refused("pmu", work.check, answer["errno"], True, virtual, root)
+        return replace(missing, reason=f"{answer['event']}: {missing.reason}" if answer["event"] else missing.reason)
+    return judge_work(work, answer["counted"][work.loop])
+
+
+def judge_work(work: Known, counted: Sequence[Sequence[Any]]) -> Trial:
+    """Rows of [size, time enabled, time running, counts]. Counts of a part of the time are scaled, and said to be."""
+    sizes = []
+    least = 1.0
+    for size, enabled, running, counts in counted:
+        if not running:
+            continue
+        share = running / enabled if enabled else 1.0
+        least = min(least, share)
+        sizes.append((work.amount(size), _weighed(work, counts) / share))
+    if not sizes:
+        return Trial("pmu", work.check, MISSING, reason="the counters were never free",
+                     remedy="stop other profilers, and the NMI watchdog: sysctl kernel.nmi_watchdog=0")  # fmt: skip
+    trial = judge_slope("pmu", work.check, sizes, work.each, work.tolerance, work.unit)
+    shared = f"estimated: counted {100 * least:.0f} % of the time" if least < 1 else ""
+    return replace(trial, reason="; ".join(one for one in (shared, work.note, trial.reason) if one))
+
+
+def _weighed(work: Known, counts: Sequence[float]) -> float:
+    return sum(weight * count for weight, count in zip(work.weights or (1,), counts, strict=False))

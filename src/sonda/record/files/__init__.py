@@ -1,0 +1,1 @@
+"""How tables are written and read: whole or not at all, in blocks, joined, sorted."""

@@ -1,0 +1,255 @@
+"""Blocks: what there is to say, as plain data. A view gives a list of them; terminal, page and notebook render any.
+
+| block | terminal (`screen.py`) | page (`markup.py`) | notebook (`notebook.py`) |
+|---|---|---|---|
+| `Gap` | an empty line | nothing | nothing |
+| `Heading` | a bold line | a heading, its detail below | a bold line |
+| `Paragraph` | lines, coloured by its tone | a paragraph | a line |
+| `Items` | `lead a · b · c` | a list | a line |
+| `Advice` | `Try: a · b` | What to try, as a list | `Try: a · b` |
+| `TableBlock` | the columns that fit | all columns, to sort and copy | the first rows |
+| `FigureBlock` | the table behind it | the picture, the table behind it | the table behind it |
+| `Tree` | the table of its nodes | the picture, the table of its nodes | the table of its nodes |
+| `Numbers` | `name number · name number` | numbers with tooltips | a line |
+| `Legend`, `Facts` | a line for each name | a list to open | a line for each name |
+| `Panel`, `Verdict` | its title, its blocks, its caption | a box | as on a terminal |
+
+A document for `--json` is no rendering of blocks: it has every number of a view with all digits, also those that no
+block shows, so that a view gives it beside its blocks.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from sonda.report.table import Table
+
+ROWS = 10
+"""Layers, kernels or points that are listed unless told otherwise."""
+
+Tone = Literal["", "first", "quiet", "soft", "warning", "remark", "bad", "first bad", "small"]
+"""`first` is what was found, `warning` what makes it doubtful (`! …` on a terminal), `remark` what a reader should
+notice, `bad` what failed; `quiet` and `soft` are beside the point, `quiet` and `small` in smaller letters."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Room between blocks, where nothing else divides them."""
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The name of what follows. Level 1 is a run's own: smaller on a page of several runs."""
+
+    text: str
+    detail: str = ""
+    level: int = 1
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """A sentence or several. On a terminal it is indented, and by `hang` more after its first line."""
+
+    text: str
+    tone: Tone = ""
+    indent: int = 2
+    hang: int = 2
+
+
+@dataclass(frozen=True)
+class Items:
+    """Several short things, after `lead` where they stand in a line."""
+
+    items: Sequence[str]
+    lead: str = ""
+    separator: str = " · "
+    tone: Literal["", "quiet"] = "quiet"
+    """Of a list on a page."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Something to try: its options on the command line, what it is, and what it brought where it was tried."""
+
+    text: str
+    options: str = ""
+    result: str = ""
+
+    @property
+    def words(self) -> str:
+        """`--threads 2  1.63x (measured)`; not yet tried: its text behind; not a flag away: the text alone."""
+        if self.result:
+            return f"{self.options or self.text}  {self.result}"
+        return f"{self.options} ({self.text})" if self.options else self.text
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to try, and `how`."""
+
+    suggestions: Sequence[Suggestion]
+    how: str = ""
+
+
+@dataclass(frozen=True)
+class TableBlock:
+    """A table. On a terminal its missing numbers have their `reasons` below; on a page `look` names its classes, a
+    `tall` one scrolls, and `place` is its id."""
+
+    table: Table
+    indent: int = 2
+    reasons: bool = True
+    look: str = "sortable"
+    tall: bool = False
+    place: str = ""
+
+
+@dataclass(frozen=True)
+class FigureBlock:
+    """A figure as Plotly has it, `place` (unique in a section), and the `table` behind it; without one, why."""
+
+    figure: dict[str, Any] | None
+    place: str
+    table: Table | None = None
+    absent: str = ""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in words with its name; `hint` has its unit, source and interval, `note` stands behind it."""
+
+    name: str
+    text: str
+    hint: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers by name: the `evidence` that a verdict rests on, or `facts` that are read before all others."""
+
+    numbers: Sequence[Number]
+    kind: Literal["evidence", "facts"] = "evidence"
+
+
+@dataclass(frozen=True)
+class Legend:
+    """What names in a picture or table mean."""
+
+    meanings: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known by name, in words, which a reader of a page opens by its `title`."""
+
+    title: str
+    facts: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree as a figure whose fields are as wide as one of its `widths`, and the `table` of its nodes.
+
+    `colors` are pairs of what a colour stands for and the colour; `flat` offers the innermost nodes alone.
+    """
+
+    figure: dict[str, Any] | None
+    place: str
+    table: TableBlock
+    widths: Sequence[str] = ()
+    colors: Sequence[tuple[str, str]] = ()
+    flat: bool = False
+    absent: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Blocks that belong together, with a title and a caption."""
+
+    title: str
+    blocks: Sequence[Block]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found, what it rests on, what to try and what makes it doubtful; `kind` is what limits."""
+
+    blocks: Sequence[Block]
+    kind: str = ""
+
+
+Block = (
+    Gap | Heading | Paragraph | Items | Advice | TableBlock | FigureBlock | Tree | Numbers | Facts | Legend | Panel
+    | Verdict
+)  # fmt: skip
+
+
+def paragraphs(texts: Iterable[str], tone: Tone = "quiet") -> list[Block]:
+    """A paragraph for each text."""
+    return [Paragraph(text, tone) for text in texts]
+
+
+def answer(sentence: str, remedy: str = "", warnings: Iterable[str] = ()) -> Verdict:
+    """The top of an experiment: what was found, what to try, where there is something, and what makes it doubtful."""
+    advice = [Advice([Suggestion(remedy)])] if remedy else []
+    return Verdict([Paragraph(sentence, "first"), *advice, *paragraphs(warnings, "warning")])
+
+
+def saved(runs: Sequence[str]) -> Paragraph:
+    """Where to look next: the runs by the names to type, and their page."""
+    names = " ".join(runs)
+    return Paragraph(f"Saved as run{'' if len(runs) == 1 else 's'} {names}. Page: sonda report {names}")
+
+
+class View(ABC):
+    """What there is to say of one kind of run. A new kind of run is a new view, and a line in `views/kinds.py`.
+
+    `brief` and `full` may differ in what they say and in which order: a screen is read from the top and ends somewhere,
+    a page is searched.
+    """
+
+    run = ""
+    """Id of the run."""
+    title = ""
+
+    @abstractmethod
+    def brief(self, rows: int = ROWS) -> list[Block]:
+        """For a terminal; long tables have so many rows."""
+
+    @abstractmethod
+    def full(self) -> list[Block]:
+        """For a page."""
+
+    @abstractmethod
+    def document(self) -> dict[str, Any]:
+        """As plain JSON values: every number with unit and source, a missing one with its reason."""
+
+    def for_notebook(self, rows: int = ROWS) -> list[Block]:
+        """For a notebook: what a terminal shows, unless a view says less there."""
+        return self.brief(rows)
+
+    @property
+    def label(self) -> str:
+        """What a link to its section says."""
+        return f"{self.title} ({self.run})"
+
+    def words(self) -> tuple[tuple[str, str], ...]:
+        """What a reader of the page may not know, with its meaning."""
+        return ()
+
+    def text(self, width: int | None = None, rows: int = ROWS, short: str = "", color: bool | None = None) -> str:
+        """As a terminal shows it. `width` None is the terminal's; `short` is the id to type."""
+        from sonda.report.screen import render
+
+        return render([*self.brief(rows), saved([short or self.run])], width, color)
+
+    def fragment(self, rows: int = ROWS) -> str:
+        """As a notebook shows it."""
+        from sonda.report.notebook import render_fragment
+
+        return render_fragment(self.for_notebook(rows))

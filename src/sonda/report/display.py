@@ -1,0 +1,172 @@
+"""Parts of a run that show themselves: as text when printed, as a table or a drawing in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, overload
+
+from sonda.analysis.comparison.summary import Comparison
+from sonda.analysis.corun.interference import Interference
+from sonda.analysis.roofline import lines
+from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
+from sonda.record.errors import SondaError
+from sonda.report import figures
+from sonda.report.blocks import TableBlock
+from sonda.report.notebook import render_fragment
+from sonda.report.screen import render
+from sonda.report.svg import svg
+from sonda.report.table import Table
+from sonda.report.views.compare.screen import comparison_blocks
+from sonda.report.views.corun import CorunView
+from sonda.report.views.simulated import simulated_layer_table
+from sonda.report.views.steps.tables import layer_table
+
+PLOTLY = "application/vnd.plotly.v1+json"
+"""What notebooks that know Plotly draw themselves, with hover and zoom."""
+OF_LAYER = ("forward", "backward", "own", "activations")
+OF_COST = ("flops", "bytes", "achieved", "roof", "operations")
+"""Columns of numbers in a table of layers."""
+
+
+class Layers(Sequence[LayerRow]):
+    """The layers of a part, parents before their children. A sequence of `LayerRow`."""
+
+    def __init__(self, part: PartSummary | None) -> None:
+        self.rows: tuple[LayerRow, ...] = part.layers if part is not None else ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[LayerRow]:
+        return iter(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> LayerRow: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LayerRow]: ...
+    def __getitem__(self, index: int | slice) -> LayerRow | Sequence[LayerRow]:
+        return self.rows[index]
+
+    @property
+    def table(self) -> Table:
+        """What is shown of all of them; of a simulated machine, of those of which something ran on an engine."""
+        simulated = [row for row in self.rows if row.own_simulated is not None]
+        return simulated_layer_table(simulated, "layer") if simulated else layer_table(self.rows, "layer", own=True)
+
+    def to_arrow(self) -> Any:
+        """An Arrow table, a row for each layer, per step; the fields of numbers say their unit and source."""
+        import pyarrow as pa
+
+        words = {"path": pa.string(), "name": pa.string(), "leaf": pa.bool_(), "calls": pa.int64()}
+        about_columns = [pa.field(name, kind) for name, kind in words.items()]
+        columns: list[list[Any]] = [[getattr(row, name) for row in self.rows] for name in words]
+        about_columns.append(pa.field("bound", pa.string()))
+        columns.append([row.cost.bound for row in self.rows])
+        for name, values in self._numbers().items():
+            units, sources = ({getattr(one, key): None for one in values if one.value is not None}
+                              for key in ("unit", "source"))  # fmt: skip
+            about = {"unit": ", ".join(units), "source": ", ".join(sources)}
+            about_columns.append(pa.field(name, pa.float64(), metadata=about))
+            columns.append([one.value for one in values])
+        schema = pa.schema(about_columns)
+        return pa.table([pa.array(cells, one.type) for cells, one in zip(columns, schema, strict=True)], schema=schema)
+
+    def _numbers(self) -> dict[str, list[Value]]:
+        """Quantities of every layer, by name; those of simulated machines where there are any."""
+        found = {name: [getattr(row, name) for row in self.rows] for name in OF_LAYER}
+        found |= {name: [getattr(row.cost, name) for row in self.rows] for name in OF_COST}
+        if any(row.simulated is not None for row in self.rows):
+            nothing = Value(None, "cycle", "simulated")
+            found["cycles"] = [row.simulated.cycles if row.simulated else nothing for row in self.rows]
+        return found
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas DataFrame. Raises SondaError where pandas is not installed."""
+        return in_pandas(self.to_arrow())
+
+    def __repr__(self) -> str:
+        if not self.rows:
+            return "<no layer was seen>"
+        return render([TableBlock(self.table, indent=0)], color=False)
+
+    def _repr_html_(self) -> str:
+        return render_fragment([TableBlock(self.table)])
+
+
+@dataclass(frozen=True, repr=False)
+class Compared(Comparison):
+    """B against A, which shows itself: as text when printed, as tables in a notebook."""
+
+    def __repr__(self) -> str:
+        return render(comparison_blocks(self), color=False)
+
+    def _repr_html_(self) -> str:
+        return render_fragment(comparison_blocks(self))
+
+
+def compared(comparison: Comparison) -> Compared:
+    """The same comparison as one that shows itself."""
+    return Compared(**{one.name: getattr(comparison, one.name) for one in fields(comparison)})
+
+
+@dataclass(frozen=True, repr=False)
+class Companions(Interference):
+    """Programs side by side, who slows whom, which shows itself: as text when printed, as tables in a notebook."""
+
+    def __repr__(self) -> str:
+        return CorunView(self).text(color=False)
+
+    def _repr_html_(self) -> str:
+        return CorunView(self).fragment()
+
+
+def companions(found: Interference) -> Companions:
+    """The same experiment as one that shows itself."""
+    return Companions(**{one.name: getattr(found, one.name) for one in fields(found)})
+
+
+class Drawing:
+    """A figure: a drawing in a notebook, interactive where the notebook knows Plotly."""
+
+    def __init__(self, figure: figures.Figure, words: str) -> None:
+        self.figure = figure
+        """As Plotly has it: `data` and `layout`."""
+        self._words = words
+
+    def _repr_svg_(self) -> str:
+        return svg(self.figure)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return {PLOTLY: self.figure, "image/svg+xml": svg(self.figure), "text/plain": self._words}
+
+    def __repr__(self) -> str:
+        return self._words
+
+
+def roofline_drawing(summary: Summary) -> Drawing:
+    """Every leaf of the first part under the machine's ceilings. Raises SondaError where there is nothing to draw."""
+    part = summary.parts[0] if summary.parts else None
+    found = figures.roofline(part.layers, lines(summary.ceilings)) if part is not None else None
+    if found is None or part is None:
+        raise SondaError(
+            f"no layer of run {summary.run} has FLOPs, bytes and time", "draw a measured run whose steps were counted"
+        )
+    count = len(figures.roofline_rows(part.layers))
+    return Drawing(found, f"<roofline of run {summary.run}: {count} layer{'' if count == 1 else 's'}>")
+
+
+def in_pandas(table: Any) -> Any:
+    """An Arrow table as a pandas DataFrame, with units and sources of its columns in `attrs`: pandas drops them.
+
+    Raises SondaError where pandas is not installed.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("pandas") is None:
+        raise SondaError("pandas is not installed", "pip install pandas, or use .to_arrow()")
+    frame = table.to_pandas()
+    for about in (b"unit", b"source"):
+        told = {field.name: field.metadata[about].decode() for field in table.schema if about in (field.metadata or {})}
+        frame.attrs[about.decode()] = told
+    return frame

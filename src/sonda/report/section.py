@@ -1,0 +1,35 @@
+"""A section of a page: HTML, and the figures that it places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sonda.report.blocks import Block, View
+from sonda.report.figures import Figure
+from sonda.report.markup import blocks_html
+
+
+@dataclass(frozen=True)
+class Section:
+    name: str
+    place: str
+    """Element id."""
+    html: str
+    figures: tuple[Figure, ...] = ()
+    words: tuple[tuple[str, str], ...] = ()
+    """What a reader may not know, with its meaning; a page says each once."""
+
+
+def render_section(name: str, place: str, blocks: Sequence[Block], prefix: str = "", alone: bool = True) -> Section:
+    """These blocks as a section; `prefix` goes before the places of figures and tables, `alone` it has the page's first
+    heading."""
+    drawn: list[Figure] = []
+    html = blocks_html(blocks, prefix, drawn, alone)
+    return Section(name, place, html, tuple(drawn))
+
+
+def section_of(view: View, index: int, alone: bool) -> Section:
+    """The section of a run."""
+    place = f"run{index}"
+    return replace(render_section(view.label, place, view.full(), place, alone), words=view.words())

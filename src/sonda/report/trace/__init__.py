@@ -1,0 +1,1 @@
+"""Runs as files for the viewers of other tools: Perfetto, Chrome, xprof."""

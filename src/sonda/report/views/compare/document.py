@@ -1,0 +1,42 @@
+"""B against A as plain JSON values."""
+
+from __future__ import annotations
+
+from sonda.analysis.comparison.summary import ComparedRow, Comparison
+from sonda.report.values import SCHEMA, Document, metrics, value_document
+
+
+def comparison_document(comparison: Comparison) -> Document:
+    """B against A."""
+    return {
+        "schema": SCHEMA,
+        "kind": "comparison",
+        "a": list(comparison.a),
+        "b": list(comparison.b),
+        "exact": comparison.exact,
+        "slowdown": value_document(comparison.slowdown),
+        "parts": [
+            {
+                "name": part.name,
+                "step": _compared(part.step),
+                "phases": [_compared(row) for row in part.phases],
+                "layers": [_compared(row) for row in part.layers],
+                "only_a": list(part.only_a),
+                "only_b": list(part.only_b),
+            }
+            for part in comparison.parts
+        ],
+        "warnings": list(comparison.warnings),
+        "notes": list(comparison.notes),
+    }
+
+
+def _compared(row: ComparedRow) -> Document:
+    what = "cycles" if row.a.unit == "cycle" else "time"
+    return {
+        "name": row.name,
+        "path": row.path,
+        "significant": bool(row.significant),
+        "text": row.text,
+        "metrics": metrics({f"{what}_a": row.a, f"{what}_b": row.b, "ratio": row.ratio}),
+    }

@@ -1,0 +1,154 @@
+"""Two imported runs kernel by kernel: on a screen and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.analysis.comparison.kernels import ComparedKernel, KernelComparison, LoneKernel
+from sonda.analysis.summary import Value
+from sonda.report import quantities
+from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock, paragraphs
+from sonda.report.table import Cell, Column, Table, build, numbers, words
+from sonda.report.values import SCHEMA, value_document
+from sonda.report.views.compare.tables import limit_words
+from sonda.report.views.device.kernels import kernel_name
+
+WIDEST = 9.0
+"""The upper end of an interval, tenfold, from which it says nothing to a reader; the document has it all the same."""
+
+
+def kernel_comparison_blocks(
+    found: KernelComparison, *, rows: int = 10, fail_above: float | None = None
+) -> list[Block]:
+    """B against A on one screen."""
+    blocks: list[Block] = [
+        Heading(f"B {found.b} against A {found.a}, {'per step' if found.per_step else 'in all'}"),
+        Gap(),
+        Paragraph(_slowdown_words(found), "first"),
+    ]
+    if fail_above is not None:
+        fails = found.fails(fail_above)
+        blocks.append(Paragraph(limit_words(found.slowdown, fails, fail_above), "bad" if fails else ""))
+    blocks += [Gap(), TableBlock(totals_table(found))]
+    if rows and found.rows:
+        blocks += [
+            Gap(),
+            TableBlock(compared_table(found.rows[:rows], found.on_host)),
+            *_more_blocks(len(found.rows) - rows),
+        ]
+    for side, lone in (("A", found.only_a), ("B", found.only_b)):
+        if lone and rows:
+            blocks += [Gap(), TableBlock(lone_table(lone[:rows], side, found.on_host)), *_more_blocks(len(lone) - rows)]
+    blocks += [
+        *paragraphs(found.warnings, "warning"),
+        Gap(),
+        Paragraph(f"Page of both: sonda report {found.a} {found.b}"),
+    ]
+    return blocks
+
+
+def _more_blocks(count: int) -> list[Block]:
+    blocks: list[Block] = []
+    if count > 0:
+        blocks.append(Paragraph(f"and {count:,} more", "quiet", hang=0))
+    return blocks
+
+
+def _slowdown_words(found: KernelComparison) -> str:
+    value = found.slowdown.value
+    what = {"step": "steps", "window": "windows"}.get(found.totals[0][0], "operations together")
+    if value is None:
+        return found.slowdown.reason
+    interval = ""
+    if found.slowdown.high is not None and found.slowdown.high > WIDEST:
+        interval = " (too few steps to say how surely)"
+    elif found.slowdown.low is not None and found.slowdown.high is not None:
+        interval = f" (95 % interval {100 * found.slowdown.low:+.1f} to {100 * found.slowdown.high:+.1f} %)"
+    how = "shorter" if value < 0 else "longer"
+    return f"B's {what} are {100 * abs(value):.1f} % {how}{interval}."
+
+
+def totals_table(found: KernelComparison) -> Table:
+    """Where the time of both sides went."""
+    a, b = [row[1] for row in found.totals], [row[2] for row in found.totals]
+    return build(
+        [
+            (Column("time", right=False), words([row[0] for row in found.totals])),
+            (Column("A"), numbers(a, suffix=True)[1]),
+            (Column("B"), numbers(b, suffix=True)[1]),
+            (Column("B/A"), [_quotient(one, other) for one, other in zip(a, b, strict=True)]),
+        ],
+        "totals",
+    )
+
+
+def compared_table(rows: Sequence[ComparedKernel], on_host: bool = False) -> Table:
+    """Kernels of both sides, or operations of the host."""
+    one, once, often = ("operation", "call", "calls") if on_host else ("kernel", "launch", "launches")
+    return build(
+        [
+            (Column(f"{one} (largest change first)", right=False), [kernel_name(row.name) for row in rows]),
+            (Column(f"{often} A", keep=3), _counts([row.launches_a for row in rows])),
+            (Column(f"{often} B", keep=3), _counts([row.launches_b for row in rows])),
+            (Column("A"), numbers([row.a for row in rows], suffix=True)[1]),
+            (Column("B"), numbers([row.b for row in rows], suffix=True)[1]),
+            (Column(f"{once} A", keep=4), numbers([row.mean_a for row in rows], suffix=True)[1]),
+            (Column(f"{once} B", keep=4), numbers([row.mean_b for row in rows], suffix=True)[1]),
+            (Column(f"a {once} of B", right=False), [_verdict(row) for row in rows]),
+        ],
+        "operations" if on_host else "kernels",
+    )
+
+
+def lone_table(rows: Sequence[LoneKernel], side: str, on_host: bool = False) -> Table:
+    """Kernels that only one side has, or operations of the host."""
+    return build(
+        [
+            (Column(f"only in {side}", right=False), [kernel_name(row.name) for row in rows]),
+            (Column("calls" if on_host else "launches"), _counts([row.launches for row in rows])),
+            (Column("time"), numbers([row.time for row in rows], suffix=True)[1]),
+        ],
+        f"only {side}",
+    )
+
+
+def kernel_comparison_document(found: KernelComparison) -> dict[str, Any]:
+    """The comparison as plain JSON values."""
+    return {
+        "schema": SCHEMA, "kind": "kernel comparison", "a": found.a, "b": found.b, "per_step": found.per_step,
+        "on_host": found.on_host, "slowdown": value_document(found.slowdown),
+        "totals": {name: {"a": value_document(a), "b": value_document(b)} for name, a, b in found.totals},
+        "kernels": [
+            {"name": row.name, "kind": row.kind, "launches_a": row.launches_a, "launches_b": row.launches_b,
+             "a": value_document(row.a), "b": value_document(row.b), "mean_a": value_document(row.mean_a),
+             "mean_b": value_document(row.mean_b), "ratio": value_document(row.ratio),
+             "significant": row.significant, "text": row.text}
+            for row in found.rows
+        ],
+        "only_a": [_lone_document(one) for one in found.only_a],
+        "only_b": [_lone_document(one) for one in found.only_b],
+        "warnings": list(found.warnings),
+    }  # fmt: skip
+
+
+def _lone_document(one: LoneKernel) -> dict[str, Any]:
+    return {"name": one.name, "kind": one.kind, "launches": one.launches, "time": value_document(one.time)}
+
+
+def _verdict(row: ComparedKernel) -> Cell:
+    value = row.ratio.value
+    if value is None:
+        return Cell(quantities.MISSING, None, row.ratio.reason, row.ratio.reason, "quiet")
+    tone = ("bad" if value > 1 else "good") if row.significant else "quiet"
+    return Cell(row.text or f"{value:.2f}x", value, quantities.provenance(row.ratio), tone=tone)
+
+
+def _quotient(a: Value, b: Value) -> Cell:
+    if not a.value or b.value is None:
+        return Cell(quantities.MISSING, tone="quiet")
+    return Cell(f"{b.value / a.value:.2f}", b.value / a.value)
+
+
+def _counts(values: Sequence[float]) -> list[Cell]:
+    return numbers([Value(value, "1", "counted") for value in values])[1]

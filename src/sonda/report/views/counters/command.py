@@ -1,0 +1,93 @@
+"""A command counted from outside: one line of totals, a table and a figure over time."""
+
+from __future__ import annotations
+
+from sonda.analysis.counters.summary import Outside
+from sonda.analysis.summary import Value
+from sonda.report import quantities
+from sonda.report.blocks import Block, Gap, Paragraph, TableBlock, paragraphs
+from sonda.report.figures import Figure
+from sonda.report.table import Cell, Column, Table, build, numbers, words
+from sonda.report.views.steps.series import panels
+
+CLOCK = "task_clock"
+
+
+def outside_blocks(outside: Outside) -> list[Block]:
+    """The totals in one line; the table and the changes where there is a series."""
+    blocks: list[Block] = [Gap(), Paragraph(totals_words(outside))]
+    if outside.stretches:
+        blocks += [Gap(), TableBlock(outside_table(outside))]
+    blocks += paragraphs(outside.sentences, "remark")
+    return blocks
+
+
+def totals_words(outside: Outside) -> str:
+    """`Whole program: 2.00 s, 1.90 s of processor time (0.95 processors busy), 81 page faults (counted …)`."""
+    said = [quantities.amount(outside.duration.value, "ns")]
+    clock = outside.totals.get(CLOCK)
+    if clock is not None and clock.value is not None:
+        busy = f" ({quantities.fixed(outside.busy.value, 2)} processors busy)" if outside.busy.value is not None else ""
+        said.append(f"{quantities.amount(clock.value, 'ns')} of processor time{busy}")
+    said += [
+        f"{_sign(value)}{quantities.amount(value.value, value.unit)} {_noun(name, value.value)}"
+        for name, value in outside.totals.items()
+        if name != CLOCK and value.value is not None
+    ]
+    if outside.ipc.value is not None:
+        said.append(f"IPC {_sign(outside.ipc)}{quantities.number(outside.ipc.value)}")
+    missing: dict[str, list[str]] = {}
+    for name, value in outside.totals.items():
+        if value.reason:
+            missing.setdefault(value.reason, []).append(name.replace("_", " "))
+    how = "counted from outside, child processes included" if len(said) > 1 else "measured"
+    reasons = [f"{', '.join(names)} ({reason})" for reason, names in missing.items()]
+    why = f"; not counted: {'; '.join(reasons)}" if reasons else ""
+    return f"Whole program: {', '.join(said)} ({how}){why}"
+
+
+def _noun(name: str, count: float) -> str:
+    words = name.replace("_", " ")
+    if count != 1:
+        return words
+    return words.removesuffix("es") if words.endswith("ches") else words.removesuffix("s")
+
+
+def _sign(value: Value) -> str:
+    return "~" if value.source == "estimated" else ""
+
+
+def outside_table(outside: Outside) -> Table:
+    """A row for each stretch of time: rates, and the phase that took most of it."""
+    unit, starts = numbers([Value(one.start, "ns", "measured") for one in outside.stretches])
+    columns: list[tuple[Column, list[Cell]]] = [(Column(f"from, {unit}"), starts)]
+    for index, name in enumerate(outside.stretches[0].rates):
+        unit, cells = numbers([one.rates[name] for one in outside.stretches])
+        short = name.removesuffix(" per second")
+        title = f"{short}, 1/s" if short != name else name
+        columns.append((Column(title, keep=max(1, 8 - index), hint=f"{name}, derived"), cells))
+    if outside.phases:
+        said = [f"{one.phase} {quantities.percent(one.share)} %" for one in outside.stretches]
+        columns.append((Column("mostly", right=False, keep=8), words(said)))
+    return build(columns, "Over time")
+
+
+def outside_figure(outside: Outside) -> Figure | None:
+    """Rates over the time of the program, changes as vertical lines, phases beneath; None without a series."""
+    if not outside.series or not outside.starts:
+        return None
+    scale = quantities.common_scale([outside.ends[-1]], "ns")
+    starts, ends = outside.starts, outside.ends
+    shares = {name: [100 * one for one in values] for name, values in outside.phases.items()}
+    axis = {"range": [0, ends[-1] / scale.factor]}
+    figure = panels(
+        outside.series, shares, len(starts), "interval", axis,
+        lambda at: (starts[at - 1] + ends[at - 1]) / 2 / scale.factor, lambda at: starts[at - 1] / scale.factor,
+        f"%{{x:.4~g}} {scale.unit}",
+    )  # fmt: skip
+    for trace in figure["data"]:
+        if trace["type"] == "bar":  # Plotly makes all as narrow as the shortest interval
+            trace["width"] = [(end - start) / scale.factor for start, end in zip(starts, ends, strict=True)]
+    title = figure["layout"]["xaxis"]["title"]
+    title["text"] = title["text"].replace("interval", f"time since the program began, {scale.unit}", 1)
+    return figure

@@ -1,0 +1,295 @@
+"""The tables of a modelled step: instruction mix, misses, mispredictions, budget; and misses over cache sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from sonda.analysis import wording
+from sonda.analysis.counters.callgrind import Budget, Modelled, ModelledLayer, ModelledSummary
+from sonda.analysis.summary import Value
+from sonda.report import quantities
+from sonda.report.blocks import Block, Gap, Paragraph, TableBlock, paragraphs
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.palette import BLUE, DARK_INK, HATCH, ORANGE, PURPLE, VERMILION
+from sonda.report.table import Cell, Column, Table, build, numbers, quantity, shares, words
+from sonda.report.values import Document, finite, metrics, value_document
+
+_HINTS = {
+    "instructions": "executed, modelled",
+    "share": "share of the step's instructions",
+    "mix": "per instruction, modelled",
+    "L1": "data accesses that miss the first level, per 1,000 instructions; simulated",
+    "LL": "accesses that miss the last level, per 1,000 instructions; simulated",
+    "mispredicted": "mispredicted branches per 1,000 instructions; simulated predictor",
+    "budget": "from the issue floor, every stall hidden, to all stalls one after the other; not Top-Down",
+    "native": "time of the native run on a clock times the frequency; of a layer, without the layers inside",
+}
+MILLION = 1e6
+
+
+def modelled_blocks(summary: ModelledSummary, limit: int) -> list[Block]:
+    """The modelled step below the tables of what was timed; `limit` is how many layers are listed."""
+    blocks: list[Block] = [Gap(), TableBlock(modelled_phase_table(summary))]
+    choice = choose_modelled(summary, limit)
+    if choice.shown:
+        blocks.append(Gap())
+        left_out = choice.total - len(choice.shown)
+        title = f"modelled layer ({len(choice.shown)} of {choice.total})" if left_out else "modelled layer"
+        blocks.append(TableBlock(modelled_layer_table(choice.shown, title)))
+        if left_out:
+            blocks.append(
+                Paragraph(f"not above: the other {left_out:,} layers {choice.rest:,.0f} instructions", "quiet")
+            )
+    if summary.curve:
+        blocks += [Gap(), TableBlock(miss_curve_table(summary, limit))]
+    blocks += paragraphs(summary.sentences)
+    return blocks
+
+
+def titled_tables(summary: ModelledSummary) -> list[tuple[str, Table]]:
+    """All of it, for the page: every layer, and misses of all of them."""
+    found = [("Modelled step", modelled_phase_table(summary))]
+    if summary.layers:
+        shown = choose_modelled(summary, len(summary.layers)).shown
+        found.append(("Modelled layers", modelled_layer_table(shown, "layer")))
+    if summary.curve:
+        found.append(("Misses over sizes of the last-level cache", miss_curve_table(summary, len(summary.layers))))
+    return found
+
+
+def modelled_phase_table(summary: ModelledSummary) -> Table:
+    """Phases of the modelled step in their order, what belongs to none of them, and the step; those of other ranks."""
+    rows = [(phase.name, phase.modelled) for phase in summary.phases]
+    rows += [("other", summary.outside), ("step", summary.step)]
+    rows += [(f"step of rank {rank}", modelled) for rank, modelled in summary.ranks[1:]]
+    names = [Cell(name, name, tone="quiet" if name.startswith("step") else "name") for name, _ in rows]
+    return build(
+        [(Column("modelled", right=False), names), *_columns([one for _, one in rows])],
+        "modelled phases",
+    )
+
+
+@dataclass(frozen=True)
+class ModelledChoice:
+    """The layers that a short table shows, and the instructions of those it leaves out."""
+
+    shown: tuple[ModelledLayer, ...]
+    total: int
+    rest: float
+
+
+def choose_modelled(summary: ModelledSummary, limit: int) -> ModelledChoice:
+    """The `limit` layers with the most instructions of their own, most first."""
+    found = sorted(summary.layers, key=lambda layer: -_instructions(layer.own))
+    rest = sum(_instructions(layer.own) for layer in found[limit:])
+    return ModelledChoice(tuple(found[:limit]), len(found), rest)
+
+
+def modelled_layer_table(layers: Sequence[ModelledLayer], title: str) -> Table:
+    """One row for each of these layers, forward and backward together, without the layers inside."""
+    names = [Cell(wording.layer_label(one.path, one.name), one.path, tone="name") for one in layers]
+    ways = [one.forward for one in layers] + [one.backward for one in layers]
+    unit, cells = _millions(ways)
+    inside = "layers inside included"
+    return build(
+        [
+            (Column(title, right=False, path=True), names),
+            (Column("type", right=False, keep=1), words([one.name for one in layers])),
+            (Column(f"forward{unit}", keep=2, hint=f"instructions, {inside}"), cells[: len(layers)]),
+            (Column(f"backward{unit}", keep=2, hint=f"instructions, {inside}"), cells[len(layers) :]),
+            *_columns([one.own for one in layers]),
+        ],
+        "modelled layers",
+    )
+
+
+def miss_curve_table(summary: ModelledSummary, limit: int) -> Table:
+    """Data misses of the last level over its size: a column per size, phases first, then the layers that miss most."""
+    points = summary.curve
+    phases = list(dict.fromkeys(name for point in points for name in point.phases))
+    paths = list(dict.fromkeys(path for point in points for path in point.layers))
+    paths.sort(key=lambda path: -max(point.layers.get(path, 0.0) for point in points))
+    rows = [(name, [point.phases.get(name) for point in points]) for name in phases]
+    rows += [(path or "(model)", [point.layers.get(path) for point in points]) for path in paths[:limit]]
+    columns: list[tuple[Column, list[Cell]]] = [
+        (Column("last-level misses", right=False, path=True), [Cell(name, name, tone="name") for name, _ in rows])
+    ]
+    for place, point in enumerate(points):
+        values = [Value(misses[place], "1", "modelled", reason="not seen at this size") for _, misses in rows]
+        columns.append((Column(point.geometry, hint="data misses, simulated"), numbers(values)[1]))
+    return build(columns, "miss curve")
+
+
+def _columns(found: Sequence[Modelled]) -> list[tuple[Column, list[Cell]]]:
+    unit, instructions = _millions([one.counters["instructions"] for one in found])
+    columns = [
+        (Column(f"instructions{unit}", hint=_HINTS["instructions"]), instructions),
+        (Column("%", keep=3, hint=_HINTS["share"]), shares([one.share for one in found], "the step's instructions")),
+        (Column("loads", keep=5, hint=_HINTS["mix"]), _ratios([one.loads for one in found])),
+        (Column("stores", keep=4, hint=_HINTS["mix"]), _ratios([one.stores for one in found])),
+        (Column("branches", keep=4, hint=_HINTS["mix"]), _ratios([one.branches for one in found])),
+        (Column("L1 MPKI", keep=6, hint=_HINTS["L1"]), numbers([one.l1_misses for one in found])[1]),
+        (Column("LL MPKI", keep=6, hint=_HINTS["LL"]), numbers([one.ll_misses for one in found])[1]),
+        (Column("mispred. /1k", keep=6, hint=_HINTS["mispredicted"]),
+         numbers([one.mispredictions for one in found])[1]),
+    ]  # fmt: skip
+    budgets = [one.budget for one in found]
+    if any(budgets):
+        columns.append((Column("budget Mcycles", keep=7, hint=_HINTS["budget"]), [_interval(one) for one in budgets]))
+        absent = Value(None, "cycle", "derived")
+        natives = [one.native if one else absent for one in budgets]
+        columns.append(
+            (Column("native Mcycles (wall)", keep=5, hint=_HINTS["native"]), [_cycles(one) for one in natives])
+        )
+    return columns
+
+
+def _millions(values: Sequence[Value]) -> tuple[str, list[Cell]]:
+    """Instructions in millions where there are that many."""
+    if max((value.value or 0.0 for value in values), default=0.0) < MILLION:
+        return "", numbers(values)[1]
+    return " M", [quantity(value, quantities.fixed((value.value or 0.0) / MILLION, 2)) for value in values]
+
+
+def _ratios(values: Sequence[Value]) -> list[Cell]:
+    return [quantity(value, f"{value.value or 0.0:.2f}") for value in values]
+
+
+def _interval(budget: Budget | None) -> Cell:
+    if budget is None or budget.issue.value is None or budget.high.value is None:
+        return Cell(quantities.MISSING, tone="quiet")
+    parts = ", ".join(
+        f"{name.replace('_', ' ')} {quantities.amount(getattr(budget, name).value, 'cycle')}"
+        for name in ("issue", "mispredictions", "instruction_misses", "data_misses")
+    )
+    low, high = budget.issue.value / MILLION, budget.high.value / MILLION
+    return Cell(f"{quantities.fixed(low, 2)} – {quantities.fixed(high, 2)}", budget.high.value, f"{parts}; modelled")
+
+
+def _cycles(value: Value) -> Cell:
+    return quantity(value, quantities.fixed((value.value or 0.0) / MILLION, 2))
+
+
+def _instructions(modelled: Modelled) -> float:
+    return modelled.counters["instructions"].value or 0.0
+
+
+# ---- The budget of a modelled step as bars: what its instructions take at least, and what each kind of stall --------
+
+PARTS = {
+    "issue": BLUE, "mispredictions": VERMILION, "instruction_misses": PURPLE, "data_misses": ORANGE,
+}  # fmt: skip
+"""Of a budget, in the order in which they are stacked."""
+
+
+def budget_caption(figure: Figure) -> str:
+    """What the bars are, and the marks where there are some."""
+    native = any(trace.get("meta") == "native" for trace in figure["data"])
+    return (
+        "Cycles that the step's instructions allow: the floor, where every stall is hidden, and what stalls add where "
+        f"none is. Hatched, because a model says so{'; the line is what the same took natively' if native else ''}."
+    )
+
+
+def budget_figure(summary: ModelledSummary) -> Figure | None:
+    """A stacked bar for every phase and the step, hatched because a model made it; None where no budget is known.
+
+    A mark shows what the same took natively.
+    """
+    rows = [(phase.name, phase.modelled.budget) for phase in summary.phases] + [("step", summary.step.budget)]
+    known: list[tuple[str, Budget]] = [(name, budget) for name, budget in rows if budget is not None]
+    if not known:
+        return None
+    scale = quantities.common_scale([budget.high.value for _, budget in known], "cycle")
+    places = list(range(len(known)))
+    data: list[Figure] = []
+    for part, color in PARTS.items():
+        values = [getattr(budget, part) for _, budget in known]
+        data.append({
+            "type": "bar", "orientation": "h", "name": part.replace("_", " "), "y": places,
+            "x": [(value.value or 0.0) / scale.factor for value in values],
+            "marker": {"color": color, "pattern": {**HATCH, "shape": "/"}},
+            "hovertext": [f"{markup(name)}, {part.replace('_', ' ')}: {markup(quantities.provenance(value))}"
+                          for (name, _), value in zip(known, values, strict=True)],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    natives = [(at, name, budget.native) for at, (name, budget) in enumerate(known)]
+    marks = [(at, name, value) for at, name, value in natives if quantities.known(value)]
+    if marks:
+        data.append({
+            "type": "scatter", "mode": "markers", "name": "native run", "y": [at for at, _, _ in marks],
+            "x": [(value.value or 0.0) / scale.factor for _, _, value in marks],
+            "marker": {"symbol": "line-ns", "size": 26, "line": {"width": 3, "color": DARK_INK}}, "meta": "native",
+            "hovertext": [f"{markup(name)}, native: {markup(quantities.provenance(one))}" for _, name, one in marks],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    layout = {
+        "barmode": "stack",
+        "xaxis": {"title": {"text": f"{scale.unit}s per step (modelled)"}, "rangemode": "tozero"},
+        "yaxis": {"tickvals": places, "ticktext": [markup(name) for name, _ in known], "autorange": "reversed",
+                  "automargin": True},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "height": 140 + 40 * len(known),
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+# ---- A modelled step as plain JSON values: every number under its metric's name, with unit and source ---------------
+
+
+def modelled_document(summary: ModelledSummary | None) -> Document:
+    """What a modelled step adds to a JSON document; nothing where there is none."""
+    if summary is None:
+        return {}
+    return {
+        "modelled": {
+            "tool": summary.tool,
+            "caches": dict(summary.caches),
+            "isa": summary.isa,
+            "native_isa": summary.native_isa,
+            "threads": summary.threads,
+            "part": summary.part,
+            "complete": summary.complete,
+            "step": _document(summary.step),
+            "other": _document(summary.outside),
+            "phases": [{"name": one.name, **_document(one.modelled)} for one in summary.phases],
+            **({"ranks": [{"rank": rank, **_document(one)} for rank, one in summary.ranks]} if summary.ranks else {}),
+            "layers": [
+                {
+                    "path": one.path,
+                    "name": one.name,
+                    "leaf": one.leaf,
+                    "forward_instructions:modelled": value_document(one.forward),
+                    "backward_instructions:modelled": value_document(one.backward),
+                    **_document(one.own),
+                }
+                for one in summary.layers
+            ],
+            "miss_curve": [
+                {
+                    "bytes": point.bytes,
+                    "geometry": point.geometry,
+                    "unit": "1",
+                    "source": "modelled",
+                    "phases": dict(point.phases),
+                    "layers": dict(point.layers),
+                    "instructions": point.instructions,
+                }
+                for point in summary.curve
+            ],
+            "notes": list(summary.sentences),
+        }
+    }
+
+
+def _document(modelled: Modelled) -> Document:
+    values = dict(modelled.counters)
+    for one in fields(modelled):
+        value = getattr(modelled, one.name)
+        if isinstance(value, Value):
+            values[f"{one.name}_ratio" if one.name in modelled.counters else one.name] = value
+    if modelled.budget is not None:
+        values |= {f"budget_{one.name}": getattr(modelled.budget, one.name) for one in fields(modelled.budget)}
+    return {"share": finite(modelled.share), "metrics": metrics(values)}

@@ -1,0 +1,446 @@
+"""The tables of hardware counters: cycles, instructions and misses per step, and Top-Down by phase and layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sonda.analysis import wording
+from sonda.analysis.counters.summary import Counted, CounterSummary, Share, Slots, TopDown
+from sonda.analysis.summary import LayerRow, PartSummary, Value
+from sonda.record.conventions.topdown import Category
+from sonda.report import quantities
+from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.palette import GREY, HATCH, HEAT, SLOT_COLORS, SPARE_COLORS, ink_on
+from sonda.report.table import Cell, Column, Table, build, numbers, words
+from sonda.report.values import Document, finite, metrics, value_document
+
+ESTIMATED = "~"
+"""Before a number that was scaled."""
+MOST_RATES = 4
+"""Columns of misses that a table has room for; all are in `sonda show --json`."""
+
+LATE = "instructions came late: they were in no near cache, or had to be fetched elsewhere after a jump"
+MEANINGS = {
+    "retiring": "useful work: operations that were carried out to their end",
+    "frontend_bound": "no operation arrived from the part that fetches and decodes instructions",
+    "backend_bound": "operations waited for data or for an arithmetic unit",
+    "bad_speculation": "work that was thrown away, because a branch went another way than was guessed",
+    "memory_bound": "waiting for caches or memory",
+    "core_bound": "waiting for arithmetic units, or for results of operations before",
+    "fetch_latency": LATE,
+    "frontend_latency": LATE,
+    "fetch_bandwidth": "instructions came, but fewer in a cycle than there was room for",
+    "branch_mispredicts": "after a wrong guess of a branch",
+    "machine_clears": "after the pipeline was emptied for another reason, such as a clash of memory accesses",
+    "pipeline_restarts": "after the pipeline was emptied for another reason, such as a clash of memory accesses",
+    "light_operations": "instructions that are one operation or few",
+    "fastpath": "instructions that are one operation or two",
+    "heavy_operations": "instructions that are many operations, or microcode",
+    "microcode": "instructions that are small programs inside of the processor",
+    "smt_contention": "the core's other thread had the slots",
+}
+"""Categories by name, whatever processor they are of."""
+
+Row = tuple[str, Slots]
+
+
+def counter_blocks(part: PartSummary, limit: int) -> list[Block]:
+    """Counters and Top-Down of a part below its phases; `limit` is how many layers are listed."""
+    blocks: list[Block] = []
+    if part.counted is not None:
+        blocks += [Gap(), TableBlock(counter_table(part.counted))]
+    if part.topdown is not None:
+        for table in topdown_tables(part.topdown):
+            blocks += [Gap(), TableBlock(table)]
+        chosen = choose_counted(part, limit)
+        if chosen:
+            blocks.append(Gap())
+            total = len(part.topdown.layers)
+            title = f"layer ({len(chosen)} of {total})" if total > len(chosen) else "layer"
+            blocks.append(TableBlock(topdown_layer_table(part, chosen, title)))
+    blocks += paragraphs(counter_sentences(part))
+    return blocks
+
+
+def counter_sentences(part: PartSummary) -> list[str]:
+    """What a reader of the tables must know."""
+    said = [*(part.topdown.sentences if part.topdown else ()), *(part.counted.sentences if part.counted else ())]
+    if part.topdown is not None and any(
+        share.value.source == "estimated" for one in _rows(part.topdown) for share in one[1].shares.values()
+    ):
+        said.append(f"{ESTIMATED} marks estimated values")
+    return list(dict.fromkeys(said))
+
+
+def counter_table(summary: CounterSummary) -> Table:
+    """Phases and the step: cycles, instructions, instructions per cycle, misses per 1,000 instructions."""
+    rows = [*summary.phases.items(), ("step", summary.step)]
+    rates = [name for name in summary.step.per_thousand if "miss" in name][:MOST_RATES]
+    absent = Value(None, "1", "counted", reason="not counted")
+    columns = [(Column("counters", right=False), _names([name for name, _ in rows]))]
+    for name in ("cycles", "instructions"):
+        values = [one.counters.get(name, absent) for _, one in rows]
+        unit, cells = numbers(values)
+        shown = unit.removesuffix("cycle").strip()
+        columns.append((Column(f"{name} {shown}".strip(), keep=4), _marked(values, cells)))
+    ipc = [one.ipc for _, one in rows]
+    columns.append((Column("IPC", hint="instructions per cycle, derived"), _marked(ipc, numbers(ipc)[1])))
+    for name in rates:
+        values = [_rate(one, name) for _, one in rows]
+        hint = f"{name} per 1,000 instructions (MPKI), derived"
+        columns.append(
+            (Column(f"{name.replace('_', ' ')} /1k", keep=2, hint=hint), _marked(values, numbers(values)[1]))
+        )
+    return build(columns, "counters")
+
+
+def topdown_tables(topdown: TopDown) -> list[Table]:
+    """Level 1 with its residual and what leads; level 2 where it was counted, children of small parents quiet."""
+    rows = _rows(topdown)
+    definition = topdown.definition
+    names = _names([name for name, _ in rows])
+    first = [category for category in definition.categories if not category.parent]
+    second = [category for category in definition.categories if category.parent]
+    head = "approximate" if definition.approximate else "Top-Down"
+    columns = [(Column(f"{head}, % of {definition.of}", right=False), names)]
+    columns += [_category(category, rows) for category in first]
+    residuals = [slots.residual for _, slots in rows]
+    hint = "what level 1 lacks of 1, derived"
+    columns.append((Column("residual", keep=7, hint=hint), [_percent(value) for value in residuals]))
+    columns.append((Column("mostly", right=False, keep=3), words([_leading(topdown, slots) for _, slots in rows])))
+    tables = [build(columns, "Top-Down")]
+    known = [one for one in second if any(slots.shares[one.name].value.value is not None for _, slots in rows)]
+    if known:
+        columns = [(Column("level 2", right=False), names), *(_category(category, rows) for category in known)]
+        tables.append(build(columns, "Top-Down, level 2"))
+    return tables
+
+
+def choose_counted(part: PartSummary, limit: int) -> list[LayerRow]:
+    """The `limit` layers with the most own time of which Top-Down is known, most first."""
+    known = part.topdown.layers if part.topdown is not None else {}
+    rows = [row for row in part.layers if row.path in known]
+    return sorted(rows, key=lambda row: -(row.own.value or 0.0))[:limit]
+
+
+def topdown_layer_table(part: PartSummary, layers: Sequence[LayerRow], title: str) -> Table:
+    """One row for each of these layers, forward and backward together, without the layers inside."""
+    assert part.topdown is not None
+    topdown = part.topdown
+    rows = [(row.path, topdown.layers[row.path]) for row in layers]
+    names = [Cell(wording.layer_label(row.path, row.name), row.path, tone="name") for row in layers]
+    columns = [(Column(title, right=False, path=True), names),
+               (Column("type", right=False, keep=1), words([row.name for row in layers]))]  # fmt: skip
+    if part.counted is not None:
+        ipc = [_of_layer(part.counted, row.path) for row in layers]
+        columns.append((Column("IPC", keep=4, hint="instructions per cycle, derived"), _marked(ipc, numbers(ipc)[1])))
+    columns += [_category(one, rows) for one in topdown.definition.categories if not one.parent]
+    columns.append((Column("mostly", right=False, keep=3), words([_leading(topdown, slots) for _, slots in rows])))
+    return build(columns, "Top-Down of layers")
+
+
+def categories_meant(topdown: TopDown) -> dict[str, str]:
+    """What every category is, with what it is a part of and what its definition adds."""
+    titles = {one.name: one.words for one in topdown.definition.categories}
+    found = {}
+    for one in topdown.definition.categories:
+        said = [text for text in (MEANINGS.get(one.name, ""), one.meaning) if text]
+        part_of = f"part of {titles[one.parent]}: " if one.parent else ""
+        if said:
+            found[one.words] = part_of + "; ".join(said)
+    return found
+
+
+def _rows(topdown: TopDown) -> list[Row]:
+    return [*topdown.phases.items(), ("step", topdown.step)]
+
+
+def _names(names: Sequence[str]) -> list[Cell]:
+    return [Cell(name, name, tone="quiet" if name == "step" else "name") for name in names]
+
+
+def _category(category: Category, rows: Sequence[Row]) -> tuple[Column, list[Cell]]:
+    bound = "; a lower bound" if category.bound == "lower" else ""
+    threshold = f"; counts above {quantities.percent(category.threshold)} %" if category.threshold else ""
+    hint = f"{category.meaning or MEANINGS.get(category.name) or category.words}{bound}{threshold}"
+    cells = [_share(slots.shares[category.name], bool(category.parent), slots, category.name) for _, slots in rows]
+    keep = 6 if not category.parent else 2
+    return Column(category.words, keep=keep, hint=hint), cells
+
+
+def _share(share: Share, child: bool, slots: Slots, name: str) -> Cell:
+    cell = _percent(share.value)
+    tone = "strong" if name in slots.leading and name != "retiring" else "quiet" if child and not share.counts else ""
+    quiet = "; its parent is below its threshold, or it is" if child and not share.counts else ""
+    joined = "; from events counted in different steps" if share.across else ""
+    return replace(cell, hint=cell.hint + joined + quiet, tone=tone or cell.tone)
+
+
+def _percent(value: Value) -> Cell:
+    if value.value is None:
+        return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
+    mark = ESTIMATED if value.source == "estimated" else ""
+    text = mark + quantities.percent(value.value, 1)
+    return Cell(text, 100 * value.value, quantities.provenance(value), unit="%")
+
+
+def _marked(values: Sequence[Value], cells: Sequence[Cell]) -> list[Cell]:
+    return [
+        replace(cell, text=ESTIMATED + cell.text) if value.source == "estimated" and value.value is not None else cell
+        for value, cell in zip(values, cells, strict=True)
+    ]
+
+
+def _leading(topdown: TopDown, slots: Slots) -> str:
+    """`backend bound › memory bound`."""
+    titles = {category.name: category.words for category in topdown.definition.categories}
+    return " › ".join(titles[name].lower() for name in slots.leading)
+
+
+def _rate(counted: Counted, name: str) -> Value:
+    return counted.per_thousand.get(name, Value(None, "1", "derived", reason="not counted"))
+
+
+def _of_layer(summary: CounterSummary, path: str) -> Value:
+    found = summary.layers.get(path)
+    return found.ipc if found is not None else Value(None, "1", "derived", reason="not counted")
+
+
+# ---- The figures of Top-Down: icicle of the levels, level 1 over steps, and a map of layers by category -------------
+
+MOST_LAYERS = 60
+MOST_BARS = 400
+
+
+def topdown_icicle(topdown: TopDown) -> Figure | None:
+    """Level 1 and below it level 2 of the whole step, as wide as their shares; None where level 1 is not known.
+
+    What is below 0 has no width and is said in the hover box; a residual has a field of its own.
+    """
+    slots = topdown.step
+    categories = [one for one in topdown.definition.categories if slots.shares[one.name].value.value is not None]
+    if not any(not one.parent for one in categories):
+        return None
+    root = topdown.definition.name
+    ids, parents, labels, values, colors, texts = [root], [""], [markup(root)], [0.0], [GREY], [markup(root)]
+    for category in categories:
+        share = slots.shares[category.name]
+        ids.append(category.name)
+        parents.append(category.parent or root)
+        labels.append(markup(category.words))
+        inside = [slots.shares[one.name].value.value or 0.0 for one in categories if one.parent == category.name]
+        # A field is as wide as its children and what they leave of it.
+        values.append(max((share.value.value or 0.0) - sum(max(part, 0.0) for part in inside), 0.0))
+        colors.append(_color(category, topdown))
+        texts.append(_words(topdown, category, slots))
+    if slots.residual.value is not None and slots.residual.value > 0:
+        ids.append("residual")
+        parents.append(root)
+        labels.append("residual")
+        values.append(slots.residual.value)
+        colors.append(GREY)
+        texts.append(f"residual: {markup(quantities.provenance(slots.residual))}")
+    trace = {
+        "type": "icicle", "ids": ids, "parents": parents, "labels": labels, "values": values,
+        "branchvalues": "remainder", "marker": {"colors": colors, "line": {"width": 1}}, "hovertext": texts,
+        "hoverinfo": "text", "textinfo": "label+percent root", "tiling": {"orientation": "v"},
+        "pathbar": {"visible": False}, "leaf": {"opacity": 1}, "sort": False,
+        "textfont": {"color": [ink_on(color) for color in colors]},
+    }  # fmt: skip
+    return {"data": [trace], "layout": {"height": 250, "margin": {"l": 4, "r": 4, "t": 8, "b": 8}}}
+
+
+def topdown_bars(topdown: TopDown) -> Figure | None:
+    """Level 1 of every phase and of the step, one stacked bar each; None where level 1 is not known.
+
+    What is below 0 has no width and is said in the hover box. A share made of scaled events is hatched.
+    """
+    rows = [*topdown.phases.items(), ("step", topdown.step)]
+    first = [one for one in topdown.definition.categories if not one.parent]
+    known = [one for one in first if any(slots.shares[one.name].value.value is not None for _, slots in rows)]
+    if not known:
+        return None
+    places = list(range(len(rows)))
+    data = []
+    for category in known:
+        values = [slots.shares[category.name].value for _, slots in rows]
+        data.append({
+            "type": "bar", "orientation": "h", "name": markup(category.words), "y": places,
+            "x": [None if value.value is None else 100 * max(value.value, 0.0) for value in values],
+            "marker": {"color": _color(category, topdown),
+                       "pattern": {**HATCH, "shape": ["/" if value.source == "estimated" else "" for value in values]}},
+            "hovertext": [f"<b>{markup(name)}</b><br>{_words(topdown, category, slots)}" for name, slots in rows],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    layout = {
+        "barmode": "stack",
+        "xaxis": {"title": {"text": f"% of {topdown.definition.of}"}, "range": [0, 100]},
+        "yaxis": {"tickvals": places, "ticktext": [markup(name) for name, _ in rows], "autorange": "reversed",
+                  "automargin": True},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "height": 140 + 34 * len(rows),
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def topdown_over_steps(topdown: TopDown) -> Figure | None:
+    """Level 1 of every stretch of steps, stacked; None where no stretch knows any of it.
+
+    A category that a stretch did not count leaves a gap, never a zero.
+    """
+    known = [name for name in topdown.level_one if any(math.isfinite(value) for value in topdown.over_steps[name])]
+    if not known:
+        return None
+    middle = [(first + last) / 2 for first, last in topdown.stretches]
+    labels = [f"step {first}" if first == last else f"steps {first} to {last}" for first, last in topdown.stretches]
+    data: list[Figure] = []
+    for category in topdown.definition.categories:
+        if category.name not in known:
+            continue
+        values = topdown.over_steps[category.name]
+        # Hundreds of bars are narrower than a pixel each; areas show the same.
+        shape = (
+            {"type": "bar", "marker": {"color": _color(category, topdown), "line": {"width": 0}},
+             "width": [last - first + 0.92 for first, last in topdown.stretches]}
+            if len(middle) <= MOST_BARS
+            else {"type": "scatter", "mode": "none", "stackgroup": "slots", "fillcolor": _color(category, topdown)}
+        )  # fmt: skip
+        data.append({
+            **shape, "name": markup(category.words), "x": middle,
+            "y": [100 * max(value, 0.0) if math.isfinite(value) else None for value in values],
+            "hovertext": [f"{markup(category.words)}: {quantities.percent(value, 1)} % of {topdown.definition.of}, "
+                          f"derived, {label}" for value, label in zip(values, labels, strict=True)],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    last = topdown.stretches[-1][1]
+    layout = {
+        "barmode": "stack",
+        "showlegend": True,
+        "xaxis": {"title": {"text": "step"}, "range": [0.5, last + 0.5], "tickformat": "d"},
+        "yaxis": {"title": {"text": f"% of {topdown.definition.of}"}, "rangemode": "tozero"},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "height": 320,
+    }
+    return {"data": data, "layout": layout}
+
+
+def topdown_map(topdown: TopDown, layers: Sequence[LayerRow]) -> Figure | None:
+    """Layers in the order given by category, light where much of the slots goes; None without layers.
+
+    A field that is not known stays empty.
+    """
+    rows = [row for row in layers if row.path in topdown.layers][:MOST_LAYERS]
+    categories = [
+        one for one in topdown.definition.categories
+        if any(topdown.layers[row.path].shares[one.name].value.value is not None for row in rows)
+    ]  # fmt: skip
+    if not rows or not categories:
+        return None
+    heights, texts = [], []
+    for row in rows:
+        slots = topdown.layers[row.path]
+        found = [slots.shares[one.name].value.value for one in categories]
+        heights.append([None if value is None else 100 * value for value in found])
+        name = markup(wording.layer_label(row.path, row.name))
+        texts.append([f"<b>{name}</b><br>{_words(topdown, one, slots)}" for one in categories])
+    # Equal names would become one row, so layers stand at their positions and names label the ticks.
+    places, across = list(range(len(rows))), list(range(len(categories)))
+    layout = {
+        "xaxis": {"tickvals": across, "ticktext": [markup(one.words) for one in categories], "side": "top",
+                  "showgrid": False},
+        "yaxis": {"tickvals": places, "ticktext": [markup(wording.layer_label(row.path, row.name)) for row in rows],
+                  "autorange": "reversed", "automargin": True, "showgrid": False},
+        "margin": {"t": 110},
+        "height": 190 + 22 * len(rows),
+    }  # fmt: skip
+    trace = {
+        "type": "heatmap", "x": across, "y": places, "z": heights, "hovertext": texts, "hoverinfo": "text",
+        "zmin": 0, "zmax": 100, "colorscale": HEAT, "xgap": 1, "ygap": 1,
+        "colorbar": {"title": {"text": f"% of {topdown.definition.of}"}, "thickness": 12},
+    }  # fmt: skip
+    return {"data": [trace], "layout": layout}
+
+
+def _color(category: Category, topdown: TopDown) -> str:
+    name = category.parent or category.name
+    at = topdown.level_one.index(name) if name in topdown.level_one else 0
+    return SLOT_COLORS.get(name, SPARE_COLORS[at % len(SPARE_COLORS)])
+
+
+def _words(topdown: TopDown, category: Category, slots: Slots) -> str:
+    share = slots.shares[category.name]
+    if share.value.value is None:
+        return f"{markup(category.words)}: {markup(quantities.provenance(share.value))}"
+    counted = "" if share.counts else "<br>below its threshold, or its parent is"
+    joined = "<br>from events counted in different steps" if share.across else ""
+    bound = ", a lower bound" if category.bound == "lower" else ""
+    shown = f"{quantities.percent(share.value.value, 1)} % of {topdown.definition.of}, {share.value.source}{bound}"
+    return f"{markup(category.words)}: {shown}{counted}{joined}"
+
+
+# ---- Counters and Top-Down of a part as plain JSON values: every number with its unit and source --------------------
+
+
+def counters_document(summary: CounterSummary | None) -> Document:
+    """What hardware counters add to a JSON document; nothing where there are none."""
+    if summary is None:
+        return {}
+    return {
+        "counters": {
+            "step": _counted(summary.step),
+            "phases": {name: _counted(one) for name, one in summary.phases.items()},
+            "layers": {path: _counted(one) for path, one in summary.layers.items()},
+            "groups": [list(group) for group in summary.groups],
+            "stationary": summary.stationary,
+            "notes": list(summary.sentences),
+        }
+    }
+
+
+def topdown_document(topdown: TopDown | None) -> Document:
+    """What Top-Down adds to a JSON document; nothing where it was not counted."""
+    if topdown is None:
+        return {}
+    definition = topdown.definition
+    return {
+        "topdown": {
+            "name": definition.name,
+            "of": definition.of,
+            "approximate": definition.approximate,
+            "categories": [
+                {"name": one.name, "title": one.words, "parent": one.parent or None, "threshold": one.threshold,
+                 "bound": one.bound or None} for one in definition.categories
+            ],
+            "step": _slots(topdown.step),
+            "phases": {name: _slots(one) for name, one in topdown.phases.items()},
+            "layers": {path: _slots(one) for path, one in topdown.layers.items()},
+            "over_steps": {
+                "stretches": [list(ends) for ends in topdown.stretches],
+                "unit": "1",
+                "source": "derived",
+                "shares": {name: [finite(one) for one in values] for name, values in topdown.over_steps.items()},
+            },
+            "notes": list(topdown.sentences),
+        }
+    }  # fmt: skip
+
+
+def _counted(counted: Counted) -> Document:
+    thousand = {f"{name}_per_thousand_instructions": value for name, value in counted.per_thousand.items()}
+    return {"metrics": metrics({**counted.counters, "ipc": counted.ipc, **thousand})}
+
+
+def _slots(slots: Slots) -> Document:
+    return {
+        "shares": {
+            name: {**value_document(share.value), "counts": share.counts, "across_groups": share.across}
+            for name, share in slots.shares.items()
+        },
+        "residual": value_document(slots.residual),
+        "residuals": {name: value_document(value) for name, value in slots.residuals.items()},
+        "leading": list(slots.leading),
+    }

@@ -1,0 +1,1 @@
+"""A GPU's kernels, counters and roofline."""

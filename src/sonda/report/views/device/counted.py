@@ -1,0 +1,245 @@
+"""Tables of what was counted in kernels: FLOPs and bytes by kernel, counted beside nominal FLOPs by layer, stalls."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sonda.analysis import wording
+from sonda.analysis.device.kernel_counters import CountedKernel, CountedPlace, KernelCounters
+from sonda.analysis.device.stalls import NVPROF, REASONS, StallRow, kernel_label, nvprof_shares
+from sonda.analysis.summary import Value
+from sonda.report import quantities
+from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
+from sonda.report.values import Document, finite, plain_data, value_document
+
+REASONS_SHOWN = 3
+"""Reasons of a kernel in a row of the screen's table; the page has nvprof's names, the document all."""
+ROOFS = {"dram": "memory", "l2": "L2", "flops": "arithmetic"}
+"""What the device was nearest to the peak of, in words."""
+PRECISIONS = {"single": "fp32", "double": "fp64", "half": "fp16"}
+
+
+def counted_blocks(found: KernelCounters, limit: int) -> list[Block]:
+    """Below the tables of what was timed; `limit` is how many rows each has."""
+    blocks: list[Block] = []
+    for table in (
+        counted_kernels_table(found.kernels[:limit]),
+        counted_places_table(_widest(found.places, limit)),
+        stalls_table(found.stalls[:limit]),
+    ):
+        if table.rows:
+            blocks += [Gap(), TableBlock(table)]
+    blocks += paragraphs((*stall_sentences(found.stalls[:limit]), *found.sentences))
+    return blocks
+
+
+def stall_sentences(rows: Sequence[StallRow]) -> list[str]:
+    """What the first reason of each kernel means and what to try, every reason once."""
+    said = {}
+    for row in rows:
+        if row.top:
+            remedy = f"; try: {REASONS[row.top].remedy}" if row.remedy else ""
+            said[row.top] = f"{row.top}: warps wait {REASONS[row.top].meaning}{remedy}"
+    return list(said.values())
+
+
+def titled_tables(found: KernelCounters) -> list[tuple[str, Table]]:
+    """All of it, for the page."""
+    tables = [
+        ("Counted kernels", counted_kernels_table(found.kernels)),
+        ("Counted and nominal FLOPs", counted_places_table(found.places)),
+        ("What kernels wait for", stalls_table(found.stalls)),
+        ("The same under nvprof's names", nvprof_table(found.stalls)),
+    ]
+    return [(title, table) for title, table in tables if table.rows]
+
+
+def counted_kernels_table(kernels: Sequence[CountedKernel]) -> Table:
+    """Sums over the launches of each kernel."""
+    return build(
+        [
+            (Column("counted kernel", right=False), _labels([one.name for one in kernels])),
+            (Column("launches", keep=5), numbers([Value(one.launches, "1", "counted") for one in kernels])[1]),
+            (Column("FLOP", hint="counted, all precisions"), _amounts([one.flops for one in kernels])),
+            (
+                Column("in", right=False, keep=6, hint="precision of most FLOPs"),
+                words([_precision(one) for one in kernels]),
+            ),
+            (
+                Column("special", keep=1, hint="instructions of special functions: exp, reciprocal, root"),
+                numbers([one.special for one in kernels])[1],
+            ),
+            (
+                Column("DRAM", hint="read and written"),
+                _amounts([one.dram for one in kernels]),
+            ),
+            (Column("L2", keep=3, hint="bytes that pass it"), _amounts([one.l2 for one in kernels])),
+            (Column("FLOP/B", keep=4, hint="of memory"), numbers([one.intensity for one in kernels])[1]),
+            (Column("of peak", hint="of the device's own, while it ran"), percents([one.roof for one in kernels])),
+            (Column("of", right=False), words([ROOFS.get(one.nearest, "") for one in kernels])),
+        ],
+        "counted kernels",
+    )
+
+
+def counted_places_table(places: Sequence[CountedPlace]) -> Table:
+    """Layers without the layers inside, and phases outside them."""
+    names = [(wording.short_path(place.path) or place.name) if place.layer else place.name for place in places]
+    return build(
+        [
+            (Column("counted layer", right=False, path=True), [Cell(name, name, tone="name") for name in names]),
+            (
+                Column("class", right=False, keep=2),
+                words([place.name if place.layer else "" for place in places]),
+            ),
+            (Column("kernels", keep=3), numbers([Value(place.kernels, "1", "counted") for place in places])[1]),
+            (Column("counted"), _amounts([place.counted for place in places])),
+            (Column("nominal"), _amounts([place.nominal for place in places])),
+            (Column("ratio", hint="counted over nominal"), numbers([place.ratio for place in places])[1]),
+        ],
+        "counted layers",
+    )
+
+
+def stalls_table(rows: Sequence[StallRow]) -> Table:
+    """The largest reasons of each kernel."""
+    texts = [
+        ", ".join(f"{reason} {100 * share:.0f} %" for reason, share in list(row.shares.items())[:REASONS_SHOWN])
+        for row in rows
+    ]
+    return build(
+        [
+            (Column("stalled kernel", right=False), _labels([row.name for row in rows])),
+            (Column("share %", keep=6), shares([row.share for row in rows], "the counted kernels' time")),
+            (Column("cycles of its warps", right=False, wrap=True), words(texts)),
+        ],
+        "stalls",
+    )
+
+
+def nvprof_table(rows: Sequence[StallRow]) -> Table:
+    """Shares under the names of nvprof, %."""
+    found = [nvprof_shares(row.shares) for row in rows]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("stalled kernel", right=False), _labels([row.name for row in rows]))
+    ]
+    for name in NVPROF:
+        cells = shares([one.get(name, float("nan")) for one in found], "the cycles of its warps")
+        columns.append((Column(f"{name.removeprefix('stall_')} %"), cells))
+    return build(columns, "stalls of nvprof")
+
+
+def counted_document(found: KernelCounters) -> Document:
+    """Everything as plain JSON values, times in ns."""
+    return {
+        "kernels": [
+            {"name": one.name, "launches": one.launches, "time_ns": one.time, "flops": value_document(one.flops),
+             "flops_by_precision": plain_data(one.precisions), "dram_bytes": value_document(one.dram),
+             "l2_bytes": value_document(one.l2), "special_functions": value_document(one.special),
+             "intensity": value_document(one.intensity), "roof": value_document(one.roof), "nearest": one.nearest}
+            for one in found.kernels
+        ],
+        "places": [
+            {"path": one.path, "name": one.name, "layer": one.layer, "kernels": one.kernels, "time_ns": one.time,
+             "counted": value_document(one.counted), "nominal": value_document(one.nominal),
+             "ratio": value_document(one.ratio)}
+            for one in found.places
+        ],
+        "stalls": [
+            {"name": row.name, "launches": row.launches, "time_ns": row.time, "share": finite(row.share),
+             "shares": plain_data(row.shares), "nvprof": plain_data(nvprof_shares(row.shares)), "top": row.top,
+             "sentence": row.sentence, "remedy": row.remedy}
+            for row in found.stalls
+        ],
+        "sentences": list(found.sentences),
+    }  # fmt: skip
+
+
+def _labels(names: Sequence[str]) -> list[Cell]:
+    return [Cell(kernel_label(name) or "(no name)", name, name, tone="name") for name in names]
+
+
+def _amounts(values: Sequence[Value]) -> list[Cell]:
+    """Each in a scale of its own: kernels of one step lie many powers of ten apart."""
+    return [numbers([value], suffix=True)[1][0] for value in values]
+
+
+def _precision(one: CountedKernel) -> str:
+    """`fp32`, `tensor bf16`; '' without FLOPs."""
+    if not one.precisions:
+        return ""
+    most = max(one.precisions, key=lambda kind: one.precisions[kind])
+    return PRECISIONS.get(most, most.replace("_", " "))
+
+
+def _widest(places: Sequence[CountedPlace], limit: int) -> list[CountedPlace]:
+    """Those with the most counted FLOPs, in their order."""
+    chosen = sorted(places, key=lambda place: -(place.counted.value or 0.0))[:limit]
+    return [place for place in places if place in chosen]
+
+
+# ---- What kernels of a GPU wait for, as a picture: a bar for each kernel, divided by the reasons of its stalls ------
+
+MOST_KERNELS = 20
+COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW)
+"""Of the reasons that cost most; all others are one grey field."""
+OTHERS = "other reasons"
+
+
+def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
+    """The kernels with the most time, most first: shares of the cycles of their warps by reason; None without any."""
+    shown = [row for row in sorted(rows, key=lambda row: -row.share) if row.shares][:MOST_KERNELS]
+    if not shown:
+        return None
+    weight: dict[str, float] = defaultdict(float)
+    for row in shown:
+        for reason, share in row.shares.items():
+            weight[reason] += share * row.share
+    named = [reason for reason, _ in sorted(weight.items(), key=lambda one: (-one[1], one[0]))[: len(COLORS)]]
+    places = list(range(len(shown)))
+    labels = [kernel_label(row.name) or "(no name)" for row in shown]
+    data = []
+    for reason, color in [*zip(named, COLORS, strict=False), (OTHERS, GREY)]:
+        parts = [_part(row, reason, named) for row in shown]
+        if not any(parts):
+            continue
+        data.append({
+            "type": "bar", "orientation": "h", "name": markup(reason), "y": places, "x": [100 * one for one in parts],
+            "marker": {"color": color},
+            "hovertext": [f"<b>{markup(label)}</b><br>{markup(reason)}: {quantities.percent(one, 1)} % of the cycles "
+                          f"of its warps, counted{_meant(reason)}" for label, one in zip(labels, parts, strict=True)],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    layout = {
+        "barmode": "stack",
+        "xaxis": {"title": {"text": "% of the cycles of its warps"}, "rangemode": "tozero"},
+        "yaxis": {"tickvals": places, "ticktext": [markup(one) for one in labels], "autorange": "reversed",
+                  "automargin": True},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "showlegend": True,
+        "height": 130 + 24 * max(3, len(shown)),
+    }  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def reasons_meant(rows: Sequence[StallRow]) -> dict[str, str]:
+    """What warps wait for, of every reason that a row has, in words."""
+    names = dict.fromkeys(reason for row in rows for reason in row.shares)
+    return {name: f"warps wait {REASONS[name].meaning}" for name in names if name in REASONS}
+
+
+def _meant(reason: str) -> str:
+    """What the warps do in these cycles, in a line below."""
+    return f"<br>they wait {markup(REASONS[reason].meaning)}" if reason in REASONS else ""
+
+
+def _part(row: StallRow, reason: str, named: Sequence[str]) -> float:
+    """The share of one reason, or of all that are not named."""
+    if reason != OTHERS:
+        return row.shares.get(reason, 0.0)
+    return sum(share for one, share in row.shares.items() if one not in named)

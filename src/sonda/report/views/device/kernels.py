@@ -1,0 +1,185 @@
+"""Tables of what devices did: devices, streams, kernels, the critical path, counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.analysis.device.critical_path import CriticalPath
+from sonda.analysis.device.kernels import KernelTotals
+from sonda.analysis.device.timeline import DeviceTime
+from sonda.analysis.summary import Value
+from sonda.analysis.traces.summary import DeviceWork
+from sonda.record.quantities import Metric
+from sonda.report.table import LAST, Cell, Column, Table, build, numbers, shares, words
+from sonda.report.values import value_document
+
+LONGEST_NAME = 60
+"""Characters of a kernel's name on a screen; a page has all of them in the hint."""
+SAID_BY_ALL = re.compile(r"^void |\bat::native::|\(anonymous namespace\)::|\bat::cuda::detail::")
+"""Parts of the names of PyTorch's kernels that tell none from another; long names are shown without them."""
+COUNTS = {"flops:counted": 5, "dram_read_bytes:counted": 4, "dram_write_bytes:counted": 4, "l2_bytes:counted": 2,
+          "bytes:counted": 3}  # fmt: skip
+"""Metrics of kernels that have a column of their own, per launch, and how long it is kept in a narrow window."""
+HEADS = {"flops": "FLOP", "dram_read_bytes": "DRAM read", "dram_write_bytes": "DRAM written", "l2_bytes": "L2",
+         "bytes": "copied"}  # fmt: skip
+PATH_PARTS = ("device", "queue", "launch", "host", "returning")
+
+
+def _times(values: Sequence[float]) -> list[Value]:
+    return [Value(float(value), "ns", "measured") for value in values]
+
+
+def devices_table(devices: Sequence[DeviceTime]) -> Table:
+    """How each device spent its window."""
+    windows = numbers(_times([one.window for one in devices]), suffix=True)[1]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("device", right=False), words([_place(one) for one in devices])),
+        (Column("window", hint="from its first activity to the end of its last"), windows),
+    ]
+    for name, hint, part in (
+        ("busy %", "the union of all its activities", [one.busy for one in devices]),
+        ("compute %", "at least one kernel that computes", [one.compute for one in devices]),
+        ("communication %", "at least one collective", [one.communication for one in devices]),
+        ("of it hidden %", "communication while something is computed", None),
+        ("copies %", "at least one copy or filling", [one.copying for one in devices]),
+        ("idle %", "nothing runs", [one.idle for one in devices]),
+        ("several at once %", "two or more activities", [one.several for one in devices]),
+    ):
+        if part is None:
+            cells = shares([_share(one.hidden_communication, one.communication) for one in devices], "communication")
+        else:
+            cells = shares([_share(time, one.window) for time, one in zip(part, devices, strict=True)], "the window")
+        if name.startswith(("communication", "of it")) and not any(one.communication for one in devices):
+            continue
+        columns.append((Column(name, hint=hint, keep=5), cells))
+    return build(columns, "devices")
+
+
+def streams_table(devices: Sequence[DeviceTime]) -> Table:
+    """What the gaps of every stream wait for."""
+    pairs = [(device, stream) for device in devices for stream in device.streams]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (
+            Column("stream", right=False),
+            words([f"{_place(device)} stream {stream.stream}" for device, stream in pairs]),
+        ),
+        (Column("activities", keep=2), numbers([Value(stream.activities, "1", "counted") for _, stream in pairs])[1]),
+    ]
+    for name, values, keep in (
+        ("busy", [stream.busy for _, stream in pairs], 5),
+        ("waits for the host", [stream.host_wait for _, stream in pairs], LAST),
+        ("between kernels", [stream.kernel_wait for _, stream in pairs], LAST),
+        ("other gaps", [stream.other_wait for _, stream in pairs], 4),
+    ):
+        columns.append((Column(name, keep=keep), numbers(_times(values), suffix=True)[1]))
+    return build(columns, "streams")
+
+
+def kernels_table(work: DeviceWork, kernels: Sequence[KernelTotals]) -> Table:
+    """Kernels, those that took longest first."""
+    total = work.total
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("kernel", right=False), [kernel_name(one.name) for one in kernels]),
+        (Column("kind", right=False, keep=2), words([one.kind for one in kernels])),
+        (Column("launches", keep=7), numbers([Value(one.launches, "1", "counted") for one in kernels])[1]),
+        (Column("total"), numbers(_times([one.total for one in kernels]), suffix=True)[1]),
+        (Column("share %", keep=8), shares([_share(one.total, total) for one in kernels], "all activities")),
+        (Column("mean", keep=6), numbers(_times([one.mean for one in kernels]), suffix=True)[1]),
+        (Column("longest", keep=1), numbers(_times([one.longest for one in kernels]), suffix=True)[1]),
+    ]
+    if any(one.latencies for one in kernels):
+        columns.append((Column("launch latency", keep=3, hint="mean, from the call to the beginning"),
+                        numbers([_latency(one) for one in kernels], suffix=True)[1]))  # fmt: skip
+    for column, keep in COUNTS.items():
+        if any(column in one.metrics for one in kernels):
+            head = f"{HEADS[Metric.parse(column).quantity]}/launch"
+            columns.append(
+                (Column(head, keep=keep), numbers([_metric(one, column) for one in kernels], suffix=True)[1])
+            )
+    return build(columns, "kernels")
+
+
+def path_table(paths: Sequence[CriticalPath]) -> Table:
+    """What the critical path of every rank was spent on."""
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("critical path", right=False), words([f"rank {path.rank}" for path in paths])),
+        (Column("length"), numbers(_times([path.total for path in paths]), suffix=True)[1]),
+    ]
+    hints = ("activities of the device", "between activities that were already launched", "from launches to beginnings",
+             "the host", "until calls that waited had ended")  # fmt: skip
+    for name, hint in zip(PATH_PARTS, hints, strict=True):
+        cells = shares([_share(getattr(path, name), path.total) for path in paths], "the path")
+        columns.append((Column(f"{name} %", hint=hint), cells))
+    return build(columns, "critical path")
+
+
+def counters_table(work: DeviceWork) -> Table:
+    """Counts of a whole program."""
+    return build(
+        [
+            (Column("count", right=False), words([name for name, _ in work.counters])),
+            (Column("value"), [numbers([value], suffix=True)[1][0] for _, value in work.counters]),
+            (Column("source", right=False), words([value.source for _, value in work.counters])),
+        ],
+        "counts",
+    )
+
+
+def device_work_document(work: DeviceWork) -> dict[str, Any]:
+    """Timelines and kernels, times in ns."""
+    return {
+        "devices": [_device_document(one) for one in work.devices],
+        "kernels": [_kernel_document(one) for one in work.kernels],
+    }
+
+
+def _device_document(one: DeviceTime) -> dict[str, Any]:
+    names = ("window", "busy", "idle", "compute", "non_compute", "communication", "hidden_communication", "copying",
+             "hidden_copying", "several")  # fmt: skip
+    return {
+        "rank": one.rank, "device": one.device, "activities": one.activities,
+        **{f"{name}_ns": getattr(one, name) for name in names},
+        "streams": [{"stream": stream.stream, "activities": stream.activities, "busy_ns": stream.busy,
+                     "host_wait_ns": stream.host_wait, "kernel_wait_ns": stream.kernel_wait,
+                     "other_wait_ns": stream.other_wait} for stream in one.streams],
+    }  # fmt: skip
+
+
+def _kernel_document(one: KernelTotals) -> dict[str, Any]:
+    return {
+        "name": one.name, "kind": one.kind, "launches": one.launches, "total_ns": one.total, "mean_ns": one.mean,
+        "shortest_ns": one.shortest, "longest_ns": one.longest,
+        "launch_latency": value_document(_latency(one)),
+        "metrics": {column: {"sum": value, "launches": one.counted[column], "unit": Metric.parse(column).unit}
+                    for column, value in one.metrics.items()},
+    }  # fmt: skip
+
+
+def _place(one: DeviceTime) -> str:
+    return f"rank {one.rank} {one.device}"
+
+
+def kernel_name(name: str) -> Cell:
+    """A kernel's name, shortened where it is long; the hint has all of it."""
+    shown = name if len(name) <= LONGEST_NAME else SAID_BY_ALL.sub("", name)
+    shown = shown if len(shown) <= LONGEST_NAME else shown[: LONGEST_NAME - 1] + "…"
+    return Cell(shown or "(no name)", name, name, tone="name")
+
+
+def _latency(one: KernelTotals) -> Value:
+    if not one.latencies:
+        return Value(None, "ns", "measured", reason="its launch is not in the trace")
+    return Value(one.latency / one.latencies, "ns", "measured")
+
+
+def _metric(one: KernelTotals, column: str) -> Value:
+    metric = Metric.parse(column)
+    if column not in one.metrics:
+        return Value(None, metric.unit, metric.source)
+    return Value(one.metrics[column] / one.counted[column], metric.unit, metric.source)
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else float("nan")

@@ -1,0 +1,348 @@
+"""Energy: what a program cost per device, region, epoch, step and phase; terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sonda.analysis.energy.summary import Beneath, Cost, Device, EnergySummary, Window
+from sonda.analysis.summary import Summary, Value
+from sonda.record.run import RunInfo
+from sonda.report import quantities
+from sonda.report.blocks import (
+    ROWS,
+    Block,
+    FigureBlock,
+    Gap,
+    Heading,
+    Panel,
+    Paragraph,
+    TableBlock,
+    View,
+    answer,
+    paragraphs,
+)
+from sonda.report.figures import Figure, phase_color
+from sonda.report.labels import markup
+from sonda.report.palette import BLUE, GREEN, HATCH, ORANGE, PURPLE, SKY, VERMILION
+from sonda.report.provenance import lacking_blocks, words_of
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
+from sonda.report.values import SCHEMA, Document, value_document
+from sonda.report.views.steps.figure_data import power_table
+
+ALL, USED = "all devices", "devices in use"
+MOST_EPOCHS = 12
+"""Epochs that a screen lists; `--json` has all."""
+
+
+def energy_blocks(found: EnergySummary) -> list[Block]:
+    """The sentence, the table of devices, regions, what a reader must know."""
+    blocks: list[Block] = [Gap(), Paragraph(found.sentence, "first")]
+    if found.remedy:
+        blocks.append(Paragraph(f"Try: {found.remedy}", hang=5))
+    if found.devices:
+        blocks += [Gap(), TableBlock(devices_table(found))]
+    for rows in (found.regions, _shown(found.windows)):
+        if rows:
+            blocks += [Gap(), TableBlock(windows_table(rows))]
+            note = _spread_words(rows)
+            if note:
+                blocks.append(Paragraph(note, "quiet"))
+    blocks += [Gap(), *paragraphs(found.warnings, "warning"), *paragraphs(found.notes)]
+    return blocks
+
+
+def _shown(rows: Sequence[Window]) -> list[Window]:
+    epochs = [row for row in rows if row.kind == "epoch"]
+    return [*epochs[:MOST_EPOCHS], *(row for row in rows if row.kind != "epoch")]
+
+
+def devices_table(found: EnergySummary) -> Table:
+    """A row for each device and for the sums; estimates carry `~` and their interval."""
+    rows: list[tuple[str, str, Cost, Device | None]] = [
+        (_device_name(one), _source(one.cost.energy), one.cost, one) for one in found.devices
+    ]
+    if len(found.devices) > 1:
+        rows += [(ALL, source, cost, None) for source, cost in found.all.items()]
+        if any(not one.used for one in found.devices):
+            rows += [(USED, source, cost, None) for source, cost in found.used.items()]
+    costs = [cost for _, _, cost, _ in rows]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("device", right=False), [Cell(name, name, tone="name") for name, _, _, _ in rows])
+    ]
+    unit, cells = numbers([one.energy for one in costs])
+    columns.append(
+        (Column(f"energy, {unit}"), [_bounded(cell, one.energy) for cell, one in zip(cells, costs, strict=True)])
+    )
+    for title, values, keep in (
+        ("mean", [one.power for one in costs], 8),
+        ("idle", [one.idle for one in costs], 7),
+        ("above idle", [one.above for one in costs], 6),
+        ("EDP", [one.product for one in costs], 8),
+    ):
+        unit, cells = numbers(values)
+        columns.append((Column(f"{title}, {unit}", keep=keep), cells))
+    integrals = [one.disagreement if one is not None else None for _, _, _, one in rows]
+    if any(one is not None for one in integrals):
+        blank = Value(None, "1", "derived")
+        cells = percents([one or blank for one in integrals])
+        columns.append((Column("power integral off", keep=4, hint="integral of power over the counter, less 1"), cells))
+    columns.append((Column("source", right=False, keep=5), words([source for _, source, _, _ in rows])))
+    return build(columns, "energy")
+
+
+def windows_table(rows: Sequence[Window]) -> Table:
+    """Regions, epochs, steps, phases: the mean of each, by device; where some stood idle, with and without these."""
+    kind = rows[0].kind if len({row.kind for row in rows}) == 1 else "window"
+    names = [row.name if kind != "window" else f"{row.kind} {row.name}" for row in rows]
+    unit, times = numbers([row.time for row in rows])
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column(kind, right=False), [Cell(name, name, tone="name") for name in names]),
+        (Column("times", keep=4), [Cell(f"{row.count:,}", row.count, "windows, counted") for row in rows]),
+        (Column(f"each, {unit}", keep=7), times),
+    ]
+    devices = list(dict.fromkeys(name for row in rows for name in row.devices))
+    for name in devices if len(devices) > 1 else ():
+        values = [row.devices.get(name, Value(None, "J", "measured")) for row in rows]
+        unit, cells = numbers(values)
+        columns.append((Column(f"{name}, {unit}", keep=6), _with_bounds(cells, values)))
+    totals = [("energy", [row.total for row in rows])]
+    if any(row.used != row.total for row in rows):
+        totals = [(ALL, [row.total for row in rows]), (USED, [row.used for row in rows])]
+    for title, values in totals:
+        unit, cells = numbers(values)
+        columns.append((Column(f"{title}, {unit}"), _with_bounds(cells, values)))
+    return build(columns, "energy by window")
+
+
+def _spread_words(rows: Sequence[Window]) -> str:
+    """What ± stands for in the table of these; '' where it does not occur."""
+    values = [value for row in rows for value in (row.total, row.used, *row.devices.values())]
+    found = dict.fromkeys(quantities.ends_words(value) for value in values if quantities.half_width(value) is not None)
+    return f"± is half of an interval: {', or '.join(found)}" if found else ""
+
+
+def _device_name(one: Device) -> str:
+    name = f"{one.name} {one.model}".strip()
+    return name if one.used else f"{name} (idle)"
+
+
+def _source(value: Value) -> str:
+    return value.source if quantities.known(value) else "missing"
+
+
+def _bounded(cell: Cell, value: Value) -> Cell:
+    """`~420 (252–588)` for an estimate, `≥420` where a counter is not in it; measured, its bounds are in the hint."""
+    if value.value is not None and value.reason:
+        return replace(cell, text=f"≥{cell.text}", hint=f"{cell.hint}; {value.reason}")
+    if value.source != "estimated" or value.value is None or value.low is None or value.high is None:
+        return cell
+    scale = quantities.own_scale(value.value, "J")
+    ends = f"{quantities.number(value.low / scale.factor)}–{quantities.number(value.high / scale.factor)} {scale.unit}"
+    return replace(cell, text=f"~{cell.text} ({ends})")
+
+
+def _with_bounds(cells: Sequence[Cell], values: Sequence[Value]) -> list[Cell]:
+    """Half of the interval behind each number, so that nobody takes a short window's for exact."""
+    found = []
+    for cell, value in zip(cells, values, strict=True):
+        spread = quantities.half_width(value)
+        text = cell.text if spread is None else f"{cell.text} ±{quantities.percent(spread)} %"
+        found.append(replace(cell, text=text))
+    return found
+
+
+# ---- Energy on a page: tables, energy per device, power over time with phases beneath; what is estimated is ---------
+
+HEIGHT = 320
+BENEATH = 0.24
+"""Of the figure of power, for the phases."""
+LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+
+
+def energy_panels(found: EnergySummary, place: str = "") -> list[Block]:
+    """The panels of any run's energy; `place` goes before those of their figures."""
+    blocks: list[Block] = [answer(found.sentence, found.remedy, found.warnings)]
+    if found.devices:
+        figure = bars(found)
+        picture = [FigureBlock(figure, f"{place}bars")] if figure is not None else []
+        blocks.append(Panel("Energy by device", [*picture, TableBlock(devices_table(found))], _bars_caption(found)))
+    power = power_figure(found)
+    if power is not None:
+        below = ", what the program did beneath" if found.beneath is not None else ""
+        dotted = "; dotted lines are a model's" if any(name in found.estimated for name in found.power) else ""
+        caption = f"Mean power between readings{below}{dotted}."
+        blocks.append(Panel("Power over time", [FigureBlock(power, f"{place}power", power_table(found))], caption))
+    if found.regions:
+        blocks.append(Panel("Regions", [TableBlock(windows_table(found.regions))]))
+    if found.windows:
+        blocks.append(Panel("Energy of epochs, steps and phases", [TableBlock(windows_table(found.windows))]))
+    if found.notes:
+        blocks.append(Panel("How energy was read", paragraphs(found.notes)))
+    return blocks
+
+
+def _bars_caption(found: EnergySummary) -> str:
+    """What the picture and the table show, of what there is."""
+    values = [one.cost.energy for one in found.devices if one.cost.energy.value is not None]
+    said = ["Hatched: estimated by a model, not measured."] if any(one.source == "estimated" for one in values) else []
+    said += ["Thin lines are bounds."] if any(_reach(one) != (None, None) for one in values) else []
+    return " ".join([*said, "EDP is energy times time."])
+
+
+def _reach(value: Value) -> tuple[float | None, float | None]:
+    """How far its bounds lie below and above it; None where it has none."""
+    if value.value is None or value.low is None or value.high is None:
+        return None, None
+    return value.value - value.low, value.high - value.value
+
+
+def bars(found: EnergySummary) -> Figure | None:
+    """Energy by device with its bounds, where it has some; a model's is hatched."""
+    known = [one for one in found.devices if one.cost.energy.value is not None]
+    if not known:
+        return None
+    values = [one.cost.energy for one in known]
+    places = list(range(len(known)))
+    below, above = zip(*(_reach(value) for value in values), strict=True)
+    trace = {
+        "type": "bar", "orientation": "h", "y": places,
+        "x": [value.value for value in values],
+        "error_x": {"type": "data", "symmetric": False, "array": list(above), "arrayminus": list(below)},
+        "marker": {"color": BLUE,
+                   "pattern": {**HATCH, "shape": ["/" if value.source == "estimated" else "" for value in values]}},
+        "hovertext": [f"{markup(one.name)}: {markup(quantities.provenance(one.cost.energy))}" for one in known],
+        "hoverinfo": "text",
+    }  # fmt: skip
+    layout = {
+        "height": 90 + 46 * len(known),
+        "xaxis": {"title": {"text": "energy, J"}, "rangemode": "tozero"},
+        "yaxis": {"tickvals": places, "ticktext": [markup(one.name) for one in known], "autorange": "reversed",
+                  "automargin": True},
+    }  # fmt: skip
+    return {"data": [trace], "layout": layout}
+
+
+def power_figure(found: EnergySummary) -> Figure | None:
+    """Mean power between readings, and beneath it the phases; time 0 is the program's beginning, before it is idling.
+
+    Models are dotted.
+    """
+    lines: list[Figure] = [
+        {
+            "type": "scatter", "mode": "lines", "name": markup(name), "x": [time for time, _ in points],
+            "y": [watts for _, watts in points],
+            "line": {"shape": "vh", "dash": "dot" if name in found.estimated else "solid",
+                     "color": LINES[index % len(LINES)]},
+            "hovertemplate": f"{markup(name)} %{{y:.4~g}} W ({'estimated' if name in found.estimated else 'derived'})"
+                             "<extra>until %{x:.4~g} s</extra>",
+        }
+        for index, (name, points) in enumerate(found.power.items()) if points
+    ]  # fmt: skip
+    if not lines:
+        return None
+    below = found.beneath
+    layout: Figure = {
+        "height": HEIGHT + (110 if below is not None else 0),
+        "xaxis": {"title": {"text": "s since the program began"}},
+        "yaxis": {"title": {"text": "power, W"}, "rangemode": "tozero"},
+        "showlegend": True,
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+    }
+    if below is None:
+        return {"data": lines, "layout": layout}
+    layout["yaxis"]["domain"] = [BENEATH + 0.06, 1]
+    layout["yaxis2"] = {"domain": [0, BENEATH], "title": {"text": "% of time"}, "range": [0, 100]}
+    layout["xaxis"]["anchor"] = "y2"
+    layout |= {"barmode": "stack", "bargap": 0}
+    return {"data": [*lines, *_phases(below)], "layout": layout}
+
+
+def _phases(below: Beneath) -> list[Figure]:
+    middles = [start + below.length / 2 for start in below.starts]
+    return [
+        {
+            "type": "bar", "name": markup(name), "x": middles, "y": [100 * share for share in shares], "yaxis": "y2",
+            "width": below.length, "marker": {"color": phase_color(name, index), "line": {"width": 0}},
+            "hovertemplate": f"{markup(name)} %{{y:.3~g}} % of the time (derived)<extra>%{{x:.4~g}} s</extra>",
+        }
+        for index, (name, shares) in enumerate(below.shares.items())
+    ]  # fmt: skip
+
+
+# ---- Energy as plain JSON values: every number with unit and source, a missing one with its reason ------------------
+
+
+def energy_fields(found: EnergySummary) -> Document:
+    """What a document of any run says of energy."""
+    return {
+        "sentence": found.sentence,
+        "remedy": found.remedy or None,
+        "duration": value_document(found.time),
+        "covers": list(found.covers),
+        "not_covered": list(found.not_covered),
+        "devices": [_device(one) for one in found.devices],
+        "all_devices": {source: _cost(cost) for source, cost in found.all.items()},
+        "devices_in_use": {source: _cost(cost) for source, cost in found.used.items()},
+        "regions": [_window(one) for one in found.regions],
+        "windows": [_window(one) for one in found.windows],
+        "warnings": list(found.warnings),
+        "notes": list(found.notes),
+    }
+
+
+def _device(one: Device) -> Document:
+    return {
+        "device": one.name,
+        "model": one.model or None,
+        "used": one.used,
+        **_cost(one.cost),
+        "counters": {name: value_document(value) for name, value in one.counters.items()},
+        "power_integral": value_document(one.integral) if one.integral is not None else None,
+        "disagreement": value_document(one.disagreement) if one.disagreement is not None else None,
+        "throttled": dict(one.throttled),
+        "states": {name: value_document(value) for name, value in one.states.items()},
+    }
+
+
+def _cost(cost: Cost) -> Document:
+    return {
+        "energy": value_document(cost.energy),
+        "mean_power": value_document(cost.power),
+        "idle_power": value_document(cost.idle),
+        "above_idle": value_document(cost.above),
+        "energy_delay_product": value_document(cost.product),
+    }
+
+
+def _window(one: Window) -> Document:
+    return {
+        "kind": one.kind,
+        "name": one.name,
+        "count": one.count,
+        "time": value_document(one.time),
+        "devices": {name: value_document(value) for name, value in one.devices.items()},
+        "energy": value_document(one.total),
+        "energy_in_use": value_document(one.used),
+    }
+
+
+class EnergyView(View):
+    """The energy of a command; all regions are listed."""
+
+    def __init__(self, found: EnergySummary, summary: Summary | None = None, info: RunInfo | None = None) -> None:
+        self.found, self.summary, self.info = found, summary, info
+        self.run, self.title = found.run, found.title
+
+    def brief(self, rows: int = ROWS) -> list[Block]:
+        return [Heading(self.title), *energy_blocks(self.found), Gap()]
+
+    def full(self) -> list[Block]:
+        lacking = lacking_blocks(self.summary, self.info) if self.summary is not None else []
+        return [Heading(self.title, f"run {self.run}"), *energy_panels(self.found), *lacking]
+
+    def words(self) -> tuple[tuple[str, str], ...]:
+        return words_of(self.summary) if self.summary is not None else ()
+
+    def document(self) -> Document:
+        return {"schema": SCHEMA, "kind": "energy", "run": self.run, "title": self.title, **energy_fields(self.found)}

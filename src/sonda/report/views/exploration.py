@@ -1,0 +1,418 @@
+"""An exploration on the terminal, on a page and as files: its sentence, its front, and which points cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sonda.analysis.simulated.exploration import SUPERLATIVES, Exploration, Point, amount, times
+from sonda.analysis.summary import TABLES, Value
+from sonda.record.errors import SondaError
+from sonda.report import quantities
+from sonda.report.blocks import (
+    ROWS,
+    Block,
+    FigureBlock,
+    Gap,
+    Heading,
+    Panel,
+    Paragraph,
+    TableBlock,
+    View,
+    answer,
+    paragraphs,
+)
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.output import whole_file
+from sonda.report.palette import GREY, HEAT, VERMILION
+from sonda.report.quantities import provenance
+from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
+from sonda.report.values import SCHEMA, metrics, plain_data
+
+# ---- All points of an exploration as a table: those of the front first, the impossible ones with their reason -------
+
+MOST_POINTS = 2000
+"""Of a larger exploration, the front and an even sample of the rest."""
+SIMULATED = ":simulated"
+
+
+def points_table(found: Exploration, points: Any) -> Table:
+    """A row for each point: its settings, its figures, whether it is on the front, and why not where it cannot be."""
+    rows = _chosen(points).to_pylist()
+    columns: list[tuple[Column, Sequence[Cell]]] = []
+    for key in found.axes:
+        values = [row.get(key) for row in rows]
+        right = all(isinstance(value, int | float) for value in values if value is not None)
+        columns.append((Column(key, right=right), [_setting(value) for value in values]))
+    why = [str(row.get("impossible") or row.get("unpriced") or "") for row in rows]
+    for name in ("cycles", "energy", "area"):
+        column = f"{name}{SIMULATED}"
+        if column in points.column_names:
+            unit = (points.schema.field(column).metadata or {}).get(b"unit", b"1").decode()
+            columns.append(_point_figures(name, unit, rows, why))
+    columns.append((Column("on the front", right=False), words(["yes" if row["front"] else "no" for row in rows])))
+    return build(columns, "points")
+
+
+def _chosen(points: Any) -> Any:
+    """The rows to show, the front first."""
+    import numpy as np
+
+    front = points["front"].to_numpy()
+    on_front, others = np.flatnonzero(front), np.flatnonzero(~front)
+    room = max(0, MOST_POINTS - len(on_front))
+    if len(others) > room:
+        others = others[np.linspace(0, len(others) - 1, room).astype(int)] if room else others[:0]
+    return points.take(np.concatenate([on_front[:MOST_POINTS], others]))
+
+
+def _point_figures(
+    name: str, unit: str, rows: Sequence[dict[str, Any]], why: Sequence[str]
+) -> tuple[Column, list[Cell]]:
+    values = []
+    for row, reason in zip(rows, why, strict=True):
+        found = row[f"{name}{SIMULATED}"]
+        # An impossible point has no cycles; one that no table prices has no energy or area.
+        missing = found is None or bool(reason and not found)
+        ends = (row.get(f"{name}_{end}{SIMULATED}") for end in ("low", "high"))
+        low, high = (None if missing else end for end in ends)
+        amount = None if missing else float(found)
+        values.append(Value(amount, unit, "simulated", low, high, reason if missing else "", bounds=TABLES))
+    if name == "cycles":
+        return Column(name), [_exact(value) for value in values]
+    shown, cells = numbers(values)
+    return Column(f"{name} {shown}".strip(), hint="the tooltip has the bounds of the tables"), cells
+
+
+def _exact(value: Value) -> Cell:
+    if value.value is None:
+        return Cell(quantities.MISSING, None, value.reason, tone="quiet")
+    return Cell(quantities.whole(value.value), value.value, "exact, simulated")
+
+
+def _setting(value: object) -> Cell:
+    if value is None:
+        return Cell(quantities.MISSING, tone="quiet")
+    return Cell(str(value), value if isinstance(value, int | float) else str(value), tone="name")
+
+
+# ---- Pictures of an exploration: every point as a dot, the Pareto front as larger ones ------------------------------
+
+MOST_DOTS = 4000
+"""Of points that are not on the front; more are drawn as an even sample of rows."""
+FEW_DOTS = 300
+"""So few are drawn larger."""
+
+
+def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") -> Figure:
+    """Cycles to the right, or time where clocks differ, energy or area upwards, both logarithmic; the shade of the
+    front, which is never empty, is a third objective."""
+    scale = _scale(found, name)
+    unit = scale.unit
+    cloud = _cloud(points, name, found.by_time)
+    speed, per = ("time, ns", "time %{x:,.4~g} ns") if found.by_time else ("cycles", "cycles %{x:,}")
+    other = f"not on the front<br>{per}, simulated<br>{markup(f'{name} %{{y:.4~g}} {unit}')}, simulated<extra></extra>"
+    data = [
+        {
+            "type": "scatter", "mode": "markers", "name": "other points", "x": cloud[0],
+            "y": [one / scale.factor for one in cloud[1]],
+            "marker": {"size": 4 if len(cloud[0]) > FEW_DOTS else 7, "color": GREY, "opacity": 0.6},
+            "hovertemplate": other,
+        },
+        {
+            "type": "scatter", "mode": "markers", "name": "Pareto front",
+            "x": [found.value(point, "cycles").value for point in found.front],
+            "y": [(point.values[name].value or 0.0) / scale.factor for point in found.front],
+            "marker": {"size": 12, "symbol": "diamond", "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
+                       **_shading(found, shade)},
+            "text": [_hover(found, point) for point in found.front],
+            "hovertemplate": "%{text}<extra></extra>",
+        },
+    ]  # fmt: skip
+    layout = {
+        "xaxis": {"type": "log", "title": {"text": f"{speed} (simulated)"}},
+        "yaxis": {"type": "log", "title": {"text": markup(f"{name}, {unit} (simulated)")}},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+        "height": 440,
+    }
+    return {"data": data, "layout": layout}
+
+
+def _cloud(points: Any, name: str, by_time: bool) -> tuple[list[float], list[float]]:
+    """Cycles, or times, and figures of the points that are not on the front and have both."""
+    import numpy as np
+
+    front = points["front"].to_numpy()
+    figures = points[f"{name}:simulated"].to_numpy(zero_copy_only=False).astype(np.float64)
+    rows = np.flatnonzero(~front & ~np.isnan(figures))
+    rows = rows[:: max(1, -(-len(rows) // MOST_DOTS))]
+    cycles = points["cycles:simulated"].to_numpy(zero_copy_only=False).astype(np.float64)
+    speed = times(points) if by_time else cycles
+    return speed[rows].tolist(), figures[rows].tolist()
+
+
+def _shading(found: Exploration, shade: str) -> dict[str, Any]:
+    values = [point.values[shade].value or 0.0 for point in found.front] if shade else []
+    if len(set(values)) < 2:  # one shade tells nothing
+        return {"color": VERMILION}
+    scale = _scale(found, shade)
+    bar = {"title": {"text": markup(f"{shade}, {scale.unit}")}, "thickness": 14}
+    return {"color": [one / scale.factor for one in values], "colorscale": HEAT, "colorbar": bar}
+
+
+def _scale(found: Exploration, name: str) -> quantities.Scale:
+    """In which an objective of the front is shown."""
+    return quantities.common_scale((one.values[name].value for one in found.front), found.front[0].values[name].unit)
+
+
+def _hover(found: Exploration, point: Point) -> str:
+    lines = [f"<b>{markup(point.words)}</b>"]
+    for name in ("time", *found.objectives) if found.by_time else found.objectives:
+        value = point.values[name]
+        bounds = ""
+        if value.low is not None and value.high is not None:
+            low, high = (amount(Value(one, value.unit, value.source)) for one in (value.low, value.high))
+            bounds = f" ({low} to {high})"
+        lines.append(markup(f"{name} {amount(value)}{bounds}, {value.source}"))
+    return "<br>".join(lines)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+SHOWN_REASONS = 5
+MOST_ROWS = 500
+"""Of the front, on a page."""
+FEW_SETTINGS = 3
+"""Columns that fit beside the figures."""
+MARKS = {**SUPERLATIVES, "knee": "best trade"}
+
+
+def exploration_blocks(found: Exploration, rows: int = 10) -> list[Block]:
+    """One screen: the sentence, `rows` of the front, counts."""
+    blocks: list[Block] = [Heading(f"{found.title} · {found.subtitle}"), Gap(), Paragraph(found.sentence, "first")]
+    shown = front_to_show(found, rows)
+    if shown:
+        blocks += [Gap(), TableBlock(front_table(found, shown))]
+        same = _same(found, shown)
+        if same:
+            words_of = " ".join(f"{key}={shown[0].settings[key]}" for key in same)
+            blocks.append(Paragraph(f"all of them: {words_of}"))
+        if len(shown) < len(found.front):
+            blocks.append(
+                Paragraph(
+                    f"{len(found.front) - len(shown):,} more on the front, with --rows {len(found.front)}",
+                    "quiet",
+                    hang=0,
+                )
+            )
+    blocks += [Gap(), *paragraphs(count_lines(found), ""), *paragraphs(found.notes)]
+    return blocks
+
+
+def front_table(found: Exploration, points: Sequence[Point]) -> Table:
+    """Points of the front, a row each: what varies, cycles, how many of them wait for memory, energy, area.
+
+    Where clocks differ, the time of each stands before its cycles.
+    """
+    same = _same(found, points)
+    settings = [key for key in found.axes if key not in same and any(key in point.settings for point in points)]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column(key, right=_is_number(points, key), keep=LAST), _settings(points, key)) for key in settings
+    ]
+    if found.by_time:
+        columns.append(_figures("time", [point.values["time"] for point in points]))
+    columns.append(_figures("cycles", [point.values["cycles"] for point in points]))
+    if any(point.values["memory_cycles"].value for point in points):
+        columns.append(_figures("of them waiting", [point.values["memory_cycles"] for point in points]))
+    for name in ("energy", "area"):
+        if name in found.objectives:
+            columns.append(_figures(name, [point.values[name] for point in points]))
+    if len(found.on_host) > 1:
+        columns.append((Column("on the host", right=False, keep=3), words([point.on_host for point in points])))
+    if any(point.equal for point in points):
+        equal = [f"{point.equal:,}" if point.equal else "" for point in points]
+        columns.append((Column("equal", keep=1, hint="other points with the same figures"), words(equal)))
+    columns.append((Column("stands out", right=False, keep=2), words([_mark(found, point) for point in points])))
+    return build(columns, "front")
+
+
+def front_to_show(found: Exploration, rows: int) -> list[Point]:
+    """The points that stand out, and others spread evenly over the front, in its order."""
+    if len(found.front) <= rows:
+        return list(found.front)
+    marked = [point for point in found.front if _mark(found, point)]
+    free = max(0, rows - len(marked))
+    others = [point for point in found.front if point not in marked]
+    step = len(others) / free if free else 0.0
+    kept = {id(point) for point in (*marked, *(others[int(step * place)] for place in range(free)))}
+    return [point for point in found.front if id(point) in kept]
+
+
+def count_lines(found: Exploration) -> list[str]:
+    """How many points there are, how fast they came, and what stood in the way of others, in sentences."""
+    front = f"{len(found.front):,} on the front"
+    done = f"{found.simulations:,} simulations" if found.simulations else "all of them simulated before,"
+    lines = [
+        f"{found.points:,} points, {found.possible:,} possible, {front}; {done} in "
+        f"{found.seconds:.2f} s: {found.rate:,.0f} points/s"
+    ]
+    for what, groups in (("impossible", found.impossible), ("not compared", found.unpriced)):
+        for group in groups[:SHOWN_REASONS]:
+            example = (group.example or group.reason).partition("; ")[0]
+            lines.append(f"{group.points:,} {what}{', such as' if group.points > 1 else ''}: {example}")
+        if len(groups) > SHOWN_REASONS:
+            rest = sum(group.points for group in groups[SHOWN_REASONS:])
+            lines.append(f"{rest:,} {what} for {len(groups) - SHOWN_REASONS} more reasons, all with --json")
+    if len(found.on_host) > 1:
+        lines.append("points that leave other operations to the host are compared among themselves only")
+    return lines
+
+
+def _trade_caption(found: Exploration, name: str, shade: str) -> str:
+    varies = shade and len({point.values[shade].value for point in found.front}) > 1
+    sampled = " Of the other points an even sample is drawn." if found.possible - len(found.front) > MOST_DOTS else ""
+    return (
+        f"Diamonds are the front: no other point is better in {', '.join(found.objectives)} at once. Down and left is "
+        f"better in {found.speed} and {name}{f'; the shade is {shade}' if varies else ''}.{sampled}"
+    )
+
+
+def write_points(path: Path, points: Any, form: str) -> Path:
+    """Write all points as a file of `csv` or `parquet`. Raises SondaError when it cannot be written."""
+    import pyarrow as pa
+    import pyarrow.csv as csv
+    import pyarrow.parquet as parquet
+
+    if form not in ("csv", "parquet"):
+        raise SondaError(f"points are not written as {form!r}", "use csv or parquet")
+    with whole_file(path) as stream:
+        if form == "parquet":
+            parquet.write_table(points, stream, compression="zstd")
+        else:
+            # Dictionaries are a matter of storage; a CSV file holds the words.
+            plain_types = [
+                field.with_type(pa.string()) if pa.types.is_dictionary(field.type) else field for field in points.schema
+            ]
+            csv.write_csv(points.cast(pa.schema(plain_types)), stream)
+    return path
+
+
+def _same(found: Exploration, points: Sequence[Point]) -> list[str]:
+    """Settings that all these points share; none where there is room for all settings as columns."""
+    settings = [key for key in found.axes if any(key in point.settings for point in points)]
+    if len(settings) <= FEW_SETTINGS:
+        return []
+    return [key for key in settings if len({str(point.settings.get(key)) for point in points}) == 1]
+
+
+def _mark(found: Exploration, point: Point) -> str:
+    return ", ".join(MARKS[name] for name, best in found.best.items() if best.number == point.number)
+
+
+def _figures(name: str, values: Sequence[Value]) -> tuple[Column, Sequence[Cell]]:
+    if name in ("cycles", "of them waiting"):
+        # Cycles are exact: all digits.
+        texts = [quantities.MISSING if one.value is None else quantities.whole(one.value) for one in values]
+        cells = [Cell(text, one.value, provenance(one)) for text, one in zip(texts, values, strict=True)]
+        return Column(name, keep=LAST if name == "cycles" else 4), cells
+    unit, cells = numbers(values)
+    return Column(f"{name} {unit}".strip()), cells
+
+
+def _settings(points: Sequence[Point], key: str) -> list[Cell]:
+    return [
+        Cell("–", tone="quiet")
+        if key not in point.settings
+        else Cell(str(point.settings[key]), point.settings[key], tone="name")
+        for point in points
+    ]
+
+
+def _is_number(points: Sequence[Point], key: str) -> bool:
+    return all(isinstance(point.settings.get(key, 0), int | float) for point in points)
+
+
+def _point_document(point: Point) -> dict[str, Any]:
+    return {
+        "point": point.number,
+        "settings": point.settings,
+        "metrics": metrics(point.values),
+        "on_host": point.on_host,
+        "equal": point.equal,
+    }
+
+
+class ExplorationView(View):
+    """The best points and the Pareto front; `points`, an Arrow table, are all of them."""
+
+    def __init__(self, found: Exploration, points: Any = None) -> None:
+        self.found, self.points = found, points
+        self.run, self.title = found.run, found.title
+
+    def brief(self, rows: int = ROWS) -> list[Block]:
+        return exploration_blocks(self.found, rows)
+
+    def for_notebook(self, rows: int = ROWS) -> list[Block]:
+        found, shown = self.found, front_to_show(self.found, rows)
+        return [
+            Heading(found.title, found.subtitle),
+            Paragraph(found.sentence),
+            *([TableBlock(front_table(found, shown))] if shown else []),
+            *paragraphs(count_lines(found), ""),
+            *paragraphs(found.notes),
+            Paragraph(f"run {found.run}", "quiet"),
+        ]
+
+    def full(self) -> list[Block]:
+        found = self.found
+        blocks: list[Block] = [Heading(found.title, f"{found.subtitle} · run {found.run}"), answer(found.sentence)]
+        front = front_table(found, found.front[:MOST_ROWS])
+        others = [name for name in found.objectives if name != "cycles"]
+        for number, name in enumerate(others):
+            shade = next((one for one in others if one != name), "")
+            picture = FigureBlock(trade_figure(found, self.points, name, shade), f"f{number}", front)
+            title = f"{found.speed.capitalize()} and {name}"
+            blocks.append(Panel(title, [picture], _trade_caption(found, name, shade)))
+        more = len(found.front) - MOST_ROWS
+        left = [f"{more:,} more are in sonda show {found.run} --json"] if more > 0 else []
+        listed = points_table(found, self.points)
+        few = len(listed.rows) < found.points
+        shown = f"{len(listed.rows):,} of {found.points:,} points"
+        note = (
+            f"{shown}: the front, and an even sample of the others; all with sonda explore --csv FILE." if few else ""
+        )
+        return [
+            *blocks,
+            Panel("Pareto front", [TableBlock(front), *paragraphs(left)]),
+            Panel("All points", [TableBlock(listed, tall=True)], note),
+            Panel("What was simulated", [*paragraphs(count_lines(found), ""), *paragraphs(found.notes)]),
+        ]
+
+    def document(self) -> dict[str, Any]:
+        found, points = self.found, self.points
+        document = {
+            "schema": SCHEMA,
+            "kind": "exploration",
+            "run": found.run,
+            "title": found.title,
+            "target": found.subtitle,
+            "sentence": found.sentence,
+            "axes": found.axes,
+            "together": [list(fields) for fields in found.together],
+            "points": found.points,
+            "possible": found.possible,
+            "impossible": plain_data(found.impossible),
+            "unpriced": plain_data(found.unpriced),
+            "objectives": list(found.objectives),
+            "by_time": found.by_time,
+            "best": {name: _point_document(point) for name, point in found.best.items()},
+            "front": [_point_document(point) for point in found.front],
+            "seconds": found.seconds,
+            "simulations": found.simulations,
+            "notes": list(found.notes),
+        }
+        if points is not None:
+            document["columns"] = points.to_pydict()
+        return document

@@ -1,0 +1,323 @@
+"""Imported runs: on a screen, on a page and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sonda.analysis.device.critical_path import CriticalPath
+from sonda.analysis.ranks.stragglers import Job
+from sonda.analysis.ranks.verdict import several
+from sonda.analysis.summary import Summary, Value
+from sonda.analysis.traces.operations import OperationTotals
+from sonda.analysis.traces.profile import ProfileSummary, StepTimes
+from sonda.analysis.traces.step_breakdown import PARTS
+from sonda.analysis.traces.summary import DeviceWork, TraceSummary
+from sonda.record.run import RunInfo
+from sonda.record.stored import plain
+from sonda.report import quantities
+from sonda.report.blocks import (
+    ROWS,
+    Block,
+    FigureBlock,
+    Gap,
+    Heading,
+    Items,
+    Panel,
+    Paragraph,
+    TableBlock,
+    Verdict,
+    View,
+    paragraphs,
+)
+from sonda.report.provenance import lacking_blocks, words_of
+from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
+from sonda.report.values import SCHEMA, Document, value_document
+from sonda.report.views.device.kernels import (
+    PATH_PARTS,
+    counters_table,
+    device_work_document,
+    devices_table,
+    kernel_name,
+    kernels_table,
+    path_table,
+    streams_table,
+)  # fmt: skip
+from sonda.report.views.imported_ranks import (
+    group_lines,
+    groups_table,
+    job_document,
+    job_figure,
+    job_lines,
+    job_table,
+    rank_steps_table,
+)
+from sonda.report.views.steps.document import verdict_document
+from sonda.report.views.steps.screen import verdict_blocks
+from sonda.report.views.steps.verdict import advice, evidence
+
+# ---- Tables of an imported profile: steps, what they are spent on, operations and where they ran --------------------
+
+HINTS = {
+    "compute": "a device computes",
+    "communication": "ranks or devices exchange data or wait for it, and nothing computes",
+    "transfer": "data are moved to or from a device, and nothing is computed there",
+    "compile": "a function is traced or compiled", "operations": "the host executes an operation of the model",
+    "input": "the next batch is waited for", "launch": "work is being launched on a device",
+    "host": "the framework is at work, and nothing that it called", "idle": "nothing was recorded",
+}  # fmt: skip
+MEANINGS = {"compute": "device compute", "operations": "operations on the host", "launch": "kernel launch",
+            "host": "the framework itself"}  # fmt: skip
+LONGEST = 60
+"""Characters of an operation's path on a screen."""
+
+
+def profile_tables(found: ProfileSummary, rows: int) -> list[Table]:
+    """Everything there is to show; up to `rows` operations."""
+    tables = [steps_table(found.steps), breakdown_table(found.steps[0], _several(found.steps))] if found.steps else []
+    if found.operations and rows:
+        tables.append(operations_table(found, found.operations[:rows]))
+    return [*tables, placement_table(found)] if found.operations else tables
+
+
+def _several(steps: tuple[StepTimes, ...]) -> bool:
+    return len({one.rank for one in steps}) > 1
+
+
+def steps_table(steps: tuple[StepTimes, ...]) -> Table:
+    """How long steps took, by rank and name."""
+    ranks = _several(steps)
+    named = [f"rank {one.rank} {one.name}" if ranks else one.name for one in steps]
+    columns: list[tuple[Column, list[Cell]]] = [
+        (Column("steps of", right=False), words(named)),
+        (Column("count"), numbers([Value(len(one.durations), "1", "counted") for one in steps])[1]),
+    ]
+    shown: dict[str, list[float]] = {
+        "median": [one.median for one in steps],
+        "shortest": [float(min(one.durations)) for one in steps],
+        "longest": [float(max(one.durations)) for one in steps],
+    }
+    for name, times in shown.items():
+        columns.append((Column(name), numbers([Value(time, "ns", "measured") for time in times], suffix=True)[1]))
+    if any(one.device for one in steps):
+        of_device = [Value(one.on_device, "ns", "measured") for one in steps]
+        hint = "median, from the first activity launched in a step to the end of the last"
+        columns.append((Column("on the device", hint=hint), numbers(of_device, suffix=True)[1]))
+    return build(columns, "steps")
+
+
+def breakdown_table(steps: StepTimes, ranked: bool) -> Table:
+    """What the steps of one name are spent on; the times of all rows add up to the mean step. `ranked`: the rank is
+    named."""
+    count = len(steps.durations)
+    name = f"rank {steps.rank} {steps.name}" if ranked else steps.name
+    means = [_mean(steps.parts[part], count) for part in PARTS]
+    share = [Value(None if one.value is None else steps.share(part), "1", one.source, reason=one.reason)
+             for part, one in zip(PARTS, means, strict=True)]  # fmt: skip
+    labels = [Cell(MEANINGS.get(part, part), part, HINTS[part]) for part in PARTS]
+    cells = [shares([one.value], "the steps")[0] if one.value is not None
+             else Cell("–", None, one.reason, one.reason, "quiet") for one in share]  # fmt: skip
+    return build(
+        [
+            (Column(f"a step of {name}", right=False), labels),
+            (Column("mean"), numbers(means, suffix=True)[1]),
+            (Column("share %"), cells),
+        ],
+        "breakdown",
+    )
+
+
+def operations_table(found: ProfileSummary, operations: tuple[OperationTotals, ...]) -> Table:
+    """Operations, those with the longest time of their own first."""
+    whole = sum(one.own for one in found.operations)
+    placed = any(one.path for one in found.operations)
+    where = [(Column("in", right=False, path=True, keep=6), [_path(one.path) for one in operations])] if placed else []
+    return build(
+        [
+            (Column("operation", right=False), [kernel_name(one.name) for one in operations]),
+            *where,
+            (Column("on", right=False, keep=7), words([one.place for one in operations])),
+            (Column("calls", keep=5), numbers([Value(one.calls, "1", "counted") for one in operations])[1]),
+            (Column("own time", hint="without the operations inside"),
+             numbers([Value(float(one.own), "ns", "measured") for one in operations], suffix=True)[1]),
+            (Column("share %", keep=8), shares([one.own / whole if whole else 0.0 for one in operations],
+                                               "all operations")),
+        ],
+        "operations",
+    )  # fmt: skip
+
+
+def placement_table(found: ProfileSummary) -> Table:
+    """How much ran on the host and how much on devices."""
+    places = found.placement
+    whole = sum(own for _, _, own in places.values())
+    return build(
+        [
+            (Column("operations on", right=False), words(list(places))),
+            (Column("different"), numbers([Value(kinds, "1", "counted") for kinds, _, _ in places.values()])[1]),
+            (Column("calls"), numbers([Value(calls, "1", "counted") for _, calls, _ in places.values()])[1]),
+            (Column("own time"), numbers([Value(float(own), "ns", "measured") for _, _, own in places.values()],
+                                         suffix=True)[1]),
+            (Column("share %"), shares([own / whole if whole else 0.0 for _, _, own in places.values()],
+                                       "all operations")),
+        ],
+        "placement",
+    )  # fmt: skip
+
+
+def profile_document(found: ProfileSummary) -> dict[str, Any]:
+    """Everything as plain JSON values, times in ns."""
+    return {
+        "steps_are": found.how,
+        "steps": [
+            {"rank": one.rank, "name": one.name, "durations_ns": list(one.durations), "device_ns": list(one.device),
+             "parts": {part: value_document(value) for part, value in one.parts.items()}}
+            for one in found.steps
+        ],
+        "operations": [
+            {"name": one.name, "path": one.path, "on": one.place, "calls": one.calls, "total_ns": one.total,
+             "own_ns": one.own}
+            for one in found.operations
+        ],
+        "placement": {place: {"operations": kinds, "calls": calls, "own_ns": own}
+                      for place, (kinds, calls, own) in found.placement.items()},
+        "traced": {name: {"calls": calls, "traced": traced} for name, (calls, traced) in found.traced.items()},
+    }  # fmt: skip
+
+
+def _mean(value: Value, count: int) -> Value:
+    mean = None if value.value is None else value.value / count
+    return Value(mean, value.unit, value.source, reason=value.reason)
+
+
+def _path(path: str) -> Cell:
+    return Cell(path if len(path) <= LONGEST else f"…{path[1 - LONGEST :]}", path, path)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+MOST_ON_PAGE = 500
+
+
+def trace_blocks(found: TraceSummary, rows: int) -> list[Block]:
+    """Verdicts, ranks, steps, devices and so many kernels, and what a reader must know."""
+    summary, work = found.summary, found.work
+    blocks: list[Block] = [*verdict_blocks(summary)]
+    if found.job is not None and rows:
+        blocks += [Gap(), TableBlock(job_table(found.job, rows))]
+        if rows < len(found.job.ranks):
+            blocks.append(Paragraph(f"not above: {len(found.job.ranks) - rows:,} more ranks", "quiet", hang=0))
+        blocks += paragraphs(job_lines(found.job))
+        if several(found.job):
+            blocks += [Gap(), TableBlock(groups_table(found.job, rows)), *paragraphs(group_lines(found.job), "")]
+    for table in _profile(found, rows) + _tables(work, found.paths, rows):
+        blocks += [Gap(), TableBlock(table)]
+        if table.name == "kernels" and rows < len(work.kernels):
+            rest = sum(one.total for one in work.kernels[rows:])
+            blocks.append(
+                Paragraph(
+                    f"not above: {len(work.kernels) - rows:,} more, {quantities.amount(rest, 'ns')}", "quiet", hang=0
+                )
+            )
+    blocks += [Gap(), *paragraphs(summary.warnings, "warning"), *paragraphs(summary.notes)]
+    return blocks
+
+
+def _profile(found: TraceSummary, rows: int) -> list[Table]:
+    return profile_tables(found.profile, rows) if found.profile is not None else []
+
+
+def _tables(work: DeviceWork, paths: Sequence[CriticalPath], rows: int) -> list[Table]:
+    found = []
+    if work.devices:
+        found += [devices_table(work.devices), streams_table(work.devices)]
+    if work.kernels and rows:
+        found.append(kernels_table(work, work.kernels[:rows]))
+    if paths:
+        found.append(path_table(paths))
+    if work.counters:
+        found.append(counters_table(work))
+    return found
+
+
+def _job_panels(job: Job) -> list[Block]:
+    blocks: list[Block] = [Panel("Ranks", [TableBlock(job_table(job, len(job.ranks))), Items(job_lines(job))])]
+    if several(job):
+        groups = TableBlock(groups_table(job, MOST_ON_PAGE))
+        blocks.append(Panel("Groups of ranks", [groups, Items(group_lines(job))]))
+    picture = FigureBlock(job_figure(job), "ranks", rank_steps_table(job), "no step is common to all ranks")
+    caption = "What a step takes each rank without waiting in collectives for others."
+    return [*blocks, Panel("Ranks and steps", [picture], caption)]
+
+
+class TraceView(View):
+    """An imported trace: devices, kernels, ranks."""
+
+    def __init__(self, found: TraceSummary, info: RunInfo | None = None) -> None:
+        self.found, self.info = found, info
+        self.run, self.title = found.summary.run, found.summary.title
+
+    def brief(self, rows: int = ROWS) -> list[Block]:
+        return trace_blocks(self.found, rows)
+
+    def full(self) -> list[Block]:
+        found, summary = self.found, self.found.summary
+        status = "" if summary.status == "complete" else f" · {summary.status}"
+        told: list[Block] = []
+        for verdict in summary.verdicts:
+            told += [Paragraph(verdict.sentence, "first"), evidence(verdict)]
+        blocks: list[Block] = [
+            Heading(summary.title, f"{summary.subtitle}{status} · run {summary.run}"),
+            Verdict([
+                *told, advice(summary.verdicts), *paragraphs(summary.warnings, "warning"), *paragraphs(summary.notes),
+            ]),
+        ]  # fmt: skip
+        if found.job is not None:
+            blocks += _job_panels(found.job)
+        for table in _profile(found, MOST_ON_PAGE) + _tables(found.work, found.paths, 0):
+            blocks.append(Panel(table.name[:1].upper() + table.name[1:], [TableBlock(table)]))
+        if found.work.kernels:
+            shown = found.work.kernels[:MOST_ON_PAGE]
+            more = len(found.work.kernels) - len(shown)
+            left = [f"{more:,} more are in sonda show --json"] if more > 0 else []
+            blocks.append(Panel("Kernels", [TableBlock(kernels_table(found.work, shown)), *paragraphs(left)]))
+        return [*blocks, *lacking_blocks(self._known(), self.info)]
+
+    def words(self) -> tuple[tuple[str, str], ...]:
+        return words_of(self._known())
+
+    def _known(self) -> Summary:
+        """Without steps: what is not known of these is not missing."""
+        return replace(self.found.summary, parts=(), device_work=self.found.work)
+
+    def document(self) -> Document:
+        found = self.found
+        summary = found.summary
+        return {
+            "schema": SCHEMA,
+            "kind": "imported",
+            "run": summary.run,
+            "title": summary.title,
+            "subtitle": summary.subtitle,
+            "status": summary.status,
+            "workload": summary.workload.plain(),
+            "machine": plain(summary.machine),
+            "verdicts": [verdict_document(one) for one in summary.verdicts],
+            **device_work_document(found.work),
+            "steps_ns": {str(rank): list(durations) for rank, durations in found.work.steps.items()},
+            "counts": {name: value_document(value) for name, value in found.work.counters},
+            "critical_paths": [
+                {
+                    "rank": path.rank,
+                    "total_ns": path.total,
+                    **{f"{name}_ns": getattr(path, name) for name in PATH_PARTS},
+                    "activities_ns": path.names,
+                }
+                for path in found.paths
+            ],
+            "warnings": list(summary.warnings),
+            "notes": list(summary.notes),
+            **({"profile": profile_document(found.profile)} if found.profile is not None else {}),
+            **({"job": job_document(found.job)} if found.job is not None else {}),
+        }

@@ -1,0 +1,238 @@
+"""The ranks of a job that was imported: a table, a heat map of ranks and steps, and JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.analysis.ranks.stragglers import GroupTime, Job, RankTime
+from sonda.analysis.ranks.verdict import group_sentence
+from sonda.analysis.summary import Value
+from sonda.analysis.traces.step_breakdown import PARTS
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.palette import HEAT
+from sonda.report.table import LAST, Cell, Column, Table, build, numbers, shares, words
+
+# ---- Groups of ranks of a job that was imported: how far apart their ranks come, and for whom they wait -------------
+
+MOST_RANKS = 8
+"""Of a group that are named."""
+MOST_SENTENCES = 4
+NOBODY = "nobody comes last as far as clocks can tell"
+
+
+def _slowest_first(job: Job) -> list[GroupTime]:
+    return sorted(job.groups, key=lambda one: (-one.held, -one.skew, one.name, one.ranks))
+
+
+def groups_table(job: Job, rows: int) -> Table:
+    """A row for each group, that in which one rank keeps the others longest first; at most `rows`."""
+    shown = _slowest_first(job)[:rows]
+    hints = [group_sentence(one, job.step) for one in shown]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("group", right=False), [Cell(_name(one), None, hint)
+                                        for one, hint in zip(shown, hints, strict=True)]),
+        (Column("ranks", right=False, keep=8), words([_ranks(one) for one in shown])),
+        (Column("collectives", keep=7), [Cell(f"{one.collectives:,}", float(one.collectives)) for one in shown]),
+    ]  # fmt: skip
+    for name, hint, values, keep in (
+        ("skew", "from the first arrival to the last, mean over collectives", [one.skew for one in shown], 8),
+        ("largest skew", "of one collective", [one.worst for one in shown], 4),
+        ("waits", "a step: mean over its ranks, until the last has come", [one.wait for one in shown], 6),
+    ):
+        columns.append((Column(name, hint=hint, keep=keep), _cells(values)))
+    columns.append((Column("last", hint="the rank that keeps the others waiting longest", keep=9),
+                    [_last(one) for one in shown]))  # fmt: skip
+    held = Column("keeps others waiting", hint="a step: from the last arrival but one to its own", keep=LAST)
+    columns.append((held, _cells([one.held for one in shown])))
+    return build(columns, "groups of ranks")
+
+
+def group_lines(job: Job) -> list[str]:
+    """A sentence for each of the groups that wait longest."""
+    shown = _slowest_first(job)[:MOST_SENTENCES]
+    said = [f"{_name(one)} of ranks {_ranks(one)}: {group_sentence(one, job.step)}" for one in shown]
+    more = len(job.groups) - len(shown)
+    return said + ([f"{more:,} more groups: sonda show --json"] if more else [])
+
+
+def groups_document(job: Job) -> list[dict[str, Any]]:
+    """Everything as plain JSON values, times in ns."""
+    return [
+        {
+            "name": one.name, "description": one.description, "ranks": list(one.ranks), "missing": one.missing,
+            "collectives": one.collectives, "together": one.together,
+            "matched_by": "number" if one.numbered else "order", "skew_ns": one.skew, "largest_skew_ns": one.worst,
+            "wait_ns": one.wait, "latest": one.latest if one.latest >= 0 else None, "last": one.last,
+            "held_ns": one.held, "sentence": group_sentence(one, job.step),
+        }
+        for one in job.groups
+    ]  # fmt: skip
+
+
+def _name(one: GroupTime) -> str:
+    if not one.name:
+        return "not said"
+    return f"{one.description} ({one.name})" if one.description and one.description != one.name else one.name
+
+
+def _ranks(one: GroupTime) -> str:
+    named = ", ".join(str(rank) for rank in one.ranks[:MOST_RANKS])
+    more = len(one.ranks) - MOST_RANKS
+    return f"{named}, … ({len(one.ranks):,})" if more > 0 else named
+
+
+def _last(one: GroupTime) -> Cell:
+    if one.latest < 0:
+        return Cell("–", None, NOBODY)
+    return Cell(f"rank {one.latest}, {one.last:,} times", float(one.latest))
+
+
+def _cells(values: Sequence[float]) -> list[Cell]:
+    return list(numbers([Value(float(value), "ns", "derived") for value in values], suffix=True)[1])
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+MOST_STEPS = 400
+"""Columns of the heat map; of more steps it shows the mean of neighbours."""
+MOST_HINTS = 10_000
+"""Fields of the heat map with a sentence of their own."""
+HEIGHT, ROW = 140, 22
+"""Pixels: of a heat map without rows, and of a row."""
+MOST_HEIGHT = 900
+MOST_ROWS = 20_000
+"""Of the table behind it."""
+HINTS = {
+    "own": "without waiting in collectives for others", "step": "from its begin to its end",
+    "waits": "in collectives, until the last rank has come", "computes": "the device, or without one the host",
+}  # fmt: skip
+
+
+def job_table(job: Job, rows: int) -> Table:
+    """A row for each rank, those that the others wait for first; at most `rows`."""
+    shown = sorted(job.ranks, key=lambda one: (one.wait, -one.compute, one.rank))[:rows]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("rank"), [Cell(str(one.rank), float(one.rank)) for one in shown]),
+    ]
+    if len({one.host for one in job.ranks}) > 1:
+        columns.append((Column("machine", right=False, keep=3), words([one.host for one in shown])))
+    for name, hint, values, keep in (
+        ("step", "mean over the steps that all ranks have", [one.step for one in shown], 9),
+        ("compute", "a step: the device computes, or without one operations of the host do",
+         [one.compute for one in shown], 8),
+        ("communication", "a step: exchanging or waiting while nothing computes", [one.exposed for one in shown], 7),
+        ("input", "a step: waiting for the next batch", [one.parts["input"] for one in shown], 4),
+        ("waits for others", "a step: in collectives, until the last has come", [one.wait for one in shown], 8),
+        ("transfers", "a step: in collectives, after the last has come", [one.transfer for one in shown], 6),
+        ("idle", "a step: nothing was recorded", [one.parts["idle"] for one in shown], 5),
+        ("keeps others waiting", "a step: from the last arrival but one to its own", [one.held for one in shown], 9),
+    ):  # fmt: skip
+        if name == "input" and not any(one.parts["input"] for one in job.ranks):
+            continue
+        if name in ("waits for others", "transfers", "keeps others waiting") and not job.collectives:
+            continue
+        columns.append((Column(name, hint=hint, keep=keep), numbers(_times(values), suffix=True)[1]))
+    if job.collectives:
+        share = [one.last / one.collectives if one.collectives else 0.0 for one in shown]
+        columns.append((Column("last %", hint="of its collectives", keep=7), shares(share, "collectives")))
+    return build(columns, "ranks")
+
+
+def job_figure(job: Job) -> Figure:
+    """Ranks upwards, steps to the right; the colour is what a step takes a rank without waiting for others."""
+    own, names = job.own / 1e6, [f"{name} {number}".strip() for name, number in job.steps]
+    words = {name for name, _ in job.steps}
+    # Where all steps have one name, the axis has it, and a phone has room for the numbers.
+    alike = next(iter(words)) if len(words) == 1 and len({number for _, number in job.steps}) == len(names) else ""
+    below = [str(number) for _, number in job.steps] if alike else [markup(name) for name in names]
+    together = max(1, math.ceil(len(names) / MOST_STEPS))
+    columns = list(range(0, len(names), together))
+    data = {
+        "type": "heatmap", "x": [below[at] for at in columns], "y": [f"rank {one.rank}" for one in job.ranks],
+        "z": [[float(own[row, at : at + together].mean()) for at in columns] for row in range(len(job.ranks))],
+        "colorscale": HEAT, "colorbar": {"title": {"text": "ms"}},
+        "hovertemplate": f"%{{y}}, {markup(alike)} %{{x}}{f' and {together - 1} more' if together > 1 else ''}: "
+                         "%{z:.4~g} ms, derived<extra></extra>",
+    }  # fmt: skip
+    if together == 1 and own.size <= MOST_HINTS:
+        data["text"] = [[_hint(job, row, at, names[at]) for at in columns] for row in range(len(job.ranks))]
+        data["hovertemplate"] = "%{text}<extra></extra>"
+    means = f" (means of {together} neighbours)" if together > 1 else ""
+    layout = {
+        "height": min(MOST_HEIGHT, HEIGHT + ROW * len(job.ranks)),
+        "xaxis": {"title": {"text": (markup(alike) or "step") + means}, "type": "category", "showgrid": False},
+        "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
+    }
+    return {"data": [data], "layout": layout}
+
+
+def rank_steps_table(job: Job) -> Table:
+    """The table behind the heat map: a row for each rank and step; of many, means over neighbouring steps."""
+    names = [f"{name} {number}".strip() for name, number in job.steps]
+    together = max(1, math.ceil(len(names) / MOST_STEPS), math.ceil(len(names) * len(job.ranks) / MOST_ROWS))
+    spans = [(at, min(at + together, len(names))) for at in range(0, len(names), together)]
+    places = [(row, *span) for row in range(len(job.ranks)) for span in spans]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("rank"), [Cell(str(job.ranks[row].rank), float(job.ranks[row].rank)) for row, _, _ in places]),
+        (Column("step", right=False), [
+            Cell(names[first] if last - first == 1 else f"{names[first]} to {names[last - 1]}", float(first))
+            for _, first, last in places
+        ]),
+    ]  # fmt: skip
+    for name, times in (("own", job.own), ("step", job.durations), ("waits", job.wait), ("computes", job.compute)):
+        unit, cells = numbers(_times([float(times[row, first:last].mean()) for row, first, last in places]))
+        columns.append((Column(f"{name} {unit}", hint=HINTS[name]), cells))
+    return build(columns, "ranks and steps")
+
+
+def _hint(job: Job, row: int, at: int, name: str) -> str:
+    own, whole, wait, compute = (times[row, at] / 1e6 for times in (job.own, job.durations, job.wait, job.compute))
+    parts = f"{own:,.3f} ms without waiting for others, {compute:,.3f} ms of it computing"
+    parts += f"; the whole step {whole:,.3f} ms, waiting {wait:,.3f} ms (all derived)"
+    return markup(f"rank {job.ranks[row].rank}, {name}: {parts}")
+
+
+def job_lines(job: Job) -> list[str]:
+    """What stands below the table."""
+    load = "" if math.isnan(job.imbalance) else f"; the busiest rank computes {job.imbalance:.2f} times the mean"
+    way = f", {job.way}" if job.collectives else ""
+    said = [f"{len(job.steps):,} steps that all ranks have, {job.collectives:,} collectives{way}{load}"]
+    return said + list(job.notes)
+
+
+def job_document(job: Job) -> dict[str, Any]:
+    """Everything as plain JSON values, times in ns."""
+    return {
+        "steps": [f"{name} {number}".strip() for name, number in job.steps],
+        "collectives": job.collectives,
+        "together": job.together,
+        "groups": groups_document(job),
+        "imbalance": None if math.isnan(job.imbalance) else job.imbalance,
+        "clocks": {"count": job.clocks, "doubt_ns": job.doubt},
+        "late": {
+            "ranks": [one.rank for one in job.late],
+            "last": job.late_last,
+            "of": job.late_of,
+            "held_ns": job.late_held,
+        },
+        "ranks": [_rank_document(one) for one in job.ranks],
+        "durations_ns": job.durations.tolist(),
+        "compute_ns": job.compute.tolist(),
+        "wait_ns": job.wait.tolist(),
+        "notes": list(job.notes),
+    }
+
+
+def _rank_document(one: RankTime) -> dict[str, Any]:
+    return {
+        "rank": one.rank, "host": one.host, "step_ns": one.step, "wait_ns": one.wait, "transfer_ns": one.transfer,
+        "collectives": one.collectives, "last": one.last, "held_ns": one.held, "clock_offset_ns": one.offset,
+        "parts_ns": {name: one.parts[name] for name in PARTS},
+    }  # fmt: skip
+
+
+def _times(values: Sequence[float]) -> list[Value]:
+    return [Value(float(value), "ns", "derived") for value in values]

@@ -1,0 +1,278 @@
+"""Served traffic on a terminal, as JSON and on a page: percentiles, histogram, search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from sonda.analysis.serving import WIDE, Percentile, ServingSummary
+from sonda.analysis.summary import Value
+from sonda.report import quantities
+from sonda.report.blocks import (
+    ROWS,
+    Block,
+    FigureBlock,
+    Gap,
+    Heading,
+    Panel,
+    Paragraph,
+    TableBlock,
+    View,
+    answer,
+    paragraphs,
+)
+from sonda.report.figures import Figure, axis_ticks
+from sonda.report.labels import markup
+from sonda.report.palette import BLUE
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
+from sonda.report.values import SCHEMA, plain_data, value_document
+from sonda.report.views.energy import energy_blocks, energy_fields, energy_panels
+
+COUNTED = "queries, counted"
+BAR = 30
+"""Cells of the longest bar of a histogram."""
+HEIGHT = 320
+
+
+def serving_blocks(found: ServingSummary) -> list[Block]:
+    """The sentence, traffic, percentiles, histogram, rates that were tried, and what a reader must know."""
+    blocks: list[Block] = [
+        Paragraph(f"{found.title} · {found.subtitle}", "first", 0, 2),
+        Gap(),
+        Paragraph(found.sentence, "first"),
+    ]
+    if found.remedy:
+        blocks.append(Paragraph(f"Try: {found.remedy}", hang=5))
+    blocks += [Gap(), TableBlock(totals_table(found))]
+    if found.scenario != "offline":
+        blocks += [
+            Gap(),
+            TableBlock(percentiles_table(found), reasons=False),
+            Gap(),
+            TableBlock(histogram_table(found)),
+        ]
+    if found.trials:
+        blocks += [Gap(), TableBlock(trials_table(found))]
+    if found.loadgen:
+        blocks += [Gap(), TableBlock(loadgen_table(found))]
+    blocks += [Gap(), *paragraphs(found.warnings, "warning"), *paragraphs(found.notes)]
+    if found.energy is not None:
+        blocks += energy_blocks(found.energy)
+    return blocks
+
+
+def totals_table(found: ServingSummary) -> Table:
+    """One row: how many, how fast, how busy, what a query cost."""
+    columns: list[tuple[Column, list[Cell]]] = [(Column("queries"), [Cell(f"{found.queries:,}", found.queries)])]
+    for name, value, keep in (
+        ("time", found.time, 3), ("planned rate", found.rate, 5), ("answered", found.throughput, 9),
+        ("samples", found.sample_rate, 4), ("mean latency", found.mean, 6), ("mean wait", found.wait, 2),
+        ("energy per query", found.per_query, 7 if quantities.known(found.per_query) else 1),
+    ):  # fmt: skip
+        unplanned = name == "planned rate" and value.value is None
+        if unplanned or (name.startswith("mean") and found.scenario == "offline"):
+            continue
+        columns.append((Column(name, keep=keep), numbers([value], suffix=True)[1]))
+    columns.append((Column("busy", keep=3), percents([found.busy])))
+    columns.append((Column("queries per inference", keep=1), numbers([found.batch])[1]))
+    return build(columns, "traffic")
+
+
+def percentiles_table(found: ServingSummary) -> Table:
+    """A row per percentile: as counted with its interval, early stopping's estimate, and whether one may be quoted."""
+    rows = found.percentiles
+
+    def each(values: Sequence[Value]) -> list[Cell]:
+        # Each in a unit of its own: a median of 52 µs must not become 0.1 ms beside a slowest query of 25 ms.
+        return [numbers([value], suffix=True)[1][0] for value in values]
+
+    return build(
+        [
+            (Column("percentile", right=False), words([_name(one, found) for one in rows])),
+            (Column("latency"), each([one.latency for one in rows])),
+            (Column("95 % interval", keep=6), words([_ends(one.latency) for one in rows])),
+            (Column("early stopping", keep=5), each([one.estimate for one in rows])),
+            (Column("may be quoted", right=False, wrap=True), words([_quotable(one, found.queries) for one in rows])),
+        ],
+        "percentiles",
+    )
+
+
+def histogram_table(found: ServingSummary) -> Table:
+    """Latencies by bin, with bars."""
+    most = max(found.counts)
+    bars = ["█" * max(1, round(BAR * one / most)) if one else "" for one in found.counts]
+    return build(
+        [
+            (Column("up to"), [Cell(quantities.amount(edge, "ns"), edge, unit="ns") for edge in found.edges[1:]]),
+            (Column("queries"), [Cell(f"{one:,}", one, COUNTED) for one in found.counts]),
+            (Column("", right=False), [Cell(bar) for bar in bars]),
+        ],
+        "histogram",
+    )
+
+
+def trials_table(found: ServingSummary) -> Table:
+    """The rates that were tried, in order; the last is the run that counts."""
+    rows = found.trials
+    rates = [Cell(quantities.number(one.rate), one.rate, unit="queries/s") for one in rows]
+    return build(
+        [
+            (Column("tried queries/s"), rates),
+            (Column("queries"), [Cell(f"{one.queries:,}", one.queries, COUNTED) for one in rows]),
+            (Column("late"), [Cell(f"{one.late:,}", one.late, COUNTED) for one in rows]),
+            (Column("bound", right=False), words(["held" if one.held else "did not hold" for one in rows])),
+        ],
+        "search",
+    )
+
+
+def loadgen_table(found: ServingSummary) -> Table:
+    """What LoadGen said itself, key by key."""
+    rows = [(key, value) for key, value in found.loadgen.items() if key != "errors"]
+    return build(
+        [
+            (Column("LoadGen says", right=False), words([str(key) for key, _ in rows])),
+            (Column("value", right=False), words([str(value) for _, value in rows])),
+        ],
+        "loadgen",
+    )
+
+
+def _name(one: Percentile, found: ServingSummary) -> str:
+    return f"{100 * one.percentile:g}" + (" (asked)" if one.percentile == found.asked.percentile else "")
+
+
+def _ends(value: Value) -> str:
+    if value.low is None or value.high is None:
+        return "too few queries"
+    return f"{quantities.amount(value.low, 'ns')} to {quantities.amount(value.high, 'ns')}"
+
+
+def _quotable(one: Percentile, queries: int) -> str:
+    if one.quotable == "counted":
+        return "as counted"
+    if one.quotable == "estimate":
+        return f"early stopping; as counted after {one.needed - queries:,} more"
+    return f"no: {one.missing:,} queries are missing"
+
+
+def histogram_figure(found: ServingSummary) -> Figure:
+    """Queries by latency; lines at the percentile that was asked for and at the bound."""
+    # Bins that grow with the latency are drawn on an axis that does.
+    grows = found.edges[-1] > WIDE * found.edges[0]
+    unit = 1.0 if grows else 1e6
+    edges = [edge / unit for edge in found.edges]
+    trace = {
+        "type": "bar", "x": edges[:-1], "y": list(found.counts), "offset": 0,
+        "width": [high - low for low, high in pairwise(edges)],
+        "marker": {"color": BLUE},
+        "hovertext": [f"{quantities.amount(low, 'ns')} to {quantities.amount(high, 'ns')}: {count:,} queries, measured"
+                      for (low, high), count in zip(pairwise(found.edges), found.counts, strict=True)],
+        "hoverinfo": "text",
+    }  # fmt: skip
+    lines = [(found.asked.latency.value, f"{100 * found.asked.percentile:g} %")]
+    if found.bound is not None:
+        lines.append((found.bound.bound.value, "bound"))
+    known = sorted((value / unit, name) for value, name in lines if value is not None)
+    inside = [edges[0], edges[-1], *(value for value, _ in known)]
+    axis: Figure = {"title": {"text": "latency in ms"}}
+    if grows:
+        axis = {"title": {"text": "latency"}, "type": "log", **axis_ticks((min(inside) / 1.1, max(inside) * 1.1), "ns")}
+    shapes = [
+        {"type": "line", "x0": value, "x1": value, "y0": 0, "y1": 1, "yref": "paper", "line": {"dash": "dot"},
+         # Above the bars; of two lines that lie close by, each word on its own side.
+         "label": {"text": markup(name), "textposition": "end", "textangle": 0, "yanchor": "bottom",
+                   "xanchor": ("right", "left")[at] if len(known) > 1 else "center"}}
+        for at, (value, name) in enumerate(known)
+    ]  # fmt: skip
+    layout = {
+        "height": HEIGHT, "shapes": shapes, "margin": {"t": 32}, "xaxis": axis,
+        "yaxis": {"title": {"text": "queries"}, "rangemode": "tozero"},
+    }  # fmt: skip
+    return {"data": [trace], "layout": layout}
+
+
+class ServingView(View):
+    """Traffic: percentiles, histogram, the search of a rate."""
+
+    def __init__(self, found: ServingSummary) -> None:
+        self.found = found
+        self.run, self.title = found.run, found.title
+
+    def brief(self, rows: int = ROWS) -> list[Block]:
+        return [*serving_blocks(self.found), Gap()]
+
+    def full(self) -> list[Block]:
+        found = self.found
+        blocks: list[Block] = [
+            Heading(found.title, f"{found.subtitle} · run {found.run}"),
+            answer(found.sentence, found.remedy, found.warnings),
+            Panel("Traffic", [TableBlock(totals_table(found))]),
+        ]
+        if found.scenario != "offline":  # there a latency only says how many samples came before
+            table = histogram_table(found).without({""})  # the bars are the picture
+            histogram = FigureBlock(histogram_figure(found), "latency", table)
+            blocks.append(Panel("Latency", [histogram, TableBlock(percentiles_table(found))]))
+        if found.trials:
+            blocks.append(Panel("Search of the rate", [TableBlock(trials_table(found))]))
+        if found.loadgen:
+            blocks.append(Panel("LoadGen", [TableBlock(loadgen_table(found))]))
+        if found.notes:
+            blocks.append(Panel("Notes", paragraphs(found.notes)))
+        if found.energy is not None:
+            blocks += [Heading("Energy", level=3), *energy_panels(found.energy, "energy")]
+        return blocks
+
+    def document(self) -> dict[str, Any]:
+        found = self.found
+        bound = found.bound
+        return {
+            "schema": SCHEMA,
+            "kind": "serving",
+            "run": found.run,
+            "title": found.title,
+            "subtitle": found.subtitle,
+            "scenario": found.scenario,
+            "sentence": found.sentence,
+            "remedy": found.remedy or None,
+            "queries": found.queries,
+            "samples_per_query": found.samples,
+            "duration": value_document(found.time),
+            "planned_rate": value_document(found.rate),
+            "throughput": value_document(found.throughput),
+            "sample_rate": value_document(found.sample_rate),
+            "busy": value_document(found.busy),
+            "queries_per_inference": value_document(found.batch),
+            "mean_latency": value_document(found.mean),
+            "mean_wait": value_document(found.wait),
+            "asked_percentile": found.asked.percentile,
+            "percentiles": [
+                {
+                    "percentile": one.percentile,
+                    "latency": value_document(one.latency),
+                    "early_stopping": value_document(one.estimate),
+                    "quotable": one.quotable or None,
+                    "missing_queries": one.missing,
+                    "queries_to_count": one.needed,
+                }
+                for one in found.percentiles
+            ],
+            "bound": None
+            if bound is None
+            else {
+                "latency": value_document(bound.bound),
+                "late": bound.late,
+                "late_allowed": max(0, bound.allowed),
+                "held": bound.held,
+                "missing_queries": bound.missing,
+            },
+            "histogram": {"edges": list(found.edges), "unit": "ns", "counts": list(found.counts)},
+            "energy_per_query": value_document(found.per_query),
+            "trials": plain_data(found.trials),
+            "loadgen": found.loadgen or None,
+            "energy": energy_fields(found.energy) if found.energy is not None else None,
+            "warnings": list(found.warnings),
+            "notes": list(found.notes),
+        }

@@ -1,0 +1,225 @@
+"""The tables of a simulated run: the cycle stack, the layers, and layers beside those of measured runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Traffic, Value
+from sonda.record.target import SimulatedTarget
+from sonda.report import quantities
+from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, shares, tone_of, words
+from sonda.report.views.steps.tables import layer_hint, layer_name, type_keep
+
+_HINTS = {
+    "share": "share of the step's cycles",
+    "utilisation": "products of the operations, without what fills tiles up, over multipliers times cycles",
+    "reads": "elements read from the global buffer",
+    "writes": "elements written to the global buffer",
+    "bound": "what most of the cycles are spent on",
+    "mapping": "what is on the multipliers at one time",
+    "energy": "in brackets the bounds that the entries of the energy table allow",
+    "dram_read": "bytes read from the memory behind the global buffer, in whole bursts",
+    "dram_written": "bytes written to the memory behind the global buffer, in whole bursts",
+    "row_hits": "accesses of the memory that find its row open",
+    "cold": "rows of embedding tables that come into the global buffer for the first time",
+    "capacity": "rows of embedding tables that had to leave the global buffer and come again",
+}
+
+
+def is_idle(summary: Summary, part: PartSummary) -> bool:
+    """Whether nothing of a simulated step ran on an engine: the verdict says so, and there is nothing to list."""
+    return isinstance(summary.target, SimulatedTarget) and part.simulated is None
+
+
+def stack_tables(part: PartSummary) -> tuple[Table, ...]:
+    """Phases of a step, and what their cycles were spent on; then, where the buffer is finite, what they moved."""
+    rows = [(row.name, row.simulated, row.cost.time) for row in part.phases if row.simulated is not None]
+    found = [simulated for _, simulated, _ in rows]
+    names = (Column("phase", right=False), [Cell(name, name, tone="name") for name, _, _ in rows])
+    columns = [names, (Column("cycles"), _whole([one.cycles for one in found]))]
+    if len(rows) > 1:
+        columns.append((Column("%", hint=_HINTS["share"]), shares([one.share for one in found], "the step's cycles")))
+    stack = list(found[0].stack) if found else []
+    # The smallest parts are those that a narrow screen can spare.
+    by_size = sorted(stack, key=lambda name: sum(one.stack[name].value or 0.0 for one in found))
+    for name in stack:
+        cells = [_part_of(one.stack[name], one.cycles) for one in found]
+        columns.append((Column(name, keep=1 + by_size.index(name), hint="part of the cycles"), cells))
+    columns.append(_utilisation(found))
+    times = _times([time for _, _, time in rows])
+    traffic = _traffic(found)
+    moved = [*_accesses(found), *traffic, *_energies([one.energy for one in found])]
+    if traffic:
+        return build([*columns, *times], "cycle stack"), build([names, *moved], "accesses")
+    return (build([*columns, *moved, *times], "cycle stack"),)
+
+
+@dataclass(frozen=True)
+class SimulatedChoice:
+    """The layers that a short table shows, and what it leaves out."""
+
+    shown: tuple[LayerRow, ...]
+    total: int
+    rest: float
+    """Cycles of the layers that are not shown."""
+
+
+def choose_simulated(part: PartSummary, limit: int) -> SimulatedChoice:
+    """The `limit` layers with the most cycles of their own, most first; a module that only calls others has none."""
+    found = [row for row in part.layers if row.own_simulated is not None]
+    found.sort(key=lambda row: -_cycles(row.own_simulated))
+    rest = sum(_cycles(row.own_simulated) for row in found[limit:])
+    return SimulatedChoice(tuple(found[:limit]), len(found), rest)
+
+
+def simulated_layer_table(rows: Sequence[LayerRow], title: str) -> Table:
+    """One row for each of these layers, in the order given, without the layers inside."""
+    found = [row.own_simulated for row in rows if row.own_simulated is not None]
+    names = [Cell(layer_name(row), row.path, hint=layer_hint(row), tone="name") for row in rows]
+    return build(
+        [
+            (Column(title, right=False, path=True), names),
+            (Column("type", right=False, keep=type_keep(rows)), words([row.name for row in rows])),
+            (Column("mapping", right=False, keep=5, hint=_HINTS["mapping"]), [_mapping(one) for one in found]),
+            (Column("cycles"), _whole([one.cycles for one in found])),
+            (Column("%", keep=6, hint=_HINTS["share"]), shares([one.share for one in found], "the step's cycles")),
+            _utilisation(found),
+            *_accesses(found),
+            (Column("bound", right=False, keep=7, hint=_HINTS["bound"]), words([one.bound for one in found], tone_of)),
+            *_traffic(found),
+            *_energies([one.energy for one in found]),
+            *_times([row.own for row in rows]),
+        ],
+        "layers",
+    )
+
+
+def layers_side_by_side(summaries: Sequence[Summary], names: Sequence[str], limit: int) -> Table:
+    """The layers that take most on any target: ms where it was timed, cycles where it was simulated."""
+    parts = [summary.parts[0] if summary.parts else None for summary in summaries]
+    by_path = [{row.path: row for row in part.layers} if part else {} for part in parts]
+    weight: dict[str, float] = {}
+    label: dict[str, LayerRow] = {}
+    for rows in by_path:
+        for path, row in rows.items():
+            label.setdefault(path, row)
+            weight[path] = max(weight.get(path, 0.0), _own_share(row))
+    wanted = sorted((path for path in weight if weight[path] > 0), key=lambda path: -weight[path])[:limit]
+    columns = [
+        (Column("layer", right=False, path=True), [Cell(layer_name(label[p]), p, tone="name") for p in wanted]),
+        (Column("type", right=False, keep=1), words([label[path].name for path in wanted])),
+    ]
+    for part, rows, name in zip(parts, by_path, names, strict=True):
+        simulated = part is not None and part.simulated is not None
+        absent = Value(None, "cycle" if simulated else "ns", "")
+        own = [rows[path].own if path in rows else absent for path in wanted]
+        if simulated:
+            cycles = [one.cycles if one else absent
+                      for one in (rows[path].own_simulated if path in rows else None for path in wanted)]  # fmt: skip
+            columns.append((Column(f"{name} cycles"), _whole(cycles)))
+        if not simulated or any(quantities.known(value) for value in own):
+            unit, cells = numbers(own)
+            columns.append((Column(f"{name} {unit}"), cells))
+        taken = [_own_share(rows[path]) if path in rows else float("nan") for path in wanted]
+        columns.append((Column("%"), shares([one or float("nan") for one in taken], "the step")))
+    return build(columns, "layers side by side")
+
+
+def _own_share(row: LayerRow) -> float:
+    if row.own_simulated is not None:
+        return row.own_simulated.share
+    share = row.own_cost.share if row.own_cost is not None else row.cost.share
+    return share if share == share else 0.0
+
+
+def _cycles(simulated: Simulated | None) -> float:
+    return (simulated.cycles.value or 0.0) if simulated else 0.0
+
+
+def _utilisation(found: Sequence[Simulated]) -> tuple[Column, list[Cell]]:
+    return Column("utilisation", keep=5, hint=_HINTS["utilisation"]), percents([one.utilisation for one in found])
+
+
+def _accesses(found: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
+    return [
+        (Column("reads", keep=3, hint=_HINTS["reads"]), _whole([one.reads for one in found])),
+        (Column("writes", keep=2, hint=_HINTS["writes"]), _whole([one.writes for one in found])),
+    ]
+
+
+def _traffic(found: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
+    """To and from the memory, where the buffer is finite."""
+    traffic = [one.traffic for one in found if one.traffic is not None]
+    if not traffic or len(traffic) < len(found):
+        return []
+    return [
+        (Column("DRAM read", keep=4, hint=_HINTS["dram_read"]), _bytes([one.reads for one in traffic])),
+        (Column("DRAM written", keep=3, hint=_HINTS["dram_written"]), _bytes([one.writes for one in traffic])),
+        (Column("row hits", keep=2, hint=_HINTS["row_hits"]), percents([one.row_hits for one in traffic])),
+        *_misses(traffic),
+    ]
+
+
+def _misses(traffic: Sequence[Traffic]) -> list[tuple[Column, list[Cell]]]:
+    """Rows of embedding tables, where there are any."""
+    if not any(one.cold_misses.value for one in traffic):
+        return []
+    return [
+        (Column("cold misses", keep=2, hint=_HINTS["cold"]), _whole([one.cold_misses for one in traffic])),
+        (Column("capacity misses", keep=1, hint=_HINTS["capacity"]), _whole([one.capacity_misses for one in traffic])),
+    ]
+
+
+def _energies(values: Sequence[Value]) -> list[tuple[Column, list[Cell]]]:
+    """A column of energies with the bounds of their table; where no row has one, a note tells why."""
+    known = [value for value in values if quantities.known(value)]
+    if not known:
+        return []
+    return [(Column("energy", keep=5, hint=_HINTS["energy"]), [energy_cell(value) for value in values])]
+
+
+def energy_cell(value: Value) -> Cell:
+    """`1.20 µJ (0.60–2.40)`; every energy has the unit that suits it, for layers differ by far."""
+    if value.value is None or value.low is None or value.high is None:
+        return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
+    scale = quantities.own_scale(value.value, "J")
+    shown, low, high = (quantities.number(one / scale.factor) for one in (value.value, value.low, value.high))
+    return quantity(value, f"{shown} {scale.unit} ({low}–{high})")
+
+
+def _times(values: Sequence[Value]) -> list[tuple[Column, list[Cell]]]:
+    """A column of times where the description gives a clock."""
+    if not any(quantities.known(value) for value in values):
+        return []
+    unit, cells = numbers(values)
+    return [(Column(unit, keep=3, hint="cycles at the described clock"), cells)]
+
+
+def _whole(values: Sequence[Value]) -> list[Cell]:
+    """Counts with all their digits: they are exact."""
+    return [quantity(value, f"{value.value or 0.0:,.0f}") for value in values]
+
+
+def _bytes(values: Sequence[Value]) -> list[Cell]:
+    """A column in the unit that suits its largest."""
+    scale = quantities.own_scale(max((value.value or 0.0 for value in values), default=0.0), "B")
+    sizes = [(value.value or 0.0) / scale.factor for value in values]
+    decimals = quantities.decimals_for(sizes)
+    return [
+        quantity(value, f"{quantities.fixed(size, decimals)} {scale.unit}")
+        for size, value in zip(sizes, values, strict=True)
+    ]
+
+
+def _part_of(value: Value, whole: Value) -> Cell:
+    share = (value.value or 0.0) / whole.value if whole.value else 0.0
+    return Cell(f"{quantities.percent(share, 1)} %", 100 * share, quantities.provenance(value), unit="%")
+
+
+def _mapping(simulated: Simulated) -> Cell:
+    chosen = simulated.mapping
+    if not chosen:
+        return Cell(quantities.MISSING, tone="quiet")
+    shown = chosen[0] + (f" +{len(chosen) - 1}" if len(chosen) > 1 else "")
+    return Cell(shown, chosen[0], "; ".join(chosen))

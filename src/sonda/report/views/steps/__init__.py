@@ -1,0 +1,1 @@
+"""A run of steps: verdict, phases, layers, training, ranks."""

@@ -1,0 +1,79 @@
+"""The top of a run's section: what limits it, the numbers behind that, what to try, and the step in figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sonda.analysis.summary import PartSummary, Remedy, Summary, Value
+from sonda.analysis.summary import Verdict as Judgement
+from sonda.report import quantities
+from sonda.report.blocks import Advice, Block, Number, Numbers, Paragraph, Suggestion, Verdict, paragraphs
+from sonda.report.views.simulated import energy_cell, is_idle
+
+NAMES = {
+    "share": "part of the step", "of_peak": "of the peak", "of_bandwidth": "of the bandwidth",
+    "of_time": "of their time", "operation_cost": "cost of an operation", "spent": "of their cycles",
+    "busy": "GPU busy", "of_program": "part of the program", "steps_of_program": "steps' part of the program",
+    "noise": "half of the interval of a step",
+}  # fmt: skip
+"""What the numbers behind a verdict are called on the page, where their own names say too little."""
+RATIOS = ("IPC", "imbalance")
+"""Numbers without unit that are no parts of a whole."""
+
+
+def verdict_block(summary: Summary) -> Verdict:
+    """Verdicts, most important first, each with its numbers; remedies; warnings; the first part's step."""
+    blocks: list[Block] = []
+    for index, verdict in enumerate(summary.verdicts):
+        blocks += [Paragraph(verdict.sentence, "" if index else "first"), evidence(verdict)]
+    blocks.append(advice(summary.verdicts))
+    if summary.parts and not is_idle(summary, summary.parts[0]):
+        blocks.append(_facts(summary.parts[0]))
+    blocks += paragraphs(summary.warnings, "warning")
+    return Verdict(blocks, summary.verdicts[0].kind if summary.verdicts else "none")
+
+
+def evidence(verdict: Judgement) -> Numbers:
+    """The numbers that a verdict rests on."""
+    return Numbers([
+        Number(NAMES.get(name, name.replace("_", " ")), _shown(name, value), quantities.provenance(value))
+        for name, value in verdict.evidence.items() if quantities.known(value)
+    ])  # fmt: skip
+
+
+def advice(verdicts: Iterable[Judgement]) -> Advice:
+    """What to try, each remedy once."""
+    remedies = list(dict.fromkeys(remedy for verdict in verdicts for remedy in verdict.remedies))
+    untried = any(one.options and one.speedup is None for one in remedies)
+    how = "options of sonda run; with --try Sonda tries them and says what each brings" if untried else ""
+    return Advice([_suggestion(one) for one in remedies], how)
+
+
+def _suggestion(remedy: Remedy) -> Suggestion:
+    result = quantities.factor(remedy.speedup) if remedy.speedup is not None else ""
+    return Suggestion(remedy.text, " ".join(remedy.options), result)
+
+
+def _shown(name: str, value: Value) -> str:
+    if value.unit == "1" and value.source != "counted" and name not in RATIOS:
+        return f"{quantities.percent(value.value)} %"
+    return quantities.amount(value.value, value.unit)
+
+
+def _facts(part: PartSummary) -> Numbers:
+    """A step's time, rates and, of a simulated machine, cycles and energy."""
+    values = [("time of a step", part.step, quantities.spread(part.step)), ("samples/s", part.samples_per_second, "")]
+    values.append(("tokens/s", part.tokens_per_second, ""))
+    facts = [_fact(name, value, note) for name, value, note in values if quantities.known(value)]
+    if part.simulated is not None:
+        cycles, energy = part.simulated.cycles, energy_cell(part.simulated.energy)
+        whole = Number("cycles of a step", quantities.whole(cycles.value or 0.0), quantities.provenance(cycles))
+        return Numbers([whole, *facts, Number("energy of a step", energy.text, energy.hint)], "facts")
+    after = f"after {part.warmup:,} warm-up" if part.warmup else ""
+    hint = "steps that the numbers are medians of, counted"
+    return Numbers([*facts, Number("timed steps", f"{part.steps:,}", hint, after)], "facts")
+
+
+def _fact(name: str, value: Value, note: str) -> Number:
+    unit = value.unit if value.unit == "ns" else "1"
+    return Number(name, quantities.amount(value.value, unit), quantities.provenance(value), note)

@@ -1,0 +1,1 @@
+"""Studies: plan, tables, figures and answer."""

@@ -1,0 +1,210 @@
+"""One figure of a study as a picture: a line for each configuration, a mark for each variant, published ones beside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sonda.report import quantities
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+from sonda.report.table import Cell, Column, Table, build
+from sonda.report.views.study.cells import column_cell, figure_hint, holds, is_ratio, printed_cell
+from sonda.report.views.study.tables import VARIANT, Document, figure_name, row_names, variants_of
+
+COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GREY)
+MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon", "pentagon", "triangle-down")
+"""So that variants are told apart without their colours too."""
+WIDE = 30
+"""Values that differ by more than this are drawn on a logarithmic axis."""
+OF_A_PLACE, OF_A_MARK, OF_A_NAME, AROUND = 20, 9, 10, 130
+"""px of height."""
+FEW_NAMES = 3
+BESIDE = 0.5
+"""Of the height of a place, that published figures are spread over."""
+NEAR = 0.02
+"""Of the width of the axis: marks that are nearer hide each other."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A figure of one configuration."""
+
+    place: str
+    variant: str
+    """'' where variants are rows like any other."""
+    figure: Document
+
+
+def dots_of(study: Document, key: str) -> list[Dot]:
+    """Every configuration that has this figure, of ours or published, in the order of the table."""
+    apart = not study.get("base") and len(variants_of(study)) > 1
+    # One name for a place in all variants, whatever axes one of them alone walks along.
+    named = {**study, "axes": [axis for axis in study["axes"] if axis != VARIANT]} if apart else study
+    dots = []
+    for name, row in zip(row_names(named), study["rows"], strict=True):
+        figure = row["figures"][key]
+        if figure["value"] is not None or figure.get("published"):
+            dots.append(Dot(name, str(row["configuration"][VARIANT]) if apart else "", figure))
+    return dots
+
+
+def dots_figure(study: Document, column: Document) -> Figure | None:
+    """A figure of every configuration with its interval; hatched marks do not exist, so guesses are open ones.
+
+    None where fewer than two places have one.
+    """
+    key = str(column["figure"])
+    dots = dots_of(study, key)
+    places = list(dict.fromkeys(dot.place for dot in dots))
+    known = [dot for dot in dots if dot.figure["value"] is not None]
+    if len(known) < 2:
+        return None
+    values = [abs(dot.figure["value"]) for dot in known] + [abs(end) for dot in dots for end in _printed_ends(dot)]
+    log = min(values) > 0 and max(values) / min(values) > WIDE
+    crowds = _crowds(known, max(values), min(values) if log else None)
+    of_a_place = max(OF_A_PLACE, OF_A_MARK * (max(map(len, crowds)) + 1))
+    heights = {(dot.place, dot.variant): places.index(dot.place) + (at - (len(crowd) - 1) / 2) * OF_A_MARK / of_a_place
+               for crowd in crowds for at, dot in enumerate(crowd)}  # fmt: skip
+    data = [*_published(dots, places), *_ours(known, heights, column)]
+    scale: Figure = {"type": "log"} if log else {"rangemode": "tozero"}
+    axis: Figure = {"title": {"text": markup(figure_name(column))}, **scale}
+    layout: Figure = {
+        # A phone lists the names below each other.
+        "height": AROUND + of_a_place * max(3, len(places)) + OF_A_NAME * max(0, len(data) - FEW_NAMES),
+        "xaxis": axis,
+        "yaxis": {"tickvals": list(range(len(places))), "ticktext": [markup(one) for one in places],
+                  "range": [len(places) - 0.5, -0.5], "automargin": True, "zeroline": False},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+        "showlegend": len(data) > 1,
+    }  # fmt: skip
+    if is_ratio(key):
+        layout["shapes"] = [{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper",
+                             "line": {"width": 1, "dash": "dot", "color": GREY}}]  # fmt: skip
+    return {"data": data, "layout": layout}
+
+
+def dots_table(study: Document, column: Document) -> Table:
+    """What the picture shows, a row for each mark of ours."""
+    dots = dots_of(study, str(column["figure"]))
+    columns = [(Column("where", right=False), [Cell(dot.place, dot.place) for dot in dots])]
+    if any(dot.variant for dot in dots):
+        columns.append((Column(VARIANT, right=False), [Cell(dot.variant, dot.variant) for dot in dots]))
+    columns.append((Column(figure_name(column)), [column_cell(str(column["figure"]), dot.figure) for dot in dots]))
+    machines = dict.fromkeys(one["hardware"] for dot in dots for one in dot.figure.get("published", ()))
+    for machine in machines:
+        printed = [next((printed_cell(one) for one in dot.figure.get("published", ()) if one["hardware"] == machine),
+                        Cell(quantities.MISSING)) for dot in dots]  # fmt: skip
+        columns.append((Column(machine or "published"), printed))
+    return build(columns, figure_name(column))
+
+
+def _crowds(dots: Sequence[Dot], most: float, least: float | None) -> list[list[Dot]]:
+    """Marks of a place that would hide each other, or whose intervals would, in the order of their variants; they are
+    drawn one below the other. A mark that stands alone is a crowd too. `least` and `most` are the ends of the axis;
+    without a least it is linear.
+    """
+
+    def at(value: float) -> float:
+        return value / (most or 1.0) if least is None else math.log(max(value, least) / least) / math.log(most / least)
+
+    def ends(dot: Dot) -> tuple[float, float]:
+        low, value, high = (dot.figure[end] for end in ("low", "value", "high"))
+        return at(value if low is None else low), at(value if high is None else high)
+
+    found: list[list[Dot]] = []
+    for place in dict.fromkeys(dot.place for dot in dots):
+        reached = -math.inf
+        for dot in sorted((one for one in dots if one.place == place), key=ends):
+            begin, end = ends(dot)
+            if begin - reached > NEAR:
+                found.append([])
+            found[-1].append(dot)
+            reached = max(reached, end)
+    order = list(dict.fromkeys(dot.variant for dot in dots))
+    return [sorted(crowd, key=lambda dot: order.index(dot.variant)) for crowd in found]
+
+
+def _ours(dots: Sequence[Dot], heights: Mapping[tuple[str, str], float], column: Document) -> Iterator[Figure]:
+    """A series for each variant, and a grey one of its ratios that may as well be 1."""
+    name, ratio = figure_name(column), is_ratio(str(column["figure"]))
+    variants = list(dict.fromkeys(dot.variant for dot in dots))
+    for number, variant in enumerate(variants):
+        mark = MARKS[number % len(MARKS)]
+        unsure = [dot for dot in dots if dot.variant == variant and ratio and holds(dot.figure, 1.0)]
+        sure = [dot for dot in dots if dot.variant == variant and dot not in unsure]
+        for color, own in ((COLORS[number % len(COLORS)], sure), (GREY, unsure)):
+            opened = ["-open" if quantities.is_guess(figure_hint(dot.figure)) else "" for dot in own]
+            if own:
+                yield {
+                    "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),
+                    "legendgroup": markup(variant), "showlegend": own is sure or not sure,
+                    "x": [dot.figure["value"] for dot in own], "y": [heights[dot.place, dot.variant] for dot in own],
+                    "error_x": reach([dot.figure for dot in own]),
+                    "marker": {"color": color, "size": 9, "symbol": [f"{mark}{one}" for one in opened]},
+                    "text": [f"<b>{markup(', '.join(one for one in (dot.variant, dot.place) if one))}</b><br>"
+                             f"{markup(name)}: {markup(column_cell(str(column['figure']), dot.figure).hint)}"
+                             for dot in own],
+                    "hovertemplate": "%{text}<extra></extra>",
+                }  # fmt: skip
+
+
+def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
+    """Printed values as open marks around ours, printed ranges as lines from mark to mark; those of several machines at
+    a place lie at heights of their own, so that two ranges do not look like one."""
+    told = {(dot.place, _machine(one)) for dot in dots for one in _printed(dot)}
+    machines = list(dict.fromkeys(_machine(one) for dot in dots for one in _printed(dot)))
+    for number, machine in enumerate(machines):
+        printed = [(dot.place, one) for dot in dots for one in _printed(dot) if _machine(one) == machine]
+        x: list[float | None] = []
+        y: list[float | None] = []
+        texts: list[str] = []
+        for place, one in printed:
+            here = [other for other in machines if (place, other) in told]
+            beside = BESIDE * ((here.index(machine) + 0.5) / len(here) - 0.5)
+            ends = list(dict.fromkeys(_ends(one)))
+            said = (f"<b>{markup(place)}</b><br>published: {markup(printed_cell(one).text)}, {markup(machine)}<br>"
+                    f"{markup(str(one['deviation']))}")  # fmt: skip
+            x += [*ends, None]
+            y += [*(places.index(place) + beside for _ in ends), None]
+            texts += [*(said for _ in ends), ""]
+        yield {
+            "type": "scatter", "mode": "lines+markers", "name": markup(machine), "x": x, "y": y,
+            "line": {"color": GREY, "width": 3},
+            "marker": {"color": GREY, "size": 12, "symbol": f"{MARKS[::-1][number % len(MARKS)]}-open",
+                       "line": {"width": 2}},
+            "text": texts, "hovertemplate": "%{text}<extra></extra>",
+        }  # fmt: skip
+
+
+def _printed(dot: Dot) -> Sequence[Document]:
+    found: Sequence[Document] = dot.figure.get("published", ())
+    return found
+
+
+def _machine(one: Document) -> str:
+    return str(one["hardware"]) or "published"
+
+
+def _ends(one: Document) -> tuple[float, float]:
+    value = one["value"]["value"]
+    return (value, value) if value is not None else (one["value"]["low"] or 0.0, one["value"]["high"])
+
+
+def _printed_ends(dot: Dot) -> list[float]:
+    return [end for one in _printed(dot) for end in _ends(one) if end]
+
+
+def reach(cells: Sequence[Document]) -> Figure:
+    """Error bars from the intervals; none where there is no interval."""
+
+    def one(cell: Document, end: str) -> float:
+        return 0.0 if cell["value"] is None or cell.get(end) is None else abs(cell[end] - cell["value"])
+
+    return {
+        "type": "data", "symmetric": False, "array": [one(cell, "high") for cell in cells],
+        "arrayminus": [one(cell, "low") for cell in cells], "thickness": 1.2,
+        "visible": any(cell.get(end) is not None for cell in cells for end in ("low", "high")),
+    }  # fmt: skip

@@ -1,0 +1,157 @@
+"""What options bring, as a table, a figure of bars with intervals, and sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sonda.analysis.comparison.optimisation_words import WIDEST, ends
+from sonda.report import quantities
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.palette import BLUE, GREY, VERMILION
+from sonda.report.table import LAST, Cell, Column, Table, build, shares, tone_of, words
+
+Document = Mapping[str, Any]
+EFFECTS = (
+    ("faster", BLUE, "triangle-right", ("faster",)),
+    ("slower", VERMILION, "triangle-left", ("slower",)),
+    ("not significant", GREY, "circle-open", ("nothing", "little", "unknown")),
+)
+"""What options do: in words, colour and mark."""
+HEIGHT, OF_A_BAR = 150, 26
+
+
+def options_title(place: Document) -> str:
+    """`cnn, batch 32: what the options bring against base`."""
+    return f"{_at(place)}what options bring against {place['base']}"
+
+
+def _at(place: Document) -> str:
+    return f"{place['place']}: " if place["place"] else ""
+
+
+def options_table(place: Document) -> Table:
+    """A row for each option: how many times as fast, the interval, and the product of its parts."""
+    rows = place["options"]
+    columns = [
+        (Column("option", right=False), words([str(row["name"]) for row in rows])),
+        (Column("times as fast"), [_times(row["speedup"]) for row in rows]),
+        (Column("95 % interval", hint="of all options of this table at once"),
+         [_ends(row["speedup"]) for row in rows]),
+        (Column("which is", right=False, wrap=True), [_judged(row) for row in rows]),
+    ]  # fmt: skip
+    if any(row["together"] for row in rows):
+        texts = [str(row["together"]["text"]) if row["together"] else "" for row in rows]
+        columns.append((Column("together", right=False, wrap=True, keep=LAST - 1), words(texts)))
+    return build(columns)
+
+
+def limits_title(place: Document) -> str:
+    """`cnn, batch 32: what limits each`."""
+    return f"{_at(place)}what limits each"
+
+
+def limits_table(place: Document) -> Table | None:
+    """A line for each configuration, the base first: what limits it, how much of its step, what to try; whole
+    sentences are tooltips. None where nothing was measured."""
+    rows = _limits(place)
+    if not rows:
+        return None
+    found = [limit for _, limit in rows]
+    taken = [math.nan if limit["share"] is None else limit["share"] for limit in found]
+    columns = [
+        (Column("variant", right=False), words([name for name, _ in rows])),
+        (Column("limited by", right=False, hint="the first verdict of the run in the middle"),
+         [Cell(limit["kind"], limit["kind"], limit["sentence"], tone=tone_of(limit["kind"])) for limit in found]),
+        (Column("% of step"), shares(taken, "the step")),
+        (Column("try", right=False, wrap=True, hint="options of sonda run, or words where it is none of them"),
+         [Cell(limit["flags"] or limit["remedy"] or quantities.MISSING, None, limit["remedy"]) for limit in found]),
+    ]  # fmt: skip
+    return build(columns, "what limits each")
+
+
+def limit_sentences(place: Document) -> list[str]:
+    """The same in whole sentences; one for all that are limited alike."""
+    said: dict[str, list[str]] = {}
+    for name, limit in _limits(place):
+        remedy = f" Try: {limit['remedy']}." if limit["remedy"] else ""
+        said.setdefault(f"{limit['sentence']}{remedy}", []).append(name)
+    return [f"{', '.join(names)}: {text}" for text, names in said.items()]
+
+
+def _limits(place: Document) -> list[tuple[str, Document]]:
+    rows = [(str(place["base"]), place["base_limit"]), *((str(row["name"]), row["limit"]) for row in place["options"])]
+    return [(name, limit) for name, limit in rows if limit["kind"]]
+
+
+def summary_lines(places: Sequence[Document]) -> list[str]:
+    """The sentence of every place."""
+    return [f"{_at(place)}{place['sentence']}" for place in places if place["sentence"]]
+
+
+def options_figure(place: Document) -> Figure | None:
+    """A mark for the speed of each option over the base's, with its interval; None where nothing was measured.
+
+    An interval that leaves the picture goes on; grey is not significant.
+    """
+    rows = [row for row in place["options"] if row["speedup"]["value"] is not None]
+    if not rows:
+        return None
+    speeds = [row["speedup"]["value"] for row in rows]
+    data = []
+    for effect, color, mark, effects in EFFECTS:
+        own = [row for row in rows if row["effect"] in effects]
+        values = [row["speedup"] for row in own]
+        data.append({
+            "type": "scatter", "mode": "markers", "name": effect, "y": [markup(str(row["name"])) for row in own],
+            "x": [value["value"] for value in values], "marker": {"color": color, "size": 10, "symbol": mark},
+            "error_x": {
+                "type": "data", "symmetric": False, "thickness": 1.4,
+                "visible": any(value["low"] is not None for value in values),
+                "array": [0 if value["high"] is None else min(value["high"], WIDEST) - value["value"]
+                          for value in values],
+                "arrayminus": [0 if value["low"] is None else value["value"] - max(value["low"], 1 / WIDEST)
+                               for value in values],
+            },
+            "hovertext": [f"<b>{markup(str(row['name']))}</b><br>{value['value']:.3g} times as fast, derived; 95 % "
+                          f"interval {_interval(value) or 'not known'}<br>{markup(str(row['text']))}"
+                          for row, value in zip(own, values, strict=True)],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    line = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": {"width": 1.5, "color": GREY}}
+    shown = [math.log10(end) for end in (min(0.5, *speeds) / 1.5, max(2.0, *speeds) * 1.5)]
+    layout = {
+        "height": HEIGHT + OF_A_BAR * len(rows),
+        "xaxis": {"type": "log", "title": {"text": f"times as fast as {markup(str(place['base']))}"}, "range": shown},
+        "yaxis": {"automargin": True, "type": "category", "categoryorder": "array", "dtick": 1,
+                  "categoryarray": [markup(str(row["name"])) for row in rows][::-1]},
+        "shapes": [line], "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
+    }  # fmt: skip
+    return {"data": [one for one in data if one["x"]], "layout": layout}
+
+
+def _times(value: Document) -> Cell:
+    if value["value"] is None:
+        return Cell(quantities.MISSING, None, str(value["reason"]), tone="quiet")
+    hint, low, high = f"{value['value']:.3g} times as fast, derived", value["low"], value["high"]
+    return Cell(f"{value['value']:.2f}x", value["value"], hint, unit="1", low=low, high=high)
+
+
+def _ends(value: Document) -> Cell:
+    text = _interval(value)
+    if not text:
+        return Cell(quantities.MISSING, None, str(value["reason"]))
+    hint = f"{text} times as fast, derived; of all options of this table at once"
+    return Cell(text, value["high"] - value["low"], hint)
+
+
+def _judged(row: Document) -> Cell:
+    """In words; what is not significant is greyed."""
+    tone = {"faster": "good", "slower": "bad"}.get(row["effect"], "quiet")
+    return Cell(str(row["text"]), row["speedup"]["value"], tone=tone)
+
+
+def _interval(value: Document) -> str:
+    return ends(value["low"], value["high"])

@@ -1,0 +1,119 @@
+"""Published against ours: every printed figure with ours beside it, as a picture of ratios and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sonda.report import quantities
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.palette import GREY
+from sonda.report.table import Cell, Column, Table, build, words
+from sonda.report.views.study.cells import printed_cell, study_cell
+from sonda.report.views.study.dot_plot import COLORS, MARKS
+from sonda.report.views.study.tables import Document, figure_name, row_names
+
+OF_A_LINE, AROUND = 30, 120
+"""px of height."""
+REACHED = "the interval of ours reaches the printed figure"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A printed figure and ours."""
+
+    name: str
+    """Of the figure."""
+    place: str
+    ours: Document
+    printed: Document
+
+    @property
+    def machine(self) -> str:
+        return str(self.printed["hardware"]) or "published"
+
+    @property
+    def reached(self) -> bool:
+        """Whether the interval of ours reaches the printed figure, or the range that was printed; not without one."""
+        value = self.printed["value"]
+        least, most = (value["low"] or 0.0, value["high"]) if value["value"] is None else (value["value"],) * 2
+        low, high = self.ours.get("low"), self.ours.get("high")
+        return low is not None and high is not None and bool(low <= most and least <= high)
+
+
+def pairs(study: Document) -> list[Pair]:
+    """Every printed figure of the study's configurations, with or without ours, figure by figure."""
+    named = list(zip(row_names(study), study["rows"], strict=True))
+    return [
+        Pair(figure_name(column), name, figure, printed)
+        for column in study["columns"]
+        for name, row in named
+        for figure in [row["figures"][column["figure"]]]
+        for printed in figure.get("published", ())
+    ]
+
+
+def published_figure(found: list[Pair]) -> Figure | None:
+    """Ours over the published one: a line for each figure, a mark for each configuration; None without any of ours."""
+    known = [pair for pair in found if pair.printed["ratio"]]
+    if not known:
+        return None
+    lines = list(dict.fromkeys(pair.name for pair in known))
+    layout: Figure = {
+        "height": AROUND + OF_A_LINE * len(lines),
+        "xaxis": {"type": "log", "title": {"text": "ours over the published one"}},
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [markup(one) for one in lines[::-1]],
+                  "automargin": True, "dtick": 1},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
+        "shapes": [{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper",
+                    "line": {"width": 1.5, "color": GREY}}],
+    }  # fmt: skip
+    return {"data": list(_marks(known)), "layout": layout}
+
+
+def _marks(known: list[Pair]) -> Iterator[Figure]:
+    """A series for each machine, and a grey one of those that the intervals of ours reach."""
+    for number, machine in enumerate(dict.fromkeys(pair.machine for pair in known)):
+        reached = [pair for pair in known if pair.machine == machine and pair.reached]
+        others = [pair for pair in known if pair.machine == machine and not pair.reached]
+        for color, own in ((COLORS[number % len(COLORS)], others), (GREY, reached)):
+            if own:
+                yield {
+                    "type": "scatter", "mode": "markers", "name": markup(machine), "legendgroup": markup(machine),
+                    "showlegend": own is others or not others,
+                    "x": [pair.printed["ratio"] for pair in own], "y": [markup(pair.name) for pair in own],
+                    "marker": {"color": color, "size": 9, "opacity": 0.75, "symbol": MARKS[number % len(MARKS)]},
+                    "text": [f"<b>{markup(pair.place)}</b><br>ours {markup(study_cell(pair.ours).text)}, published "
+                             f"{markup(printed_cell(pair.printed).text)}: {markup(_ratio(pair).hint)}<br>"
+                             f"{markup(str(pair.printed['deviation']))}" for pair in own],
+                    "hovertemplate": "%{text}<extra></extra>",
+                }  # fmt: skip
+
+
+def published_table(found: list[Pair]) -> Table:
+    """A row for each printed figure: ours, the ratio, and what differs between the two measurements."""
+    columns = [
+        (Column("where", right=False), [Cell(pair.place, pair.place) for pair in found]),
+        (Column("figure", right=False), words([pair.name for pair in found])),
+        (Column("ours", hint="median of the repetitions"), [study_cell(pair.ours) for pair in found]),
+        (Column("published", hint="with the digits that were printed"), [printed_cell(pair.printed) for pair in found]),
+        (Column("ours over published", hint="over the nearer end of a printed range; 1 inside of it"),
+         [_ratio(pair) for pair in found]),
+        (Column("published on", right=False), words([pair.machine for pair in found])),
+    ]  # fmt: skip
+    if any(pair.printed["deviation"] for pair in found):
+        columns.append((Column("what differs", right=False), words([str(pair.printed["deviation"]) for pair in found])))
+    if any(pair.printed.get("note") for pair in found):
+        columns.append((Column("note", right=False), words([str(pair.printed.get("note", "")) for pair in found])))
+    return build(columns, "published against ours")
+
+
+def _ratio(pair: Pair) -> Cell:
+    ratio = pair.printed["ratio"]
+    if ratio is None:
+        return Cell(quantities.MISSING, None, str(pair.ours["reason"]), tone="quiet")
+    hint, tone = f"{quantities.number(ratio)} times, derived", ""
+    if pair.reached:
+        hint, tone = f"{hint}; {REACHED}", "quiet"
+    return Cell(quantities.number(ratio), ratio, hint, tone=tone, unit="1")

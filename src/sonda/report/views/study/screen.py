@@ -1,0 +1,151 @@
+"""Studies in the terminal: which there are, what one would measure, what it found beside what was published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.report.blocks import Block, Gap, Heading, Items, Paragraph, TableBlock, paragraphs
+from sonda.report.table import Column, build, words
+from sonda.report.views.study.answer import answer
+from sonda.report.views.study.operations import operations_table
+from sonda.report.views.study.tables import VARIANT, Document, option_tables, study_tables, unmeasured
+
+
+def studies_blocks(studies: Sequence[Document]) -> list[Block]:
+    """The studies that ship with Sonda."""
+    table = build(
+        [
+            (Column("study", right=False), words([str(one["name"]) for one in studies])),
+            (Column("runs"), words([f"{one['runs']:,}" for one in studies])),
+            (Column("scales", right=False), words([", ".join(one["scales"]) for one in studies])),
+            (Column("question", right=False, wrap=True), words([str(one["question"]) for one in studies])),
+        ]
+    )
+    return [
+        TableBlock(table, indent=0, reasons=False),
+        Gap(),
+        Paragraph("Carry one out with: sonda study NAME --scale small", "quiet", 0, 0),
+    ]
+
+
+def plan_blocks(plan: Document, *, reference: str = "", options: str = "") -> list[Block]:
+    """What a study would measure, in order; `reference`, the scale and `options` are what to type to carry it out."""
+    runs = plan["runs"]
+    simulated = all(str(run.get("on", "")).startswith("sim:") for run in runs)
+    how = "simulated" if simulated else "each a process of its own"
+    blocks: list[Block] = [
+        Heading(f"{plan['study']}{_at_scale(plan)}: {len(runs):,} runs, {how}"),
+        *paragraphs(plan.get("lacks", ()), "remark"),
+    ]
+    keys = list(dict.fromkeys(key for run in runs for key in run if key != "identity"))
+    fixed = [key for key in keys if len({run.get(key) for run in runs}) == 1] if len(runs) > 1 else []
+    variants = list(dict.fromkeys(run[VARIANT] for run in runs if VARIANT in run))
+    by_variant = {name: [run for run in runs if run.get(VARIANT) == name] for name in variants}
+    # What a variant has and others have not, or have otherwise, needs no column either.
+    own = [key for key in keys if key not in (*fixed, VARIANT)
+           and variants and all(len({run.get(key) for run in part}) == 1 for part in by_variant.values())]  # fmt: skip
+    blocks += _settings("all" if variants else "", runs[:1], fixed)
+    for name, part in by_variant.items():
+        blocks += _settings(name, part[:1], own)
+    shown = [key for key in keys if key not in (*fixed, *own)]
+    columns = [(Column(key, right=False), words([_written(run.get(key, "")) for run in runs])) for key in shown]
+    if columns:
+        blocks += [Gap(), TableBlock(build(columns), reasons=False)]
+    if reference:
+        blocks += [Gap(), Paragraph(f"Carry it out with: {_typed(plan, reference)}{options}")]
+    return blocks
+
+
+UNMEASURED = "not measured yet"
+FEW = 3
+"""Failures for one reason that are listed one by one."""
+
+
+def _place(study: Document, row: Document) -> str:
+    """`cnn, stress-cache`: where in the study a row stands."""
+    return ", ".join(_written(row["configuration"][axis]) for axis in study["axes"] if axis in row["configuration"])
+
+
+def failure_lines(study: Document) -> list[str]:
+    """What failed and why; where many rows failed for one reason, it is said once with how many."""
+    places: dict[str, list[str]] = {}
+    lines: dict[str, list[str]] = {}
+    for row in study["rows"]:
+        for failure in row["failures"]:
+            if failure.endswith(UNMEASURED):  # the notes say how many there are
+                continue
+            reason = failure.partition(": ")[2]
+            place = _place(study, row)
+            places.setdefault(reason, []).append(str(row["configuration"].get(VARIANT, "")))
+            lines.setdefault(reason, []).append(": ".join([*([place] if place else []), failure]))
+    found = []
+    for reason, said in lines.items():
+        if len(said) > FEW:
+            which = ", ".join(dict.fromkeys(place for place in places[reason] if place))
+            found.append(f"{which + ': ' if which else ''}{len(said):,} runs: {reason}")
+        else:
+            found += said
+    return found
+
+
+def _settings(name: str, runs: list[dict[str, Any]], keys: list[str]) -> list[Block]:
+    """`miss curve: batch 4, probe callgrind:256KiB+1MiB`, where there is anything to say."""
+    items = [f"{key} {_written(run[key])}" for run in runs for key in keys if key in run]
+    return [Items(items, f"{name}: " if name else "", ", ")] if items else []
+
+
+def _written(value: object) -> str:
+    """A value as the study's file has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def study_blocks(study: Document, width: int, *, reference: str = "", options: str = "") -> list[Block]:
+    """A study's tables: our figures with their intervals, published ones beside them, variants, deviations below.
+
+    Tables of many columns are made for a terminal of `width`. `reference`, the scale and `options` are what to type to
+    have its page.
+    """
+    blocks: list[Block] = [Heading(f"{study['study']}{_at_scale(study)}")]
+    if study["question"]:
+        blocks.append(Paragraph(study["question"]))
+    blocks += [
+        *(
+            Paragraph(sentence, "" if number else "first", 4, 2)
+            for number, sentence in enumerate(answer(study).sentences)
+        ),
+        *(Paragraph(f"Out of line: {sentence}.", "remark", 4, 2) for sentence in study.get("verdicts", ())),
+        *(Paragraph(f"Try: {remedy}.", "", 4, 2) for remedy in study.get("remedies", ())),
+    ]
+    tables = [*study_tables(study, width), *option_tables(study)]
+    for one in tables:
+        blocks.append(Gap())
+        if one.title:
+            blocks.append(Paragraph(one.title, "first", hang=0))
+        blocks.append(TableBlock(one.table, reasons=one.reasons))
+    operations = study.get("operations", ())
+    if len(operations) > len(study["rows"]) or any(row["counted"] is not None for row in operations):
+        blocks += [Gap(), Paragraph("Operations one by one", "first", hang=0), TableBlock(operations_table(operations))]
+    for caption in dict.fromkeys(one.caption for one in tables if one.caption):
+        blocks += [Gap(), Paragraph(caption, "quiet")]
+    for reason, names in unmeasured(study).items():
+        blocks += [Gap(), Paragraph(f"– {', '.join(names)}: {reason}", "quiet")]
+    for title, lines in (
+        ("Failed", failure_lines(study)),
+        ("Deviations", study["deviations"]),
+        ("Notes", study["notes"]),
+    ):
+        if lines:
+            blocks += [Gap(), Paragraph(title, "first", hang=0), *(Paragraph(str(line), "", 4, 2) for line in lines)]
+    if reference:
+        blocks += [Gap(), Paragraph(f"Page: {_typed(study, reference)}{options} --show --page study.html")]
+    return blocks
+
+
+def _typed(document: Document, reference: str) -> str:
+    scale = f" --scale {document['scale']}" if document["scale"] else ""
+    return f"sonda study {reference}{scale}"
+
+
+def _at_scale(document: Document) -> str:
+    return f" at scale {document['scale']}" if document["scale"] else ""

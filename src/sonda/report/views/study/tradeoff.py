@@ -1,0 +1,108 @@
+"""Variants of a simulated study as a trade: cycles against energy, with those marked that no other beats in both."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sonda.report import quantities
+from sonda.report.figures import Figure
+from sonda.report.labels import markup
+from sonda.report.palette import GREY, VERMILION
+from sonda.report.table import Cell, Column, Table, build, words
+from sonda.report.views.study.tables import Document, variants_of
+
+CYCLES, ENERGY = "cycles", "energy_uJ"
+HEIGHT = 460
+
+
+@dataclass(frozen=True)
+class Trade:
+    """A variant against the first one."""
+
+    name: str
+    cycles: float
+    """Geometric mean over the configurations that both have; the first variant is 1."""
+    energy: float
+    n: int
+    front: bool
+    """No other needs fewer cycles and less energy."""
+
+
+def trades(study: Document) -> list[Trade]:
+    """Variants that are compared by cycles and by energy; none where a study does not compare them by both."""
+    ratios: dict[str, dict[str, float]] = {key: {} for key in (CYCLES, ENERGY)}
+    counts: dict[str, int] = {}
+    for one in study.get("compared", ()):
+        if one["figure"] in ratios:
+            ratios[one["figure"]][one["variant"]] = one["ratio"]
+            counts[one["variant"]] = one["n"]
+    both = [name for name in ratios[CYCLES] if name in ratios[ENERGY]]
+    if not both:
+        return []
+    first = variants_of(study)[0]
+    points = {first: (1.0, 1.0), **{name: (ratios[CYCLES][name], ratios[ENERGY][name]) for name in both}}
+    counts[first] = max(counts.values())
+    return [Trade(name, *point, counts[name], not any(_beats(other, point) for other in points.values()))
+            for name, point in points.items()]  # fmt: skip
+
+
+def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return one != other and one[0] <= other[0] and one[1] <= other[1]
+
+
+def trade_figure(found: list[Trade]) -> Figure:
+    """Cycles to the right, energy upwards, both logarithmic and over those of the first variant; named points."""
+    data = []
+    for front, name, color, mark in ((True, "Pareto front", VERMILION, "diamond"), (False, "others", GREY, "circle")):
+        own = sorted((one for one in found if one.front is front), key=lambda one: one.cycles)
+        data.append({
+            "type": "scatter", "mode": "lines+markers+text" if front else "markers+text", "name": name,
+            "x": [one.cycles for one in own], "y": [one.energy for one in own],
+            "line": {"color": color, "width": 1, "shape": "hv"},
+            "marker": {"color": color, "size": 12 if front else 9, "symbol": mark},
+            "text": [markup(one.name) for one in own],
+            "textposition": "bottom right" if front else [_side(one, found) for one in own],
+            "hovertext": [f"<b>{markup(one.name)}</b><br>{one.cycles:.3g} times the cycles, {one.energy:.3g} times the "
+                          f"energy, derived (geometric mean of {one.n})" for one in own],
+            "hoverinfo": "text",
+        })  # fmt: skip
+    first = markup(found[0].name)
+    layout = {
+        "height": HEIGHT,
+        "xaxis": {"type": "log", "title": {"text": f"cycles over those of {first} (simulated)"}},
+        "yaxis": {"type": "log", "title": {"text": f"energy over that of {first} (simulated)"}},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
+    }
+    return {"data": [one for one in data if one["x"]], "layout": layout}
+
+
+def _side(one: Trade, found: list[Trade]) -> str:
+    """Where the name of a point does not run into that of its nearest neighbour."""
+
+    def way(other: Trade) -> tuple[float, float]:
+        return math.log(other.cycles / one.cycles), math.log(other.energy / one.energy)
+
+    others = [way(other) for other in found if other is not one]
+    return "bottom center" if others and min(others, key=lambda pair: math.hypot(*pair))[1] > 0 else "top center"
+
+
+def trade_table(found: list[Trade]) -> Table:
+    """The points of the picture."""
+
+    def times(values: list[float]) -> list[Cell]:
+        return [Cell(quantities.number(one), one, f"{one:.4g} times, derived", unit="1") for one in values]
+
+    return build(
+        [
+            (Column("variant", right=False), words([one.name for one in found])),
+            (Column("times the cycles"), times([one.cycles for one in found])),
+            (Column("times the energy"), times([one.energy for one in found])),
+            (
+                Column("configurations"),
+                [Cell(f"{one.n:,}", one.n, "configurations, counted", unit="1") for one in found],
+            ),
+            (Column("on the front", right=False), words(["yes" if one.front else "no" for one in found])),
+        ],
+        "trade",
+    )

@@ -1,0 +1,141 @@
+"""The simulator against other simulators, in the terminal: STONNE's reference runs, SCALE-Sim's formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sonda.report.blocks import Block, Gap, Paragraph, TableBlock
+from sonda.report.table import LAST, Column, build, words
+
+SHOWN = 10
+"""Differences and answers that are listed; `--json` has all."""
+
+
+def stonne_blocks(report: Mapping[str, Any]) -> list[Block]:
+    """How many runs of each mode are exact in every number, the first differences, and what failed in the reference."""
+    same = report["exact"] == report["total"]
+    blocks: list[Block] = [
+        Paragraph(
+            f"{report['exact']} of {report['total']} runs are exact in every number",
+            "first" if same else "first bad",
+            0,
+            0,
+        )
+    ]
+    modes = report["modes"]
+    blocks += [
+        TableBlock(
+            build(
+                [
+                    (Column("mode", right=False), words(list(modes))),
+                    (Column("runs"), words([str(mode["total"]) for mode in modes.values()])),
+                    (Column("exact"), words([str(mode["exact"]) for mode in modes.values()])),
+                    (Column("simulating ms"), words([f"{1e3 * mode['seconds']:.1f}" for mode in modes.values()])),
+                ]
+            )
+        ),
+        Paragraph(
+            f"simulating took {report['seconds']:.3f} s of CPU time; reading and compiling "
+            f"{report['preparing_seconds']:.1f} s",
+            "quiet",
+            hang=0,
+        ),
+    ]
+    for one in report["differences"][:SHOWN]:
+        text = f"{one['what']} is {one['found']}, the reference has {one['expected']}"
+        if one["what"] == "run":
+            text = f"cannot be simulated, though the reference ended well: {one['found']}"
+        text = f"{one['mode']} {one['run']}: {text}"
+        blocks.append(Paragraph(text, "bad"))
+    blocks += _more_blocks(len(report["differences"]), "difference")
+    for why in dict.fromkeys(one["why"] for one in report["known"]):
+        alike = [one for one in report["known"] if one["why"] == why]
+        runs = len({(one["mode"], one["run"]) for one in alike})
+        first = f"{alike[0]['mode']} {alike[0]['run']}: {alike[0]['what']} is {alike[0]['found']:,}"
+        text = f"known: {len(alike)} number{_s(len(alike))} of {runs} run{_s(runs)} ({why}), as {first}, "
+        blocks.append(Paragraph(f"{text}the reference has {alike[0]['expected']:,}", "quiet"))
+    if report["not_compared"]:
+        names = ", ".join(f"{name} ({count:,} run{_s(count)})" for name, count in report["not_compared"].items())
+        blocks.append(Paragraph(f"not compared: {names}", "quiet"))
+    if report["failures"]:
+        blocks += [
+            Gap(),
+            Paragraph("Where the reference itself failed", "first", hang=0),
+            *(
+                Paragraph(f"{one['mode']} {one['run']} ({one['status']}): {one['says']}", "", 4, 2)
+                for one in report["failures"]
+            ),
+        ]
+    blocks += _next_blocks()
+    return blocks
+
+
+TERMS = {
+    "last_cycles": "+ last",
+    "borders": "− borders",
+    "configuration": "+ configure",
+    "reduction": "+ sum",
+    "writeback": "+ write",
+}
+"""Of the mesh's cycles, beside SCALE-Sim's; columns of the table."""
+
+
+def scalesim_blocks(report: Mapping[str, Any]) -> list[Block]:
+    """The mesh's cycles as SCALE-Sim's and what it leaves out, a row for each layer; then what is not equal."""
+    layers = report["layers"]
+    same = report["exact"] == report["total"]
+    blocks: list[Block] = [
+        Paragraph(
+            f"{report['exact']} of {report['total']} layers agree with SCALE-Sim's formulas on "
+            f"{report['accelerator']} ({report['rows']} x {report['columns']}, output stationary)",
+            "first" if same else "first bad",
+            0,
+            0,
+        )
+    ]
+    columns: list[tuple[Column, Any]] = [(Column("layer", right=False), words([one["layer"] for one in layers]))]
+    columns += [(Column(letter), words([f"{one[letter]:,}" for one in layers])) for letter in ("M", "N", "K")]
+    if any(one["times"] > 1 for one in layers):
+        columns.append((Column("times"), words([f"{one['times']:,}" for one in layers])))
+    columns.append((Column("SCALE-Sim", keep=LAST), words([f"{one['scalesim_cycles']:,}" for one in layers])))
+    columns += [(Column(title), words([f"{one[name]:,}" for one in layers])) for name, title in TERMS.items()]
+    columns.append((Column("= mesh cycles", keep=LAST), words([f"{one['cycles']:,}" for one in layers])))
+    blocks += [
+        TableBlock(build(columns)),
+        Paragraph(
+            "SCALE-Sim counts one cycle too few for each product, fills the whole array also at the borders of a "
+            "product, and takes no time to configure, to sum and to write back",
+            "quiet",
+        ),
+    ]
+    if report["elsewhere"]:
+        count = report["elsewhere"]
+        blocks.append(
+            Paragraph(
+                f"{count:,} operation{_s(count)} run{'s' if count == 1 else ''} on no mesh, so not compared", hang=0
+            )
+        )
+    for one in layers:
+        for name, pair in one["differences"].items():
+            text = f"{one['layer']}: {name}: the mesh has {pair['found']:,}, SCALE-Sim's formula {pair['expected']:,}"
+            blocks.append(Paragraph(text, "bad"))
+    blocks += _next_blocks()
+    return blocks
+
+
+def _next_blocks() -> list[Block]:
+    return [Gap(), Paragraph("Every number: the same command with --json", "quiet", hang=0)]
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _more_blocks(count: int, what: str) -> list[Block]:
+    blocks: list[Block] = []
+    if count > SHOWN:
+        blocks.append(
+            Paragraph(f"and {count - SHOWN:,} more {what}{_s(count - SHOWN)}, all with --json", "quiet", hang=0)
+        )
+    return blocks

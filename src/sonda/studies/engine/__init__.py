@@ -1,0 +1,1 @@
+"""Carrying a study out: the plan, its points, repetitions, locks, other machines."""

@@ -1,0 +1,1 @@
+"""Explorations: the space of designs, its points, the front, searches."""

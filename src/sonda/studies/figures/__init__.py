@@ -1,0 +1,1 @@
+"""The figures that a study can ask of a run, by kind."""

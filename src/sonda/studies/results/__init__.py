@@ -1,0 +1,1 @@
+"""What came of a study: tables, notes, outliers, optimisations, recordings."""

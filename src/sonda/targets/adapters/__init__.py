@@ -1,0 +1,1 @@
+"""The frameworks in which a workload can run, and who runs it there."""

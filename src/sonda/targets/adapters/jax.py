@@ -1,0 +1,209 @@
+"""The part of the child process that runs a workload in JAX."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sonda.record.errors import SondaError
+from sonda.targets.adapters.registry import OPERATION_LIST, imported
+from sonda.targets.job import Job
+from sonda.targets.progress import telling
+from sonda.targets.target import parse_target
+
+if TYPE_CHECKING:
+    from sonda.frameworks.harness.announcer import AnnouncedObserver
+    from sonda.frameworks.jax.profile.operations import Operation
+    from sonda.imports.xplane.planes import XSpace
+
+
+DEFAULTS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
+"""What JAX reads when it is imported, unless the user has set it: memory of a GPU as it is needed, warnings only."""
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
+"""For `XLA_FLAGS`; on a processor XLA has nothing to choose between."""
+
+WAITED = "JAX runs ahead of its device: each step was waited for, so loading the next batch did not overlap with it"
+
+GPU = re.compile(r"^/device:GPU:(\d+)")
+"""The plane of a GPU in a profile."""
+
+
+def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
+    """Build and drive the workload in this process, observed; returns what the run should say of the workload.
+
+    Raises SondaError where JAX is missing, has no such device, or lacks the operation.
+    """
+    if job.epochs:
+        return train_in_jax(job, directory)
+    from sonda.frameworks.collector.counters.process import Counting
+
+    # Before numpy and JAX start threads, which then inherit the counters.
+    counting = Counting(str(directory))
+    from sonda.targets.training.trainer import described
+    from sonda.workloads.catalogue import describe
+    from sonda.workloads.operations.ops import Operations
+
+    workload: Any = describe(job.workload, job.options)
+    jax = import_jax(job)
+    device = jax_device(job, jax)
+    from sonda.frameworks.harness.announcer import announcing
+
+    notes: list[str] = []
+    if isinstance(workload, Operations):
+        task: Any = workload.in_jax(job.seed, job.precision, device)
+        root = OPERATION_LIST
+    else:
+        task, notes = network_of(job, workload, device)
+        root = task.network.class_name
+    with announcing(directory, counting, root, jax_versions(), job.threads or 1, notes) as observer:
+        _drive(job, task, observer, jax, replay, directory)
+    return described(workload, task)
+
+
+def network_of(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
+    """The network with the data that it is trained on, and notes on these."""
+    from sonda.workloads.in_jax.network import build
+
+    batches, notes = None, []
+    if job.data:
+        from sonda.workloads.data.image_stream import ahead, image_stream
+
+        stream = image_stream(workload, job.data, job.seed, job.cache)
+        batches = stream.batches(workload.batch)
+        if job.prefetch:
+            batches = ahead(batches, job.prefetch)
+        notes += [stream.note] if stream.note else []
+    return build(workload, job.train, job.seed, job.precision, device, batches), notes
+
+
+def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: bool, directory: Path) -> None:
+    from sonda.frameworks.harness.settings import Driving
+    from sonda.frameworks.jax.drive import drive, drive_network
+
+    number = parse_target(job.on).devices[0]
+    on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
+    tell = telling(directory, job.steps, job.warmup)
+    how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision, device=on, replay=replay, tell=tell)
+    if not hasattr(task, "network"):
+        drive(task, observer, jax, how)
+        return
+    drive_network(task, observer, jax, how, task.classes, xla_operations)
+
+
+def xla_operations(folder: Path) -> Iterator[Operation]:
+    """Executions of XLA's instructions in the profile that JAX left in a folder.
+
+    Those of a GPU have the number of their run by when they were launched; under a CUDA graph they have the name of
+    their kernel.
+    """
+    from sonda.imports.xplane.file import open_space
+
+    for path in sorted(folder.glob("**/*.xplane.pb")):
+        with open_space(path) as space:
+            yield from _of_profile(space)
+
+
+def _of_profile(space: XSpace) -> Iterator[Operation]:
+    from sonda.frameworks.jax.profile.operations import BEGINS, GRAPH, Operation, numbered
+    from sonda.imports.xplane.instruction_ends import InstructionEnds
+
+    ends = InstructionEnds(space)
+    on_gpus: list[tuple[Operation, int, int]] = []
+    begins: dict[tuple[str, int], list[int]] = {}
+    launched: dict[int, int] = {}
+    for plane in space.planes:
+        gpu = GPU.search(plane.name)
+        for event in (event for line in plane.lines for event in line.events()):
+            about, start = event.stats, int(event.start_ns)
+            if "hlo_op" in about:
+                name = str(about["hlo_op"])
+                one = Operation(
+                    str(about.get("hlo_module", "")), int(about.get("run_id", 0)), name, start,
+                    ends.of(event), int(about.get("program_id", 0)),
+                )  # fmt: skip
+                if gpu is None or "run_id" in about:
+                    yield one
+                    continue
+                one = replace(one, name=event.name, graph=True) if GRAPH.match(name) else one
+                on_gpus.append((one, int(gpu[1]), int(about.get("correlation_id", 0))))
+            elif "correlation_id" in about:
+                launched[int(about["correlation_id"])] = start
+            elif match := BEGINS.match(event.name):
+                begins.setdefault((str(about.get("module_name", "")), int(match[1])), []).append(start)
+    yield from numbered(((one, gpu, launched.get(by, one.start)) for one, gpu, by in on_gpus), begins)
+
+
+def compile_once(folder: Path) -> dict[str, str]:
+    """Variables by which the processes of one run share what JAX compiles.
+
+    On a GPU it chooses among kernels by trying them: without that, a process that counts could run other ones.
+    """
+    return {
+        "JAX_COMPILATION_CACHE_DIR": str(folder),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
+
+
+def import_jax(job: Job) -> Any:
+    """JAX with as many threads as were asked for, on the kind of device that was asked for."""
+    on_gpu = parse_target(job.on).devices[0].kind == "cuda"
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)
+    os.environ["JAX_PLATFORMS"] = "cuda" if on_gpu else "cpu"
+    if job.threads:
+        os.environ["PJRT_NPROC"] = str(job.threads)
+    if job.deterministic:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".lstrip()
+    jax = imported("jax")
+    if job.precision == "float64":
+        jax.config.update("jax_enable_x64", True)
+    return jax
+
+
+def jax_versions() -> dict[str, str]:
+    return {name: version(name) for name in ("jax", "jaxlib")}
+
+
+def jax_device(job: Job, jax: Any) -> Any:
+    """JAX's own device of a target. Raises SondaError where JAX cannot use it."""
+    device = parse_target(job.on).devices[0]
+    try:
+        known = jax.devices()
+    except RuntimeError:
+        raise SondaError(
+            f"target {job.on!r}: JAX {jax.__version__} finds no GPU that it can use",
+            "install JAX for this machine's driver (pip install 'jax[cuda13]'), or use --on cpu",
+        ) from None
+    if device.kind == "cuda" and device.index >= len(known):
+        there = ", ".join(f"cuda:{number}" for number in range(len(known)))
+        raise SondaError(f"target {job.on!r}: there is no such GPU", f"JAX has {there}")
+    return known[device.index if device.kind == "cuda" else 0]
+
+
+# ---- A whole training in JAX, in the process that trains ------------------------------------------------------------
+
+
+def train_in_jax(job: Job, directory: Path) -> dict[str, Any]:
+    """Train a job's workload through its epochs on one device; returns what the run says of the workload."""
+    from sonda.frameworks.collector.counters.process import Counting
+
+    # Before numpy and JAX start threads, which then inherit the counters.
+    counting = Counting(str(directory))
+    jax = import_jax(job)
+    from sonda.frameworks.harness.announcer import announcing
+    from sonda.targets.training.announced import train_announced
+    from sonda.targets.training.trainer import described, open_training
+    from sonda.workloads.in_jax.learner import JaxLearner
+
+    opened = open_training(job)
+    learner = JaxLearner(opened.workload, job.seed, job.precision, jax_device(job, jax))
+    root = learner.network.network.class_name
+    with announcing(directory, counting, root, jax_versions(), job.threads or 1, [WAITED]) as observer:
+        train_announced(job, directory, opened, learner, observer)
+    return described(opened.workload, learner.network)

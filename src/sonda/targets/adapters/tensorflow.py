@@ -1,0 +1,172 @@
+"""The part of the child process that runs a workload in TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from sonda.record.errors import SondaError
+from sonda.targets.adapters.registry import OPERATION_LIST, imported, version_of
+from sonda.targets.job import Job
+from sonda.targets.progress import telling
+from sonda.targets.target import parse_target
+
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+"""What TensorFlow reads when it is imported, unless the user has set it: errors only."""
+
+
+def run_in_tensorflow(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
+    """Build and drive the workload in this process, observed; returns what the run should say of the workload.
+
+    Raises SondaError where TensorFlow is missing, has no such device, or lacks the workload.
+    """
+    from sonda.frameworks.collector.counters.process import Counting
+
+    # Before numpy and TensorFlow start threads, which then inherit the counters.
+    counting = Counting(str(directory))
+    tf = import_tensorflow(job)
+    with tf.device(tensorflow_device(job, tf)):
+        return _train(job, directory, counting) if job.epochs else _steps(job, directory, counting, replay)
+
+
+def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, Any]:
+    """Timed steps; with `replay`, one step for a profiler outside."""
+    from sonda.frameworks.harness.settings import Driving
+    from sonda.frameworks.tensorflow.drive.workload import drive_network, drive_operations
+    from sonda.targets.training.trainer import described
+    from sonda.workloads.catalogue import describe
+    from sonda.workloads.model_garden import ModelGarden
+    from sonda.workloads.operations.ops import Operations
+
+    workload: Any = describe(job.workload, job.options)
+    number = parse_target(job.on).devices[0]
+    on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
+    how = Driving(
+        job.train, job.steps, job.warmup, job.seconds, job.precision, job.compile, device=on, replay=replay,
+        tell=telling(directory, job.steps, job.warmup),
+    )  # fmt: skip
+    notes: list[str] = []
+    if isinstance(workload, ModelGarden):
+        from sonda.frameworks.tensorflow.drive.workload import drive_whole
+        from sonda.workloads.in_tensorflow.model_garden import build as build_garden
+
+        task: Any = build_garden(workload, job.train, job.seed, job.compile)
+        with observing(job, directory, counting, task.root, notes) as observer:
+            drive_whole(task, observer, how)
+        return described(workload, task)
+    if isinstance(workload, Operations):
+        from sonda.workloads.in_tensorflow.operations import build as build_operations
+
+        task = build_operations(workload, job.seed, job.precision, job.compile)
+        with observing(job, directory, counting, OPERATION_LIST, notes) as observer:
+            drive_operations(task, observer, how)
+        return described(workload, task)
+    from sonda.targets.profiles.tensorflow_events import profile_events_of
+    from sonda.workloads.in_tensorflow.input_pipeline import batches
+    from sonda.workloads.in_tensorflow.network import build as build_network
+    from sonda.workloads.in_tensorflow.pieces import Pieces
+
+    task = build_network(workload, job.train, job.seed, job.precision, job.compile)
+    stream = None
+    if job.data:
+        from sonda.workloads.data.image_stream import image_stream
+
+        stream = image_stream(workload, job.data, job.seed, job.cache)
+        notes += [stream.note] if stream.note else []
+    with observing(job, directory, counting, task.root, notes) as observer:
+        drive_network(
+            task, lambda told: Pieces(task, told), lambda: batches(task, job.seed, job.workers, job.prefetch, stream),
+            observer, how, profile_events_of,
+        )  # fmt: skip
+    return described(workload, task)
+
+
+def observing(
+    job: Job, directory: Path, counting: Any, root: str, notes: Sequence[str] = (), rank: int = 0
+) -> AbstractContextManager[Any]:
+    """An observer of this process, which runs TensorFlow."""
+    from sonda.frameworks.harness.announcer import announcing
+
+    versions = {"tensorflow": version_of("tensorflow"), "keras": version("keras")}
+    return announcing(directory, counting, root, versions, job.threads or 1, notes, rank)
+
+
+def _train(job: Job, directory: Path, counting: Any) -> dict[str, Any]:
+    """Train through epochs; what the run should say of the workload."""
+    from sonda.targets.training.announced import train_announced
+    from sonda.targets.training.trainer import described, open_training
+    from sonda.workloads.in_tensorflow.learner import TensorflowLearner
+
+    opened = open_training(job)
+    learner = TensorflowLearner(opened.workload, job.seed, job.precision, job.compile)
+    with observing(job, directory, counting, learner.network.root) as observer:
+        train_announced(job, directory, opened, learner, observer, learner.network.dtype)
+    return described(opened.workload, learner.network)
+
+
+def import_tensorflow(job: Job) -> Any:
+    """TensorFlow with the threads that were asked for, on the kind of device that was asked for."""
+    on_gpu = parse_target(job.on).devices[0].kind == "cuda"
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    if not on_gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    if job.gpu_private_threads:
+        os.environ["TF_GPU_THREAD_MODE"] = "gpu_private"
+        os.environ["TF_GPU_THREAD_COUNT"] = str(job.gpu_private_threads)
+    with _quietly():
+        tf = imported("tensorflow")
+    if job.threads:
+        tf.config.threading.set_intra_op_parallelism_threads(job.threads)
+    if job.inter_op_threads:
+        tf.config.threading.set_inter_op_parallelism_threads(job.inter_op_threads)
+    # float32 means float32: TensorFlow lets a GPU use TF32 by default.
+    tf.config.experimental.enable_tensor_float_32_execution(job.precision == "tf32")
+    if job.deterministic:
+        tf.random.set_seed(job.seed)  # without one, random operations are refused
+        tf.config.experimental.enable_op_determinism()
+    return tf
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """What TensorFlow's libraries write to stderr while they are loaded, before anybody can tell them not to, is
+    dropped; unless loading fails."""
+    with tempfile.TemporaryFile() as said:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            said.seek(0)
+            os.write(kept, said.read())
+            raise
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def tensorflow_device(job: Job, tf: Any) -> str:
+    """TensorFlow's own name of a target. Raises SondaError where TensorFlow cannot use it."""
+    device = parse_target(job.on).devices[0]
+    if device.kind != "cuda":
+        return "/CPU:0"
+    known = tf.config.list_physical_devices("GPU")
+    if not known:
+        raise SondaError(
+            f"target {job.on!r}: TensorFlow {tf.__version__} finds no GPU that it can use",
+            "install TensorFlow for this machine's driver (pip install 'tensorflow[and-cuda]'), or use --on cpu",
+        )
+    if device.index >= len(known):
+        there = ", ".join(f"cuda:{number}" for number in range(len(known)))
+        raise SondaError(f"target {job.on!r}: there is no such GPU", f"TensorFlow has {there}")
+    for one in known:
+        tf.config.experimental.set_memory_growth(one, True)
+    return f"/GPU:{device.index}"

@@ -1,0 +1,122 @@
+"""Settings that mean nothing where a job runs, each with its reason.
+
+Every framework understands every word. What cannot be done is said: a run keeps the sentence among its notes and goes
+on without the setting; a study, whose point would be the same as another, says it in place of figures.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sonda.targets.job import DEFAULTS, Job
+from sonda.targets.target import parse_target
+from sonda.workloads.model_garden import PREFIX as GARDEN
+from sonda.workloads.operations.ops import STUDIED
+from sonda.workloads.own_model import is_own
+
+ONE_DEVICE = ("inter_op_threads", "bind", "prefetch", "cache", "pin")
+"""Settings of a workload on one device."""
+INPUT = ("data", "workers", "prefetch", "cache", "pin")
+"""Settings of the input pipeline."""
+WITHOUT_IMAGES = ("ops", "mlp", "lstm", "transformer", "dlrm", "stress-cache", "stress-bandwidth", "stress-compute")
+"""Built-in workloads whose data are no images."""
+IN_FRAMEWORK: dict[str, dict[str, str]] = {
+    "torch": {},
+    "tensorflow": {
+        "channels_last": "TensorFlow keeps images with channels last anyway",
+        "pin": "TensorFlow has no switch for pinned memory",
+    },
+    "jax": {
+        "inter_op_threads": "JAX has one pool of threads",
+        "compile": "JAX compiles anyway",
+        "channels_last": "XLA chooses the layout itself",
+        "workers": "JAX has no loader of its own",
+        "pin": "JAX has no switch for pinned memory",
+    },
+    "pytensor": {
+        "inter_op_threads": "PyTensor runs one operation after another",
+        "compile": "PyTensor compiles anyway",
+        "channels_last": "PyTensor has no such layout",
+        "workers": "PyTensor has no loader of its own",
+        "pin": "PyTensor runs on the processor",
+        "precision": "PyTensor computes in float32 or float64",
+        "deterministic": "PyTensor has no switch for it",
+    },
+}
+"""What a framework has no use for, whatever it runs on."""
+IN_MEMORY = "its data are in memory already; give --data"
+WITHOUT_LOADER = ("jax", "pytensor")
+"""Frameworks for which Sonda loads the images of `--data` itself."""
+PRECISIONS_OF = {"pytensor": ("float32", "float64")}
+"""Where a framework has few precisions: those."""
+
+
+def inapplicable(job: Job) -> dict[str, str]:
+    """Settings that were asked for and mean nothing to this job, with the reasons; in the order of `Job`'s fields."""
+    reasons = {**IN_FRAMEWORK.get(job.framework, {}), **_by_place(job), **_by_work(job)}
+    if job.precision in PRECISIONS_OF.get(job.framework, ()):
+        reasons.pop("precision", None)
+    return {name: reasons[name] for name in DEFAULTS if name in reasons and _asked(job, name)}
+
+
+def applied(job: Job) -> tuple[Job, list[str]]:
+    """The job without what means nothing to it, and a note for each such setting."""
+    without = inapplicable(job)
+    plain = msgspec.structs.replace(job, **{name: DEFAULTS[name] for name in without})
+    if job.workload != "ops" or job.framework == "torch" or "op" in job.options:
+        return plain, sentences(without)
+    # `ops` by itself is all operations, and only PyTorch has more than those of the study.
+    plain = msgspec.structs.replace(plain, options={**job.options, "op": ",".join(STUDIED)})
+    return plain, [*sentences(without), f"--op: {', '.join(STUDIED)} are all that every framework has"]
+
+
+def sentences(without: dict[str, str]) -> list[str]:
+    """`--gpu-private-threads: TensorFlow on a GPU only`."""
+    return [f"--{name.replace('_', '-')}: {reason}" for name, reason in without.items()]
+
+
+def _asked(job: Job, name: str) -> bool:
+    value = getattr(job, name)
+    return bool(value != DEFAULTS[name] and not (name == "pin" and value is False))
+
+
+def _by_place(job: Job) -> dict[str, str]:
+    """What the target has no use for."""
+    spec = parse_target(job.on)
+    on_gpu = any(device.kind == "cuda" for device in spec.devices)
+    found = {}
+    if not (on_gpu and job.framework == "tensorflow"):
+        found["gpu_private_threads"] = "TensorFlow on a GPU only"
+    if not on_gpu:
+        found["pin"] = "only a GPU fetches from memory"
+        if job.precision == "tf32":
+            found["precision"] = f"TF32 is for a GPU, not for {job.on}"
+    if spec.mode:
+        found |= dict.fromkeys(ONE_DEVICE, f"on one device only, not on {spec.mode}=")
+    return found
+
+
+def _by_work(job: Job) -> dict[str, str]:
+    """What the workload has no use for."""
+    found: dict[str, str] = {}
+    if job.workload.startswith(GARDEN):
+        found |= dict.fromkeys(INPUT, "an experiment's steps are given one drawn batch, which is in memory")
+        # TF32 is a switch of the GPU, for whatever runs there.
+        return found | ({"precision": "the experiment chooses its own"} if job.precision != "tf32" else {})
+    if job.workload in WITHOUT_IMAGES:
+        found["channels_last"] = f"{job.workload} has no images"
+        found |= {} if job.epochs else {"data": f"{job.workload} has no images"}
+    if not job.train:
+        return found | dict.fromkeys(INPUT, "inference is given one batch, which is in memory")
+    if job.epochs and is_own(job.workload):
+        return found | dict.fromkeys((*INPUT, "split", "images", "transfer"), "data() of a file says that itself")
+    if job.epochs:
+        # A whole training reads a prepared set, whose images are decoded and mapped into memory.
+        return found | dict.fromkeys(("prefetch", "cache", "pin"), "of timed steps, not of a training by epochs")
+    if not job.data or "data" in found:
+        found["cache"] = IN_MEMORY
+        if job.framework in WITHOUT_LOADER:
+            found["prefetch"] = IN_MEMORY
+    if job.framework == "torch" and bool(job.prefetch) != bool(job.workers):
+        found["prefetch"] = "PyTorch loads ahead in processes that load, and these always do; see --workers"
+    return found

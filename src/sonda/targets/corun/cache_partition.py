@@ -1,0 +1,87 @@
+"""Dividing last-level cache and memory bandwidth for an experiment: what can be had here, and why not the rest."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from sonda.probes import sensors
+from sonda.probes.cache_partition.partition import Partition, Shares, partitioned
+from sonda.probes.cache_partition.resctrl import Capabilities, Resctrl, cache_domain
+from sonda.probes.cache_partition.resctrl_files import MOUNTED, RealFiles, ResctrlFiles
+from sonda.record.run import ProbeState
+from sonda.targets.corun.plan import Cast, Setting, check_shares, partitions_of
+
+Facts = dict[str, Any]
+
+
+class Division:
+    """What resctrl can do for this experiment, and why it cannot do the rest."""
+
+    def __init__(self, setting: Setting, files: ResctrlFiles | None = None) -> None:
+        """`files` is the resctrl to use, the machine's unless given."""
+        self.setting = setting
+        self.files = files
+        self.capabilities: Capabilities | None = None
+        self.reason = ""
+        self.remedy = ""
+        self.partitions: list[tuple[str, Shares]] = []
+        self.notes: list[str] = []
+        if files is None:
+            state = sensors.resctrl()
+            # A machine that only counts has groups to watch, and nothing to divide.
+            usable = state.state == "ok" or os.access(MOUNTED / "mon_groups", os.W_OK)
+            self.reason, self.remedy = ("", "") if usable else (state.detail, state.remedy)
+            self.files = RealFiles() if usable else None
+        if self.files is not None:
+            self.capabilities = Resctrl(self.files).capabilities
+        self.lacks = self._lacks() if setting.divides else ""
+        """Why what was asked for cannot be divided here."""
+        if self.lacks:
+            self.notes.append(f"no partition was measured: {self.lacks}")
+
+    def divide(self, cast: Cast) -> None:
+        """Find the partitions that were asked for.
+
+        Raises SondaError for what the processor refuses, and for what none could do also where nothing can be divided.
+        """
+        check_shares(self.setting, cast.names)
+        if self.setting.divides and not self.lacks and self.capabilities is not None:
+            self.partitions = partitions_of(self.setting, cast.names, self.capabilities.cache)
+            for _, shares in self.partitions:
+                shares.check(self.capabilities)
+
+    def _lacks(self) -> str:
+        if self.capabilities is None:
+            return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
+        if (self.setting.ways or self.setting.partition or self.setting.sweep) and self.capabilities.cache is None:
+            return "this processor cannot divide its last-level cache (no L3 in resctrl's schemata)"
+        if self.setting.bandwidth and self.capabilities.bandwidth is None:
+            return "this processor cannot throttle memory bandwidth (no MB in resctrl's schemata)"
+        return ""
+
+    def open(self, stack: ExitStack, root: Path, cast: Cast) -> Partition | None:
+        """Groups until the stack ends; None where nothing is to be divided and nothing can be watched."""
+        if self.files is None or self.capabilities is None or not (self.partitions or self.capabilities.features):
+            return None
+        found = {cache_domain(core) for one in cast.participants for core in one.cores}
+        control = self.capabilities.cache or self.capabilities.bandwidth
+        known = control.domains if control else ()
+        domains = sorted(domain for domain in found if domain in known) or list(known)
+        return stack.enter_context(partitioned(self.files, root, cast.names, domains, bool(self.partitions)))
+
+    def facts(self) -> Facts:
+        cache = self.capabilities.cache if self.capabilities else None
+        return {
+            "partitions": {label: shares.masks for label, shares in self.partitions},
+            "ways": cache.ways if cache else None,
+            "reason": self.lacks,
+            "monitor_reason": self.reason if self.capabilities is None else "",
+        }
+
+    def states(self) -> list[ProbeState]:
+        if self.capabilities is None:
+            return [ProbeState("cache partitions", "missing", self.reason, self.remedy)]
+        return [ProbeState("cache partitions", "ok")]

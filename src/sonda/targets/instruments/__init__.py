@@ -1,0 +1,1 @@
+"""What reads a run beside the clock: counters, callgrind, Nsight Compute, energy, second sources, plug-ins."""

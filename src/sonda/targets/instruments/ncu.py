@@ -1,0 +1,125 @@
+"""The probe `ncu` of a run: one more repetition under Nsight Compute, its counts on the kernels that were timed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from sonda.frameworks.reconstruction.events import read_events
+from sonda.probes.ceilings.gpu import load_or_measure_gpu
+from sonda.probes.machine.gpu import GpuDevice
+from sonda.probes.ncu.chips import chip_of
+from sonda.probes.ncu.command import CACHES, Settings, ncu_version
+from sonda.probes.ncu.join import join
+from sonda.probes.ncu.outliers import out_of_line_rows
+from sonda.probes.ncu.replay import count_kernels
+from sonda.record.errors import SondaError
+from sonda.record.progress import Say
+from sonda.record.run import ProbeState
+from sonda.record.spans import Spans
+from sonda.targets.adapters.registry import compiled_once
+from sonda.targets.instrument import AGAIN, REPLAY, Command, Contribution, Instrument, Rerun, RunPlan, Seen
+from sonda.targets.job import ProbeWord
+
+PROBE = "ncu"
+EMPTIED, LEFT = "all", "none"
+STALLS = "stalls"
+PROGRAM_LIMIT_S = 3600.0
+"""For one run of a program to its end."""
+
+
+class NcuInstrument(Instrument):
+    """Runs the program once more under Nsight Compute, which counts the kernels of one step.
+
+    A workload ends after that step. A program is run to its end for every round, usually twice: once for all kernels,
+    once for those out of line; where none of its kernels were recorded, it is not run.
+    """
+
+    needs = frozenset({AGAIN, REPLAY})
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.compiling: Mapping[str, str] = {}
+        """Variables by which the two processes share what the framework compiles."""
+
+    def prepare(self, plan: RunPlan) -> Mapping[str, str]:
+        if not plan.on_gpu:
+            raise SondaError(
+                f"--probe ncu counts kernels of a GPU, and this {plan.kind} run has none",
+                "use --on cuda:0, or leave it out",
+            )
+        ncu_version()
+        if plan.job is not None:
+            self.compiling = compiled_once(plan.job.framework, plan.directory / "compiled")
+        return self.compiling
+
+    def collect(self, seen: Seen) -> Contribution:
+        plan, settings = seen.plan, self.settings
+        if plan.job is None:
+            settings = replace(settings, limit_s=PROGRAM_LIMIT_S, whole=True)
+            assembly = seen.observation.assembly
+            if assembly is None or not assembly.kernels:
+                reason = assembly.no_kernels if assembly is not None else ""
+                reason = reason or "the program used no GPU, or took too few steps"
+                return Contribution(states=[ProbeState(PROBE, "missing", f"no kernels were recorded: {reason}")])
+        used = [device for device in seen.observation.used or () if device.startswith("cuda:")]
+        try:
+            card = load_or_measure_gpu(plan.store.root, int(used[0].partition(":")[2]) if used else 0).device
+        except SondaError as error:
+            return Contribution(states=[ProbeState(PROBE, "missing", error.cause, error.remedy)])
+        with plan.store.scratch() as directory:
+            command = seen.again(Rerun(directory, replay=True))
+            command = replace(command, environment={**self.compiling, **command.environment})
+            return count_command(command, settings, card, seen.spans, plan.say, directory)
+
+
+def ranks_of(directory: Path) -> dict[str, int] | None:
+    """The ranks of observed processes, by process, from what they left in a directory; None for less than two ranks."""
+    ranks = {path.stem: int(read_events(path).fact("rank", 0)) for path in sorted(directory.glob("*.events"))}
+    return ranks if len(set(ranks.values())) > 1 else None
+
+
+def settings_of(word: ProbeWord) -> Settings:
+    """How to count: `ncu`, or `ncu:none` to leave caches as they are. Raises SondaError for anything else.
+
+    `ncu:stalls` asks every kernel what it waits for, at once; both are joined as in `ncu:none+stalls`.
+    """
+    words = word.written.split("+") if ":" in word.text else []
+    caches = [option for option in words if option != STALLS]
+    if len(caches) > 1 or any(option not in CACHES for option in caches):
+        raise SondaError(
+            f"--probe {word.text} is unknown",
+            "write ncu:all (caches emptied), ncu:none (left), ncu:stalls (stalls of every kernel)",
+        )
+    return Settings(cache=caches[0] if caches else EMPTIED, stalls=STALLS in words)
+
+
+def count_command(
+    command: Command, settings: Settings, card: GpuDevice, spans: Spans, say: Say, directory: Path
+) -> Contribution:
+    """Count the kernels of a command, which leaves its files in a directory, on the spans that were timed.
+
+    A failure is said and does not lose the run.
+    """
+    major, _, minor = (card.capability or "0.0").partition(".")
+    try:
+        counted = count_kernels(
+            list(command.words),
+            command.given or b"",
+            chip_of(int(major), int(minor)),
+            say,
+            out_of_line_rows,
+            settings=settings,
+            environment={**os.environ, **command.environment},
+        )
+    except SondaError as error:
+        return Contribution(states=[ProbeState(PROBE, "missing", error.cause, error.remedy)])
+    joined, notes = join(spans, counted, ranks_of(directory))
+    return Contribution(
+        joined,
+        {PROBE: {**counted.record, "peaks": counted.peaks}},
+        [ProbeState(PROBE, "ok", counted.notes[0] if counted.notes else "")],
+        [*counted.notes, *notes],
+    )

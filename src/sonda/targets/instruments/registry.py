@@ -1,0 +1,91 @@
+"""Every instrument by the name that `--probe` has for it, and those of a run in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sonda.record.errors import SondaError, nearest
+from sonda.record.plugins import PROBES, call_entry, import_entry, plugin_entries
+from sonda.record.protocols import Probe
+from sonda.targets.instrument import Instrument, Launcher
+from sonda.targets.instruments import callgrind, energy, ncu
+from sonda.targets.instruments.callgrind import CallgrindInstrument, sizes_of
+from sonda.targets.instruments.counters import ALWAYS, PMU, CounterInstrument
+from sonda.targets.instruments.energy import ENERGY, MODEL, EnergyInstrument
+from sonda.targets.instruments.ncu import NcuInstrument, settings_of
+from sonda.targets.instruments.plugins import PluginInstrument
+from sonda.targets.instruments.second_sources import SECOND, SecondSources
+from sonda.targets.job import ProbeWord, split_probes
+
+ORDER: tuple[type[Instrument], ...] = (
+    NcuInstrument, CallgrindInstrument, CounterInstrument, SecondSources, EnergyInstrument,
+)  # fmt: skip
+"""In which the instruments of a run are prepared, entered and collected; those of other packages come last. Callgrind
+adds rows, so energy, which is spread over rows, comes behind it; second sources count what counters were asked for."""
+
+SONDAS: dict[str, type[Instrument]] = {
+    PMU: CounterInstrument,
+    ALWAYS: CounterInstrument,
+    callgrind.PROBE: CallgrindInstrument,
+    ncu.PROBE: NcuInstrument,
+    ENERGY: EnergyInstrument,
+    MODEL: EnergyInstrument,
+    **dict.fromkeys(SECOND, SecondSources),
+}
+"""Probes of Sonda's own."""
+
+
+def probe_names() -> list[str]:
+    """Probes that can be asked for: Sonda's, then those that other packages add."""
+    return [*SONDAS, *(name for name in plugin_entries(PROBES) if name not in SONDAS)]
+
+
+def needs_of(name: str) -> frozenset[str]:
+    """What a probe needs of a launcher; more than any offers where its package cannot be imported."""
+    if name in SONDAS:
+        return SONDAS[name].needs
+    try:
+        made_by: Any = import_entry(plugin_entries(PROBES)[name])
+    except SondaError:
+        return frozenset({"its package"})
+    return frozenset(getattr(made_by, "needs", PluginInstrument.needs))
+
+
+def instruments_for(probes: str | Sequence[str], launcher: Launcher) -> list[Instrument]:
+    """The instruments that these probes ask for, in their order.
+
+    Raises SondaError for a probe that is none or cannot be made, and for one that the launcher cannot serve.
+    """
+    asked: dict[type[Instrument], list[ProbeWord]] = {}
+    added: list[tuple[str, Probe]] = []
+    strangers: list[Instrument] = []
+    for word in split_probes(probes):
+        if word.name not in probe_names():
+            raise SondaError(f"there is no probe {word.name!r}", nearest(word.name, probe_names()))
+        if word.name in SONDAS:
+            instrument: Any = SONDAS[word.name]
+            asked.setdefault(instrument, []).append(word)
+        else:
+            instrument = call_entry(plugin_entries(PROBES)[word.name], word.options)
+            if hasattr(instrument, "collect"):
+                strangers.append(instrument)
+            else:
+                added.append((word.name, instrument))
+                instrument = PluginInstrument
+        if not instrument.needs <= launcher.offers:
+            readable = ", ".join(name for name in probe_names() if needs_of(name) <= launcher.offers)
+            raise SondaError(
+                f"--probe {word.text} cannot be read of a {launcher.kind} run{launcher.where}",
+                f"it can be read by {readable}" if readable else "leave it out: nothing of it is measured",
+            )
+    counters = CounterInstrument(probes)
+    make: dict[type[Instrument], Callable[[list[ProbeWord]], Instrument]] = {
+        NcuInstrument: lambda own: NcuInstrument(settings_of(own[0])),
+        CallgrindInstrument: lambda own: CallgrindInstrument(sizes_of(own[0])),
+        CounterInstrument: lambda own: counters,
+        SecondSources: lambda own: SecondSources([word.name for word in own], counters),
+        EnergyInstrument: lambda own: EnergyInstrument(energy.asked(probes) or energy.Asked()),
+    }
+    instruments = [make[kind](asked[kind]) for kind in ORDER if kind in asked]
+    return [*instruments, *([PluginInstrument(added)] if added else []), *strangers]

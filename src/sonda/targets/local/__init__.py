@@ -1,0 +1,1 @@
+"""A workload in a process of this machine."""

@@ -1,0 +1,154 @@
+"""The targets `cpu` and `cuda:N`: a workload in a child process of its own on this machine's processor or GPU."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from time import perf_counter_ns
+
+import msgspec
+
+from sonda.frameworks.reconstruction.assembly import assemble
+from sonda.probes.ceilings.gpu import load_or_measure_gpu
+from sonda.probes.ceilings.processor import TAKES_S, load_or_measure
+from sonda.probes.machine.contamination import Watch
+from sonda.record.errors import SondaError
+from sonda.record.progress import Expected, Say
+from sonda.record.run import Run, write_run
+from sonda.record.store import Store
+from sonda.record.target import WorkloadTarget
+from sonda.record.workload import Workload
+from sonda.targets.adapters.registry import ADAPTERS, require
+from sonda.targets.applicability import applied
+from sonda.targets.circumstances import gpus, identities, observed_circumstances
+from sonda.targets.instrument import (
+    AGAIN,
+    AROUND,
+    INSIDE,
+    REPLAY,
+    Command,
+    Draft,
+    Launcher,
+    Observation,
+    Rerun,
+    RunPlan,
+)
+from sonda.targets.instruments.registry import instruments_for
+from sonda.targets.job import DEFAULTS, JOB, Job, check_job
+from sonda.targets.local.binding import cores_of, threads_of, variables
+from sonda.targets.local.child import run_child
+from sonda.targets.local.command import command_of
+from sonda.targets.local.worker import REPLAYED
+from sonda.targets.pipeline import STARTING_S, Place, make_run
+from sonda.targets.profiles.kernels import with_kernels
+from sonda.targets.target import available_threads, parse_target, runnable, slowness
+from sonda.targets.training.supervisor import Training
+
+
+def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
+    """Run a job in a process of its own and keep what was seen. Raises SondaError when it cannot be run."""
+    launcher = LocalLauncher(job)
+    return make_run(launcher, instruments_for(job.probe, launcher), store, place, say)
+
+
+WHOLE_TRAINING = " of a whole training"
+"""Of a run that nobody runs once more: it takes hours."""
+MEASURING = Expected("measuring what this machine can do, once", TAKES_S)
+"""Said while the ceilings are measured; where they are known it is gone at once."""
+
+
+def lasting(job: Job) -> str:
+    """What is said while a job runs: where it is the time that is given and not the steps, how long it will take."""
+    counted = job.steps is not None or bool(job.epochs)
+    text = f"{'starting' if counted else 'running'} {job.workload} on {job.on}"
+    if job.framework != DEFAULTS["framework"]:
+        # Importing it may take longer than all that follows.
+        text = f"importing {ADAPTERS[job.framework].words}, then {text}"
+    # Steps and epochs that are asked for are counted by who does them, once the first has begun.
+    return Expected(text, STARTING_S + (0.0 if counted else job.seconds))
+
+
+class LocalLauncher(Launcher):
+    """Runs a job in a process of its own. Raises SondaError for a job that cannot be."""
+
+    kind = "workload"
+    offers = frozenset({AROUND, INSIDE, AGAIN, REPLAY})
+
+    def __init__(self, job: Job) -> None:
+        job = check_job(job)
+        self.device = runnable(parse_target(job.on))
+        require(job.framework)
+        if job.threads and self.device.threads and job.threads != self.device.threads:
+            raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
+        job, self.without = applied(job)
+        asked = self.device.threads or threads_of(job)
+        self.threads = asked or available_threads()
+        self.asked_threads = asked or 0
+        self.bound = variables(cores_of(job.bind, self.threads))
+        self.job = msgspec.structs.replace(job, threads=self.threads)
+        if job.epochs:
+            self.where, self.offers = WHOLE_TRAINING, frozenset({AROUND, INSIDE})
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.kind == "cuda"
+
+    def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
+        return RunPlan(self.kind, store, directory, say, self.job, on_gpu=self.on_gpu, asked_threads=self.asked_threads)
+
+    @contextmanager
+    def around(self, plan: RunPlan) -> Iterator[None]:
+        """What the machine can do is measured first, and the data of a whole training made ready."""
+        self.training = Training.of(self.job, plan.store, plan.say)
+        plan.say(MEASURING)
+        load_or_measure(plan.store.root, [self.threads])
+        if self.on_gpu:
+            load_or_measure_gpu(plan.store.root, self.device.index, plan.say)
+        plan.say(lasting(self.job))
+        with self.training.held(plan.directory, plan.say):
+            yield
+
+    def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
+        with Watch() as self.watch:
+            self.begin = perf_counter_ns()
+            self.outcome = run_child(self.training.job, plan.directory, self.threads, {**environment, **self.bound})
+            self.end = perf_counter_ns()
+
+    def observe(self, plan: RunPlan) -> Observation:
+        job, training, watch = self.job, self.training, self.watch
+        assembly = assemble(plan.directory, self.begin, self.end)
+        kernels = with_kernels(assembly, plan.directory, self.begin)
+        spans = training.added(kernels.spans, plan.directory, self.begin)
+        return Observation(
+            spans,
+            workload=Workload.of(
+                {**self.outcome.workload, "framework": job.framework, **job.how(), **training.about()}
+            ),
+            target=WorkloadTarget.of(spec=job.on, device=self.device.kind, threads=self.threads, **gpus(assembly)),
+            circumstances=observed_circumstances(
+                assembly, self.threads, plan.store.root, watch.before, watch.after, job.redact
+            ),
+            begin=self.begin,
+            end=self.end,
+            assembly=assembly,
+            used=("cpu", f"cuda:{self.device.index}") if self.on_gpu else ("cpu",),
+            identities=identities(assembly),
+            notes=[*self.without, *slowness([self.device]), *kernels.notes, *training.notes()],
+        )
+
+    def again(self, plan: RunPlan, rerun: Rerun) -> Command:
+        given = {"warmup": rerun.warmup, "steps": rerun.steps, "threads": rerun.threads}
+        job = msgspec.structs.replace(self.job, probe="", **{name: value for name, value in given.items() if value})
+        if not rerun.observed:
+            return Command(job.workload, tuple(command_of(job, rerun.directory)), environment=self.bound)
+        task = msgspec.json.encode(job)
+        (rerun.directory / JOB).write_bytes(task)
+        words = (*rerun.under, sys.executable, "-P", "-m", "sonda.targets.local.worker", str(rerun.directory))
+        return Command(job.workload, words, task, {**self.bound, **({REPLAYED: "1"} if rerun.replay else {})})
+
+    def keep(self, plan: RunPlan, draft: Draft) -> Run:
+        run = write_run(plan.store.root, draft.info, draft.spans, draft.samples, files=self.training.files())
+        self.training.done()
+        return run

@@ -1,0 +1,181 @@
+"""New spans inside calls that a profiler told more of: phases and layers of a compiled function, and what it costs.
+
+Phases do not lie in one another: the row of the call becomes the first of its phases, the others follow behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sonda.frameworks.harness.attribution import Piece, lay_out
+from sonda.record.spans import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, join_spans
+
+
+class _Row(NamedTuple):
+    """A new span; `parent` is a row of the whole, `of` the row whose thread and rank it has."""
+
+    of: int
+    parent: int
+    start: int
+    end: int
+    kind: str
+    name: str
+    path: str = ""
+    direction: str = ""
+    pass_: str = "pieces"
+    flops: float = np.nan
+    bytes: float = np.nan
+
+
+class Operation(NamedTuple):
+    """What is counted of a step: where it belongs, what it is, its FLOPs (NaN: nobody knows) and bytes."""
+
+    phase: str
+    path: str
+    name: str
+    flops: float
+    bytes: float
+
+
+class CallLayers:
+    """Gathers what is new; `table` is the whole."""
+
+    def __init__(self, spans: Spans) -> None:
+        self.spans = spans
+        self._rows: list[_Row] = []
+        self._firsts: dict[int, tuple[str, int]] = {}
+        """Name and end of the first phase of calls, by their rows."""
+        self._begins: dict[int, int] = {}
+        """New begins of steps, by their rows."""
+        self._left_out: set[int] = set()
+        """Steps by their rows."""
+
+    def _add(self, row: _Row) -> int:
+        self._rows.append(row)
+        return len(self.spans) + len(self._rows) - 1
+
+    def lay_out(self, call: int, pieces: Sequence[Piece], classes: Mapping[str, str]) -> int:
+        """Put phases and layers of a call, whose row is given, in its place; ns that the pieces take together.
+
+        `classes` are those of layers that hold others, by path.
+        """
+        begin, step = int(self.spans.number("start")[call]), int(self.spans.number("parent")[call])
+        end = begin + int(self.spans.number("duration")[call])
+        number: list[int] = []
+        for one in lay_out(begin, end, pieces, classes):
+            if not number:
+                self._firsts[call] = (one.name, one.end)
+                number.append(call)
+                continue
+            around = number[one.inside] if one.inside >= 0 else step
+            number.append(
+                self._add(_Row(call, around, one.start, one.end, one.kind, one.name, one.path, one.direction))
+            )
+        return sum(piece.lasted for piece in pieces)
+
+    def shorten(self, call: int, lasted: int) -> None:
+        """A call lasts only so many ns of its time: those that its operations took, as with calls that are laid out."""
+        names = self.spans.words("name")
+        self._firsts[call] = (names.words[names.codes[call]], int(self.spans.number("start")[call]) + lasted)
+
+    def leave_out(self, call: int) -> None:
+        """The step of a call is in no figure: it is of the pass `warmup`."""
+        self._left_out.add(int(self.spans.number("parent")[call]))
+
+    def begin_with_calls(self) -> None:
+        """Steps whose calls were laid out begin with the first of these: before it somebody started a profiler."""
+        start, parent = self.spans.number("start"), self.spans.number("parent")
+        steps = np.unique(parent[list(self._firsts)]) if self._firsts else np.zeros(0, dtype=np.int64)
+        for phase in np.flatnonzero(self.spans.where(kind="phase") & np.isin(parent, steps)).tolist():
+            step = int(parent[phase])
+            self._begins[step] = min(int(start[phase]), self._begins.get(step, int(start[phase])))
+
+    def count(self, after: int, operations: Iterable[Operation], classes: Mapping[str, str]) -> None:
+        """A counted step, which takes no time, behind all steps of the part or epoch that the step of a row is in.
+
+        `classes` are those of layers, by path.
+        """
+        around = int(self.spans.number("parent")[after])
+        at = int(self.spans.number("start")[around] + self.spans.number("duration")[around])
+        name = str(self.spans.words("name").decoded()[after])
+
+        def add(parent: int, kind: str, name: str, **more: object) -> int:
+            return self._add(_Row(after, parent, at, at, kind, name, pass_="count", **more))  # type: ignore[arg-type]
+
+        step = add(around, "step", name)
+        phases: dict[str, int] = {}
+        layers: dict[tuple[str, str], int] = {}
+        for one in operations:
+            if one.phase not in phases:
+                phases[one.phase] = add(step, "phase", one.phase)
+            holder = phases[one.phase]
+            direction = "backward" if one.phase == "backward" else "forward"
+            parts = one.path.split(".") if one.path else []
+            for count in range(1, len(parts) + 1):
+                path = ".".join(parts[:count])
+                if path in classes and (count == len(parts) or direction == "forward"):
+                    if (one.phase, path) not in layers:
+                        layers[one.phase, path] = add(holder, "layer", classes[path], path=path, direction=direction)
+                    holder = layers[one.phase, path]
+            add(holder, "op", one.name, flops=one.flops, bytes=one.bytes)
+
+    def table(self) -> Spans:
+        spans = self._renamed() if self._firsts or self._left_out else self.spans
+        if not self._rows:
+            return spans
+        rows = self._rows
+        of = np.array([row.of for row in rows], dtype=np.int64)
+        more = Spans(
+            {
+                "start": np.array([row.start for row in rows]),
+                "duration": np.array([row.end - row.start for row in rows]),
+                **{name: spans.number(name)[of] for name in ("rank", "thread")},
+            },
+            {
+                **{
+                    name: Words.of(getattr(row, name) for row in rows) for name in ("kind", "name", "path", "direction")
+                },
+                "pass": Words.of(self._pass(row) for row in rows),
+            },
+            {
+                f"{name}:nominal": np.array([getattr(row, name) for row in rows])
+                for name in ("flops", "bytes")
+                if any(row.kind == "op" for row in rows)
+            },
+        )
+        return join_spans(spans, more, np.array([row.parent for row in rows], dtype=np.int64))
+
+    def _pass(self, row: _Row) -> str:
+        return "warmup" if int(self.spans.number("parent")[row.of]) in self._left_out else row.pass_
+
+    def _passes(self) -> Words:
+        """Of the spans that were there, with steps that are left out."""
+        if not self._left_out:
+            return self.spans.words("pass")
+        parent = self.spans.number("parent")
+        inside = np.isin(np.arange(len(parent)), list(self._left_out))
+        while (more := ~inside & (parent >= 0) & inside[parent]).any():
+            inside |= more
+        return Words.of(np.where(inside, "warmup", self.spans.words("pass").decoded()).tolist())
+
+    def _renamed(self) -> Spans:
+        """The spans with calls as their first phases; what was counted in these was counted in the whole call."""
+        spans = self.spans
+        names, lasted = spans.words("name").decoded().astype(object), spans.number("duration").copy()
+        start = spans.number("start").copy()
+        for row, begin in self._begins.items():
+            lasted[row] -= begin - start[row]
+            start[row] = begin
+        for row, (name, end) in self._firsts.items():
+            names[row], lasted[row] = name, end - int(spans.number("start")[row])
+        rows = list(self._firsts)
+        metrics = {column: values.copy() for column, values in spans.metrics.items()}
+        for values in metrics.values():
+            values[rows] = np.nan
+        numbers = {name: spans.number(name) for name in NUMBER_COLUMNS} | {"duration": lasted, "start": start}
+        words = {name: spans.words(name) for name in TEXT_COLUMNS}
+        words |= {"name": Words.of(names.tolist()), "pass": self._passes()}
+        return Spans(numbers, words, metrics)

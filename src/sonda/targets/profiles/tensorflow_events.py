@@ -1,0 +1,32 @@
+"""Events of a profile that TensorFlow left in a folder, named as its graphs name operations: `scopes/operation:Kind`.
+
+What XLA compiled runs instruction by instruction, under names of XLA's own (`fusion.3`). The profile also holds the
+program, whose instructions know the operation that they came from: such an event has that operation's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sonda.frameworks.tensorflow.profile import Event
+from sonda.imports.xplane.file import open_space
+from sonda.imports.xplane.hlo import programs
+from sonda.imports.xplane.instruction_ends import InstructionEnds
+
+
+def profile_events_of(folder: Path) -> Iterator[Event]:
+    """All events, file by file, plane by plane, line by line."""
+    for path in sorted(folder.glob("**/*.xplane.pb")):
+        with open_space(path) as space:
+            compiled = programs(space)
+            ends = InstructionEnds(space)
+            for plane in space.planes:
+                for line in plane.lines:
+                    for event in line.events():
+                        name = event.name
+                        if compiled and "hlo_op" in event.stats:
+                            program = compiled.get(int(event.stats.get("program_id", -1)), {})
+                            one = program.get(str(event.stats["hlo_op"]))
+                            name = f"{one.scopes}:{one.opcode}" if one is not None and one.scopes else name
+                        yield Event(name, int(event.start_ns), ends.of(event))

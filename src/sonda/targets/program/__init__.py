@@ -1,0 +1,1 @@
+"""An unmodified program, observed or only measured from outside."""

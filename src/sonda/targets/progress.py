@@ -1,0 +1,104 @@
+"""How far a run is: a small file that the process of a workload rewrites, and whoever started it reads aloud."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+
+from sonda.record.files.partial import write_whole
+from sonda.record.progress import Reached, Say
+
+FILE = "progress.json"
+EVERY_S = 0.5
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """Where a training stands, or, without epochs, how many steps are done."""
+
+    part: str = ""
+    epoch: int = 0
+    """From 0."""
+    epochs: int = 0
+    step: int
+    steps: int
+    warmup: int = 0
+    """How many of the steps warm up."""
+    accuracy: float | None = None
+    """Of the last validation."""
+    left_s: float | None = None
+
+    def reached(self, lead: str = "") -> Reached:
+        """For the screen, after `lead`."""
+        share = self.step / max(1, self.steps)
+        if not self.epochs:
+            words = f"step {self.step:,} of {self.steps:,}" + (", warm-up included" if self.warmup else "")
+            return Reached(lead + words, "", share)
+        doing = {"train": "training", "validate": "validating", "test": "testing"}.get(self.part, self.part)
+        where = "" if self.part == "test" else f"epoch {self.epoch + 1} of {self.epochs}, "
+        words = f"{lead}{where}{doing} {100 * self.step // max(1, self.steps)} %"
+        if self.accuracy is not None:
+            words += f", accuracy {100 * self.accuracy:.3g} %"
+        behind = min(self.epochs, self.epoch + (share if self.part == "train" else 1)) / self.epochs
+        return Reached(words, where or self.part, behind, self.left_s)
+
+
+class ProgressFile:
+    """The file as the training process writes it; `due` says whether it is time again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / FILE
+        self._next = 0.0
+
+    def due(self) -> bool:
+        return monotonic() >= self._next
+
+    def write(self, progress: Progress) -> None:
+        self._next = monotonic() + EVERY_S
+        with suppress(OSError):  # nobody trains worse without it
+            write_whole(self.path, msgspec.json.encode(progress))
+
+
+def telling(directory: Path, steps: int | None, warmup: int) -> Callable[[int], None]:
+    """What a driver is to call between steps with how many timed ones are done, -`warmup` before the first of all.
+
+    Where nobody said how many there will be, it does nothing.
+    """
+    if not steps:
+        return lambda done: None
+    file = ProgressFile(directory)
+
+    def tell(done: int) -> None:
+        if file.due():
+            file.write(Progress(step=warmup + done, steps=warmup + steps, warmup=warmup))
+
+    return tell
+
+
+@contextmanager
+def read_aloud(directory: Path, say: Say, lead: str = "") -> Iterator[None]:
+    """Say where the run in this directory stands, after `lead`, now and then, until the block ends."""
+    ended = threading.Event()
+
+    def listen() -> None:
+        said = b""
+        while not ended.wait(EVERY_S):
+            try:
+                text = (directory / FILE).read_bytes()
+            except OSError:
+                continue
+            if text != said:
+                said = text
+                say(msgspec.json.decode(text, type=Progress).reached(lead))
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        listener.join()

@@ -1,0 +1,162 @@
+"""A quota of processor time for one process: by a control group of its own where one may be made, else by signals.
+
+In every period a process may use so much processor time; then it is stopped until the period ends. A process that waits
+uses nothing of it. A second process, the warden, sees to that: it makes the group and removes it when the held process
+has ended, however that ended. Where it may make none, it stops and continues the process itself; for that it looks
+every millisecond, which takes a few percent of a processor, and processes that the held one starts are not held.
+
+The warden runs this file and nothing else of Sonda's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+GROUPS = Path("/sys/fs/cgroup")
+PERIOD_US = 10_000
+"""Short against a step, so that a process is slow rather than now fast and now stopped."""
+PERIOD_S = 0.04
+"""Of a warden that sends signals, which cannot look as often as the kernel."""
+LOOK_S = 0.001
+EMPTY_S = 5.0
+"""How long a group may take to be empty after the held process: processes that it started may end later."""
+
+_of_this_process: list[subprocess.Popen[bytes]] = []
+
+
+def hold_this_process(share: float) -> None:
+    """Let this process have this share of one processor until it ends; returns when that holds."""
+    _of_this_process.append(_start_warden(os.getpid(), share))
+
+
+@contextmanager
+def quota(process: int, share: float) -> Iterator[None]:
+    """Let a process have this share of one processor, until the end of the block."""
+    warden = _start_warden(process, share)
+    try:
+        yield
+    finally:
+        assert warden.stdin is not None
+        warden.stdin.close()
+        warden.wait()
+
+
+def _start_warden(process: int, share: float) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", "-S", __file__, str(process), str(share)]
+    warden = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert warden.stdout is not None
+    warden.stdout.read()  # it closes its output when it is at work
+    warden.stdout.close()
+    return warden
+
+
+# ---- The warden ------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Hold a process until stdin is closed, which the end of whoever started this does too."""
+    process, share = int(sys.argv[1]), float(sys.argv[2])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # for the held process, which must not stay stopped; this ends after it
+    group = control_group(process, share)
+    os.close(1)
+    if group is None:
+        govern(process, share)
+        return
+    sys.stdin.buffer.read()
+    own, before = group
+    with suppress(OSError):  # it has ended
+        (before / "cgroup.procs").write_text(str(process))
+    end = time.monotonic() + EMPTY_S
+    while time.monotonic() < end:
+        try:
+            own.rmdir()
+            return
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.05)
+
+
+def control_group(process: int, share: float, groups: Path = GROUPS, told: str = "") -> tuple[Path, Path] | None:
+    """A new group of control with this process in it, and the one in which it was; None where none may be made.
+
+    `groups` is where they are mounted, `told` what the kernel says of those of the process (`/proc/PID/cgroup`).
+    """
+    before = _group_of(told or Path(f"/proc/{process}/cgroup").read_text(), groups)
+    if before is None:
+        return None
+    own = before / f"sonda-quota-{process}"
+    try:
+        own.mkdir()
+    except OSError:
+        return None
+    allowed = round(share * PERIOD_US)
+    try:
+        if (own / "cpu.cfs_quota_us").exists():
+            (own / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (own / "cpu.cfs_quota_us").write_text(str(allowed))
+        else:
+            (own / "cpu.max").write_text(f"{allowed} {PERIOD_US}")
+        (own / "cgroup.procs").write_text(str(process))
+    except OSError:
+        own.rmdir()
+        return None
+    return own, before
+
+
+def _group_of(told: str, groups: Path) -> Path | None:
+    """The group of a process that divides processors: of the older kind where there is one, else of the newer."""
+    for line in told.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "cpu" in controllers.split(","):
+            return groups / controllers / path.strip("/")
+    found = [line.split(":", 2)[2] for line in told.splitlines() if line.startswith("0::")]
+    return groups / found[0].strip("/") if found else None
+
+
+def clock_of(process: int) -> int:
+    """The clock that counts a process's time on processors, all threads together (Linux: `CPUCLOCK_PROF | pid`)."""
+    return (~process << 3) | 2
+
+
+def govern(process: int, share: float) -> None:
+    """Stop and continue a process until stdin is closed or the process is gone."""
+    clock = clock_of(process)
+    os.set_blocking(0, False)
+    try:
+        while _is_wanted():
+            end = time.monotonic() + PERIOD_S
+            used = time.clock_gettime(clock) + share * PERIOD_S
+            while time.clock_gettime(clock) < used and time.monotonic() < end:
+                time.sleep(LOOK_S)
+            if time.monotonic() < end:
+                os.kill(process, signal.SIGSTOP)
+                time.sleep(max(0.0, end - time.monotonic()))
+                os.kill(process, signal.SIGCONT)
+            over = time.clock_gettime(clock) - used
+            if over > 0:
+                # What was used beyond the quota, because the look came late, is owed.
+                os.kill(process, signal.SIGSTOP)
+                time.sleep(over / share)
+                os.kill(process, signal.SIGCONT)
+    except OSError:
+        return  # the process is gone
+
+
+def _is_wanted() -> bool:
+    try:
+        return os.read(0, 1) != b""
+    except BlockingIOError:
+        return True
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What ranks leave behind: one file each, and the outlook that the first writes before training begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sonda.record.files.partial import write_whole
+
+OUTLOOK = "outlook.json"
+BEGUN = "begun"
+"""Left by the ranks of a node once they have met those of others."""
+
+
+class Foreseen(msgspec.Struct, kw_only=True):
+    """The outlook before the run: sentences for the user, numbers for the record."""
+
+    sentences: list[str]
+    numbers: dict[str, Any]
+
+
+class RankOutcome(msgspec.Struct, kw_only=True):
+    """What became of one rank."""
+
+    rank: int
+    device: str
+    threads: int = 0
+    left_out: bool = False
+    workload: dict[str, Any] = {}
+    samples: list[int] = []
+    """Of every timed step."""
+    worked_ns: list[int] = []
+    waited_ns: list[int] = []
+    changes: list[dict[str, Any]] = []
+    """Shares and the step from which on they were in force."""
+    about: dict[str, Any] = {}
+    cause: str = ""
+    remedy: str = ""
+    lost: bool = False
+    """It failed because another rank was gone."""
+    late: bool = False
+    """It has waited for another rank for as long as it may."""
+    absent: bool = False
+    """Its cause names the rank that did not come."""
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What became of all ranks of a node."""
+
+    ranks: list[RankOutcome] = []
+    cause: str = ""
+    remedy: str = ""
+    lost: bool = False
+    """A rank was killed or lost, which may go well another time."""
+    cpu_s: float = 0.0
+    """Of the agent and its ranks; whoever started the agent sees it only after its end."""
+    heard: bool = False
+    """All that is known here is that others were gone: another node may know why."""
+    node: str = ""
+    """This node's name, and those of all by number, where there are several."""
+    nodes: list[str] = []
+    same: dict[str, str] = {}
+    """Of nodes that are processes of one machine, the first of them."""
+
+
+def write_outcome(directory: Path, outcome: RankOutcome) -> None:
+    write_whole(directory / f"rank-{outcome.rank}.json", msgspec.json.encode(outcome))
+
+
+def read_outcome(directory: Path, rank: int) -> RankOutcome | None:
+    """None where the rank did not live to write it."""
+    try:
+        return msgspec.json.decode((directory / f"rank-{rank}.json").read_bytes(), type=RankOutcome)
+    except FileNotFoundError:
+        return None
+
+
+def write_outlook(directory: Path, outlook: Foreseen) -> None:
+    write_whole(directory / OUTLOOK, msgspec.json.encode(outlook))
+
+
+def read_outlook(directory: Path) -> Foreseen | None:
+    """None as long as it is not there."""
+    try:
+        return msgspec.json.decode((directory / OUTLOOK).read_bytes(), type=Foreseen)
+    except FileNotFoundError:
+        return None

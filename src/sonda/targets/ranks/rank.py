@@ -1,0 +1,321 @@
+"""One rank: `python -m sonda.targets.ranks.rank DIRECTORY AGENT`, started by the agent, whose process that is, with
+`RANK` in its environment.
+
+It takes part in calibration and training, observed like any workload, and leaves `rank-N.json` beside its events.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sonda.frameworks.torch.drive.determinism import refusal
+from sonda.record.errors import MissingExtraError, SondaError
+from sonda.targets.job import JOB, Job, split_probes
+from sonda.targets.local.worker import REPLAYED, describe_failure
+from sonda.targets.quota import hold_this_process
+from sonda.targets.ranks.absence import Absence, absences, answer
+from sonda.targets.ranks.elastic_agent import PLAN
+from sonda.targets.ranks.outcomes import BEGUN, Foreseen, RankOutcome, write_outcome, write_outlook
+from sonda.targets.ranks.plan import Plan, check_batch
+from sonda.targets.signals import end_with_parent
+from sonda.targets.target import parse_target
+
+if TYPE_CHECKING:
+    from sonda.targets.training.trainer import OpenedFile
+
+LATE = "timed out"
+LOST = ("connection", "broken pipe", "socket", "peer", LATE, "gloo", "nccl")
+"""Words in what PyTorch says when another rank is gone."""
+EXCHANGED = ("gloo", "nccl", "waiting for rank", "clients", "tcpstore", "wait timeout")
+"""Words in what an exchange says that has timed out; a workload may wait for other things too."""
+
+
+def main() -> int:
+    end_with_parent(parent=int(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    directory = Path(sys.argv[1])
+    (directory / BEGUN).touch()
+    answer(directory, int(os.environ["RANK"]))
+    job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
+    plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
+    rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    threads = plan.threads[local]
+    if threads:  # before PyTorch starts its threads
+        os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
+    outcome = RankOutcome(rank=rank, device=plan.devices[local], threads=threads)
+    try:
+        Rank(job, plan, directory, outcome).run()
+    except SondaError as error:
+        outcome.cause, outcome.remedy = error.cause, error.remedy
+    except MemoryError:
+        outcome.cause, outcome.remedy = "not enough memory for this workload", "use a smaller --batch"
+    except Exception as error:
+        refused = refusal(error) or SondaError(describe_failure(error), "check the workload's options")
+        if type(error).__name__ == "OutOfMemoryError":
+            refused = SondaError("not enough memory for this workload", "use a smaller --batch")
+        outcome.cause, outcome.remedy = refused.cause, refused.remedy
+        said = str(error).lower()
+        outcome.lost = type(error).__name__ == "DistBackendError" or any(word in said for word in LOST)
+        outcome.late = LATE in said and any(word in said for word in EXCHANGED)
+        if outcome.late:
+            here = range(rank - local, rank - local + len(plan.devices))
+            absent = absences(directory, [other for other in here if other != rank])
+            outcome.absent = bool(absent)
+            outcome.cause, outcome.remedy = _late(error, plan, absent)
+    try:
+        write_outcome(directory, outcome)
+    except OSError:
+        os._exit(1)  # the disk is full, which whoever started the ranks finds too
+    if outcome.cause:
+        # Threads of the communication may wait for a rank that is gone: nothing is left to be cleaned up.
+        os._exit(1)
+    return 0
+
+
+def _late(error: Exception, plan: Plan, absent: list[Absence]) -> tuple[str, str]:
+    """Cause and remedy of a wait that took too long: the ranks that did not come, as far as they are known."""
+    if absent:
+        named = [
+            f"{plan.name(absence.rank)} did not come within {plan.timeout:g} s: it {absence.doing}"
+            for absence in absent
+        ]
+        return "; ".join(named), absent[0].remedy
+    where = " of another node" if plan.nodes > 1 else ""
+    waited = f"timed out after {plan.timeout:g} s waiting for another rank{where}"
+    cause = str(error) if isinstance(error, TimeoutError) else waited
+    return cause, "see whether it hangs, or give it longer with @timeout="
+
+
+class Rank:
+    """One process of several that train together."""
+
+    def __init__(self, job: Job, plan: Plan, directory: Path, outcome: RankOutcome) -> None:
+        self.job, self.plan, self.directory, self.outcome = job, plan, directory, outcome
+
+    def run(self) -> None:
+        from sonda.frameworks.collector.counters.process import Counting
+
+        # Before numpy and PyTorch start threads, which then inherit the counters.
+        self.counting = Counting(str(self.directory))
+        from sonda.workloads.catalogue import describe
+
+        workload: Any = describe(self.job.workload, self.job.options)
+        try:
+            import torch
+        except ImportError:
+            raise MissingExtraError("PyTorch", "torch") from None
+        from sonda.frameworks.torch.parallel.group import Meter, join, leave
+        from sonda.targets.training.trainer import described, described_file
+        from sonda.workloads.own_model import is_own
+
+        self.torch = torch
+        if self.outcome.threads:
+            torch.set_num_threads(self.outcome.threads)
+        share = parse_target(self.outcome.device).devices[0].share
+        if share is not None:
+            hold_this_process(share)
+        self.device = torch_device(self.outcome.device, torch)
+        self.meter = Meter()
+        backend = "gloo" if self.plan.backend == "shared" else self.plan.backend
+        self.group = join(backend, self.meter, self.plan.timeout)
+        self.own: OpenedFile | None = None
+        if self.job.epochs and is_own(self.job.workload):
+            self.own = self._open_file()
+            self.task = self.own.training.task
+            about = described_file(self.own)
+        else:
+            if self.job.epochs:
+                workload = self._open()
+            self.task = workload.build(self.job.framework, True, self.job.seed)
+            about = described(workload, self.task)
+        self._train()
+        self.outcome.workload = about
+        leave()
+
+    def _open(self) -> Any:
+        """The data of a whole training, and its network."""
+        from sonda.targets.training.trainer import images_of, open_training
+
+        opened = open_training(self.job)
+        self._keep(opened)
+        self.data = images_of(self.job, opened, self.device, self.keeper)
+        return opened.workload
+
+    def _open_file(self) -> OpenedFile:
+        """A model of somebody's own and the loaders of its file."""
+        from sonda.targets.training.trainer import open_file
+
+        opened = open_file(self.job)
+        self._keep(opened)
+        self.data = opened.training.loaders
+        return opened
+
+    def _keep(self, opened: Any) -> None:
+        from sonda.targets.training.trainer import Keeper
+
+        local = int(os.environ["LOCAL_RANK"]) == 0
+        self.keeper = Keeper(
+            self.job, opened, self.directory, self.outcome.rank, local, lambda own: self.group.numbers([own])[0][0]
+        )
+
+    # ---- the modes --------------------------------------------------------------------------------------------
+
+    def _train(self) -> None:
+        if self.plan.mode == "pipeline":
+            from sonda.targets.ranks.stages import train_stages
+
+            train_stages(self)
+        elif self.plan.mode == "dp":
+            self._data_parallel()
+        else:
+            from sonda.targets.ranks.shares import train_shares
+
+            train_shares(self)
+
+    def _data_parallel(self) -> None:
+        """PyTorch's older way: one process, a copy of the model on every GPU for each forward."""
+        self.outcome.about = {"devices": list(self.plan.devices)}
+        indices = [int(device.partition(":")[2]) for device in self.plan.devices]
+        plain = self.task.model
+        self.task.model = self.torch.nn.DataParallel(plain.to(self.device), device_ids=indices)
+        if not self.job.epochs:
+            self.drive(lambda _waiting: self.task, self.job.steps)
+            return
+        from sonda.frameworks.torch.drive.learner import Alone, AloneOnLoaders
+
+        if self.own is not None:
+            criteria = self.own.criteria(self.driving(None))
+            self.drive_epochs(lambda _waiting: AloneOnLoaders(self.task, self.data, criteria, plain))
+        else:
+            self.drive_epochs(lambda _waiting: Alone(self.task, self.data, self.task.samples, plain))
+
+    # ---- what all modes need ----------------------------------------------------------------------------------
+
+    def driving(self, steps: int | None) -> Any:
+        """How the task is driven, with so many timed steps."""
+        from sonda.frameworks.harness.settings import Driving
+
+        job = self.job
+        replay = bool(os.environ.get(REPLAYED))
+        # Steps for the kernels of a GPU are taken by all ranks or by none.
+        kernels = any(device.startswith("cuda") for device in self.plan.devices) and (
+            replay or any(word.name == "ncu" for word in split_probes(job.probe))
+        )
+        return Driving(
+            True, steps, job.warmup, job.seconds, job.precision, job.compile, job.channels_last, job.workers,
+            self.device, replay, deterministic=job.deterministic, kernels=kernels,
+        )  # fmt: skip
+
+    def keys(self) -> Any:
+        """A store that all ranks see."""
+        import torch.distributed as dist
+
+        world: Any = dist.group.WORLD
+        return world.get_group_store()
+
+    def finished(self) -> None:
+        """Returns when the device has done what it was asked."""
+        if self.device != "cpu":
+            self.torch.cuda.synchronize(self.device)
+
+    def foreseen(self, sentences: list[str], numbers: dict[str, Any]) -> None:
+        """Have the outlook shown; the first rank of the run says it for all."""
+        if self.outcome.rank == 0:
+            write_outlook(self.directory, Foreseen(sentences=sentences, numbers=numbers))
+
+    def drive(self, make: Callable[[Any], Any], steps: int | None) -> None:
+        """Drive the task that `make(waiting)` gives, observed."""
+        from sonda.frameworks.collector.callgrind import begin_modelling
+        from sonda.frameworks.collector.recorder import Recorder
+        from sonda.frameworks.collector.sampling.schedule import Schedule
+        from sonda.frameworks.torch.drive.steps import drive
+        from sonda.frameworks.torch.observe.observer import TorchObserver
+        from sonda.frameworks.torch.observe.process import finish, state_versions
+
+        how = self.driving(steps)
+        recorder = Recorder(str(self.directory))
+        observer = TorchObserver(recorder, self.torch, Schedule(count=False, replay=how.replay), self.counting)
+        if not how.kernels or self.device == "cpu":
+            observer.kernel_pass = None
+        observer.communication.seen = False
+        state_versions(recorder, self.torch)
+        observer.install()
+        # A rank that leaves early would be missed by the others, who may still need what it has sent.
+        begin_modelling(observer, announced=True, leave=self.group.barrier)
+        waiting = _observe_waiting(observer, self.meter)
+        try:
+            drive(make(waiting), observer, how)
+        finally:
+            finish(observer)
+            recorder.close()
+
+    def drive_epochs(self, make: Callable[[Any], Any]) -> None:
+        """Train through the job's epochs with the learner that `make(waiting)` gives, observed."""
+        from sonda.frameworks.torch.drive.epochs import drive_epochs
+        from sonda.targets.training.trainer import announce_data, observing
+
+        # Steps for the kernels of a GPU are steps that ranks without one would not take.
+        with observing(self.directory, self.torch, self.counting, alone=False) as observer:
+            announce_data(self.data, observer)
+            waiting = _observe_waiting(observer, self.meter)
+            walks, _ = drive_epochs(
+                lambda: make(waiting), observer, self.driving(None), self.keeper.course(), self.keeper.restore
+            )
+        self.keeper.finish(walks)
+
+    def check_batch(self) -> int:
+        """The batch of all ranks together."""
+        return check_batch(self.plan, self.task.samples)
+
+
+def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
+    """Have the observer see what ranks exchange; returns what is entered while this rank waits for gradients.
+
+    That is a phase of its own, `communicate`. What batch norms and the stages of a pipeline exchange lies inside of
+    other phases: there it is a number, the `communication` of a layer or phase.
+    """
+    recorder, communication = observer.recorder, observer.communication
+
+    def told(seconds: float) -> None:
+        stream = recorder.mine.stream
+        if stream is not None:
+            communication.exchanged(stream, round(1e9 * seconds))
+
+    @contextmanager
+    def waiting() -> Iterator[None]:
+        stream = recorder.mine.stream
+        if stream is None or stream.engine:  # a GPU's backward runs in a thread without phases
+            yield
+            return
+        with communication.waiting(stream):
+            yield
+
+    meter.told = told
+    return waiting
+
+
+def torch_device(written: str, torch: Any) -> str:
+    """The device as PyTorch writes it. Raises SondaError where PyTorch cannot use it."""
+    if not written.startswith("cuda"):
+        return "cpu"
+    if not torch.cuda.is_available():
+        raise SondaError(
+            f"{written}: PyTorch {torch.__version__} finds no GPU that it can use",
+            "install a build of PyTorch for this machine's driver, or use cpu",
+        )
+    index = int(written.partition(":")[2])
+    if index >= torch.cuda.device_count():
+        known = ", ".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+        raise SondaError(f"there is no {written}", f"this machine has {known}")
+    torch.cuda.set_device(index)
+    return written
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Training by shares: calibration, outlook, and then every rank its part of each batch (ddp, hybrid, localsgd)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from sonda.frameworks.torch.parallel.balance import Balance
+from sonda.frameworks.torch.parallel.outlook import Outlook, choose, foresee, sentences
+from sonda.frameworks.torch.parallel.shares import Line, equal_shares
+from sonda.targets.ranks.plan import check_chosen
+
+if TYPE_CHECKING:
+    from sonda.frameworks.torch.parallel.calibration import Exchange
+    from sonda.frameworks.torch.parallel.group import Group
+    from sonda.frameworks.torch.parallel.shared_task import SharedTask
+    from sonda.targets.ranks.rank import Rank
+
+FEWEST_STEPS, MOST_STEPS = 6, 20
+"""Timed steps where the user did not say how many: as many of these as are foreseen to fit into the seconds given.
+Every rank computes the number from the same outlook, so all do as many."""
+
+
+def train_shares(rank: Rank) -> None:
+    """Calibrate, choose who takes part, and train."""
+    from sonda.frameworks.torch.parallel.calibration import gather_lines
+    from sonda.frameworks.torch.parallel.group import part
+
+    plan, group = rank.plan, rank.group
+    batch = rank.check_batch()
+    own, alone, exchange = _calibrate(rank, batch)
+    lines = gather_lines(own, group)
+    communication = exchange.gradients / plan.h if plan.mode == "localsgd" else exchange.seconds
+    shares = plan.shares or (equal_shares(plan.ranks, batch) if plan.equal else None)
+    whole = foresee(lines, batch, communication, shares=shares, alone=alone)
+    chosen = choose(lines, batch, communication, alone) if plan.auto else whole
+    names = [plan.name(number) for number in range(plan.ranks)]
+    rank.foreseen(sentences(whole, chosen, names, plan.auto), _numbers(whole, chosen, exchange, lines))
+    if rank.job.epochs:
+        check_chosen(plan, chosen.ranks)
+    if len(chosen.ranks) < group.size:
+        group = part(chosen.ranks, rank.meter, plan.timeout)
+    if group.me < 0:
+        rank.outcome.left_out = True
+        return
+    if plan.backend == "shared" and group.memory is None:
+        group.through_memory(rank.task.model, rank.keys(), plan.timeout)
+    _train(rank, group, chosen, [lines[number] for number in chosen.ranks])
+
+
+def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
+    """This rank's line, s of the batch of all ranks on each alone, and what exchanging costs."""
+    from sonda.frameworks.torch.drive.steps import Unheard, loop_of
+    from sonda.frameworks.torch.parallel.calibration import (
+        TrialTask,
+        count_norms,
+        measure_alone,
+        measure_exchange,
+        measure_line,
+        untouched,
+    )
+
+    trial = TrialTask(rank.task)
+    how = replace(rank.driving(None), compile=False)
+    with untouched(rank.task.model):
+        loop = loop_of(trial, Unheard(), how)
+
+        def step(size: int) -> None:
+            trial.size = size
+            loop.step()
+            rank.finished()
+
+        line = measure_line(step, rank.task.samples, rank.group, rank.keys(), timeout_s=rank.plan.timeout)
+        alone = measure_alone(step, rank.task.samples, rank.group, line, batch)
+    if rank.plan.backend == "shared":
+        rank.group.through_memory(rank.task.model, rank.keys(), rank.plan.timeout)
+    shares_norms = rank.plan.mode != "localsgd" and rank.plan.shared_norms
+    norms = count_norms(rank.task.model) if shares_norms else 0
+    return line, alone, measure_exchange(rank.task.model, rank.group, norms)
+
+
+def _numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Line]) -> dict[str, Any]:
+    return {
+        **whole.record(),
+        "chosen": list(chosen.ranks),
+        "chosen_shares": list(chosen.shares),
+        "gradient_bytes": exchange.gradient_bytes,
+        "all_reduce_ns": round(1e9 * exchange.gradients),
+        "norm_exchange_ns": round(1e9 * exchange.small),
+        "norms": exchange.norms,
+        "fixed_ns": [round(1e9 * line.fixed) for line in lines],
+        "each_ns": [round(1e9 * line.each) for line in lines],
+    }
+
+
+def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> None:
+    from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
+    from sonda.frameworks.torch.parallel.gradients import distribute, spread
+    from sonda.frameworks.torch.parallel.local_sgd import Averaging
+    from sonda.frameworks.torch.parallel.shared_task import SharedLearner, SharedLoaders, SharedTask
+
+    plan, task = rank.plan, rank.task
+    balance = Balance(lines, outlook.batch, [share for share in outlook.shares if share])
+    local = plan.mode == "localsgd"
+    together = not local and (group.size > 1 or plan.mode == "ddp")
+    moving = plan.moving and group.size > 1
+    plain = task.model
+    # Nothing waits for a device in whole epochs, or where a rank is alone, unless shares follow its speed.
+    finished = rank.finished if moving or (group.size > 1 and not rank.job.epochs) else _at_once
+    kept: list[SharedTask] = []
+    steps = rank.job.steps
+    if steps is None:
+        steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / outlook.step)))
+    equalise: list[Any] = [_at_once]
+    """What makes the ranks' models equal at the end of an epoch."""
+
+    def make(waiting: Any) -> SharedTask:
+        model = plain
+        after: Any = lambda step, samples: None  # noqa: E731
+        if together:
+            if plan.shared_norms:
+                model = share_batch_norms(model, group)
+            else:
+                equalise[0] = lambda: spread(plain.buffers(), group, 0)
+            model = distribute(model, group, rank.device, waiting, lambda: balance.shares, rank.job.deterministic)
+        elif local:
+            averaging = Averaging(model, group, plan.h, waiting)
+            after, equalise[0] = averaging.step_ended, averaging.average_now
+        kept.append(SharedTask(task, model, group, balance, moving, together, after, finished, waiting))
+        kept[0].equal_weights = plan.equal_weights
+        kept[0].last = None if rank.job.epochs else rank.job.warmup + steps
+        return kept[0]
+
+    if rank.job.epochs:
+        rank.keeper.lead(group.me == 0, plan.speaks(rank.outcome.rank, group.ranks))
+
+        def learner(waiting: Any) -> SharedLearner:
+            shared, average = make(waiting), lambda: equalise[0]()
+            if rank.own is None:
+                made = SharedLearner(shared, plain, rank.data, rank.job.workers, plan.everybody, average)
+            else:
+                criteria = rank.own.criteria(rank.driving(None))
+                made = SharedLoaders(shared, plain, rank.data, criteria, plan.everybody, average)
+            made.task.last = made.steps("train") * (rank.job.epochs - rank.keeper.trained.resumed)
+            return made
+
+        rank.drive_epochs(learner)
+        _report(rank, kept[0], slice(None), on_device=rank.device != "cpu" and not moving)
+        return
+    rank.drive(make, steps)
+    _report(rank, kept[0], slice(rank.job.warmup, rank.job.warmup + steps))
+
+
+def _at_once() -> None:
+    """Nothing to be done, or to be waited for."""
+
+
+def _report(rank: Rank, task: SharedTask, timed: slice, on_device: bool = False) -> None:
+    """Leave what the timed steps of this rank were; without times where only a device knows them."""
+    log = task.log
+    rank.outcome.samples = log.samples[timed]
+    if not on_device:
+        rank.outcome.worked_ns = [round(1e9 * seconds) for seconds in log.worked[timed]]
+        rank.outcome.waited_ns = [round(1e9 * seconds) for seconds in log.waited[timed]]
+    rank.outcome.changes = [msgspec.to_builtins(change) for change in task.balance.changes]

@@ -1,0 +1,180 @@
+"""Training by stages: the model is cut where measured times say, and every rank trains its piece (pipeline)."""
+
+from __future__ import annotations
+
+import math
+from contextlib import nullcontext
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from sonda.frameworks.torch.parallel.outlook import duration
+from sonda.record.errors import SondaError
+from sonda.targets.ranks.shares import FEWEST_STEPS, MOST_STEPS
+
+if TYPE_CHECKING:
+    from sonda.frameworks.torch.parallel.group import Group
+    from sonda.targets.ranks.rank import Rank
+
+
+def train_stages(rank: Rank) -> None:
+    """Measure the modules of the chain on every rank, cut, and train; with replicas, several pipelines side by side."""
+    from sonda.frameworks.torch.drive.steps import autocast
+    from sonda.frameworks.torch.parallel.calibration import untouched
+    from sonda.frameworks.torch.parallel.chain import chain_of, check_cut, cut_chain, measure_chain, measure_whole
+    from sonda.frameworks.torch.parallel.gradients import distribute
+    from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StagedLearner, StageTask, split
+    from sonda.frameworks.torch.parallel.shares import equal_shares
+
+    plan, task, group = rank.plan, rank.task, rank.group
+    shares = equal_shares(plan.replicas, task.samples)
+    if plan.microbatches > min(shares):
+        raise SondaError(
+            f"a batch of {min(shares)} cannot be cut into {plan.microbatches} parts", "use fewer @microbatches"
+        )
+    stages = group.size // plan.replicas
+    replica, place = divmod(group.me, stages)
+    pipeline, peers = _groups(rank, stages)
+    batch = _given(rank)
+    first = split(batch[: shares[0]], plan.microbatches)[0]
+    calling = partial(autocast, rank.driving(None))
+    with untouched(task.model):
+        with calling():
+            chain = chain_of(task.model, first)
+        # All ranks at once, for they will also run at once.
+        group.barrier()
+        times, outputs = measure_chain(chain, first, rank.finished, calling)
+        alone = 0.0
+        for turn in range(group.size):  # the whole batch on one device, while the others wait
+            group.barrier()
+            if turn == group.me:
+                alone = _alone(chain, batch, rank.finished, calling)
+        group.barrier()
+    measured = group.numbers(times)
+    # Pipelines are cut alike, so the slowest device of a stage counts.
+    by_stage = [[max(column) for column in zip(*measured[stage::stages], strict=True)] for stage in range(stages)]
+    bounds = cut_chain(by_stage)
+    check_cut(chain, bounds)
+    begin, end = bounds[place], bounds[place + 1]
+    with untouched(task.model):
+        # A stage is waited for once for each part, so its modules together may take less than one by one.
+        group.barrier()
+        given = first if begin == 0 else outputs[begin - 1]
+        own = group.numbers([measure_whole(chain[begin:end], given, rank.finished, calling)])
+    work = [max(row[0] for row in own[stage::stages]) for stage in range(stages)]
+    names = [path for path, _ in chain]
+    _foresee(rank, names, bounds, work, [row[0] for row in group.numbers([alone])], outputs)
+    neighbours = Neighbours(pipeline, plan.microbatches)
+    stage = Stage(chain[begin:end], neighbours, shares[replica], outputs[begin - 1] if place else None)
+    stage.train()
+    rank.outcome.about = {"modules": names[begin:end]}
+
+    def make(waiting: Any) -> StageTask:
+        model: Any = stage
+        neighbours.waiting = waiting
+        if peers.size > 1 and any(parameter.requires_grad for parameter in stage.parameters()):
+            model = distribute(stage, peers, rank.device, waiting, deterministic=rank.job.deterministic)
+        return StageTask(task, stage, model, shares, replica)
+
+    if rank.job.epochs:
+        tensors = [
+            [tensor for _, module in chain[low:high] for tensor in (*module.parameters(), *module.buffers())]
+            for low, high in pairwise(bounds)
+        ]
+        rank.drive_epochs(lambda waiting: StagedLearner(make(waiting), rank.data, group, peers, tensors))
+        return
+    steps = rank.job.steps
+    if steps is None:
+        step = max(work) * (plan.microbatches + stages - 1)
+        steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / step)))
+    rank.drive(make, steps)
+    neighbours.waiting = nullcontext  # nobody observes any more
+    neighbours.settle()  # a rank that leaves takes with it what it has sent and nobody has read
+
+
+def _alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float:
+    """s of a whole batch on this rank's device by itself; infinite where its memory does not hold it."""
+    from sonda.frameworks.torch.parallel.chain import measure_whole
+
+    try:
+        return measure_whole(chain, batch, finished, calling)
+    except MemoryError:
+        return math.inf
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        import torch
+
+        torch.cuda.empty_cache()
+        return math.inf
+
+
+def _groups(rank: Rank, stages: int) -> tuple[Group, Group]:
+    """The ranks of this rank's pipeline, and those that hold the same stage of others."""
+    from sonda.frameworks.torch.parallel.group import part
+
+    replicas = rank.plan.replicas
+    if replicas == 1:
+        return rank.group, part([rank.group.me], rank.meter, rank.plan.timeout)
+    lines = [range(number * stages, (number + 1) * stages) for number in range(replicas)]
+    # Every rank takes part in making every group, in the same order.
+    found = [part(list(ranks), rank.meter, rank.plan.timeout) for ranks in (*lines, *zip(*lines, strict=True))]
+    pipeline, peers = (one for one in found if one.me >= 0)
+    return pipeline, peers
+
+
+def _given(rank: Rank) -> Any:
+    """The inputs of one batch as the model will be given them. Raises SondaError where there are several."""
+    from sonda.frameworks.torch.drive.steps import Unheard, adapted, loop_of
+    from sonda.frameworks.torch.parallel.calibration import TrialTask
+
+    how = rank.driving(None)
+    loop_of(TrialTask(rank.task), Unheard(), how)  # the model on its device, in its precision
+    inputs, _ = next(rank.task.batches(0))
+    if len(inputs) != 1 or not hasattr(inputs[0], "shape") or len(inputs[0]) != rank.task.samples:
+        raise SondaError(
+            "a pipeline needs a model of one input with one row per sample", "use ddp= or hybrid= for this workload"
+        )
+    return adapted(inputs[0], how)
+
+
+def _foresee(
+    rank: Rank, names: list[str], bounds: list[int], work: list[float], alone: list[float], outputs: list[Any]
+) -> None:
+    """Say where the model was cut and what that can bring; `alone`: s of the whole batch on each device by itself."""
+    parts, stages, replicas = rank.plan.microbatches, len(work), rank.plan.replicas
+    step = max(work) * (parts + stages - 1)
+    speedup, brings = expected(alone, step)
+    crossing = [outputs[bound - 1] for bound in bounds[1:-1]]
+    size = sum(value.numel() * value.element_size() for value in crossing) * parts * replicas
+    several = f"{replicas} pipelines, each " if replicas > 1 else ""
+    cuts = " and ".join(names[bound] for bound in bounds[1:-1])
+    shown = " + ".join(duration(parts * one) for one in work)
+    rank.foreseen(
+        [
+            f"{several}cut before {cuts}: {shown} of work a step, {100 * (stages - 1) / (parts + stages - 1):.3g} % "
+            f"of it waiting while the pipeline of {parts} parts fills and drains",
+            f"{2 * size / 1e6:.3g} MB cross the cut a step, {brings}",
+        ],
+        {
+            "cut": bounds[1:-1],
+            "work_ns": [round(1e9 * parts * one) for one in work],
+            "bytes": 2 * size,
+            "alone_ns": [round(1e9 * one) if math.isfinite(one) else None for one in alone],
+            "speedup": speedup,
+        },
+    )
+
+
+def expected(alone: list[float], step: float) -> tuple[float | None, str]:
+    """The speed-up over the fastest device, in words too, of a step of `step` s; None where it cannot be told.
+
+    More than there are devices none can bring: then the longer of two trials was disturbed.
+    """
+    fastest = min(alone)
+    if not math.isfinite(fastest):
+        return None, "and no device holds the whole batch at once"
+    took = f"({duration(fastest)} for the whole batch at once)"
+    if fastest > len(alone) * step:
+        return None, f"and what that brings cannot be told: the fastest alone {took} was disturbed by other programs"
+    return fastest / step, f"predicted {fastest / step:.3g} times the fastest alone {took} without what sending takes"

@@ -1,0 +1,138 @@
+"""The agent of TensorFlow's strategies.
+
+`python -m sonda.targets.ranks.strategy_agent DIRECTORY` starts their processes.
+One process for strategies whose replicas are devices of one process; one for every worker, every server and the
+coordinator otherwise, which find each other by `TF_CONFIG` on this machine's loopback. Where one of them ends badly the
+others are stopped. It leaves `outcome.json`: what the ranks said, or which process failed and why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+
+import msgspec
+
+from sonda.record.errors import SondaError
+from sonda.record.files.partial import write_whole
+from sonda.targets.job import OUTCOME
+from sonda.targets.ranks.elastic_agent import PLAN
+from sonda.targets.ranks.outcomes import Report, read_outcome
+from sonda.targets.ranks.plan import Plan
+from sonda.targets.ranks.strategy_plan import ONE_PROCESS
+from sonda.targets.signals import end_with_parent, ending
+from sonda.targets.training.supervisor import LostError
+
+POLL_S = 0.05
+HOST = "127.0.0.1"
+RANK, WORKER, SERVER, COORDINATOR = "rank", "worker", "ps", "chief"
+"""What a process is, the last three in TensorFlow's words."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A process of a strategy: what it is, its number among those, and its name for the user."""
+
+    role: str
+    number: int
+    name: str
+
+    @property
+    def trains(self) -> bool:
+        """Whether it ends by itself; the others serve until they are stopped."""
+        return self.role in (RANK, COORDINATOR)
+
+
+def main() -> int:
+    end_with_parent()
+    directory = Path(sys.argv[1])
+    os.dup2(2, 1)  # what TensorFlow prints is no result of ours
+    plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
+    try:
+        report = run_members(plan, directory)
+    except SondaError as error:
+        report = Report(cause=error.cause, remedy=error.remedy, lost=isinstance(error, LostError))
+    write_whole(directory / OUTCOME, msgspec.json.encode(report))
+    return 1 if report.cause else 0
+
+
+def members(plan: Plan) -> list[Member]:
+    """The processes of a plan."""
+    if plan.mode in ONE_PROCESS:
+        return [Member(RANK, 0, plan.mode)]
+    if plan.mode == "multiworker":
+        return [Member(RANK, rank, plan.name(rank)) for rank in range(plan.ranks)]
+    workers = [Member(WORKER, rank, f"worker {plan.name(rank)}") for rank in range(plan.ranks)]
+    servers = [Member(SERVER, number, f"parameter server {number}") for number in range(plan.servers)]
+    return [*servers, *workers, Member(COORDINATOR, 0, "the coordinator")]
+
+
+def configurations(plan: Plan, known: list[Member]) -> list[str]:
+    """`TF_CONFIG` of every member, with ports that were free a moment ago; '' where there is one process."""
+    if len(known) == 1 and plan.mode in ONE_PROCESS:
+        return [""]
+    tasks = [(WORKER if one.role == RANK else one.role, one.number) for one in known]
+    taken = [socket.socket() for _ in known]
+    try:
+        cluster: dict[str, list[str]] = {}
+        for (kind, _), place in zip(tasks, taken, strict=True):
+            place.bind((HOST, 0))
+            cluster.setdefault(kind, []).append(f"{HOST}:{place.getsockname()[1]}")
+    finally:
+        for place in taken:
+            place.close()
+    return [json.dumps({"cluster": cluster, "task": {"type": kind, "index": number}}) for kind, number in tasks]
+
+
+def run_members(plan: Plan, directory: Path) -> Report:
+    """Start the processes and wait for the end of those that train. Raises SondaError where one fails."""
+    known = members(plan)
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for member, configuration in zip(known, configurations(plan, known), strict=True):
+            environment = dict(os.environ)
+            environment.pop("TF_CONFIG", None)  # one of the user's own is about another cluster
+            if configuration:
+                environment["TF_CONFIG"] = configuration
+            command = [sys.executable, "-P", "-m", "sonda.targets.ranks.strategy_rank", str(directory), member.role]
+            command += [str(member.number), str(os.getpid())]
+            running.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL))
+        _wait(known, running, directory)
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+    outcomes = [read_outcome(directory, rank) for rank in range(plan.ranks)]
+    return Report(ranks=[outcome for outcome in outcomes if outcome is not None])
+
+
+def _wait(known: list[Member], running: list[subprocess.Popen[bytes]], directory: Path) -> None:
+    """Until all that train have ended well. Raises SondaError as soon as one process ends badly."""
+    while True:
+        ended = [(member, process.poll()) for member, process in zip(known, running, strict=True)]
+        for member, code in ended:
+            if code or (code == 0 and not member.trains):
+                raise _failure(member, code, directory, len(known) > 1)
+        if all(code == 0 for member, code in ended if member.trains):
+            return
+        sleep(POLL_S)
+
+
+def _failure(member: Member, code: int, directory: Path, several: bool) -> SondaError:
+    outcome = read_outcome(directory, member.number) if member.trains else None
+    if outcome is not None and outcome.cause:
+        return SondaError(outcome.cause, outcome.remedy)
+    others = "; the others were stopped" if several else ""
+    kind = LostError if code < 0 else SondaError
+    return kind(f"{member.name} {ending(code)}{others}", "see its output above")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

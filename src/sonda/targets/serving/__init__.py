@@ -1,0 +1,1 @@
+"""A model under traffic, in MLPerf's scenarios."""

@@ -1,0 +1,172 @@
+"""MLPerf's own traffic generator, LoadGen, in place of Sonda's: the same model, its queries, its verdict.
+
+LoadGen decides when queries come and measures them itself; what it says stands beside what is measured here. Here a
+query arrives when LoadGen hands it over, which under load is a little after the moment that LoadGen planned.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sonda.record.errors import MissingExtraError, SondaError
+from sonda.targets.serving.loop import FailedQueryError, HostClock, Journal, Served
+from sonda.targets.serving.scenarios import Infer
+from sonda.targets.serving.traffic import Traffic
+
+DETAIL = "mlperf_log_detail.txt"
+MARK = ":::MLLOG "
+KEPT = ("result_", "early_stopping_", "loadgen_version")
+"""Beginnings of the keys of LoadGen's detail log that a run keeps."""
+LIBRARY = 1024
+"""Samples that LoadGen believes to choose from; the model is given the same input every time."""
+SLACK = 0.5
+"""LoadGen makes closed loops' queries beforehand, by an expected latency; this part of the real one is on the safe
+side."""
+
+
+def run_loadgen(
+    traffic: Traffic, count: int, rate: float, seed: int, infer: Infer, directory: Path
+) -> tuple[Served, dict[str, Any]]:
+    """So many queries through LoadGen, about `rate` a second; returns them and what LoadGen's detail log says.
+
+    Raises MissingExtraError where it is not installed, FailedQueryError when the model fails.
+    """
+    try:
+        import mlperf_loadgen as loadgen
+    except ImportError:
+        raise MissingExtraError("mlcommons-loadgen", "serving") from None
+    if traffic.batch_wait:
+        raise SondaError("--batch-wait is there without --backend only", "leave one of them out")
+    server = _Server(traffic, infer, loadgen)
+    system = loadgen.ConstructSUT(server.issue, lambda: None)
+    library = loadgen.ConstructQSL(LIBRARY, LIBRARY, lambda samples: None, lambda samples: None)
+    logs = loadgen.LogSettings()
+    logs.log_output.outdir = str(directory)
+    logs.log_output.copy_summary_to_stdout = False
+    try:
+        loadgen.StartTestWithLogSettings(system, library, _settings(traffic, count, rate, seed, loadgen), logs)
+    finally:
+        server.close()
+        loadgen.DestroyQSL(library)
+        loadgen.DestroySUT(system)
+    if server.failed is not None:
+        raise server.failed
+    return server.journal.served(np.array(server.arrived)), read_detail((directory / DETAIL).read_text("utf-8"))
+
+
+def read_detail(text: str) -> dict[str, Any]:
+    """Results and errors of a detail log, by key; `errors` are its lines that are errors, also of a VALID run."""
+    found: dict[str, Any] = {}
+    errors = []
+    for line in text.splitlines():
+        if MARK not in line:
+            continue
+        try:
+            entry = msgspec.json.decode(line.partition(MARK)[2])
+            key, value, about = str(entry["key"]), entry["value"], entry.get("metadata", {})
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+            continue
+        if about.get("is_error"):
+            errors.append(f"{key}: {value}")
+        elif key.startswith(KEPT) and isinstance(value, str | int | float | bool):
+            found[key] = value
+    return {**found, "errors": errors}
+
+
+class _Server:
+    """Answers what LoadGen issues: at once in closed loops and offline, in a thread of its own for the server."""
+
+    def __init__(self, traffic: Traffic, infer: Infer, loadgen: Any) -> None:
+        self.traffic = traffic
+        self.loadgen = loadgen
+        self.clock = HostClock()
+        self.journal = Journal(infer, self.clock)
+        self.arrived: list[int] = []
+        self.failed: FailedQueryError | None = None
+        self.waiting: SimpleQueue[int | None] = SimpleQueue()
+        self.thread = threading.Thread(target=self._work, name="sonda-serving", daemon=True)
+        if traffic.scenario == "server":
+            self.thread.start()
+
+    def issue(self, samples: Sequence[Any]) -> None:
+        """Called by LoadGen, in a thread of its own."""
+        moment = self.clock.now()
+        identities = [sample.id for sample in samples]
+        if self.traffic.closed:
+            self.arrived.append(moment)
+            self._answer(identities, 1)
+            return
+        self.arrived += [moment] * len(identities)
+        if self.traffic.scenario == "server":
+            for identity in identities:
+                self.waiting.put(identity)
+            return
+        while identities:
+            taken = self._fitting(len(identities))
+            self._answer(identities[:taken], taken)
+            identities = identities[taken:]
+
+    def close(self) -> None:
+        if self.thread.is_alive():
+            self.waiting.put(None)
+            self.thread.join()
+
+    def _work(self) -> None:
+        """Until told to end: as many of those waiting as fit into one inference."""
+        held: list[int] = []
+        while True:
+            while not held or (not self.waiting.empty() and len(held) < self.traffic.max_batch):
+                identity = self.waiting.get()
+                if identity is None:
+                    return
+                held.append(identity)
+            taken = self._fitting(len(held))
+            self._answer(held[:taken], taken)
+            held = held[taken:]
+
+    def _fitting(self, waiting: int) -> int:
+        return max(size for size in self.traffic.sizes if size <= waiting)
+
+    def _answer(self, identities: list[int], queries: int) -> None:
+        # An exception must not reach LoadGen's C++, and a query without an answer would have it wait for ever.
+        if self.failed is None:
+            try:
+                self.journal.answer(queries)
+            except FailedQueryError as error:
+                self.failed = error
+        answers = [self.loadgen.QuerySampleResponse(identity, 0, 0) for identity in identities]
+        self.loadgen.QuerySamplesComplete(answers)
+
+
+def _settings(traffic: Traffic, count: int, rate: float, seed: int, loadgen: Any) -> Any:
+    settings = loadgen.TestSettings()
+    settings.mode = loadgen.TestMode.PerformanceOnly
+    settings.scenario = {
+        "single-stream": loadgen.TestScenario.SingleStream,
+        "multi-stream": loadgen.TestScenario.MultiStream,
+        "server": loadgen.TestScenario.Server,
+        "offline": loadgen.TestScenario.Offline,
+    }[traffic.scenario]
+    settings.min_query_count = count
+    if traffic.scenario != "server":  # there LoadGen calls reaching it an error
+        settings.max_query_count = count
+    settings.min_duration_ms = 0
+    settings.schedule_rng_seed = settings.sample_index_rng_seed = settings.qsl_rng_seed = seed
+    expected = max(1, int(SLACK * 1e9 / rate))
+    settings.single_stream_expected_latency_ns = settings.multi_stream_expected_latency_ns = expected
+    settings.single_stream_target_latency_percentile = traffic.percentile
+    settings.multi_stream_target_latency_percentile = traffic.percentile
+    settings.multi_stream_samples_per_query = traffic.samples
+    settings.server_target_latency_percentile = traffic.percentile
+    settings.offline_expected_qps = rate
+    if traffic.scenario == "server":
+        settings.server_target_qps = rate
+        settings.server_target_latency_ns = traffic.bound
+    return settings

@@ -1,0 +1,206 @@
+"""A whole run of served traffic: tried, searched where asked for, then the queries that count; knows no framework."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sonda.record.conventions.percentiles import late_allowed, least_queries
+from sonda.record.errors import SondaError
+from sonda.targets.serving.loop import Clock, FailedQueryError, Served, serve_closed, serve_open
+from sonda.targets.serving.traffic import MOST_QUERIES, SECONDS, Traffic, arrivals, count_at, enough, per_second
+
+# ---- The highest rate at which something holds, found by bisection --------------------------------------------------
+
+PRECISION = 1.03
+"""The search ends when the rate that held and the one that did not are this close."""
+MOST_HALVINGS = 10
+MOST_DOUBLINGS = 6
+
+
+def find_rate(holds: Callable[[float], bool], guess: float) -> float:
+    """The highest rate (queries/s) that held, within 3 %; `guess` is where to begin.
+
+    Raises SondaError when no rate down to a thousandth of it holds. Beyond 64 times the guess it looks no further.
+    """
+    low, high = guess, guess
+    if holds(guess):
+        for _ in range(MOST_DOUBLINGS):
+            high = 2 * low
+            if not holds(high):
+                break
+            low = high
+        else:
+            return low
+    else:
+        for _ in range(MOST_HALVINGS):
+            low = high / 2
+            if holds(low):
+                break
+            high = low
+        else:
+            raise SondaError(f"the bound does not hold even at {per_second(high)}", "give a longer --latency-bound")
+    while high / low > PRECISION:
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+TRIED = 5
+"""Inferences of each size before the traffic, after warm-up: what one takes must be known to refuse the impossible."""
+OVERLOAD = 2.0
+"""A rate above so many times what the model was seen to answer is refused; below, the run itself says what became."""
+BACKWARDS = 0.95
+MOST_BACKWARDS = 8
+"""A rate that held in the search and not in the run that counts is lowered so, at most so often."""
+LEAST_BOUNDS = 20
+"""Traffic of a search lasts so many times the bound at least, unless its queries are given: in less, a queue that only
+grows would hold it."""
+
+Infer = Callable[[int], None]
+"""One inference with so many queries, back when the answer is there."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One rate that was tried: queries/s, how many were answered, how many late, whether the bound held."""
+
+    rate: float
+    queries: int
+    late: int
+    held: bool
+
+
+def run_traffic(
+    traffic: Traffic, seed: int, infer: Infer, clock: Clock, warmup: int = 3, directory: Path | None = None
+) -> tuple[Served, dict[str, Any]]:
+    """Warm up, try, search where asked for, then the run that counts: its queries, and facts about it.
+
+    Facts: `tried` (ns of an inference by its queries, the shortest), `rate` (queries/s that arrived), `trials`,
+    `loadgen` (what LoadGen itself says; its logs go to `directory`). Raises SondaError for what this model cannot do.
+    """
+    tried = {size: _tried(size, infer, clock, warmup) for size in traffic.sizes}
+    facts: dict[str, Any] = {"tried": {str(size): shortest for size, shortest in tried.items()}}
+    capacity = max(1e9 * size / max(1, shortest) for size, shortest in tried.items())
+    if traffic.scenario == "server":
+        _refuse_impossible(traffic, tried, capacity)
+        if traffic.qps is None:
+            return _search(traffic, capacity, seed, infer, clock, facts)
+        facts["rate"] = traffic.qps
+    rate = traffic.qps or capacity
+    count = _offline_count(traffic, capacity) if traffic.scenario == "offline" else count_at(traffic, rate)
+    if traffic.backend == "loadgen":
+        from sonda.targets.serving.loadgen import run_loadgen
+
+        assert directory is not None
+        served, facts["loadgen"] = run_loadgen(traffic, count, rate, seed, infer, directory)
+        return served, facts
+    if traffic.closed:
+        return serve_closed(infer, clock, lambda done, elapsed: enough(traffic, done, elapsed)), facts
+    if traffic.scenario == "offline":
+        return serve_open(np.full(count, clock.now()), infer, clock, traffic.sizes), facts
+    return _at(traffic, rate, count, seed, infer, clock), facts
+
+
+def _search(
+    traffic: Traffic, capacity: float, seed: int, infer: Infer, clock: Clock, facts: dict[str, Any]
+) -> tuple[Served, dict[str, Any]]:
+    """The highest rate under the bound: trials by bisection, then the run that counts, lowered until it holds.
+
+    Trials are as long as that run, because fewer queries may have a smaller share of late ones and would find a lower
+    rate; one that has failed already ends at once.
+    """
+    percentile, bound = traffic.percentile, traffic.bound
+    assert bound is not None
+    if traffic.queries is not None and late_allowed(traffic.queries, percentile) < 0:
+        raise SondaError(
+            f"--queries {traffic.queries} cannot show the {100 * percentile:g}th percentile below a bound",
+            f"give {least_queries(0, percentile)} or more",
+        )
+    trials: list[Trial] = []
+
+    def attempt(rate: float, seed: int, whole: bool) -> Served:
+        lasting = min(MOST_QUERIES, math.ceil(LEAST_BOUNDS * bound / 1e9 * rate))
+        count = traffic.queries or max(count_at(traffic, rate), least_queries(1, percentile), lasting)
+        allowed = late_allowed(count, percentile)
+        served = _at(traffic, rate, count, seed, infer, clock, None if whole else allowed)
+        late = int((served.latency > bound).sum())
+        trials.append(Trial(rate, len(served), late, late <= allowed))
+        return served
+
+    def trial(rate: float) -> bool:
+        # Another seed for the run that counts: it must not be chosen by the arrivals it is judged by.
+        attempt(rate, seed + 1, False)
+        return trials[-1].held
+
+    rate = find_rate(trial, capacity / 2)
+    for _ in range(MOST_BACKWARDS):
+        served = attempt(rate, seed, True)
+        if trials[-1].held:
+            return served, {**facts, "rate": rate, "trials": [asdict(one) for one in trials]}
+        rate *= BACKWARDS
+    raise SondaError(
+        f"no rate holds the bound: {per_second(trials[-1].rate)} had {trials[-1].late} late ones of {len(served)}",
+        "stop other programs, or give a longer --latency-bound",
+    )
+
+
+def _at(
+    traffic: Traffic, rate: float, count: int, seed: int, infer: Infer, clock: Clock, allowed: int | None = None
+) -> Served:
+    """Poisson arrivals at a rate; with `allowed`, only until more than so many were late."""
+    late = 0
+
+    def hopeless(latency: int) -> bool:
+        nonlocal late
+        late += traffic.bound is not None and latency > traffic.bound
+        return allowed is not None and late > allowed
+
+    moments = arrivals(rate, count, seed) + clock.now()
+    return serve_open(moments, infer, clock, traffic.sizes, traffic.batch_wait, hopeless)
+
+
+def _tried(size: int, infer: Infer, clock: Clock, warmup: int) -> int:
+    """ns of the shortest of a few inferences with so many queries, after warm-up."""
+    shortest = None
+    for number in range(warmup + TRIED):
+        begin = clock.now()
+        try:
+            infer(size)
+        except Exception as error:
+            raise FailedQueryError(f"inference {number + 1} before the traffic") from error
+        lasted = clock.now() - begin
+        if number >= warmup:
+            shortest = lasted if shortest is None else min(shortest, lasted)
+    assert shortest is not None
+    return shortest
+
+
+def _refuse_impossible(traffic: Traffic, tried: Mapping[int, int], capacity: float) -> None:
+    """Raise SondaError for a rate or a bound that this model cannot reach, before the traffic starts."""
+    alone = tried[1]
+    if traffic.bound is not None and traffic.bound < alone:
+        raise SondaError(
+            f"--latency-bound {traffic.bound / 1e6:g} ms is shorter than one inference, {alone / 1e6:.3g} ms at least",
+            "give a longer bound, or make the model faster",
+        )
+    if traffic.qps is not None and traffic.qps > OVERLOAD * capacity:
+        raise SondaError(
+            f"--qps {traffic.qps:g}: the model answers at most {per_second(capacity)}, so the queue would only grow",
+            "give a lower rate, a larger --max-batch, or --find-qps",
+        )
+
+
+def _offline_count(traffic: Traffic, capacity: float) -> int:
+    """Queries of an offline run: as asked for, else as many as the seconds are likely to hold, whole inferences."""
+    if traffic.queries is not None:
+        return traffic.queries
+    wanted = capacity * (traffic.seconds or SECONDS)
+    return min(MOST_QUERIES, math.ceil(wanted / traffic.max_batch) * traffic.max_batch)

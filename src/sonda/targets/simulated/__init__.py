@@ -1,0 +1,1 @@
+"""Workloads on accelerators that exist as a description: one run, explorations, what-ifs."""

@@ -1,0 +1,275 @@
+"""The target `sim:NAME`: a workload on a simulated accelerator.
+
+The model runs once on this machine's processor, in a process of its own, to see its operations; engines then take them
+one after the other. Workloads whose operations follow from their description are not run at all. Everything that the
+analysis says of the run (energy, area, what-ifs) is computed here and kept with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
+from sonda.accelerators.description.settings import with_settings
+from sonda.accelerators.energy.spending import Spending
+from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
+from sonda.accelerators.memory.traffic import with_memory
+from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Program
+from sonda.probes.machine.environment import versions
+from sonda.probes.machine.record import machine_record
+from sonda.record.errors import SondaError
+from sonda.record.progress import Say
+from sonda.record.run import Run, now
+from sonda.record.spans import Spans
+from sonda.record.store import Store
+from sonda.record.target import SimulatedTarget
+from sonda.record.workload import Workload
+from sonda.targets.instrument import Circumstances, Launcher, Observation, RunPlan
+from sonda.targets.instruments.registry import instruments_for
+from sonda.targets.job import Job, check_job
+from sonda.targets.local.child import run_child
+from sonda.targets.pipeline import Place, make_run
+from sonda.targets.simulated.program import captured_program, described_program
+from sonda.targets.simulated.spans import spans_of
+from sonda.targets.simulated.what_if import what_ifs
+from sonda.targets.target import available_threads, parse_target
+from sonda.workloads.catalogue import describe
+
+SPANS = "spans.arrow"
+MOST_NAMED = 8
+"""Operations on the host that a note names; all are in the run's target."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A simulated step."""
+
+    spans: Spans
+    mapping: list[dict[str, Any]]
+    """What was chosen for every operation on an engine, and what one of them took, in their order; those alike are one
+    entry with a `count`."""
+    host: dict[str, int]
+    """Operations that no engine took, by name."""
+    energy: dict[str, Any]
+    """`Spending.record`."""
+    area: dict[str, Any]
+    """`Spending.areas`."""
+    what_if: list[dict[str, Any]]
+    """`what_ifs`."""
+    notes: list[str]
+
+    def target(self) -> dict[str, Any]:
+        """What `run.json` says of the target, besides its description."""
+        return {
+            "mapping": self.mapping,
+            "host": self.host,
+            "energy": self.energy,
+            "area": self.area,
+            "what_if": self.what_if,
+        }
+
+
+def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
+    """Simulate a job and keep the run. Raises SondaError when the accelerator cannot run it."""
+    in_study = bool(place and place.study)
+    # Many points of a study would each pay for what nobody asks of one of them.
+    launcher = SimulationLauncher(job, curious=not in_study)
+    # A study may measure and simulate the same configuration: its probes are for the measured one.
+    return make_run(launcher, instruments_for("" if in_study else job.probe, launcher), store, place, say)
+
+
+class SimulationLauncher(Launcher):
+    """Simulates a job, of which nothing is measured. Raises SondaError for what its accelerator cannot run."""
+
+    kind = "simulated"
+    offers = frozenset()
+
+    def __init__(self, job: Job, curious: bool = True) -> None:
+        """`curious`: also what a wider bottleneck would bring."""
+        self.job = check_job(job)
+        self.curious = curious
+        self.accelerator = accelerator_of(self.job)
+        _refuse(self.job)
+        self.workload = describe(job.workload, job.options)
+
+    def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
+        return RunPlan(self.kind, store, directory, say, self.job)
+
+    def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
+        job, workload = self.job, self.workload
+        placement = Placement(self.accelerator, job.mapping)
+        program = None if placement.patterns() else described_program(workload)
+        plan.say(f"simulating {job.workload} on {job.on}")
+        if program is not None:
+            simulation = simulate(program, placement, self.curious)
+            parameters = workload.parameters()
+            self.about = {**parameters, "name": workload.name, "samples": parameters.get("batch", 0)}
+            self.simulated: dict[str, Any] = {"target": simulation.target(), "notes": simulation.notes, "versions": {}}
+            self.spans = simulation.spans
+        else:
+            child = run_child(job, plan.directory, job.threads or available_threads(), environment)
+            self.about, self.simulated = child.workload, child.simulation
+            self.spans = read_spans(plan.directory / SPANS)
+
+    def observe(self, plan: RunPlan) -> Observation:
+        job, simulated = self.job, self.simulated
+        return Observation(
+            self.spans,
+            workload=Workload.of({**self.about, "framework": job.framework, **job.how()}),
+            target=SimulatedTarget.of(
+                spec=job.on,
+                device="sim",
+                options={"mapping": job.mapping, "set": job.set},
+                description=asdict(self.accelerator),
+                **simulated["target"],
+            ),
+            circumstances=Circumstances(
+                now(), machine_record(redact=job.redact), {**versions(), **simulated["versions"]}
+            ),
+            notes=simulated["notes"],
+        )
+
+
+def accelerator_of(job: Job) -> Accelerator:
+    """The accelerator that a job's target names, changed as the job says."""
+    return with_settings(load_accelerator(parse_target(job.on).devices[0].name), job.set)
+
+
+def _refuse(job: Job) -> None:
+    if job.train:
+        raise SondaError(f"{job.on} runs inference, not training", "leave out --train")
+    if job.compile:
+        raise SondaError(f"{job.on} runs a model's own operations, not compiled ones", "leave out --compile")
+    if job.precision != "float32":
+        raise SondaError(f"{job.on} computes in float32", "leave out --precision")
+
+
+def simulate(program: Program, placement: Placement, curious: bool = True) -> Simulation:
+    """Every operation of a program on its engine; where `curious`, also with its bottleneck widened.
+
+    Raises SondaError naming the layer that an engine cannot run.
+    """
+    accelerator = placement.accelerator
+    spending = Spending(accelerator)
+    placed = with_memory(placement.place(program), accelerator)
+    energies = [spending.charge(one) if isinstance(one, Placed) else None for one in placed]
+    return Simulation(
+        spans=spans_of(program, placed, accelerator.clock_hz, energies),
+        mapping=_mapping(program, placed),
+        host=_host(program, placed),
+        energy=spending.record(),
+        area=spending.areas(),
+        what_if=what_ifs(program, placement, placed) if curious else [],
+        notes=[*_notes(program, placed, accelerator), *program.notes],
+    )
+
+
+def simulate_job(job: Job, directory: Path) -> dict[str, Any]:
+    """Capture and simulate in this process; leaves the spans in the directory and returns the fields of an outcome."""
+    workload = describe(job.workload, job.options)
+    placement = Placement(accelerator_of(job), job.mapping)
+    task, program = captured_program(job, workload, placement.patterns())
+    import torch  # it is there: the model ran
+
+    simulation = simulate(program, placement)
+    write_spans(directory / SPANS, simulation.spans)
+    return {
+        "workload": {
+            **workload.parameters(), "name": workload.name, "samples": task.samples, "tokens": task.tokens,
+        },
+        "simulation": {
+            "target": simulation.target(), "notes": simulation.notes,
+            "versions": {"torch": str(torch.__version__)},
+        },
+    }  # fmt: skip
+
+
+def write_spans(path: Path, spans: Spans) -> None:
+    """Spans as an Arrow file, for the process that reads them back."""
+    import pyarrow as pa
+
+    table = spans.to_arrow()
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def read_spans(path: Path) -> Spans:
+    """What `write_spans` wrote."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "rb") as source:
+        return Spans.from_arrow(pa.ipc.open_file(source).read_all())
+
+
+def _mapping(program: Program, placed: list[Placed | OnHost]) -> list[dict[str, Any]]:
+    entries: dict[Any, dict[str, Any]] = {}
+    for one in placed:
+        if isinstance(one, OnHost):
+            continue
+        entry = {
+            "path": program.path(one.operation),
+            "operation": one.operation.name,
+            "kind": one.operation.kind,
+            "shape": shape_words(one.operation.shape),
+            "engine": one.engine.name,
+            "mapping": one.mapping,
+            "words": one.words,
+            "cycles": one.cycles,
+            "stall_cycles": one.traffic.stall_cycles if one.traffic else 0,
+            "reads": {
+                "weight": one.result.weight_reads,
+                "input": one.result.input_reads,
+                "psum": one.result.psum_reads,
+            },
+            "counters": one.result.counters,
+        }
+        kept = entries.setdefault(str(entry), {**entry, "count": 0})
+        kept["count"] += 1
+    return list(entries.values())
+
+
+def shape_words(shape: MatrixProduct | Convolution | Bags) -> str:
+    """`50x784 by 784x192`, `16 of 64x64 by 64x64`, `20 bags, 1026 rows of 1000000x64`."""
+    if isinstance(shape, Bags):
+        return f"{len(shape.sizes)} bags, {len(shape.indices)} rows of {shape.rows}x{shape.columns}"
+    if isinstance(shape, Convolution):
+        sizes = " ".join(f"{letter}={getattr(shape, letter)}" for letter in "RSCKGNXY")
+        return f"{sizes} stride={shape.stride[0]}x{shape.stride[1]} padding={shape.padding[0]}x{shape.padding[1]}"
+    several = f"{shape.count} of " if shape.count > 1 else ""
+    return f"{several}{shape.m}x{shape.k} by {shape.k}x{shape.n}"
+
+
+def _host(program: Program, placed: list[Placed | OnHost]) -> dict[str, int]:
+    names: Counter[str] = Counter()
+    for one in placed:
+        if isinstance(one, OnHost):
+            names[one.operation.name] += 1
+    for (_, name), count in program.others.items():
+        names[name] += count
+    return dict(names.most_common())
+
+
+def _notes(program: Program, placed: list[Placed | OnHost], accelerator: Accelerator) -> list[str]:
+    notes = []
+    refused = Counter((program.path(one.operation) or "the model", one.reason)
+                      for one in placed if isinstance(one, OnHost))  # fmt: skip
+    by_reason: dict[str, list[str]] = {}
+    for path, reason in refused:
+        by_reason.setdefault(reason, []).append(path)
+    for reason, paths in by_reason.items():
+        more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+        notes.append(f"on the host: {', '.join(paths[:MOST_NAMED])}{more} ({reason})")
+    others: Counter[str] = Counter()
+    for (_, name), count in program.others.items():
+        others[name] += count
+    if others:
+        named = ", ".join(f"{name} {count}" for name, count in others.most_common(MOST_NAMED))
+        more = f" and {len(others) - MOST_NAMED} more by name in the run" if len(others) > MOST_NAMED else ""
+        notes.append(f"on the host, not simulated: {named}{more}")
+    if accelerator.clock_hz is None:
+        notes.append(f"no times: the description of {accelerator.name} gives no clock")
+    return notes

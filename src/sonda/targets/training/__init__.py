@@ -1,0 +1,1 @@
+"""Training by epochs with checkpoints: the process that trains and the one that watches it."""

@@ -1,0 +1,288 @@
+"""A whole training (`--epochs`), seen by whoever starts it: data made ready, checkpoints, and the run that comes out.
+
+What the run holds is said in `sonda.record.training`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from sonda.record.errors import SondaError, nearest
+from sonda.record.progress import Lasting, Say
+from sonda.record.spans import Spans, Words, join_spans
+from sonda.record.store import Store
+from sonda.record.training import FINAL, TRAINING, WEIGHTS, Trained, Walk, read_trained
+from sonda.targets.job import OUTCOME, Job
+from sonda.targets.progress import FILE as PROGRESS
+from sonda.targets.progress import read_aloud
+from sonda.targets.ranks.outcomes import BEGUN, OUTLOOK
+
+# ---- Walks of a training on the spans of its run: losses, accuracies, and epochs that an earlier process has --------
+
+
+def with_walks(spans: Spans, trained: Trained, origin: int) -> Spans:
+    """The spans with what is known of every walk; `origin` is when the run began, ns.
+
+    Walks without a span of their own get one: those of ranks that were lost and started again where they were, so that
+    their energy is known too; those of an earlier command before this one's beginning, with their own durations, end to
+    end.
+    """
+    earlier = sum(walk.epoch < trained.resumed and walk.part != "test" for walk in trained.walks)
+    rank = spans.number("rank")
+    rows = np.flatnonzero(spans.where(kind="epoch"))
+    first = rows[rank[rows] == (rank[rows].min() if len(rows) else 0)]
+    call, name = spans.number("call").copy(), spans.words("name").decoded()
+    call[rows] = np.where(name[rows] == "test", trained.walks[-1].epoch, call[rows] + trained.resumed)
+    spans.number("call")[:] = call
+    own = trained.walks[earlier:]
+    if len(first) != len(own):  # a framework that announces no epochs
+        first, missing = np.zeros(0, np.int64), own
+    else:
+        missing = []
+    count = len(spans)
+    here = _of_this_run(trained.walks[:earlier], own, origin)
+    spans = _with_rows(
+        spans, trained.walks[: earlier - here], [*trained.walks[earlier - here : earlier], *missing], origin
+    )
+    places = [*range(count + 1, count + 1 + 2 * earlier, 2), *first.tolist(),
+              *range(count + 1 + 2 * earlier, len(spans), 2)]  # fmt: skip
+    for column, values in {
+        "loss:measured": [np.nan if walk.loss is None else walk.loss for walk in trained.walks],
+        "accuracy:measured": [np.nan if walk.accuracy is None else walk.accuracy for walk in trained.walks],
+        "samples:counted": [walk.samples for walk in trained.walks],
+    }.items():
+        metric = spans.metrics.setdefault(column, np.full(len(spans), np.nan))
+        metric[places] = values
+    for column, value in (
+        ("loading:measured", trained.loading_ns),
+        ("initialisation:measured", trained.initialisation_ns),
+    ):
+        spans.metrics[column] = np.full(len(spans), np.nan)
+        spans.metrics[column][0] = value
+    return spans
+
+
+def _of_this_run(before: Sequence[Walk], own: Sequence[Walk], origin: int) -> int:
+    """How many of the earlier walks, the last of them, were done since the run began.
+
+    All were clocked since the machine was started: one that would end after the next began is of another start.
+    """
+    count = 0
+    latest = own[0].begin if own else None
+    for walk in reversed(before):
+        if walk.begin < origin or (latest is not None and walk.end > latest):
+            break
+        count, latest = count + 1, walk.begin
+    return count
+
+
+def _with_rows(spans: Spans, before: Sequence[Walk], own: Sequence[Walk], origin: int) -> Spans:
+    """Spans of a part and of an epoch for each of these walks, behind all others."""
+    walks = [*before, *own]
+    if not walks:
+        return spans
+    durations = [walk.end - walk.begin for walk in walks]
+    starts = [-sum(durations[at : len(before)]) for at in range(len(before))]
+    starts += [walk.begin - origin for walk in own]
+    first = len(spans)
+    more = Spans(
+        {
+            "start": np.repeat(starts, 2),
+            "duration": np.repeat(durations, 2),
+            "call": np.array([number for walk in walks for number in (0, walk.epoch)]),
+        },
+        {
+            "kind": Words.of([kind for _ in walks for kind in ("part", "epoch")]),
+            "name": Words.of([walk.part for walk in walks for _ in range(2)]),
+        },
+    )
+    parent = np.array([place for at in range(len(walks)) for place in (0, first + 2 * at)], dtype=np.int64)
+    return join_spans(spans, more, parent)
+
+
+# ----------------------------------------------------------------------------------------------------------------------
+
+RESTARTS = 3
+"""How often ranks are started again after one of them was lost."""
+TRANSFERS = ("batch", "up-front")
+
+Result = TypeVar("Result")
+
+
+class LostError(SondaError):
+    """A rank was killed or lost; the training can go on from its last checkpoint."""
+
+
+@dataclass
+class Training:
+    """A training that is to be started: `job` has its data and checkpoints as absolute paths.
+
+    Of a job without epochs it is the job, and adds nothing to anything.
+    """
+
+    job: Job
+    restarts: int = 0
+    trained: Trained | None = None
+    """What came of it, once `added` was called."""
+    skipped: str = ""
+    """Which images could not be used; '' where all could."""
+
+    @classmethod
+    def of(cls, job: Job, store: Store, say: Say) -> Training:
+        """Makes the data of a job with epochs ready; raises SondaError for what cannot be trained."""
+        if not job.epochs:
+            return cls(job)
+        from sonda.frameworks.harness.checkpoint import Checkpoints
+        from sonda.targets.training.trainer import open_training, settings_of
+        from sonda.workloads.catalogue import describe
+        from sonda.workloads.data.drawn_fish import DRAWN
+        from sonda.workloads.data.training_set import make_ready
+        from sonda.workloads.networks.image_classifiers import require_classifier
+        from sonda.workloads.own_model import is_own, own_model
+
+        skipped = ""
+        if is_own(job.workload):  # its data are read by the process that trains
+            own = own_model(job.workload, job.options)
+            name, digest = own.name, own.digest
+        else:
+            workload = require_classifier(describe(job.workload, job.options))
+            image, channels = workload.choose_images(job.options, job.data in ("", DRAWN))
+            place = make_ready(job.data, store.root, image, channels, job.images, say)
+            job = msgspec.structs.replace(job, data=str(place))
+            data = open_training(job).data
+            name, digest, skipped = job.workload, data.digest, data.skipped
+        settings = settings_of(job, digest)
+        key = hashlib.sha256(msgspec.json.encode(sorted(settings.items()))).hexdigest()[:16]
+        where = Path(job.checkpoint) if job.checkpoint else store.root / "checkpoints" / f"{name}-{key}"
+        found = Checkpoints(where, settings).newest() if where.is_dir() else None
+        if found is not None:
+            say(Lasting(f"going on after epoch {found[0].epochs} of {job.epochs}, from {where}"))
+        return cls(msgspec.structs.replace(job, checkpoint=str(where.resolve())), skipped=skipped)
+
+    @property
+    def place(self) -> Path:
+        return Path(self.job.checkpoint)
+
+    @contextmanager
+    def held(self, directory: Path, say: Say, nodes: int = 1) -> Iterator[None]:
+        """Keep other trainings away from the checkpoints, and say how far it is, until the block ends.
+
+        Several nodes may share one place.
+        """
+        if not self.job.epochs:
+            with read_aloud(directory, say, f"running {self.job.workload} on {self.job.on}, "):
+                yield
+            return
+        try:
+            self.place.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.place, os.O_RDONLY)
+        except OSError as error:
+            raise SondaError(
+                f"cannot write checkpoints to {self.place}: {error.strerror}", "choose another place with --checkpoint"
+            ) from None
+        try:
+            try:
+                fcntl.flock(descriptor, (fcntl.LOCK_EX if nodes == 1 else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SondaError(
+                    f"another process trains the same with checkpoints in {self.place}",
+                    "wait for it, or give another --checkpoint",
+                ) from None
+            with read_aloud(directory, say):
+                yield
+        finally:
+            os.close(descriptor)
+
+    def run(self, start: Callable[[], Result], directory: Path, say: Say) -> Result:
+        """What `start()` gives; it is called again, some times, where a rank is lost meanwhile."""
+        while True:
+            try:
+                return start()
+            except LostError as error:
+                if not self.job.epochs:
+                    raise
+                if self.restarts == RESTARTS:
+                    raise SondaError(
+                        f"{error.cause}, for the {RESTARTS + 1}th time", "start the same command again to go on"
+                    ) from None
+                self.restarts += 1
+                say(Lasting(f"{error.cause}; going on from the last checkpoint"))
+                _clear(directory)
+
+    def added(self, spans: Spans, directory: Path, begin: int) -> Spans:
+        """The spans with what the training process left in its directory; `begin` is when the run began, ns."""
+        if not self.job.epochs:
+            return spans
+        self.trained = read_trained(directory)
+        if self.trained is None:
+            raise SondaError(
+                f"the training of {self.job.workload} left no result", "start the same command again to go on"
+            )
+        self.trained.restarts = self.restarts
+        return with_walks(spans, self.trained, begin)
+
+    def files(self) -> Mapping[str, Path]:
+        """Files that belong into the run."""
+        path = self.place / FINAL
+        return {WEIGHTS: path} if self.trained is not None and path.is_file() else {}
+
+    def about(self) -> dict[str, Any]:
+        """For `workload` in `run.json`."""
+        if self.trained is None:
+            return {}
+        weights = {"weights": WEIGHTS} if self.files() else {}
+        return {"training": {**self.trained.about(), **weights}}
+
+    def notes(self) -> list[str]:
+        """What a reader of the numbers must know."""
+        if self.trained is None:
+            return []
+        found = [*([self.skipped] if self.skipped else []), *self.trained.notes]
+        if self.trained.resumed:
+            earlier = "epoch 1 was" if self.trained.resumed == 1 else f"epochs 1 to {self.trained.resumed} were"
+            found.append(f"{earlier} trained by a process that was interrupted, with times of its own")
+        if self.restarts:
+            times = "once" if self.restarts == 1 else f"{self.restarts} times"
+            found.append(f"ranks were started again {times} after one was lost")
+        return found
+
+    def done(self) -> None:
+        """The run is kept: what was for going on is not needed any more."""
+        if self.trained is None:
+            return
+        from sonda.frameworks.harness.checkpoint import Checkpoints
+
+        (self.place / FINAL).unlink(missing_ok=True)
+        Checkpoints(self.place, {}).clear()
+
+
+def check_training(job: Job) -> None:
+    """Raise SondaError for settings of a training that cannot be."""
+    from sonda.workloads.data.training_set import fractions_of
+
+    fractions_of(job.split)
+    if job.transfer not in TRANSFERS:
+        raise SondaError(f"--transfer cannot be {job.transfer!r}", nearest(job.transfer, TRANSFERS))
+    if not job.train:
+        raise SondaError("--epochs is for training", "add --train")
+    if job.steps is not None:
+        raise SondaError("--epochs and --steps do not go together", "give one of them")
+    if job.cache:
+        raise SondaError("--cache is for timed steps", "use --transfer up-front, which keeps all images in memory")
+
+
+def _clear(directory: Path) -> None:
+    """Take away what ranks left that were stopped: their last epochs will be trained again."""
+    for pattern in ("*.events", "*.failure", "*.full", "rank-*.json", OUTCOME, OUTLOOK, BEGUN, TRAINING, PROGRESS):
+        for path in directory.glob(pattern):
+            path.unlink()

@@ -1,0 +1,383 @@
+"""The process that trains: it opens the data, goes on from a checkpoint where there is one, and says how far it is.
+
+Shared by one device (`train_in_torch`) and by the ranks of several, whose first does the keeping for all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+import numpy as np
+
+from sonda.frameworks.harness.checkpoint import Checkpoints, write_arrays
+from sonda.record.errors import MissingExtraError, SondaError
+from sonda.record.training import FINAL, Trained, Walk, write_trained
+from sonda.targets.job import Job
+from sonda.targets.progress import Progress, ProgressFile
+from sonda.targets.target import anywhere
+from sonda.workloads.catalogue import describe
+from sonda.workloads.data.prepared import load
+from sonda.workloads.data.training_set import PARTS, TrainingSet, divide
+from sonda.workloads.networks.image_classifiers import ImageClassifier, require_classifier
+from sonda.workloads.own_model import OwnModel, is_own, own_model
+
+if TYPE_CHECKING:
+    from sonda.frameworks.harness.batches import Criteria
+    from sonda.frameworks.harness.course import Course
+    from sonda.frameworks.harness.settings import Driving
+    from sonda.frameworks.torch.drive.epochs import Learner
+    from sonda.workloads.in_torch.own_training import OwnTraining
+
+DECISIVE = (
+    "workload", "framework", "on", "seed", "threads", "precision", "compile", "channels_last", "deterministic",
+    "epochs", "split", "images", "transfer",
+)  # fmt: skip
+"""Settings of a job that make its training another one."""
+
+
+class Source(Protocol):
+    """Where a training has its data from, as far as its keeper must know."""
+
+    @property
+    def begun(self) -> int:
+        """ns, when opening began."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of what the data are known by."""
+
+    def trained(self, job: Job) -> Trained:
+        """What is known before the first epoch."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The data of a training and the network that fits them."""
+
+    workload: ImageClassifier
+    data: TrainingSet
+    begun: int
+    loading_ns: int
+
+    @property
+    def digest(self) -> str:
+        return self.data.digest
+
+    def trained(self, job: Job) -> Trained:
+        return Trained(
+            loading_ns=self.loading_ns,
+            images={part: len(numbers) for part, numbers in self.data.shares.items()},
+            classes=list(self.data.prepared.classes),
+            data=self.data.words,
+            digest=self.digest,
+            split=job.split,
+            transfer=job.transfer,
+        )
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """A model of somebody's own with the data, optimizer and loss of its file."""
+
+    workload: OwnModel
+    training: OwnTraining
+    begun: int
+
+    @property
+    def digest(self) -> str:
+        """Of the file: what it reads is not known."""
+        return self.workload.digest
+
+    def trained(self, job: Job) -> Trained:
+        return Trained(
+            loading_ns=self.training.loading_ns,
+            images={part: self.training.loaders.samples(part) for part in PARTS},
+            batches={part: self.training.loaders.steps(part) for part in PARTS},
+            data=f"data() of {self.workload.path.name}",
+            digest=self.digest,
+        )
+
+    def criteria(self, how: Driving) -> Criteria:
+        """How batches are made ready and answers judged, where the model is driven like that."""
+        from sonda.frameworks.harness.batches import Criteria
+        from sonda.frameworks.torch.drive.steps import adapted
+
+        return Criteria(lambda value: adapted(value, how), self.training.task.loss, self.training.accuracy)
+
+
+def open_training(job: Job) -> Opened:
+    """Open the prepared data set of a job. Raises SondaError where network and data do not fit."""
+    begun = perf_counter_ns()
+    prepared = load(job.data)
+    data = divide(prepared, job.split, job.images, job.seed)
+    workload = require_classifier(describe(job.workload, job.options))
+    shape = prepared.manifest.shape
+    network = workload.fit_images(
+        job.options, (shape[1], shape[2], shape[3]), len(prepared.classes), prepared.directory.name
+    )
+    return Opened(network, data, begun, perf_counter_ns() - begun)
+
+
+def open_file(job: Job) -> OpenedFile:
+    """Import the file of somebody's own model and make ready what it trains on. Raises SondaError."""
+    from sonda.workloads.in_torch.own_training import build_training
+
+    begun = perf_counter_ns()
+    own = own_model(job.workload, job.options)
+    return OpenedFile(own, build_training(own, job.seed), begun)
+
+
+def settings_of(job: Job, digest: str) -> dict[str, str]:
+    """What a training is known by: a checkpoint with other settings belongs to another."""
+    found = {name: str(getattr(job, name)) for name in DECISIVE}
+    found["on"] = anywhere(job.on)
+    return {**found, **{f"--{name}": text for name, text in sorted(job.options.items())}, "data": digest}
+
+
+class Keeper:
+    """Checkpoints, progress and result of a training, in one of its processes; checkpoints are the first rank's."""
+
+    def __init__(
+        self,
+        job: Job,
+        opened: Source,
+        directory: Path,
+        rank: int = 0,
+        reports: bool = True,
+        agree: Callable[[float], float] = lambda own: own,
+    ) -> None:
+        """`reports`: the first of its node. `agree` gives every rank the first one's number."""
+        self.job, self.directory, self.first, self.reports = job, directory, rank == 0, reports
+        self.place = Path(job.checkpoint)
+        self.checkpoints = Checkpoints(self.place, settings_of(job, opened.digest))
+        self.progress = ProgressFile(directory)
+        self._begun = opened.begun
+        self._arrays: Mapping[str, np.ndarray] | None = None
+        self._earlier: list[Walk] = []
+        self.trained = opened.trained(job)
+        self._find(agree)
+
+    def _find(self, agree: Callable[[float], float]) -> None:
+        """Take the newest checkpoint; every rank the one that the first has found.
+
+        Raises SondaError where this rank, on another node, has other data than the first.
+        """
+        data = float(int(self.trained.digest[:12], 16))  # 48 bits, which a double holds
+        if agree(data) != data:
+            raise SondaError(
+                f"the data in {self.job.data} are not those of the first node", "give the same set to every node"
+            )
+        found = self.checkpoints.newest() if self.first else None
+        self.trained.notes += self.checkpoints.notes
+        self.trained.resumed = int(agree(float(found[0].epochs if found else 0)))
+        if not self.first and self.trained.resumed:
+            found = self.checkpoints.of_epoch(self.trained.resumed)
+        if found is not None:
+            self._earlier = msgspec.convert(found[0].facts["walks"], list[Walk])
+            self._arrays = found[1]
+
+    def lead(self, first: bool, reports: bool) -> None:
+        """Keep for all ranks that train, and report for those of a node, or leave that to others: those before it may
+        have been left out."""
+        self.first, self.reports = first, reports
+
+    def course(self) -> Course:
+        """How far the training has to go, with this keeper as its ears."""
+        from sonda.frameworks.harness.course import Course
+
+        return Course(
+            self.job.epochs, self.trained.images, self.trained.resumed, keep=self._keep, end=self._end, tell=self._tell
+        )
+
+    def restore(self, model: Any, loop: Any) -> None:
+        """Put the checkpoint's state back, if there is one; with this the model is ready."""
+        if self._arrays is not None:
+            from sonda.frameworks.torch.drive.state import restore
+
+            try:
+                restore(self._arrays, model, loop.optimizer, loop.scaler)
+            except ValueError as error:
+                raise SondaError(
+                    f"the checkpoint in {self.place} does not fit: {error}", "remove it, or give another --checkpoint"
+                ) from None
+            self._arrays = None
+        self.trained.initialisation_ns = perf_counter_ns() - self._begun - self.trained.loading_ns
+
+    def _keep(self, done: int, learner: Learner, loop: Any, walks: list[Walk]) -> None:
+        if self.first:
+            from sonda.frameworks.torch.drive.state import arrays_of
+
+            facts = {"walks": msgspec.to_builtins([*self._earlier, *walks])}
+            self.checkpoints.save(done, arrays_of(learner.plain, loop.optimizer, loop.scaler), facts)
+
+    def _end(self, learner: Learner) -> None:
+        if self.first:
+            from sonda.frameworks.torch.drive.state import arrays_of
+
+            self.keep_weights(arrays_of(learner.plain))
+
+    def keep_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Leave the final weights, by name, beside the checkpoints. Raises SondaError where there is no room."""
+        partial = self.place / f"{FINAL}.part"
+        try:
+            write_arrays(partial, arrays)
+            os.replace(partial, self.place / FINAL)
+        except OSError as error:
+            partial.unlink(missing_ok=True)
+            raise SondaError(
+                f"cannot keep the trained weights in {self.place}: {error.strerror or error}", "free some space"
+            ) from None
+
+    def _tell(self, part: str, epoch: int, step: int, steps: int, walks: list[Walk]) -> None:
+        if self.reports and self.progress.due():
+            known = [walk for walk in (*self._earlier, *walks) if walk.accuracy is not None]
+            self.progress.write(
+                Progress(
+                    part=part,
+                    epoch=epoch,
+                    epochs=self.job.epochs,
+                    step=step,
+                    steps=steps,
+                    accuracy=known[-1].accuracy if known else None,
+                    left_s=_left(part, epoch, step / steps, self.job.epochs, walks),
+                )
+            )
+
+    def finish(self, walks: list[Walk]) -> None:
+        """Leave what became of it for whoever started this process."""
+        if self.reports:
+            self.trained.walks = [*self._earlier, *walks]
+            if is_own(self.job.workload):  # a loader may leave out some of its data set, or know of none
+                self.trained.images |= {walk.part: walk.samples for walk in self.trained.walks}
+            write_trained(self.directory, self.trained)
+
+
+def _left(part: str, epoch: int, done: float, epochs: int, walks: list[Walk]) -> float | None:
+    """s until the last epoch ends, by the epochs that this process has trained; None where none is done yet."""
+    own = [walk for walk in walks if walk.part != "test"]
+    if not own or part == "test":
+        return None
+    first = own[0].epoch
+    whole = sum(walk.end - walk.begin for walk in own if walk.epoch < epoch)
+    if epoch == first or not whole:
+        return None
+    share = done if part == "train" else 1.0
+    return max(0.0, whole / (epoch - first) * (epochs - epoch - share)) / 1e9
+
+
+def train_in_torch(job: Job, directory: Path) -> dict[str, Any]:
+    """Train a job's workload through its epochs on one device, observed; returns what the run says of the workload."""
+    from sonda.frameworks.collector.counters.process import Counting
+
+    # Before numpy and PyTorch start threads, which then inherit the counters.
+    counting = Counting(str(directory))
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("PyTorch", "torch") from None
+    from sonda.frameworks.harness.settings import Driving
+    from sonda.frameworks.torch.drive.epochs import drive_epochs
+    from sonda.frameworks.torch.drive.learner import Alone, AloneOnLoaders
+    from sonda.targets.local.worker import torch_device
+
+    if job.threads:
+        torch.set_num_threads(job.threads)
+    device = torch_device(job, torch)
+    how = Driving(
+        train=True, steps=None, warmup=0, seconds=job.seconds, precision=job.precision, compile=job.compile,
+        channels_last=job.channels_last, workers=job.workers, device=device,
+        deterministic=job.deterministic,
+    )  # fmt: skip
+    task: Any
+    data: Any
+    learner: Learner
+    if is_own(job.workload):
+        own = open_file(job)
+        keeper = Keeper(job, own, directory)
+        task, data = own.training.task, own.training.loaders
+        learner = AloneOnLoaders(task, data, own.criteria(how))
+        about = described_file(own)
+    else:
+        opened = open_training(job)
+        keeper = Keeper(job, opened, directory)
+        task = opened.workload.build("torch", True, job.seed)
+        data = images_of(job, opened, device, keeper)
+        learner = Alone(task, data, task.samples)
+        about = described(opened.workload, task)
+    with observing(directory, torch, counting) as observer:
+        announce_data(data, observer)
+        walks, _ = drive_epochs(lambda: learner, observer, how, keeper.course(), keeper.restore)
+    keeper.finish(walks)
+    return about
+
+
+def described(workload: Any, task: Any) -> dict[str, Any]:
+    """What a run says of its workload."""
+    return {
+        "parameters": workload.parameters(),
+        "name": workload.name,
+        "samples": task.samples,
+        "tokens": task.tokens,
+        "phase_tokens": task.phase_tokens,
+    }
+
+
+def described_file(opened: OpenedFile) -> dict[str, Any]:
+    """What a run says of a model of somebody's own that was trained by epochs."""
+    return {**described(opened.workload, opened.training.task), "loss": opened.training.loss}
+
+
+def images_of(job: Job, opened: Opened, device: str, keeper: Keeper) -> Any:
+    """The images on their way to a device; the time of moving them up front is loading."""
+    from sonda.workloads.in_torch.training_images import TrainingImages
+
+    begin = perf_counter_ns()
+    images = TrainingImages(
+        opened.data, opened.workload, job.seed, device, job.transfer, job.workers, job.channels_last, job.prefetch,
+        job.pin,
+    )  # fmt: skip
+    keeper.trained.loading_ns += perf_counter_ns() - begin
+    return images
+
+
+def announce_data(data: Any, observer: Any) -> None:
+    """Have batches that no loader of PyTorch's fetches seen as the phase they are."""
+    data.mark = lambda name: nullcontext() if observer.current_stream() is None else observer.announced(name)
+
+
+class observing:  # noqa: N801
+    """A context in which PyTorch is observed; layers of the first steps only, so that any training stays bounded."""
+
+    def __init__(self, directory: Path, torch: Any, counting: Any, alone: bool = True) -> None:
+        """`alone`: else this is one rank of several, which takes no step that others do not take, and tells itself what
+        it exchanges."""
+        from sonda.frameworks.collector.recorder import Recorder
+        from sonda.frameworks.collector.sampling.schedule import Schedule
+        from sonda.frameworks.torch.drive.epochs import DETAILED
+        from sonda.frameworks.torch.observe.observer import TorchObserver
+        from sonda.frameworks.torch.observe.process import state_versions
+
+        self.recorder = Recorder(str(directory))
+        self.observer = TorchObserver(self.recorder, torch, Schedule(count=False, last=DETAILED), counting)
+        self.observer.schedule.notes.append(f"layers recorded in the first {DETAILED} steps of training only")
+        if not alone:
+            self.observer.kernel_pass = None
+            self.observer.communication.seen = False
+        state_versions(self.recorder, torch)
+
+    def __enter__(self) -> Any:
+        self.observer.install()
+        return self.observer
+
+    def __exit__(self, *_failure: object) -> None:
+        from sonda.frameworks.torch.observe.process import finish
+
+        finish(self.observer)
+        self.recorder.close()

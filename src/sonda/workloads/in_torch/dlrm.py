@@ -1,0 +1,177 @@
+"""DLRM in PyTorch, equal to Meta's program in inputs, weights and losses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset
+
+from sonda.record.errors import SondaError
+from sonda.workloads.in_torch.task import Endless, TorchTask, sgd
+from sonda.workloads.networks.dlrm_draws import DlrmStream, DlrmWeights, StreamBatch
+
+if TYPE_CHECKING:
+    from sonda.workloads.networks.dlrm import Recommender
+
+Batch = tuple[tuple[Tensor, Tensor, list[Tensor]], Tensor]
+
+
+class Interaction(nn.Module):
+    """How the dense vector and the bags' sums meet: products of every pair beside the dense vector, or all in a row."""
+
+    def __init__(self, description: Recommender) -> None:
+        super().__init__()
+        self.concatenate = description.arch_interaction_op == "cat"
+        vectors = len(description.arch_embedding_size) + 1
+        rows, columns = torch.tril_indices(vectors, vectors, 0 if description.arch_interaction_itself else -1)
+        self.register_buffer("rows", rows, persistent=False)
+        self.register_buffer("columns", columns, persistent=False)
+
+    def forward(self, dense: Tensor, sums: list[Tensor]) -> Tensor:
+        together = torch.cat([dense, *sums], dim=1)
+        if self.concatenate:
+            return together
+        vectors = together.view(len(dense), -1, dense.shape[1])
+        products = torch.bmm(vectors, vectors.transpose(1, 2))
+        return torch.cat([dense, products[:, self.rows, self.columns]], dim=1)
+
+
+class Dlrm(nn.Module):
+    """Bottom perceptron and embedding bags, interaction, top perceptron."""
+
+    def __init__(self, description: Recommender, wanted: Sequence[np.ndarray] = ()) -> None:
+        """`wanted` are the rows of each table that are kept, ascending; all where it is left out."""
+        super().__init__()
+        weights = DlrmWeights(description.numpy_rand_seed)
+        columns = description.arch_sparse_feature_size
+        self.embeddings = nn.ModuleList()
+        for number, rows in enumerate(description.arch_embedding_size):
+            kept = weights.table_rows(rows, columns, wanted[number]) if wanted else weights.table(rows, columns)
+            self.embeddings.append(
+                nn.EmbeddingBag(len(kept), columns, mode="sum", sparse=True, _weight=torch.from_numpy(kept))
+            )
+        self.bottom = perceptron(weights, description.arch_mlp_bot, nn.ReLU())
+        self.interaction = Interaction(description)
+        self.top = perceptron(weights, (description.top_input, *description.arch_mlp_top), nn.Sigmoid())
+        self.threshold = description.loss_threshold
+
+    def forward(self, dense: Tensor, offsets: Tensor, indices: list[Tensor]) -> Tensor:
+        """Click probabilities, n x 1. `offsets` is tables x n, `indices` one tensor for each table."""
+        bottom = self.bottom(dense)
+        sums = [table(rows, starts) for table, rows, starts in zip(self.embeddings, indices, offsets, strict=True)]
+        prediction = self.top(self.interaction(bottom, sums))
+        if self.threshold:
+            prediction = prediction.clamp(self.threshold, 1 - self.threshold)
+        return prediction
+
+
+def perceptron(weights: DlrmWeights, widths: tuple[int, ...], last: nn.Module) -> nn.Sequential:
+    """Dense layers with ReLU between them and `last` at the end."""
+    layers: list[nn.Module] = []
+    for weight, bias in weights.perceptron(widths):
+        layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+        layer.weight = nn.Parameter(torch.from_numpy(weight))
+        layer.bias = nn.Parameter(torch.from_numpy(bias))
+        layers += [layer, nn.ReLU()]
+    return nn.Sequential(*layers[:-1], last)
+
+
+class StreamDataset(Dataset):
+    """Whole batches of a stream by number, made when asked for, as DLRM's program makes them in its loader.
+
+    Batches are drawn one after the other, so going on is cheap and going back draws from the beginning again.
+    """
+
+    def __init__(self, stream: DlrmStream) -> None:
+        self.stream = stream
+        self._next = 0
+        self._batches: Iterator[StreamBatch] = iter(())
+
+    def __len__(self) -> int:
+        """Full batches, or the only one."""
+        return max(1, self.stream.data_size // self.stream.mini_batch_size)
+
+    def __getitem__(self, number: int) -> Batch:
+        if number < self._next or self._next == 0:
+            self._batches = self.stream.batches()
+            self._next = 0
+        while True:
+            batch = next(self._batches)
+            self._next += 1
+            if self._next > number:
+                break
+        indices = [torch.from_numpy(rows) for rows in batch.indices]
+        inputs = (torch.from_numpy(batch.dense), torch.from_numpy(batch.offsets), indices)
+        return inputs, torch.from_numpy(batch.targets)
+
+
+def build(description: Recommender, train: bool) -> TorchTask:
+    """Raises SondaError when the tables do not fit in the memory that is free."""
+    require_memory(description)
+    # DLRM's seed rules weights and inputs; PyTorch's generator is not drawn from, but is left in a known state.
+    torch.manual_seed(description.numpy_rand_seed)
+    model = Dlrm(description)
+    dataset = StreamDataset(description.stream())
+    inputs, _ = dataset[0]
+    return _task(description, model.train(train), inputs, dataset)
+
+
+def _task(
+    description: Recommender,
+    model: Dlrm,
+    inputs: tuple[Tensor, Tensor, list[Tensor]],
+    dataset: StreamDataset | FirstBatch,
+) -> TorchTask:
+    return TorchTask(
+        model,
+        inputs,
+        dataset,
+        Endless(len(dataset), 0, shuffled=False),
+        None,
+        nn.MSELoss() if description.loss_function == "mse" else nn.BCELoss(),
+        sgd(model, description.learning_rate),
+        samples=description.samples,
+    )
+
+
+class FirstBatch(Dataset):
+    """The first batch of a stream, its rows numbered among those of each table that it looks up."""
+
+    def __init__(self, stream: DlrmStream) -> None:
+        (dense, offsets, indices), self._targets = StreamDataset(stream)[0]
+        self.wanted = [np.unique(rows.numpy()) for rows in indices]
+        """The rows that it looks up in each table, ascending."""
+        places = [np.searchsorted(kept, rows.numpy()) for kept, rows in zip(self.wanted, indices, strict=True)]
+        self.inputs = (dense, offsets, [torch.from_numpy(place) for place in places])
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, number: int) -> Batch:
+        return self.inputs, self._targets
+
+
+def build_first_step(description: Recommender) -> TorchTask:
+    """The first inference step of the model with tables of any size: only the rows that it looks up are kept.
+
+    Every number in it is that of the whole model; only rows of tables are numbered otherwise.
+    """
+    torch.manual_seed(description.numpy_rand_seed)
+    first = FirstBatch(description.stream())
+    model = Dlrm(description, first.wanted)
+    return _task(description, model.eval(), first.inputs, first)
+
+
+def require_memory(description: Recommender) -> None:
+    import psutil
+
+    free = psutil.virtual_memory().available
+    if description.table_bytes > free:
+        raise SondaError(
+            f"dlrm: the embedding tables take {description.table_bytes / 1e9:.1f} GB, {free / 1e9:.1f} GB are free",
+            "use fewer rows, fewer tables or fewer columns",
+        )

@@ -1,0 +1,1 @@
+"""Single operations, and loads that stress one resource."""

@@ -1,0 +1,194 @@
+"""What Sonda says of the runs of the corpus. `python tests/corpus/answers.py` writes it down anew, in `answers/`.
+
+Whoever does that reads the difference first: numbers never change, and a key or a word that changes is listed in
+CHANGELOG.md.
+"""
+
+from __future__ import annotations
+
+import atexit
+import io
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+
+HERE = Path(__file__).parent
+ANSWERS, RUNS = HERE / "answers", HERE / "runs"
+WIDTHS = (80, 120)
+COMPARED = {
+    "compare-trainings": ("cnn-train", "cnn-bfloat16"),
+    "compare-repeated": ("mlp-train", "mlp-repeated"),
+    "compare-programs": ("program-train", "program-energy-model"),
+    "compare-traces": ("import-kineto", "import-streams"),
+    "compare-simulated": ("sim-tpu", "sim-sigma"),
+    "compare-gpu": ("gpu-mlp-energy", "gpu-cnn-ncu"),
+}
+STUDIES = {"study-widths": "studies/widths.toml", "study-meshes": "studies/meshes.toml"}
+
+
+@cache
+def store() -> Path:
+    """A copy of the runs, because listing them writes an index beside them."""
+    folder = Path(mkdtemp(prefix="sonda-corpus-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(shutil.copytree(RUNS, folder / "runs"))
+
+
+def names() -> list[str]:
+    """Names of the runs: their tags in the store."""
+    return sorted(path.name for path in (RUNS / "tags").iterdir())
+
+
+def commands() -> dict[str, list[list[str]]]:
+    """Commands by the name of the answer that they give together."""
+    wanted = {name: [["show", name]] for name in names()}
+    wanted |= {name: [["compare", *pair]] for name, pair in COMPARED.items()}
+    wanted |= {name: [["study", file, "--show"]] for name, file in STUDIES.items()}
+    return {**wanted, "list": [["ls", "--all"]]}
+
+
+def files_of(name: str) -> dict[str, str]:
+    """What Sonda says now, by the name of the file that keeps it."""
+    (words,) = commands()[name]
+    said = {f"{width}.txt": carry_out(words, width) for width in WIDTHS}
+    document = carry_out([*words, "--json"], 120)
+    try:
+        said["document.json"] = json.dumps(json.loads(document), indent=1, ensure_ascii=False) + "\n"
+    except ValueError:
+        said["document.json"] = document
+    page = _page_of(words)
+    return {**said, "page.txt": page} if page else said
+
+
+def _page_of(words: Sequence[str]) -> str:
+    """The tables of the page about a run, a comparison or a study, and a digest of every figure's data."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "page.html"
+        match words[0]:
+            case "show" | "compare":
+                answer = carry_out(["report", *words[1:], "--output", str(path)], 120)
+            case "study":
+                answer = carry_out([*words, "--page", str(path)], 120)
+            case _:
+                return ""
+        if not path.exists():
+            return answer
+        reader = PageReader()
+        reader.feed(path.read_text(encoding="utf-8"))
+        return "\n".join(reader.lines) + "\n"
+
+
+class PageReader(HTMLParser):
+    """Headings, rows of tables and digests of figures, a line each."""
+
+    KEPT = ("h1", "h2", "h3", "caption", "th", "td", "summary")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._row: list[str] = []
+        self._text: list[str] | None = None
+        self._script = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "script":
+            about = dict(attrs)
+            self._script = (about.get("id") or "") if about.get("type") == "application/json" else "code"
+        elif tag in self.KEPT:
+            self._text = []
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "script":
+            self._script = ""
+        elif tag in ("th", "td") and self._text is not None:
+            self._row.append(" ".join("".join(self._text).split()))
+            self._text = None
+        elif tag == "tr":
+            self.lines.append(" | ".join(self._row))
+            self._row = []
+        elif tag in self.KEPT and self._text is not None:
+            self.lines.append(f"{tag}: " + " ".join("".join(self._text).split()))
+            self._text = None
+
+    def handle_data(self, data: str) -> None:
+        if self._script and self._script != "code":
+            self.lines += [f"data {self._script}: {line}" for line in _digests(data)]
+        elif not self._script and self._text is not None:
+            self._text.append(data)
+
+
+def _digests(data: str) -> Iterator[str]:
+    document = json.loads(data)
+    for part in document if isinstance(document, list) else [document]:
+        place = part.get("place", "") if isinstance(part, dict) else ""
+        yield f"{place} {sha256(json.dumps(_rounded(part), sort_keys=True).encode()).hexdigest()[:16]}".strip()
+
+
+def _rounded(value: object) -> object:
+    """Numbers to nine digits: another processor's vector units give others after the fourteenth."""
+    match value:
+        case float():
+            return float(f"{value:.9g}")
+        case list():
+            return [_rounded(part) for part in value]
+        case dict():
+            return {key: _rounded(part) for key, part in value.items()}
+    return value
+
+
+def carry_out(words: Sequence[str], width: int) -> str:
+    """What a command prints on the screen of a pipe that is so wide, and its exit code where it is not 0."""
+    from sonda.cli import main
+
+    printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    code: object = 0
+    with _as(["sonda", *words], printed, COLUMNS=str(width), SONDA_HOME=str(store()), TZ="UTC"):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    printed.seek(0)
+    text = printed.read().replace(str(store()), "STORE").replace(str(HERE), "CORPUS")
+    return text if not code else f"{text}exit code {code}\n"
+
+
+@contextmanager
+def _as(words: list[str], printed: io.TextIOWrapper, **environment: str) -> Iterator[None]:
+    """A command line of its own, in this folder: a longer path would break lines elsewhere."""
+    before = sys.argv, sys.stdout, sys.stderr, {name: os.environ.get(name) for name in environment}
+    folder = Path.cwd()
+    os.chdir(HERE)
+    sys.argv, sys.stdout, sys.stderr = words, printed, printed
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        os.chdir(folder)
+        sys.argv, sys.stdout, sys.stderr, variables = before
+        for name, value in variables.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def write(name: str) -> None:
+    folder = ANSWERS / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, text in files_of(name).items():
+        (folder / file).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for wanted in sys.argv[1:] or commands():
+        write(wanted)
+        print(re.sub(r"\s+", " ", wanted))

@@ -1,0 +1,215 @@
+"""Which steps are counted and which are recorded in detail."""
+
+from __future__ import annotations
+
+from sonda.frameworks.collector.sampling.schedule import (
+    FORWARDS_WITHOUT_BACKWARD,
+    MOST_BACKWARDS,
+    Schedule,
+)
+from sonda.frameworks.collector.sampling.shapes import COUNTED_LATER, COUNTED_SHAPES, MOST_COUNTED
+
+
+def call(schedule: Schedule, shape: str, learns: bool, module: int = 1, continues: bool = False) -> None:
+    number, _ = schedule.shape_number(shape)
+    schedule.forward(module, number, learns, continues=continues)
+
+
+def train(schedule: Schedule, steps: int, shape: str = "a", written: int = 0, now: int = 0) -> list[tuple[bool, bool]]:
+    """Train with one optimizer; for every step whether it was counted and whether it was in detail."""
+    found = []
+    for _ in range(steps):
+        schedule.fetched()
+        call(schedule, shape, True)
+        found.append((schedule.counting, schedule.detail))
+        schedule.forward_ended(True, now, written)
+        schedule.backward()
+        schedule.stepped(1, now, written)
+    return found
+
+
+def test_the_first_step_of_a_shape_is_counted() -> None:
+    schedule = Schedule()
+    assert train(schedule, 3) == [(True, True), (False, True), (False, True)]
+    assert train(schedule, 2, shape="b") == [(True, True), (False, True)]
+    assert train(schedule, 1, shape="a") == [(False, True)]
+
+
+def test_the_first_shapes_are_counted_and_then_ever_fewer_over_the_whole_run() -> None:
+    schedule = Schedule()
+    counted = [train(schedule, 1, shape=str(number))[0][0] for number in range(1000)]
+    calls = [at + 1 for at, one in enumerate(counted) if one]
+    assert calls == [*range(1, COUNTED_SHAPES + 1), *COUNTED_LATER]
+
+
+def test_every_outermost_module_and_its_evaluation_have_a_budget_of_their_own() -> None:
+    schedule = Schedule()
+    for number in range(20):
+        call(schedule, f"dry {number}", learns=False, module=1)
+        schedule.forward_ended(False, 0, 0)
+    assert train(schedule, 2) == [(True, True), (False, True)]
+    call(schedule, "a", learns=False, module=2)
+    assert schedule.counting
+
+
+def test_counting_begins_only_so_often_whatever_is_called() -> None:
+    schedule = Schedule()
+    begun = 0
+    for module in range(1, 1000):
+        call(schedule, "a", learns=False, module=module)
+        begun += schedule.counting
+        schedule.forward_ended(False, 0, 0)
+    assert begun == MOST_COUNTED
+
+
+def test_without_an_optimizer_a_step_is_over_when_the_next_forward_begins() -> None:
+    schedule = Schedule()
+    counted = []
+    for _ in range(5):
+        schedule.begins_by_hand(0, 0, optimizes=False)
+        call(schedule, "a", learns=True)
+        counted.append(schedule.counting)
+        schedule.forward_ended(True, 0, 0)
+        schedule.backward()
+    assert counted == [True, False, False, False, False]
+    assert schedule.steps == 4
+
+
+def test_gradients_that_are_gathered_for_an_optimizer_end_no_step() -> None:
+    schedule = Schedule()
+    for _ in range(5):
+        assert not schedule.begins_by_hand(0, 0, optimizes=True)
+        call(schedule, "a", learns=True)
+        schedule.forward_ended(True, 0, 0)
+        schedule.backward()
+        assert schedule.counting
+    schedule.stepped(1, 0, 0, frozenset({1}))
+    assert not schedule.counting and schedule.steps == 1
+
+
+def test_an_optimizer_that_never_steps_does_not_keep_counting_alive() -> None:
+    schedule = Schedule()
+    for _ in range(MOST_BACKWARDS + 5):
+        schedule.begins_by_hand(0, 0, optimizes=None)
+        call(schedule, "a", learns=True)
+        schedule.forward_ended(True, 0, 0)
+        schedule.backward()
+    assert not schedule.counting and schedule.steps == 1
+
+
+def test_a_teacher_without_gradients_does_not_end_the_counting_of_a_step() -> None:
+    schedule = Schedule()
+    call(schedule, "a", learns=True, module=1)
+    schedule.forward_ended(True, 0, 0)
+    call(schedule, "a", learns=False, module=2)
+    schedule.forward_ended(False, 0, 0)
+    schedule.backward()
+    assert schedule.counting
+    schedule.stepped(1, 0, 0, frozenset({1}))
+    assert not schedule.counting
+
+
+def test_a_text_is_counted_as_a_whole_and_counting_does_not_begin_in_the_middle_of_one() -> None:
+    schedule = Schedule()
+    call(schedule, "prompt", learns=False)
+    for position in range(20):
+        schedule.forward_ended(False, 0, 0)
+        call(schedule, f"token {position}", learns=False, continues=True)
+        assert schedule.counting
+    schedule.forward_ended(False, 0, 0)
+    call(schedule, "prompt", learns=False)
+    assert not schedule.counting
+    call(schedule, "a longer text", learns=False, continues=True)
+    assert not schedule.counting
+
+
+def test_nothing_is_counted_when_counting_is_off() -> None:
+    assert train(Schedule(count=False), 2) == [(False, True), (False, True)]
+
+
+def test_counting_ends_with_the_last_of_all_known_optimizers() -> None:
+    schedule = Schedule()
+    both = frozenset({1, 2})
+    call(schedule, "a", True)
+    schedule.stepped(1, 0, 0, both)
+    assert schedule.counting
+    schedule.stepped(2, 0, 0, both)
+    assert not schedule.counting
+
+
+def test_counting_ends_with_an_optimizer_that_steps_again_where_others_are_unknown() -> None:
+    schedule = Schedule()
+    call(schedule, "a", True)
+    schedule.stepped(1, 0, 0)
+    assert schedule.counting
+    schedule.stepped(1, 0, 0)
+    assert not schedule.counting
+
+
+def test_a_forward_without_gradients_is_counted_alone() -> None:
+    schedule = Schedule()
+    call(schedule, "a", learns=False)
+    assert schedule.counting
+    schedule.forward_ended(False, 0, 0)
+    assert schedule.steps == 1
+    call(schedule, "a", learns=False)
+    assert not schedule.counting
+
+
+def test_forwards_that_no_backward_follows_end_the_counting() -> None:
+    schedule = Schedule()
+    counted = []
+    for _ in range(FORWARDS_WITHOUT_BACKWARD + 2):
+        call(schedule, "a", True)
+        counted.append(schedule.counting)
+    assert counted == [True] * FORWARDS_WITHOUT_BACKWARD + [False] * 2
+
+
+def test_detail_is_kept_to_the_range_of_steps() -> None:
+    detail = [inside for _, inside in train(Schedule(count=False, first=2, last=5), 8)]
+    assert detail == [False, False, True, True, True, False, False, False]
+
+
+def test_counting_waits_for_the_range_of_steps() -> None:
+    counted = [counting for counting, _ in train(Schedule(first=2, last=5), 8, shape="a")]
+    assert counted[:2] == [False, False]
+
+
+def test_observing_ends_at_its_time_limit_and_says_so() -> None:
+    schedule = Schedule(deadline=100)
+    train(schedule, 2, now=100)
+    assert not schedule.over
+    train(schedule, 1, now=101)
+    assert schedule.over
+    assert schedule.notes == ["observing ended at its time limit, after 3 steps"]
+
+
+def test_beyond_the_size_cap_every_tenth_step_is_in_detail_and_beyond_twice_none() -> None:
+    schedule = Schedule(count=False, size_cap=1000)
+    train(schedule, 5, written=1000)
+    assert schedule.detail
+    detail = [inside for _, inside in train(schedule, 30, written=1001)]
+    # The decision for a step is made when the one before it ends: steps 10, 20, 30 of the program.
+    assert [number for number, inside in enumerate(detail, start=5) if inside] == [5, 10, 20, 30]
+    assert schedule.notes == ["layers recorded for every tenth step only, from step 6 on: size cap"]
+    assert not any(inside for _, inside in train(schedule, 20, written=2001)[1:])
+    assert schedule.notes[1:] == ["layers of no step recorded, from step 36 on: twice the size cap"]
+
+
+def test_another_thread_has_steps_of_its_own() -> None:
+    schedule = Schedule(first=2)
+    train(schedule, 3)
+    other = schedule.fresh()
+    assert other.steps == 0 and not other.detail and other.notes is schedule.notes
+
+
+def test_the_limits_of_time_and_size_hold_where_no_step_ever_ends() -> None:
+    schedule = Schedule(deadline=100, size_cap=1000)
+    schedule.hold_limits(100, 2000)
+    assert schedule.detail and not schedule.over
+    schedule.hold_limits(101, 2001)
+    assert schedule.over and not schedule.detail
+    assert schedule.notes == [
+        "observing ended at its time limit, after 0 steps",
+        "layers of no step recorded, from step 0 on: twice the size cap",
+    ]

@@ -1,0 +1,169 @@
+"""Kernels of CUDA graphs by instruction: of two JAX programs recorded on an H200, and of small ones by hand."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+
+from places import DATA
+from sonda.frameworks.jax.profile import cuda_graphs as jax_graphs
+from sonda.frameworks.jax.profile.cuda_graphs import by_instruction
+from sonda.frameworks.jax.profile.hlo import Module, read_module
+from sonda.frameworks.jax.profile.hlo_cost import cost_of, executed_costs, runs_nothing
+from sonda.frameworks.jax.profile.operations import Operation
+from sonda.frameworks.jax.profile.places import program_places
+
+RECORDED = DATA / "gpu" / "jax"
+TF32_PEAK = 494.7e12
+"""FLOP/s of an H200's tensor cores, dense (NVIDIA's data sheet)."""
+SLOWEST = 50e12
+"""FLOP/s that no large product stays below on tensor cores; a product held against another's kernel does."""
+
+
+def recorded(name: str) -> tuple[Module, list[Operation], list[int]]:
+    """The compiled function, the kernels of one call in order, and the number of each in its graph."""
+    kept: dict[str, Any] = json.loads(gzip.decompress((RECORDED / f"{name}.json.gz").read_bytes()))
+    kernels = [Operation("jit", 1, name, start, end, graph=True) for name, start, end, _, _ in kept["kernels"]]
+    return read_module(kept["text"]), kernels, [node for *_, node in kept["kernels"]]
+
+
+def test_kernels_have_the_place_in_the_graph_that_their_instruction_has_in_the_call() -> None:
+    """The call is one graph. A node that is no kernel of XLA's own is a graph by itself, whose nodes come last: so a
+    kernel of XLA's has the number of instructions that ran before it."""
+    module, kernels, nodes = recorded("jax_mlp")
+    order = [one.name for one in module.sequence(1000) or () if not runs_nothing(one)]
+    found = by_instruction(kernels, module)
+    assert len(order) == 23 and len(found) == 24  # one product clears memory first
+    told = [(one.name, node) for one, node in zip(found, nodes, strict=True) if node < len(order)]
+    assert len(told) == 15 and all(order[node] == name for name, node in told)
+    # Two of the same fusion run one kernel.
+    assert [one.name for one in found if "tanh" in one.name] == ["wrapped_tanh", "wrapped_tanh.1"]
+    assert [one.name for one in kernels if "tanh" in one.name] == ["wrapped_tanh"] * 2
+
+
+@pytest.mark.parametrize("name", ["jax_mlp", "jax_scan"])
+def test_every_kernel_is_told_and_every_product_takes_as_long_as_its_flops_need(name: str) -> None:
+    module, kernels, _ = recorded(name)
+    lasted: dict[str, int] = {}
+    for one in by_instruction(kernels, module):
+        assert one.name in module.named
+        lasted[one.name] = lasted.get(one.name, 0) + one.end - one.start
+    products = [
+        (cost.flops * times / lasted[one.name] * 1e9)
+        for one, times, cost in executed_costs(module)
+        if cost.operation == "dot" and cost.flops and times and cost.flops > 5e9
+    ]
+    assert len(products) == {"jax_mlp": 5, "jax_scan": 9}[name] and all(SLOWEST < rate < TF32_PEAK for rate in products)
+
+
+def test_flops_and_bytes_of_a_scanned_transformer_on_a_gpu() -> None:
+    """By hand, forward of a block of 16 x 256 x 512: 2·4096·512·(1536 + 512 + 2·2048) of weights, 2·2·16·256²·512 of
+    attention; three times with backward, six blocks; what is counted beside products is below a hundredth."""
+    module, _, _ = recorded("jax_scan")
+    products = 6 * 3 * (2 * 4096 * 512 * (1536 + 512 + 4096) + 4 * 16 * 256**2 * 512)
+    costs = [(one, times, cost) for one, times, cost in executed_costs(module)]
+    total = sum((cost.flops or 0) * (times or 1) for _, times, cost in costs)
+    assert products < total < 1.01 * products
+    # Into the array of all blocks a step writes its own block, and reads it elsewhere: 2 x 16·256·2048 floats.
+    (saved,) = (cost for one, _, cost in costs if one.name == "fusion-start.3")
+    assert saved.bytes == pytest.approx(2 * 16 * 256 * 2048 * 4, rel=1e-6)
+    assert not [one for one, _, _ in costs if one.opcode.endswith("-done")]
+
+
+def test_layers_of_the_scanned_transformer_have_its_time() -> None:
+    """All but the optimizer's and what XLA does around the loop: arrays that it fills, counters."""
+    module, kernels, _ = recorded("jax_scan")
+    places = program_places(module, "fused")
+    lasted: dict[str, int] = {}
+    for one in by_instruction(kernels, module):
+        path = places.of[one.name].path if one.name in places.of else ""
+        lasted[path] = lasted.get(path, 0) + one.end - one.start
+    layers = sum(time for path, time in lasted.items() if path)
+    assert set(lasted) == {"", "eval_jaxpr.attention", "eval_jaxpr.ffn", "loss:11"} and layers > 0.9 * sum(
+        lasted.values()
+    )
+
+
+TEXT = """HloModule jit_f
+ENTRY %main (a: f32[8]) -> f32[8] {
+  %a = f32[8]{0} parameter(0)
+  %custom-call.1 = f32[8]{0} custom-call(%a), custom_call_target="__cublas$gemm"
+  %add_fusion = f32[8]{0} fusion(%custom-call.1), kind=kLoop, calls=%fused
+  %custom-call.2 = f32[8]{0} custom-call(%add_fusion), custom_call_target="__cudnn$conv"
+  %custom-call.3 = f32[8]{0} custom-call(%custom-call.2), custom_call_target="__cudnn$conv"
+  ROOT %add_fusion.1 = f32[8]{0} fusion(%custom-call.3), kind=kLoop, calls=%fused
+}
+"""
+
+
+def told(*kernels: str) -> list[str]:
+    """The instruction of each kernel of a graph; its own name where nothing tells."""
+    operations = [Operation("jit_f", 1, name, 10 * at, 10 * at + 9, graph=True) for at, name in enumerate(kernels)]
+    return [one.name for one in by_instruction(reversed(operations), read_module(TEXT))][::-1]
+
+
+def test_kernels_of_libraries_belong_to_the_calls_between_what_xla_wrote() -> None:
+    first = ["Memset", "sgemm", "split_k", "add_fusion"]
+    named = ["custom-call.1"] * 3 + ["add_fusion"]
+    # Two calls and two kernels.
+    assert told(*first, "conv", "conv", "add_fusion") == [*named, "custom-call.2", "custom-call.3", "add_fusion.1"]
+    # Two calls and any other number: nothing tells where the first ends, nor what memory is cleared for.
+    untold = ("turn", "conv", "Memset", "turn back")
+    assert told(*first, *untold, "add_fusion") == [*named, *untold, "add_fusion.1"]
+    assert told(*first, "conv", "add_fusion") == [*named, "conv", "add_fusion.1"]
+    # Without a kernel of XLA's between them three calls are three kernels.
+    assert told("first", "second", "third") == ["custom-call.1", "custom-call.2", "custom-call.3"]
+
+
+def test_instructions_that_the_profile_names_stay_and_are_nobody_elses() -> None:
+    module = read_module(TEXT)
+    named = [Operation("jit_f", 1, "add_fusion.1", 0, 5), Operation("jit_f", 1, "custom-call.2", 6, 7)]
+    assert by_instruction(named, module) == named
+    in_graph = [
+        Operation("jit_f", 1, name, 10 + at, 11 + at, graph=True)
+        for at, name in enumerate(("mm", "add_fusion", "conv"))
+    ]
+    found = [one.name for one in by_instruction([*named, *in_graph], module)]
+    assert found == ["add_fusion.1", "custom-call.2", "custom-call.1", "add_fusion", "custom-call.3"]
+
+
+def test_a_graph_of_xlas_own_kernels_is_told_by_order_too() -> None:
+    """Both fusions run one kernel, which has the name of the first."""
+    assert told("add_fusion", "add_fusion") == ["add_fusion", "add_fusion.1"]
+
+
+def test_gpus_are_told_one_by_one() -> None:
+    two = [
+        Operation("jit_f", 1, name, at, at + 1, 0, gpu, True)
+        for gpu in (0, 1)
+        for at, name in enumerate(("mm", "add_fusion"))
+    ]
+    assert [one.name for one in by_instruction(two, read_module(TEXT))] == ["custom-call.1", "add_fusion"] * 2
+
+
+def test_beyond_a_bound_kernels_are_told_by_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax_graphs, "MOST_CELLS", 1)
+    assert told("sgemm", "add_fusion", "add_fusion_1") == ["sgemm", "add_fusion", "add_fusion.1"]
+
+
+LOOP = """HloModule jit_f
+%body (p: (s32[])) -> (s32[]) {
+  %p = (s32[]) parameter(0)
+  %inner_fusion = f32[8]{0} fusion(%p), kind=kLoop, calls=%fused
+}
+ENTRY %main (a: f32[8]) -> f32[8] {
+  %a = f32[8]{0} parameter(0)
+  %while.1 = (s32[]) while(%a), condition=%test, body=%bodyTRIPS
+  ROOT %last = f32[8]{0} copy(%a)
+}
+"""
+
+
+def test_a_sequence_has_what_a_loop_runs_as_often_as_it_runs() -> None:
+    known = read_module(LOOP.replace("bodyTRIPS", 'body, backend_config={"known_trip_count":{"n":"3"}}'))
+    names = [one.name for one in known.sequence(100) or () if cost_of(one, known) is not None]
+    assert names == ["inner_fusion"] * 3 + ["last"]
+    assert known.sequence(3) is None and read_module(LOOP.replace("TRIPS", "")).sequence(100) is None

@@ -1,0 +1,108 @@
+"""Any block is rendered by any renderer, with all its words and nothing that acts."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+import pytest
+
+from sonda.report.blocks import (
+    Advice,
+    Block,
+    Facts,
+    FigureBlock,
+    Gap,
+    Heading,
+    Items,
+    Legend,
+    Number,
+    Numbers,
+    Panel,
+    Paragraph,
+    Suggestion,
+    TableBlock,
+    Tree,
+    Verdict,
+    answer,
+    saved,
+)
+from sonda.report.markup import blocks_html
+from sonda.report.notebook import render_fragment
+from sonda.report.screen import render
+from sonda.report.table import Cell, Column, build
+
+TABLE = build([(Column("<layer>", right=False), [Cell("<conv>")]), (Column("ms"), [Cell("1.5", 1.5)])], "times")
+FIGURE = {"data": [], "layout": {"height": 100}}
+EVERY: list[tuple[Block, list[str]]] = [
+    (Gap(), []),
+    (Heading("<mlp>", "on 2 cores"), ["<mlp>", "on 2 cores"]),
+    (Paragraph("<step> is slow"), ["<step> is slow"]),
+    (Items(["<a>", "b"], "GPU "), ["<a>", "b"]),
+    (Advice([Suggestion("more threads", "--threads 2", "1.63x (measured)")]), ["--threads 2", "1.63x (measured)"]),
+    (TableBlock(TABLE), ["<layer>", "<conv>", "1.5"]),
+    (FigureBlock(FIGURE, "bars", TABLE), ["<conv>", "1.5"]),
+    (Tree(FIGURE, "tree", TableBlock(TABLE, place="layers"), ["time"], [("memory", "#000")]), ["<conv>", "1.5"]),
+    (Numbers([Number("<busy>", "97 %", "97 %, derived")]), ["<busy>", "97 %"]),
+    (Numbers([Number("step", "2 ms", "2 ms, measured", "±1 %")], "facts"), ["step", "2 ms", "±1 %"]),
+    (Facts("Machine", [("<cpu>", "two & a half")]), ["Machine", "<cpu>", "two & a half"]),
+    (Legend({"<stall>": "waits"}), ["<stall>", "waits"]),
+    (Panel("<Layers>", [Paragraph("inside")], "a caption"), ["<Layers>", "inside", "a caption"]),
+    (Verdict([Paragraph("inside")], "memory"), ["inside"]),
+]
+"""A block of every kind, and words that no rendering may lose."""
+
+
+def test_there_is_an_example_of_every_block() -> None:
+    assert {type(block) for block, _ in EVERY} == set(get_args(Block))
+
+
+@pytest.mark.parametrize(("block", "words"), EVERY, ids=lambda one: type(one).__name__)
+def test_a_terminal_renders_any_block(block: Block, words: list[str]) -> None:
+    text = render([block], 100, False)
+    assert all(word in text for word in words), text
+    assert bool(text) == bool(words)
+
+
+@pytest.mark.parametrize(("block", "words"), EVERY, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("notebook", [False, True])
+def test_page_and_notebook_render_any_block(block: Block, words: list[str], notebook: bool) -> None:
+    html = render_fragment([block]) if notebook else blocks_html([block], "run0", [])
+    shown = re.sub(r"<style>.*</style>", "", html, flags=re.DOTALL)
+    for word in words:
+        assert word.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") in shown, shown
+    assert not re.search(r"<(mlp|step|a|layer|conv|busy|cpu|stall|Layers)>", shown), "names are text"
+
+
+def test_figures_and_tables_of_a_section_have_its_place_in_their_ids() -> None:
+    drawn: list[dict[str, object]] = []
+    tree = Tree(FIGURE, "tree", TableBlock(TABLE, place="layers"), ["time", "bytes"], flat=True)
+    html = blocks_html([FigureBlock(FIGURE, "bars"), Panel("Layers", [tree])], "run3", drawn)
+    assert [one["place"] for one in drawn] == ["run3bars", "run3tree"]
+    assert drawn[1]["table"] == "run3layers" and '<table id="run3layers"' in html
+    assert 'data-flat="run3layers"' in html and html.count('name="run3tree"') == 2
+
+
+def test_a_figure_that_cannot_be_drawn_says_why() -> None:
+    drawn: list[dict[str, object]] = []
+    assert "Nothing to draw: no step was seen." in blocks_html([FigureBlock(None, "bars", absent="no step was seen")],
+                                                               "", drawn)  # fmt: skip
+    assert drawn == []
+
+
+@pytest.mark.parametrize(("alone", "element"), [(True, "h1"), (False, "h2")])
+def test_the_first_heading_of_a_page_is_the_only_run_of_it(alone: bool, element: str) -> None:
+    html = blocks_html([Heading("mlp"), Heading("train", level=2), Heading("Energy", level=3)], "", [], alone)
+    assert re.findall(r"<(h\d)>", html) == [element, "h2", "h3"]
+
+
+def test_an_answer_has_what_to_try_and_what_makes_it_doubtful() -> None:
+    assert render([answer("B slows A", "fewer threads", ["noisy"])], 80, False).split("\n") == [
+        "  B slows A", "  Try: fewer threads", "  ! noisy",
+    ]  # fmt: skip
+    assert "What to try" not in blocks_html([answer("B slows A")], "", [])
+
+
+def test_saved_runs_are_named_as_they_are_typed() -> None:
+    assert saved(["7f3a"]).text == "Saved as run 7f3a. Page: sonda report 7f3a"
+    assert saved(["7f3a", "8b1c"]).text == "Saved as runs 7f3a 8b1c. Page: sonda report 7f3a 8b1c"

@@ -1,0 +1,237 @@
+"""Runs in a notebook: a real one is run cell by cell, and what its cells display is looked at."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import types
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+import report_examples as examples
+import sonda
+from builders import stepped, trained
+from interference_cases import experiment, known
+from notebook_cells import displayed, run_notebook
+from places import REPOSITORY
+from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested_run
+from sonda.analysis.corun.interference import interference
+from sonda.api import Profile, compare
+from sonda.record.errors import SondaError
+from sonda.report.display import PLOTLY, Layers, companions
+from sonda.report.palette import SYMBOLS
+from sonda.report.svg import HEIGHT, LETTER, TOP, WIDTH, svg
+
+NOTEBOOK = REPOSITORY / "examples" / "07_notebook" / "training.ipynb"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory) -> list[dict[str, Any]]:
+    """What the notebook of the examples displays."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SONDA_HOME", str(tmp_path_factory.mktemp("notebook")))
+        return run_notebook(NOTEBOOK)
+
+
+@pytest.mark.slow
+def test_a_run_shows_itself(shown):
+    html = shown[2]["text/html"]
+    assert "backward" in html and "Linear" in html and "<script" not in html
+    assert "forward" in shown[2]["text/plain"]
+
+
+@pytest.mark.slow
+def test_its_layers_are_a_table_with_units_and_sources(shown):
+    assert "<table" in shown[3]["text/html"]
+    head, *rows = shown[3]["text/plain"].splitlines()
+    assert head.split()[:3] == ["layer", "type", "forward"]
+    names = [tuple(row.split()[:2]) for row in rows if not row.startswith("–")]
+    assert names == [("(Sequential)", "Sequential"), ("0", "Linear"), ("1", "ReLU"), ("2", "Linear")]
+    assert "flops: double" in shown[4]["text/plain"]
+
+
+@pytest.mark.slow
+def test_its_roofline_is_a_drawing(shown):
+    bundle = shown[5]
+    assert {PLOTLY, "image/svg+xml", "text/plain"} <= bundle.keys()
+    drawing = ElementTree.fromstring(bundle["image/svg+xml"])
+    marks = [one for one in drawing.iter() if one.find(f"{SVG}title") is not None]
+    assert any("Linear" in (one.findtext(f"{SVG}title") or "") for one in marks)
+
+
+def test_the_notebook_is_kept_without_outputs():
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    assert all(not cell.get("outputs") for cell in cells), "outputs would be of the machine that made them"
+
+
+def test_layers_as_arrow_have_the_numbers_of_the_run():
+    layers = Profile(trained()).layers
+    table = layers.to_arrow()
+    rows = {row["path"]: row for row in table.to_pylist()}
+    # The convolution of the built run: 25 ms forward and 35 ms backward.
+    assert rows["conv"]["forward"] == 25e6 and rows["conv"]["backward"] == 35e6
+    about = table.schema.field("forward").metadata
+    assert about == {b"unit": b"ns", b"source": b"measured"}
+    assert len(layers) == table.num_rows and [row.path for row in layers] == table["path"].to_pylist()
+
+
+def test_spans_as_arrow_are_those_of_the_run():
+    profile = Profile(stepped([10.0, 20.0]))
+    table = profile.to_arrow()
+    steps = [row["duration"] for row in table.to_pylist() if row["kind"] == "step"]
+    assert steps == [10_000_000, 20_000_000]
+
+
+def test_without_pandas_it_is_said_in_a_line(monkeypatch):
+    usual = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pandas" else usual(name))
+    for one in (Profile(stepped([10.0])), Profile(trained()).layers):
+        with pytest.raises(SondaError, match=r"pandas is not installed; pip install pandas, or use \.to_arrow\(\)"):
+            one.to_pandas()
+
+
+@pytest.mark.parametrize("what", ["spans", "layers"])
+def test_pandas_is_given_the_arrow_table_and_the_units_that_it_drops(monkeypatch, what):
+    """Without pandas: what it would be given is a table of its own kind, whole, and what it forgets is put back."""
+    import pyarrow
+
+    given = []
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: types.SimpleNamespace(name=name))
+
+    class Handed:
+        """A table whose conversion can be seen: Arrow's own cannot be replaced."""
+
+        def __init__(self, table):
+            self.schema, self._table = table.schema, table
+
+        def to_pandas(self):
+            given.append(self._table)
+            return types.SimpleNamespace(attrs={})
+
+    profile = Profile(trained())
+    one = profile.layers if what == "layers" else profile
+    table = one.to_arrow()
+    monkeypatch.setattr(type(one), "to_arrow", lambda self: Handed(table))
+    frame = one.to_pandas()
+    assert isinstance(given[0], pyarrow.Table) and given[0].equals(table)
+    name, unit = ("forward", "ns") if what == "layers" else ("flops:nominal", "FLOP")
+    assert frame.attrs["unit"][name] == unit
+    assert frame.attrs["source"].get("forward") == ("measured" if what == "layers" else None)  # of spans: in the name
+
+
+def test_pandas_has_every_span_with_words_numbers_and_gaps():
+    pytest.importorskip("pandas")
+    run = trained()
+    frame = Profile(run).to_pandas()
+    assert len(frame) == len(run.spans) and list(frame["kind"]) == run.spans.words("kind").decoded().tolist()
+    assert str(frame["kind"].dtype) == "category"  # a word is kept once
+    flops, steps = frame["flops:nominal"], frame["kind"] == "step"
+    assert flops[steps].isna().all() and flops.notna().any(), "what was not counted is missing, and not 0"
+    assert frame["duration"].dtype == "int64" and frame.attrs["unit"]["flops:nominal"] == "FLOP"
+    layers = Profile(run).layers.to_pandas().set_index("path")
+    # The convolution of the built run: 25 ms forward and 35 ms backward.
+    assert layers.loc["conv", "forward"] == 25e6 and layers.loc["conv", "backward"] == 35e6
+    assert layers["activations"].isna().any() and layers["leaf"].dtype == bool
+
+
+def test_layers_of_a_simulated_machine_show_those_that_ran_on_it(tmp_path):
+    layers = Profile(nested_run(CLOCKED, tmp_path)).layers
+    shown = displayed(layers)
+    head, *rows = shown["text/plain"].splitlines()
+    # The block only holds its layer, and the activation runs on the host.
+    assert head.split()[0] == "layer" and [row.split()[0] for row in rows[:2]] == ["(Model)", "block.layer"]
+    assert not any(row.startswith(("block ", "act ")) for row in rows)
+    assert "2,712" in shown["text/plain"] and "2,712" in shown["text/html"]
+    assert [row.path for row in layers] == ["", "block", "block.layer", "act"]
+    assert layers.to_arrow().column("cycles").to_pylist() == [2 * LAYER + SMALL_LAYER, 2 * LAYER, 2 * LAYER, None]
+
+
+def test_a_block_that_has_not_ended_says_so():
+    assert repr(Profile()) == "<profile of a block that has not ended>" and Profile()._repr_html_() is None
+    assert set(sonda.__all__) <= set(dir(sonda)), "what can be used is offered"
+
+
+def test_a_comparison_shows_itself_and_is_one(tmp_path):
+    slow, fast = Profile(trained()), Profile(trained([0.5] * 8))
+    found = compare(slow, fast, store=tmp_path)
+    shown = displayed(found)
+    assert found.parts[0].step.text == "2.00x faster" and not found.fails(0.05)
+    assert "B is 2.00x faster than A: 120 ms to 60.0 ms per step" in shown["text/plain"]
+    assert "B is 2.00x faster than A" in shown["text/html"] and shown["text/html"].count("<table") >= 2
+    assert "<script" not in shown["text/html"] and "\x1b" not in shown["text/plain"]
+
+
+def test_programs_side_by_side_show_themselves(tmp_path):
+    found = companions(interference(experiment(tmp_path, known)))
+    shown = displayed(found)
+    assert found.sentence in shown["text/html"] and shown["text/html"].count("<table") >= 2
+    assert "weighted" in shown["text/plain"] and "<script" not in shown["text/html"]
+    assert found.together.slowdowns["b"].value == 4  # a step of 20 ms alone takes it 80 ms
+
+
+def test_nothing_to_draw_is_said_in_a_line():
+    with pytest.raises(SondaError, match="has FLOPs, bytes and time; draw a measured run"):
+        Profile(stepped([10.0, 10.0])).roofline()
+    empty = Layers(None)
+    assert len(empty) == 0 and repr(empty) == "<no layer was seen>" and empty.to_arrow().num_rows == 0
+
+
+def corners(drawing):
+    """The shapes of all marks: corners, or a circle's middle."""
+    shapes = [[(float(one.get("cx")), float(one.get("cy")))] for one in drawing.iter(f"{SVG}circle")]
+    for one in drawing.iter(f"{SVG}polygon"):
+        shapes.append([tuple(map(float, corner.split(","))) for corner in one.get("points").split()])
+    return shapes
+
+
+def test_every_point_and_roof_lies_inside_the_drawing():
+    found = corners(ElementTree.fromstring(svg(Profile(trained()).roofline().figure)))
+    assert found
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for shape in found for x, y in shape)
+
+
+def test_every_limit_is_drawn_in_a_shape_of_its_own_and_named_inside_the_drawing():
+    """Colours are never alone, and eleven names need more than a line."""
+    axis = {"title": {"text": ""}, "tickvals": [], "ticktext": [], "range": [0.0, 2.0]}
+    points = [
+        {"type": "scatter", "mode": "markers", "name": f"mostly {name}", "x": [10.0], "y": [10.0], "text": [name],
+         "marker": {"color": "#000000", "symbol": symbol, "size": [20.0]}}
+        for name, symbol in SYMBOLS.items()
+    ]  # fmt: skip
+    drawing = ElementTree.fromstring(svg({"data": points, "layout": {"xaxis": axis, "yaxis": axis}}))
+    marks = [one for one in drawing if one.find(f"{SVG}title") is not None]
+    forms = [(one.tag, one.get("points") or "") for one in marks]
+    assert len(marks) == len(set(forms)) == len(SYMBOLS)
+    top, height = (float(drawing.get("viewBox").split()[at]) for at in (1, 3))
+    names = [one for one in drawing.iter(f"{SVG}text") if (one.text or "").startswith("mostly")]
+    assert len(names) == len(SYMBOLS) and len({one.get("y") for one in names}) > 1
+    for one in names:
+        assert float(one.get("x")) + LETTER * len(one.text) <= WIDTH and top < float(one.get("y")) < TOP
+    assert height == float(drawing.get("height")) == HEIGHT - top
+
+
+def test_a_point_stands_where_its_numbers_say():
+    axis = {"title": {"text": ""}, "tickvals": [], "ticktext": []}
+    point = {
+        "type": "scatter", "mode": "markers", "name": "", "x": [10.0], "y": [100.0], "text": ["a<br>b"],
+        "marker": {"color": "#000000", "symbol": "circle", "size": [10.0]},
+    }  # fmt: skip
+    figure = {
+        "data": [point],
+        "layout": {"xaxis": {**axis, "range": [0.0, 2.0]}, "yaxis": {**axis, "range": [1.0, 3.0]}},
+    }
+    mark = next(ElementTree.fromstring(svg(figure)).iter(f"{SVG}circle"))
+    # Both in the middle of their decades: between 108 and 744 px across, between 392 and 40 px up.
+    assert (mark.get("cx"), mark.get("cy"), mark.get("r")) == ("426.0", "216.0", "5.0")
+    assert mark.findtext(f"{SVG}title") == "a\nb"
+
+
+def test_names_that_are_markup_stay_text():
+    profile = Profile(stepped([10.0]))
+    profile.__dict__["summary"] = examples.hostile()
+    html = displayed(profile.layers)["text/html"]
+    assert "<b>bold" not in html and "<img" not in html and "&lt;b&gt;bold&lt;/b&gt;" in html
+    ElementTree.fromstring(svg(profile.roofline().figure))

@@ -1,0 +1,208 @@
+"""The page of a study: scaling curve, accuracy with its spread, energy as bars, and the tables of the terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from builders import stepped
+from sonda.report.views.study.figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
+from sonda.report.views.study.operations import operations_table
+from sonda.report.views.study.page import study_section, write_study_page
+from sonda.report.views.study.tables import row_names, unmeasured
+from sonda.studies.results.recordings import load_recorded, provenance
+
+
+def figure(value: float | None, source: str = "measured", unit: str = "J", **more: Any) -> dict[str, Any]:
+    made = {"value": value, "unit": unit, "source": source, "low": None, "high": None, "reason": "no sensor", "n": 2}
+    return made | more
+
+
+def point(epoch: int, low: float, mean: float, high: float, n: int = 3) -> dict[str, Any]:
+    return {"epoch": epoch, "passed": 10.0 * epoch, "n": n,
+            "accuracy": {"mean": mean, "low": None, "high": None, "minimum": low, "maximum": high}}  # fmt: skip
+
+
+def row(variant: str, energy: dict[str, Any], relative: dict[str, Any], curve: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"configuration": {"variant": variant, "batch": 8}, "failures": [], "curve": curve, "disturbed": 0,
+            "figures": {"energy_J": energy, "relative_edp": relative}}  # fmt: skip
+
+
+SPEED = {"unit": "1", "source": "derived", "reason": ""}
+STUDY: dict[str, Any] = {
+    "study": "constructed",
+    "question": "Does <it> pay?",
+    "scale": "",
+    "axes": ["variant", "batch"],
+    "base": "one",
+    "columns": [
+        {"figure": "energy_J", "unit": "J", "of": "", "topic": "Energy"},
+        {"figure": "relative_edp", "unit": "", "of": "", "topic": "Against the base"},
+    ],
+    "rows": [
+        row("one", figure(100.0, low=90.0, high=120.0), figure(1.0, "derived", ""), [point(1, 0.2, 0.3, 0.5)]),
+        row("two & <more>", figure(80.0, "estimated", low=48.0, high=112.0), figure(0.5, "estimated", ""),
+            [point(1, 0.1, 0.2, 0.4), point(2, 0.4, 0.5, 0.6)]),
+        row("none", figure(None), figure(None, "derived", ""), []),
+    ],
+    "scaling": {
+        "base": "one", "devices": 1, "serial": 0.1, "bound": [[1, 1.0], [2, 1 / 0.55]],
+        "points": [
+            {"name": "one", "devices": 1, "whole": {**SPEED, "value": 1.0, "low": None, "high": None},
+             "training": {**SPEED, "value": 1.0, "low": None, "high": None}},
+            {"name": "two", "devices": 2, "whole": {**SPEED, "value": 1.79, "low": 1.7, "high": 1.9},
+             "training": {**SPEED, "value": None, "low": None, "high": None}},
+        ],
+    },
+    "deviations": ["other hardware"],
+    "notes": ["one note"],
+}  # fmt: skip
+
+
+def test_the_scaling_curve_has_the_ideal_the_bound_and_both_speed_ups_of_each() -> None:
+    drawn = scaling_figure(STUDY)
+    assert drawn is not None
+    ideal, bound, one, two = drawn["data"]
+    assert (ideal["x"], ideal["y"]) == ([1, 2], [1.0, 2.0])
+    assert bound["y"] == [1.0, pytest.approx(1.818, abs=1e-3)]
+    assert "10 % serial" in bound["name"]
+    assert (one["name"], one["y"]) == ("one", [1.0, 1.0])
+    assert [round(x) for x in one["x"]] == [1, 1] and one["x"][0] < one["x"][1], "whole beside training part"
+    assert one["marker"]["symbol"] == ["circle", "circle-open"]
+    assert (two["name"], two["y"]) == ("two", [1.79]), "what is missing is not drawn as 0"
+    assert two["error_y"]["array"] == pytest.approx([0.11])
+    assert two["error_y"]["arrayminus"] == pytest.approx([0.09])
+    assert "1.79, derived" in two["text"][0] and "1.70 to 1.90" in two["text"][0]
+    assert one["error_y"]["visible"] is False and two["error_y"]["visible"] is True, "no bar without an interval"
+    assert scaling_figure({**STUDY, "scaling": None}) is None
+
+
+def test_configurations_of_as_many_devices_stand_beside_each_other() -> None:
+    point = STUDY["scaling"]["points"][1]
+    alike = [{**point, "name": name, "training": point["whole"]} for name in ("two", "half batch", "all shared")]
+    drawn = scaling_figure({**STUDY, "scaling": {**STUDY["scaling"], "points": alike}})
+    assert drawn is not None
+    places = [x for trace in drawn["data"][2:] for x in trace["x"]]
+    assert len(set(places)) == 6 and places == sorted(places) and all(round(x) == 2 for x in places)
+
+
+def test_accuracy_is_a_line_with_its_least_and_most_shaded() -> None:
+    drawn = accuracy_figure(STUDY)
+    assert drawn is not None
+    band, line = drawn["data"][2:]
+    assert (band["x"], band["y"]) == ([1, 2, 2, 1], pytest.approx([40.0, 60.0, 40.0, 10.0]))
+    assert (line["x"], line["y"]) == ([1, 2], [20.0, 50.0])
+    assert line["name"] == "two &amp; &lt;more&gt;"
+    alone = {**STUDY, "rows": [row("one", figure(1.0), figure(1.0), [point(1, 0.3, 0.3, 0.3, n=1)])]}
+    assert [one["mode"] for one in accuracy_figure(alone)["data"]] == ["lines+markers"]  # type: ignore[index]
+    assert accuracy_figure({**STUDY, "rows": STUDY["rows"][2:]}) is None
+
+
+def test_curves_that_lie_upon_each_other_are_told_apart_and_named() -> None:
+    """0.3 and 0.301 of an axis that ends at 0.5 are less than a pixel apart; 0.2 is not."""
+    curves = {"one": 0.3, "same, DDP": 0.301, "other": 0.2}
+    rows = [row(name, figure(1.0), figure(1.0), [point(1, mean, mean, mean, n=1), point(2, 0.5, 0.5, 0.5, n=1)])
+            for name, mean in curves.items()]  # fmt: skip
+    drawn = accuracy_figure({**STUDY, "rows": rows})
+    assert drawn is not None
+    one, same, other = drawn["data"]
+    assert one["line"]["width"] > same["line"]["width"] and one["marker"]["size"] > same["marker"]["size"]
+    assert (one["line"]["dash"], same["line"]["dash"], other["line"]["dash"]) == ("solid", "dash", "solid")
+    assert other["line"]["width"] == same["line"]["width"]
+    assert '"one" and "same, DDP" lie upon each other' in accuracy_caption({**STUDY, "rows": rows})
+    assert "other" not in accuracy_caption({**STUDY, "rows": rows}).replace("each other", "")
+    assert "lie upon" not in accuracy_caption({**STUDY, "rows": rows[1:]})
+    assert accuracy_caption({**STUDY, "rows": rows}).startswith("One run of each.")
+    assert "least to most is shaded" in accuracy_caption(STUDY)
+
+
+def test_curves_that_are_not_drawn_are_counted() -> None:
+    rows = [row(f"c{at}", figure(1.0), figure(1.0), [point(1, at / 40, at / 40, at / 40, n=1)]) for at in range(1, 31)]
+    assert "The first 24 of 30 configurations; the table has all." in accuracy_caption({**STUDY, "rows": rows})
+
+
+def test_bars_of_estimates_are_hatched_and_rows_without_energy_have_none() -> None:
+    drawn = energy_figure(STUDY, ["energy_J"], "J")
+    assert drawn is not None
+    (bars,) = drawn["data"]
+    assert bars["orientation"] == "h" and bars["x"] == [100.0, 80.0], "lying, as long names have room beside them"
+    assert bars["marker"]["pattern"]["shape"] == ["", "/"]
+    assert bars["error_x"]["arrayminus"] == [10.0, 32.0]
+    assert drawn["layout"]["yaxis"]["ticktext"] == ["one", "two &amp; &lt;more&gt;"]
+    assert energy_figure({**STUDY, "rows": STUDY["rows"][2:]}, ["energy_J"], "J") is None
+
+
+def test_rows_are_named_by_what_differs() -> None:
+    assert row_names(STUDY) == ["one", "two & <more>", "none"]
+    assert row_names({**STUDY, "base": "", "rows": STUDY["rows"][:1]}) == ["one, batch 8"]
+
+
+def test_the_page_is_whole_and_escaped(tmp_path: Path) -> None:
+    path = write_study_page(tmp_path / "study.html", STUDY)
+    text = path.read_text()
+    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.S)
+    assert found is not None
+    places = [one["place"] for one in json.loads(found[1])]
+    assert places == ["studydots0", "studyscaling", "studyaccuracy", "studyenergy", "studyrelative"]
+    assert all(f'id="{place}"' in text for place in places)
+    assert "Does &lt;it&gt; pay?" in text
+    assert "Content-Security-Policy" in text
+
+
+def test_a_study_without_trainings_has_tables_only() -> None:
+    plain = {**STUDY, "scaling": None, "base": "", "axes": ["batch"],
+             "columns": [{"figure": "step_ms", "unit": "ms", "of": ""}],
+             "rows": [{"configuration": {"batch": 8}, "failures": ["repetition 1: out of memory"],
+                       "figures": {"step_ms": figure(2.5, unit="ms")}}]}  # fmt: skip
+    section = study_section(plain)
+    assert section.figures == ()
+    assert "2.50" in section.html
+    assert "out of memory" in section.html
+
+
+def test_where_numbers_come_from_says_the_framework_that_ran_and_simulated_where_nothing_was_measured() -> None:
+    versions = {"python": "3.11", "sonda": "0.1", "torch": "2.13", "tensorflow": "2.21", "keras": "3.15", "jax": "0.10"}
+    about = provenance([stepped([1.0], workload={"name": "cnn", "framework": "tensorflow"}, versions=versions)])
+    assert about["versions"] == {"keras": "3.15", "python": "3.11", "sonda": "0.1", "tensorflow": "2.21"}
+    about["devices"] = ["a processor"]
+    html = study_section({**STUDY, "provenance": about}).html
+    assert "Measured on a processor, " in html and "tensorflow 2.21" in html
+    rows = [row("one", figure(1.0, "simulated"), figure(1.0, "derived", ""), [])]
+    assert "Simulated on a processor, " in study_section({**STUDY, "rows": rows, "provenance": about}).html
+
+
+def test_reasons_name_few_variants_and_count_many() -> None:
+    rows = [row(name, figure(None), figure(None), []) for name in ("a", "b, c", "d", "e", "f")]
+    for one in rows[2:]:
+        one["figures"]["energy_J"]["reason"] = "no runs"
+    for one in rows[:2]:
+        one["figures"]["energy_J"]["reason"] = "no device"
+    one_of_them = next(reason for reason, names in unmeasured({**STUDY, "rows": rows}).items() if "energy J" in names)
+    assert one_of_them == "no device (a; b, c); no runs (d; e; f)"
+    more = [*rows, row("g", figure(None, reason="no runs"), figure(None), [])]
+    assert any(reason == "no device (a; b, c); no runs (4 variants)" for reason in unmeasured({**STUDY, "rows": more}))
+
+
+def test_operations_one_by_one_have_unit_and_source_and_all_digits() -> None:
+    table = operations_table(load_recorded("six-operations-h200")["operations"])
+    (time,) = [cell for column, cell in zip(table.columns, table.rows[0], strict=True) if column.name == "µs"]
+    assert (time.text, time.order, time.unit, time.hint) == ("1.86", 1.856, "µs", "1.86 µs, measured")
+    numbers = [cell for row in table.rows for column, cell in zip(table.columns, row, strict=True)
+               if column.right and cell.order is not None]  # fmt: skip
+    assert len(numbers) > 96 * 8 and all(cell.unit and ", " in cell.hint for cell in numbers)
+
+
+def test_idle_is_explained_as_power_only_where_energy_was_measured() -> None:
+    def words(key: str, unit: str) -> dict[str, str]:
+        columns = [{"figure": key, "unit": unit, "of": ""}]
+        rows = [
+            {"configuration": {"batch": at}, "failures": [], "figures": {key: figure(2.5, unit=unit)}} for at in (1, 2)
+        ]
+        one = {**STUDY, "scaling": None, "base": "", "axes": ["batch"], "columns": columns, "rows": rows}
+        return dict(study_section({**one, "notes": ["idle"]}).words)
+
+    assert "idle" not in words("idle_ms", "ms") and "power" in words("energy_J", "J")["idle"]

@@ -1,0 +1,69 @@
+"""Ranks for tests: forked from one process that has PyTorch in memory already, so that a rank costs no import."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+CONTEXT = multiprocessing.get_context("forkserver")
+DEADLINE_S = 120
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("localhost", 0))
+        return int(one.getsockname()[1])
+
+
+def _rank(function: Callable[..., Any], rank: int, size: int, port: int, results: Any, arguments: tuple) -> None:
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="localhost",
+                      MASTER_PORT=str(port))  # fmt: skip
+    import torch
+
+    from sonda.frameworks.torch.parallel.group import Meter, join, leave
+
+    torch.set_num_threads(1)
+    try:
+        if function.__name__ == "whole_rank":  # it joins itself
+            results.put((rank, function(*arguments), ""))
+            return
+        group = join("gloo", Meter(), 60)
+        results.put((rank, function(group, *arguments), ""))
+        leave()
+    except BaseException:
+        results.put((rank, None, traceback.format_exc()))
+
+
+def started(size: int, function: Callable[..., Any], *arguments: Any) -> tuple[list[Any], Any]:
+    """The processes of the ranks, and the queue of what `function(group, *arguments)` returns on each."""
+    CONTEXT.set_forkserver_preload(["torch", "torch._dynamo", "torch.nn.parallel.distributed"])
+    results = CONTEXT.Queue()
+    port = free_port()
+    processes = [
+        CONTEXT.Process(target=_rank, args=(function, rank, size, port, results, arguments), daemon=True)
+        for rank in range(size)
+    ]
+    for process in processes:
+        process.start()
+    return processes, results
+
+
+def on_ranks(size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """What `function(group, *arguments)` returned on every rank; it and what it returns must be plain."""
+    processes, results = started(size, function, *arguments)
+    found: dict[int, Any] = {}
+    try:
+        for _ in processes:
+            rank, value, failure = results.get(timeout=DEADLINE_S)
+            assert not failure, f"rank {rank}: {failure}"
+            found[rank] = value
+    finally:
+        for process in processes:
+            process.join(5)
+            if process.is_alive():
+                process.kill()
+    return [found[rank] for rank in range(size)]
