@@ -5,7 +5,7 @@ DOORS = (
     "comparison.repetitions", "comparison.runs", "comparison.scaling", "comparison.summary", "corun.interference",
     "corun.layers", "counters.callgrind", "counters.summary", "device.critical_path", "device.kernel_counters",
     "device.kernel_roofline", "device.kernels", "device.stalls", "device.timeline", "energy.summary",
-    "energy.training", "figure_names", "ranks.stragglers", "ranks.verdict", "roofline", "run_rows",
+    "energy.training", "figure_names", "findings", "ranks.stragglers", "ranks.verdict", "roofline", "run_rows",
     "run_summary", "serving", "simulated.exploration", "statistics", "steps.pipeline", "steps.program",
     "steps.training", "summary", "traces.operations", "traces.profile", "traces.step_breakdown", "traces.summary",
     "wording",
