@@ -13,7 +13,7 @@ from sonda.record.errors import SondaError
 from sonda.workloads.data import drawn_fish as fish_set
 from sonda.workloads.data import make_fish, prepare
 from sonda.workloads.data.drawn_fish import HEIGHT, KINDS, WIDTH, draw_fish
-from sonda.workloads.data.png import read_png
+from sonda.workloads.data.image_file import read_image
 from sonda.workloads.data.resize import resize
 
 
@@ -84,7 +84,7 @@ def test_the_layout_is_the_photographed_fish_s(tmp_path: Path) -> None:
         [*(kind.name for kind in KINDS), "drawn.json"]
     )
     file = tmp_path / "fish" / "Hourse Mackerel" / "Hourse Mackerel GT" / "00002.png"
-    assert np.array_equal(read_png(file.read_bytes())[..., 0] == 255, draw_fish(2, 2, 4, 59, 44))
+    assert np.array_equal(read_image(file)[..., 0] == 255, draw_fish(2, 2, 4, 59, 44))
     made = prepare(tmp_path / "fish", tmp_path / "out")
     assert made.manifest.made.layout == "fish"
     assert made.manifest.made.origin["seed"] == "4"

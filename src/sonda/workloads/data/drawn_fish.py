@@ -20,7 +20,6 @@ from sonda.record.files.partial import PARTIAL, discard, is_abandoned, partial_p
 from sonda.record.progress import Say
 from sonda.version import VERSION
 from sonda.workloads.data.fish_folder import DRAWN_FILE, MASKS
-from sonda.workloads.data.png import write_png
 from sonda.workloads.data.source import Source
 
 # ---- Nine kinds of fish as proportions: what a silhouette of each looks like. Lengths are in lengths of the ---------
@@ -336,13 +335,15 @@ def make_fish(
 
 
 def _draw_all(place: Path, count: int, image: tuple[int, int], seed: int, say: Say | None) -> None:
+    from PIL import Image
+
     said = time.monotonic()
     done, total = 0, count * len(KINDS)
     for at, kind in enumerate(KINDS):
         folder = place / kind.name / (kind.name + MASKS)
         folder.mkdir(parents=True)
         for number in range(1, count + 1):
-            (folder / f"{number:05d}.png").write_bytes(write_png(draw_fish(at, number, seed, *image)))
+            Image.fromarray(draw_fish(at, number, seed, *image)).save(folder / f"{number:05d}.png")
             done += 1
             now = time.monotonic()
             if say and now - said > SAY_EVERY_S:
