@@ -20,7 +20,6 @@ from . import piece_pass
 from .callgrind import VARIABLE as MODELLED
 from .callgrind import begin_modelling
 from .children import loads_data, write_before_sending
-from .corun.benchcast import join_from_environment
 from .corun.participation import VARIABLE as SIDE_BY_SIDE
 from .corun.participation import join_windows
 from .counters.process import Counting
@@ -132,7 +131,6 @@ class Watch:
         self._introduce()
         if len(self.observed) == 1:
             begin_modelling(self, announced=False)
-            join_from_environment(self)
             join_windows(self)
             self.recorder.flush()  # should this process be ended early, its file tells that there was one
 
