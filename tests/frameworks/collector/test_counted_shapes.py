@@ -84,7 +84,7 @@ def test_threads_know_together_what_was_counted_and_how_often_counting_began() -
     first = Schedule()
     assert step(first, "a") == [True]
     assert step(first.for_thread(), "a") == [False]
-    assert step(first.fresh(), "a") == [True], "another process counts by itself"
+    assert step(first.for_child(), "a") == [True], "another process counts by itself"
     begun = 0
     for module in range(10 * MOST_COUNTED):
         other = first.for_thread()

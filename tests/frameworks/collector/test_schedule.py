@@ -199,7 +199,7 @@ def test_beyond_the_size_cap_every_tenth_step_is_in_detail_and_beyond_twice_none
 def test_another_thread_has_steps_of_its_own() -> None:
     schedule = Schedule(first=2)
     train(schedule, 3)
-    other = schedule.fresh()
+    other = schedule.for_thread()
     assert other.steps == 0 and not other.detail and other.notes is schedule.notes
 
 
@@ -213,3 +213,12 @@ def test_the_limits_of_time_and_size_hold_where_no_step_ever_ends() -> None:
         "observing ended at its time limit, after 0 steps",
         "layers of no step recorded, from step 0 on: twice the size cap",
     ]
+
+
+def test_a_forked_child_notes_by_itself() -> None:
+    schedule = Schedule(deadline=100)
+    schedule.hold_limits(101, 0)
+    child = schedule.for_child()
+    assert child.notes == []
+    child.hold_limits(102, 0)
+    assert child.notes == schedule.notes == ["observing ended at its time limit, after 0 steps"]

@@ -146,8 +146,7 @@ class Watch:
         try:
             for one in self.observed:
                 one.inherits = one.forked is None and one.own_steps > 0
-            self.schedule = self.schedule.fresh()
-            self.schedule.notes = []
+            self.schedule = self.schedule.for_child()
             if stream is not None and stream.schedule is not None:
                 # Functions of the parent that are still running here begin nothing with it.
                 stream.schedule.over, stream.schedule.count, stream.schedule.counting = True, False, False

@@ -60,6 +60,8 @@ class Schedule:
         self.over = False
         self.steps = 0
         self.notes: list = []
+        self._noted: set = set()
+        """Kinds of the notes that are said once."""
         self.waits = Waits()
         """What a training waits for between an optimizer's step and a forward."""
         self.shapes = CountedShapes()
@@ -83,18 +85,21 @@ class Schedule:
         """Backwards since the last step."""
 
     def for_thread(self) -> Schedule:
-        """The same for another thread of this process, which has steps of its own; what is counted, they share."""
-        other = self.fresh()
-        other.shapes = self.shapes
-        other._step = StepForwards(self.shapes)
-        return other
+        """A schedule with the same settings for another thread of this process.
 
-    def fresh(self) -> Schedule:
-        """The same for another process, which counts by itself; what is to be noted comes together."""
-        other = Schedule(self.count, self.first, self.last, self.deadline, self.size_cap, self.profile, self.replay)
-        other.notes = self.notes
-        other.sample = DetailSample() if self.sample is not None else None
-        return other
+        The thread has steps of its own. Both share the shapes that were counted, and the notes.
+        """
+        schedule = self.for_child()
+        schedule.notes, schedule._noted = self.notes, self._noted
+        schedule.shapes = self.shapes
+        schedule._step = StepForwards(self.shapes)
+        return schedule
+
+    def for_child(self) -> Schedule:
+        """A schedule with the same settings for a forked child, which counts and notes by itself."""
+        schedule = Schedule(self.count, self.first, self.last, self.deadline, self.size_cap, self.profile, self.replay)
+        schedule.sample = DetailSample() if self.sample is not None else None
+        return schedule
 
     def shape_number(self, shape: object) -> tuple[int, bool]:
         """The number of this input's shape, and whether it was not known before."""
@@ -256,6 +261,7 @@ class Schedule:
             self.detail = self._skipped = False
             self._note_once("layers of no step recorded", f"from step {self.steps} on: twice the size cap")
 
-    def _note_once(self, what: str, more: str) -> None:
-        if not any(note.startswith(what) for note in self.notes):
-            self.notes.append(f"{what}, {more}")
+    def _note_once(self, kind: str, detail: str) -> None:
+        if kind not in self._noted:
+            self._noted.add(kind)
+            self.notes.append(f"{kind}, {detail}")
