@@ -11,7 +11,7 @@ from plain_runs import target_of, workload_of
 from report_examples import training as example
 from sonda.analysis.rules import retracing, verdicts
 from sonda.analysis.rules.remedies import compiled, graphs, remedies
-from sonda.frameworks.collector.traces import MOST_FUNCTIONS, Function, Traces, code_place
+from sonda.frameworks.collector.traces import MOST_FUNCTIONS, TracedFunction, Traces, code_place
 
 MS = 1_000_000
 
@@ -222,4 +222,4 @@ def test_a_function_without_traces_is_not_kept() -> None:
     traces = Traces()
     traces.function("never", "").calls += 1
     assert traces.facts() == []
-    assert Function("a", "b").traces == 0
+    assert TracedFunction("a", "b").traces == 0

@@ -40,7 +40,7 @@ STOP_INSTRUMENTATION = CALLGRIND + 5
 WORDS = 6
 
 
-class Client:
+class ValgrindClient:
     """Speaks to the valgrind that this process runs under. Raises OSError where no executable page is to be had."""
 
     def __init__(self) -> None:
@@ -63,10 +63,10 @@ class Client:
         return self.request(RUNNING_ON_VALGRIND) > 0
 
 
-class Dumps:
+class DumpRequests:
     """Requests to write and clear the counters, made beforehand: each has a name of its own, from 0 on."""
 
-    def __init__(self, client: Client, most: int) -> None:
+    def __init__(self, client: ValgrindClient, most: int) -> None:
         self.call = client.call
         self._names = [ctypes.create_string_buffer(b"sonda %d" % number) for number in range(most)]
         self._blocks = (ctypes.c_ulong * (WORDS * most))()
@@ -100,15 +100,15 @@ def begin_modelling(observer: Any, announced: bool, leave: Callable[[], object] 
     """
     text = os.environ.get(VARIABLE)
     if text:
-        modelling = Modelling(observer, json.loads(text), Client())
+        modelling = StepModeller(observer, json.loads(text), ValgrindClient())
         modelling.leave = leave
         modelling.begin(announced)
 
 
-class Modelling:
+class StepModeller:
     """Follows a program's steps, starts callgrind in time, and ends the program after the step that was asked for."""
 
-    def __init__(self, observer: Any, settings: dict, client: Client) -> None:
+    def __init__(self, observer: Any, settings: dict, client: ValgrindClient) -> None:
         self.observer = observer
         self.recorder = observer.recorder
         self.client = client
@@ -123,7 +123,7 @@ class Modelling:
         if not self.client.running():
             self.recorder.state(modelled={"outside": True})
             return
-        self.dumps = Dumps(self.client, MOST_PARTS)
+        self.dumps = DumpRequests(self.client, MOST_PARTS)
         # What the kernel counts of an emulator is not what it counts of the program, and reading it costs much here.
         self.observer.phases.close()
         atexit.register(self._leave, False)

@@ -10,7 +10,7 @@ FIRST = 1 << 32
 """Loops are numbered from here on: data sets that a program walks through itself have smaller numbers."""
 
 
-class Loop:
+class RunningLoop:
     """One loop that is running."""
 
     def __init__(self, name: str, part: str, number: int) -> None:
@@ -23,7 +23,7 @@ class Loop:
         """Whether it was said how they are made."""
 
 
-class Loops:
+class RunningLoops:
     """The loops that are running, the innermost last. `said` goes into every phase, whichever observer writes it."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -36,7 +36,7 @@ class Loops:
         """A loop begins. A test inside a training is a validation."""
         if part == "train":
             self.running.clear()  # a loop that an exception ended said nothing
-        self.running.append(Loop(name, "validate" if part == "test" and self.running else part, self._number()))
+        self.running.append(RunningLoop(name, "validate" if part == "test" and self.running else part, self._number()))
 
     def end(self) -> None:
         if self.running:

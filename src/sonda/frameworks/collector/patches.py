@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Replacing:
+class PatchingObserver:
     """An observer that stands before functions of others while it is `on`."""
 
     def __init__(self) -> None:

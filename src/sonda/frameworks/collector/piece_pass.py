@@ -177,7 +177,7 @@ class PiecePass(ABC):
         return start
 
 
-class Turns:
+class CallHistory:
     """Which functions a program calls one after another."""
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ MANY_STREAMS = 16
 """Beyond this many, streams of threads that are gone are looked for and dropped."""
 
 
-class _Mine(threading.local):
+class _ThreadState(threading.local):
     """What belongs to the calling thread, and goes with it."""
 
     stream: Any = None
@@ -104,7 +104,7 @@ class Recorder:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.mine = _Mine()
+        self.mine = _ThreadState()
         self.streams: list = []
         self.detail = True
         self.equip: Any = lambda stream: None

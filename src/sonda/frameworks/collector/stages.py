@@ -58,7 +58,7 @@ AGAIN, BACKWARD = "again", "backward"
 """Said of the compilation of code that was compiled before, and of a backward that waited for its first call."""
 
 
-class _Mine(thread_local):
+class _ThreadState(thread_local):
     """What is open in the calling thread."""
 
     importing: Any = None
@@ -77,7 +77,7 @@ class Stages:
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.mine = _Mine()
+        self.mine = _ThreadState()
         self.kept = 0
         self._lines: list = []
         self._begin_process()
@@ -141,7 +141,7 @@ class Stages:
 
     def after_fork(self) -> None:
         """A forked child has stages of its own; those of its parent are the parent's."""
-        self.mine = _Mine()
+        self.mine = _ThreadState()
         self.kept = 0
         self._begin_process()
 
@@ -155,7 +155,7 @@ class Stages:
             return
         stages = self
 
-        class Timed(manager):
+        class TimedLockManager(manager):
             def __init__(self, name: str) -> None:
                 manager.__init__(self, name)
                 mine = stages.mine
@@ -178,9 +178,9 @@ class Stages:
                 if name in FILES or name in (DYNAMO, NUMBA):
                     stages.imported(name)
 
-        Timed.__name__ = Timed.__qualname__ = manager.__name__
-        Timed.__module__ = manager.__module__
-        bootstrap._ModuleLockManager = Timed
+        TimedLockManager.__name__ = TimedLockManager.__qualname__ = manager.__name__
+        TimedLockManager.__module__ = manager.__module__
+        bootstrap._ModuleLockManager = TimedLockManager
 
     def imported(self, name: str) -> None:
         """A module was imported that saves, loads or compiles."""

@@ -40,7 +40,7 @@ def start() -> None:
     """Begin to wait for frameworks, with the settings of the environment."""
     settings = json.loads(os.environ[VARIABLE])
     stages.begin(settings["directory"])
-    waiter = _Waiter(settings)
+    waiter = _ImportWaiter(settings)
     sys.meta_path.insert(0, waiter)
     if os.path.exists(os.path.join(settings["directory"], "counting.json")):
         # Before anything starts threads, which then inherit the counters. What is always counted can wait.
@@ -52,7 +52,7 @@ class ObservedBlock:
 
     def __init__(self, settings: dict) -> None:
         self.watch = watch_block(settings)
-        self._waiter = _Waiter(settings)
+        self._waiter = _ImportWaiter(settings)
         for name in OBSERVERS:
             if name in sys.modules:
                 self._waiter.imported(sys.modules[name])
@@ -70,7 +70,7 @@ class ObservedBlock:
             self.watch.recorder.close()
 
 
-class _Waiter:
+class _ImportWaiter:
     """A finder that lets the ordinary finders find a framework and acts once it is imported."""
 
     def __init__(self, settings: dict) -> None:
@@ -116,7 +116,7 @@ class _Waiter:
 class _Loader:
     """Loads as the loader it stands before, then begins to observe."""
 
-    def __init__(self, loader: Any, waiter: _Waiter) -> None:
+    def __init__(self, loader: Any, waiter: _ImportWaiter) -> None:
         self.loader = loader
         self.waiter = waiter
 

@@ -20,7 +20,7 @@ CAUSES = ("shape", "type", "python", "object", "structure", "new", "other")
 other arguments, a function that is made anew, or something that the arguments do not tell."""
 
 
-class Function:
+class TracedFunction:
     """One function of the program, however often it was made."""
 
     def __init__(self, name: str, where: str) -> None:
@@ -53,17 +53,17 @@ class Traces:
     def __init__(self) -> None:
         self._functions: dict = {}
 
-    def function(self, name: str, where: str) -> Function:
+    def function(self, name: str, where: str) -> TracedFunction:
         """The function of this name and place; those beyond the first two hundred are one."""
         key = (name, where)
         if key not in self._functions and len(self._functions) >= MOST_FUNCTIONS:
             key = ("other functions", "")
         found = self._functions.get(key)
         if found is None:
-            found = self._functions[key] = Function(*key)
+            found = self._functions[key] = TracedFunction(*key)
         return found
 
-    def traced(self, function: Function, identity: int, signature: dict, lasted: int, run: int) -> None:
+    def traced(self, function: TracedFunction, identity: int, signature: dict, lasted: int, run: int) -> None:
         """A call in which the function was traced: `lasted` ns for tracing, `run` ns for the rest of the call.
 
         `identity` tells apart functions that are made anew at one place of the program.
@@ -100,7 +100,7 @@ class Traces:
         return found
 
 
-def _reasons(function: Function, identity: int, signature: dict) -> list:
+def _reasons(function: TracedFunction, identity: int, signature: dict) -> list:
     """(cause, argument, values) of a trace after the first: against the most similar signature before it."""
     if signature in function.signatures:
         if identity != function.identity:

@@ -1,9 +1,9 @@
 """The watch over one process: what the observers of its frameworks share, and how observing ends.
 
-A program may import several frameworks (Keras runs on PyTorch too, a loader of PyTorch feeds TensorFlow). Each has an
-observer of its own; all write through one recorder, so that the one that steps is seen, once. An observer begins with
-`watch_process(settings, counting)`, replaces what it must, and says `watch.add(Observed(...))`. What a loop of Keras
-says of a step (`loops.said()`) goes into every phase.
+A program may import several frameworks: Keras runs on PyTorch too, and a loader of PyTorch may feed TensorFlow. Each
+framework has an observer. All observers write through one recorder, so that a step is seen once, by the framework that
+makes it. An observer calls `watch_process(settings, counting)`, replaces the functions that it follows, and calls
+`watch.add(ObservedFramework(...))`. What a loop of Keras knows of a step (`loops.said()`) goes into every phase.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .corun.participation import VARIABLE as SIDE_BY_SIDE
 from .corun.participation import join_windows
 from .counters.process import Counting
 from .failure import report_failure
-from .loops import Loops
+from .loops import RunningLoops
 from .overhead import reading_costs
 from .phases import Phases
 from .recorder import Recorder, Stream
@@ -40,7 +40,7 @@ _watches: list = []
 """The one of this process, once a framework was imported."""
 
 
-class Observed:
+class ObservedFramework:
     """One framework of the process, as its observer answers for it at the end."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Observed:
         return self.steps() - self.before
 
 
-class Watch:
+class ProcessWatch:
     """Recorder, counters, schedule and phases of this process, from the first framework's import until its end; or of
     a `block` of it, which says itself when it ends."""
 
@@ -108,7 +108,7 @@ class Watch:
         self.phases.open(self.counting)
         self.recorder.set_detail(self.schedule.detail)
         self.observed: list = []
-        self.loops = Loops(self.recorder)
+        self.loops = RunningLoops(self.recorder)
         self.torch: Any = None
         """The observer of PyTorch, for what is built on it."""
         self.tensorflow: Any = None
@@ -124,7 +124,7 @@ class Watch:
         _finish_before_hard_exit(self)
         _write_before_exec(self)
 
-    def add(self, observed: Observed, **versions: str) -> None:
+    def add(self, observed: ObservedFramework, **versions: str) -> None:
         """A framework is observed from now on; `versions` of its packages."""
         self.observed.append(observed)
         self._versions.update(versions)
@@ -243,16 +243,16 @@ class Watch:
         self.recorder.state(finished=True)
 
 
-def watch_process(settings: dict, counting: Any = None) -> Watch:
+def watch_process(settings: dict, counting: Any = None) -> ProcessWatch:
     """The watch over this process, begun by the first framework that asks; `counting` are counters open already."""
     if not _watches:
-        _watches.append(Watch(settings, counting))
+        _watches.append(ProcessWatch(settings, counting))
     return _watches[0]
 
 
-def watch_block(settings: dict) -> Watch:
+def watch_block(settings: dict) -> ProcessWatch:
     """A watch over a block of this process, which observers join until `end_block`."""
-    _watches[:] = [Watch(settings, block=True)]
+    _watches[:] = [ProcessWatch(settings, block=True)]
     return _watches[0]
 
 
@@ -274,7 +274,7 @@ def rank(recorder: Recorder) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-def _finish_before_hard_exit(watch: Watch) -> None:
+def _finish_before_hard_exit(watch: ProcessWatch) -> None:
     """`os._exit` runs nothing that was registered for the end. Forked children end so."""
     leave = os._exit
 
@@ -287,7 +287,7 @@ def _finish_before_hard_exit(watch: Watch) -> None:
     os._exit = _exit  # type: ignore[assignment]
 
 
-def _write_before_exec(watch: Watch) -> None:
+def _write_before_exec(watch: ProcessWatch) -> None:
     """A program that replaces itself ends here for the collector; where it cannot be replaced, it goes on.
 
     All of `os.exec*` call these two.
@@ -296,7 +296,7 @@ def _write_before_exec(watch: Watch) -> None:
     os.execve = _written_first(os.execve, watch)
 
 
-def _written_first(replace: Any, watch: Watch) -> Any:
+def _written_first(replace: Any, watch: ProcessWatch) -> Any:
     recorder = watch.recorder
     costs: dict = {}
 

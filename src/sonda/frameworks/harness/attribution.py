@@ -100,7 +100,7 @@ def holding(classes: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Laid:
+class PlacedSpan:
     """A phase or a layer of a call, from `start` to `end`, ns; `inside`: the number of what is around it, or -1."""
 
     kind: str
@@ -112,13 +112,13 @@ class Laid:
     inside: int
 
 
-def lay_out(begin: int, end: int, pieces: Sequence[Piece], classes: Mapping[str, str]) -> list[Laid]:
+def lay_out(begin: int, end: int, pieces: Sequence[Piece], classes: Mapping[str, str]) -> list[PlacedSpan]:
     """The phases and layers of a call that lasted from `begin` to `end`, ns, what is around others before these.
 
     Pieces are in the order of time. `classes` are those of layers that hold others, by path. A call of one phase is
     this phase from begin to end.
     """
-    laid = _Laying(classes, begin)
+    laid = _CallLayout(classes, begin)
     phases = [(phase, list(group)) for phase, group in groupby(pieces, key=lambda piece: piece.phase)]
     for phase, inside in phases:
         number = laid.open("phase", phase)
@@ -152,18 +152,18 @@ def write_call(
     observer.recorder.stream().push(events)
 
 
-class _Laying:
+class _CallLayout:
     def __init__(self, classes: Mapping[str, str], at: int) -> None:
         self.classes = classes
         self.at = at
-        self.found: list[Laid] = []
+        self.found: list[PlacedSpan] = []
         self.around = -1
         """The number of what is open."""
         self.holding: list[tuple[str, int]] = []
         """Layers that hold the next one, outermost first, with their numbers."""
 
     def open(self, kind: str, name: str, path: str = "", direction: str = "") -> int:
-        self.found.append(Laid(kind, name, path, direction, self.at, self.at, self.around))
+        self.found.append(PlacedSpan(kind, name, path, direction, self.at, self.at, self.around))
         self.around = len(self.found) - 1
         return self.around
 

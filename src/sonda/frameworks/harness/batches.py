@@ -23,7 +23,7 @@ class Images(Protocol):
     def target(self, labels: Any, dtype: Any) -> Any: ...
 
 
-class LoadedBatch(Protocol):
+class LoadedBatchProtocol(Protocol):
     """One batch of somebody's own loader, where the loader left it."""
 
     @property
@@ -41,7 +41,7 @@ class Loaders(Protocol):
 
     def steps(self, part: str) -> int: ...
 
-    def walk(self, part: str, epoch: int) -> Iterator[LoadedBatch]: ...
+    def walk(self, part: str, epoch: int) -> Iterator[LoadedBatchProtocol]: ...
 
 
 class Criteria(NamedTuple):

@@ -29,7 +29,7 @@ NAME = re.compile(r"epoch-(\d{5,})")
 HASHED_AT_ONCE = 1 << 22
 
 
-class About(msgspec.Struct, kw_only=True):
+class CheckpointInfo(msgspec.Struct, kw_only=True):
     """What `checkpoint.json` holds."""
 
     epochs: int
@@ -55,7 +55,7 @@ class Checkpoints:
             try:
                 partial.mkdir()
                 write_arrays(partial / STATE, arrays)
-                about = About(
+                about = CheckpointInfo(
                     epochs=epochs, settings=self.settings, facts=dict(facts), sha256=_checksum(partial / STATE)
                 )
                 (partial / ABOUT).write_bytes(msgspec.json.encode(about))
@@ -74,7 +74,7 @@ class Checkpoints:
                 "free some space, or choose another place with --checkpoint",
             ) from None
 
-    def newest(self) -> tuple[About, dict[str, np.ndarray]] | None:
+    def newest(self) -> tuple[CheckpointInfo, dict[str, np.ndarray]] | None:
         """The newest that is whole; None where there is none. Raises SondaError for one of another training."""
         self._sweep()
         for _, place in self._found():
@@ -83,7 +83,7 @@ class Checkpoints:
                 return found
         return None
 
-    def of_epoch(self, epochs: int) -> tuple[About, dict[str, np.ndarray]]:
+    def of_epoch(self, epochs: int) -> tuple[CheckpointInfo, dict[str, np.ndarray]]:
         """The state after so many epochs. Raises SondaError where they cannot be read."""
         place = self.directory / f"epoch-{epochs:05d}"
         found = self._read(place)
@@ -114,10 +114,10 @@ class Checkpoints:
         found = [(int(match[1]), self.directory / name) for name in names if (match := NAME.fullmatch(name))]
         return sorted(found, reverse=True)
 
-    def _read(self, place: Path) -> tuple[About, dict[str, np.ndarray]] | None:
+    def _read(self, place: Path) -> tuple[CheckpointInfo, dict[str, np.ndarray]] | None:
         """None, with a note, for one that is broken."""
         try:
-            about = msgspec.json.decode((place / ABOUT).read_bytes(), type=About)
+            about = msgspec.json.decode((place / ABOUT).read_bytes(), type=CheckpointInfo)
             if about.settings != self.settings:
                 raise self._other(place, about.settings)
             if _checksum(place / STATE) != about.sha256:

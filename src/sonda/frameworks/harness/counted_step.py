@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 
 
-class Cost(Protocol):
+class OperationCost(Protocol):
     """What an operation costs by formula."""
 
     @property
@@ -23,7 +23,7 @@ class Cost(Protocol):
     def bytes(self) -> int: ...
 
 
-class OperationsTask(Protocol):
+class OperationsTaskProtocol(Protocol):
     """Operations that are ready to run, by name."""
 
     @property
@@ -37,13 +37,13 @@ class OperationsTask(Protocol):
     def operands(self) -> Mapping[str, tuple[Any, ...]]: ...
 
     @property
-    def costs(self) -> Mapping[str, Cost]: ...
+    def costs(self) -> Mapping[str, OperationCost]: ...
 
     @property
     def dtype(self) -> str: ...
 
 
-class StepCost(Cost, Protocol):
+class StepCost(OperationCost, Protocol):
     """One operation of a step: its phase, its layer ('' for the network itself), FLOPs and bytes."""
 
     @property
@@ -60,7 +60,7 @@ class StepCost(Cost, Protocol):
 
 
 @dataclass(frozen=True)
-class _Moved:
+class _MovedCost:
     """A cost under another layer than its own."""
 
     phase: str
@@ -73,7 +73,7 @@ class _Moved:
 
 def under(cost: StepCost, path: str, class_name: str) -> StepCost:
     """The same cost under this layer."""
-    return _Moved(cost.phase, path, class_name, cost.operation, cost.flops, cost.bytes)
+    return _MovedCost(cost.phase, path, class_name, cost.operation, cost.flops, cost.bytes)
 
 
 def count_step(observer: AnnouncedObserver, part: str, costs: Iterable[StepCost], framework: str, dtype: str) -> None:

@@ -31,7 +31,7 @@ class EpochLearner(Protocol):
         """The loss and the number of right answers, weights as they are."""
 
 
-class Batches(Protocol):
+class EpochBatches(Protocol):
     """The data of a training."""
 
     def steps(self, part: str) -> int: ...
@@ -45,7 +45,7 @@ class Batches(Protocol):
     def batches(self, part: str, epoch: int) -> Iterator[tuple[Any, Any]]: ...
 
 
-def make_ready(learner: EpochLearner, batches: Batches, observer: AnnouncedObserver) -> None:
+def make_ready(learner: EpochLearner, batches: EpochBatches, observer: AnnouncedObserver) -> None:
     """Compile for every shape that a walk will meet, under spans of their own and before anything is timed."""
     for part, sizes in batches.sizes().items():
         if part == "test" and batches.sizes().get("validate") == sizes:
@@ -62,11 +62,11 @@ Together = Callable[[list[float]], list[float]]
 
 
 def drive_epochs(
-    learner: EpochLearner, batches: Batches, observer: AnnouncedObserver, course: Course,
+    learner: EpochLearner, batches: EpochBatches, observer: AnnouncedObserver, course: Course,
     together: Together = lambda numbers: numbers,
 ) -> list[Walk]:  # fmt: skip
     """Train to the end of the course; its walks."""
-    driver = _Driver(learner, batches, observer, course, together)
+    driver = _EpochDriver(learner, batches, observer, course, together)
     for epoch in range(course.epochs):
         driver.walk("train", epoch)
         if course.sizes["validate"]:
@@ -76,9 +76,14 @@ def drive_epochs(
     return driver.walks
 
 
-class _Driver:
+class _EpochDriver:
     def __init__(
-        self, learner: EpochLearner, batches: Batches, observer: AnnouncedObserver, course: Course, together: Together
+        self,
+        learner: EpochLearner,
+        batches: EpochBatches,
+        observer: AnnouncedObserver,
+        course: Course,
+        together: Together,
     ) -> None:
         self.learner, self.batches, self.observer, self.course = learner, batches, observer, course
         self.together = together

@@ -20,7 +20,7 @@ from sonda.frameworks.collector.failure import first_line
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.attribution import holding, pieces_of, write_call
-from sonda.frameworks.harness.counted_step import OperationsTask, StepCost, count_step, under
+from sonda.frameworks.harness.counted_step import OperationsTaskProtocol, StepCost, count_step, under
 from sonda.frameworks.harness.kernels import ProfileFile, Profiler, recorded
 from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
 from sonda.frameworks.harness.steps import PIECES_STEPS, run_steps
@@ -64,7 +64,7 @@ def _state_device(recorder: Recorder, jax: Any, device: str) -> None:
 PART = "test"
 
 
-def drive(task: OperationsTask, observer: AnnouncedObserver, jax: Any, how: Driving) -> int:
+def drive(task: OperationsTaskProtocol, observer: AnnouncedObserver, jax: Any, how: Driving) -> int:
     """Run the task as asked; returns the number of timed steps."""
     compiled = _compiled(task, observer)
 
@@ -86,7 +86,7 @@ def drive(task: OperationsTask, observer: AnnouncedObserver, jax: Any, how: Driv
     return done
 
 
-def _compiled(task: OperationsTask, observer: AnnouncedObserver) -> dict[str, Callable[..., Any]]:
+def _compiled(task: OperationsTaskProtocol, observer: AnnouncedObserver) -> dict[str, Callable[..., Any]]:
     """Every operation compiled by itself, before anything is timed."""
     begin = perf_counter_ns()
     found = {}
@@ -100,7 +100,7 @@ def _compiled(task: OperationsTask, observer: AnnouncedObserver) -> dict[str, Ca
 
 
 def _run(
-    task: OperationsTask, observer: AnnouncedObserver, compiled: Mapping[str, Callable[..., Any]], name: str,
+    task: OperationsTaskProtocol, observer: AnnouncedObserver, compiled: Mapping[str, Callable[..., Any]], name: str,
     wait: bool, counted: bool,
 ) -> Any:  # fmt: skip
     function, operands = compiled[name], task.operands[name]

@@ -71,7 +71,7 @@ class Assembly:
 
 def assemble(directory: Path, begin: int, end: int) -> Assembly:
     """Read all `*.events` files of a directory. `begin` and `end` (ns, CLOCK_MONOTONIC) bound the run."""
-    rows = _Rows(begin)
+    rows = _SpanRows(begin)
     rows.add_run(begin, end)
     rows.add({}, **stage_columns(read_stages(directory, begin, end), rows.code))
     counted: dict[str, float] = {}
@@ -155,7 +155,7 @@ def _lost_marks(events: ProcessEvents) -> list[str]:
     return []
 
 
-class _Rows:
+class _SpanRows:
     """Gathers rows as arrays; `table` sorts them so that every parent stands before its children."""
 
     def __init__(self, origin: int) -> None:

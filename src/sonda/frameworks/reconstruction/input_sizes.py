@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from sonda.frameworks.reconstruction.phases import FORWARDS, Phase
-from sonda.frameworks.reconstruction.steps import Section
+from sonda.frameworks.reconstruction.steps import StepSection
 from sonda.record.quantities import INPUT_CALLS, INPUT_PRODUCTS, INPUT_SIZES
 
 Dims = Sequence[Sequence[int]]
@@ -26,7 +26,9 @@ Calls = dict[Hashable, list[int]]
 """By module the numbers of the shapes that a step gave it, in order."""
 
 
-def differing_sizes(sections: Sequence[Section], phases: Sequence[Phase], dims: Mapping[int, Dims]) -> dict[int, Sums]:
+def differing_sizes(
+    sections: Sequence[StepSection], phases: Sequence[Phase], dims: Mapping[int, Dims]
+) -> dict[int, Sums]:
     """By the identity of a step (`id(step)`) sums of the sizes in which steps of its part differ; none of those alike.
 
     `dims` are those of every numbered shape. Sizes that change together are one. A part whose steps differ in more

@@ -11,7 +11,7 @@ import numpy as np
 from sonda.frameworks.collector.generation import goes_on
 from sonda.frameworks.collector.phases import LOSS
 from sonda.frameworks.reconstruction.events import RawSpans
-from sonda.frameworks.reconstruction.paths import LayerPlaces, Place
+from sonda.frameworks.reconstruction.paths import LayerPlaces, ModulePlace
 from sonda.record.spans import PARTS
 
 # ---- Phases of one thread as steps are derived from them, and which forwards go on with the one before --------------
@@ -35,7 +35,7 @@ class Phase:
     """For a forward: the module was in training mode; in frameworks without gradient modes, gradients were on too."""
     graph: bool | None = None
     """For a forward: whether a backward can follow; None where that is not known."""
-    place: Place | None = None
+    place: ModulePlace | None = None
     """For a forward: the module that was called."""
     single: bool = False
     """For a forward: that module is a layer without parts, of no model."""
@@ -89,7 +89,7 @@ def find_joined(forwards: Iterable[Phase | None]) -> set[int]:
     stands for any other phase.
     """
     joined = set()
-    first: Place | None = None
+    first: ModulePlace | None = None
     last: Phase | None = None
     for position, phase in enumerate(forwards):
         if phase is None or phase.place is None:

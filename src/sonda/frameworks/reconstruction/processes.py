@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sonda.frameworks.reconstruction.events import ProcessEvents
-from sonda.frameworks.reconstruction.steps import Section
+from sonda.frameworks.reconstruction.steps import StepSection
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Processes:
             else:
                 self.unstarted += 1
 
-    def add_sections(self, sections: Sequence[Section], rank: int) -> None:
+    def add_sections(self, sections: Sequence[StepSection], rank: int) -> None:
         """A thread of the process that began last has these sections."""
         process = self.all[-1]
         process.stepping += any(section.steps for section in sections)

@@ -181,7 +181,7 @@ class Step:
 
 
 @dataclass
-class Section:
+class StepSection:
     """A stretch of steps of one part."""
 
     part: str
@@ -205,15 +205,15 @@ class Section:
         return self.bounds[1] if self.bounds else self.steps[-1].end
 
 
-def derive_sections(phases: Sequence[Phase]) -> list[Section]:
+def derive_sections(phases: Sequence[Phase]) -> list[StepSection]:
     """Group phases, given in order of time, into steps and sections. Phases of an unfinished step are left out."""
-    sections: list[Section] = []
+    sections: list[StepSection] = []
     training = TrainingForwards(phases)
     for step in _split(phases, training):
         if _is_dry_run(step, phases, training):
             continue
         if not sections or sections[-1].part != step.part or _other_data(sections[-1].steps[-1], step):
-            sections.append(Section(step.part))
+            sections.append(StepSection(step.part))
         section = sections[-1]
         if section.steps and section.steps[-1].iterator == step.iterator:
             _take_pause(step, section.steps[-1], phases[step.phases[0]])
@@ -337,7 +337,7 @@ def _split(phases: Sequence[Phase], training: TrainingForwards) -> list[Step]:
 # ---- Which evaluations validate, and which test ----------------------------------------------------------------------
 
 
-def _name_evaluations(sections: list[Section]) -> list[Section]:
+def _name_evaluations(sections: list[StepSection]) -> list[StepSection]:
     """Say of each evaluating section whether it validates or tests; what it does first and then the other is cut."""
     last = max((index for index, section in enumerate(sections) if section.part == "train"), default=-1)
     ending = sections[last + 1 :]
@@ -350,7 +350,7 @@ def _name_evaluations(sections: list[Section]) -> list[Section]:
                 _name(section, "test")
         return sections
     validations = [section for section in sections[:last] if section.part == "validate"]
-    named: list[Section] = []
+    named: list[StepSection] = []
     for place, section in enumerate(ending):
         if section.part != "evaluate":
             named.append(section)
@@ -361,14 +361,14 @@ def _name_evaluations(sections: list[Section]) -> list[Section]:
     return [*sections[: last + 1], *named]
 
 
-def _name(section: Section, part: str) -> Section:
+def _name(section: StepSection, part: str) -> StepSection:
     section.part = part
     for step in section.steps:
         step.part = part
     return section
 
 
-def _is_repeated(place: int, ending: list[Section], validations: list[Section]) -> bool:
+def _is_repeated(place: int, ending: list[StepSection], validations: list[StepSection]) -> bool:
     """Whether an evaluation after all training is of data that was evaluated before.
 
     Where each validation had data of its own, as those of folds have, the first after the training is one of them.
@@ -380,7 +380,7 @@ def _is_repeated(place: int, ending: list[Section], validations: list[Section]) 
     return data in used or (place == 0 and len(validations) > 1 and max(used.values()) == 1)
 
 
-def _cut_repeated(section: Section, validations: list[Section]) -> list[Section]:
+def _cut_repeated(section: StepSection, validations: list[StepSection]) -> list[StepSection]:
     """Evaluations after all training that no loader gave data: those like the last validation, and the others.
 
     The first is a validation where the same modules were given the same shapes; unless validations had their inputs in
@@ -400,7 +400,7 @@ def _cut_repeated(section: Section, validations: list[Section]) -> list[Section]
         places |= {here} - {None}
         at += count
     parts = (("validate", section.steps[:at]), ("test", section.steps[at:]))
-    return [_name(Section(part, steps), part) for part, steps in parts if steps]
+    return [_name(StepSection(part, steps), part) for part, steps in parts if steps]
 
 
 def _addresses(steps: list[Step]) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from sonda.frameworks.reconstruction.events import ProcessEvents, RawSpans, match
 from sonda.frameworks.reconstruction.input_sizes import Sums, differing_sizes
-from sonda.frameworks.reconstruction.paths import LayerPlaces, Place
+from sonda.frameworks.reconstruction.paths import LayerPlaces, ModulePlace
 from sonda.frameworks.reconstruction.phases import (
     FORWARDS,
     Facts,
@@ -24,7 +24,7 @@ from sonda.frameworks.reconstruction.phases import (
     read_metrics,
 )
 from sonda.frameworks.reconstruction.readings import Boundaries, with_counts
-from sonda.frameworks.reconstruction.steps import Section, Step, derive_sections
+from sonda.frameworks.reconstruction.steps import Step, StepSection, derive_sections
 
 DEVICE_TIME = "device_time:measured"
 DEVICE_BEGIN, DEVICE_END = "device_begin:measured", "device_end:measured"
@@ -51,11 +51,11 @@ class ThreadSpans:
     metrics: dict[str, np.ndarray]
     phase_rows: np.ndarray
     """Rows of the phases in order of time."""
-    sections: list[Section]
+    sections: list[StepSection]
     """Their steps' `phases` are positions in `phase_rows`."""
     step_pass: dict[int, str]
     """Pass of a step by its identity (`id(step)`), where it is not `timed`."""
-    shapes: dict[int, tuple[Place | None, str]]
+    shapes: dict[int, tuple[ModulePlace | None, str]]
     """The module and its input's shape by position in `phase_rows`."""
     sizes: dict[int, Sums]
     """Sizes in which the inputs of a step differ from those of others, by its identity."""
@@ -374,12 +374,12 @@ def _cut(raw: RawSpans, cuts: dict[int, list[int]]) -> tuple[RawSpans, dict[int,
 
 def _announced(
     raw: RawSpans, kind: np.ndarray, steps: np.ndarray, phase_rows: np.ndarray, definitions: list[dict[str, Any]]
-) -> list[Section]:
+) -> list[StepSection]:
     """Sections of a program that announces its steps itself; a step's name is the part it belongs to.
 
     An epoch that it announces is a section of its own, also where none of its steps was recorded.
     """
-    sections: list[Section] = []
+    sections: list[StepSection] = []
     starts = raw.start[phase_rows]
     around = _around(raw, kind == "epoch")
     epochs = _epochs(raw, kind, definitions)
@@ -392,23 +392,25 @@ def _announced(
             epoch.steps.append(step)
             continue
         if not sections or sections[-1].part != part:
-            sections.append(Section(part))
+            sections.append(StepSection(part))
         sections[-1].steps.append(step)
     return sorted([*sections, *epochs.values()], key=lambda section: section.start)
 
 
-def _epochs(raw: RawSpans, kind: np.ndarray, definitions: list[dict[str, Any]]) -> dict[int, Section]:
+def _epochs(raw: RawSpans, kind: np.ndarray, definitions: list[dict[str, Any]]) -> dict[int, StepSection]:
     """The sections of announced epochs by their rows. They are numbered within their part."""
-    found: dict[int, Section] = {}
+    found: dict[int, StepSection] = {}
     numbers: dict[str, int] = {}
     for row in np.flatnonzero(kind == "epoch").tolist():
         part = definitions[raw.definition[row]]["name"]
-        found[row] = Section(part, [], numbers.get(part, 0), (int(raw.start[row]), int(raw.end[row])))
+        found[row] = StepSection(part, [], numbers.get(part, 0), (int(raw.start[row]), int(raw.end[row])))
         numbers[part] = numbers.get(part, 0) + 1
     return found
 
 
-def _untold(sections: list[Section], phase_rows: np.ndarray, fetches: Facts, waits: dict[int, int]) -> dict[int, str]:
+def _untold(
+    sections: list[StepSection], phase_rows: np.ndarray, fetches: Facts, waits: dict[int, int]
+) -> dict[int, str]:
     """Steps of graphs that fetch their input, where of others of their part it is known how long they waited and of
     them it is not: they are set apart as warm-up is, because their phases have other times."""
     told = {section.part for section in sections for step in section.steps for at in step.phases
@@ -423,7 +425,7 @@ def _untold(sections: list[Section], phase_rows: np.ndarray, fetches: Facts, wai
 
 
 def _passes(
-    raw: RawSpans, kind: np.ndarray, sections: list[Section], phase_rows: np.ndarray, events: ProcessEvents
+    raw: RawSpans, kind: np.ndarray, sections: list[StepSection], phase_rows: np.ndarray, events: ProcessEvents
 ) -> dict[int, str]:
     """A step is of a pass when one of its phases is.
 

@@ -12,7 +12,7 @@ from time import perf_counter_ns as now
 from time import process_time_ns
 from typing import Any
 
-from ..counters.perf_event import LINUX, Event, Kernel
+from ..counters.perf_event import LINUX, Event, KernelCalls
 from ..counters.run_queue import RunQueue
 from ..counters.sets import CounterSet
 from ..counters.system import CLOCK, EVENTS, opened
@@ -24,7 +24,7 @@ OWN, ENDED, RUNNING = "own", "ended", "running"
 class WindowCounters:
     """Opened when made: threads and, unless only `own` are counted, processes started from now on are counted."""
 
-    def __init__(self, groups: Sequence[Mapping[str, Any]] = (), whose: str = OWN, kernel: Kernel = LINUX) -> None:
+    def __init__(self, groups: Sequence[Mapping[str, Any]] = (), whose: str = OWN, kernel: KernelCalls = LINUX) -> None:
         """`groups` of the PMU: `events`, each as `Event` takes it, and whether a time is the `whole` time.
 
         On a processor with two kinds of core, counters of one kind do not run all the time, and nothing is scaled.

@@ -29,11 +29,11 @@ def join_windows(observer: Any) -> None:
     """Where the environment says so, have the program take part after its first steps."""
     text = os.environ.get(VARIABLE, "")
     if text:
-        taking_part = _TakingPart(json.loads(text), observer)
+        taking_part = _Participant(json.loads(text), observer)
         observer.schedule.finished = taking_part.finished
 
 
-class _TakingPart:
+class _Participant:
     """Told by the schedule of every step that is over."""
 
     def __init__(self, settings: dict, observer: Any) -> None:

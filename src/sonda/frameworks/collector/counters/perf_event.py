@@ -1,7 +1,7 @@
 """Perf events: counters of the Linux kernel, opened through `perf_event_open` and read with `os.read`.
 
 Numbers of system calls, bits and layouts: Linux include/uapi/linux/perf_event.h. Everything that talks to the kernel is
-in `Kernel`, so that another can stand in for it.
+in `KernelCalls`, so that another can stand in for it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Event(NamedTuple):
     kernel: bool = False
 
 
-class Reading(NamedTuple):
+class GroupReading(NamedTuple):
     """A group at a moment: ns since it was enabled, ns it was really counting, and the events' counts."""
 
     enabled: int
@@ -70,7 +70,7 @@ class Reading(NamedTuple):
     values: tuple[int, ...]
 
 
-class Kernel:
+class KernelCalls:
     """The system calls that counters need."""
 
     read = staticmethod(os.read)
@@ -108,12 +108,12 @@ class Kernel:
         return sorted(int(name) for name in os.listdir("/proc/self/task"))
 
 
-LINUX = Kernel()
+LINUX = KernelCalls()
 
 
 def open_event(
     event: Event, thread: int = THIS_THREAD, cpu: int = ANY_CPU, group: int = NO_GROUP, flags: int = 0,
-    read_format: int = 0, kernel: Kernel = LINUX,
+    read_format: int = 0, kernel: KernelCalls = LINUX,
 ) -> int:  # fmt: skip
     """Open one event; `flags` are added to those that leave the kernel out. Raises PerfEventError.
 
@@ -149,7 +149,7 @@ def _attributes(event: Event, size: int, flags: int, read_format: int) -> bytear
     return attributes
 
 
-class Group:
+class EventGroup:
     """Events of one thread, and of the threads that it makes from now on, that count together or not at all.
 
     The group is opened disabled as a whole: siblings of a group that runs already stay inactive until the next context
@@ -159,7 +159,7 @@ class Group:
 
     def __init__(
         self, events: Sequence[Event], thread: int = THIS_THREAD, children: bool = False, on_exec: bool = False,
-        kernel: Kernel = LINUX,
+        kernel: KernelCalls = LINUX,
     ) -> None:  # fmt: skip
         """`children` counts child processes too; `on_exec` begins when the thread execs. Raises PerfEventError."""
         self.events = tuple(events)
@@ -196,13 +196,13 @@ class Group:
     def disable(self) -> None:
         self._kernel.control(self.leader, DISABLE)
 
-    def read(self) -> Reading:
+    def read(self) -> GroupReading:
         """Raises PerfEventError when the counters were taken away."""
         raw = self._kernel.read(self.leader, self.size)
         if len(raw) != self.size:
             raise PerfEventError(errno.EBUSY, "the counters are taken by somebody else")
         _, enabled, running, *values = self._layout.unpack(raw)
-        return Reading(enabled, running, tuple(values))
+        return GroupReading(enabled, running, tuple(values))
 
     def close(self) -> None:
         """Close every descriptor: the siblings do not go with the leader."""
@@ -214,13 +214,15 @@ ATTEMPTS = 10
 """Times that all threads are attached to anew, because others appeared meanwhile."""
 
 
-def attach(events: Sequence[Event], children: bool = False, kernel: Kernel = LINUX) -> tuple[list[Group], bool]:
+def attach(
+    events: Sequence[Event], children: bool = False, kernel: KernelCalls = LINUX
+) -> tuple[list[EventGroup], bool]:
     """One disabled group per thread of this process; whether the threads stayed the same meanwhile.
 
     A thread that appears on the way may or may not have inherited a group from the one that made it, so everything is
     opened again then: no thread is counted twice or left out. Raises PerfEventError.
     """
-    groups: list[Group] = []
+    groups: list[EventGroup] = []
     stable = False
     for _ in range(ATTEMPTS):
         for group in groups:
@@ -230,7 +232,7 @@ def attach(events: Sequence[Event], children: bool = False, kernel: Kernel = LIN
         try:
             for thread in before:
                 try:
-                    groups.append(Group(events, thread, children, kernel=kernel))
+                    groups.append(EventGroup(events, thread, children, kernel=kernel))
                 except PerfEventError as error:
                     if error.errno != errno.ESRCH:  # a thread that has ended meanwhile
                         raise

@@ -16,8 +16,8 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ..recorder import Recorder, Stream
-from .perf_event import LINUX, Event, Kernel
-from .sets import CounterSet, Reader
+from .perf_event import LINUX, Event, KernelCalls
+from .sets import CounterReader, CounterSet
 from .system import OsCounters
 
 FILE = "counting.json"
@@ -28,7 +28,7 @@ THREADS_TOLD_APART = (5, 13)
 class Counting:
     """Opens counters when it is made, with one group enabled; `define` makes them known to a recorder."""
 
-    def __init__(self, directory: str, kernel: Kernel = LINUX) -> None:
+    def __init__(self, directory: str, kernel: KernelCalls = LINUX) -> None:
         self._asked = _asked(directory)
         self.children = bool(self._asked.get("children", False))
         self.layers = bool(self._asked.get("layers", True))
@@ -97,18 +97,18 @@ class Counting:
             sets = [one, *self.beside]
             parts = [one.part(recorder, whole=not self.beside), *beside_parts]
             self._readers.append((
-                Reader(recorder, sets, parts), Reader(recorder, [*sets, *system], [*parts, *system_parts])
+                CounterReader(recorder, sets, parts), CounterReader(recorder, [*sets, *system], [*parts, *system_parts])
             ))  # fmt: skip
         if not self.sets:
-            self._readers.append((Reader(recorder, [], []), Reader(recorder, system, system_parts)))
+            self._readers.append((CounterReader(recorder, [], []), CounterReader(recorder, system, system_parts)))
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> CounterReader:
         """Reads the group in turn; nothing where none was asked for."""
         return self._readers[self._turn][0]
 
     @property
-    def reader_with_os(self) -> Reader:
+    def reader_with_os(self) -> CounterReader:
         """Reads the group in turn and what the operating system counts."""
         return self._readers[self._turn][1]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..recorder import AGAIN, READING_BIT, Recorder, Stream
-from .perf_event import LINUX, Event, Group, Kernel, PerfEventError, attach
+from .perf_event import LINUX, Event, EventGroup, KernelCalls, PerfEventError, attach
 
 
 class CounterSet:
     """Opened disabled, in every thread that there is; threads that these make inherit it."""
 
-    def __init__(self, events: Sequence[Event], children: bool = False, kernel: Kernel = LINUX) -> None:
+    def __init__(self, events: Sequence[Event], children: bool = False, kernel: KernelCalls = LINUX) -> None:
         """Raises PerfEventError where an event cannot be opened."""
         self.events = tuple(events)
         self.kernel = kernel
@@ -61,13 +61,13 @@ class CounterSet:
         self.groups = []
 
     def close(self) -> None:
-        groups: list[Group] = self.groups
+        groups: list[EventGroup] = self.groups
         self.lost()  # before they are closed: their numbers may be another file's at once
         for group in groups:
             group.close()
 
 
-class Reader:
+class CounterReader:
     """Reads sets together. Decoding is left to whoever reads the file, so that it costs little more than `os.read`."""
 
     def __init__(self, recorder: Recorder, sets: Sequence[CounterSet], parts: Sequence[dict]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..descriptors import aside, close_named
 from ..recorder import Recorder, Stream
-from .perf_event import LINUX, SOFTWARE, TYPE_SOFTWARE, Event, Kernel
+from .perf_event import LINUX, SOFTWARE, TYPE_SOFTWARE, Event, KernelCalls
 from .run_queue import RunQueue
 from .sets import CounterSet
 
@@ -32,7 +32,7 @@ WAIT_NS = 500_000
 class OsCounters:
     """Opened when made. What is no reading of perf is taken at both ends of a phase by `begin` and `end`."""
 
-    def __init__(self, time: int, children: bool = False, kernel: Kernel = LINUX) -> None:
+    def __init__(self, time: int, children: bool = False, kernel: KernelCalls = LINUX) -> None:
         self.source = "perf"
         """Or `clock`: perf for the CPU time, getrusage for the rest; or `getrusage` for all."""
         self.errno = 0
@@ -94,7 +94,7 @@ class OsCounters:
         self._queue.close()
 
 
-def opened(events: tuple, children: bool, kernel: Kernel) -> tuple:
+def opened(events: tuple, children: bool, kernel: KernelCalls) -> tuple:
     """A set of these events that counts, or None and the errno of the refusal."""
     found = None
     try:

@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from ...collector.cuda_profiler import profiler_marks
-from ...collector.piece_pass import AFTER, CALLS, PiecePass, Turns
+from ...collector.piece_pass import AFTER, CALLS, CallHistory, PiecePass
 from . import devices as jax_devices
 from .profiler import drop_trace, mark_clock, start_trace
 
@@ -38,7 +38,7 @@ class JaxKernelPass(PiecePass):
         self._kernels = ""
         self._thread = 0
         """That calls the function."""
-        self._turns = Turns()
+        self._turns = CallHistory()
         self._step: set = set()
         """Those that a step calls."""
 

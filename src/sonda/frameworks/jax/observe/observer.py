@@ -25,10 +25,10 @@ from typing import Any
 
 from ...collector import FOLDERS
 from ...collector.overhead import costs
-from ...collector.patches import Replacing
+from ...collector.patches import PatchingObserver
 from ...collector.piece_pass import AFTER
-from ...collector.traces import Function, Traces, code_place
-from ...collector.watch import Observed, Watch, watch_process
+from ...collector.traces import TracedFunction, Traces, code_place
+from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from . import devices as jax_devices
 from .jit_pass import JaxPass
 from .kernel_pass import JaxKernelPass
@@ -63,7 +63,7 @@ class _Known:
 
     __slots__ = ("about", "adopted", "arguments", "calls", "given", "learns", "number", "static", "updates")
 
-    def __init__(self, number: int, about: Function, arguments: tuple, static: set) -> None:
+    def __init__(self, number: int, about: TracedFunction, arguments: tuple, static: set) -> None:
         self.number, self.about = number, about
         self.arguments = arguments
         """Names of those that have a place."""
@@ -147,10 +147,10 @@ def _of_the_program(function: Any) -> bool:
     return bool(place) and (not installed or place.endswith(KERAS_TRAINER)) and not place.startswith(STANDARD_LIBRARY)
 
 
-class JaxObserver(Replacing):
+class JaxObserver(PatchingObserver):
     """Replaces `jax.jit` and what takes gradients on `install`; `remove` puts everything back."""
 
-    def __init__(self, watch: Watch, jax: Any) -> None:
+    def __init__(self, watch: ProcessWatch, jax: Any) -> None:
         super().__init__()
         self.watch = watch
         self.jax = jax
@@ -475,7 +475,7 @@ def observe_jax(jax: Any, settings: dict, counting: Any = None) -> None:
     observer = JaxObserver(watch, jax)
     observer.install()
     watch.add(
-        Observed(
+        ObservedFramework(
             "jax",
             observer.remove,
             observer.announced,

@@ -19,7 +19,7 @@ from sonda.frameworks.collector.callgrind import VARIABLE
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.attribution import COMMUNICATE, LOSS, ORDER
-from sonda.frameworks.harness.counted_step import OperationsTask, StepCost, count_step
+from sonda.frameworks.harness.counted_step import OperationsTaskProtocol, StepCost, count_step
 from sonda.frameworks.harness.kernels import ProfileFile, Profiler, recorded
 from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
 from sonda.frameworks.harness.steps import PIECES_STEPS, run_steps
@@ -113,7 +113,7 @@ class InPieces(Protocol):
 Batches = Callable[[], Iterator[tuple[Any, Any]]]
 
 
-def drive_operations(task: OperationsTask, observer: AnnouncedObserver, how: Driving) -> int:
+def drive_operations(task: OperationsTaskProtocol, observer: AnnouncedObserver, how: Driving) -> int:
     """Run every operation once in a step; returns the number of timed steps."""
     begin = perf_counter_ns()
     for name in task.names:

@@ -17,7 +17,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.cuda_profiler import profiler_marks
-from ...collector.piece_pass import PiecePass, Turns
+from ...collector.piece_pass import CallHistory, PiecePass
 from . import devices
 from .learners import Learners
 
@@ -44,7 +44,7 @@ class GraphPass(PiecePass):
         """That calls the function."""
         self._profile = ""
         self._kernels = ""
-        self._turns = Turns()
+        self._turns = CallHistory()
         self._step: set = set()
         """The functions that a step calls, where one is replayed."""
         self._learners = Learners(tf)

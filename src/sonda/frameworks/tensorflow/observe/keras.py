@@ -13,8 +13,8 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.overhead import costs
-from ...collector.patches import Replacing
-from ...collector.watch import Observed, Watch, watch_process
+from ...collector.patches import PatchingObserver
+from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from .keras_input import Batches, loading_of_adapter
 
 SYMBOLIC = "KerasTensor"
@@ -43,10 +43,10 @@ class _Mine(threading.local):
             self.losing = kept
 
 
-class KerasObserver(Replacing):
+class KerasObserver(PatchingObserver):
     """Patches Keras on `install`; `remove` puts everything back."""
 
-    def __init__(self, watch: Watch, keras: Any) -> None:
+    def __init__(self, watch: ProcessWatch, keras: Any) -> None:
         self.watch = watch
         self.keras = keras
         self.recorder = watch.recorder
@@ -391,5 +391,5 @@ def observe_keras(keras: Any, settings: dict, counting: Any = None) -> None:
         others = [one for one in watch.observed if one.framework == framework and one is not observed]
         return int(others[0].threads()) if others else 1
 
-    observed = Observed(framework, observer.remove, lambda: observer.steps, threads, costs)
+    observed = ObservedFramework(framework, observer.remove, lambda: observer.steps, threads, costs)
     watch.add(observed, keras=str(keras.__version__))

@@ -16,9 +16,9 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.failure import report_failure
-from ...collector.patches import Replacing
-from ...collector.traces import Function, Traces, code_place
-from ...collector.watch import Observed, Watch, watch_process
+from ...collector.patches import PatchingObserver
+from ...collector.traces import TracedFunction, Traces, code_place
+from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from .data import Datasets
 from .fetches import Fetches
 from .graph_pass import GraphPass
@@ -47,10 +47,10 @@ class _Mine(threading.local):
     """Tapes that record."""
 
 
-class TensorflowObserver(Replacing):
+class TensorflowObserver(PatchingObserver):
     """Patches TensorFlow on `install`; `remove` puts everything back."""
 
-    def __init__(self, watch: Watch, tf: Any) -> None:
+    def __init__(self, watch: ProcessWatch, tf: Any) -> None:
         self.watch = watch
         self.tf = tf
         self.recorder = watch.recorder
@@ -268,7 +268,7 @@ class TensorflowObserver(Replacing):
         self._model_seen = self._model_seen or any(found)
         return found
 
-    def _about(self, function: Any, identity: int) -> Function:
+    def _about(self, function: Any, identity: int) -> TracedFunction:
         """What is kept of a `tf.function`; of those that Keras makes, by the loop that runs them."""
         loop = self.loops.running[-1].name if self.loops.running else ""
         found = self._places.get((identity, loop))
@@ -431,6 +431,8 @@ def observe_tensorflow(tf: Any, settings: dict, counting: Any = None) -> None:
         traced = observer.traces.facts()
         return {**({"traced": traced} if traced else {}), **observer.graph.facts(), **observer.fetches.facts()}
 
-    observed = Observed("tensorflow", observer.remove, lambda: observer.steps, lambda: thread_count(tf), costs, facts)
+    observed = ObservedFramework(
+        "tensorflow", observer.remove, lambda: observer.steps, lambda: thread_count(tf), costs, facts
+    )
     watch.tensorflow = observer
     watch.add(observed, tensorflow=str(tf.__version__))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...collector.traces import Function, nested
+from ...collector.traces import TracedFunction, nested
 
 # ---- The signature of a trace of TensorFlow's: what a graph is made for, argument by argument -----------------------
 
@@ -52,7 +52,9 @@ class Trace:
         """Begin and end of everything that was made, as events."""
 
 
-def made_in(about: Function, trace: Trace | None, shapes: dict | None, xla: Any, begin: int, end: int) -> Trace | None:
+def made_in(
+    about: TracedFunction, trace: Trace | None, shapes: dict | None, xla: Any, begin: int, end: int
+) -> Trace | None:
     """What was made in a call from `begin` to `end`, ns; None where everything was there already.
 
     `trace`: of graphs; `shapes`: those that are new to a function that XLA compiles; `xla`: the recorder, of such a

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...collector.counters.process import Counting
 from ...collector.generation import goes_on, named_sequence
-from ...collector.patches import Replacing
+from ...collector.patches import PatchingObserver
 from ...collector.phases import Phases
 from ...collector.recorder import Recorder, Stream
 from ...collector.sampling.schedule import Schedule
@@ -33,7 +33,7 @@ from .options import Habits
 from .values import Losses, address_of, has_graph, sequence_of, shapes_of, tensors_in
 
 
-class TorchObserver(Replacing):
+class TorchObserver(PatchingObserver):
     """Patches PyTorch on `install`; `remove` puts everything back."""
 
     def __init__(

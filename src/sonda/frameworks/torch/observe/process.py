@@ -9,7 +9,7 @@ from typing import Any
 from ...collector.failure import report_failure
 from ...collector.overhead import reading_costs
 from ...collector.recorder import Stream
-from ...collector.watch import Observed, rank, state_end, watch_process
+from ...collector.watch import ObservedFramework, rank, state_end, watch_process
 
 
 def observe(torch: Any, settings: dict, counting: Any = None) -> None:
@@ -28,7 +28,7 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
         """The schedule's, less those that other frameworks announced."""
         return watch.schedule.steps - sum(one.steps() for one in watch.observed if one is not observed)
 
-    observed = Observed(
+    observed = ObservedFramework(
         "torch",
         observer.remove,
         steps,
