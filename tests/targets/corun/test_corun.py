@@ -185,7 +185,7 @@ def test_what_was_counted_and_the_pieces_are_of_the_same_steps(monkeypatch, step
     monkeypatch.setattr(window_module, "now", lambda: clock[0])
     counters = Faulting(clock)
     progress = (lambda: instructions * counters.done) if instructions else None
-    going = window_module.window(Alone(), 0, 1, [0], 1.0, 9.0, counters, progress)
+    going = window_module.measure_window(Alone(), 0, 1, [0], 1.0, 9.0, counters, progress)
     while True:
         try:
             next(going)

@@ -12,7 +12,7 @@ WORKER = "torch.utils.data._utils.worker"
 """Where PyTorch keeps what `torch.utils.data.get_worker_info()` gives."""
 
 
-def loads_data() -> bool:
+def is_data_worker() -> bool:
     """Whether this process is a worker of PyTorch's DataLoader: what it computes is no step, but a batch's making."""
     return getattr(sys.modules.get(WORKER), "_worker_info", None) is not None
 

@@ -12,12 +12,12 @@ RUNTIME = "libcudart.so"
 DRIVER = "libcuda.so.1"
 
 
-def profiler_marks() -> tuple:
+def find_profiler_marks() -> tuple:
     """What begins and what ends such a profiler's work: of the runtime that is loaded or installed, else the driver's.
 
     Raises OSError where there is neither.
     """
-    for path in _runtimes():
+    for path in _runtime_paths():
         try:
             library = ctypes.CDLL(path)
             return library.cudaProfilerStart, library.cudaProfilerStop
@@ -27,7 +27,7 @@ def profiler_marks() -> tuple:
     return driver.cuProfilerStart, driver.cuProfilerStop
 
 
-def _runtimes() -> list:
+def _runtime_paths() -> list:
     """Where CUDA's runtime library may be, the one that this process has loaded first."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         loaded = [line.split(maxsplit=5)[5].strip() for line in maps if RUNTIME in line]

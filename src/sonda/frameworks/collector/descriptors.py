@@ -13,7 +13,7 @@ ASIDE = 512
 """The lowest number taken. A new file gets the lowest that is free: a program with fewer files does not reach it."""
 
 
-def aside(descriptor: int) -> int:
+def move_aside(descriptor: int) -> int:
     """The same file under a high number, closed on exec; as it was where the limit of open files is too low."""
     try:
         high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, ASIDE)
@@ -23,7 +23,7 @@ def aside(descriptor: int) -> int:
     return high
 
 
-def identity(descriptor: int) -> tuple:
+def file_identity(descriptor: int) -> tuple:
     """Which file it is: device and inode; nothing where it is closed."""
     try:
         found = os.fstat(descriptor)

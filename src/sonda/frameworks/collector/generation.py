@@ -21,7 +21,7 @@ _names: dict = {}
 """Whether a function's code is named for generating."""
 
 
-def is_named(frame: Any) -> bool:
+def is_called_to_generate(frame: Any) -> bool:
     """Whether this function, or one of the few that called it, is named for generating."""
     for _ in range(MOST_FRAMES):
         if frame is None:
@@ -36,7 +36,7 @@ def is_named(frame: Any) -> bool:
     return False
 
 
-def goes_on(last: int, this: int, running: bool) -> bool:
+def continues_text(last: int, this: int, running: bool) -> bool:
     """Whether a forward given `this` goes on with the text of the one before it, given `last`.
 
     `running`: that one went on with a text itself.
@@ -50,6 +50,6 @@ def goes_on(last: int, this: int, running: bool) -> bool:
     return bool(this & NAMED) and (length == before + 1 or (running and length == before))
 
 
-def named_sequence(sequence: int) -> int:
+def mark_generation(sequence: int) -> int:
     """The number of tokens that were given by a function named for generating; 0 stays 0."""
-    return sequence | NAMED if sequence and is_named(sys._getframe(3)) else sequence
+    return sequence | NAMED if sequence and is_called_to_generate(sys._getframe(3)) else sequence

@@ -22,7 +22,7 @@ SWEPT = 4 << 20
 """Bytes that are read and written in between: together more than the caches that a core has for itself."""
 
 
-def reading_costs(counting: Any) -> dict:
+def measure_reading_costs(counting: Any) -> dict:
     """ns at both ends of a phase together.
 
     `group_ns`: the counters that were asked for, which every phase reads. `os_ns`: these and what the operating system
@@ -40,22 +40,22 @@ def reading_costs(counting: Any) -> dict:
         counting.reader_with_os.take(stream)
         counting.os.end(stream, before, now())
 
-    without, waits = _cold([partial(system, last) for last in (0, UNKNOWN)])
+    without, waits = _time_each_cold([partial(system, last) for last in (0, UNKNOWN)])
     begin = spent()
     for _ in range(READING_CALLS):
         group()
     return {"group_ns": (spent() - begin) / READING_CALLS, "os_ns": without, "wait_ns": max(waits - without, 0.0)}
 
 
-def cold(work: Callable[[], None]) -> float:
+def time_cold(work: Callable[[], None]) -> float:
     """The CPU time of some work behind other work, ns: the median of a few tries, less that of nothing."""
-    return _cold([work])[0]
+    return _time_each_cold([work])[0]
 
 
-def _cold(works: list) -> list:
+def _time_each_cold(works: list) -> list:
     """The same of each of these."""
     swept, target = bytearray(SWEPT), bytearray(SWEPT)
-    tried = [*works, _nothing]
+    tried = [*works, _do_nothing]
     times: list = [[] for _ in tried]
     for _ in range(READING_TRIES):
         for one, kept in zip(tried, times, strict=True):
@@ -67,7 +67,7 @@ def _cold(works: list) -> list:
     return [float(max(one - nothing, 0)) for one in done]
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -78,7 +78,7 @@ TRIES = 4
 """The program waits meanwhile: few calls, of which the fastest try counts."""
 
 
-def costs() -> dict:
+def measure_recording_costs() -> dict:
     """ns that a layer and a phase cost to record, on this machine, now.
 
     Layers follow each other closely; a phase is a whole call of a compiled function, or as long.
@@ -102,10 +102,10 @@ def costs() -> dict:
         stream.begin(forward, None)
         stream.end()
 
-    return {"span_ns": over_and_over(layer, stream), "phase_ns": cold(phase)}
+    return {"span_ns": time_repeated(layer, stream), "phase_ns": time_cold(phase)}
 
 
-def over_and_over(record: Callable[[], None], stream: Stream, calls: int = CALLS) -> float:
+def time_repeated(record: Callable[[], None], stream: Stream, calls: int = CALLS) -> float:
     """The processor's time of one recording among many on this stream, ns: of the fastest try.
 
     What others do meanwhile is not in it: a processor that is shared makes no recording cost more.

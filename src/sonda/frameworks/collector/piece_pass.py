@@ -123,7 +123,7 @@ class PiecePass(ABC):
         self.folder = os.path.join(self.recorder.directory, f"{self.PREFIX}-{os.getpid()}-{number}")
         begin = now()
         try:
-            with without_words():
+            with silence_profiler():
                 self.start_profile(self.folder)
             self.running, self._until = True, now() + LONGEST
         except Exception as error:
@@ -139,7 +139,7 @@ class PiecePass(ABC):
         self.running = False
         begin = now()
         try:
-            with without_words():
+            with silence_profiler():
                 self.stop_profile(True)
         except Exception as error:  # no room for the profile, perhaps
             keep, self.why = False, f"the profile was not written: {first_line(error)}"
@@ -194,7 +194,7 @@ class CallHistory:
 
 
 @contextmanager
-def without_words() -> Any:
+def silence_profiler() -> Any:
     """Keep the profiler's own lines from the program's stderr; what others write meanwhile comes out afterwards."""
     try:
         kept = os.dup(2)

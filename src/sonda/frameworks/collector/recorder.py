@@ -28,7 +28,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
 
-from .descriptors import aside, identity
+from .descriptors import file_identity, move_aside
 
 MAGIC = b"SONDA1\n"
 HEAD = struct.Struct("<cI")
@@ -295,7 +295,7 @@ class Recorder:
     def withdraw(self) -> None:
         """Record nothing, and leave nothing behind."""
         with self._lock:
-            if self._file >= 0 and identity(self._file) == self._identity:
+            if self._file >= 0 and file_identity(self._file) == self._identity:
                 os.unlink(self.path)
             self.give_up()
 
@@ -304,8 +304,8 @@ class Recorder:
         if self._file < 0:
             self._create()  # stays open until the end
             data = MAGIC + data
-        elif identity(self._file) != self._identity:  # the program closed it, and the number may be another file's
-            self._file = aside(os.open(self.path, APPENDING))
+        elif file_identity(self._file) != self._identity:  # the program closed it, and the number may be another file's
+            self._file = move_aside(os.open(self.path, APPENDING))
         left = memoryview(data)
         while left:
             count = os.write(self._file, left)
@@ -319,17 +319,17 @@ class Recorder:
             name = f"{os.getpid()}-{number}.events" if number else f"{os.getpid()}.events"
             self.path = os.path.join(self.directory, name)
             try:
-                self._file = aside(os.open(self.path, APPENDING | os.O_CREAT | os.O_EXCL, 0o666))
+                self._file = move_aside(os.open(self.path, APPENDING | os.O_CREAT | os.O_EXCL, 0o666))
             except FileExistsError:
                 number += 1
-        self._identity = identity(self._file)
+        self._identity = file_identity(self._file)
 
     def close(self) -> None:
         """Write what is left and close the file."""
         self.flush()
         atexit.unregister(self.flush)
         with self._lock:
-            if self._file >= 0 and identity(self._file) == self._identity:
+            if self._file >= 0 and file_identity(self._file) == self._identity:
                 os.close(self._file)
             self._file = -1
             self.give_up()
@@ -354,7 +354,7 @@ class Recorder:
         if self.off or self.forked is None:
             self.give_up()
             return
-        if self._file >= 0 and identity(self._file) == self._identity:
+        if self._file >= 0 and file_identity(self._file) == self._identity:
             os.close(self._file)
         self._file, self._identity, self.path, self.written = -1, (), "", 0
         # A thread that was about to define something has not done so here.

@@ -274,7 +274,7 @@ _begun: list = []
 """The stages of this process, once they are timed."""
 
 
-def begin(directory: str) -> None:
+def time_stages(directory: str) -> None:
     """Time the stages of this process until it ends."""
     stages = Stages(directory)
     _begun.append(stages)
@@ -297,7 +297,7 @@ def _finish_before_hard_exit(stages: Stages) -> None:
 
 
 @contextmanager
-def observing() -> Any:
+def record_observing() -> Any:
     """What runs inside is Sonda's own work, and no stage of the program."""
     if not _begun:
         yield

@@ -39,7 +39,7 @@ settings, counting)` that observes it once it is imported."""
 def start() -> None:
     """Begin to wait for frameworks, with the settings of the environment."""
     settings = json.loads(os.environ[VARIABLE])
-    stages.begin(settings["directory"])
+    stages.time_stages(settings["directory"])
     waiter = _ImportWaiter(settings)
     sys.meta_path.insert(0, waiter)
     if os.path.exists(os.path.join(settings["directory"], "counting.json")):
@@ -106,7 +106,7 @@ class _ImportWaiter:
         if entry is None:
             return
         try:
-            with stages.observing():
+            with stages.record_observing():
                 observer = importlib.import_module(f"{ROOT}.{entry[0]}")
                 getattr(observer, entry[1])(module, self.settings, self.counting)
         except Exception:

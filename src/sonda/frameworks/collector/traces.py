@@ -74,7 +74,7 @@ class Traces:
         if function.traces == 1:
             function.first_ns = lasted
         else:
-            for cause, argument, values in _reasons(function, identity, signature):
+            for cause, argument, values in _find_reasons(function, identity, signature):
                 count, examples = function.reasons.get((cause, argument), (0, []))
                 fresh = [value for value in values if value not in examples]
                 function.reasons[cause, argument] = (count + 1, [*examples, *fresh][:MOST_EXAMPLES])
@@ -100,7 +100,7 @@ class Traces:
         return found
 
 
-def _reasons(function: TracedFunction, identity: int, signature: dict) -> list:
+def _find_reasons(function: TracedFunction, identity: int, signature: dict) -> list:
     """(cause, argument, values) of a trace after the first: against the most similar signature before it."""
     if signature in function.signatures:
         if identity != function.identity:
@@ -113,7 +113,7 @@ def _reasons(function: TracedFunction, identity: int, signature: dict) -> list:
         if before is None or after is None:
             found.append(("structure", argument, []))
         else:
-            found.append((_cause(before, after), argument, [before[1][:LONGEST], after[1][:LONGEST]]))
+            found.append((_name_cause(before, after), argument, [before[1][:LONGEST], after[1][:LONGEST]]))
     return found
 
 
@@ -121,24 +121,26 @@ def _differences(before: dict, after: dict) -> list:
     return [name for name in {**before, **after} if before.get(name) != after.get(name)]
 
 
-def _cause(before: tuple, after: tuple) -> str:
+def _name_cause(before: tuple, after: tuple) -> str:
     kinds = {before[0], after[0]}
     if kinds == {"tensor"}:
         return "shape" if before[1].partition("[")[0] == after[1].partition("[")[0] else "type"
     return "python" if "python" in kinds else "object"
 
 
-def nested(name: str, value: Any, parts_of: Any = None) -> list:
+def flatten_arguments(name: str, value: Any, parts_of: Any = None) -> list:
     """The names and values of nested arguments one by one: `x[0]`, `batch['image']`.
 
     `parts_of` gives the parts of a value as a dict or a list, None of one that has none; of containers, unless given.
     """
     parts = value if parts_of is None else parts_of(value)
     if isinstance(parts, dict):
-        return [one for key, part in parts.items() for one in nested(f"{name}[{key!r}]", part, parts_of)]
-    if isinstance(parts, (tuple, list)):
-        return [one for number, part in enumerate(parts) for one in nested(f"{name}[{number}]", part, parts_of)]
-    return [(name, value)]
+        keyed: Any = parts.items()
+    elif isinstance(parts, (tuple, list)):
+        keyed = enumerate(parts)
+    else:
+        return [(name, value)]
+    return [leaf for key, part in keyed for leaf in flatten_arguments(f"{name}[{key!r}]", part, parts_of)]
 
 
 def code_place(function: Any) -> str:

@@ -19,18 +19,18 @@ from typing import Any
 from . import piece_pass
 from .callgrind import VARIABLE as MODELLED
 from .callgrind import begin_modelling
-from .children import loads_data, write_before_sending
+from .children import is_data_worker, write_before_sending
 from .corun.participation import VARIABLE as SIDE_BY_SIDE
 from .corun.participation import join_windows
 from .counters.process import Counting
 from .failure import report_failure
 from .loops import RunningLoops
-from .overhead import reading_costs
+from .overhead import measure_reading_costs
 from .phases import Phases
 from .recorder import Recorder, Stream
 from .sampling.detail import DetailSample
 from .sampling.schedule import Schedule
-from .stages import observing
+from .stages import record_observing
 
 ALONE = (MODELLED, SIDE_BY_SIDE)
 """Environment variables under which one process of a program is looked at, and its forked children are left alone."""
@@ -136,7 +136,7 @@ class ProcessWatch:
 
     def _introduce(self) -> None:
         """State which process this is and what it runs on."""
-        facts = {"rank": rank(self.recorder), "threads": self.chief.threads(), "versions": dict(self._versions)}
+        facts = {"rank": find_rank(self.recorder), "threads": self.chief.threads(), "versions": dict(self._versions)}
         self.recorder.state(process=os.getpid(), **facts)
 
     # ---- children -----------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class ProcessWatch:
     def _starting(self) -> None:
         """This process is about to record something for the first time."""
         try:
-            if loads_data():
+            if is_data_worker():
                 self.recorder.withdraw()
                 return
             if self.recorder.child:
@@ -181,7 +181,7 @@ class ProcessWatch:
         chief = self.chief
         if chief is None:
             return {}
-        facts = {"rank": rank(self.recorder), "notes": self.schedule.notes, "framework": chief.framework}
+        facts = {"rank": find_rank(self.recorder), "notes": self.schedule.notes, "framework": chief.framework}
         return {**facts, **self.counting.facts()}
 
     # ---- steps --------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class ProcessWatch:
         if self.recorder.silent:
             return
         try:
-            with observing():
+            with record_observing():
                 self.state_end(self.costs())
             for one in self.observed:
                 one.remove()
@@ -219,7 +219,7 @@ class ProcessWatch:
         chief = self.chief
         if chief is None or not self.recorder.used or (self.recorder.child and not self._claim_costs()):
             return {}
-        return {**chief.costs(), **reading_costs(self.counting)}
+        return {**chief.costs(), **measure_reading_costs(self.counting)}
 
     def _claim_costs(self) -> bool:
         """Whether this is the first of the forked children to ask: they cost alike, and measuring takes a while."""
@@ -263,10 +263,11 @@ def end_block() -> None:
 
 def state_end(recorder: Recorder, schedule: Schedule, counting: Any, facts: dict) -> None:
     """State what only the end knows: notes, counts, and these facts."""
-    recorder.state(rank=rank(recorder), notes=schedule.notes, **facts, **counting.facts(), **schedule.waits.facts())
+    facts = {**facts, **counting.facts(), **schedule.waits.facts()}
+    recorder.state(rank=find_rank(recorder), notes=schedule.notes, **facts)
 
 
-def rank(recorder: Recorder) -> int:
+def find_rank(recorder: Recorder) -> int:
     """Which of the processes that train together this is; a program may say so after its framework is imported."""
     if recorder.rank is not None:
         return recorder.rank
@@ -292,11 +293,11 @@ def _write_before_exec(watch: ProcessWatch) -> None:
 
     All of `os.exec*` call these two.
     """
-    os.execv = _written_first(os.execv, watch)
-    os.execve = _written_first(os.execve, watch)
+    os.execv = _write_before(os.execv, watch)
+    os.execve = _write_before(os.execve, watch)
 
 
-def _written_first(replace: Any, watch: ProcessWatch) -> Any:
+def _write_before(replace: Any, watch: ProcessWatch) -> Any:
     recorder = watch.recorder
     costs: dict = {}
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from sonda.frameworks.collector.callgrind import begin_modelling
 from sonda.frameworks.collector.counters.process import Counting
-from sonda.frameworks.collector.overhead import cold, over_and_over, reading_costs
+from sonda.frameworks.collector.overhead import measure_reading_costs, time_cold, time_repeated
 from sonda.frameworks.collector.phases import Phases
 from sonda.frameworks.collector.recorder import Recorder
 
@@ -119,10 +119,10 @@ class AnnouncedObserver:
 
     def finish(self, threads: int) -> None:
         """State what observing cost, where counts came from, and that this is all."""
-        span_ns, phase_ns = _costs()
+        span_ns, phase_ns = _measure_costs()
         counting: dict[str, Any] = {}
         if self.counting is not None:
-            counting = {**self.counting.facts(), **reading_costs(self.counting)}
+            counting = {**self.counting.facts(), **measure_reading_costs(self.counting)}
         self.recorder.state(
             rank=self.rank, threads=threads, notes=self.notes, span_ns=span_ns, phase_ns=phase_ns, **counting
         )  # fmt: skip
@@ -133,7 +133,7 @@ class AnnouncedObserver:
 
 
 @contextmanager
-def announcing(
+def open_observer(
     directory: Path, counting: Counting, root: str, versions: dict[str, str], threads: int,
     notes: Sequence[str] = (), rank: int = 0,
 ) -> Iterator[AnnouncedObserver]:  # fmt: skip
@@ -151,7 +151,7 @@ def announcing(
         recorder.close()
 
 
-def _costs() -> tuple[float, float]:
+def _measure_costs() -> tuple[float, float]:
     """ns that a layer and a phase cost to record, on this machine, now; layers follow each other closely, a phase comes
     behind other work."""
     observer = AnnouncedObserver(Recorder(""), None, "Root")
@@ -165,4 +165,4 @@ def _costs() -> tuple[float, float]:
         with observer.phase("forward"):
             pass
 
-    return over_and_over(layer, stream), cold(phase)
+    return time_repeated(layer, stream), time_cold(phase)

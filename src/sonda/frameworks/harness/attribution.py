@@ -45,7 +45,7 @@ class Piece:
         return "backward" if self.phase == "backward" else "forward"
 
 
-def told_apart(stretches: Iterable[tuple[int, int, Key, bool]]) -> dict[Key, int]:
+def split_time(stretches: Iterable[tuple[int, int, Key, bool]]) -> dict[Key, int]:
     """ns by key of stretches (begin, end, key, waits), every moment counted once: for the one that began last, and for
     one that `waits` only where no other runs."""
     known = [one for one in stretches if one[0] < one[1]]
@@ -70,7 +70,7 @@ def told_apart(stretches: Iterable[tuple[int, int, Key, bool]]) -> dict[Key, int
     return found
 
 
-def pieces_of(
+def order_pieces(
     times: Mapping[Place, int], loss: str, classes: Mapping[str, str], phases: Sequence[str] = ORDER
 ) -> list[Piece]:
     """What a call spent (ns) by phase and layer, in the order of time; `loss` is the loss's class."""
@@ -93,7 +93,7 @@ def pieces_of(
     return found
 
 
-def holding(classes: Mapping[str, str]) -> dict[str, str]:
+def find_containers(classes: Mapping[str, str]) -> dict[str, str]:
     """Of layers by path those that hold others: the network itself, and whatever has layers inside."""
     inner = {path[:at] for path in classes for at, letter in enumerate(path) if letter == "."}
     return {path: name for path, name in classes.items() if not path or path in inner}

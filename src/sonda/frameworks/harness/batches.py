@@ -59,12 +59,12 @@ class Criteria(NamedTuple):
         return self.loss(output, target).double() * samples, self.accuracy(output, target) * samples
 
 
-def pieces(numbers: Any, size: int) -> list[list[int]]:
+def cut_batches(numbers: Any, size: int) -> list[list[int]]:
     """Numbers in batches, in their order; the last may be smaller."""
     return [numbers[begin : begin + size].tolist() for begin in range(0, len(numbers), size)]
 
 
-def learnt(order: Any, size: int, least: int = LEAST) -> list[list[int]]:
+def cut_training_batches(order: Any, size: int, least: int = LEAST) -> list[list[int]]:
     """Batches of an epoch; a last one of fewer than `least` samples is left out."""
-    cut = pieces(order, size)
+    cut = cut_batches(order, size)
     return cut[:-1] if cut and len(cut[-1]) < least else cut

@@ -71,7 +71,7 @@ class _MovedCost:
     bytes: int
 
 
-def under(cost: StepCost, path: str, class_name: str) -> StepCost:
+def move_cost(cost: StepCost, path: str, class_name: str) -> StepCost:
     """The same cost under this layer."""
     return _MovedCost(cost.phase, path, class_name, cost.operation, cost.flops, cost.bytes)
 

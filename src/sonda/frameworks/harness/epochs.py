@@ -31,7 +31,7 @@ class EpochLearner(Protocol):
         """The loss and the number of right answers, weights as they are."""
 
 
-class EpochBatches(Protocol):
+class EpochBatchesProtocol(Protocol):
     """The data of a training."""
 
     def steps(self, part: str) -> int: ...
@@ -45,7 +45,7 @@ class EpochBatches(Protocol):
     def batches(self, part: str, epoch: int) -> Iterator[tuple[Any, Any]]: ...
 
 
-def make_ready(learner: EpochLearner, batches: EpochBatches, observer: AnnouncedObserver) -> None:
+def compile_shapes(learner: EpochLearner, batches: EpochBatchesProtocol, observer: AnnouncedObserver) -> None:
     """Compile for every shape that a walk will meet, under spans of their own and before anything is timed."""
     for part, sizes in batches.sizes().items():
         if part == "test" and batches.sizes().get("validate") == sizes:
@@ -62,7 +62,7 @@ Together = Callable[[list[float]], list[float]]
 
 
 def drive_epochs(
-    learner: EpochLearner, batches: EpochBatches, observer: AnnouncedObserver, course: Course,
+    learner: EpochLearner, batches: EpochBatchesProtocol, observer: AnnouncedObserver, course: Course,
     together: Together = lambda numbers: numbers,
 ) -> list[Walk]:  # fmt: skip
     """Train to the end of the course; its walks."""
@@ -80,7 +80,7 @@ class _EpochDriver:
     def __init__(
         self,
         learner: EpochLearner,
-        batches: EpochBatches,
+        batches: EpochBatchesProtocol,
         observer: AnnouncedObserver,
         course: Course,
         together: Together,

@@ -41,7 +41,7 @@ class Profiler:
 
 
 @contextmanager
-def recorded(recorder: Recorder, profiler: Profiler) -> Iterator[None]:
+def profile_kernels(recorder: Recorder, profiler: Profiler) -> Iterator[None]:
     """Record the kernels of what runs in this block; where the profiler fails, the reason is stated instead."""
     folder = Path(recorder.directory) / f"{profiler.file.framework.lower()}-profile"
     try:
@@ -57,12 +57,12 @@ def recorded(recorder: Recorder, profiler: Profiler) -> Iterator[None]:
         try:
             profiler.mark()
             profiler.stop()
-            keep(recorder, folder, profiler.file)
+            keep_profile(recorder, folder, profiler.file)
         except Exception as error:
             recorder.state(no_kernels=first_line(error, f"{profiler.file.framework}'s profiler failed"))
 
 
-def keep(recorder: Recorder, folder: Path, file: ProfileFile) -> None:
+def keep_profile(recorder: Recorder, folder: Path, file: ProfileFile) -> None:
     """Put the file that a profiler left in a folder beside the events, and say which thread launched its kernels.
 
     The thread waits for what it launches, so that whatever the file calls it, it is the one that launched.

@@ -61,7 +61,7 @@ def weights_type(precision: str) -> str:
     return precision if precision in WHOLE else "float32"
 
 
-def enough(done: int, seconds: float, how: Driving) -> bool:
+def has_enough_steps(done: int, seconds: float, how: Driving) -> bool:
     """Whether so many timed steps, which took so many seconds, are what was asked for."""
     if how.steps is not None:
         return done >= how.steps
@@ -73,7 +73,7 @@ def time_steps(how: Driving, step: Callable[[], None]) -> int:
     done = 0
     how.tell(done)
     begin = perf_counter()
-    while not enough(done, perf_counter() - begin, how):
+    while not has_enough_steps(done, perf_counter() - begin, how):
         step()
         done += 1
         how.tell(done)

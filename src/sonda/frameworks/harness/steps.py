@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sonda.frameworks.collector.cuda_profiler import profiler_marks
+from sonda.frameworks.collector.cuda_profiler import find_profiler_marks
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.settings import Driving, time_steps
 
@@ -13,9 +13,9 @@ from sonda.frameworks.harness.settings import Driving, time_steps
 
 
 @contextmanager
-def replayed() -> Iterator[None]:
+def mark_replay() -> Iterator[None]:
     """Tell a profiler outside, which replays kernels, where to begin and where to end."""
-    start, stop = profiler_marks()
+    start, stop = find_profiler_marks()
     start()
     try:
         yield
@@ -49,7 +49,7 @@ def run_steps(
     """
     warm_up(observer, how, step)
     if how.replay:
-        with observer.span("pass", "kernels"), replayed():
+        with observer.span("pass", "kernels"), mark_replay():
             (seen or step)()
         return 1
     done = time_steps(how, step)

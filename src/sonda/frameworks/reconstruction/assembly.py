@@ -234,7 +234,7 @@ class _SpanRows:
         parent = np.where(spans.parent[keep] >= 0, new_row[spans.parent[keep]], 0)
         phase = np.full(len(raw.start), -1, dtype=np.int64)
         phase[spans.phase_rows] = np.arange(len(spans.phase_rows))
-        phase = inherit(phase, spans.parent, raw.level)[keep]
+        phase = inherit_values(phase, spans.parent, raw.level)[keep]
         in_phase = phase >= 0
         is_phase = np.isin(keep, spans.phase_rows)
         parent[is_phase] = step_of_phase[phase[is_phase]]
@@ -261,7 +261,7 @@ class _SpanRows:
                 values = np.array([_number(one.get(key)) for one in definitions])[definition]
                 metrics[f"{key}:nominal"] = np.where(is_op, values, np.nan)
         is_layer = kinds[definition] == "layer"
-        held = activations(events, definition, phase, spans)
+        held = find_activations(events, definition, phase, spans)
         if held is not None:
             metrics["activations:counted"] = held
         self.add(
@@ -273,7 +273,7 @@ class _SpanRows:
             direction=by_definition("direction", [one.get("direction", "") for one in definitions]),
             passes=passes,
             parent=parent,
-            call=calls(step, definition, is_layer),
+            call=number_calls(step, definition, is_layer),
             thread=np.full(len(keep), thread),
             rank=np.full(len(keep), rank, dtype=np.int32),
             start=raw.start[keep],
@@ -400,7 +400,7 @@ def _number(value: Any) -> float:
 # ---- Columns of a thread's rows that follow from others: values of ancestors, numbers of calls, what layers ---------
 
 
-def inherit(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.ndarray:
+def inherit_values(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.ndarray:
     """Give every row without a value that of its nearest ancestor."""
     values = values.copy()
     for which in range(2, int(level.max(initial=0)) + 1):
@@ -409,7 +409,7 @@ def inherit(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.nda
     return values
 
 
-def calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.ndarray:
+def number_calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.ndarray:
     """Which call of its layer each span is, within its step, counting from 0."""
     found = np.zeros(len(step), dtype=np.int32)
     rows = np.flatnonzero(is_layer)
@@ -422,7 +422,7 @@ def calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.
     return found
 
 
-def activations(
+def find_activations(
     events: ProcessEvents, definition: np.ndarray, phase: np.ndarray, spans: ThreadSpans
 ) -> np.ndarray | None:
     """What each layer held when its forward ended, on the first call of the layer in that forward."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.collector.generation import goes_on
+from sonda.frameworks.collector.generation import continues_text
 from sonda.frameworks.collector.phases import LOSS
 from sonda.frameworks.reconstruction.events import RawSpans
 from sonda.frameworks.reconstruction.paths import LayerPlaces, ModulePlace
@@ -76,7 +76,7 @@ def name_generation(phases: Sequence[Phase]) -> dict[int, str]:
         last, this = phases[position - 1], phases[position]
         alike = last.name == this.name == "forward" and last.place == this.place and not (last.graph or this.graph)
         running = (position - 1) in names
-        if alike and goes_on(last.sequence, this.sequence, running):
+        if alike and continues_text(last.sequence, this.sequence, running):
             names.setdefault(position - 1, "prefill")
             names[position] = "decode"
     return names

@@ -51,7 +51,7 @@ class _UnendedProcess(NamedTuple):
 def read_stages(directory: Path, begin: int, end: int) -> list[ObservedStage]:
     """The stages of all processes that wrote into a directory, within the run. A line cut short is left out."""
     found: list[ObservedStage] = []
-    unended = [one for path in sorted(directory.glob("*.stages")) if (one := _read(path, found)) is not None]
+    unended = [one for path in sorted(directory.glob("*.stages")) if (one := _read_process(path, found)) is not None]
     others = [stage.start for stage in found if stage.name == PROCESS]
     first = min([*others, *(one.begun for one in unended)], default=0)
     for one in unended:
@@ -62,7 +62,7 @@ def read_stages(directory: Path, begin: int, end: int) -> list[ObservedStage]:
     return [stage for stage in within if stage.end >= stage.start]
 
 
-def _read(path: Path, found: list[ObservedStage]) -> _UnendedProcess | None:
+def _read_process(path: Path, found: list[ObservedStage]) -> _UnendedProcess | None:
     """Append the stages of one process; the process itself where it did not say when it ended."""
     decode = msgspec.json.Decoder(_Line).decode
     process = begun = last = 0

@@ -137,20 +137,20 @@ class TrainingForwards:
 
     def _on_batch(self, position: int) -> bool:
         """Whether the batch of a training step was fetched before this forward, and that step goes on after it."""
-        fetched, end = (_before(positions, position) for positions in (self._fetched, self._moments))
+        fetched, end = (_last_before(positions, position) for positions in (self._fetched, self._moments))
         if fetched < 0 or fetched < end:
             return False
-        following, *others = (_after(positions, position) for positions in (self._learning, self._data, self._moments))
-        return following < min(others)
+        learning, data, end = (_first_after(at, position) for at in (self._learning, self._data, self._moments))
+        return learning < min(data, end)
 
 
-def _before(positions: list[int], position: int) -> int:
+def _last_before(positions: list[int], position: int) -> int:
     """The last of these positions before another; -1 for none."""
     at = bisect_left(positions, position)
     return positions[at - 1] if at else -1
 
 
-def _after(positions: list[int], position: int) -> float:
+def _first_after(positions: list[int], position: int) -> float:
     """The first of these positions behind another; infinity for none."""
     at = bisect_right(positions, position)
     return positions[at] if at < len(positions) else inf
@@ -212,11 +212,11 @@ def derive_sections(phases: Sequence[Phase]) -> list[StepSection]:
     for step in _split(phases, training):
         if _is_dry_run(step, phases, training):
             continue
-        if not sections or sections[-1].part != step.part or _other_data(sections[-1].steps[-1], step):
+        if not sections or sections[-1].part != step.part or _has_other_data(sections[-1].steps[-1], step):
             sections.append(StepSection(step.part))
         section = sections[-1]
         if section.steps and section.steps[-1].iterator == step.iterator:
-            _take_pause(step, section.steps[-1], phases[step.phases[0]])
+            _add_pause(step, section.steps[-1], phases[step.phases[0]])
         section.steps.append(step)
     return _name_evaluations(sections)
 
@@ -229,14 +229,14 @@ def _is_dry_run(step: Step, phases: Sequence[Phase], training: TrainingForwards)
     return bool(calls) and all(training.is_single_call(at) for at in calls)
 
 
-def _take_pause(step: Step, before: Step, first: Phase) -> None:
+def _add_pause(step: Step, before: Step, first: Phase) -> None:
     """What happens between two steps of one section belongs to the later one; waiting for work to come does not."""
     pause = first.start - before.end
     if step.part == "train" or first.idle <= MOSTLY * pause:
         step.start = before.end
 
 
-def _other_data(before: Step, step: Step) -> bool:
+def _has_other_data(before: Step, step: Step) -> bool:
     """Whether an evaluation goes on with other data: from validation to test."""
     return step.part == "evaluate" and step.loader is not None and step.loader != before.loader
 
@@ -343,11 +343,11 @@ def _name_evaluations(sections: list[StepSection]) -> list[StepSection]:
     ending = sections[last + 1 :]
     for section in sections[: last + 1]:
         if section.part == "evaluate":
-            _name(section, "validate")
+            _name_section(section, "validate")
     if last < 0:
         for section in ending:
             if section.part == "evaluate":
-                _name(section, "test")
+                _name_section(section, "test")
         return sections
     validations = [section for section in sections[:last] if section.part == "validate"]
     named: list[StepSection] = []
@@ -357,11 +357,11 @@ def _name_evaluations(sections: list[StepSection]) -> list[StepSection]:
         elif section.data is None:
             named += _cut_repeated(section, [one for one in validations if one.data is None])
         else:
-            named.append(_name(section, "validate" if _is_repeated(place, ending, validations) else "test"))
+            named.append(_name_section(section, "validate" if _is_repeated(place, ending, validations) else "test"))
     return [*sections[: last + 1], *named]
 
 
-def _name(section: StepSection, part: str) -> StepSection:
+def _name_section(section: StepSection, part: str) -> StepSection:
     section.part = part
     for step in section.steps:
         step.part = part
@@ -387,7 +387,7 @@ def _cut_repeated(section: StepSection, validations: list[StepSection]) -> list[
     one place, and this one has not. Any further one must have them in the same place.
     """
     if not validations:
-        return [_name(section, "test")]
+        return [_name_section(section, "test")]
     usual = validations[-1].steps
     places = {_addresses(validation.steps) for validation in validations} - {None}
     settled = len(validations) > 1 and len(places) == 1
@@ -400,7 +400,7 @@ def _cut_repeated(section: StepSection, validations: list[StepSection]) -> list[
         places |= {here} - {None}
         at += count
     parts = (("validate", section.steps[:at]), ("test", section.steps[at:]))
-    return [_name(StepSection(part, steps), part) for part, steps in parts if steps]
+    return [_name_section(StepSection(part, steps), part) for part, steps in parts if steps]
 
 
 def _addresses(steps: list[Step]) -> tuple[int, ...] | None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.reconstruction.events import ProcessEvents, RawSpans, match
-from sonda.frameworks.reconstruction.input_sizes import Sums, differing_sizes
+from sonda.frameworks.reconstruction.events import ProcessEvents, RawSpans, match_spans
+from sonda.frameworks.reconstruction.input_sizes import Sums, sum_differing_sizes
 from sonda.frameworks.reconstruction.paths import LayerPlaces, ModulePlace
 from sonda.frameworks.reconstruction.phases import (
     FORWARDS,
@@ -23,7 +23,7 @@ from sonda.frameworks.reconstruction.phases import (
     read_facts,
     read_metrics,
 )
-from sonda.frameworks.reconstruction.readings import Boundaries, with_counts
+from sonda.frameworks.reconstruction.readings import Boundaries, add_counts
 from sonda.frameworks.reconstruction.steps import Step, StepSection, derive_sections
 
 DEVICE_TIME = "device_time:measured"
@@ -100,21 +100,21 @@ def read_thread(
     """Match events and readings of counters of a thread, and find its steps. `places` are those of its modules."""
     definitions = events.definitions
     kinds = np.array([definition.get("kind", "") for definition in definitions], dtype=object)
-    raw = match(pairs, kinds == "value")
+    raw = match_spans(pairs, kinds == "value")
     facts = read_facts(raw, definitions)
     describe = PhaseReader(definitions, facts, places or LayerPlaces(definitions))
     describe.name_compiled(raw)
     length = len(raw.start)
-    raw, gaps = _with_gaps(raw, describe)
+    raw, gaps = _add_gaps(raw, describe)
     describe.gaps = {length + at: before for at, (before, _) in enumerate(gaps)}
-    raw, boundaries = with_counts(raw, definitions, readings, gaps)
+    raw, boundaries = add_counts(raw, definitions, readings, gaps)
     kind = kinds[raw.definition]
     metrics = read_metrics(raw, definitions)
     if events.marks:
-        metrics.update(_on_device(raw.start, facts, events.marks, gaps))
+        metrics.update(_device_times(raw.start, facts, events.marks, gaps))
     waits = _fetch_waits(facts["fetch"], events)
-    raw, kind, metrics, describe.waits = _with_waits(raw, kind, metrics, waits, describe)
-    raw, kind, metrics, moved = _exclusive(raw, kind, metrics, definitions)
+    raw, kind, metrics, describe.waits = _add_waits(raw, kind, metrics, waits, describe)
+    raw, kind, metrics, moved = _cut_nested_phases(raw, kind, metrics, definitions)
     if events.marks:
         # A phase that was cut has no single window of its own.
         whole = metrics[DEVICE_END] - metrics[DEVICE_BEGIN] == metrics[DEVICE_TIME]
@@ -129,7 +129,7 @@ def read_thread(
     announced = np.flatnonzero(kind == "step")
     by_itself = len(announced) or (kind == "epoch").any()
     if by_itself:
-        sections = _announced(raw, kind, announced, phase_rows, definitions)
+        sections = _announced_sections(raw, kind, announced, phase_rows, definitions)
     else:
         for at, name in name_generation(phases).items():
             raw.definition[phase_rows[at]] = describe.numbers[name]
@@ -146,8 +146,8 @@ def read_thread(
         phase_rows=phase_rows,
         sections=sections,
         step_pass={
-            **_untold(sections, phase_rows, facts["fetch"], waits),
-            **_passes(raw, kind, sections, phase_rows, events),
+            **_find_unknown_waits(sections, phase_rows, facts["fetch"], waits),
+            **_find_passes(raw, kind, sections, phase_rows, events),
         },
         # Where a program counts a step of its own, the model that it counts may stand in for a compiled one.
         shapes={
@@ -155,14 +155,14 @@ def read_thread(
             for row, shape in facts["shape"].items()
             if row in position
         },
-        sizes=differing_sizes(sections, phases, dims),
+        sizes=sum_differing_sizes(sections, phases, dims),
         boundaries=boundaries,
         waits=describe.waits,
         on_device=(metrics.pop(DEVICE_BEGIN), metrics.pop(DEVICE_END)) if events.marks else None,
     )
 
 
-def _on_device(
+def _device_times(
     start: np.ndarray, facts: dict[str, Facts], marks: dict[int, int], gaps: Sequence[tuple[int, int]]
 ) -> dict[str, np.ndarray]:
     """When a GPU reached the begin and the end of each row, on the host's clock, and the time between.
@@ -199,7 +199,7 @@ def _fetch_waits(fetches: Facts, events: ProcessEvents) -> dict[int, int]:
     return {row: stated[number] for row, number in fetches.items() if number in stated}
 
 
-def _with_waits(
+def _add_waits(
     raw: RawSpans,
     kind: np.ndarray,
     metrics: dict[str, np.ndarray],
@@ -247,7 +247,7 @@ def _ancestor(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
     return found
 
 
-def _with_gaps(raw: RawSpans, describe: PhaseReader) -> tuple[RawSpans, list[tuple[int, int]]]:
+def _add_gaps(raw: RawSpans, describe: PhaseReader) -> tuple[RawSpans, list[tuple[int, int]]]:
     """Make phases of the time between two others that is known to be a forward or a loss.
 
     Where a program computed its loss outside any module, that is what lies between forward and backward. What lies
@@ -294,7 +294,7 @@ def _append(raw: RawSpans, **columns: np.ndarray) -> RawSpans:
     return replace(raw, **joined)
 
 
-def _exclusive(
+def _cut_nested_phases(
     raw: RawSpans, kind: np.ndarray, metrics: dict[str, np.ndarray], definitions: list[dict[str, Any]]
 ) -> tuple[RawSpans, np.ndarray, dict[str, np.ndarray], dict[int, int]]:
     """Cut phases that hold other phases, so that every moment belongs to one phase at most.
@@ -372,7 +372,7 @@ def _cut(raw: RawSpans, cuts: dict[int, list[int]]) -> tuple[RawSpans, dict[int,
     return appended, last, holders
 
 
-def _announced(
+def _announced_sections(
     raw: RawSpans, kind: np.ndarray, steps: np.ndarray, phase_rows: np.ndarray, definitions: list[dict[str, Any]]
 ) -> list[StepSection]:
     """Sections of a program that announces its steps itself; a step's name is the part it belongs to.
@@ -408,7 +408,7 @@ def _epochs(raw: RawSpans, kind: np.ndarray, definitions: list[dict[str, Any]]) 
     return found
 
 
-def _untold(
+def _find_unknown_waits(
     sections: list[StepSection], phase_rows: np.ndarray, fetches: Facts, waits: dict[int, int]
 ) -> dict[int, str]:
     """Steps of graphs that fetch their input, where of others of their part it is known how long they waited and of
@@ -424,7 +424,7 @@ def _untold(
     }
 
 
-def _passes(
+def _find_passes(
     raw: RawSpans, kind: np.ndarray, sections: list[StepSection], phase_rows: np.ndarray, events: ProcessEvents
 ) -> dict[int, str]:
     """A step is of a pass when one of its phases is.

@@ -15,7 +15,7 @@ from typing import Any
 from ..counters.perf_event import LINUX, Event, KernelCalls
 from ..counters.run_queue import RunQueue
 from ..counters.sets import CounterSet
-from ..counters.system import CLOCK, EVENTS, opened
+from ..counters.system import CLOCK, EVENTS, open_set
 
 OWN, ENDED, RUNNING = "own", "ended", "running"
 """Whose: of this process; of child processes that have ended; of child processes that run, as perf events see them."""
@@ -39,7 +39,7 @@ class WindowCounters:
         children = whose != OWN
         if whose == RUNNING:
             # An ordinary user may have the clock where the kernel's own work is refused.
-            self._system = opened(EVENTS, children, kernel)[0] or opened(CLOCK, children, kernel)[0]
+            self._system = open_set(EVENTS, children, kernel)[0] or open_set(CLOCK, children, kernel)[0]
         try:
             for group in groups:
                 events = [Event(**event) for event in group["events"]]

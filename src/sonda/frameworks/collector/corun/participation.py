@@ -12,10 +12,10 @@ import os
 from collections.abc import Generator
 from typing import Any
 
-from ..descriptors import aside
+from ..descriptors import move_aside
 from .board import Board
 from .counters import WindowCounters
-from .window import window
+from .window import measure_window
 
 VARIABLE = "SONDA_CORUN"
 CLAIMED = "joined"
@@ -70,10 +70,10 @@ class _Participant:
         except FileExistsError:
             return False
         settings = self.settings
-        self._board = Board(aside(os.open(settings["board"], os.O_RDWR | os.O_CLOEXEC)), settings["slots"])
+        self._board = Board(move_aside(os.open(settings["board"], os.O_RDWR | os.O_CLOEXEC)), settings["slots"])
         self._counters = WindowCounters(settings["groups"])
-        self._answers = aside(os.open(settings["answers"], os.O_WRONLY | os.O_CLOEXEC))
-        self._orders = io.FileIO(aside(os.open(settings["orders"], os.O_RDONLY | os.O_CLOEXEC)))
+        self._answers = move_aside(os.open(settings["answers"], os.O_WRONLY | os.O_CLOEXEC))
+        self._orders = io.FileIO(move_aside(os.open(settings["orders"], os.O_RDONLY | os.O_CLOEXEC)))
         steps = settings["seconds"] * 1e9 / max(1, now - self._began)
         self._stride = max(1, round(steps / LAYER_STEPS))
         self._say({"process": os.getpid(), "stride": 1, "pmu": self._counters.reason})
@@ -109,7 +109,7 @@ class _Participant:
             os._exit(0)  # which writes down what was seen
         settings = self.settings
         assert self._board is not None and self._counters is not None
-        return window(self._board, settings["slot"], order["window"], order["members"], settings["seconds"],
+        return measure_window(self._board, settings["slot"], order["window"], order["members"], settings["seconds"],
                       60 + 2 * settings["timeout"], self._counters)  # fmt: skip
 
     def _say(self, message: dict) -> None:

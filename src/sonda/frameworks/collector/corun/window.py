@@ -20,7 +20,7 @@ LEAD_SHARE = 10
 FEWEST_STEPS = 3
 
 
-def window(
+def measure_window(
     board: Board, slot: int, number: int, members: Sequence[int], seconds: float, timeout: float,
     counters: WindowCounters, progress: Callable[[], float] | None = None,
 ) -> Generator[None, None, dict[str, Any]]:  # fmt: skip

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..descriptors import aside, close_named
+from ..descriptors import close_named, move_aside
 
 SYSCALLS = {"x86_64": 298, "aarch64": 241}
 TYPE_HARDWARE = 0
@@ -93,7 +93,7 @@ class KernelCalls:
         if descriptor < 0:
             code = ctypes.get_errno()
             raise PerfEventError(code, os.strerror(code))
-        return aside(descriptor)
+        return move_aside(descriptor)
 
     def control(self, descriptor: int, request: int) -> None:
         """Enable or disable the whole group that this descriptor leads."""

@@ -29,7 +29,7 @@ class Counting:
     """Opens counters when it is made, with one group enabled; `define` makes them known to a recorder."""
 
     def __init__(self, directory: str, kernel: KernelCalls = LINUX) -> None:
-        self._asked = _asked(directory)
+        self._asked = _read_request(directory)
         self.children = bool(self._asked.get("children", False))
         self.layers = bool(self._asked.get("layers", True))
         """Whether layers are read, where there is anything to read."""
@@ -63,7 +63,7 @@ class Counting:
             self.define(recorder)
 
     def _counts_children(self) -> bool:
-        return self.children or _release() < THREADS_TOLD_APART
+        return self.children or _kernel_release() < THREADS_TOLD_APART
 
     def _open(self, asked: dict) -> None:
         try:
@@ -169,7 +169,7 @@ class Counting:
         self.os.close()
 
 
-def _asked(directory: str) -> dict:
+def _read_request(directory: str) -> dict:
     if not directory:
         return {}
     try:
@@ -179,7 +179,7 @@ def _asked(directory: str) -> dict:
         return {}
 
 
-def _release() -> tuple:
+def _kernel_release() -> tuple:
     """(5, 13) of Linux `5.13.0-27-generic`."""
     parts = os.uname().release.split("-")[0].split(".")
     return tuple(int(part) if part.isdecimal() else 0 for part in parts[:2])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ..descriptors import aside, close_named
+from ..descriptors import close_named, move_aside
 
 FILE = "/schedstat"
 LISTED_NS = 100_000_000
@@ -36,7 +36,7 @@ class RunQueue:
             if name not in self._descriptors:
                 try:
                     path = f"/proc/self/task/{name}{FILE}"
-                    self._descriptors[name] = aside(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                    self._descriptors[name] = move_aside(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError:
                     continue  # it has ended, or the kernel keeps no such count
                 self._last[name] = 0

@@ -13,7 +13,7 @@ import os
 import resource
 from typing import Any
 
-from ..descriptors import aside, close_named
+from ..descriptors import close_named, move_aside
 from ..recorder import Recorder, Stream
 from .perf_event import LINUX, SOFTWARE, TYPE_SOFTWARE, Event, KernelCalls
 from .run_queue import RunQueue
@@ -40,12 +40,12 @@ class OsCounters:
         self._values: dict = {}
         self._queue = RunQueue()
         self._queue.open(time)
-        self.set, self.errno = opened(EVENTS, children, kernel)
+        self.set, self.errno = open_set(EVENTS, children, kernel)
         if self.set is None:
-            self.set, _ = opened(CLOCK, children, kernel)
+            self.set, _ = open_set(CLOCK, children, kernel)
             self.source = "getrusage" if self.set is None else "clock"
         try:
-            self._statm = aside(os.open(STATM, os.O_RDONLY | os.O_CLOEXEC))
+            self._statm = move_aside(os.open(STATM, os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
             self._statm = -1
 
@@ -94,7 +94,7 @@ class OsCounters:
         self._queue.close()
 
 
-def opened(events: tuple, children: bool, kernel: KernelCalls) -> tuple:
+def open_set(events: tuple, children: bool, kernel: KernelCalls) -> tuple:
     """A set of these events that counts, or None and the errno of the refusal."""
     found = None
     try:

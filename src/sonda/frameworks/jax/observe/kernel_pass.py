@@ -9,7 +9,7 @@ import glob
 import os
 from typing import Any
 
-from ...collector.cuda_profiler import profiler_marks
+from ...collector.cuda_profiler import find_profiler_marks
 from ...collector.piece_pass import AFTER, CALLS, CallHistory, PiecePass
 from . import devices as jax_devices
 from .profiler import drop_trace, mark_clock, start_trace
@@ -76,14 +76,14 @@ class JaxKernelPass(PiecePass):
 
     def start_profile(self, folder: str) -> None:
         if self.replay:
-            profiler_marks()[0]()
+            find_profiler_marks()[0]()
             return
         start_trace(self.jax.profiler, folder)
         mark_clock(self.jax.profiler)
 
     def stop_profile(self, save: bool) -> None:
         if self.replay:
-            profiler_marks()[1]()
+            find_profiler_marks()[1]()
         elif save:
             mark_clock(self.jax.profiler)
             self.jax.profiler.stop_trace()

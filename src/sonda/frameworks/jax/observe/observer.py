@@ -24,7 +24,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector import FOLDERS
-from ...collector.overhead import costs
+from ...collector.overhead import measure_recording_costs
 from ...collector.patches import PatchingObserver
 from ...collector.piece_pass import AFTER
 from ...collector.traces import TracedFunction, Traces, code_place
@@ -480,7 +480,7 @@ def observe_jax(jax: Any, settings: dict, counting: Any = None) -> None:
             observer.remove,
             observer.announced,
             jax_devices.thread_count,
-            costs,
+            measure_recording_costs,
             observer.facts,
             unseen=lambda: functions_unseen(jax),
         ),

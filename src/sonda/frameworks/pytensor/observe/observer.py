@@ -14,7 +14,7 @@ import weakref
 from time import perf_counter_ns as now
 from typing import Any
 
-from ...collector.overhead import costs
+from ...collector.overhead import measure_recording_costs
 from ...collector.patches import PatchingObserver
 from ...collector.recorder import Recorder, Stream
 from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
@@ -28,7 +28,9 @@ def observe_pytensor(pytensor: Any, settings: dict, counting: Any = None) -> Non
     observer = PyTensorObserver(watch, pytensor)
     observer.install()
     watch.add(
-        ObservedFramework("pytensor", observer.remove, lambda: observer.steps, threads, costs, observer.facts),
+        ObservedFramework(
+            "pytensor", observer.remove, lambda: observer.steps, threads, measure_recording_costs, observer.facts
+        ),
         pytensor=str(pytensor.__version__),
     )
 

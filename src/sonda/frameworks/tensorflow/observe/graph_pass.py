@@ -16,7 +16,7 @@ from contextlib import suppress
 from time import perf_counter_ns as now
 from typing import Any
 
-from ...collector.cuda_profiler import profiler_marks
+from ...collector.cuda_profiler import find_profiler_marks
 from ...collector.piece_pass import CallHistory, PiecePass
 from . import devices
 from .learners import Learners
@@ -112,7 +112,7 @@ class GraphPass(PiecePass):
         if self._on_gpu:
             devices.wait(self.tf)
         if self.replay:
-            profiler_marks()[0]()
+            find_profiler_marks()[0]()
             return
         # Frames of Python would fill the profile and say nothing of operations; nor do those of kernels.
         profiler_v2.start(folder, profiler_v2.ProfilerOptions(1 if self._on_gpu else 2, 0, 1))
@@ -125,7 +125,7 @@ class GraphPass(PiecePass):
         if self._on_gpu:
             devices.wait(self.tf)
         if self.replay:
-            profiler_marks()[1]()
+            find_profiler_marks()[1]()
             return
         if self._on_gpu:
             devices.mark_clock(self.tf)

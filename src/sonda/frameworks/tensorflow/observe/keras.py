@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from time import perf_counter_ns as now
 from typing import Any
 
-from ...collector.overhead import costs
+from ...collector.overhead import measure_recording_costs
 from ...collector.patches import PatchingObserver
 from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from .keras_input import Batches, loading_of_adapter
@@ -391,5 +391,5 @@ def observe_keras(keras: Any, settings: dict, counting: Any = None) -> None:
         others = [one for one in watch.observed if one.framework == framework and one is not observed]
         return int(others[0].threads()) if others else 1
 
-    observed = ObservedFramework(framework, observer.remove, lambda: observer.steps, threads, costs)
+    observed = ObservedFramework(framework, observer.remove, lambda: observer.steps, threads, measure_recording_costs)
     watch.add(observed, keras=str(keras.__version__))

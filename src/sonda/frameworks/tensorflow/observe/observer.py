@@ -420,7 +420,7 @@ def thread_count(tf: Any) -> int:
 
 def observe_tensorflow(tf: Any, settings: dict, counting: Any = None) -> None:
     """Observe TensorFlow in this process until it ends, with counters that are open already."""
-    from ...collector.overhead import costs
+    from ...collector.overhead import measure_recording_costs
 
     watch = watch_process(settings, counting)
     observer = TensorflowObserver(watch, tf)
@@ -432,7 +432,7 @@ def observe_tensorflow(tf: Any, settings: dict, counting: Any = None) -> None:
         return {**({"traced": traced} if traced else {}), **observer.graph.facts(), **observer.fetches.facts()}
 
     observed = ObservedFramework(
-        "tensorflow", observer.remove, lambda: observer.steps, lambda: thread_count(tf), costs, facts
+        "tensorflow", observer.remove, lambda: observer.steps, lambda: thread_count(tf), measure_recording_costs, facts
     )
     watch.tensorflow = observer
     watch.add(observed, tensorflow=str(tf.__version__))

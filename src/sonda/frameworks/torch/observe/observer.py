@@ -13,7 +13,7 @@ from time import thread_time_ns as ran
 from typing import Any
 
 from ...collector.counters.process import Counting
-from ...collector.generation import goes_on, named_sequence
+from ...collector.generation import continues_text, mark_generation
 from ...collector.patches import PatchingObserver
 from ...collector.phases import Phases
 from ...collector.recorder import Recorder, Stream
@@ -292,10 +292,10 @@ class TorchObserver(PatchingObserver):
         values = self._values
         told: tuple = values["address"], address_of(self.torch, args, kwargs), *self.evaluating.said()
         continues = False
-        sequence = named_sequence(sequence_of(self.torch, args, kwargs))
+        sequence = mark_generation(sequence_of(self.torch, args, kwargs))
         if sequence:
             module, last, running = stream.sequence
-            continues = module == code and goes_on(last, sequence, running)
+            continues = module == code and continues_text(last, sequence, running)
             told += values["sequence"], sequence
         stream.sequence = (code, sequence, continues)
         if stream.resting:
