@@ -127,6 +127,6 @@ def test_a_busy_machine_makes_no_recording_cost_more(monkeypatch: pytest.MonkeyP
 
 def test_a_phase_that_is_announced_is_timed_behind_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one of a program is: done over and over it would take a tenth of that."""
-    monkeypatch.setattr(announced, "cold", lambda phase: phase() or 1_234.0)
+    monkeypatch.setattr(announced, "time_cold", lambda phase: phase() or 1_234.0)
     span_ns, phase_ns = announced._measure_costs()
     assert 0 < span_ns != phase_ns == 1_234.0

@@ -297,7 +297,7 @@ def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
     monkeypatch.setattr(tensorflow_devices, "mark_clock", lambda tf: said.append("marks"))
     monkeypatch.setattr(tensorflow_devices, "about", lambda tf, number: {"name": "Example"})
     marks = (lambda: said.append("begin"), lambda: said.append("end"))
-    monkeypatch.setattr(graph_pass, "profiler_marks", lambda: marks)
+    monkeypatch.setattr(graph_pass, "find_profiler_marks", lambda: marks)
     profiled = 0
     for _ in range(AFTER + CALLS + 3):
         graph.comes(1)
@@ -325,7 +325,7 @@ def test_a_replayed_step_has_all_functions_that_learn_in_turns(
     train = SimpleNamespace(_list_all_concrete_functions=list)
     said: list[object] = []
     marks = (lambda: said.append("begin"), lambda: said.append("end"))
-    monkeypatch.setattr(graph_pass, "profiler_marks", lambda: marks)
+    monkeypatch.setattr(graph_pass, "find_profiler_marks", lambda: marks)
     for name in ("tensorflow", "tensorflow.python", "tensorflow.python.profiler"):  # which need not be installed
         monkeypatch.setitem(sys.modules, name, SimpleNamespace(profiler_v2=SimpleNamespace()))
     monkeypatch.setattr(tensorflow_devices, "wait", lambda tf: None)

@@ -134,7 +134,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield
         heard.append("end")
 
-    monkeypatch.setattr(announced_steps, "replayed", replayed)
+    monkeypatch.setattr(announced_steps, "mark_replay", replayed)
     return heard
 
 
