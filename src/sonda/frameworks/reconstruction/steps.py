@@ -209,7 +209,7 @@ def derive_sections(phases: Sequence[Phase]) -> list[StepSection]:
     """Group phases, given in order of time, into steps and sections. Phases of an unfinished step are left out."""
     sections: list[StepSection] = []
     training = TrainingForwards(phases)
-    for step in _split(phases, training):
+    for step in _StepSplitter(phases, training).split():
         if _is_dry_run(step, phases, training):
             continue
         if not sections or sections[-1].part != step.part or _has_other_data(sections[-1].steps[-1], step):
@@ -241,97 +241,126 @@ def _has_other_data(before: Step, step: Step) -> bool:
     return step.part == "evaluate" and step.loader is not None and step.loader != before.loader
 
 
-def _split(phases: Sequence[Phase], training: TrainingForwards) -> list[Step]:
-    steps: list[Step] = []
-    open_phases: list[int] = []
-    """Phases since the last step, in order."""
-    stepped: set[int] = set()
-    last_end = -1
-    """Position in `open_phases` of the last that ends a step, -1 for none."""
-    last_begun = -1
-    """The same of the last that belongs to training and ends no step."""
-    fetched = False
-    """Whether data is among them."""
+class _StepSplitter:
+    """Makes steps of a thread's phases, which it takes one after the other in order of time."""
 
-    def take(position: int) -> None:
-        nonlocal last_begun, fetched
-        open_phases.append(position)
-        fetched = fetched or phases[position].name == "data"
-        if position in training.forwards or phases[position].name == "backward":
-            last_begun = len(open_phases) - 1
+    def __init__(self, phases: Sequence[Phase], training: TrainingForwards) -> None:
+        self.phases = phases
+        self.training = training
+        self.steps: list[Step] = []
+        self._open: list[int] = []
+        """Positions of the phases since the last step."""
+        self._last_end = -1
+        """Index in `_open` of the last phase that ends a step, -1 for none."""
+        self._last_begun = -1
+        """The same of the last phase that belongs to training and ends no step."""
+        self._stepped: set[int] = set()
+        """Optimizers that have stepped in the open phases."""
+        self._fetched = False
+        """Whether data is among the open phases."""
+        self._evaluating = False
+        """Whether an evaluating forward is open: its loss and other forwards of its batch may still follow."""
+        self._joined = find_joined(phase if phase.name in FORWARDS else None for phase in phases)
+        self._leaves_helpers = any(
+            phase.name in (*FORWARDS, "fused", "backward") and not phase.helper for phase in phases
+        )
 
-    def close(count: int, part: str) -> None:
+    def split(self) -> list[Step]:
+        """All steps; the phases of one that did not end are in none."""
+        for position, phase in enumerate(self.phases):
+            if phase.helper and self._leaves_helpers:
+                continue
+            evaluates = self._evaluates(position)
+            self._end_evaluation(position, evaluates)
+            self._end_training_step(phase, evaluates)
+            if phase.exhausted:
+                continue
+            self._take(position)
+            if position in self.training.ends:
+                self._stepped.add(self.training.ends[position])
+                self._last_end = len(self._open) - 1
+            self._evaluating = self._evaluating or evaluates
+        if self._evaluating:
+            self._close(len(self._open), "evaluate")
+        elif self._last_end >= 0:
+            self._close(self._count_with_trailing(), "train")
+        return self.steps
+
+    def _evaluates(self, position: int) -> bool:
+        """Whether this phase is a forward that no training step needs. In an open training step each one is needed."""
+        phase = self.phases[position]
+        if phase.name == "fused" and not phase.continued:
+            return phase.optimizer is None and not phase.exhausted
+        in_training = position in self.training.forwards or self._last_begun > self._last_end
+        return phase.name in FORWARDS and not in_training
+
+    def _end_evaluation(self, position: int, evaluates: bool) -> None:
+        """Close an open evaluation unless this phase goes on with it."""
+        phase = self.phases[position]
+        if not self._evaluating or phase.name == "loss":
+            return
+        continues = self._fetched or phase.name == "decode" or position in self._joined
+        if not (evaluates and continues) or phase.fetches:
+            self._close(len(self._open), "evaluate")
+            self._evaluating = False
+
+    def _end_training_step(self, phase: Phase, evaluates: bool) -> None:
+        """Close a training step that has ended where this phase begins something else."""
+        if self._last_end < 0:
+            return
+        again = self.training.by_hand and phase.name in (*FORWARDS, "backward")
+        if phase.name == "data" or evaluates or again:
+            self._close(self._count_with_trailing(), "train")
+        elif phase.optimizer is not None and (
+            phase.optimizer in self._stepped or phase.made > self.phases[self._open[self._last_end]].end
+        ):
+            # What follows a whole step that is one function, and comes before the next, is an update by itself.
+            self._close(self._count_with_trailing() if phase.name == "fused" else self._last_end + 1, "train")
+
+    def _take(self, position: int) -> None:
+        """Add a phase to the open ones."""
+        self._open.append(position)
+        name = self.phases[position].name
+        self._fetched = self._fetched or name == "data"
+        if position in self.training.forwards or name == "backward":
+            self._last_begun = len(self._open) - 1
+
+    def _close(self, count: int, part: str) -> None:
         """Make a step of the first `count` open phases."""
-        nonlocal last_end, last_begun, fetched, stepped
-        chosen, left = open_phases[:count], open_phases[count:]
-        open_phases.clear()
-        last_begun, fetched = -1, False
-        for position in left:
-            take(position)
+        chosen, rest = self._open[:count], self._open[count:]
+        self._open.clear()
+        self._last_begun, self._fetched = -1, False
+        for position in rest:
+            self._take(position)
         if chosen:
-            data = next((phases[at] for at in chosen if phases[at].iterator is not None), None)
-            stated = next((phases[at].part for at in chosen if phases[at].part), "")
-            forwards = [phases[at] for at in chosen if phases[at].name in FORWARDS and not phases[at].gap]
-            steps.append(
-                Step(
-                    stated or part,
-                    chosen,
-                    phases[chosen[0]].start,
-                    phases[chosen[-1]].end,
-                    data.iterator if data else None,
-                    data.loader if data else None,
-                    (data.loader if data.dataset is None else data.dataset) if data else None,
-                    tuple((phase.place.path if phase.place else None, phase.shape) for phase in forwards),
-                    tuple(phase.address for phase in forwards),
-                )
-            )
-        last_end = -1
-        stepped = set()
+            self.steps.append(_make_step(self.phases, chosen, part))
+        self._last_end = -1
+        self._stepped = set()
 
-    def with_trailing() -> int:
+    def _count_with_trailing(self) -> int:
         """How many open phases belong to a step that nothing but new data or an evaluation follows."""
-        count = last_end + 1
-        while count < len(open_phases) and phases[open_phases[count]].name == "optimizer":
+        count = self._last_end + 1
+        while count < len(self._open) and self.phases[self._open[count]].name == "optimizer":
             count += 1
         return count
 
-    joined = find_joined(phase if phase.name in FORWARDS else None for phase in phases)
-    helpers = any(phase.name in (*FORWARDS, "fused", "backward") and not phase.helper for phase in phases)
-    evaluating = False
-    """An evaluating forward is open and may still be followed by its loss and by other forwards of its batch."""
-    for position, phase in enumerate(phases):
-        if phase.helper and helpers:
-            continue
-        # Within a training step that has not ended, every forward is its own.
-        evaluates = phase.name in FORWARDS and position not in training.forwards and last_begun <= last_end
-        whole = phase.name == "fused" and not phase.continued
-        evaluates |= whole and phase.optimizer is None and not phase.exhausted
-        if evaluating and phase.name != "loss":
-            goes_on = phase.name == "decode" or position in joined
-            if not (evaluates and (fetched or goes_on)) or phase.fetches:
-                close(len(open_phases), "evaluate")
-                evaluating = False
-        if last_end >= 0:
-            again = training.by_hand and phase.name in (*FORWARDS, "backward")
-            if phase.name == "data" or evaluates or again:
-                close(with_trailing(), "train")
-            elif phase.optimizer is not None and (
-                phase.optimizer in stepped or phase.made > phases[open_phases[last_end]].end
-            ):
-                # What follows a whole step that is one function, and comes before the next, is an update by itself.
-                close(with_trailing() if phase.name == "fused" else last_end + 1, "train")
-        if phase.exhausted:
-            continue
-        take(position)
-        if position in training.ends:
-            stepped.add(training.ends[position])
-            last_end = len(open_phases) - 1
-        evaluating = evaluating or evaluates
-    if evaluating:
-        close(len(open_phases), "evaluate")
-    elif last_end >= 0:
-        close(with_trailing(), "train")
-    return steps
+
+def _make_step(phases: Sequence[Phase], chosen: list[int], part: str) -> Step:
+    """A step of the phases at these positions; of `part` unless one of them says otherwise."""
+    data = next((phases[at] for at in chosen if phases[at].iterator is not None), None)
+    stated = next((phases[at].part for at in chosen if phases[at].part), "")
+    forwards = [phases[at] for at in chosen if phases[at].name in FORWARDS and not phases[at].gap]
+    return Step(
+        stated or part,
+        chosen,
+        phases[chosen[0]].start,
+        phases[chosen[-1]].end,
+        data.iterator if data else None,
+        data.loader if data else None,
+        (data.loader if data.dataset is None else data.dataset) if data else None,
+        tuple((phase.place.path if phase.place else None, phase.shape) for phase in forwards),
+        tuple(phase.address for phase in forwards),
+    )
 
 
 # ---- Which evaluations validate, and which test ----------------------------------------------------------------------
