@@ -20,7 +20,7 @@ def test_the_board_tells_who_is_missing_and_who_still_measures():
     board.arrive(0, 1)
     board.arrive(2, 1)
     assert board.missing([0, 1, 2], 1) == [1] and board.missing([0, 2], 1) == []
-    board.measured(2, 1)
+    board.mark_measured(2, 1)
     assert board.measuring([0, 2], 1) == [0]
     assert board.missing([0, 2], 2) == [0, 2], "every window is a new one"
     board.close()
@@ -77,7 +77,7 @@ def test_the_watchdog_names_who_finishes_no_step():
     watchdog = Watchdog(board, 10, clock=lambda: now[0])
     assert watchdog.stuck([0, 1]) == []
     now[0] = 9
-    board.step(0)
+    board.add_step(0)
     assert watchdog.stuck([0, 1]) == []
     now[0] = 11
     assert watchdog.stuck([0, 1]) == [1]

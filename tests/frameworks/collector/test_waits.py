@@ -199,7 +199,7 @@ def test_a_wait_outside_the_phases_is_named_and_nothing_else(name: str, tmp_path
     environment = {**os.environ, "PYTHONPATH": str(INJECT), "SONDA_COLLECT": json.dumps({"directory": str(tmp_path)})}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    found = assemble(tmp_path, 0, 1 << 62).crew.chief.waits
+    found = assemble(tmp_path, 0, 1 << 62).crew.busiest.waits
     assert found["steps"] > 5
     if waits:
         assert found["step_ns"] >= 20_000_000, "the sleep"
@@ -255,7 +255,7 @@ def test_threads_that_step_beside_each_other_wait_for_the_interpreter(tmp_path: 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     seen = assemble(tmp_path, 0, 1 << 62)
-    assert seen.crew.chief.waits and seen.crew.chief.stepping == 2
+    assert seen.crew.busiest.waits and seen.crew.busiest.stepping == 2
     assert "waits" not in habits(seen)
 
 

@@ -153,7 +153,7 @@ class Alone:
     def line_up(self, *_words):
         pass
 
-    def measured(self, *_words):
+    def mark_measured(self, *_words):
         pass
 
     def measuring(self, *_words):
@@ -170,10 +170,10 @@ class Faulting:
     def read(self):
         return self.done, self.clock[0]
 
-    def since(self, before):
+    def count_since(self, before):
         return {"page_faults": self.done - before[0], "time": self.clock[0] - before[1]}
 
-    def cpu(self):
+    def cpu_time(self):
         return self.clock[0] // 2
 
 

@@ -141,34 +141,34 @@ class StepModeller:
                 with span(kind, name):
                     yield
                 return
-            self.step_begins()
+            self.begin_step()
             with span(kind, name):
                 yield
-            self.step_ends()
+            self.end_step()
 
         self.observer.span = followed
 
     def _follow_schedule(self) -> None:
         schedule = self.observer.schedule
-        finished = schedule.finished
+        end_step = schedule.end_step
 
-        def followed(time: int, written: int) -> None:
-            self.step_ends()
-            finished(time, written)
-            self.step_begins()
+        def end_and_begin(time: int, written: int) -> None:
+            self.end_step()
+            end_step(time, written)
+            self.begin_step()
 
-        schedule.finished = followed
-        self.step_begins()
+        schedule.end_step = end_and_begin
+        self.begin_step()
 
     # ---- one step ---------------------------------------------------------------------------------------------
 
-    def step_begins(self) -> None:
+    def begin_step(self) -> None:
         if self.steps == self.start:
             self.client.request(START_INSTRUMENTATION)
         if self.steps == self.step:
             self._open()
 
-    def step_ends(self) -> None:
+    def end_step(self) -> None:
         if self.steps == self.step:
             self._close()
         self.steps += 1

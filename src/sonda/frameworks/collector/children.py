@@ -31,7 +31,7 @@ def write_before_sending(recorder: Recorder) -> None:
 
     @functools.wraps(send)
     def written_first(self: Any, *args: Any) -> Any:
-        recorder.pause()
+        recorder.flush_before_message()
         return send(self, *args)
 
     written_first.sonda = recorder  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ class RunningLoops:
         if self.running:
             self.running.pop()
 
-    def epoch(self) -> None:
+    def begin_epoch(self) -> None:
         """The innermost loop begins another walk through its data."""
         if self.running:
             self.running[-1].iterator = self._number()
@@ -51,7 +51,7 @@ class RunningLoops:
         self._last += 1
         return self._last
 
-    def said(self) -> tuple:
+    def phase_values(self) -> tuple:
         """What the innermost loop says of a phase, as values; nothing without one."""
         if not self.running:
             return ()

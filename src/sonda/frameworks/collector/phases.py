@@ -37,12 +37,12 @@ class Phases:
         """By flag and code of a short phase: what stands in `phases` while it is open, and the code of its begin."""
         names = ("transfer", "forward", "prefill", "decode", "loss", "backward", "optimizer", "fused")
         self.codes = {name: recorder.define(kind="phase", name=name) for name in names}
-        recorder.equip = self._equip
+        recorder.on_stream = self._equip
 
     def open(self, counting: Any) -> None:
         """Read these counters (`Counting`) from now on."""
         self._counting = counting
-        counting.turned = self._equip_all
+        counting.on_turn = self._equip_all
         self._equip_all()
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Phases:
 
     def _lost(self, single: Any) -> None:
         """The program closed a descriptor that is not its own: nobody may read that number again."""
-        single.lost()
+        single.forget_descriptors()
         self._equip_all()
 
     def _bound(self, stream: Stream, single: Any) -> tuple:

@@ -81,35 +81,35 @@ class PiecePass(ABC):
     def stop_profile(self, save: bool) -> None:
         """End it; without `save` nothing is kept."""
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether a profile would tell something by now."""
         return True
 
     @abstractmethod
-    def complete(self) -> None:
+    def keep_profile(self) -> None:
         """A profile in `folder` is complete, or as much as there will be of it."""
 
-    def begins(self, number: int) -> bool:
+    def begin_call(self, number: int) -> bool:
         """Whether the call that comes, of a function with this number, is profiled."""
-        self.meanwhile()
+        self.end_if_late()
         if not self.left:
             return False
         if self.running:
             return number == self.function
         seen = self._seen[number] = self._seen.get(number, 0) + 1
-        if seen <= AFTER or not self.ready() or self._tried.get(number, 0) >= self.TRIES:
+        if seen <= AFTER or not self.is_ready() or self._tried.get(number, 0) >= self.TRIES:
             return False
         self._tried[number] = self._tried.get(number, 0) + 1
         self.function, self.done = number, 0
         self._start()
         return self.running
 
-    def meanwhile(self) -> None:
+    def end_if_late(self) -> None:
         """Something else is called: a profile must not grow for as long as the function does not come again."""
         if self.running and now() > self._until:
             self.end()
 
-    def ended(self, traced: bool) -> None:
+    def end_call(self, traced: bool) -> None:
         """A call that was profiled is over; one in which something was made tells nothing of the others."""
         self.done += 1
         if traced:
@@ -147,7 +147,7 @@ class PiecePass(ABC):
                 self.stop_profile(False)
         if keep and self.done:
             self._tried[self.function] = self.TRIES
-            self.complete()
+            self.keep_profile()
         else:
             self.folder = ""
         if keep or self._tried[self.function] >= self.TRIES:
@@ -155,7 +155,7 @@ class PiecePass(ABC):
         self.spent += now() - begin
         self._settling = True
 
-    def settles(self) -> bool:
+    def pop_settling(self) -> bool:
         """Whether the step that begins with this call has waited for a profile to be written: asked once for each."""
         was, self._settling = self._settling, False
         return was
@@ -165,7 +165,7 @@ class PiecePass(ABC):
         self.end()
         self.left = 0
 
-    def making_room(self, original: Any) -> Any:
+    def wrap_start(self, original: Any) -> Any:
         """What starts the profiler, for the program: ours ends first, because there can be one only."""
 
         def start(*args: Any, **kwargs: Any) -> Any:
@@ -183,11 +183,11 @@ class CallHistory:
     def __init__(self) -> None:
         self._recent: deque = deque(maxlen=REMEMBERED)
 
-    def comes(self, number: int) -> None:
+    def add(self, number: int) -> None:
         """A function with this number is about to be called."""
         self._recent.append(number)
 
-    def step(self) -> set:
+    def step_functions(self) -> set:
         """What a step calls that begins with the call that comes: as much as was called since the same one before."""
         *before, number = self._recent
         return {number, *(before[len(before) - before[::-1].index(number) :] if number in before else ())}

@@ -107,16 +107,16 @@ class Recorder:
         self.mine = _ThreadState()
         self.streams: list = []
         self.detail = True
-        self.equip: Any = lambda stream: None
+        self.on_stream: Any = lambda stream: None
         """Told of every new stream."""
-        self.starting: Any = lambda: None
+        self.on_start: Any = lambda: None
         """Called before the first stream of this process, in a forked child once more."""
-        self.forked: Any = None
+        self.on_fork: Any = None
         """Called in a forked child with the stream that was its thread's; it then records what it does itself.
 
         None: it records nothing.
         """
-        self.resting: Any = dict
+        self.facts_at_rest: Any = dict
         """Facts to state in case that this process does nothing more."""
         self.used = False
         """Whether this process has recorded anything."""
@@ -154,9 +154,9 @@ class Recorder:
         if stream is None:
             if not self.used:
                 self.used = True
-                self.starting()
+                self.on_start()
             stream = self.mine.stream = Stream(self.detail, engine)
-            self.equip(stream)
+            self.on_stream(stream)
             with self._lock:
                 self.streams.append(stream)
         return stream
@@ -192,7 +192,7 @@ class Recorder:
         finally:
             stream.push((code + 1, perf_counter_ns()))
             if kind == "step" and counting is not None:
-                counting.step_announced()
+                counting.end_announced_step()
 
     def state(self, **fact: object) -> None:
         """Write a fact that is not an event: versions, a note, what observing costs."""
@@ -205,24 +205,24 @@ class Recorder:
             self._lasting.append(fact)
             self._pending.append(fact)
 
-    def breathe(self, stream: Stream, time: int = 0) -> None:
+    def flush_if_due(self, stream: Stream, time: int = 0) -> None:
         """Called at the end of a phase, at `time`: flush when enough has gathered or enough time has passed."""
         if len(stream.events) > FLUSH_EVENTS or (time or perf_counter_ns()) > self.due:
             self.flush()
 
     @property
-    def silent(self) -> bool:
+    def is_silent(self) -> bool:
         """Whether this process has nothing to say when it ends: it is off, or a forked child that recorded nothing."""
         return self.off or (self.child and not self.used)
 
-    def pause(self) -> None:
+    def flush_before_message(self) -> None:
         """Called before a message goes to another process, which may then end this one: write what there is."""
         begin = perf_counter_ns()
-        if self.silent or self._paused > PAUSED_NS + (begin - self._began) // PAUSE_SHARE:
+        if self.is_silent or self._paused > PAUSED_NS + (begin - self._began) // PAUSE_SHARE:
             return
         rests = not any(stream.phases or stream.layers for stream in list(self.streams))
         if rests:
-            self.state(**self.resting(), finished=True)
+            self.state(**self.facts_at_rest(), finished=True)
         self.flush()
         if rests:
             self._rests = True
@@ -263,17 +263,17 @@ class Recorder:
             try:
                 self._append(facts + blocks)
             except OSError as error:
-                self._say_why(error)
+                self._report_write_failure(error)
                 self.give_up()
             for stream in self.streams:
                 if stream.schedule is not None:
-                    stream.schedule.hold_limits(time, self.written)
+                    stream.schedule.apply_limits(time, self.written)
                     stream.detail = stream.detail and stream.schedule.detail
             if len(self.streams) > MANY_STREAMS:
                 alive = sys._current_frames()
                 self.streams[:] = [one for one in self.streams if one.events or one.engine or one.ident in alive]
 
-    def _say_why(self, error: OSError) -> None:
+    def _report_write_failure(self, error: OSError) -> None:
         """A file tells the parent: of a full disk an empty one, whose name needs no room; else one with the reason."""
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         name = f"{os.getpid()}.{'full' if full else 'unwritten.failure'}"
@@ -342,16 +342,16 @@ class Recorder:
         self._inherited = 0
         return [f'{{"id": {code // 2}, {key[1:]}'.encode() for key, code in inherited]
 
-    def forget(self) -> None:
+    def begin_in_child(self) -> None:
         """In a forked child: what it holds are copies of events that its parent will write.
 
-        It records what it does itself where somebody has asked for that (`forked`).
+        It records what it does itself where somebody has asked for that (`on_fork`).
         """
         self._lock = threading.RLock()  # a thread that is not here may have held it
         stream, self.mine.stream = self.mine.stream, None
         self.streams = []
         self._pending = []
-        if self.off or self.forked is None:
+        if self.off or self.on_fork is None:
             self.give_up()
             return
         if self._file >= 0 and file_identity(self._file) == self._identity:
@@ -364,7 +364,7 @@ class Recorder:
         self.used = self._rests = False
         self._began, self._paused = perf_counter_ns(), 0
         self.due = 0  # a child may be ended early: its first phase is written at once
-        self.forked(stream)
+        self.on_fork(stream)
 
 
 def _forget_after_fork(recorder: Recorder) -> None:
@@ -374,6 +374,6 @@ def _forget_after_fork(recorder: Recorder) -> None:
     def after() -> None:
         alive = reference()
         if alive is not None:
-            alive.forget()
+            alive.begin_in_child()
 
     os.register_at_fork(after_in_child=after)

@@ -53,7 +53,7 @@ class Traces:
     def __init__(self) -> None:
         self._functions: dict = {}
 
-    def function(self, name: str, where: str) -> TracedFunction:
+    def find_function(self, name: str, where: str) -> TracedFunction:
         """The function of this name and place; those beyond the first two hundred are one."""
         key = (name, where)
         if key not in self._functions and len(self._functions) >= MOST_FUNCTIONS:
@@ -63,7 +63,7 @@ class Traces:
             found = self._functions[key] = TracedFunction(*key)
         return found
 
-    def traced(self, function: TracedFunction, identity: int, signature: dict, lasted: int, run: int) -> None:
+    def add_trace(self, function: TracedFunction, identity: int, signature: dict, lasted: int, run: int) -> None:
         """A call in which the function was traced: `lasted` ns for tracing, `run` ns for the rest of the call.
 
         `identity` tells apart functions that are made anew at one place of the program.

@@ -3,7 +3,7 @@
 A program may import several frameworks: Keras runs on PyTorch too, and a loader of PyTorch may feed TensorFlow. Each
 framework has an observer. All observers write through one recorder, so that a step is seen once, by the framework that
 makes it. An observer calls `watch_process(settings, counting)`, replaces the functions that it follows, and calls
-`watch.add(ObservedFramework(...))`. What a loop of Keras knows of a step (`loops.said()`) goes into every phase.
+`watch.add(ObservedFramework(...))`. What a loop of Keras knows of a step (`loops.phase_values()`) goes into every phase.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ObservedFramework:
         threads: Callable[[], int],
         costs: Callable[[], dict],
         facts: Callable[[], dict] = dict,
-        forked: Callable[[Stream | None], None] | None = None,
+        begin_in_child: Callable[[Stream | None], None] | None = None,
         unseen: Callable[[], list] = list,
     ) -> None:
         self.framework = framework
@@ -66,7 +66,7 @@ class ObservedFramework:
         """What a layer and a phase cost to record, ns: `span_ns`, `phase_ns`. Asked once, of the one that stepped."""
         self.facts = facts
         """What else only the end knows, to be stated."""
-        self.forked = forked
+        self.begin_in_child = begin_in_child
         """Begins anew in a forked child, whose parent may have something open on this stream; the watch has a new
         schedule by then. None: it goes on with what it has."""
         self.unseen = unseen
@@ -114,12 +114,12 @@ class ProcessWatch:
         self.tensorflow: Any = None
         """The observer of TensorFlow, for that of Keras."""
         self._versions = {"python": sys.version.split()[0]}
-        self.recorder.starting = self._starting
-        self.recorder.resting = self._resting
+        self.recorder.on_start = self._begin_recording
+        self.recorder.facts_at_rest = self._facts_at_rest
         if block:
             return
         if not any(one in os.environ for one in ALONE):
-            self.recorder.forked = self._forked
+            self.recorder.on_fork = self._begin_in_child
         atexit.register(self.finish)
         _finish_before_hard_exit(self)
         _write_before_exec(self)
@@ -136,24 +136,24 @@ class ProcessWatch:
 
     def _introduce(self) -> None:
         """State which process this is and what it runs on."""
-        facts = {"rank": find_rank(self.recorder), "threads": self.chief.threads(), "versions": dict(self._versions)}
+        facts = {"rank": find_rank(self.recorder), "threads": self.busiest.threads(), "versions": dict(self._versions)}
         self.recorder.state(process=os.getpid(), **facts)
 
     # ---- children -----------------------------------------------------------------------------------------------
 
-    def _forked(self, stream: Stream | None) -> None:
+    def _begin_in_child(self, stream: Stream | None) -> None:
         """In a forked child: begin anew. What the parent had open (on this stream) goes on there and nowhere else."""
         try:
             for one in self.observed:
-                one.inherits = one.forked is None and one.own_steps > 0
+                one.inherits = one.begin_in_child is None and one.own_steps > 0
             self.schedule = self.schedule.for_child()
             if stream is not None and stream.schedule is not None:
                 # Functions of the parent that are still running here begin nothing with it.
                 stream.schedule.over, stream.schedule.count, stream.schedule.counting = True, False, False
             self.loops.running.clear()
             for one in self.observed:
-                if one.forked is not None:
-                    one.forked(stream)
+                if one.begin_in_child is not None:
+                    one.begin_in_child(stream)
             for one in self.observed:
                 one.before = one.steps()
             self.recorder.set_detail(self.schedule.detail)
@@ -161,7 +161,7 @@ class ProcessWatch:
             self.recorder.give_up()
             report_failure(self.recorder.directory)
 
-    def _starting(self) -> None:
+    def _begin_recording(self) -> None:
         """This process is about to record something for the first time."""
         try:
             if is_data_worker():
@@ -176,9 +176,9 @@ class ProcessWatch:
             self.recorder.give_up()
             report_failure(self.recorder.directory)
 
-    def _resting(self) -> dict:
+    def _facts_at_rest(self) -> dict:
         """What is to be known of a process that is ended while it waits for others."""
-        chief = self.chief
+        chief = self.busiest
         if chief is None:
             return {}
         facts = {"rank": find_rank(self.recorder), "notes": self.schedule.notes, "framework": chief.framework}
@@ -186,15 +186,15 @@ class ProcessWatch:
 
     # ---- steps --------------------------------------------------------------------------------------------------
 
-    def stepped(self, time: int) -> None:
+    def end_step(self, time: int) -> None:
         """A step ended at `time`: the schedule decides about the next one. For observers that announce steps."""
-        self.schedule.finished(time, self.recorder.written)
+        self.schedule.end_step(time, self.recorder.written)
         if self.schedule.detail != self.recorder.detail:
             self.recorder.set_detail(self.schedule.detail)
-        self.counting.steps_done(self.schedule.steps)
+        self.counting.note_steps(self.schedule.steps)
 
     @property
-    def chief(self) -> Any:
+    def busiest(self) -> Any:
         """Who announced the most steps; None where nothing was observed."""
         return max(self.observed, key=lambda one: one.own_steps, default=None)
 
@@ -202,7 +202,7 @@ class ProcessWatch:
 
     def finish(self) -> None:
         """State what only the end knows, and observe no more."""
-        if self.recorder.silent:
+        if self.recorder.is_silent:
             return
         try:
             with record_observing():
@@ -216,7 +216,7 @@ class ProcessWatch:
 
     def costs(self) -> dict:
         """What a layer, a phase and reading counters cost, ns; nothing of a process that ran none."""
-        chief = self.chief
+        chief = self.busiest
         if chief is None or not self.recorder.used or (self.recorder.child and not self._claim_costs()):
             return {}
         return {**chief.costs(), **measure_reading_costs(self.counting)}
@@ -232,7 +232,7 @@ class ProcessWatch:
 
     def state_end(self, costs: dict) -> None:
         """State what was used, what observing cost, what was left out, and that this is all."""
-        chief = self.chief
+        chief = self.busiest
         if chief is not None and self.recorder.used:
             facts: dict = {"framework": chief.framework, "threads": chief.threads(), **costs}
             state_end(self.recorder, self.schedule, self.counting, facts)
@@ -280,7 +280,7 @@ def _finish_before_hard_exit(watch: ProcessWatch) -> None:
     leave = os._exit
 
     def _exit(status: Any) -> None:
-        if not watch.recorder.silent:
+        if not watch.recorder.is_silent:
             watch.finish()
             watch.recorder.flush()
         leave(status)
@@ -303,7 +303,7 @@ def _write_before(replace: Any, watch: ProcessWatch) -> Any:
 
     @functools.wraps(replace)
     def written_first(*words: Any, **named: Any) -> Any:
-        if recorder.silent:
+        if recorder.is_silent:
             return replace(*words, **named)
         try:
             costs.update(costs or watch.costs())  # once: `execvp` tries one directory after the other

@@ -74,7 +74,7 @@ class Checkpoints:
                 "free some space, or choose another place with --checkpoint",
             ) from None
 
-    def newest(self) -> tuple[CheckpointInfo, dict[str, np.ndarray]] | None:
+    def read_newest(self) -> tuple[CheckpointInfo, dict[str, np.ndarray]] | None:
         """The newest that is whole; None where there is none. Raises SondaError for one of another training."""
         self._sweep()
         for _, place in self._found():
@@ -83,7 +83,7 @@ class Checkpoints:
                 return found
         return None
 
-    def of_epoch(self, epochs: int) -> tuple[CheckpointInfo, dict[str, np.ndarray]]:
+    def read_epoch(self, epochs: int) -> tuple[CheckpointInfo, dict[str, np.ndarray]]:
         """The state after so many epochs. Raises SondaError where they cannot be read."""
         place = self.directory / f"epoch-{epochs:05d}"
         found = self._read(place)

@@ -60,7 +60,7 @@ class _Marks:
 class _Told(Schedule):
     """Which steps are recorded in detail is told from outside."""
 
-    def finished(self, now: int, written: int) -> None:
+    def end_step(self, now: int, written: int) -> None:
         self.steps += 1
 
 
@@ -132,7 +132,7 @@ class Participant:
         else:
             self.loop.step()
         self.done += 1
-        self.board.step(self.what.slot)
+        self.board.add_step(self.what.slot)
 
     def measure(self, order: Order) -> Report:
         # The parent sees earlier who does not come; this is for a parent that does not look any more.

@@ -37,11 +37,11 @@ class Board:
         """This participant is ready for the window."""
         self._words[slot * FIELDS + ARRIVED] = window
 
-    def measured(self, slot: int, window: int) -> None:
+    def mark_measured(self, slot: int, window: int) -> None:
         """This participant has measured the window, and goes on only so that others do not measure alone."""
         self._words[slot * FIELDS + MEASURED] = window
 
-    def step(self, slot: int) -> None:
+    def add_step(self, slot: int) -> None:
         """This participant has finished another step."""
         self._words[slot * FIELDS + STEPS] += 1
 

@@ -51,11 +51,11 @@ class WindowCounters:
             self._sets = []
 
     @property
-    def instructions(self) -> bool:
+    def counts_instructions(self) -> bool:
         """Whether instructions are counted."""
         return any(event.name == "instructions" for one, _ in self._sets for event in one.events)
 
-    def cpu(self) -> int:
+    def cpu_time(self) -> int:
         """CPU time of all threads so far, ns; 0 where nobody tells."""
         if self.whose == OWN:
             return process_time_ns()
@@ -63,7 +63,7 @@ class WindowCounters:
             return int(self._system.totals().get("task_clock", 0)) if self._system is not None else 0
         return round(_usage(self._usage)["cpu_time"])
 
-    def total(self, name: str) -> float:
+    def total_events(self, name: str) -> float:
         """An event of the PMU so far, as it was counted."""
         return sum(one.totals().get(name, 0) for one, _ in self._sets)
 
@@ -88,7 +88,7 @@ class WindowCounters:
             return {"time": now()}
         return {"time": now(), **_usage(self._usage)}
 
-    def since(self, before: Mapping[str, Any]) -> dict[str, float]:
+    def count_since(self, before: Mapping[str, Any]) -> dict[str, float]:
         """Counts since a reading, by quantity: time, cpu_time, run_queue_wait (ns), page_faults, context_switches, and
         what the PMU counted. `scaled` is the smallest share of the time that an event was really counted, where that
         is not all of it."""

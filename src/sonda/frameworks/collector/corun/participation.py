@@ -29,18 +29,18 @@ def join_windows(observer: Any) -> None:
     """Where the environment says so, have the program take part after its first steps."""
     text = os.environ.get(VARIABLE, "")
     if text:
-        taking_part = _Participant(json.loads(text), observer)
-        observer.schedule.finished = taking_part.finished
+        participant = _Participant(json.loads(text), observer)
+        observer.schedule.end_step = participant.end_step
 
 
 class _Participant:
-    """Told by the schedule of every step that is over."""
+    """Stands before the schedule's `end_step`: lets the program wait there, and measures its steps."""
 
     def __init__(self, settings: dict, observer: Any) -> None:
         self.settings = settings
         self.schedule = observer.schedule
         self.directory = observer.recorder.directory
-        self._finished = observer.schedule.finished
+        self._end_step = observer.schedule.end_step
         self._steps = 0
         self._board: Board | None = None
         self._orders: Any = None
@@ -51,8 +51,9 @@ class _Participant:
         """When the last of the warm-up steps began, ns."""
         self._stride = 1
 
-    def finished(self, now: int, written: int) -> None:
-        self._finished(now, written)
+    def end_step(self, now: int, written: int) -> None:
+        """A step of the program is over, at `now` ns; so many bytes are `written`."""
+        self._end_step(now, written)
         self.schedule.detail = False
         self._steps += 1
         if self._board is None:
@@ -60,7 +61,7 @@ class _Participant:
                 self._began = now
                 return
             if not self._join(now):
-                self.schedule.finished = self._finished
+                self.schedule.end_step = self._end_step
                 return
         self._step()
 
@@ -81,7 +82,7 @@ class _Participant:
 
     def _step(self) -> None:
         assert self._board is not None
-        self._board.step(self.settings["slot"])
+        self._board.add_step(self.settings["slot"])
         try:
             os.kill(self.settings["parent"], 0)
         except ProcessLookupError:

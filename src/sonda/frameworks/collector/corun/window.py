@@ -40,7 +40,7 @@ def measure_window(
     measured = steps = 0
     before = counters.read()
     done = progress() if progress is not None else 0
-    spent = counters.cpu()
+    spent = counters.cpu_time()
     start = first = time = now()
     # The last piece is finished too: counters and pieces are of the same steps.
     while time - first < length or measured < FEWEST_STEPS or steps:
@@ -49,12 +49,12 @@ def measure_window(
         measured += 1
         time = now()
         if time - start >= length // SLICES:
-            used = counters.cpu()
+            used = counters.cpu_time()
             reached = progress() if progress is not None else done + steps
             slices.append((start, time - start, round(reached - done), used - spent))
             start, steps, spent, done = time, 0, used, reached
-    counted = counters.since(before)
-    board.measured(slot, number)
+    counted = counters.count_since(before)
+    board.mark_measured(slot, number)
     while board.measuring(members, number):
         yield
     return {"window": number, "begin": begin, "end": now(), "slices": slices, "counters": counted}

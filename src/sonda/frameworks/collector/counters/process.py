@@ -33,7 +33,7 @@ class Counting:
         self.children = bool(self._asked.get("children", False))
         self.layers = bool(self._asked.get("layers", True))
         """Whether layers are read, where there is anything to read."""
-        self.turned: Callable[[], None] = lambda: None
+        self.on_turn: Callable[[], None] = lambda: None
         """Called when another group's turn has come."""
         self._kernel = kernel
         self._announced = False
@@ -91,11 +91,11 @@ class Counting:
         """Make the counters known to this recorder, which keeps their readings from now on."""
         self.os.define(recorder)
         system = [] if self.os.set is None else [self.os.set]
-        system_parts = [one.part(recorder, timed=False) for one in system]
-        beside_parts = [one.part(recorder, timed=False, whole=False) for one in self.beside]
+        system_parts = [one.describe_reading(recorder, timed=False) for one in system]
+        beside_parts = [one.describe_reading(recorder, timed=False, whole=False) for one in self.beside]
         for one in self.sets:
             sets = [one, *self.beside]
-            parts = [one.part(recorder, whole=not self.beside), *beside_parts]
+            parts = [one.describe_reading(recorder, whole=not self.beside), *beside_parts]
             self._readers.append((
                 CounterReader(recorder, sets, parts), CounterReader(recorder, [*sets, *system], [*parts, *system_parts])
             ))  # fmt: skip
@@ -116,12 +116,12 @@ class Counting:
         """Keep a reading of the group in turn, and give the flag of the boundary at which it was taken."""
         return self._readers[self._turn][0].take(stream)
 
-    def step_announced(self) -> None:
+    def end_announced_step(self) -> None:
         """A step that the program itself announced is over; from now on only those count."""
         self._announced = True
         self._rotate()
 
-    def steps_done(self, steps: int) -> None:
+    def note_steps(self, steps: int) -> None:
         """So many steps were found to be over; told between phases."""
         if steps != self._steps:
             self._steps = steps
@@ -139,7 +139,7 @@ class Counting:
                 self._close_sets()
                 return
             self._turn = following
-            self.turned()
+            self.on_turn()
 
     def facts(self) -> dict:
         """What the parent should know: where counts came from, and the counts of the whole process."""
@@ -162,7 +162,7 @@ class Counting:
     def _close_sets(self) -> None:
         for one in (*self.sets, *self.beside):
             one.close()
-        self.turned()
+        self.on_turn()
 
     def close(self) -> None:
         self._close_sets()

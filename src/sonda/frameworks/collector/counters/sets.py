@@ -22,7 +22,7 @@ class CounterSet:
         self.descriptors = [group.leader for group in self.groups]
         """What is read; empty once closed, so that no number is read that has become another file's."""
 
-    def part(self, recorder: Recorder, timed: bool = True, whole: bool = True) -> dict:
+    def describe_reading(self, recorder: Recorder, timed: bool = True, whole: bool = True) -> dict:
         """How a reading of this set is to be understood, with its quantities defined.
 
         `timed` keeps the times enabled and running beside the values; without `whole` (one kind of core of several) a
@@ -55,14 +55,14 @@ class CounterSet:
         for group in self.groups:
             group.disable()
 
-    def lost(self) -> None:
+    def forget_descriptors(self) -> None:
         """The program closed descriptors that are not its own: what they are now is nobody's to read, nor to close."""
         self.descriptors.clear()
         self.groups = []
 
     def close(self) -> None:
         groups: list[EventGroup] = self.groups
-        self.lost()  # before they are closed: their numbers may be another file's at once
+        self.forget_descriptors()  # before they are closed: their numbers may be another file's at once
         for group in groups:
             group.close()
 
@@ -96,7 +96,7 @@ class CounterReader:
                 raw = b""
             if not raw:
                 for one in sets:
-                    one.lost()
+                    one.forget_descriptors()
                 return 0
             stream.count(raw)
             return flag

@@ -105,7 +105,9 @@ class Schedule:
         """The number of this input's shape, and whether it was not known before."""
         return self.shapes.number(shape)
 
-    def forward(self, module: int, shape: int, learns: bool, training: bool = True, continues: bool = False) -> None:
+    def begin_forward(
+        self, module: int, shape: int, learns: bool, training: bool = True, continues: bool = False
+    ) -> None:
         """A forward of an outermost module begins, with an input of a numbered shape.
 
         `learns` when a backward may follow; `continues` when it goes on with the text of the forward before it.
@@ -150,7 +152,7 @@ class Schedule:
         elif evaluates or wanted:
             self.detail, self._skipped = True, False
 
-    def forward_ended(self, learns: bool, now: int, written: int) -> None:
+    def end_forward(self, learns: bool, now: int, written: int) -> None:
         """A forward without a graph has no backward to wait for; in a program that never trains it is a step."""
         self._unlearned += 1
         self._graphs += learns
@@ -159,9 +161,9 @@ class Schedule:
         if not self._stepped and (not learns or self._unlearned > FORWARDS_WITHOUT_BACKWARD):
             if learns:
                 self._step.leave()
-            self.finished(now, written)
+            self.end_step(now, written)
 
-    def backward(self) -> None:
+    def begin_backward(self) -> None:
         self._most_graphs = max(self._most_graphs, self._graphs)
         self._forwards = self._unlearned = self._graphs = 0
         self.backwards += 1
@@ -172,7 +174,7 @@ class Schedule:
         """Whether forwards without a graph were counted, and nothing is known to go on with them."""
         return self.counting and self._alone
 
-    def begins_by_hand(self, now: int, written: int, optimizes: bool | None) -> bool:
+    def end_step_by_hand(self, now: int, written: int, optimizes: bool | None) -> bool:
         """A batch is fetched, or a forward that learns begins: whether a step by hand is over.
 
         `optimizes`: there is an optimizer, which will step; None: one that never has so far.
@@ -182,7 +184,7 @@ class Schedule:
         self.backwards = 0
         self.counting = False
         self._step.end()
-        self.finished(now, written)
+        self.end_step(now, written)
         return True
 
     def end_counting(self) -> None:
@@ -191,14 +193,14 @@ class Schedule:
         self.shapes.exhaust()
         self._note_once("counting ended", "because it took too long: steps that had not been counted have no FLOPs")
 
-    def fetched(self) -> None:
+    def begin_fetch(self) -> None:
         """A batch is about to be fetched: after an optimizer step this is where the next step begins."""
         if self.waits.open:
             self.waits.end()
         if self.counting and (self._counted_stepped or self._alone):
             self.counting = False
 
-    def stepped(
+    def end_optimizer_step(
         self,
         optimizer: int,
         now: int,
@@ -227,7 +229,7 @@ class Schedule:
                 self.counting = False
         if optimizer in self._stepped or not self._stepped:
             self._stepped = set()
-            self.finished(now, written)
+            self.end_step(now, written)
             self.waits.step()
             self._trained = False
             self._skipped = self.detail and self.sample is not None and not self.sample.choose(now, pairs)
@@ -237,10 +239,10 @@ class Schedule:
         self._stepped.add(optimizer)
         self.waits.begin()
 
-    def finished(self, now: int, written: int) -> None:
+    def end_step(self, now: int, written: int) -> None:
         """A step is over: decide about the next one."""
         self.steps += 1
-        self.hold_limits(now, written)
+        self.apply_limits(now, written)
         inside = self.steps >= self.first and (not self.last or self.steps < self.last)
         if self.size_cap and written > 2 * self.size_cap:
             inside = False
@@ -252,7 +254,7 @@ class Schedule:
         begin = max(KERNELS_FROM, self.first)
         self.kernels = self.profile and inside and begin <= self.steps < begin + (1 if self.replay else KERNEL_STEPS)
 
-    def hold_limits(self, now: int, written: int) -> None:
+    def apply_limits(self, now: int, written: int) -> None:
         """End observing at its time limit, and detail at twice the size cap, also in the middle of a step."""
         if self.deadline and now > self.deadline and not self.over:
             self.over = True

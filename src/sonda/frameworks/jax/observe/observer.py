@@ -192,7 +192,7 @@ class JaxObserver(PatchingObserver):
             self._replace_everywhere(name, self._jit)
         for owner in (profiler, self.jax.profiler):
             for one in (self.pieces, self.kernels):
-                self.replace(owner, "start_trace", one.making_room)
+                self.replace(owner, "start_trace", one.wrap_start)
         for name in GRADIENTS:
             self._replace_everywhere(name, partial(self._differentiating, name=name))
         if self.watch.block:
@@ -251,7 +251,7 @@ class JaxObserver(PatchingObserver):
 
     def _known(self, fun: Any, kwargs: dict) -> _Known:
         self._made += 1
-        about = self.traces.function(str(getattr(fun, "__name__", "function")), code_place(fun))
+        about = self.traces.find_function(str(getattr(fun, "__name__", "function")), code_place(fun))
         return _Known(self._made, about, *arguments_of(fun, kwargs))
 
     @property
@@ -306,7 +306,7 @@ class JaxObserver(PatchingObserver):
             stream.begin(codes[phase], None)
         if profiling is None:
             for one in (self.pieces, self.kernels):
-                one.meanwhile()
+                one.end_if_late()
         # After the phase has begun: what was compiled lies inside it.
         begin = now()
         done = False
@@ -329,9 +329,10 @@ class JaxObserver(PatchingObserver):
                 self._classify(known, given, result if done else None)
             # A function that is made anew at one place of the program is the same one.
             learnt = (self._optimizer, id(about)) if known.learns else ()
-            values = (*(learnt if done else (self._exhausted, 1)), *self.watch.loops.said())
+            values = (*(learnt if done else (self._exhausted, 1)), *self.watch.loops.phase_values())
             making = self._compile_events(about.name, begin, compiled, end) if compiled else ()
-            if phase and not compiled and (self.pieces.settles() | self.kernels.settles()) and profiling is None:
+            asked = phase and not compiled
+            if asked and (self.pieces.pop_settling() | self.kernels.pop_settling()) and profiling is None:
                 making = (self._warmup, begin, self._warmup + 1, end)
             if first:
                 self._held.append((stream, known, begin, end, making, values, done))
@@ -355,10 +356,10 @@ class JaxObserver(PatchingObserver):
         self.kernels.comes(number)
         # An update has no layers: by itself it is not worth a profile.
         wanted = not self.kernels.running and (not updates or self.pieces.running)
-        if wanted and self.pieces.begins(number, self.shapes.now(number)):
+        if wanted and self.pieces.begin_call(number, self.shapes.now(number)):
             return self.pieces
         learns = phase == "fused" or not (self._learnt or updates)
-        recorded = not self.pieces.running and self.kernels.begins(number, known.calls, learns)
+        recorded = not self.pieces.running and self.kernels.begin_call(number, known.calls, learns)
         return self.kernels if recorded else None
 
     def _stop_profiles(self) -> None:
@@ -375,7 +376,7 @@ class JaxObserver(PatchingObserver):
                 continue
             code = self.watch.phases.codes[phase]
             stream.push((code, begin, *making, *values, code + 1, end))
-            self.recorder.breathe(stream, end)
+            self.recorder.flush_if_due(stream, end)
             if done and not known.updates:
                 self._stepped()
 
@@ -389,7 +390,7 @@ class JaxObserver(PatchingObserver):
             self.watch.schedule.notes.append(WAITED)
             self._gpus = jax_devices.gpus(self.jax)
         self.steps += 1
-        self.watch.stepped(now())
+        self.watch.end_step(now())
         if self.watch.schedule.over:
             self._stop_profiles()
 
@@ -416,7 +417,7 @@ class JaxObserver(PatchingObserver):
             signature = signature_of(self.jax.tree_util, known.arguments, known.static, *given)
         except Exception:  # of an argument that cannot be written, or is no tree
             signature = {}
-        self.traces.traced(known.about, known.number, signature, lasted, run)
+        self.traces.add_trace(known.about, known.number, signature, lasted, run)
         self._classify(known, given, result)
 
     def _classify(self, known: _Known, given: tuple, result: Any) -> None:

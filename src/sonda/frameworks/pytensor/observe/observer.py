@@ -205,7 +205,7 @@ class PyTensorObserver(PatchingObserver):
     def _stepped(self, known: _Known) -> None:
         self.steps += 1
         self._linkers[known.linker] = self._linkers.get(known.linker, 0) + 1
-        self.watch.stepped(now())
+        self.watch.end_step(now())
 
     def _learn(self, function: Any) -> _Known:
         linker = linker_of(function)

@@ -158,7 +158,7 @@ class KerasObserver(PatchingObserver):
             return self._recorded(original, stream, layer, args, kwargs)
         finally:
             learns = bool(self.loops.running and self.loops.running[-1].part == "train")
-            stream.push((self.values["training"], int(learns), *self.loops.said()))
+            stream.push((self.values["training"], int(learns), *self.loops.phase_values()))
             stream.end()
 
     def _recorded(self, original: Any, stream: Any, layer: Any, args: tuple, kwargs: dict) -> Any:
@@ -225,7 +225,7 @@ class KerasObserver(PatchingObserver):
                 try:
                     return original(*args, **kwargs)
                 finally:
-                    stream.push(self.loops.said())
+                    stream.push(self.loops.phase_values())
                     stream.end()
 
             return call
@@ -246,7 +246,7 @@ class KerasObserver(PatchingObserver):
             try:
                 return original(optimizer, *args, **kwargs)
             finally:
-                stream.push((self.values["optimizer"], id(optimizer), *self.loops.said()))
+                stream.push((self.values["optimizer"], id(optimizer), *self.loops.phase_values()))
                 stream.end()
                 self._stepped(id(optimizer))
 
@@ -255,9 +255,9 @@ class KerasObserver(PatchingObserver):
     def _stepped(self, optimizer: int) -> None:
         self.steps += 1
         if self.backend == "torch":  # which may be counting operations, until an optimizer has stepped
-            self.watch.schedule.stepped(optimizer, now(), self.recorder.written)
+            self.watch.schedule.end_optimizer_step(optimizer, now(), self.recorder.written)
         else:
-            self.watch.stepped(now())
+            self.watch.end_step(now())
 
     def _building(self, original: Any) -> Any:
         """Weights are made before the first step: a forward that is none of a step."""
@@ -308,7 +308,7 @@ class KerasObserver(PatchingObserver):
 
     def _epoch_begins(self, original: Any) -> Any:
         def begins(*args: Any, **kwargs: Any) -> Any:
-            self.loops.epoch()
+            self.loops.begin_epoch()
             return original(*args, **kwargs)
 
         return begins
@@ -362,7 +362,7 @@ class KerasObserver(PatchingObserver):
                 done = True
                 return batch
             finally:
-                stream.push((*(() if done else (self.values["exhausted"], 1)), *self.loops.said()))
+                stream.push((*(() if done else (self.values["exhausted"], 1)), *self.loops.phase_values()))
                 stream.end()
 
         return fetch

@@ -266,7 +266,7 @@ class TorchObserver(PatchingObserver):
             self.close(stream, self._forward)
         if not graph:
             stream.resting = now(), ran()
-        schedule.forward_ended(graph, now(), self.recorder.written)
+        schedule.end_forward(graph, now(), self.recorder.written)
         if schedule.steps != self._told_steps or self.counter.active:
             self.follow_schedule(stream, module)
         return result
@@ -284,9 +284,9 @@ class TorchObserver(PatchingObserver):
             self.recorder.state(shape=shape, dims=shapes)
         if learns:
             if schedule.backwards:
-                schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.in_use())
+                schedule.end_step_by_hand(now(), self.recorder.written, self.optimizers.in_use())
             if training:
-                schedule.forward(which, shape, learns, training)
+                schedule.begin_forward(which, shape, learns, training)
                 stream.sequence = (0, 0, False)
                 return shape, ()
         values = self._values
@@ -301,7 +301,7 @@ class TorchObserver(PatchingObserver):
         if stream.resting:
             ended, spent = stream.resting
             told += values["idle"], max(0, now() - ended - (ran() - spent))
-        schedule.forward(which, shape, learns, training, continues)
+        schedule.begin_forward(which, shape, learns, training, continues)
         return shape, told
 
     def _adopt(self, stream: Stream, module: Any, args: tuple, kwargs: dict) -> None:
@@ -331,7 +331,7 @@ class TorchObserver(PatchingObserver):
         if self.counting is not None and self._told_steps != schedule.steps and schedule is self.schedule:
             self._told_steps = schedule.steps
             if len(self.counting.sets) > 1:
-                self.counting.steps_done(schedule.steps)
+                self.counting.note_steps(schedule.steps)
         if schedule.profile and self.kernel_pass is not None and schedule is self.schedule:
             self._follow_kernels(stream, schedule.kernels)
         if self.counter.spent and schedule.count:
@@ -373,7 +373,7 @@ class TorchObserver(PatchingObserver):
         if stream.phases:
             return None
         stream.resting = ()
-        stream.schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.in_use())
-        stream.schedule.fetched()
+        stream.schedule.end_step_by_hand(now(), self.recorder.written, self.optimizers.in_use())
+        stream.schedule.begin_fetch()
         self.follow_schedule(stream)
         return stream
