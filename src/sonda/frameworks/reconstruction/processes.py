@@ -82,7 +82,7 @@ class Processes:
             process.fed.update((section.part, step.loader) for step in section.steps if step.loader is not None)
 
     @property
-    def chief(self) -> Process:
+    def busiest(self) -> Process:
         """The one with the most steps: it speaks for the program."""
         return max(self.all, key=lambda one: one.steps, default=Process())
 

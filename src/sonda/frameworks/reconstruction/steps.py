@@ -140,8 +140,8 @@ class TrainingForwards:
         fetched, end = (_last_before(positions, position) for positions in (self._fetched, self._moments))
         if fetched < 0 or fetched < end:
             return False
-        learning, data, end = (_first_after(at, position) for at in (self._learning, self._data, self._moments))
-        return learning < min(data, end)
+        forward, data, step_end = (_first_after(at, position) for at in (self._learning, self._data, self._moments))
+        return forward < min(data, step_end)
 
 
 def _last_before(positions: list[int], position: int) -> int:
