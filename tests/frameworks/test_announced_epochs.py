@@ -22,7 +22,7 @@ from sonda.targets.training.trainer import open_training
 from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import TrainingSet, divide
-from sonda.workloads.data.training_set import compile_shapes as make_data_ready
+from sonda.workloads.data.training_set import make_ready as make_data_ready
 from sonda.workloads.networks.mlp import Perceptron
 
 NETWORK = Perceptron(batch=20, layers=(784, 8, 9))
