@@ -59,7 +59,7 @@ def step(seen: Waits, clocks: Clocks, **between: int) -> None:
     if seen.open:
         seen.end()
     clocks.pass_by(running=5_000_000)
-    seen.step()
+    seen.end_step()
 
 
 def test_only_time_in_which_a_thread_neither_runs_nor_queues_is_a_wait(clocks: Clocks) -> None:
@@ -132,7 +132,7 @@ def test_a_count_that_the_program_closed_is_no_wait(clocks: Clocks, monkeypatch:
     monkeypatch.setattr(waits.os, "read", lambda file, size: b"something else\n")
     clocks.pass_by(waiting=2_000_000)
     seen.end()
-    seen.step()
+    seen.end_step()
     step(seen, clocks, waiting=2_000_000)
     assert [waited for waited, _ in seen.steps] == [3_000_000, 2_000_000, 2_000_000]
 
@@ -143,14 +143,14 @@ def test_a_stretch_in_which_something_else_began_is_forgotten(clocks: Clocks) ->
     for _ in range(5):
         seen.begin()
         clocks.pass_by(waiting=3_000_000)
-        seen.step()
+        seen.end_step()
     assert seen.facts() == {}
     seen.begin()
     clocks.pass_by(waiting=3_000_000)
     seen.begin()
     clocks.pass_by(waiting=2_000_000)
     seen.end()
-    seen.step()
+    seen.end_step()
     assert seen.facts() == {"waits": {"step_ns": 2_000_000, "steps": 1, "waited": 1}}
 
 
