@@ -1,6 +1,6 @@
-"""The counted step of a network whose framework hides its operations: announced by formula, with nothing run.
+"""The counted step of a network whose framework hides its operations. Formulas announce it; nothing runs.
 
-Times of the count pass are never shown, so that nothing need run in it.
+Times of the pass `count` are never shown, so nothing needs to run in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class OperationsTaskProtocol(Protocol):
 
     @property
     def functions(self) -> Mapping[str, Any]:
-        """Not compiled yet."""
+        """The functions, not compiled yet."""
 
     @property
     def operands(self) -> Mapping[str, tuple[Any, ...]]: ...
@@ -44,7 +44,7 @@ class OperationsTaskProtocol(Protocol):
 
 
 class StepCost(OperationCost, Protocol):
-    """One operation of a step: its phase, its layer ('' for the network itself), FLOPs and bytes."""
+    """One operation of a step: its phase, its layer ('' for the network itself), its FLOPs and bytes."""
 
     @property
     def phase(self) -> str: ...
@@ -61,7 +61,7 @@ class StepCost(OperationCost, Protocol):
 
 @dataclass(frozen=True)
 class _MovedCost:
-    """A cost under another layer than its own."""
+    """A cost that was moved to another layer."""
 
     phase: str
     path: str
@@ -72,27 +72,27 @@ class _MovedCost:
 
 
 def move_cost(cost: StepCost, path: str, class_name: str) -> StepCost:
-    """The same cost under this layer."""
+    """The same cost, moved to this layer."""
     return _MovedCost(cost.phase, path, class_name, cost.operation, cost.flops, cost.bytes)
 
 
 def count_step(observer: AnnouncedObserver, part: str, costs: Iterable[StepCost], framework: str, dtype: str) -> None:
     """Announce one step of `part` in the pass `count`; operations are named `framework.operation`.
 
-    Forward and backward have layers, the others have operations alone.
+    Loss and optimizer have operations only, other phases have layers.
     """
     with observer.span("pass", "count"), observer.span("step", part):
-        for phase, mine in groupby(costs, key=lambda cost: cost.phase):
+        for phase, phase_costs in groupby(costs, key=lambda cost: cost.phase):
             with observer.phase(phase):
                 layered = phase not in ("loss", "optimizer")
                 if layered:
                     direction = "backward" if phase == "backward" else "forward"
                     with observer.layer("", direction=direction):
-                        for cost in mine:
+                        for cost in phase_costs:
                             with observer.layer(cost.path, cost.class_name, direction):
                                 _announce(observer, cost, framework, dtype)
                     continue
-                for cost in mine:
+                for cost in phase_costs:
                     _announce(observer, cost, framework, dtype)
 
 
