@@ -46,7 +46,7 @@ def write_events(directory: Path, steps: int, layers: int) -> tuple[int, int, in
             (counted[0], chance.randrange(9), counted[1], 0, counted[2], chance.randrange(10**7), counted[3], 2 * 10**8)
         )
         push((code + 1, clock))
-        recorder.breathe(stream)
+        recorder.flush_if_due(stream)
 
     for _ in range(steps):
         push((fetch, clock, loader, 0, iterator, 0))

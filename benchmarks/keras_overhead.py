@@ -67,7 +67,7 @@ def measure() -> dict[str, Any]:
     import keras
     import tensorflow as tf
 
-    from sonda.frameworks.collector.watch import Watch
+    from sonda.frameworks.collector.watch import ProcessWatch
     from sonda.frameworks.tensorflow.observe.keras import KerasObserver
     from sonda.frameworks.tensorflow.observe.observer import TensorflowObserver
 
@@ -88,7 +88,7 @@ def measure() -> dict[str, Any]:
             return self.end[0] - self.begin[0], self.end[1] - self.begin[1]
 
     with tempfile.TemporaryDirectory() as directory:
-        watch = Watch({"directory": directory})
+        watch = ProcessWatch({"directory": directory})
         watch.tensorflow = TensorflowObserver(watch, tf)
         observers = (watch.tensorflow, KerasObserver(watch, keras))
         times: dict[str, dict[str, list[tuple[int, int]]]] = {}

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         data,
         explore,
         import_trace,
-        join_barrier,
         load,
         profile,
         region,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Explored", "Profile", "SondaError", "Store", "__version__", "compare", "corun", "data", "explore",
-    "import_trace", "join_barrier", "load", "profile", "region", "run",
+    "import_trace", "load", "profile", "region", "run",
 ]  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from sonda.workloads import data as data
 if TYPE_CHECKING:
     from sonda.analysis.simulated.exploration import Exploration, Point
     from sonda.analysis.summary import Summary
-    from sonda.frameworks.collector.corun.benchcast import Barrier
     from sonda.record.run import Run, RunInfo
     from sonda.record.spans import Spans
     from sonda.report.blocks import View
@@ -265,21 +264,6 @@ def corun(
 
     setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
     return companions(interference(carry_out(participants, _opened(store), cores, setting)))
-
-
-def join_barrier(name: str = "", timeout: float | None = None) -> Barrier:
-    """Join a BenchCast barrier by the name of its shared memory, BenchCast's own unless given.
-
-    Call `wait()` once per iteration of the region of interest: it waits for all other programs as long as BenchCast
-    asks for that, at most `timeout` seconds. Raises SondaError where there is no such barrier.
-    """
-    from sonda.frameworks.collector.corun.benchcast import NAME, Barrier, BarrierError
-    from sonda.record.errors import SondaError
-
-    try:
-        return Barrier(name or NAME, timeout)
-    except BarrierError as error:
-        raise SondaError(str(error), "start BenchCast first, or give the name of its shared memory") from None
 
 
 def region(name: str) -> AbstractContextManager[None]:

@@ -11,7 +11,7 @@ from plain_runs import target_of, workload_of
 from report_examples import training as example
 from sonda.analysis.rules import retracing, verdicts
 from sonda.analysis.rules.remedies import compiled, graphs, remedies
-from sonda.frameworks.collector.traces import MOST_FUNCTIONS, Function, Traces, code_place
+from sonda.frameworks.collector.traces import MOST_FUNCTIONS, TracedFunction, Traces, code_place
 
 MS = 1_000_000
 
@@ -23,11 +23,11 @@ def tensor(*shape: int, kind: str = "float32") -> tuple[str, str]:
 def traced(*signatures: dict[str, Any], made_anew: bool = False) -> dict[str, Any]:
     """A function called once with each signature, traced for 5 ms each time, run for 1 ms."""
     traces = Traces()
-    function = traces.function("step", "train.py:12")
+    function = traces.find_function("step", "train.py:12")
     for number, signature in enumerate(signatures):
         function.calls += 1
         function.call_ns += 6 * MS
-        traces.traced(function, number if made_anew else 7, signature, 5 * MS, 1 * MS)
+        traces.add_trace(function, number if made_anew else 7, signature, 5 * MS, 1 * MS)
     return dict(traces.facts()[0])
 
 
@@ -63,8 +63,8 @@ def test_a_trace_is_compared_with_the_most_similar_one_before_it() -> None:
 def test_functions_are_counted_by_their_place_and_never_without_bound() -> None:
     traces = Traces()
     for number in range(MOST_FUNCTIONS + 50):
-        function = traces.function(f"step{number}", "train.py:1")
-        traces.traced(function, number, {}, 1 * MS, 0)
+        function = traces.find_function(f"step{number}", "train.py:1")
+        traces.add_trace(function, number, {}, 1 * MS, 0)
     facts = traces.facts()
     assert len(facts) == MOST_FUNCTIONS + 1
     assert facts[-1]["function"] == "other functions" and facts[-1]["traces"] == 50
@@ -220,6 +220,6 @@ def test_noise_does_not_hide_it() -> None:
 
 def test_a_function_without_traces_is_not_kept() -> None:
     traces = Traces()
-    traces.function("never", "").calls += 1
+    traces.find_function("never", "").calls += 1
     assert traces.facts() == []
-    assert Function("a", "b").traces == 0
+    assert TracedFunction("a", "b").traces == 0

@@ -13,7 +13,7 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness import epochs as announced_epochs
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.course import Course
-from sonda.frameworks.harness.epochs import drive_epochs, make_ready
+from sonda.frameworks.harness.epochs import compile_shapes, drive_epochs
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.training import FINAL, read_trained
 from sonda.targets.job import Job
@@ -92,7 +92,7 @@ def test_classes_are_numbers_under_cross_entropy_and_images_keep_their_shape(dat
 def test_every_shape_is_compiled_before_the_first_epoch_and_once(data: TrainingSet, tmp_path: Path) -> None:
     """126 images are six batches of 20 and one of 6; 18 are one; 36 are one of 20 and one of 16."""
     learner, announced = Weighing(), observer(tmp_path)
-    make_ready(learner, EpochBatches(data, NETWORK, 3), announced)
+    compile_shapes(learner, EpochBatches(data, NETWORK, 3), announced)
     assert learner.readied == [(20, True), (6, True), (18, False), (20, False), (16, False)] and not learner.learnt
 
 

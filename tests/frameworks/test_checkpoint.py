@@ -27,10 +27,10 @@ def kept(place: Path) -> list[str]:
 
 def test_the_newest_is_found_with_its_facts(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "some" / "place", SETTINGS)
-    assert checkpoints.newest() is None
+    assert checkpoints.read_newest() is None
     for epoch in (1, 2, 3):
         checkpoints.save(epoch, arrays(epoch), {"walks": [epoch]})
-    found = checkpoints.newest()
+    found = checkpoints.read_newest()
     assert found is not None
     about, state = found
     assert (about.epochs, about.facts) == (3, {"walks": [3]})
@@ -59,7 +59,7 @@ def test_a_broken_one_is_named_and_the_one_before_is_used(tmp_path: Path, harm: 
         state.write_bytes(b"")
     else:
         (newest / "checkpoint.json").unlink()
-    found = checkpoints.newest()
+    found = checkpoints.read_newest()
     assert found is not None and found[0].epochs == 1
     assert found[1]["model/weight"][0, 0] == 1
     (note,) = checkpoints.notes
@@ -69,7 +69,7 @@ def test_a_broken_one_is_named_and_the_one_before_is_used(tmp_path: Path, harm: 
 def test_one_of_another_training_is_refused(tmp_path: Path) -> None:
     Checkpoints(tmp_path, SETTINGS).save(1, arrays(1), {})
     with pytest.raises(SondaError) as caught:
-        Checkpoints(tmp_path, {**SETTINGS, "seed": "1", "--batch": "8"}).newest()
+        Checkpoints(tmp_path, {**SETTINGS, "seed": "1", "--batch": "8"}).read_newest()
     assert "epoch-00001 is a checkpoint of another training (seed 0, --batch unset); give" in str(caught.value)
 
 
@@ -95,14 +95,14 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
     )
     assert kept(tmp_path) == ["epoch-00001"]
     monkeypatch.undo()
-    found = checkpoints.newest()
+    found = checkpoints.read_newest()
     assert found is not None and found[0].epochs == 1
 
 
 def test_what_a_killed_process_left_is_taken_away(tmp_path: Path) -> None:
     left = tmp_path / f".partial-{os.uname().nodename}-999999999-abcdef"
     left.mkdir()
-    assert Checkpoints(tmp_path, SETTINGS).newest() is None
+    assert Checkpoints(tmp_path, SETTINGS).read_newest() is None
     assert kept(tmp_path) == []
 
 

@@ -80,7 +80,7 @@ def test_another_architecture_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(SondaError, match="does not work on aarch64"):
         callgrind.valgrind_version()
     with pytest.raises(OSError, match="x86-64"):
-        valgrind.Client()
+        valgrind.ValgrindClient()
 
 
 # ---- caches -----------------------------------------------------------------------------------------------------
@@ -231,10 +231,10 @@ def test_zeros_at_the_end_that_callgrind_leaves_out_are_zeros() -> None:
 @needs_x86
 def test_a_request_does_nothing_on_a_processor() -> None:
     assert len(valgrind.CODE) == 29
-    client = valgrind.Client()
+    client = valgrind.ValgrindClient()
     assert not client.running()
     assert client.request(valgrind.START_INSTRUMENTATION) == 0
-    dumps = valgrind.Dumps(client, 3)
+    dumps = valgrind.DumpRequests(client, 3)
     assert [dumps.call(address, 41 + place) for place, address in enumerate(dumps.addresses)] == [41, 42, 43]
 
 

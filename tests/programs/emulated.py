@@ -12,7 +12,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from sonda.frameworks.collector.callgrind import DUMP_STATS_AT, START_INSTRUMENTATION, STOP_INSTRUMENTATION, Modelling
+from sonda.frameworks.collector.callgrind import (
+    DUMP_STATS_AT,
+    START_INSTRUMENTATION,
+    STOP_INSTRUMENTATION,
+    StepModeller,
+)
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.sampling.schedule import Schedule
 from sonda.frameworks.torch.observe.observer import TorchObserver
@@ -49,7 +54,7 @@ observer = TorchObserver(recorder, torch, Schedule(count=False))
 state_versions(recorder, torch)
 observer.install()
 step = 2 if wanted == "fail" else int(wanted)
-Modelling(observer, {"start": max(0, step - 1), "step": step}, Emulator()).begin(announced=False)
+StepModeller(observer, {"start": max(0, step - 1), "step": step}, Emulator()).begin(announced=False)
 model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 for number in range(4):

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sonda.frameworks.collector.counters.perf_event import DISABLE, DISABLED, ENABLE, Kernel, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import DISABLE, DISABLED, ENABLE, KernelCalls, PerfEventError
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Opened:
 
 
 @dataclass
-class FakeKernel(Kernel):
+class FakeKernel(KernelCalls):
     """Counts a group only while it is enabled. `happen` lets events happen, `share` is the part really counted."""
 
     refuse: Callable[[Opened], int] = lambda event: 0

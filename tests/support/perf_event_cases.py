@@ -13,7 +13,7 @@ from sonda.frameworks.collector.counters.perf_event import (
     SOFTWARE,
     TYPE_SOFTWARE,
     Event,
-    Group,
+    EventGroup,
     PerfEventError,
 )
 
@@ -29,7 +29,7 @@ def huge_pages_always() -> bool:
 
 def can_count() -> bool:
     try:
-        Group([FAULTS]).close()
+        EventGroup([FAULTS]).close()
     except PerfEventError:
         return False
     return not huge_pages_always()

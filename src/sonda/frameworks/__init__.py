@@ -9,8 +9,8 @@ INJECT = Path(__file__).parent / "inject"
 """The one folder on an observed program's PYTHONPATH."""
 
 DOORS = (
-    "collector.callgrind", "collector.clock", "collector.corun.benchcast", "collector.corun.board",
-    "collector.corun.counters", "collector.corun.participation", "collector.corun.window",
+    "collector.callgrind", "collector.clock", "collector.corun.board", "collector.corun.counters",
+    "collector.corun.participation", "collector.corun.window",
     "collector.counters.perf_event", "collector.counters.process", "collector.counters.system", "collector.phases",
     "collector.recorder", "collector.sampling.schedule", "collector.start", "harness.announcer", "harness.attribution",
     "harness.batches", "harness.checkpoint", "harness.counted_step", "harness.course", "harness.epochs",

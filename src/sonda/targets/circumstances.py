@@ -91,7 +91,7 @@ def precision(assembly: Assembly) -> dict[str, str]:
 
 def habits(assembly: Assembly) -> dict[str, Any]:
     """For the `workload` of a program: options that it has in use, as those of Sonda's own workloads are kept."""
-    chief = assembly.crew.chief
+    chief = assembly.crew.busiest
     found = {**chief.habits, **{name: value for name, value in chief.loads.items() if value is not None}}
     weights = found.pop("weights", "")
     # What most FLOPs were done in may be an evaluation's.

@@ -14,14 +14,14 @@ def step(schedule: Schedule, *shapes: str, together: bool = False) -> list[bool]
     """One optimizer step over these inputs, with a backward after each or after all; for each whether it is counted."""
     counted = []
     for shape in shapes:
-        schedule.forward(1, schedule.shape_number(shape)[0], True)
+        schedule.begin_forward(1, schedule.shape_number(shape)[0], True)
         counted.append(schedule.counting)
-        schedule.forward_ended(True, 0, 0)
+        schedule.end_forward(True, 0, 0)
         if not together:
-            schedule.backward()
+            schedule.begin_backward()
     if together:
-        schedule.backward()
-    schedule.stepped(1, 0, 0, ALL)
+        schedule.begin_backward()
+    schedule.end_optimizer_step(1, 0, 0, ALL)
     return counted
 
 
@@ -60,23 +60,23 @@ def test_a_cell_that_is_called_often_before_a_backward_is_counted_from_the_secon
 def test_a_frozen_part_and_what_is_trained_are_counted_as_one_step() -> None:
     schedule = Schedule()
     for shape in ("a", "b"):
-        schedule.forward(1, schedule.shape_number(shape)[0], True, training=False)
-        schedule.forward_ended(False, 0, 0)
-        schedule.forward(2, schedule.shape_number("head")[0], True)
+        schedule.begin_forward(1, schedule.shape_number(shape)[0], True, training=False)
+        schedule.end_forward(False, 0, 0)
+        schedule.begin_forward(2, schedule.shape_number("head")[0], True)
         assert schedule.counting
-        schedule.forward_ended(True, 0, 0)
-        schedule.backward()
-        schedule.stepped(1, 0, 0, ALL)
+        schedule.end_forward(True, 0, 0)
+        schedule.begin_backward()
+        schedule.end_optimizer_step(1, 0, 0, ALL)
         assert not schedule.counting
 
 
 def test_an_evaluation_after_gradients_that_nobody_used_is_counted() -> None:
     schedule = Schedule()
     step(schedule, "a")
-    schedule.forward(1, schedule.shape_number("a")[0], True)
-    schedule.forward_ended(True, 0, 0)
-    schedule.backward()
-    schedule.forward(1, schedule.shape_number("a")[0], False, training=False)
+    schedule.begin_forward(1, schedule.shape_number("a")[0], True)
+    schedule.end_forward(True, 0, 0)
+    schedule.begin_backward()
+    schedule.begin_forward(1, schedule.shape_number("a")[0], False, training=False)
     assert schedule.counting
 
 
@@ -84,25 +84,25 @@ def test_threads_know_together_what_was_counted_and_how_often_counting_began() -
     first = Schedule()
     assert step(first, "a") == [True]
     assert step(first.for_thread(), "a") == [False]
-    assert step(first.fresh(), "a") == [True], "another process counts by itself"
+    assert step(first.for_child(), "a") == [True], "another process counts by itself"
     begun = 0
     for module in range(10 * MOST_COUNTED):
         other = first.for_thread()
-        other.forward(module, other.shape_number("b")[0], False)
+        other.begin_forward(module, other.shape_number("b")[0], False)
         begun += other.counting
-        other.forward_ended(False, 0, 0)
+        other.end_forward(False, 0, 0)
     assert begun == MOST_COUNTED - 1
 
 
 def test_one_thread_counts_at_a_time_while_it_is_alive() -> None:
     first = Schedule()
     other = first.for_thread()
-    thread = threading.Thread(target=lambda: first.forward(1, first.shape_number("a")[0], True))
+    thread = threading.Thread(target=lambda: first.begin_forward(1, first.shape_number("a")[0], True))
     thread.start()
     thread.join()
     assert first.counting
-    other.forward(1, other.shape_number("b")[0], True)
+    other.begin_forward(1, other.shape_number("b")[0], True)
     assert other.counting and not first.counting, "that thread is gone"
     third = first.for_thread()
-    third.forward(1, third.shape_number("c")[0], True)
+    third.begin_forward(1, third.shape_number("c")[0], True)
     assert not third.counting

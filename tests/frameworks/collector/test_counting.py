@@ -54,7 +54,7 @@ def test_groups_take_turns_step_by_step_and_share_cycles_and_instructions(tmp_pa
         program.phase("forward", {100: 10 + step, 101: 20, 102: 3, 103: 4})
         program.phase("backward", {100: 30, 101: 40, 102: 5, 103: 6})
         program.kernel.happen({100: 1000, 101: 1000})
-        program.counting.steps_done(step + 1)
+        program.counting.note_steps(step + 1)
     spans = program.read()
     assert column(spans, "cycles", kind="phase", name="forward") == [10, 11, 12, 13, 14]
     assert column(spans, "l2_misses", kind="phase", name="forward") == [3, None, 3, None, 3]
@@ -67,9 +67,9 @@ def test_groups_take_turns_step_by_step_and_share_cycles_and_instructions(tmp_pa
 
 def test_steps_that_the_program_announces_are_the_turns(tmp_path: Path) -> None:
     program = Program(tmp_path, groups=TWO_GROUPS)
-    program.counting.step_announced()
+    program.counting.end_announced_step()
     program.phase("prefill", {102: 1, 103: 1})
-    program.counting.steps_done(1)
+    program.counting.note_steps(1)
     program.phase("decode", {102: 1, 103: 1})
     spans = program.read()
     assert column(spans, "branches", kind="phase") == [1, 1]
@@ -110,7 +110,7 @@ def test_a_step_has_what_lies_between_its_phases_too(tmp_path: Path) -> None:
         program.phase("decode", {100: 20, 102: 2, 103: 2})
         program.stream.push((step + 1, perf_counter_ns()))
         program.kernel.happen({100: 1000})
-        program.counting.step_announced()
+        program.counting.end_announced_step()
     spans = program.read()
     assert column(spans, "cycles", kind="step") == [33, 33]
     assert column(spans, "l2_misses", kind="step") == [3, None]

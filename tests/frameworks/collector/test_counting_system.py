@@ -18,7 +18,7 @@ from fake_kernel import FakeKernel
 from observed import Nursery, Outcome
 from perf_event_cases import needs_kernel, settled, touch
 from places import PROGRAMS
-from sonda.frameworks.collector.counters.perf_event import LINUX, Event, Group
+from sonda.frameworks.collector.counters.perf_event import LINUX, Event, EventGroup
 from sonda.frameworks.collector.counters.process import FILE, Counting
 from sonda.frameworks.collector.counters.run_queue import RunQueue
 from sonda.frameworks.collector.counters.system import EVENTS
@@ -53,7 +53,7 @@ def test_page_faults_of_filling_64_mib_are_exact_from_a_thread_that_was_there_be
 def test_phases_and_the_unattributed_equal_a_counter_opened_around_the_whole(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps({"groups": [SOFTWARE_GROUPS[0]]}))
     program = Program(tmp_path, kernel=LINUX)
-    around = Group([Event("page_faults", 1, 2, kernel=True)])
+    around = EventGroup([Event("page_faults", 1, 2, kernel=True)])
     around.enable()
     codes = [program.recorder.define(kind="phase", name=name) for name in ("prefill", "decode")]
     before = own_before = 0

@@ -10,7 +10,7 @@ import pytest
 
 from sonda.frameworks.collector.counters.run_queue import RunQueue
 from sonda.frameworks.collector.counters.system import OsCounters
-from sonda.frameworks.collector.descriptors import ASIDE, aside, close_named
+from sonda.frameworks.collector.descriptors import ASIDE, close_named, move_aside
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.reconstruction.events import read_events
 
@@ -50,7 +50,7 @@ def untouched(numbers: list[int], path: Path) -> None:
 
 def test_a_descriptor_stands_aside_under_a_number_that_new_files_do_not_get(content: Path) -> None:
     first = os.open(content, os.O_RDONLY)
-    high = aside(first)
+    high = move_aside(first)
     again = os.open(content, os.O_RDONLY)
     try:
         assert high >= ASIDE and again == first, "the low number is free again"
@@ -66,7 +66,7 @@ def test_a_low_limit_of_open_files_leaves_it_where_it_is(content: Path) -> None:
     file = os.open(content, os.O_RDONLY)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(ASIDE, hard), hard))
     try:
-        assert aside(file) == file
+        assert move_aside(file) == file
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         os.close(file)

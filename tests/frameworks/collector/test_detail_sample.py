@@ -60,18 +60,18 @@ class Loop:
             self.train()
 
     def forward(self, learns: bool = True, shape: int = 1, module: int = 2) -> None:
-        self.schedule.forward(module, shape, learns=learns, training=learns)
-        self.schedule.forward_ended(learns, self.now, 0)
+        self.schedule.begin_forward(module, shape, learns=learns, training=learns)
+        self.schedule.end_forward(learns, self.now, 0)
 
     def step(self, optimizer: int = 0) -> None:
         self.now += 100_000
-        self.schedule.stepped(optimizer, self.now, 0, others=frozenset({optimizer}), pairs=40)
+        self.schedule.end_optimizer_step(optimizer, self.now, 0, others=frozenset({optimizer}), pairs=40)
 
     def train(self) -> bool:
         """A step; returns whether its layers were recorded."""
         self.forward()
         detail = self.schedule.detail
-        self.schedule.backward()
+        self.schedule.begin_backward()
         self.step()
         return detail
 
@@ -109,7 +109,7 @@ def test_steps_with_two_kinds_of_forwards_are_recorded_whole() -> None:
     loop.forward()
     loop.forward(learns=False, module=4)
     assert not loop.schedule.detail
-    loop.schedule.backward()
+    loop.schedule.begin_backward()
     loop.step()
     assert all(loop.train() for _ in range(200))
 
@@ -117,7 +117,7 @@ def test_steps_with_two_kinds_of_forwards_are_recorded_whole() -> None:
 def test_steps_of_two_optimizers_are_recorded_whole() -> None:
     loop = Loop()
     loop.skip()
-    loop.schedule.stepped(1, loop.now, 0, others=frozenset({0, 1}))
+    loop.schedule.end_optimizer_step(1, loop.now, 0, others=frozenset({0, 1}))
     loop.step()
     assert all(loop.train() for _ in range(200))
 
@@ -126,6 +126,6 @@ def test_the_size_cap_holds_in_a_step_that_was_left_out() -> None:
     loop = Loop()
     loop.schedule.size_cap = 1
     loop.skip()
-    loop.schedule.hold_limits(loop.now, 3)
+    loop.schedule.apply_limits(loop.now, 3)
     loop.forward(learns=False)
     assert not loop.schedule.detail

@@ -17,7 +17,7 @@ from observed import check_structure
 from sonda.frameworks.collector.descriptors import ASIDE
 from sonda.frameworks.collector.recorder import HEAD, MAGIC, Recorder
 from sonda.frameworks.reconstruction.assembly import assemble
-from sonda.frameworks.reconstruction.events import match, read_events
+from sonda.frameworks.reconstruction.events import match_spans, read_events
 
 
 def record(directory: Path) -> tuple[Path, list[int]]:
@@ -47,7 +47,7 @@ def test_what_was_recorded_is_read_back(tmp_path: Path) -> None:
     assert [one["id"] for one in events.definitions] == [0, 1, 2, 3, 4]
     [pairs] = events.threads.values()
     assert pairs[:4].tolist() == [[codes[0], 0], [codes[2], 1], [codes[2] + 1, 9], [codes[0] + 1, 10]]
-    spans = match(pairs, np.array([False, False, False, False, True]))
+    spans = match_spans(pairs, np.array([False, False, False, False, True]))
     assert spans.start.tolist() == [0, 1, 10, 20, 100, 101, 110, 120]
     assert spans.end.tolist() == [10, 9, 15, 30, 110, 109, 115, 130]
     assert spans.parent.tolist() == [-1, 0, -1, -1, -1, 4, -1, -1]
@@ -88,7 +88,7 @@ def test_any_sequence_of_events_becomes_nested_spans(pairs: list[tuple[int, int]
     times = np.sort(np.array([time for _, time in pairs], dtype=np.int64))
     codes = np.array([code for code, _ in pairs], dtype=np.int64)
     is_value = np.array([False, False, False, False, False, True])
-    spans = match(np.stack((codes, times), axis=1), is_value)
+    spans = match_spans(np.stack((codes, times), axis=1), is_value)
     begins = np.flatnonzero((codes < 10) & (codes % 2 == 0))
     assert spans.definition.tolist() == (codes[begins] // 2).tolist()
     assert spans.start.tolist() == times[begins].tolist()

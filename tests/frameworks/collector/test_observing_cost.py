@@ -53,7 +53,8 @@ class Counters:
 def test_reading_is_timed_with_and_without_what_the_system_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     monkeypatch.setattr(reading_cost, "spent", clock)
-    assert reading_cost.reading_costs(Counters(clock)) == {"group_ns": 200.0, "os_ns": 900.0, "wait_ns": 5_000.0}
+    costs = reading_cost.measure_reading_costs(Counters(clock))
+    assert costs == {"group_ns": 200.0, "os_ns": 900.0, "wait_ns": 5_000.0}
 
 
 def observed(clock: list[float], wait: list[float]) -> Spans:
@@ -121,11 +122,11 @@ def test_a_busy_machine_makes_no_recording_cost_more(monkeypatch: pytest.MonkeyP
     def record() -> None:
         clock.ns += 300
 
-    assert call_cost.over_and_over(record, Stream(False)) == 300.0
+    assert call_cost.time_repeated(record, Stream(False)) == 300.0
 
 
 def test_a_phase_that_is_announced_is_timed_behind_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one of a program is: done over and over it would take a tenth of that."""
-    monkeypatch.setattr(announced, "cold", lambda phase: phase() or 1_234.0)
-    span_ns, phase_ns = announced._costs()
+    monkeypatch.setattr(announced, "time_cold", lambda phase: phase() or 1_234.0)
+    span_ns, phase_ns = announced._measure_costs()
     assert 0 < span_ns != phase_ns == 1_234.0

@@ -16,7 +16,7 @@ import pytest
 
 from fake_kernel import FakeKernel, Opened
 from perf_event_cases import needs_kernel, settled
-from sonda.frameworks.collector.counters.perf_event import EXCLUDE_KERNEL, Group, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import EXCLUDE_KERNEL, EventGroup, PerfEventError
 from sonda.frameworks.collector.counters.system import CLOCK, EVENTS, OsCounters
 from sonda.probes.counters.command_counter import KernelCounter, account_of
 from sonda.probes.counters.perf_events import explain, paranoid_level
@@ -68,11 +68,11 @@ def touched() -> None:
 
 def counted_in_user_mode() -> dict[str, Any]:
     try:
-        Group(EVENTS).close()
+        EventGroup(EVENTS).close()
         refused = 0
     except PerfEventError as error:
         refused = error.errno or 0
-    group = Group([event._replace(kernel=False) for event in EVENTS])
+    group = EventGroup([event._replace(kernel=False) for event in EVENTS])
     group.enable()
     for work in (touched, touched_by_the_kernel):
         work()  # a forked child copies what it writes to for the first time

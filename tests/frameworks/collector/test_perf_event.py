@@ -16,8 +16,8 @@ from sonda.frameworks.collector.counters.perf_event import (
     SOFTWARE,
     TYPE_SOFTWARE,
     Event,
-    Group,
-    Kernel,
+    EventGroup,
+    KernelCalls,
     PerfEventError,
     attach,
 )
@@ -41,7 +41,7 @@ def refusing(code: int, when: Callable[[Opened], bool]) -> FakeKernel:
 
 def test_a_group_is_opened_disabled_as_a_whole_and_then_enabled() -> None:
     kernel = FakeKernel()
-    group = Group([CYCLES, INSTRUCTIONS, FAULTS], thread=42, kernel=kernel)
+    group = EventGroup([CYCLES, INSTRUCTIONS, FAULTS], thread=42, kernel=kernel)
     leader, second, third = kernel.asked
     assert leader.flags == DISABLED | INHERIT | INHERIT_THREAD | EXCLUDE_KERNEL | EXCLUDE_HV
     assert second.flags == INHERIT | INHERIT_THREAD | EXCLUDE_KERNEL | EXCLUDE_HV
@@ -57,23 +57,23 @@ def test_a_group_is_opened_disabled_as_a_whole_and_then_enabled() -> None:
 
 def test_child_processes_count_when_they_are_wanted() -> None:
     kernel = FakeKernel()
-    Group([CYCLES], children=True, on_exec=True, kernel=kernel)
+    EventGroup([CYCLES], children=True, on_exec=True, kernel=kernel)
     assert kernel.asked[0].flags == DISABLED | INHERIT | ON_EXEC | EXCLUDE_KERNEL | EXCLUDE_HV
 
 
 def test_an_old_kernel_is_asked_with_smaller_attributes() -> None:
     kernel = refusing(errno.E2BIG, lambda event: event.size > 72)
-    Group([CYCLES], kernel=kernel)
+    EventGroup([CYCLES], kernel=kernel)
     assert [one.size for one in kernel.asked] == [112, 96, 72]
     kernel = refusing(errno.E2BIG, lambda event: True)
     with pytest.raises(PerfEventError) as caught:
-        Group([CYCLES], kernel=kernel)
+        EventGroup([CYCLES], kernel=kernel)
     assert caught.value.errno == errno.E2BIG and [one.size for one in kernel.asked] == [112, 96, 72, 64]
 
 
 def test_a_kernel_that_cannot_tell_threads_from_processes_counts_both() -> None:
     kernel = refusing(errno.EINVAL, lambda event: bool(event.flags & INHERIT_THREAD))
-    Group([CYCLES], kernel=kernel)
+    EventGroup([CYCLES], kernel=kernel)
     assert [bool(one.flags & INHERIT_THREAD) for one in kernel.asked] == [True, False]
     assert kernel.asked[1].flags & INHERIT
 
@@ -82,14 +82,14 @@ def test_a_kernel_that_cannot_tell_threads_from_processes_counts_both() -> None:
 def test_a_refusal_names_the_event_and_leaves_nothing_open(code: int) -> None:
     kernel = refusing(code, lambda event: event.config == 1)
     with pytest.raises(PerfEventError) as caught:
-        Group([CYCLES, INSTRUCTIONS], kernel=kernel)
+        EventGroup([CYCLES, INSTRUCTIONS], kernel=kernel)
     assert (caught.value.errno, caught.value.event) == (code, "instructions")
     assert kernel.events == {} and len(kernel.closed) == 1
 
 
 def test_a_reading_has_times_and_values_in_opening_order() -> None:
     kernel = FakeKernel()
-    group = Group([CYCLES, INSTRUCTIONS], kernel=kernel)
+    group = EventGroup([CYCLES, INSTRUCTIONS], kernel=kernel)
     kernel.happen({0: 5, 1: 9})
     assert group.read() == (0, 0, (0, 0)), "nothing counts before it is enabled"
     group.enable()
@@ -99,7 +99,7 @@ def test_a_reading_has_times_and_values_in_opening_order() -> None:
 
 def test_counters_that_somebody_else_took_are_an_error() -> None:
     kernel = FakeKernel()
-    group = Group([CYCLES], kernel=kernel)
+    group = EventGroup([CYCLES], kernel=kernel)
     kernel.read = lambda descriptor, size: b""  # type: ignore[method-assign]
     with pytest.raises(PerfEventError, match="taken by somebody else"):
         group.read()
@@ -133,7 +133,7 @@ def test_a_thread_that_has_ended_meanwhile_is_left_out() -> None:
 @pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("threads", [1, 2, 8])
 def test_threads_made_later_are_counted_by_the_group_of_their_maker(threads: int) -> None:
-    group = Group([CLOCK, FAULTS])
+    group = EventGroup([CLOCK, FAULTS])
     group.enable()
     touch(1)
     before = group.read()
@@ -156,7 +156,7 @@ def test_every_event_of_a_group_counts_from_its_first_moment() -> None:
     # Opened enabled, event by event, the last ones stay inactive until the next context switch.
     counted = []
     for _ in range(21):
-        group = Group([CLOCK, Event("switches", TYPE_SOFTWARE, 3, kernel=True), FAULTS])
+        group = EventGroup([CLOCK, Event("switches", TYPE_SOFTWARE, 3, kernel=True), FAULTS])
         group.enable()
         before = group.read().values[2]
         touch()
@@ -169,7 +169,7 @@ def test_every_event_of_a_group_counts_from_its_first_moment() -> None:
 @needs_kernel
 @pytest.mark.parametrize("children", [False, True])
 def test_child_processes_are_in_or_out_by_choice(children: bool) -> None:
-    group = Group([FAULTS], children=children)
+    group = EventGroup([FAULTS], children=children)
     group.enable()
     before = group.read().values[0]
     touching = "import mmap\nm = mmap.mmap(-1, 20000 * 4096)\nfor p in range(20000): m[p * 4096] = 1"
@@ -191,7 +191,7 @@ def test_threads_that_are_there_already_are_attached_to() -> None:
 
     early = threading.Thread(target=wait_and_touch)
     early.start()
-    alone = Group([FAULTS])
+    alone = EventGroup([FAULTS])
     groups, _ = attach([FAULTS])
     for group in (alone, *groups):
         group.enable()
@@ -215,12 +215,12 @@ def test_every_descriptor_is_closed() -> None:
             group.close()
             assert group.leader == -1
     with pytest.raises(PerfEventError):
-        Group([CLOCK, Event("none", TYPE_SOFTWARE, 9999)])
+        EventGroup([CLOCK, Event("none", TYPE_SOFTWARE, 9999)])
     assert descriptors() <= before
 
 
 def test_no_perf_events_outside_linux_on_known_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(PerfEventError) as caught:
-        Group([CLOCK], kernel=Kernel())
+        EventGroup([CLOCK], kernel=KernelCalls())
     assert caught.value.errno == errno.ENOSYS

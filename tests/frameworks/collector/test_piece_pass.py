@@ -38,12 +38,12 @@ class Pieces(PiecePass):
         if self.stopping:
             raise self.stopping
 
-    def complete(self) -> None:
+    def keep_profile(self) -> None:
         pass
 
     def call(self, traced: bool = False) -> None:
-        if self.begins(1):
-            self.ended(traced)
+        if self.begin_call(1):
+            self.end_call(traced)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def jax_facts(place: Path, profiler: Any, compiled: bool) -> dict:
     made = JaxPass(Recorder(str(place)), profiler, True)
     text = SimpleNamespace(compile=lambda: SimpleNamespace(as_text=lambda: "HloModule jit_step"))
     for _ in range(400):
-        if made.begins(1, 0):
+        if made.begin_call(1, 0):
             made.called(1, "step", "fused", 0, True, compiled, 0, lambda: text)
     return made.facts(True, {})
 
@@ -122,7 +122,7 @@ def test_a_graph_without_a_profile_says_why(
     monkeypatch.setattr("sonda.frameworks.tensorflow.observe.devices.about", lambda tf, number: {"name": "Toy"})
     graph.scoped("sequential/dense", "layer", "dense", "Dense", 9)
     for _ in range(400):
-        if graph.begins(1, GRAPH):
+        if graph.begin_call(1, GRAPH):
             graph.called(1, GRAPH, 0, traced)
     facts = graph.facts()
     cause = GraphPass.SPOILT if traced else "the profile was not written: [Errno 28] No space left on device"

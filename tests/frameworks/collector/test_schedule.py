@@ -12,19 +12,19 @@ from sonda.frameworks.collector.sampling.shapes import COUNTED_LATER, COUNTED_SH
 
 def call(schedule: Schedule, shape: str, learns: bool, module: int = 1, continues: bool = False) -> None:
     number, _ = schedule.shape_number(shape)
-    schedule.forward(module, number, learns, continues=continues)
+    schedule.begin_forward(module, number, learns, continues=continues)
 
 
 def train(schedule: Schedule, steps: int, shape: str = "a", written: int = 0, now: int = 0) -> list[tuple[bool, bool]]:
     """Train with one optimizer; for every step whether it was counted and whether it was in detail."""
     found = []
     for _ in range(steps):
-        schedule.fetched()
+        schedule.begin_fetch()
         call(schedule, shape, True)
         found.append((schedule.counting, schedule.detail))
-        schedule.forward_ended(True, now, written)
-        schedule.backward()
-        schedule.stepped(1, now, written)
+        schedule.end_forward(True, now, written)
+        schedule.begin_backward()
+        schedule.end_optimizer_step(1, now, written)
     return found
 
 
@@ -46,7 +46,7 @@ def test_every_outermost_module_and_its_evaluation_have_a_budget_of_their_own() 
     schedule = Schedule()
     for number in range(20):
         call(schedule, f"dry {number}", learns=False, module=1)
-        schedule.forward_ended(False, 0, 0)
+        schedule.end_forward(False, 0, 0)
     assert train(schedule, 2) == [(True, True), (False, True)]
     call(schedule, "a", learns=False, module=2)
     assert schedule.counting
@@ -58,7 +58,7 @@ def test_counting_begins_only_so_often_whatever_is_called() -> None:
     for module in range(1, 1000):
         call(schedule, "a", learns=False, module=module)
         begun += schedule.counting
-        schedule.forward_ended(False, 0, 0)
+        schedule.end_forward(False, 0, 0)
     assert begun == MOST_COUNTED
 
 
@@ -66,11 +66,11 @@ def test_without_an_optimizer_a_step_is_over_when_the_next_forward_begins() -> N
     schedule = Schedule()
     counted = []
     for _ in range(5):
-        schedule.begins_by_hand(0, 0, optimizes=False)
+        schedule.end_step_by_hand(0, 0, optimizes=False)
         call(schedule, "a", learns=True)
         counted.append(schedule.counting)
-        schedule.forward_ended(True, 0, 0)
-        schedule.backward()
+        schedule.end_forward(True, 0, 0)
+        schedule.begin_backward()
     assert counted == [True, False, False, False, False]
     assert schedule.steps == 4
 
@@ -78,34 +78,34 @@ def test_without_an_optimizer_a_step_is_over_when_the_next_forward_begins() -> N
 def test_gradients_that_are_gathered_for_an_optimizer_end_no_step() -> None:
     schedule = Schedule()
     for _ in range(5):
-        assert not schedule.begins_by_hand(0, 0, optimizes=True)
+        assert not schedule.end_step_by_hand(0, 0, optimizes=True)
         call(schedule, "a", learns=True)
-        schedule.forward_ended(True, 0, 0)
-        schedule.backward()
+        schedule.end_forward(True, 0, 0)
+        schedule.begin_backward()
         assert schedule.counting
-    schedule.stepped(1, 0, 0, frozenset({1}))
+    schedule.end_optimizer_step(1, 0, 0, frozenset({1}))
     assert not schedule.counting and schedule.steps == 1
 
 
 def test_an_optimizer_that_never_steps_does_not_keep_counting_alive() -> None:
     schedule = Schedule()
     for _ in range(MOST_BACKWARDS + 5):
-        schedule.begins_by_hand(0, 0, optimizes=None)
+        schedule.end_step_by_hand(0, 0, optimizes=None)
         call(schedule, "a", learns=True)
-        schedule.forward_ended(True, 0, 0)
-        schedule.backward()
+        schedule.end_forward(True, 0, 0)
+        schedule.begin_backward()
     assert not schedule.counting and schedule.steps == 1
 
 
 def test_a_teacher_without_gradients_does_not_end_the_counting_of_a_step() -> None:
     schedule = Schedule()
     call(schedule, "a", learns=True, module=1)
-    schedule.forward_ended(True, 0, 0)
+    schedule.end_forward(True, 0, 0)
     call(schedule, "a", learns=False, module=2)
-    schedule.forward_ended(False, 0, 0)
-    schedule.backward()
+    schedule.end_forward(False, 0, 0)
+    schedule.begin_backward()
     assert schedule.counting
-    schedule.stepped(1, 0, 0, frozenset({1}))
+    schedule.end_optimizer_step(1, 0, 0, frozenset({1}))
     assert not schedule.counting
 
 
@@ -113,10 +113,10 @@ def test_a_text_is_counted_as_a_whole_and_counting_does_not_begin_in_the_middle_
     schedule = Schedule()
     call(schedule, "prompt", learns=False)
     for position in range(20):
-        schedule.forward_ended(False, 0, 0)
+        schedule.end_forward(False, 0, 0)
         call(schedule, f"token {position}", learns=False, continues=True)
         assert schedule.counting
-    schedule.forward_ended(False, 0, 0)
+    schedule.end_forward(False, 0, 0)
     call(schedule, "prompt", learns=False)
     assert not schedule.counting
     call(schedule, "a longer text", learns=False, continues=True)
@@ -131,18 +131,18 @@ def test_counting_ends_with_the_last_of_all_known_optimizers() -> None:
     schedule = Schedule()
     both = frozenset({1, 2})
     call(schedule, "a", True)
-    schedule.stepped(1, 0, 0, both)
+    schedule.end_optimizer_step(1, 0, 0, both)
     assert schedule.counting
-    schedule.stepped(2, 0, 0, both)
+    schedule.end_optimizer_step(2, 0, 0, both)
     assert not schedule.counting
 
 
 def test_counting_ends_with_an_optimizer_that_steps_again_where_others_are_unknown() -> None:
     schedule = Schedule()
     call(schedule, "a", True)
-    schedule.stepped(1, 0, 0)
+    schedule.end_optimizer_step(1, 0, 0)
     assert schedule.counting
-    schedule.stepped(1, 0, 0)
+    schedule.end_optimizer_step(1, 0, 0)
     assert not schedule.counting
 
 
@@ -150,7 +150,7 @@ def test_a_forward_without_gradients_is_counted_alone() -> None:
     schedule = Schedule()
     call(schedule, "a", learns=False)
     assert schedule.counting
-    schedule.forward_ended(False, 0, 0)
+    schedule.end_forward(False, 0, 0)
     assert schedule.steps == 1
     call(schedule, "a", learns=False)
     assert not schedule.counting
@@ -199,17 +199,26 @@ def test_beyond_the_size_cap_every_tenth_step_is_in_detail_and_beyond_twice_none
 def test_another_thread_has_steps_of_its_own() -> None:
     schedule = Schedule(first=2)
     train(schedule, 3)
-    other = schedule.fresh()
+    other = schedule.for_thread()
     assert other.steps == 0 and not other.detail and other.notes is schedule.notes
 
 
 def test_the_limits_of_time_and_size_hold_where_no_step_ever_ends() -> None:
     schedule = Schedule(deadline=100, size_cap=1000)
-    schedule.hold_limits(100, 2000)
+    schedule.apply_limits(100, 2000)
     assert schedule.detail and not schedule.over
-    schedule.hold_limits(101, 2001)
+    schedule.apply_limits(101, 2001)
     assert schedule.over and not schedule.detail
     assert schedule.notes == [
         "observing ended at its time limit, after 0 steps",
         "layers of no step recorded, from step 0 on: twice the size cap",
     ]
+
+
+def test_a_forked_child_notes_by_itself() -> None:
+    schedule = Schedule(deadline=100)
+    schedule.apply_limits(101, 0)
+    child = schedule.for_child()
+    assert child.notes == []
+    child.apply_limits(102, 0)
+    assert child.notes == schedule.notes == ["observing ended at its time limit, after 0 steps"]

@@ -59,7 +59,7 @@ def step(seen: Waits, clocks: Clocks, **between: int) -> None:
     if seen.open:
         seen.end()
     clocks.pass_by(running=5_000_000)
-    seen.step()
+    seen.end_step()
 
 
 def test_only_time_in_which_a_thread_neither_runs_nor_queues_is_a_wait(clocks: Clocks) -> None:
@@ -132,7 +132,7 @@ def test_a_count_that_the_program_closed_is_no_wait(clocks: Clocks, monkeypatch:
     monkeypatch.setattr(waits.os, "read", lambda file, size: b"something else\n")
     clocks.pass_by(waiting=2_000_000)
     seen.end()
-    seen.step()
+    seen.end_step()
     step(seen, clocks, waiting=2_000_000)
     assert [waited for waited, _ in seen.steps] == [3_000_000, 2_000_000, 2_000_000]
 
@@ -143,14 +143,14 @@ def test_a_stretch_in_which_something_else_began_is_forgotten(clocks: Clocks) ->
     for _ in range(5):
         seen.begin()
         clocks.pass_by(waiting=3_000_000)
-        seen.step()
+        seen.end_step()
     assert seen.facts() == {}
     seen.begin()
     clocks.pass_by(waiting=3_000_000)
     seen.begin()
     clocks.pass_by(waiting=2_000_000)
     seen.end()
-    seen.step()
+    seen.end_step()
     assert seen.facts() == {"waits": {"step_ns": 2_000_000, "steps": 1, "waited": 1}}
 
 
@@ -199,7 +199,7 @@ def test_a_wait_outside_the_phases_is_named_and_nothing_else(name: str, tmp_path
     environment = {**os.environ, "PYTHONPATH": str(INJECT), "SONDA_COLLECT": json.dumps({"directory": str(tmp_path)})}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    found = assemble(tmp_path, 0, 1 << 62).crew.chief.waits
+    found = assemble(tmp_path, 0, 1 << 62).crew.busiest.waits
     assert found["steps"] > 5
     if waits:
         assert found["step_ns"] >= 20_000_000, "the sleep"
@@ -255,7 +255,7 @@ def test_threads_that_step_beside_each_other_wait_for_the_interpreter(tmp_path: 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     seen = assemble(tmp_path, 0, 1 << 62)
-    assert seen.crew.chief.waits and seen.crew.chief.stepping == 2
+    assert seen.crew.busiest.waits and seen.crew.busiest.stepping == 2
     assert "waits" not in habits(seen)
 
 

@@ -34,9 +34,9 @@ def test_counts_are_those_since_the_reading():
     kernel.happen({0: 7, 1: 9, 3: 2})
     before = counters.read()
     kernel.happen({0: 1000, 1: 1500, 3: 30})
-    found = counters.since(before)
+    found = counters.count_since(before)
     assert (found["cycles"], found["instructions"], found["cache_misses"]) == (1000, 1500, 30)
-    assert "scaled" not in found and counters.instructions and counters.total("instructions") == 1509
+    assert "scaled" not in found and counters.counts_instructions and counters.total_events("instructions") == 1509
     assert found["time"] > 0 and found["cpu_time"] >= 0
 
 
@@ -46,7 +46,7 @@ def test_what_was_counted_for_a_quarter_of_the_time_is_four_times_as_much_and_sa
     kernel.happen({0: 100})
     before = counters.read()
     kernel.happen({0: 4000, 1: 8000, 3: 40}, share=0.25)
-    found = counters.since(before)
+    found = counters.count_since(before)
     assert (found["cycles"], found["instructions"], found["cache_misses"]) == (4000, 8000, 40)
     assert found["scaled"] == 0.25
 
@@ -56,7 +56,7 @@ def test_what_never_had_a_counter_is_missing_and_not_0():
     counters = WindowCounters(GROUPS, kernel=kernel)
     before = counters.read()
     kernel.happen({0: 4000}, share=0.0)
-    assert not {"cycles", "instructions", "cache_misses"} & set(counters.since(before))
+    assert not {"cycles", "instructions", "cache_misses"} & set(counters.count_since(before))
 
 
 def test_two_kinds_of_core_are_added_up_and_not_scaled():
@@ -66,29 +66,29 @@ def test_two_kinds_of_core_are_added_up_and_not_scaled():
     counters = WindowCounters(both, kernel=kernel)
     before = counters.read()
     kernel.happen({1: 1000}, share=0.5)
-    found = counters.since(before)
+    found = counters.count_since(before)
     assert found["instructions"] == 500 + 500 and "scaled" not in found
 
 
 def test_refused_counters_leave_the_rest_with_the_reason():
     kernel = FakeKernel(refuse=lambda event: errno.EACCES if event.config == 3 else 0)
     counters = WindowCounters(GROUPS, kernel=kernel)
-    assert "cache_misses" in counters.reason and "ermission" in counters.reason and not counters.instructions
-    found = counters.since(counters.read())
+    assert "cache_misses" in counters.reason and "ermission" in counters.reason and not counters.counts_instructions
+    found = counters.count_since(counters.read())
     assert set(found) >= {"time", "cpu_time", "page_faults"} and "cycles" not in found
 
 
 def test_a_command_that_runs_on_has_no_system_counts_where_perf_is_refused():
     counters = WindowCounters(whose=RUNNING, kernel=FakeKernel(refuse=lambda event: errno.EPERM))
-    assert set(counters.since(counters.read())) == {"time"} and counters.cpu() == 0
+    assert set(counters.count_since(counters.read())) == {"time"} and counters.cpu_time() == 0
 
 
 def test_an_ordinary_user_has_the_clock_of_a_command_that_runs_on_and_its_hardware_counters():
     """At `perf_event_paranoid` 2 what the kernel does is refused, and only that."""
     kernel = FakeKernel(refuse=lambda event: 0 if event.flags & EXCLUDE_KERNEL else errno.EACCES)
     counters = WindowCounters(GROUPS, RUNNING, kernel)
-    assert counters.instructions and not counters.reason
-    found = counters.since(counters.read())
+    assert counters.counts_instructions and not counters.reason
+    found = counters.count_since(counters.read())
     assert "cpu_time" in found and "page_faults" not in found and "context_switches" not in found
 
 
@@ -120,7 +120,7 @@ def test_faults_of_threads_and_of_children_are_in_the_accounts_that_ask_for_them
         thread.start()
         thread.join()
         in_a_child(in_child)
-        return own.since(before), ended.since(before_ended)
+        return own.count_since(before), ended.count_since(before_ended)
 
     # Whoever forks copies what it and its child write afterwards, the more, the larger it is: that is taken off.
     bare, bare_all = counted(1, 1)

@@ -40,7 +40,7 @@ class Program:
         for number in numbers:
             self.calls[number] = self.calls.get(number, 0) + 1
             self.kernels.comes(number)
-            if self.kernels.begins(number, self.calls[number], number == LEARN):
+            if self.kernels.begin_call(number, self.calls[number], number == LEARN):
                 self.recorded.append((number, self.calls[number]))
                 self.kernels.called(number, "", "", 0, True, compiled, 0, None)
 

@@ -242,15 +242,15 @@ def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(piece_pass, "LONGEST", 1 << 62)
     monkeypatch.setattr(graph, "start_profile", lambda folder: said.append("start"))
     monkeypatch.setattr(graph, "stop_profile", lambda save: said.append("stop"))
-    assert not any(graph.begins(1, train) for _ in range(AFTER + 5)), "no layer of Keras is in the graph"
+    assert not any(graph.begin_call(1, train) for _ in range(AFTER + 5)), "no layer of Keras is in the graph"
     graph.scoped("sequential/dense", "layer", "dense", "Dense", 9)
     for number in range(CALLS):
-        assert graph.begins(1, train)
+        assert graph.begin_call(1, train)
         graph.called(1, train, number, traced=False)
         if number == 1:  # another function that learns, so that a step is told whole
-            assert graph.begins(2, other)
+            assert graph.begin_call(2, other)
             graph.called(2, other, number, traced=True)
-    assert said == ["start", "stop"] and not graph.begins(1, train) and not graph.begins(3, other)
+    assert said == ["start", "stop"] and not graph.begin_call(1, train) and not graph.begin_call(3, other)
     (fact,) = graph.facts()["graphs"]
     assert fact["functions"] == ["__inference_train_12", "__inference_other_3"]
     assert (fact["profiled"], fact["others"]) == (2, 1)
@@ -258,7 +258,7 @@ def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: p
         (0, False), (1, False), (1, True), (2, False), (3, False), (4, False),
     ]  # fmt: skip
     assert fact["scopes"] == {"sequential/dense": ["layer", "dense", "Dense", 9]}
-    assert not any(GraphPass(Recorder(""), NO_GPU, True).begins(1, train) for _ in range(99)), "nowhere to write"
+    assert not any(GraphPass(Recorder(""), NO_GPU, True).begin_call(1, train) for _ in range(99)), "nowhere to write"
 
 
 def test_a_profile_does_not_grow_while_the_function_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +267,7 @@ def test_a_profile_does_not_grow_while_the_function_stays_away(tmp_path: Path, m
     graph.running, graph._until, graph.function = True, now() - 1, 7
     graph._tried[7] = 1
     monkeypatch.setattr(graph, "stop_profile", stopped.append)
-    graph.meanwhile()
+    graph.end_if_late()
     assert stopped == [True]
 
 
@@ -297,11 +297,11 @@ def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
     monkeypatch.setattr(tensorflow_devices, "mark_clock", lambda tf: said.append("marks"))
     monkeypatch.setattr(tensorflow_devices, "about", lambda tf, number: {"name": "Example"})
     marks = (lambda: said.append("begin"), lambda: said.append("end"))
-    monkeypatch.setattr(graph_pass, "profiler_marks", lambda: marks)
+    monkeypatch.setattr(graph_pass, "find_profiler_marks", lambda: marks)
     profiled = 0
     for _ in range(AFTER + CALLS + 3):
         graph.comes(1)
-        if graph.begins(1, train):
+        if graph.begin_call(1, train):
             profiled += 1
             graph.called(1, train, 0, traced=False)
     assert graph.code == recorder.define(kind="pass", name="kernels")
@@ -325,7 +325,7 @@ def test_a_replayed_step_has_all_functions_that_learn_in_turns(
     train = SimpleNamespace(_list_all_concrete_functions=list)
     said: list[object] = []
     marks = (lambda: said.append("begin"), lambda: said.append("end"))
-    monkeypatch.setattr(graph_pass, "profiler_marks", lambda: marks)
+    monkeypatch.setattr(graph_pass, "find_profiler_marks", lambda: marks)
     for name in ("tensorflow", "tensorflow.python", "tensorflow.python.profiler"):  # which need not be installed
         monkeypatch.setitem(sys.modules, name, SimpleNamespace(profiler_v2=SimpleNamespace()))
     monkeypatch.setattr(tensorflow_devices, "wait", lambda tf: None)
@@ -333,11 +333,11 @@ def test_a_replayed_step_has_all_functions_that_learn_in_turns(
 
     def call(number: int) -> None:
         graph.comes(number)
-        if number < 3 and graph.begins(number, train):
+        if number < 3 and graph.begin_call(number, train):
             said.append(number)
             graph.called(number, train, 0, traced=False)
         elif number >= 3:
-            graph.meanwhile()
+            graph.end_if_late()
 
     for step in range(AFTER + 3):
         for number in (1, *others, *([4] * (step == AFTER))):

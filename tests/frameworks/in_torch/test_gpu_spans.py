@@ -83,7 +83,7 @@ def test_kernels_are_recorded_for_a_few_steps_once() -> None:
     for step in range(30):
         if schedule.kernels:
             recorded.append(step)
-        schedule.finished(0, 0)
+        schedule.end_step(0, 0)
     assert recorded == list(range(KERNELS_FROM, KERNELS_FROM + KERNEL_STEPS))
     late = Schedule(count=False, first=12, last=14, profile=True)
     recorded = []

@@ -14,7 +14,7 @@ from plain_runs import run_info
 from sonda.analysis.run_summary import summarise
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
-from sonda.frameworks.harness.kernels import keep
+from sonda.frameworks.harness.kernels import keep_profile
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.jax.drive import TRACE, drive
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
@@ -175,7 +175,7 @@ def test_a_run_becomes_points_of_a_study_with_the_time_of_its_kernels(tmp_path: 
 
 def test_a_profile_without_a_trace_says_so(tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path))
-    keep(recorder, tmp_path / "nowhere", TRACE)
+    keep_profile(recorder, tmp_path / "nowhere", TRACE)
     recorder.state(finished=True)
     recorder.close()
     assert assemble(tmp_path, 0, 1).no_kernels == "JAX's profiler wrote no trace"

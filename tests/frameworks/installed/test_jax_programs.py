@@ -132,5 +132,5 @@ def test_keras_on_jax_waits_for_slow_input(tmp_path: Path, workers: str, kind: s
     waits = spans.number("duration")[spans.where(kind="phase", name="data")]
     if kind is None:  # nothing is made ahead
         assert np.sum(waits >= 80e6) == 32
-    loads = assembly.crew.chief.loads
+    loads = assembly.crew.busiest.loads
     assert (loads["loader"], loads.get("worker_kind")) == ("PyDataset", kind)

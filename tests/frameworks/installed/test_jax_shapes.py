@@ -93,7 +93,7 @@ def test_later_shapes_are_profiled_once_they_come_in_a_row(tmp_path: Path, monke
     text = SimpleNamespace(compile=lambda: SimpleNamespace(as_text=lambda: "HloModule jit_step"))
 
     def call(shapes: int) -> bool:
-        profiled = made.begins(1, shapes)
+        profiled = made.begin_call(1, shapes)
         if profiled:
             made.called(1, "step", "fused", 0, True, False, shapes, lambda: text)
         return profiled

@@ -22,7 +22,7 @@ from sonda.analysis.run_summary import summarise
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness import steps as announced_steps
 from sonda.frameworks.harness.announcer import AnnouncedObserver
-from sonda.frameworks.harness.kernels import keep
+from sonda.frameworks.harness.kernels import keep_profile
 from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.frameworks.tensorflow.drive import workload as tensorflow_driver
@@ -134,7 +134,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield
         heard.append("end")
 
-    monkeypatch.setattr(announced_steps, "replayed", replayed)
+    monkeypatch.setattr(announced_steps, "mark_replay", replayed)
     return heard
 
 
@@ -201,7 +201,7 @@ def test_a_gpu_is_waited_for_and_nothing_is_copied(tmp_path: Path, monkeypatch: 
 
 def test_a_profile_that_was_not_written_is_said(tmp_path: Path) -> None:
     recorder = Recorder(str(tmp_path))
-    keep(recorder, tmp_path / "nowhere", PROFILE)
+    keep_profile(recorder, tmp_path / "nowhere", PROFILE)
     recorder.state(finished=True)
     recorder.close()
     assert assemble(tmp_path, 0, 1).no_kernels == "TensorFlow's profiler wrote no profile"

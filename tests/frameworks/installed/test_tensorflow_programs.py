@@ -402,13 +402,13 @@ def test_the_stages_of_the_pipeline_are_told(nursery: Nursery) -> None:
     assert max(stages, key=lambda name: stages[name]["ns"]) == "MapAndBatch"
     assert stages["MapAndBatch"]["ns"] > 40 * 40e6 and stages["MapAndBatch"]["parallel"] == 1
     assert assembly.crew.part_fed_by(told["loader"]) == "train"
-    assert assembly.crew.chief.loads["loader"] == "tf.data"
+    assert assembly.crew.busiest.loads["loader"] == "tf.data"
 
 
 def test_workers_of_a_dataset_are_told(nursery: Nursery) -> None:
     assembly = nursery.run("slow_input", "workers").assembly
     assert assembly is not None
-    loads = assembly.crew.chief.loads
+    loads = assembly.crew.busiest.loads
     assert (loads["loader"], loads["workers"], loads["worker_kind"]) == ("PyDataset", 2, "threads")
     assert not any("cannot be told" in note for note in assembly.notes)
 

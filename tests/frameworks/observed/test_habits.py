@@ -89,7 +89,7 @@ def told(nursery: Nursery, directory: Path, *options: str) -> Summary:
     assert printed(observed.output) == printed(before.output) and len(printed(before.output)) > 2
     assembly = observed.assembly
     assert assembly is not None
-    target = {"spec": "", "device": "cpu", "threads": assembly.crew.chief.threads, **processes(assembly)}
+    target = {"spec": "", "device": "cpu", "threads": assembly.crew.busiest.threads, **processes(assembly)}
     workload = {"name": "habits.py", "command": ["python", "habits.py"], **habits(assembly)}
     if "bound" not in options:
         workload["cores"] = 2  # as it were on a machine that has as many
@@ -284,7 +284,7 @@ def test_processes_that_take_turns_are_not_at_once() -> None:
     apart = Processes([Process(steps=2, begin=0, end=5), Process(steps=2, begin=5, end=9), Process()])
     beside = Processes([Process(steps=2, begin=0, end=5), Process(steps=2, begin=4, end=9), Process(steps=1, end=3)])
     assert (apart.at_once, beside.at_once) == (1, 2)
-    assert Processes().at_once == 0 and Processes().chief.steps == 0
+    assert Processes().at_once == 0 and Processes().busiest.steps == 0
 
 
 def test_twenty_thousand_processes_are_counted_in_a_moment() -> None:

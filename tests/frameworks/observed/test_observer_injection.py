@@ -160,4 +160,4 @@ def test_a_program_may_ask_for_pytorch_before_it_imports_it(tmp_path: Path) -> N
     done = injected(sys.executable, "-c", FAKE_TORCH, PYTHONPATH=str(tmp_path))
     assert done.stderr == ""
     # The last line: the observer was started, although PyTorch was asked for three times before its import.
-    assert done.stdout.splitlines() == ["True", "SourceFileLoader True 42", "['_Waiter']", "True"]
+    assert done.stdout.splitlines() == ["True", "SourceFileLoader True 42", "['_ImportWaiter']", "True"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perf_event_cases import descriptors, needs_kernel, settled, touch
 from places import TESTS
-from sonda.frameworks.collector.counters.perf_event import Event, Group
+from sonda.frameworks.collector.counters.perf_event import Event, EventGroup
 from sonda.probes.counters.command_counter import Count, KernelCounter
 from sonda.probes.counters.papi import Papi
 from sonda.probes.counters.perf_stat import PerfStat, parse_output
@@ -134,7 +134,7 @@ def test_without_papi_one_line_says_so() -> None:
 @needs_kernel
 @pytest.mark.usefixtures("settled")
 def test_papi_and_our_own_counters_agree_on_a_thread() -> None:
-    group = Group([Event("page_faults", 1, 2, kernel=True)])
+    group = EventGroup([Event("page_faults", 1, 2, kernel=True)])
     group.enable()
     touch(10)
     seen = []

@@ -153,7 +153,7 @@ class Alone:
     def line_up(self, *_words):
         pass
 
-    def measured(self, *_words):
+    def mark_measured(self, *_words):
         pass
 
     def measuring(self, *_words):
@@ -170,10 +170,10 @@ class Faulting:
     def read(self):
         return self.done, self.clock[0]
 
-    def since(self, before):
+    def count_since(self, before):
         return {"page_faults": self.done - before[0], "time": self.clock[0] - before[1]}
 
-    def cpu(self):
+    def cpu_time(self):
         return self.clock[0] // 2
 
 
@@ -185,7 +185,7 @@ def test_what_was_counted_and_the_pieces_are_of_the_same_steps(monkeypatch, step
     monkeypatch.setattr(window_module, "now", lambda: clock[0])
     counters = Faulting(clock)
     progress = (lambda: instructions * counters.done) if instructions else None
-    going = window_module.window(Alone(), 0, 1, [0], 1.0, 9.0, counters, progress)
+    going = window_module.measure_window(Alone(), 0, 1, [0], 1.0, 9.0, counters, progress)
     while True:
         try:
             next(going)

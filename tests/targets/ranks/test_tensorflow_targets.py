@@ -15,7 +15,7 @@ from sonda.analysis.rules import communication
 from sonda.analysis.run_summary import summarise
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
-from sonda.frameworks.harness.attribution import Piece, Place, pieces_of, write_call
+from sonda.frameworks.harness.attribution import Piece, Place, order_pieces, write_call
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.frameworks.tensorflow.profile import Event, calls, place_of, spent
 from sonda.record.errors import SondaError
@@ -219,7 +219,7 @@ def test_pieces_stand_in_the_order_of_a_step() -> None:
         Place("backward", "loss"): 1, Place("forward", "features.0"): 5, Place("backward", "classifier.1"): 2,
         Place("loss", ""): 4,
     }  # fmt: skip
-    found = [(one.phase, one.path, one.lasted) for one in pieces_of(times, "CrossEntropyLoss", CLASSES)]
+    found = [(one.phase, one.path, one.lasted) for one in order_pieces(times, "CrossEntropyLoss", CLASSES)]
     assert found == [
         ("forward", "features.0", 5), ("loss", "CrossEntropyLoss", 4), ("backward", "CrossEntropyLoss", 1),
         ("backward", "classifier.1", 2), ("backward", "features.0", 9), ("communicate", "", 7), ("optimizer", "", 3),

@@ -1,9 +1,9 @@
 """The modelled pass: the same program under callgrind, which writes its counters at every boundary of one step.
 
-Every boundary of a phase or layer is something that a stream is told (`Stream.push`), so this is where it is seen: for
-one step the stream of the program's thread first has callgrind write and clear its counters, and then notes which part
-that was. A part therefore belongs to the span that was open while it ran. Steps before it run uninstrumented, the last
-of them instrumented so that the simulated caches are warm; after it the program is ended.
+Every boundary of a phase or layer goes through `Stream.push`. For one step, the stream of the program's thread makes
+callgrind write and clear its counters there, and records the number of the part that was written. So a part belongs to
+the span that was open while it ran. Earlier steps run uninstrumented, but for the last of them, which warms the
+simulated caches. The program ends after the modelled step.
 
 Under valgrind a program runs some hundred times slower, so nothing is run that is not needed.
 """
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from time import perf_counter_ns as now
 from typing import Any
 
-# ---- Client requests to valgrind: how a Python program tells callgrind where to begin, and when to write its --------
+# ---- Client requests to valgrind: how a Python program tells callgrind where to begin, and when to write -------------
 
 CODE = bytes.fromhex(
     "4889f8"  # mov rax, rdi: the address of six words, the request and its five arguments
@@ -40,8 +40,8 @@ STOP_INSTRUMENTATION = CALLGRIND + 5
 WORDS = 6
 
 
-class Client:
-    """Speaks to the valgrind that this process runs under. Raises OSError where no executable page is to be had."""
+class ValgrindClient:
+    """Makes requests to the valgrind that this process runs under. Raises OSError where it gets no executable page."""
 
     def __init__(self) -> None:
         if platform.machine() not in ("x86_64", "AMD64"):
@@ -49,12 +49,12 @@ class Client:
         self._page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         self._page.write(CODE)
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._page))
-        # PYFUNCTYPE: the lock of the interpreter is kept, so a request costs as few instructions as can be.
+        # PYFUNCTYPE keeps the interpreter's lock, so that a request costs few instructions.
         self.call = ctypes.PYFUNCTYPE(ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong)(address)
-        """`call(address of six words, default)`: the request itself; the default is what a processor answers."""
+        """`call(address of six words, default)` makes a request; without valgrind the answer is the default."""
 
     def request(self, number: int) -> int:
-        """Make a request once, where its cost does not matter."""
+        """Make a request whose cost does not matter."""
         block = (ctypes.c_ulong * WORDS)(number)
         return int(self.call(ctypes.addressof(block), 0))
 
@@ -63,10 +63,10 @@ class Client:
         return self.request(RUNNING_ON_VALGRIND) > 0
 
 
-class Dumps:
-    """Requests to write and clear the counters, made beforehand: each has a name of its own, from 0 on."""
+class DumpRequests:
+    """Requests to write and clear the counters, prepared in advance. Each has a name of its own, from 0 on."""
 
-    def __init__(self, client: Client, most: int) -> None:
+    def __init__(self, client: ValgrindClient, most: int) -> None:
         self.call = client.call
         self._names = [ctypes.create_string_buffer(b"sonda %d" % number) for number in range(most)]
         self._blocks = (ctypes.c_ulong * (WORDS * most))()
@@ -81,34 +81,33 @@ class Dumps:
 # ----------------------------------------------------------------------------------------------------------------------
 
 VARIABLE = "SONDA_MODELLED"
-"""Environment variable that holds, as JSON: `start`, the step at whose begin callgrind starts to count; `step`, the
-step that is modelled."""
+"""Environment variable that holds JSON: `start`, the step at whose begin callgrind starts to count, and `step`, the
+modelled step."""
 MOST_PARTS = 20_000
-"""Parts that a step may have; what comes after them is not seen."""
+"""How many parts a step may have; later ones are not written."""
 NEVER = 1 << 62
 """ns."""
 EMPTY_WARMUP, EMPTY = 6, 9
-"""Empty spans that tell what a boundary costs: the first are left out, because they find their code for the first
-time."""
+"""Empty spans that measure what a boundary costs. The first ones warm the caches and are left out."""
 
 
 def begin_modelling(observer: Any, announced: bool, leave: Callable[[], object] = lambda: None) -> None:
     """Model a step of this program where the environment asks for it.
 
-    `announced` says that the program announces its steps itself (`observer.span("step", ...)`); otherwise the schedule
-    tells when one is over. `leave` is called when the step is over, before the program is ended.
+    `announced`: the program announces its steps itself (`observer.span("step", ...)`); otherwise the schedule knows
+    when a step ends. `leave` is called after the step, before the program is ended.
     """
     text = os.environ.get(VARIABLE)
     if text:
-        modelling = Modelling(observer, json.loads(text), Client())
-        modelling.leave = leave
-        modelling.begin(announced)
+        modeller = StepModeller(observer, json.loads(text), ValgrindClient())
+        modeller.leave = leave
+        modeller.begin(announced)
 
 
-class Modelling:
-    """Follows a program's steps, starts callgrind in time, and ends the program after the step that was asked for."""
+class StepModeller:
+    """Follows a program's steps, starts callgrind in time, and ends the program after the requested step."""
 
-    def __init__(self, observer: Any, settings: dict, client: Client) -> None:
+    def __init__(self, observer: Any, settings: dict, client: ValgrindClient) -> None:
         self.observer = observer
         self.recorder = observer.recorder
         self.client = client
@@ -123,8 +122,8 @@ class Modelling:
         if not self.client.running():
             self.recorder.state(modelled={"outside": True})
             return
-        self.dumps = Dumps(self.client, MOST_PARTS)
-        # What the kernel counts of an emulator is not what it counts of the program, and reading it costs much here.
+        self.dumps = DumpRequests(self.client, MOST_PARTS)
+        # The kernel would count the emulator, and reading its counters costs much here.
         self.observer.phases.close()
         atexit.register(self._leave, False)
         if announced:
@@ -141,58 +140,58 @@ class Modelling:
                 with span(kind, name):
                     yield
                 return
-            self.step_begins()
+            self.begin_step()
             with span(kind, name):
                 yield
-            self.step_ends()
+            self.end_step()
 
         self.observer.span = followed
 
     def _follow_schedule(self) -> None:
         schedule = self.observer.schedule
-        finished = schedule.finished
+        end_step = schedule.end_step
 
-        def followed(time: int, written: int) -> None:
-            self.step_ends()
-            finished(time, written)
-            self.step_begins()
+        def end_and_begin(time: int, written: int) -> None:
+            self.end_step()
+            end_step(time, written)
+            self.begin_step()
 
-        schedule.finished = followed
-        self.step_begins()
+        schedule.end_step = end_and_begin
+        self.begin_step()
 
     # ---- one step ---------------------------------------------------------------------------------------------
 
-    def step_begins(self) -> None:
+    def begin_step(self) -> None:
         if self.steps == self.start:
             self.client.request(START_INSTRUMENTATION)
         if self.steps == self.step:
             self._open()
 
-    def step_ends(self) -> None:
+    def end_step(self) -> None:
         if self.steps == self.step:
             self._close()
         self.steps += 1
 
     def _open(self) -> None:
-        """Take over the stream of the calling thread, learn what a boundary costs, and begin the step."""
+        """Replace `push` of the calling thread's stream, measure what a boundary costs, and begin the step."""
         recorder = self.recorder
         self.stream = recorder.stream()
         recorder.flush()
-        # Writing the events out is no work of the program's, and must not fall into the step.
+        # Writing events is no work of the program, and must not fall into the step.
         recorder.due = NEVER
-        self.stream.push = self._push()
+        self.stream.push = self._make_push()
         self._calibrate()
         self.stream.push((self._pass, now()))
 
     def _close(self) -> None:
-        """Write the last part and end the program: whatever it would still do takes long and is not looked at."""
+        """Write the last part and end the program: nothing after the step is needed."""
         self.stream.push((self._pass + 1, now()))
         self._leave(True)
 
     def _leave(self, complete: bool) -> None:
-        """Write what there is and leave at once; also where the program ends by itself before its step is over."""
+        """Write all events and end the process at once; also where the program ends before its step does."""
         self.client.request(STOP_INSTRUMENTATION)
-        if self.recorder.off:  # a forked child, which has nothing to say
+        if self.recorder.off:  # a forked child, which recorded nothing
             return
         if complete:
             self.leave()
@@ -202,12 +201,12 @@ class Modelling:
         sys.stderr.flush()
         posix._exit(1 if hasattr(sys, "last_value") else 0)
 
-    def _push(self) -> Any:
-        """`Stream.push` that has callgrind write its counters wherever a span begins or ends."""
+    def _make_push(self) -> Any:
+        """A `Stream.push` that makes callgrind write its counters wherever a span begins or ends."""
         extend = self.stream.events.extend
         call = self.dumps.call
         upcoming = iter([(address, (self._part, number)) for number, address in enumerate(self.dumps.addresses)])
-        # A value that is defined from now on is taken for a boundary: its span then has one part more, and no harm.
+        # A value that is defined later is taken for a boundary: its span has one more part then, which does no harm.
         values = {code for key, code in self.recorder._codes.items() if '"kind": "value"' in key}
         only_values = values.issuperset
 
@@ -222,7 +221,7 @@ class Modelling:
         return push
 
     def _calibrate(self) -> None:
-        """Empty spans as layers are recorded, and empty phases."""
+        """Record empty spans, as layers are recorded, and empty phases."""
         stream = self.stream
         span = self.recorder.define(kind="calibration", name="span")
         phase = self.recorder.define(kind="calibration", name="phase")

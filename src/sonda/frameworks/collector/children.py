@@ -1,4 +1,4 @@
-"""Processes that an observed program starts: which are left alone, and what they write before they may be ended."""
+"""Processes that an observed program starts: which are not observed, and when the others must write."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from .recorder import Recorder
 
 WORKER = "torch.utils.data._utils.worker"
-"""Where PyTorch keeps what `torch.utils.data.get_worker_info()` gives."""
+"""The module that holds what `torch.utils.data.get_worker_info()` returns."""
 
 
-def loads_data() -> bool:
-    """Whether this process is a worker of PyTorch's DataLoader: what it computes is no step, but a batch's making."""
+def is_data_worker() -> bool:
+    """Whether this process is a worker of PyTorch's DataLoader: it prepares batches and makes no steps."""
     return getattr(sys.modules.get(WORKER), "_worker_info", None) is not None
 
 
 def write_before_sending(recorder: Recorder) -> None:
-    """Have a process that `multiprocessing` started write what it has seen before it sends something.
+    """Make a process that `multiprocessing` started write its events before it sends a message.
 
-    Who has the last result may end the process that sent it: `with Pool(...)` does, and leaves it no time to write.
+    The receiver of the last result may end the process at once. `with Pool(...)` does, and leaves no time to write.
     """
     process, connection = (sys.modules.get(f"multiprocessing.{name}") for name in ("process", "connection"))
     if process is None or connection is None or process.parent_process() is None:
@@ -31,7 +31,7 @@ def write_before_sending(recorder: Recorder) -> None:
 
     @functools.wraps(send)
     def written_first(self: Any, *args: Any) -> Any:
-        recorder.pause()
+        recorder.flush_before_message()
         return send(self, *args)
 
     written_first.sonda = recorder  # type: ignore[attr-defined]

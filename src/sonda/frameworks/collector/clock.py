@@ -1,8 +1,8 @@
-"""Marks by which a profiler's clock is told apart from the collector's."""
+"""Marks in a profile that hold the collector's time: they align the profiler's clock with the collector's."""
 
 from __future__ import annotations
 
 CLOCK = "sonda clock "
-"""A mark's name is this and the collector's time before it, ns."""
+"""A mark's name is this prefix and the collector's time just before the mark, ns."""
 MARKS = 40
-"""Marks that are made: the one that took the least time between is the most exact."""
+"""How many marks are made. The mark with the shortest time around it is the most exact."""

@@ -1,4 +1,4 @@
-"""CUDA's own marks for a profiler outside, such as ncu, that replays kernels. Nothing of a framework is needed."""
+"""CUDA's functions that tell an external profiler, such as ncu, where to begin and where to end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ RUNTIME = "libcudart.so"
 DRIVER = "libcuda.so.1"
 
 
-def profiler_marks() -> tuple:
-    """What begins and what ends such a profiler's work: of the runtime that is loaded or installed, else the driver's.
+def find_profiler_marks() -> tuple:
+    """The functions that start and stop an external profiler: of the CUDA runtime, or else of the driver.
 
-    Raises OSError where there is neither.
+    Raises OSError where neither library can be loaded.
     """
-    for path in _runtimes():
+    for path in _runtime_paths():
         try:
             library = ctypes.CDLL(path)
             return library.cudaProfilerStart, library.cudaProfilerStop
@@ -27,8 +27,8 @@ def profiler_marks() -> tuple:
     return driver.cuProfilerStart, driver.cuProfilerStop
 
 
-def _runtimes() -> list:
-    """Where CUDA's runtime library may be, the one that this process has loaded first."""
+def _runtime_paths() -> list:
+    """Paths at which CUDA's runtime library may be; those that this process has loaded come first."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         loaded = [line.split(maxsplit=5)[5].strip() for line in maps if RUNTIME in line]
     installed = [

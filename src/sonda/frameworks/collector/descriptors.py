@@ -1,7 +1,8 @@
-"""Descriptors that stand aside: the collector's own, under numbers that the program's files do not come to have.
+"""Keeps the collector's file descriptors away from the program's.
 
-A program may close every descriptor that it finds, as daemons do, and open files of its own, which get the lowest
-numbers. What is then read, written or closed under a number that once was ours would be the program's.
+A program may close every descriptor that it finds, as daemons do. Files that it opens afterwards get the lowest free
+numbers. If the collector then read, wrote or closed one of its old numbers, it would touch a file of the program. So
+its descriptors have high numbers, and it checks what a number refers to before it uses it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import fcntl
 import os
 
 ASIDE = 512
-"""The lowest number taken. A new file gets the lowest that is free: a program with fewer files does not reach it."""
+"""The lowest number that the collector takes. Programs with fewer open files never get it."""
 
 
-def aside(descriptor: int) -> int:
-    """The same file under a high number, closed on exec; as it was where the limit of open files is too low."""
+def move_aside(descriptor: int) -> int:
+    """Move an open file to a high number that is closed on exec. Returns the old number where the limit is too low."""
     try:
         high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, ASIDE)
     except OSError:
@@ -23,17 +24,17 @@ def aside(descriptor: int) -> int:
     return high
 
 
-def identity(descriptor: int) -> tuple:
-    """Which file it is: device and inode; nothing where it is closed."""
+def file_identity(descriptor: int) -> tuple:
+    """Device and inode of an open file; () for a descriptor that is closed."""
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
     except OSError:
         return ()
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def close_named(descriptor: int, name: str) -> None:
-    """Close it if the name of its file still ends so; nothing happens where the program has closed it."""
+    """Close a descriptor if the name of its file still ends with `name`: the program may have closed and reused it."""
     try:
         if os.readlink(f"/proc/self/fd/{descriptor}").endswith(name):
             os.close(descriptor)

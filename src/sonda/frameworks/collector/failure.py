@@ -1,4 +1,4 @@
-"""A failure to observe: written beside the events, for the parent that prints it in one line."""
+"""Reports a failure to observe: a file beside the events, which the parent process prints in one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import traceback
 
 
 def report_failure(directory: str) -> None:
-    """Leave the reason of the exception that is being handled. The program goes on unobserved."""
+    """Write the traceback of the exception that is being handled. The program goes on unobserved."""
     try:
         with open(os.path.join(directory, f"{os.getpid()}.failure"), "w", encoding="utf-8") as file:
             file.write(traceback.format_exc())
@@ -16,5 +16,5 @@ def report_failure(directory: str) -> None:
 
 
 def first_line(error: BaseException, otherwise: str = "") -> str:
-    """What an error says, in one line; of one that says nothing this, or its name."""
+    """The first line of an error's message. Without a message: `otherwise`, or the name of its class."""
     return (str(error).strip().splitlines() or [otherwise or type(error).__name__])[0]

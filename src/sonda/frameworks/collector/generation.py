@@ -1,8 +1,9 @@
-"""Generating: which forwards of a language model make one text, told by the tokens that each is given.
+"""Text generation: finds which forwards of a language model generate one text, from the tokens that each is given.
 
-With a cache the prompt is given first, and then token after token; without one, the text so far, longer by one token
-each time. A number holds the rows and the length of the tokens (`torch_values.sequence_of`) and whether a function that
-is named for it called the model: lengths that grow by one may also be those of texts in order of their length.
+With a cache, a program gives the model the prompt first and then token after token. Without a cache, it gives the text
+so far, longer by one token each time. One number (`sequence_of` in `torch/observe/values.py`) holds the rows and the
+length of the tokens, and whether a function whose name speaks of generating called the model. The name is needed
+because lengths that grow by one may also be those of texts sorted by length.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Any
 LENGTH = (1 << 31) - 1
 NAMED = 1 << 62
 NAMES = frozenset(["generate", "generation", "sample", "sampling", "decode", "decoding", "complete", "completion"])
-"""Words in the names of functions that generate."""
+"""Words in the names of functions that generate text."""
 MOST_FRAMES = 8
-"""Functions between a model and the one that generates: a caller's own, and those that wrap a call."""
+"""Callers of a model that are looked at: wrappers of the call and functions of the program stand between."""
 
 _names: dict = {}
-"""Whether a function's code is named for generating."""
+"""By the name of a function: whether it speaks of generating."""
 
 
-def is_named(frame: Any) -> bool:
-    """Whether this function, or one of the few that called it, is named for generating."""
+def is_called_to_generate(frame: Any) -> bool:
+    """Whether the name of this function, or of one of its nearest callers, speaks of generating."""
     for _ in range(MOST_FRAMES):
         if frame is None:
             return False
@@ -36,12 +37,12 @@ def is_named(frame: Any) -> bool:
     return False
 
 
-def goes_on(last: int, this: int, running: bool) -> bool:
-    """Whether a forward given `this` goes on with the text of the one before it, given `last`.
+def continues_text(last: int, this: int, running: bool) -> bool:
+    """Whether a forward given the tokens `this` continues the text of the forward before it, given `last`.
 
-    `running`: that one went on with a text itself.
+    `running`: the forward before it continued a text itself.
     """
-    if not last or not this or last >> 31 != this >> 31:  # other rows, or called by another kind of function
+    if not last or not this or last >> 31 != this >> 31:  # the number of rows differs, or the kind of caller
         return False
     before, length = last & LENGTH, this & LENGTH
     if length == 1:
@@ -50,6 +51,6 @@ def goes_on(last: int, this: int, running: bool) -> bool:
     return bool(this & NAMED) and (length == before + 1 or (running and length == before))
 
 
-def named_sequence(sequence: int) -> int:
-    """The number of tokens that were given by a function named for generating; 0 stays 0."""
-    return sequence | NAMED if sequence and is_named(sys._getframe(3)) else sequence
+def mark_generation(sequence: int) -> int:
+    """The number of these tokens, marked where the caller's name speaks of generating; 0 stays 0."""
+    return sequence | NAMED if sequence and is_called_to_generate(sys._getframe(3)) else sequence

@@ -1,16 +1,16 @@
-"""Loops of a framework's own around steps: `fit`, `evaluate` and `predict` know what a step cannot tell by itself."""
+"""Loops that a framework runs around steps: `fit`, `evaluate` and `predict` know which part a step belongs to."""
 
 from __future__ import annotations
 
 from .recorder import Recorder
 
 PART = {"train": 1, "validate": 2, "test": 3}
-"""As the reader of the events numbers parts."""
+"""Numbers of the parts, as the reader of the events expects them."""
 FIRST = 1 << 32
-"""Loops are numbered from here on: data sets that a program walks through itself have smaller numbers."""
+"""The first number of a loop. Data sets over which a program iterates itself have smaller numbers."""
 
 
-class Loop:
+class RunningLoop:
     """One loop that is running."""
 
     def __init__(self, name: str, part: str, number: int) -> None:
@@ -18,13 +18,13 @@ class Loop:
         """train, test or predict, as Keras calls it."""
         self.part = part
         self.loader = self.iterator = number
-        """Where batches come from, and which walk through them this is: numbers that no other has."""
+        """Numbers of the source of the batches and of this pass over them. No other loop has them."""
         self.introduced = False
-        """Whether it was said how they are made."""
+        """Whether the source of the batches was described already."""
 
 
-class Loops:
-    """The loops that are running, the innermost last. `said` goes into every phase, whichever observer writes it."""
+class RunningLoops:
+    """The loops that are running, the innermost last. Every observer adds `phase_values` to its phases."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.running: list = []
@@ -35,15 +35,15 @@ class Loops:
     def begin(self, name: str, part: str) -> None:
         """A loop begins. A test inside a training is a validation."""
         if part == "train":
-            self.running.clear()  # a loop that an exception ended said nothing
-        self.running.append(Loop(name, "validate" if part == "test" and self.running else part, self._number()))
+            self.running.clear()  # an exception may have ended a loop without a call of `end`
+        self.running.append(RunningLoop(name, "validate" if part == "test" and self.running else part, self._number()))
 
     def end(self) -> None:
         if self.running:
             self.running.pop()
 
-    def epoch(self) -> None:
-        """The innermost loop begins another walk through its data."""
+    def begin_epoch(self) -> None:
+        """The innermost loop begins another pass over its data."""
         if self.running:
             self.running[-1].iterator = self._number()
 
@@ -51,8 +51,8 @@ class Loops:
         self._last += 1
         return self._last
 
-    def said(self) -> tuple:
-        """What the innermost loop says of a phase, as values; nothing without one."""
+    def phase_values(self) -> tuple:
+        """Codes and values of what the innermost loop knows of a phase; () where no loop is running."""
         if not self.running:
             return ()
         loop = self.running[-1]

@@ -1,8 +1,9 @@
-"""What reading counters costs a phase, measured in the process that was observed, with the threads that it has.
+"""Measures what observing costs: reading counters and recording, in the observed process, with its threads.
 
-A phase that computes leaves nothing of ours in the caches: what follows it takes some times as long as the same done
-over and over. So caches are swept before each try of what long phases read, and the CPU time of this thread counts,
-which others disturb least. What short phases read is timed over and over: they follow each other closely.
+A phase that computes evicts the collector's code and data from the caches. What follows it takes several times as long
+as the same call repeated. So the caches are swept before each try of what long phases read. Short phases follow each
+other closely: what they read is timed in a loop. CPU time of this thread is measured, because other programs disturb it
+least.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from .recorder import Recorder, Stream
 READING_CALLS = 50
 READING_TRIES = 5
 SWEPT = 4 << 20
-"""Bytes that are read and written in between: together more than the caches that a core has for itself."""
+"""Bytes that are read, and as many that are written, to sweep the caches: more than a core's own caches hold."""
 
 
-def reading_costs(counting: Any) -> dict:
-    """ns at both ends of a phase together.
+def measure_reading_costs(counting: Any) -> dict:
+    """Costs of the readings at both ends of a phase, ns.
 
-    `group_ns`: the counters that were asked for, which every phase reads. `os_ns`: these and what the operating system
-    counts, which long phases read instead. `wait_ns`: what it adds to ask every thread how long it waited.
+    `group_ns`: the requested counters, which every phase reads. `os_ns`: the requested counters and those of the
+    operating system, which long phases read. `wait_ns`: the extra cost of asking every thread how long it waited.
     """
     stream = Stream(False)
 
@@ -40,34 +41,34 @@ def reading_costs(counting: Any) -> dict:
         counting.reader_with_os.take(stream)
         counting.os.end(stream, before, now())
 
-    without, waits = _cold([partial(system, last) for last in (0, UNKNOWN)])
+    without, waits = _time_each_cold([partial(system, last) for last in (0, UNKNOWN)])
     begin = spent()
     for _ in range(READING_CALLS):
         group()
     return {"group_ns": (spent() - begin) / READING_CALLS, "os_ns": without, "wait_ns": max(waits - without, 0.0)}
 
 
-def cold(work: Callable[[], None]) -> float:
-    """The CPU time of some work behind other work, ns: the median of a few tries, less that of nothing."""
-    return _cold([work])[0]
+def time_cold(work: Callable[[], None]) -> float:
+    """The CPU time of some work with cold caches, ns: the median of a few tries, less that of an empty call."""
+    return _time_each_cold([work])[0]
 
 
-def _cold(works: list) -> list:
-    """The same of each of these."""
+def _time_each_cold(works: list) -> list:
+    """The CPU time of each of these with cold caches, ns."""
     swept, target = bytearray(SWEPT), bytearray(SWEPT)
-    tried = [*works, _nothing]
+    tried = [*works, _do_nothing]
     times: list = [[] for _ in tried]
     for _ in range(READING_TRIES):
-        for one, kept in zip(tried, times, strict=True):
+        for work, own_times in zip(tried, times, strict=True):
             target[:] = swept
             begin = spent()
-            one()
-            kept.append(spent() - begin)
-    *done, nothing = (sorted(one)[READING_TRIES // 2] for one in times)
-    return [float(max(one - nothing, 0)) for one in done]
+            work()
+            own_times.append(spent() - begin)
+    *medians, empty = (sorted(own_times)[READING_TRIES // 2] for own_times in times)
+    return [float(max(median - empty, 0)) for median in medians]
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
@@ -75,13 +76,14 @@ def _nothing() -> None:
 
 CALLS = 100
 TRIES = 4
-"""The program waits meanwhile: few calls, of which the fastest try counts."""
+"""The program waits meanwhile, so there are few calls. The fastest try counts."""
 
 
-def costs() -> dict:
-    """ns that a layer and a phase cost to record, on this machine, now.
+def measure_recording_costs() -> dict:
+    """What it costs to record a layer (`span_ns`) and a phase (`phase_ns`), on this machine, now.
 
-    Layers follow each other closely; a phase is a whole call of a compiled function, or as long.
+    Layers follow each other closely, so they are timed in a loop. A phase is a whole call of a compiled function, or as
+    long, so it is timed with cold caches.
     """
     recorder = Recorder("")
     phases = Phases(recorder)
@@ -102,13 +104,13 @@ def costs() -> dict:
         stream.begin(forward, None)
         stream.end()
 
-    return {"span_ns": over_and_over(layer, stream), "phase_ns": cold(phase)}
+    return {"span_ns": time_repeated(layer, stream), "phase_ns": time_cold(phase)}
 
 
-def over_and_over(record: Callable[[], None], stream: Stream, calls: int = CALLS) -> float:
-    """The processor's time of one recording among many on this stream, ns: of the fastest try.
+def time_repeated(record: Callable[[], None], stream: Stream, calls: int = CALLS) -> float:
+    """The CPU time of one recording, ns: the mean over `calls` on this stream, in the fastest try.
 
-    What others do meanwhile is not in it: a processor that is shared makes no recording cost more.
+    CPU time leaves out what other programs do on a shared processor.
     """
     best = 1 << 62
     for _ in range(TRIES):

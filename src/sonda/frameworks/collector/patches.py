@@ -1,26 +1,26 @@
-"""Replacing functions of a framework by ones that are watched, and putting them back."""
+"""Replaces functions of a framework by observed ones, and puts the originals back."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-class Replacing:
-    """An observer that stands before functions of others while it is `on`."""
+class PatchingObserver:
+    """An observer that replaces functions of a framework. It observes while it is `on`."""
 
     def __init__(self) -> None:
         self.on = False
         self._undo: list = []
 
     def remove(self) -> None:
-        """Put back what was replaced, the last first."""
+        """Put the originals back, the last one replaced first."""
         self.on = False
         for undo in reversed(self._undo):
             undo()
         self._undo.clear()
 
     def replace(self, owner: Any, name: str, make: Any) -> None:
-        """Put `make(original)` in the place of an attribute, which from outside looks the same."""
+        """Replace an attribute by `make(original)`, with the name, docstring and module of the original."""
         inherited = name not in vars(owner)
         original = getattr(owner, name)
         wrapper = make(original)

@@ -1,7 +1,7 @@
-"""What a compiled function does inside: the framework's own profiler around a few calls of it.
+"""Looks inside a compiled function: the framework's own profiler runs around a few calls of it.
 
-Such calls are of the pass `pieces`, and their times are not shown as timings. The profile lies beside the events; who
-reads both finds in the profile how long each operation took.
+Such calls belong to the pass `pieces`, and their times are not shown as timings. The profile lies beside the events and
+tells how long each operation took.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from .callgrind import VARIABLE
 from .failure import first_line
 
 AFTER = 10
-"""Calls of a function before: the first are slower, and a program of few steps is left alone."""
+"""Calls of a function before the profile: the first ones are slower, and programs of few steps have none."""
 CALLS = 5
 LONGEST = 10_000_000_000
-"""ns from the first to the last of them; the settings of a watch may say `longest` instead."""
+"""ns from the first to the last profiled call; the setting `longest` of a watch replaces it."""
 OWN = (b"rofiler session", b"rofiler_session", b"ProfilerSession", b"ollecting XSpace", b"session_manager.cc")
-"""What profilers write to stderr when they start and stop."""
+"""Parts of the lines that profilers write to stderr when they start and stop."""
 
 PROFILING = "the program uses the profiler itself"
-TAKEN = ("Only one profile", "Another profil")
-"""In what JAX, TensorFlow and XLA say where a profiler runs already."""
+ALREADY_RUNNING = ("Only one profile", "Another profil")
+"""Parts of the errors of JAX, TensorFlow and XLA where a profiler runs already."""
 REMEMBERED = 64
-"""Calls among which a step is looked for."""
+"""How many calls a history holds."""
 
 
 class PiecePass(ABC):
-    """`begins` and `ended` stand around every call of a function that may be profiled.
+    """Profiles some calls of a compiled function. `begin_call` and `end_call` stand around every such call.
 
-    A framework says how its profiler starts and stops: `start_profile(folder)` and `stop_profile(save)`.
+    A subclass says how its framework's profiler starts and stops: `start_profile(folder)`, `stop_profile(save)`.
     """
 
     PASS = "pieces"
     PREFIX = "profile"
-    """Of folders with profiles."""
+    """Prefix of the names of folders with profiles."""
     MOST = 1
-    """Functions that are profiled."""
+    """How many functions are profiled."""
     TRIES = 1
-    """Profiles of one function, where something was compiled in one of its calls."""
+    """How often one function is profiled, where something was compiled in its calls."""
     SPOILT = "something was compiled in the calls that were profiled, or they failed"
 
     def __init__(self, recorder: Any, wanted: bool) -> None:
@@ -53,64 +53,64 @@ class PiecePass(ABC):
         self.function = 0
         """The number of the function that is, or was last, profiled."""
         self.folder = ""
-        # Under an emulator a profile would be the emulator's.
+        # Under an emulator a profile would show the emulator.
         self.wanted = bool(wanted and recorder.directory and VARIABLE not in os.environ)
         self.left = self.MOST if self.wanted else 0
-        """Functions that may still be profiled, the present one among them."""
+        """How many functions may still be profiled, with the present one."""
         self.running = False
         self.done = 0
         """Calls in the present profile."""
         self.why = ""
-        """Why there is no profile, or none that is complete."""
+        """The reason why there is no profile, or no complete one."""
         self.spent = 0
-        """ns of starting and stopping the profiler, which the program waits for between its calls."""
+        """ns spent on starting and stopping the profiler, while the program waits between its calls."""
         self._settling = False
-        """A profile has just ended, and the step that comes has waited for it."""
+        """Whether a profile has just ended: the next step has waited for it."""
         self._seen: dict = {}
-        """Calls by the number of a function."""
+        """How many calls each function had, by its number."""
         self._tried: dict = {}
-        """Profiles by the number of a function."""
+        """How many profiles each function had, by its number."""
         self._until = 0
-        """ns, when a profile ends that was not complete by then."""
+        """When an incomplete profile ends, ns."""
 
     @abstractmethod
     def start_profile(self, folder: str) -> None:
-        """Begin a profile that is written to a folder."""
+        """Start the profiler, which writes to a folder."""
 
     @abstractmethod
     def stop_profile(self, save: bool) -> None:
-        """End it; without `save` nothing is kept."""
+        """Stop the profiler; without `save` it writes nothing."""
 
-    def ready(self) -> bool:
-        """Whether a profile would tell something by now."""
+    def is_ready(self) -> bool:
+        """Whether a profile can tell something by now."""
         return True
 
     @abstractmethod
-    def complete(self) -> None:
-        """A profile in `folder` is complete, or as much as there will be of it."""
+    def keep_profile(self) -> None:
+        """Keep the profile in `folder`, which is complete or was ended early."""
 
-    def begins(self, number: int) -> bool:
-        """Whether the call that comes, of a function with this number, is profiled."""
-        self.meanwhile()
+    def begin_call(self, number: int) -> bool:
+        """A call of the function with this number begins; whether it is profiled."""
+        self.end_if_late()
         if not self.left:
             return False
         if self.running:
             return number == self.function
         seen = self._seen[number] = self._seen.get(number, 0) + 1
-        if seen <= AFTER or not self.ready() or self._tried.get(number, 0) >= self.TRIES:
+        if seen <= AFTER or not self.is_ready() or self._tried.get(number, 0) >= self.TRIES:
             return False
         self._tried[number] = self._tried.get(number, 0) + 1
         self.function, self.done = number, 0
         self._start()
         return self.running
 
-    def meanwhile(self) -> None:
-        """Something else is called: a profile must not grow for as long as the function does not come again."""
+    def end_if_late(self) -> None:
+        """End a profile whose time is over: it must not grow while other functions are called."""
         if self.running and now() > self._until:
             self.end()
 
-    def ended(self, traced: bool) -> None:
-        """A call that was profiled is over; one in which something was made tells nothing of the others."""
+    def end_call(self, traced: bool) -> None:
+        """A profiled call ended. One in which something was `traced` or compiled spoils the profile."""
         self.done += 1
         if traced:
             self._seen[self.function], self.why = 0, self.SPOILT
@@ -123,12 +123,12 @@ class PiecePass(ABC):
         self.folder = os.path.join(self.recorder.directory, f"{self.PREFIX}-{os.getpid()}-{number}")
         begin = now()
         try:
-            with without_words():
+            with silence_profiler():
                 self.start_profile(self.folder)
             self.running, self._until = True, now() + LONGEST
         except Exception as error:
-            taken = any(words in str(error) for words in TAKEN)  # by the program, or by somebody outside
-            why = PROFILING if taken else f"the profiler did not start: {first_line(error)}"
+            in_use = any(words in str(error) for words in ALREADY_RUNNING)
+            why = PROFILING if in_use else f"the profiler did not start: {first_line(error)}"
             self.left, self.folder, self.why = 0, "", why
         self.spent += now() - begin
 
@@ -139,15 +139,15 @@ class PiecePass(ABC):
         self.running = False
         begin = now()
         try:
-            with without_words():
+            with silence_profiler():
                 self.stop_profile(True)
-        except Exception as error:  # no room for the profile, perhaps
+        except Exception as error:  # the disk may be full
             keep, self.why = False, f"the profile was not written: {first_line(error)}"
             with suppress(Exception):
                 self.stop_profile(False)
         if keep and self.done:
             self._tried[self.function] = self.TRIES
-            self.complete()
+            self.keep_profile()
         else:
             self.folder = ""
         if keep or self._tried[self.function] >= self.TRIES:
@@ -155,18 +155,18 @@ class PiecePass(ABC):
         self.spent += now() - begin
         self._settling = True
 
-    def settles(self) -> bool:
-        """Whether the step that begins with this call has waited for a profile to be written: asked once for each."""
-        was, self._settling = self._settling, False
-        return was
+    def pop_settling(self) -> bool:
+        """Whether the step that begins with this call waited for a profile to be written; False when asked again."""
+        settling, self._settling = self._settling, False
+        return settling
 
     def stop(self) -> None:
-        """No more; also where the program wants the profiler for itself."""
+        """End the present profile, and begin no other."""
         self.end()
         self.left = 0
 
-    def making_room(self, original: Any) -> Any:
-        """What starts the profiler, for the program: ours ends first, because there can be one only."""
+    def wrap_start(self, original: Any) -> Any:
+        """Wrap the function by which the program starts the profiler: our profile ends first, as only one can run."""
 
         def start(*args: Any, **kwargs: Any) -> Any:
             if self.running:
@@ -177,38 +177,38 @@ class PiecePass(ABC):
         return start
 
 
-class Turns:
-    """Which functions a program calls one after another."""
+class CallHistory:
+    """The functions that a program called last, by their numbers."""
 
     def __init__(self) -> None:
         self._recent: deque = deque(maxlen=REMEMBERED)
 
-    def comes(self, number: int) -> None:
-        """A function with this number is about to be called."""
+    def add(self, number: int) -> None:
+        """Add the function with this number, which is about to be called."""
         self._recent.append(number)
 
-    def step(self) -> set:
-        """What a step calls that begins with the call that comes: as much as was called since the same one before."""
+    def step_functions(self) -> set:
+        """The functions of a step that begins with the last call: all since the same function was called before."""
         *before, number = self._recent
         return {number, *(before[len(before) - before[::-1].index(number) :] if number in before else ())}
 
 
 @contextmanager
-def without_words() -> Any:
-    """Keep the profiler's own lines from the program's stderr; what others write meanwhile comes out afterwards."""
+def silence_profiler() -> Any:
+    """Keep the profiler's lines away from the program's stderr. Other lines written meanwhile come out afterwards."""
     try:
-        kept = os.dup(2)
+        stderr = os.dup(2)
     except OSError:  # the program has closed it
         yield
         return
-    with tempfile.TemporaryFile() as said:
-        os.dup2(said.fileno(), 2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            said.seek(0)
-            for line in said:
-                if not any(word in line for word in OWN):
+            os.dup2(stderr, 2)
+            captured.seek(0)
+            for line in captured:
+                if not any(words in line for words in OWN):
                     os.write(2, line)
-            os.close(kept)
+            os.close(stderr)

@@ -1,4 +1,4 @@
-"""The recorder: events of all threads of one process, appended to one file.
+"""The recorder appends the events of all threads of one process to one file.
 
 File: the line `SONDA1`, then records of a type byte, a little-endian uint32 length and a payload.
 `D`: a JSON object that defines something or states a fact. `E`: a thread's native id (int64), then pairs of int64.
@@ -8,8 +8,8 @@ them.
 A pair is `(code, value)`. A definition with number n is begun by code 2n and ended by code 2n+1, the value being a time
 in ns (CLOCK_MONOTONIC, which all processes of a machine share). The code 2n of a definition of kind `value` carries a
 number for the innermost span that is open. A code of a begin or end may carry, from bit 32 on, the number of a
-definition of kind `counters` plus one: the next reading was taken there, or with bit 62 the last one once more. A
-record cut short by a crash is ignored by the reader.
+definition of kind `counters` plus one: the next reading in the file was taken there. With bit 62 the last reading holds
+there too. The reader ignores a record that a crash cut short.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from contextlib import contextmanager
 from time import perf_counter_ns
 from typing import Any
 
-from .descriptors import aside, identity
+from .descriptors import file_identity, move_aside
 
 MAGIC = b"SONDA1\n"
 HEAD = struct.Struct("<cI")
 FLUSH_EVENTS = 100_000
 FLUSH_NS = 500_000_000
 FIRST_FLUSH_NS = 20_000_000
-"""A killed program loses at most what happened since the last flush: half a second (in its first two seconds a quarter
-of its life), or fifty thousand spans."""
+"""A killed program loses what happened since the last flush: at most half a second (a quarter of its life in the first
+two seconds), or fifty thousand spans."""
 CHILD_FLUSH_NS = 100_000_000
-"""The same of a forked child, which others end when they have what they want of it."""
+"""The same for a forked child, which its parent may end at any time."""
 READING_BIT = 1 << 32
 AGAIN = 1 << 62
 PAUSE_SHARE = 100
 PAUSED_NS = 5_000_000
-"""Of its life a process spends up to a hundredth, and this, on writing before it sends messages."""
+"""A process may spend this time, and a hundredth of its life, on writing before it sends messages."""
 APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
 MANY_STREAMS = 16
-"""Beyond this many, streams of threads that are gone are looked for and dropped."""
+"""With more streams than this, those of ended threads are dropped."""
 
 
-class _Mine(threading.local):
-    """What belongs to the calling thread, and goes with it."""
+class _ThreadState(threading.local):
+    """The stream of the calling thread."""
 
     stream: Any = None
 
@@ -67,63 +67,63 @@ class Stream:
         self.events: list = []
         self.push = self.events.extend
         self.counts: list = []
-        """Readings of counters, not decoded: that is left to whoever reads the file."""
+        """Readings of counters. The reader of the file decodes them."""
         self.count = self.counts.append
         self.native = threading.get_native_id()
         self.ident = threading.get_ident()
         self.layers: list = []
-        """Codes of the layers whose forward is running, outermost first."""
+        """Codes of the layers whose forward is running, the outermost first."""
         self.phases: list = []
-        """Phases that are open, outermost first."""
+        """The open phases, the outermost first."""
         self.begin: Any = None
         """`begin(code, context)` opens a phase, `end()` closes the innermost one."""
         self.end: Any = None
         self.backward = 0
         """Code of the layer whose backward is running, 0 for none."""
         self.hooked: set = set()
-        """Numbers of the autograd nodes that already carry a mark; `older` holds those before them."""
+        """Numbers of the autograd nodes that carry a mark already; `older` holds earlier ones."""
         self.older: set = set()
         self.detail = detail
         """Whether layers are recorded, or phases only."""
         self.schedule: Any = None
-        """What the thread that owns this stream spends its steps on."""
+        """The schedule that decides how the steps of this thread are recorded."""
         self.recorded = 0
-        """Entries of `events` when the last step ended."""
+        """Length of `events` when the last step ended."""
         self.updating = 0
-        """Whether weights are updated by hand (`torch_optimizers`)."""
+        """Whether weights are updated by hand (`torch/observe/optimizers.py`)."""
         self.sequence: tuple = (0, 0, False)
-        """The module of the last forward without gradients, the tokens that it was given, whether a text went on."""
+        """The module of the last forward without gradients, the tokens given to it, whether it continued a text."""
         self.resting: tuple = ()
-        """When the last forward without gradients ended, ns, and the time that the thread had run until then."""
+        """When the last forward without gradients ended, ns, and how long the thread had run until then, ns."""
         self.engine = engine
-        """Whether this thread belongs to autograd's engine, which runs the backward of another thread's program."""
+        """Whether this thread belongs to autograd's engine, which runs the backward of another thread."""
 
 
 class Recorder:
-    """Collects definitions and the streams of all threads; `flush` appends them to the file, `close` ends it."""
+    """Collects definitions and the streams of all threads. `flush` appends them to the file, `close` ends it."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.mine = _Mine()
+        self.mine = _ThreadState()
         self.streams: list = []
         self.detail = True
-        self.equip: Any = lambda stream: None
-        """Told of every new stream."""
-        self.starting: Any = lambda: None
-        """Called before the first stream of this process, in a forked child once more."""
-        self.forked: Any = None
-        """Called in a forked child with the stream that was its thread's; it then records what it does itself.
+        self.on_stream: Any = lambda stream: None
+        """Called with every new stream."""
+        self.on_start: Any = lambda: None
+        """Called before the first stream of this process is made, and of a forked child."""
+        self.on_fork: Any = None
+        """Called in a forked child with the stream of the thread that forked it. The child then records its own events.
 
-        None: it records nothing.
+        None: a forked child records nothing.
         """
-        self.resting: Any = dict
-        """Facts to state in case that this process does nothing more."""
+        self.facts_at_rest: Any = dict
+        """Gives facts that are stated before each message, in case that the process is killed after it."""
         self.used = False
         """Whether this process has recorded anything."""
         self.child = False
-        """Whether this process was forked by one that is observed. It makes its file with its first event."""
+        """Whether an observed process forked this one. A child makes its file with its first event."""
         self.rank: int | None = None
-        """Which of the processes that train together this is, where the program has told its framework."""
+        """Rank among the processes that train together, where the program has told it to its framework."""
         self.written = 0
         self.path = ""
         self._file = -1
@@ -134,16 +134,16 @@ class Recorder:
         self._definitions = 0
         self._codes: dict = {}
         self._inherited = 0
-        """Definitions of the process that forked this one, which its own file has to have too."""
+        """How many definitions the parent process made, which the child's file must have too."""
         self._began = perf_counter_ns()
         self._paused = 0
         """ns spent on writing before messages."""
         self._rests = False
-        """Whether the file says that this may be all."""
+        """Whether the file says that nothing may follow."""
         self.due = self._began + FIRST_FLUSH_NS
-        """When what was gathered is to be written, ns."""
+        """When the events are to be written next, ns."""
         self.off = False
-        """Whether nothing is recorded any more: it was closed, the disk is full, or nobody asked for this child."""
+        """Whether recording has ended: it was closed, the disk is full, or forked children are not observed."""
         if directory:
             atexit.register(self.flush)
             _forget_after_fork(self)
@@ -154,23 +154,23 @@ class Recorder:
         if stream is None:
             if not self.used:
                 self.used = True
-                self.starting()
+                self.on_start()
             stream = self.mine.stream = Stream(self.detail, engine)
-            self.equip(stream)
+            self.on_stream(stream)
             with self._lock:
                 self.streams.append(stream)
         return stream
 
     def set_detail(self, detail: bool, stream: Stream | None = None) -> None:
-        """Record layers from now on, or phases only: in every thread, or in this one and in those of the engine."""
+        """Record layers from now on, or phases only: in every thread, or in that of `stream` and autograd's threads."""
         if stream is None:
             self.detail = detail
-        for one in list(self.streams):
-            if stream is None or one is stream or one.engine:
-                one.detail = detail
+        for candidate in list(self.streams):
+            if stream is None or candidate is stream or candidate.engine:
+                candidate.detail = detail
 
     def define(self, **fields: object) -> int:
-        """Define something that has spans or values; returns the code that begins it: for the same fields the same."""
+        """Define something that has spans or values. Returns the code that begins it; equal fields have equal codes."""
         key = json.dumps(fields, sort_keys=True, default=str)
         with self._lock:
             code = self._codes.get(key)
@@ -183,7 +183,7 @@ class Recorder:
 
     @contextmanager
     def span(self, kind: str, name: str, counting: Any = None) -> Any:
-        """A span that the program itself announces: a step, a pass. Counters (`Counting`) are told of a step's end."""
+        """Record a span that the program announces: a step, a pass. `counting` is told when a step ends."""
         stream = self.stream()
         code = self.define(kind=kind, name=name)
         stream.push((code, perf_counter_ns()))
@@ -192,7 +192,7 @@ class Recorder:
         finally:
             stream.push((code + 1, perf_counter_ns()))
             if kind == "step" and counting is not None:
-                counting.step_announced()
+                counting.end_announced_step()
 
     def state(self, **fact: object) -> None:
         """Write a fact that is not an event: versions, a note, what observing costs."""
@@ -200,33 +200,33 @@ class Recorder:
             self._pending.append(fact)
 
     def state_lasting(self, **fact: object) -> None:
-        """The same for a fact about what is defined, which forked children have to know too."""
+        """Write a fact about definitions, which forked children write too."""
         with self._lock:
             self._lasting.append(fact)
             self._pending.append(fact)
 
-    def breathe(self, stream: Stream, time: int = 0) -> None:
-        """Called at the end of a phase, at `time`: flush when enough has gathered or enough time has passed."""
+    def flush_if_due(self, stream: Stream, time: int = 0) -> None:
+        """At the end of a phase, at `time` (ns): flush if many events have gathered or enough time has passed."""
         if len(stream.events) > FLUSH_EVENTS or (time or perf_counter_ns()) > self.due:
             self.flush()
 
     @property
-    def silent(self) -> bool:
-        """Whether this process has nothing to say when it ends: it is off, or a forked child that recorded nothing."""
+    def is_silent(self) -> bool:
+        """Whether there is nothing to write at the end: recording has ended, or this child recorded nothing."""
         return self.off or (self.child and not self.used)
 
-    def pause(self) -> None:
-        """Called before a message goes to another process, which may then end this one: write what there is."""
+    def flush_before_message(self) -> None:
+        """Write all events before a message goes to another process, which may end this one when it has it."""
         begin = perf_counter_ns()
-        if self.silent or self._paused > PAUSED_NS + (begin - self._began) // PAUSE_SHARE:
+        if self.is_silent or self._paused > PAUSED_NS + (begin - self._began) // PAUSE_SHARE:
             return
         rests = not any(stream.phases or stream.layers for stream in list(self.streams))
         if rests:
-            self.state(**self.resting(), finished=True)
+            self.state(**self.facts_at_rest(), finished=True)
         self.flush()
         if rests:
             self._rests = True
-            self.due = 0  # the end of the next phase takes it back
+            self.due = 0  # the end of the next phase withdraws `finished`
         self._paused += perf_counter_ns() - begin
 
     def flush(self) -> None:
@@ -251,7 +251,7 @@ class Recorder:
                     lengths = array("I", map(len, readings)).tobytes()
                     head = struct.pack("<qq", stream.native, len(readings))
                     blocks.append((b"C", b"".join((head, lengths, *readings))))
-            # Definitions are taken after the events that use them and written before: what is in the file is defined.
+            # Definitions are collected after the events that use them and written before them, so none is missing.
             if self.child and self._file < 0 and not blocks:
                 return
             facts = [(b"D", definition) for definition in self._inherited_definitions()]
@@ -263,18 +263,20 @@ class Recorder:
             try:
                 self._append(facts + blocks)
             except OSError as error:
-                self._say_why(error)
+                self._report_write_failure(error)
                 self.give_up()
             for stream in self.streams:
                 if stream.schedule is not None:
-                    stream.schedule.hold_limits(time, self.written)
+                    stream.schedule.apply_limits(time, self.written)
                     stream.detail = stream.detail and stream.schedule.detail
             if len(self.streams) > MANY_STREAMS:
                 alive = sys._current_frames()
-                self.streams[:] = [one for one in self.streams if one.events or one.engine or one.ident in alive]
+                self.streams[:] = [
+                    stream for stream in self.streams if stream.events or stream.engine or stream.ident in alive
+                ]
 
-    def _say_why(self, error: OSError) -> None:
-        """A file tells the parent: of a full disk an empty one, whose name needs no room; else one with the reason."""
+    def _report_write_failure(self, error: OSError) -> None:
+        """Leave a file for the parent: an empty one where the disk is full, otherwise one that holds the reason."""
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         name = f"{os.getpid()}.{'full' if full else 'unwritten.failure'}"
         try:
@@ -284,7 +286,7 @@ class Recorder:
             pass
 
     def give_up(self) -> None:
-        """Record nothing any more, and hold nothing."""
+        """Stop recording, and drop what was not written."""
         self.off = True
         self.set_detail(False)
         for stream in self.streams:
@@ -293,9 +295,9 @@ class Recorder:
         self._pending.clear()
 
     def withdraw(self) -> None:
-        """Record nothing, and leave nothing behind."""
+        """Stop recording, and remove the file."""
         with self._lock:
-            if self._file >= 0 and identity(self._file) == self._identity:
+            if self._file >= 0 and file_identity(self._file) == self._identity:
                 os.unlink(self.path)
             self.give_up()
 
@@ -304,8 +306,8 @@ class Recorder:
         if self._file < 0:
             self._create()  # stays open until the end
             data = MAGIC + data
-        elif identity(self._file) != self._identity:  # the program closed it, and the number may be another file's
-            self._file = aside(os.open(self.path, APPENDING))
+        elif file_identity(self._file) != self._identity:  # the program closed it, and may have reused the number
+            self._file = move_aside(os.open(self.path, APPENDING))
         left = memoryview(data)
         while left:
             count = os.write(self._file, left)
@@ -313,67 +315,67 @@ class Recorder:
             left = left[count:]
 
     def _create(self) -> None:
-        """A file of its own; a program that replaced itself has the number of the one before it."""
+        """Create the file. A program that replaced itself keeps its process id, so the name may be in use."""
         number = 0
         while self._file < 0:
             name = f"{os.getpid()}-{number}.events" if number else f"{os.getpid()}.events"
             self.path = os.path.join(self.directory, name)
             try:
-                self._file = aside(os.open(self.path, APPENDING | os.O_CREAT | os.O_EXCL, 0o666))
+                self._file = move_aside(os.open(self.path, APPENDING | os.O_CREAT | os.O_EXCL, 0o666))
             except FileExistsError:
                 number += 1
-        self._identity = identity(self._file)
+        self._identity = file_identity(self._file)
 
     def close(self) -> None:
         """Write what is left and close the file."""
         self.flush()
         atexit.unregister(self.flush)
         with self._lock:
-            if self._file >= 0 and identity(self._file) == self._identity:
+            if self._file >= 0 and file_identity(self._file) == self._identity:
                 os.close(self._file)
             self._file = -1
             self.give_up()
 
     def _inherited_definitions(self) -> list:
-        """Once, before anything else is written: what the process that forked this one has defined, as JSON."""
+        """The parent's definitions as JSON, the first time that a child writes; [] afterwards."""
         if self._file >= 0 or not self._inherited:
             return []
         inherited = itertools.islice(self._codes.items(), self._inherited)
         self._inherited = 0
         return [f'{{"id": {code // 2}, {key[1:]}'.encode() for key, code in inherited]
 
-    def forget(self) -> None:
-        """In a forked child: what it holds are copies of events that its parent will write.
+    def begin_in_child(self) -> None:
+        """In a forked child: drop the parent's events, which the parent writes itself.
 
-        It records what it does itself where somebody has asked for that (`forked`).
+        The child then records its own events, if `on_fork` is set.
         """
-        self._lock = threading.RLock()  # a thread that is not here may have held it
+        self._lock = threading.RLock()  # a thread that does not exist here may have held it
         stream, self.mine.stream = self.mine.stream, None
         self.streams = []
         self._pending = []
-        if self.off or self.forked is None:
+        if self.off or self.on_fork is None:
             self.give_up()
             return
-        if self._file >= 0 and identity(self._file) == self._identity:
+        if self._file >= 0 and file_identity(self._file) == self._identity:
             os.close(self._file)
         self._file, self._identity, self.path, self.written = -1, (), "", 0
-        # A thread that was about to define something has not done so here.
+        # Another thread of the parent may have been in the middle of a definition.
         self._inherited = self._definitions = len(self._codes)
         self._pending = list(self._lasting)
         self.child = True
         self.used = self._rests = False
         self._began, self._paused = perf_counter_ns(), 0
-        self.due = 0  # a child may be ended early: its first phase is written at once
-        self.forked(stream)
+        self.due = 0  # a child may be killed early: its first phase is written at once
+        self.on_fork(stream)
 
 
 def _forget_after_fork(recorder: Recorder) -> None:
-    """What is registered here stays for the life of the process, so it must not hold the recorder."""
+    """Call `begin_in_child` after a fork. The registration outlives the recorder, so it holds a weak reference."""
     reference = weakref.ref(recorder)
 
     def after() -> None:
         alive = reference()
         if alive is not None:
-            alive.forget()
+            alive.begin_in_child()
 
     os.register_at_fork(after_in_child=after)

@@ -1,10 +1,10 @@
-"""Stages of a program outside its steps: imports, files of weights, compilation, and what observing itself takes.
+"""Times the stages of a program outside its steps: imports, files of weights, compilation, and observing itself.
 
-Every Python process of a program has them, with a framework or without. They are appended to `<process>.stages`: a line
-of JSON each. Imports are timed by the lock that the interpreter takes for every module that it loads: its manager is
-made before a module is looked for and left when it is loaded, so no frame of ours stands in a traceback, and the lock
-is the interpreter's own. Of what happens inside of its own kind the outermost is kept, and of imports also other
-packages that take long.
+Every Python process of a program has stages, with a framework or without. They are appended to `<process>.stages`, a
+line of JSON each. Imports are timed by the lock that the interpreter takes for every module. The lock's manager is made
+before a module is looked for and left when the module is loaded. So no frame of the collector stands in a traceback,
+and the lock stays the interpreter's own. Where stages of one kind are nested, only the outermost is recorded; of nested
+imports, those of other packages that take long are recorded too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 from . import ROOT
 
 WORTH_WRITING_NS = 10_000_000
-"""A stage this long is written when it ends: a killed program loses short ones only."""
+"""A stage this long is written when it ends, so that a killed program loses short ones only."""
 MOST = 20_000
-"""Stages of a process that are kept: a program may try an import that fails again and again."""
+"""Stages of a process that are recorded: a program may try a failing import again and again."""
 
 FILES = {
     "torch": (("torch", "torch.serialization"), ("save", "load")),
@@ -50,34 +50,34 @@ FILES = {
         ("orbax.checkpoint._src.checkpointers.checkpointer",), ("Checkpointer.save", "Checkpointer.restore"),
     ),
 }  # fmt: skip
-"""By the module whose import makes them: where functions that save and load weights are, and their names. Not NumPy's:
-reading arrays is how data are read, and a class of the program's may override what saves them."""
+"""By the module whose import defines them: the modules that hold functions which save and load weights, and the names
+of the functions. NumPy's are not among them: programs read their data with them, and may override what saves arrays."""
 DYNAMO, NUMBA = "torch._dynamo.callback", "numba.core.event"
-"""Modules that tell when PyTorch and Numba compile, once they are imported."""
+"""Modules that report when PyTorch and Numba compile."""
 AGAIN, BACKWARD = "again", "backward"
-"""Said of the compilation of code that was compiled before, and of a backward that waited for its first call."""
+"""Details of a compilation: the code was compiled before; it is a backward, compiled at its first call."""
 
 
-class _Mine(thread_local):
-    """What is open in the calling thread."""
+class _ThreadState(thread_local):
+    """The stages that are open in the calling thread."""
 
     importing: Any = None
-    """A weak reference to the outermost import: it dies where taking the lock failed."""
+    """A weak reference to the outermost import. It dies where taking the lock failed."""
     package = ""
     """The package of the innermost import."""
     open: tuple = ()
-    """Names of the other stages, outermost first."""
+    """Names of the other stages, the outermost first."""
     compiling = 0
-    """When the outermost compilation began, ns; 0: none is open."""
+    """When the outermost compilation began, ns; 0 where none is open."""
     compilations = 0
 
 
 class Stages:
-    """Of this process, from `begin` on until it ends."""
+    """The stages of this process, from `time_stages` until it ends."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
-        self.mine = _Mine()
+        self.mine = _ThreadState()
         self.kept = 0
         self._lines: list = []
         self._begin_process()
@@ -86,19 +86,19 @@ class Stages:
         self._process = os.getpid()
         self._lines = [{"process": self._process, "begun": now()}]
 
-    def keep(self, kind: str, name: str, what: str, start: int, end: int) -> None:
-        """A stage of the calling thread has ended."""
+    def add(self, kind: str, name: str, detail: str, start: int, end: int) -> None:
+        """Record a stage of the calling thread that has ended; `start` and `end` in ns."""
         if self.kept >= MOST:
             return
         self.kept += 1
-        line = {"kind": kind, "name": name, "what": what, "thread": get_native_id(), "start": start, "end": end}
+        line = {"kind": kind, "name": name, "what": detail, "thread": get_native_id(), "start": start, "end": end}
         self._lines.append(line)
         if end - start >= WORTH_WRITING_NS:
             self.write()
 
     @contextmanager
-    def stage(self, name: str, what: str = "") -> Any:
-        """What runs inside is this stage, unless it is open already."""
+    def stage(self, name: str, detail: str = "") -> Any:
+        """Record what runs inside as this stage, unless the stage is open already."""
         around = self.mine.open
         if name in around:
             yield
@@ -109,10 +109,10 @@ class Stages:
             yield
         finally:
             self.mine.open = around
-            self.keep("stage", name, what, start, now())
+            self.add("stage", name, detail, start, now())
 
     def write(self) -> None:
-        """Append what was kept; where that fails, nothing is kept any more."""
+        """Append the recorded stages to the file. After a failure nothing more is recorded."""
         # Another thread may append meanwhile.
         lines = self._lines[:]
         del self._lines[: len(lines)]
@@ -131,31 +131,31 @@ class Stages:
         self._lines.append({"process": self._process, "ended": now()})
         self.write()
 
-    def leave(self) -> None:
-        """The process ends by `os._exit`, which runs nothing that was registered: as forked children do.
+    def finish_if_used(self) -> None:
+        """Finish before `os._exit`, which runs no registered function. Forked children end by it.
 
-        A child that kept nothing has told nobody that it began.
+        A child that recorded no stage writes nothing, not even that it began.
         """
         if self.kept:
             self.finish()
 
-    def after_fork(self) -> None:
-        """A forked child has stages of its own; those of its parent are the parent's."""
-        self.mine = _Mine()
+    def begin_in_child(self) -> None:
+        """In a forked child: drop the parent's stages, and begin with none."""
+        self.mine = _ThreadState()
         self.kept = 0
         self._begin_process()
 
     # ---- imports ----------------------------------------------------------------------------------------------
 
     def time_imports(self) -> None:
-        """Stand before the manager of the interpreter's module locks. Where there is none, imports are not timed."""
+        """Replace the manager of the interpreter's module locks. An interpreter without one has no timed imports."""
         bootstrap: Any = sys.modules.get("_frozen_importlib")
         manager: Any = getattr(bootstrap, "_ModuleLockManager", None)
         if manager is None:
             return
         stages = self
 
-        class Timed(manager):
+        class TimedLockManager(manager):
             def __init__(self, name: str) -> None:
                 manager.__init__(self, name)
                 mine = stages.mine
@@ -169,21 +169,21 @@ class Stages:
             def __exit__(self, *args: Any, **named: Any) -> None:
                 manager.__exit__(self, *args, **named)
                 name, end, mine = self._name, now(), stages.mine
-                other = mine.package not in (self.around, ROOT)
+                nested = mine.package not in (self.around, ROOT)
                 mine.package = self.around
                 if self.outermost:
                     mine.importing = None
-                if self.outermost or (other and end - self.start >= WORTH_WRITING_NS):
-                    stages.keep("stage", "import", name, self.start, end)
+                if self.outermost or (nested and end - self.start >= WORTH_WRITING_NS):
+                    stages.add("stage", "import", name, self.start, end)
                 if name in FILES or name in (DYNAMO, NUMBA):
-                    stages.imported(name)
+                    stages.follow_module(name)
 
-        Timed.__name__ = Timed.__qualname__ = manager.__name__
-        Timed.__module__ = manager.__module__
-        bootstrap._ModuleLockManager = Timed
+        TimedLockManager.__name__ = TimedLockManager.__qualname__ = manager.__name__
+        TimedLockManager.__module__ = manager.__module__
+        bootstrap._ModuleLockManager = TimedLockManager
 
-    def imported(self, name: str) -> None:
-        """A module was imported that saves, loads or compiles."""
+    def follow_module(self, name: str) -> None:
+        """Time what an imported module saves, loads or compiles."""
         module: Any = sys.modules.get(name)
         if module is None:
             return
@@ -192,8 +192,8 @@ class Stages:
                 self._follow_dynamo(module.callback_handler)
             elif name == NUMBA:
                 listener = {
-                    "on_start": lambda _self, _event: self._compilation_begins(),
-                    "on_end": lambda _self, _event: self._compilation_ends("numba"),
+                    "on_start": lambda _self, _event: self._begin_compilation(),
+                    "on_end": lambda _self, _event: self._end_compilation("numba"),
                 }
                 module.register("numba:compile", type("Listener", (module.Listener,), listener)())
             else:
@@ -201,12 +201,12 @@ class Stages:
                 for function in functions:
                     self._time(places, function)
         except Exception:
-            pass  # another version of it: what it does is not told apart
+            pass  # an unknown version of the module: its stages are not timed
 
     # ---- files of weights -------------------------------------------------------------------------------------
 
     def _time(self, places: tuple, path: str) -> None:
-        """Put a timed function in the place of one, wherever it is known."""
+        """Replace a function by a timed one in every module that holds it."""
         *holders, name = path.split(".")
         timed: dict = {}
         for place in places:
@@ -217,10 +217,10 @@ class Stages:
             if original is None or hasattr(original, "_sonda_timed"):
                 continue
             if id(original) not in timed:
-                timed[id(original)] = self._timed(original, path)
+                timed[id(original)] = self._make_timed(original, path)
             setattr(owner, name, timed[id(original)])
 
-    def _timed(self, original: Any, path: str) -> Any:
+    def _make_timed(self, original: Any, path: str) -> Any:
         stage = self.stage
 
         @functools.wraps(original)
@@ -233,19 +233,19 @@ class Stages:
 
     # ---- compilation ------------------------------------------------------------------------------------------
 
-    def _compilation_begins(self, *_about: Any) -> None:
+    def _begin_compilation(self, *_about: Any) -> None:
         mine = self.mine
         if not mine.compilations:
             mine.compiling = now()
         mine.compilations += 1
 
     def _follow_dynamo(self, handler: Any) -> None:
-        """Be told of PyTorch's compilations, also after `torch.compiler.reset()`, which forgets whom to tell."""
+        """Follow PyTorch's compilations, also after `torch.compiler.reset()`, which drops all callbacks."""
         clear = handler.clear
 
         def follow() -> None:
-            handler.register_start_callback(self._compilation_begins)
-            handler.register_end_callback(self._dynamo_ends)
+            handler.register_start_callback(self._begin_compilation)
+            handler.register_end_callback(self._end_dynamo)
 
         def clear_and_follow() -> None:
             clear()
@@ -254,34 +254,34 @@ class Stages:
         handler.clear = clear_and_follow
         follow()
 
-    def _dynamo_ends(self, about: Any = None) -> None:
-        """The number of a compilation is that of the code and how often it was compiled before: `3/0`. A backward is
-        compiled once for each of its forwards."""
+    def _end_dynamo(self, about: Any = None) -> None:
+        """End a compilation of PyTorch's. Its id `3/0` holds the number of the code and how often it was compiled
+        before. A backward is compiled once for each of its forwards."""
         trigger = getattr(getattr(about, "callback_trigger", None), "name", "")
         times = str(getattr(about, "compile_id", "")).strip("[]").rpartition("/")[2].partition("_")[0]
-        what = BACKWARD if trigger == "LAZY_BACKWARD" else AGAIN if times not in ("", "0") else ""
-        self._compilation_ends("torch.compile", what)
+        detail = BACKWARD if trigger == "LAZY_BACKWARD" else AGAIN if times not in ("", "0") else ""
+        self._end_compilation("torch.compile", detail)
 
-    def _compilation_ends(self, name: str, what: str = "") -> None:
+    def _end_compilation(self, name: str, detail: str = "") -> None:
         mine = self.mine
         if mine.compilations:
             mine.compilations -= 1
             if not mine.compilations:
-                self.keep("compile", name, what, mine.compiling, now())
+                self.add("compile", name, detail, mine.compiling, now())
 
 
 _begun: list = []
 """The stages of this process, once they are timed."""
 
 
-def begin(directory: str) -> None:
+def time_stages(directory: str) -> None:
     """Time the stages of this process until it ends."""
     stages = Stages(directory)
     _begun.append(stages)
     stages.time_imports()
-    # The first that is registered is the last that is called.
+    # The function that is registered first is called last.
     atexit.register(stages.finish)
-    os.register_at_fork(after_in_child=stages.after_fork)
+    os.register_at_fork(after_in_child=stages.begin_in_child)
     _finish_before_hard_exit(stages)
 
 
@@ -290,15 +290,15 @@ def _finish_before_hard_exit(stages: Stages) -> None:
 
     @functools.wraps(leave)
     def _exit(*status: Any, **named: Any) -> Any:
-        stages.leave()
+        stages.finish_if_used()
         return leave(*status, **named)
 
     os._exit = _exit
 
 
 @contextmanager
-def observing() -> Any:
-    """What runs inside is Sonda's own work, and no stage of the program."""
+def record_observing() -> Any:
+    """Record what runs inside as the stage `observing`: it is work of the collector, not of the program."""
     if not _begun:
         yield
         return

@@ -1,6 +1,6 @@
-"""What the injected `sitecustomize` calls: wait for the import of frameworks, then observe them.
+"""Waits for a program to import a framework, then observes it. The injected `sitecustomize` calls `start`.
 
-Nothing here may disturb the program: a failure is written beside the events and the program goes on unobserved.
+Nothing here may disturb the program. A failure is written beside the events, and the program goes on unobserved.
 """
 
 from __future__ import annotations
@@ -32,52 +32,53 @@ OBSERVERS = {
         ("torch.observe.evaluations", "observe_evaluations"),
     ),
 }  # fmt: skip
-"""By the name of a package or module: the module beside this collector, and in it the function `observe(package,
-settings, counting)` that observes it once it is imported."""
+"""By the name of a package or module: the observing module beside this collector, and the function in it,
+`observe(package, settings, counting)`, which is called once the package is imported."""
 
 
 def start() -> None:
-    """Begin to wait for frameworks, with the settings of the environment."""
+    """Begin to wait for frameworks, with the settings in the environment."""
     settings = json.loads(os.environ[VARIABLE])
-    stages.begin(settings["directory"])
-    waiter = _Waiter(settings)
+    stages.time_stages(settings["directory"])
+    waiter = _ImportWaiter(settings)
     sys.meta_path.insert(0, waiter)
     if os.path.exists(os.path.join(settings["directory"], "counting.json")):
-        # Before anything starts threads, which then inherit the counters. What is always counted can wait.
+        # Counters are opened before anything starts threads, which inherit them. Without requested counters there is
+        # time until a framework is imported.
         waiter.open_counting()
 
 
 class ObservedBlock:
-    """A block of this process, observed until `end`: frameworks that are imported already, and those it imports."""
+    """A block of this process, observed until `end`: frameworks imported before it and inside it."""
 
     def __init__(self, settings: dict) -> None:
         self.watch = watch_block(settings)
-        self._waiter = _Waiter(settings)
+        self._waiter = _ImportWaiter(settings)
         for name in OBSERVERS:
             if name in sys.modules:
                 self._waiter.imported(sys.modules[name])
         sys.meta_path.insert(0, self._waiter)
 
     def unseen(self) -> list:
-        """Names of what the program runs and what is not observed."""
+        """Names of what the program runs and what nobody observes."""
         return [name for framework in self.watch.observed for name in framework.unseen()]
 
     def end(self) -> None:
-        """Put everything back, and write what was seen."""
+        """Put all replaced functions back, and write the events."""
         if self._waiter in sys.meta_path:
             sys.meta_path.remove(self._waiter)
             end_block()
             self.watch.recorder.close()
 
 
-class _Waiter:
-    """A finder that lets the ordinary finders find a framework and acts once it is imported."""
+class _ImportWaiter:
+    """An import finder that leaves finding to the others and observes a framework once it is imported."""
 
     def __init__(self, settings: dict) -> None:
         self.settings = settings
         self.counting: Any = None
         self.awaited = dict(OBSERVERS)
-        """Frameworks that were not imported yet. One may import the next, so this finder stays until the end."""
+        """Frameworks that are not imported yet. One may import another, so this finder stays until the end."""
 
     def open_counting(self) -> None:
         """Open counters before the framework starts threads."""
@@ -86,12 +87,12 @@ class _Waiter:
         try:
             self.counting = self.counting or Counting(self.settings["directory"])
         except Exception:
-            pass  # tried again once the framework is there
+            pass  # the watch tries again once the framework is imported
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name not in self.awaited:
             return None
-        # Programs ask where a framework is without importing it, so it is awaited until it is imported.
+        # A program may look for a framework without importing it, so it stays awaited until it is imported.
         for finder in sys.meta_path:
             spec: Any = finder.find_spec(name, path, target) if finder is not self else None
             if spec is not None:
@@ -101,12 +102,12 @@ class _Waiter:
         return None
 
     def imported(self, module: Any) -> None:
-        """Observe a framework, the first time that it is imported."""
+        """Observe a framework when it is imported for the first time."""
         entry = self.awaited.pop(module.__name__, None)
         if entry is None:
             return
         try:
-            with stages.observing():
+            with stages.record_observing():
                 observer = importlib.import_module(f"{ROOT}.{entry[0]}")
                 getattr(observer, entry[1])(module, self.settings, self.counting)
         except Exception:
@@ -114,9 +115,9 @@ class _Waiter:
 
 
 class _Loader:
-    """Loads as the loader it stands before, then begins to observe."""
+    """Loads a module with its original loader, then begins to observe it."""
 
-    def __init__(self, loader: Any, waiter: _Waiter) -> None:
+    def __init__(self, loader: Any, waiter: _ImportWaiter) -> None:
         self.loader = loader
         self.waiter = waiter
 

@@ -1,9 +1,10 @@
 """The watch over one process: what the observers of its frameworks share, and how observing ends.
 
-A program may import several frameworks (Keras runs on PyTorch too, a loader of PyTorch feeds TensorFlow). Each has an
-observer of its own; all write through one recorder, so that the one that steps is seen, once. An observer begins with
-`watch_process(settings, counting)`, replaces what it must, and says `watch.add(Observed(...))`. What a loop of Keras
-says of a step (`loops.said()`) goes into every phase.
+A program may import several frameworks: Keras runs on PyTorch too, and a loader of PyTorch may feed TensorFlow. Each
+framework has an observer. All observers write through one recorder, so that a step is seen once, by the framework that
+makes it. An observer calls `watch_process(settings, counting)`, replaces the functions that it follows, and calls
+`watch.add(ObservedFramework(...))`. What a loop of Keras knows of a step (`loops.phase_values()`) goes into every
+phase.
 """
 
 from __future__ import annotations
@@ -19,30 +20,29 @@ from typing import Any
 from . import piece_pass
 from .callgrind import VARIABLE as MODELLED
 from .callgrind import begin_modelling
-from .children import loads_data, write_before_sending
-from .corun.benchcast import join_from_environment
+from .children import is_data_worker, write_before_sending
 from .corun.participation import VARIABLE as SIDE_BY_SIDE
 from .corun.participation import join_windows
 from .counters.process import Counting
 from .failure import report_failure
-from .loops import Loops
-from .overhead import reading_costs
+from .loops import RunningLoops
+from .overhead import measure_reading_costs
 from .phases import Phases
 from .recorder import Recorder, Stream
 from .sampling.detail import DetailSample
 from .sampling.schedule import Schedule
-from .stages import observing
+from .stages import record_observing
 
 ALONE = (MODELLED, SIDE_BY_SIDE)
-"""Environment variables under which one process of a program is looked at, and its forked children are left alone."""
+"""Environment variables under which one process of a program is observed and its forked children are not."""
 CLAIMED = "costs"
-"""File in the collector's directory: made by the forked child that measures what recording costs."""
+"""File in the collector's directory. The forked child that creates it measures what recording costs."""
 _watches: list = []
-"""The one of this process, once a framework was imported."""
+"""The watch of this process, once a framework was imported."""
 
 
-class Observed:
-    """One framework of the process, as its observer answers for it at the end."""
+class ObservedFramework:
+    """One framework of the process: what its observer can do and knows at the end."""
 
     def __init__(
         self,
@@ -52,40 +52,43 @@ class Observed:
         threads: Callable[[], int],
         costs: Callable[[], dict],
         facts: Callable[[], dict] = dict,
-        forked: Callable[[Stream | None], None] | None = None,
+        begin_in_child: Callable[[Stream | None], None] | None = None,
         unseen: Callable[[], list] = list,
     ) -> None:
         self.framework = framework
-        """torch, tensorflow, jax or pytensor: what computes."""
+        """The framework that computes: torch, tensorflow, jax or pytensor."""
         self.remove = remove
-        """Puts back everything that was replaced."""
+        """Puts all replaced functions back."""
         self.steps = steps
-        """Steps that this observer has announced; 0 where the framework was imported and not used."""
+        """How many steps this observer has seen; 0 where the framework was imported and not used."""
         self.threads = threads
-        """Threads that one operation may use."""
+        """How many threads one operation may use."""
         self.costs = costs
-        """What a layer and a phase cost to record, ns: `span_ns`, `phase_ns`. Asked once, of the one that stepped."""
+        """Measures what a layer and a phase cost to record, ns: `span_ns`, `phase_ns`. Only the framework with the most
+        steps is asked, once."""
         self.facts = facts
-        """What else only the end knows, to be stated."""
-        self.forked = forked
-        """Begins anew in a forked child, whose parent may have something open on this stream; the watch has a new
-        schedule by then. None: it goes on with what it has."""
+        """Further facts that are known at the end."""
+        self.begin_in_child = begin_in_child
+        """Prepares the observer for a forked child, whose parent may have phases open on the given stream. The watch
+        has a new schedule by then. None: the observer needs no preparation."""
         self.unseen = unseen
-        """Names of what the program runs by this framework and what is not observed."""
-        self.before = 0
-        """Steps of the process that forked this one, as `steps` still counts them."""
+        """Names of what the program runs with this framework and what is not observed."""
+        self.inherited_steps = 0
+        """Steps of the parent process, which `steps` still counts in a forked child."""
         self.inherits = False
-        """Whether that process used this framework: what it states at its end is not to be stated once more."""
+        """Whether the parent process used this framework: a child then does not state the parent's facts again."""
 
     @property
     def own_steps(self) -> int:
         """Steps of this process alone."""
-        return self.steps() - self.before
+        return self.steps() - self.inherited_steps
 
 
-class Watch:
-    """Recorder, counters, schedule and phases of this process, from the first framework's import until its end; or of
-    a `block` of it, which says itself when it ends."""
+class ProcessWatch:
+    """Recorder, counters, schedule and phases of this process, from the import of the first framework to the end.
+
+    A `block` is observed instead of the whole process where a program asks for it. It calls `end_block`.
+    """
 
     def __init__(self, settings: dict, counting: Any = None, block: bool = False) -> None:
         directory = settings["directory"]
@@ -109,65 +112,63 @@ class Watch:
         self.phases.open(self.counting)
         self.recorder.set_detail(self.schedule.detail)
         self.observed: list = []
-        self.loops = Loops(self.recorder)
+        self.loops = RunningLoops(self.recorder)
         self.torch: Any = None
-        """The observer of PyTorch, for what is built on it."""
+        """The observer of PyTorch, for observers of libraries built on it."""
         self.tensorflow: Any = None
         """The observer of TensorFlow, for that of Keras."""
         self._versions = {"python": sys.version.split()[0]}
-        self.recorder.starting = self._starting
-        self.recorder.resting = self._resting
+        self.recorder.on_start = self._begin_recording
+        self.recorder.facts_at_rest = self._facts_at_rest
         if block:
             return
-        if not any(one in os.environ for one in ALONE):
-            self.recorder.forked = self._forked
+        if not any(variable in os.environ for variable in ALONE):
+            self.recorder.on_fork = self._begin_in_child
         atexit.register(self.finish)
         _finish_before_hard_exit(self)
         _write_before_exec(self)
 
-    def add(self, observed: Observed, **versions: str) -> None:
-        """A framework is observed from now on; `versions` of its packages."""
+    def add(self, observed: ObservedFramework, **versions: str) -> None:
+        """Observe a framework from now on; `versions` are those of its packages by name."""
         self.observed.append(observed)
         self._versions.update(versions)
         self._introduce()
         if len(self.observed) == 1:
             begin_modelling(self, announced=False)
-            join_from_environment(self)
             join_windows(self)
-            self.recorder.flush()  # should this process be ended early, its file tells that there was one
+            self.recorder.flush()  # if this process is killed early, its file shows that it existed
 
     def _introduce(self) -> None:
         """State which process this is and what it runs on."""
-        facts = {"rank": rank(self.recorder), "threads": self.chief.threads(), "versions": dict(self._versions)}
+        facts = {"rank": find_rank(self.recorder), "threads": self.busiest.threads(), "versions": dict(self._versions)}
         self.recorder.state(process=os.getpid(), **facts)
 
     # ---- children -----------------------------------------------------------------------------------------------
 
-    def _forked(self, stream: Stream | None) -> None:
-        """In a forked child: begin anew. What the parent had open (on this stream) goes on there and nowhere else."""
+    def _begin_in_child(self, stream: Stream | None) -> None:
+        """In a forked child: begin anew. What the parent has open on this stream continues in the parent only."""
         try:
-            for one in self.observed:
-                one.inherits = one.forked is None and one.own_steps > 0
-            self.schedule = self.schedule.fresh()
-            self.schedule.notes = []
+            for framework in self.observed:
+                framework.inherits = framework.begin_in_child is None and framework.own_steps > 0
+            self.schedule = self.schedule.for_child()
             if stream is not None and stream.schedule is not None:
-                # Functions of the parent that are still running here begin nothing with it.
+                # Functions that were running at the fork hold the parent's schedule: they must not begin anything.
                 stream.schedule.over, stream.schedule.count, stream.schedule.counting = True, False, False
             self.loops.running.clear()
-            for one in self.observed:
-                if one.forked is not None:
-                    one.forked(stream)
-            for one in self.observed:
-                one.before = one.steps()
+            for framework in self.observed:
+                if framework.begin_in_child is not None:
+                    framework.begin_in_child(stream)
+            for framework in self.observed:
+                framework.inherited_steps = framework.steps()
             self.recorder.set_detail(self.schedule.detail)
         except Exception:
             self.recorder.give_up()
             report_failure(self.recorder.directory)
 
-    def _starting(self) -> None:
-        """This process is about to record something for the first time."""
+    def _begin_recording(self) -> None:
+        """Prepare this process, which is about to record its first event."""
         try:
-            if loads_data():
+            if is_data_worker():
                 self.recorder.withdraw()
                 return
             if self.recorder.child:
@@ -179,53 +180,53 @@ class Watch:
             self.recorder.give_up()
             report_failure(self.recorder.directory)
 
-    def _resting(self) -> dict:
-        """What is to be known of a process that is ended while it waits for others."""
-        chief = self.chief
-        if chief is None:
+    def _facts_at_rest(self) -> dict:
+        """Facts about a process that may be killed while it waits for others."""
+        busiest = self.busiest
+        if busiest is None:
             return {}
-        facts = {"rank": rank(self.recorder), "notes": self.schedule.notes, "framework": chief.framework}
+        facts = {"rank": find_rank(self.recorder), "notes": self.schedule.notes, "framework": busiest.framework}
         return {**facts, **self.counting.facts()}
 
     # ---- steps --------------------------------------------------------------------------------------------------
 
-    def stepped(self, time: int) -> None:
-        """A step ended at `time`: the schedule decides about the next one. For observers that announce steps."""
-        self.schedule.finished(time, self.recorder.written)
+    def end_step(self, time: int) -> None:
+        """A step ended at `time`, ns: the schedule decides about the next one. Called by observers that find steps."""
+        self.schedule.end_step(time, self.recorder.written)
         if self.schedule.detail != self.recorder.detail:
             self.recorder.set_detail(self.schedule.detail)
-        self.counting.steps_done(self.schedule.steps)
+        self.counting.note_steps(self.schedule.steps)
 
     @property
-    def chief(self) -> Any:
-        """Who announced the most steps; None where nothing was observed."""
-        return max(self.observed, key=lambda one: one.own_steps, default=None)
+    def busiest(self) -> Any:
+        """The framework with the most steps; None where nothing was observed."""
+        return max(self.observed, key=lambda framework: framework.own_steps, default=None)
 
     # ---- the end ------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """State what only the end knows, and observe no more."""
-        if self.recorder.silent:
+        """State what is known at the end, and stop observing."""
+        if self.recorder.is_silent:
             return
         try:
-            with observing():
+            with record_observing():
                 self.state_end(self.costs())
-            for one in self.observed:
-                one.remove()
+            for framework in self.observed:
+                framework.remove()
             self.phases.close()
             self.counting.close()
         except Exception:
             report_failure(self.recorder.directory)
 
     def costs(self) -> dict:
-        """What a layer, a phase and reading counters cost, ns; nothing of a process that ran none."""
-        chief = self.chief
-        if chief is None or not self.recorder.used or (self.recorder.child and not self._claim_costs()):
+        """Measure what a layer, a phase and reading counters cost, ns; {} for a process that recorded nothing."""
+        busiest = self.busiest
+        if busiest is None or not self.recorder.used or (self.recorder.child and not self._claim_costs()):
             return {}
-        return {**chief.costs(), **reading_costs(self.counting)}
+        return {**busiest.costs(), **measure_reading_costs(self.counting)}
 
     def _claim_costs(self) -> bool:
-        """Whether this is the first of the forked children to ask: they cost alike, and measuring takes a while."""
+        """Whether this is the first forked child to ask. Costs are alike in all children, and measuring takes time."""
         try:
             claim = os.path.join(self.recorder.directory, CLAIMED)
             os.close(os.open(claim, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
@@ -234,55 +235,56 @@ class Watch:
         return True
 
     def state_end(self, costs: dict) -> None:
-        """State what was used, what observing cost, what was left out, and that this is all."""
-        chief = self.chief
-        if chief is not None and self.recorder.used:
-            facts: dict = {"framework": chief.framework, "threads": chief.threads(), **costs}
+        """State what was used, what observing cost and what was left out, and that nothing follows."""
+        busiest = self.busiest
+        if busiest is not None and self.recorder.used:
+            facts: dict = {"framework": busiest.framework, "threads": busiest.threads(), **costs}
             state_end(self.recorder, self.schedule, self.counting, facts)
-            for one in self.observed:
-                more = {} if one.inherits else one.facts()
-                if more:
-                    self.recorder.state(**more)
+            for framework in self.observed:
+                own_facts = {} if framework.inherits else framework.facts()
+                if own_facts:
+                    self.recorder.state(**own_facts)
         self.recorder.state(finished=True)
 
 
-def watch_process(settings: dict, counting: Any = None) -> Watch:
-    """The watch over this process, begun by the first framework that asks; `counting` are counters open already."""
+def watch_process(settings: dict, counting: Any = None) -> ProcessWatch:
+    """The watch over this process, which the first framework begins. `counting`: counters that are open already."""
     if not _watches:
-        _watches.append(Watch(settings, counting))
+        _watches.append(ProcessWatch(settings, counting))
     return _watches[0]
 
 
-def watch_block(settings: dict) -> Watch:
-    """A watch over a block of this process, which observers join until `end_block`."""
-    _watches[:] = [Watch(settings, block=True)]
+def watch_block(settings: dict) -> ProcessWatch:
+    """Begin a watch over a block of this process. Observers join it until `end_block`."""
+    _watches[:] = [ProcessWatch(settings, block=True)]
     return _watches[0]
 
 
 def end_block() -> None:
-    """Observe the block no more, and state what only its end knows."""
+    """Stop observing the block, and state what is known at its end."""
     _watches.pop().finish()
 
 
 def state_end(recorder: Recorder, schedule: Schedule, counting: Any, facts: dict) -> None:
-    """State what only the end knows: notes, counts, and these facts."""
-    recorder.state(rank=rank(recorder), notes=schedule.notes, **facts, **counting.facts(), **schedule.waits.facts())
+    """State what is known at the end: notes, counts, and these facts."""
+    facts = {**facts, **counting.facts(), **schedule.waits.facts()}
+    recorder.state(rank=find_rank(recorder), notes=schedule.notes, **facts)
 
 
-def rank(recorder: Recorder) -> int:
-    """Which of the processes that train together this is; a program may say so after its framework is imported."""
+def find_rank(recorder: Recorder) -> int:
+    """The rank of this process among those that train together. A program may set it after it imports a framework."""
     if recorder.rank is not None:
         return recorder.rank
     text = os.environ.get("RANK", "")
     return int(text) if text.isdecimal() else 0
 
 
-def _finish_before_hard_exit(watch: Watch) -> None:
-    """`os._exit` runs nothing that was registered for the end. Forked children end so."""
+def _finish_before_hard_exit(watch: ProcessWatch) -> None:
+    """Finish before `os._exit`, which runs no registered function. Forked children end by it."""
     leave = os._exit
 
     def _exit(status: Any) -> None:
-        if not watch.recorder.silent:
+        if not watch.recorder.is_silent:
             watch.finish()
             watch.recorder.flush()
         leave(status)
@@ -290,25 +292,25 @@ def _finish_before_hard_exit(watch: Watch) -> None:
     os._exit = _exit  # type: ignore[assignment]
 
 
-def _write_before_exec(watch: Watch) -> None:
-    """A program that replaces itself ends here for the collector; where it cannot be replaced, it goes on.
+def _write_before_exec(watch: ProcessWatch) -> None:
+    """Write everything before the program replaces itself. It goes on where the replacement fails.
 
-    All of `os.exec*` call these two.
+    All functions of `os.exec*` call `execv` or `execve`.
     """
-    os.execv = _written_first(os.execv, watch)
-    os.execve = _written_first(os.execve, watch)
+    os.execv = _write_before(os.execv, watch)
+    os.execve = _write_before(os.execve, watch)
 
 
-def _written_first(replace: Any, watch: Watch) -> Any:
+def _write_before(replace: Any, watch: ProcessWatch) -> Any:
     recorder = watch.recorder
     costs: dict = {}
 
     @functools.wraps(replace)
-    def written_first(*words: Any, **named: Any) -> Any:
-        if recorder.silent:
+    def write_and_replace(*words: Any, **named: Any) -> Any:
+        if recorder.is_silent:
             return replace(*words, **named)
         try:
-            costs.update(costs or watch.costs())  # once: `execvp` tries one directory after the other
+            costs.update(costs or watch.costs())  # measured once: `execvp` tries one directory after the other
             watch.state_end(costs)
             recorder.flush()
         except Exception:
@@ -319,5 +321,5 @@ def _written_first(replace: Any, watch: Watch) -> Any:
             recorder.state(finished=False)
 
     if replace in os.supports_fd:
-        os.supports_fd.add(written_first)
-    return written_first
+        os.supports_fd.add(write_and_replace)
+    return write_and_replace

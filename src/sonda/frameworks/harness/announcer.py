@@ -1,7 +1,7 @@
-"""Announces what a program that Sonda drives does: steps, passes, compilations, phases, layers, operations.
+"""Records what a driver announces: steps, passes, compilations, phases, layers, operations.
 
-For frameworks whose compiled functions hide what is inside them: nothing of the framework is wrapped, the driver says
-where each thing begins and ends. What is written is what the observer of PyTorch writes, so everything after it is one.
+It serves frameworks whose compiled functions hide what is inside them. Nothing of the framework is replaced: the driver
+says where everything begins and ends. The files are like those of PyTorch's observer, and are read in the same way.
 
     observer = AnnouncedObserver(recorder, counting, "ResidualNet")
     observer.open({"jax": "0.10.2"}, threads=2)
@@ -23,18 +23,18 @@ from typing import Any
 
 from sonda.frameworks.collector.callgrind import begin_modelling
 from sonda.frameworks.collector.counters.process import Counting
-from sonda.frameworks.collector.overhead import cold, over_and_over, reading_costs
+from sonda.frameworks.collector.overhead import measure_reading_costs, time_cold, time_repeated
 from sonda.frameworks.collector.phases import Phases
 from sonda.frameworks.collector.recorder import Recorder
 
 
 class AnnouncedObserver:
-    """Writes spans through the collector's files. `open` begins, `finish` states what only the end knows."""
+    """Writes announced spans to the collector's files. Call `open` first and `finish` at the end."""
 
     def __init__(self, recorder: Recorder, counting: Counting | None, root: str, rank: int = 0) -> None:
         """`root`: class of the outermost layer, which has the path ''. Without `counting` nothing is counted.
 
-        `rank`: of this process among those that train together.
+        `rank`: rank of this process among those that train together.
         """
         self.recorder = recorder
         self.counting = counting
@@ -42,7 +42,7 @@ class AnnouncedObserver:
         self.rank = rank
         self.phases = Phases(recorder)
         self.notes: list[str] = []
-        """Sentences for the run; those that are there when `finish` is called are kept."""
+        """Sentences for the run; `finish` writes them."""
         self._shape = recorder.define(kind="value", quantity="shape", source="counted")
         self._layers: dict[tuple[str, str], int] = {}
 
@@ -56,25 +56,25 @@ class AnnouncedObserver:
         begin_modelling(self, announced=True)
 
     def span(self, kind: str, name: str) -> AbstractContextManager[None]:
-        """A `step` (its name is the part: train, validate, test), a `pass` (warmup, count, kernels) or a `compile`."""
+        """Record a `step` (named train, validate or test), a `pass` (warmup, count, kernels) or a `compile`."""
         return self.recorder.span(kind, name, self.counting)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """A phase of a step: data, transfer, forward, loss, backward, optimizer, prefill, decode."""
+        """Record a phase of a step: data, transfer, forward, loss, backward, optimizer, prefill, decode."""
         code = self.phase_code(name)
         stream = self.recorder.stream()
         stream.begin(code, None)
         try:
             yield
         finally:
-            # Inputs have one shape: compiled functions know no other.
+            # Inputs have one shape: a compiled function takes no other.
             stream.push((self._shape, 0))
             stream.end()
 
     @contextmanager
     def layer(self, path: str, class_name: str = "", direction: str = "forward") -> Iterator[None]:
-        """A layer inside a phase, with its path and class as PyTorch has them; '' is the network itself."""
+        """Record a layer inside a phase, with its path and class as in PyTorch; '' is the network itself."""
         code = self.layer_code(path, class_name, direction)
         stream = self.recorder.stream()
         stream.push((code, now()))
@@ -84,14 +84,14 @@ class AnnouncedObserver:
             stream.push((code + 1, now()))
 
     def phase_code(self, name: str) -> int:
-        """What begins a phase in the recorder's stream; its end is 1 more."""
+        """The code that begins a phase; the code that ends it is 1 more."""
         code = self.phases.codes.get(name)
         if code is None:
             code = self.phases.codes[name] = self.recorder.define(kind="phase", name=name)
         return code
 
     def layer_code(self, path: str, class_name: str = "", direction: str = "forward") -> int:
-        """What begins a layer in the recorder's stream; its end is 1 more."""
+        """The code that begins a layer; the code that ends it is 1 more."""
         code = self._layers.get((path, direction))
         if code is None:
             code = self._layers[path, direction] = self.recorder.define(
@@ -100,16 +100,16 @@ class AnnouncedObserver:
         return code
 
     def _place(self, path: str, class_name: str) -> dict[str, Any]:
-        """Where a layer stands: a loss is no part of the network, and its path is its class, as in PyTorch."""
+        """Path and root of a layer. A loss is no part of the network: it is a root of its own, as in PyTorch."""
         if class_name.endswith("Loss"):
             return {"path": "", "root": 2, "root_name": class_name}
         return {"path": path, "root": 1, "root_name": self.root}
 
     @contextmanager
     def operation(self, name: str, flops: int | None, size: int | None, dtype: str) -> Iterator[None]:
-        """One operation of the counted step, with what it costs by formula: FLOPs and bytes; None: not known."""
-        known = flops is not None
-        code = self.recorder.define(kind="op", name=name, flops=flops, bytes=size, known=known, dtype=dtype)
+        """Record an operation of the counted step, with FLOPs and bytes by formula; None where there is no formula."""
+        has_formula = flops is not None
+        code = self.recorder.define(kind="op", name=name, flops=flops, bytes=size, known=has_formula, dtype=dtype)
         stream = self.recorder.stream()
         stream.push((code, now()))
         try:
@@ -118,11 +118,11 @@ class AnnouncedObserver:
             stream.push((code + 1, now()))
 
     def finish(self, threads: int) -> None:
-        """State what observing cost, where counts came from, and that this is all."""
-        span_ns, phase_ns = _costs()
+        """State what observing cost and where counts came from, and that nothing follows."""
+        span_ns, phase_ns = _measure_costs()
         counting: dict[str, Any] = {}
         if self.counting is not None:
-            counting = {**self.counting.facts(), **reading_costs(self.counting)}
+            counting = {**self.counting.facts(), **measure_reading_costs(self.counting)}
         self.recorder.state(
             rank=self.rank, threads=threads, notes=self.notes, span_ns=span_ns, phase_ns=phase_ns, **counting
         )  # fmt: skip
@@ -133,11 +133,11 @@ class AnnouncedObserver:
 
 
 @contextmanager
-def announcing(
+def open_observer(
     directory: Path, counting: Counting, root: str, versions: dict[str, str], threads: int,
     notes: Sequence[str] = (), rank: int = 0,
 ) -> Iterator[AnnouncedObserver]:  # fmt: skip
-    """An observer that is open inside, and has written everything into the directory afterwards."""
+    """Open an observer for the block; afterwards everything is written to the directory."""
     recorder = Recorder(str(directory))
     try:
         observer = AnnouncedObserver(recorder, counting, root, rank)
@@ -151,9 +151,11 @@ def announcing(
         recorder.close()
 
 
-def _costs() -> tuple[float, float]:
-    """ns that a layer and a phase cost to record, on this machine, now; layers follow each other closely, a phase comes
-    behind other work."""
+def _measure_costs() -> tuple[float, float]:
+    """What a layer and a phase cost to record, ns, on this machine, now.
+
+    Layers follow each other closely, so they are timed in a loop. Phases follow other work, so they are timed cold.
+    """
     observer = AnnouncedObserver(Recorder(""), None, "Root")
     stream = observer.recorder.stream()
 
@@ -165,4 +167,4 @@ def _costs() -> tuple[float, float]:
         with observer.phase("forward"):
             pass
 
-    return over_and_over(layer, stream), cold(phase)
+    return time_repeated(layer, stream), time_cold(phase)

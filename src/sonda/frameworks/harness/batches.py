@@ -1,4 +1,4 @@
-"""The batches of an epoch, whoever trains."""
+"""The batches of an epoch: how they are cut, and what loaders of a user's own must give."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 LEAST = 2
-"""Samples of a batch: a batch norm cannot be trained on one."""
+"""The fewest samples of a training batch: a batch norm cannot be trained on one."""
 
 
 class Images(Protocol):
-    """The data of a training: numbers of images, and batches of any of them on the device."""
+    """The data of a training: numbers of images, and batches of chosen images on the device."""
 
     def order(self, epoch: int) -> Any: ...
 
@@ -23,8 +23,8 @@ class Images(Protocol):
     def target(self, labels: Any, dtype: Any) -> Any: ...
 
 
-class LoadedBatch(Protocol):
-    """One batch of somebody's own loader, where the loader left it."""
+class LoadedBatchProtocol(Protocol):
+    """One batch of a user's own loader, on the device where the loader left it."""
 
     @property
     def inputs(self) -> tuple[Any, ...]: ...
@@ -37,34 +37,34 @@ class LoadedBatch(Protocol):
 
 
 class Loaders(Protocol):
-    """The data of a training as somebody's own loaders give them, batch by batch."""
+    """The data of a training from a user's own loaders, batch by batch."""
 
     def steps(self, part: str) -> int: ...
 
-    def walk(self, part: str, epoch: int) -> Iterator[LoadedBatch]: ...
+    def walk(self, part: str, epoch: int) -> Iterator[LoadedBatchProtocol]: ...
 
 
 class Criteria(NamedTuple):
-    """How batches of somebody's own loaders are made ready, and answers judged."""
+    """How batches of a user's own loaders are prepared, and outputs judged."""
 
     adapt: Callable[[Any], Any]
-    """A batch in the precision and layout of the model, and on its device."""
+    """Gives a batch in the precision and layout of the model, on its device."""
     loss: Callable[[Any, Any], Any]
-    """The mean over the samples of output and target."""
+    """Gives the mean loss over the samples of output and target."""
     accuracy: Callable[[Any, Any], Any]
-    """The share of right answers, 0 to 1; NaN where nobody can tell."""
+    """Gives the share of right answers, 0 to 1; NaN where that is not defined."""
 
     def judge(self, output: Any, target: Any, samples: int) -> tuple[Any, Any]:
-        """Sum of the losses, and right answers, of a batch."""
+        """The sum of the losses and the number of right answers of a batch."""
         return self.loss(output, target).double() * samples, self.accuracy(output, target) * samples
 
 
-def pieces(numbers: Any, size: int) -> list[list[int]]:
-    """Numbers in batches, in their order; the last may be smaller."""
+def cut_batches(numbers: Any, size: int) -> list[list[int]]:
+    """Cut numbers into batches, in their order; the last batch may be smaller."""
     return [numbers[begin : begin + size].tolist() for begin in range(0, len(numbers), size)]
 
 
-def learnt(order: Any, size: int, least: int = LEAST) -> list[list[int]]:
-    """Batches of an epoch; a last one of fewer than `least` samples is left out."""
-    cut = pieces(order, size)
-    return cut[:-1] if cut and len(cut[-1]) < least else cut
+def cut_training_batches(order: Any, size: int, least: int = LEAST) -> list[list[int]]:
+    """Cut an epoch into batches; a last batch with fewer than `least` samples is left out."""
+    batches = cut_batches(order, size)
+    return batches[:-1] if batches and len(batches[-1]) < least else batches

@@ -1,10 +1,10 @@
-"""Checkpoints of a training: arrays and facts after every epoch, whole or not at all, with a checksum.
+"""Checkpoints of a training: arrays and facts after every epoch, complete or not at all, with a checksum.
 
     DIRECTORY/epoch-00003/state.npz          the arrays by name, no pickle
     DIRECTORY/epoch-00003/checkpoint.json    epochs done, what was trained, facts, SHA-256 of state.npz
 
-A checkpoint takes its name when everything is on the disk. The last two are kept: where the newer is broken, the older
-one is used. A training is known by its settings; a checkpoint of another one is never taken for it.
+A checkpoint gets its name when everything is on the disk. The last two are kept, so that the older one can be used
+where the newer is broken. The settings identify a training: a checkpoint with other settings is refused.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ NAME = re.compile(r"epoch-(\d{5,})")
 HASHED_AT_ONCE = 1 << 22
 
 
-class About(msgspec.Struct, kw_only=True):
+class CheckpointInfo(msgspec.Struct, kw_only=True):
     """What `checkpoint.json` holds."""
 
     epochs: int
-    """Done."""
+    """Epochs done."""
     settings: dict[str, str]
     facts: dict[str, Any]
     sha256: str
@@ -48,14 +48,14 @@ class Checkpoints:
         self.notes: list[str] = []
 
     def save(self, epochs: int, arrays: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
-        """Keep the state after so many epochs. Raises SondaError where the disk is full; nothing is left then."""
+        """Save the state after so many epochs. Raises SondaError where the disk is full, and leaves nothing then."""
         partial = partial_path(self.directory)
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             try:
                 partial.mkdir()
                 write_arrays(partial / STATE, arrays)
-                about = About(
+                about = CheckpointInfo(
                     epochs=epochs, settings=self.settings, facts=dict(facts), sha256=_checksum(partial / STATE)
                 )
                 (partial / ABOUT).write_bytes(msgspec.json.encode(about))
@@ -66,7 +66,7 @@ class Checkpoints:
                 _sync(self.directory)
             finally:
                 discard(partial)
-            for _, old in self._found()[KEPT:]:
+            for _, old in self._list()[KEPT:]:
                 discard(old)
         except OSError as error:
             raise SondaError(
@@ -74,52 +74,52 @@ class Checkpoints:
                 "free some space, or choose another place with --checkpoint",
             ) from None
 
-    def newest(self) -> tuple[About, dict[str, np.ndarray]] | None:
-        """The newest that is whole; None where there is none. Raises SondaError for one of another training."""
+    def read_newest(self) -> tuple[CheckpointInfo, dict[str, np.ndarray]] | None:
+        """Read the newest complete checkpoint; None without any. Raises SondaError for one of another training."""
         self._sweep()
-        for _, place in self._found():
-            found = self._read(place)
-            if found is not None:
-                return found
+        for _, place in self._list():
+            checkpoint = self._read(place)
+            if checkpoint is not None:
+                return checkpoint
         return None
 
-    def of_epoch(self, epochs: int) -> tuple[About, dict[str, np.ndarray]]:
-        """The state after so many epochs. Raises SondaError where they cannot be read."""
+    def read_epoch(self, epochs: int) -> tuple[CheckpointInfo, dict[str, np.ndarray]]:
+        """Read the state after so many epochs. Raises SondaError where it cannot be read."""
         place = self.directory / f"epoch-{epochs:05d}"
-        found = self._read(place)
-        if found is None:
+        checkpoint = self._read(place)
+        if checkpoint is None:
             raise SondaError(
                 f"{place} cannot be read on every node", "point --checkpoint at a directory that all of them see"
             )
-        return found
+        return checkpoint
 
     def clear(self) -> None:
-        """Remove all checkpoints and, where nothing else is in it, the directory."""
-        for _, place in self._found():
+        """Remove all checkpoints, and the directory if it is empty then."""
+        for _, place in self._list():
             discard(place)
         self._sweep()
         try:
             self.directory.rmdir()
         except OSError:
-            pass  # it is not there, or somebody else's files are
+            pass  # it does not exist, or holds other files
 
-    def _found(self) -> list[tuple[int, Path]]:
-        """Epochs and directories, newest first."""
+    def _list(self) -> list[tuple[int, Path]]:
+        """Epochs and directories of all checkpoints, the newest first."""
         try:
             names = os.listdir(self.directory)
         except FileNotFoundError:
             return []
         except OSError as error:
             raise SondaError(f"cannot read {self.directory}: {error.strerror}", "make it readable") from None
-        found = [(int(match[1]), self.directory / name) for name in names if (match := NAME.fullmatch(name))]
-        return sorted(found, reverse=True)
+        places = [(int(match[1]), self.directory / name) for name in names if (match := NAME.fullmatch(name))]
+        return sorted(places, reverse=True)
 
-    def _read(self, place: Path) -> tuple[About, dict[str, np.ndarray]] | None:
-        """None, with a note, for one that is broken."""
+    def _read(self, place: Path) -> tuple[CheckpointInfo, dict[str, np.ndarray]] | None:
+        """Read a checkpoint; None, with a note, for a broken one."""
         try:
-            about = msgspec.json.decode((place / ABOUT).read_bytes(), type=About)
+            about = msgspec.json.decode((place / ABOUT).read_bytes(), type=CheckpointInfo)
             if about.settings != self.settings:
-                raise self._other(place, about.settings)
+                raise self._refuse(place, about.settings)
             if _checksum(place / STATE) != about.sha256:
                 raise ValueError(f"{STATE} is not what was written")
             return about, read_arrays(place / STATE)
@@ -128,24 +128,29 @@ class Checkpoints:
             self.notes.append(f"the checkpoint {place} is broken ({reason}) and was not used")
             return None
 
-    def _other(self, place: Path, settings: Mapping[str, str]) -> SondaError:
+    def _refuse(self, place: Path, settings: Mapping[str, str]) -> SondaError:
+        """The error for a checkpoint with other settings; it names the first three."""
         names = [name for name in {**settings, **self.settings} if settings.get(name) != self.settings.get(name)]
-        told = ", ".join(f"{name} {settings.get(name) or 'unset'}" for name in names[:3])
+        differences = ", ".join(f"{name} {settings.get(name) or 'unset'}" for name in names[:3])
         return SondaError(
-            f"{place} is a checkpoint of another training ({told})", "give another --checkpoint, or remove that one"
+            f"{place} is a checkpoint of another training ({differences})",
+            "give another --checkpoint, or remove that one",
         )
 
     def _sweep(self) -> None:
-        """Take away what killed processes left half-written."""
-        for left in self.directory.glob(f"{PARTIAL}*"):
-            if is_abandoned(left):
-                discard(left)
+        """Remove what killed processes left half-written."""
+        for partial in self.directory.glob(f"{PARTIAL}*"):
+            if is_abandoned(partial):
+                discard(partial)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Arrays by name as NumPy's `.npz`, on the disk when this returns; equal arrays, equal bytes. Raises OSError."""
+    """Write arrays by name as NumPy's `.npz`; equal arrays give equal bytes. On return they are on the disk.
+
+    Raises OSError.
+    """
     with open(path, "wb") as file:
-        # Not by `savez`: a name must not meet one of its own arguments, and it writes the time of day.
+        # `savez` would refuse names of its own arguments, and writes the time of day.
         with zipfile.ZipFile(file, "w") as archive:
             for name, value in arrays.items():
                 with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as entry:
@@ -155,10 +160,10 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """What `write_arrays` wrote. Raises OSError or ValueError."""
+    """Read what `write_arrays` wrote. Raises OSError or ValueError."""
     try:
-        with np.load(path, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
     except (zipfile.BadZipFile, EOFError, KeyError) as error:
         raise ValueError(str(error)) from None
 
@@ -176,6 +181,6 @@ def _sync(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError:
-        pass  # some network file systems refuse this of directories
+        pass  # some network file systems refuse to sync directories
     finally:
         os.close(descriptor)

@@ -1,6 +1,6 @@
-"""The counted step of a network whose framework hides its operations: announced by formula, with nothing run.
+"""The counted step of a network whose framework hides its operations. Formulas announce it; nothing runs.
 
-Times of the count pass are never shown, so that nothing need run in it.
+Times of the pass `count` are never shown, so nothing needs to run in it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 
 
-class Cost(Protocol):
+class OperationCost(Protocol):
     """What an operation costs by formula."""
 
     @property
@@ -23,7 +23,7 @@ class Cost(Protocol):
     def bytes(self) -> int: ...
 
 
-class OperationsTask(Protocol):
+class OperationsTaskProtocol(Protocol):
     """Operations that are ready to run, by name."""
 
     @property
@@ -31,20 +31,20 @@ class OperationsTask(Protocol):
 
     @property
     def functions(self) -> Mapping[str, Any]:
-        """Not compiled yet."""
+        """The functions, not compiled yet."""
 
     @property
     def operands(self) -> Mapping[str, tuple[Any, ...]]: ...
 
     @property
-    def costs(self) -> Mapping[str, Cost]: ...
+    def costs(self) -> Mapping[str, OperationCost]: ...
 
     @property
     def dtype(self) -> str: ...
 
 
-class StepCost(Cost, Protocol):
-    """One operation of a step: its phase, its layer ('' for the network itself), FLOPs and bytes."""
+class StepCost(OperationCost, Protocol):
+    """One operation of a step: its phase, its layer ('' for the network itself), its FLOPs and bytes."""
 
     @property
     def phase(self) -> str: ...
@@ -60,8 +60,8 @@ class StepCost(Cost, Protocol):
 
 
 @dataclass(frozen=True)
-class _Moved:
-    """A cost under another layer than its own."""
+class _MovedCost:
+    """A cost that was moved to another layer."""
 
     phase: str
     path: str
@@ -71,28 +71,28 @@ class _Moved:
     bytes: int
 
 
-def under(cost: StepCost, path: str, class_name: str) -> StepCost:
-    """The same cost under this layer."""
-    return _Moved(cost.phase, path, class_name, cost.operation, cost.flops, cost.bytes)
+def move_cost(cost: StepCost, path: str, class_name: str) -> StepCost:
+    """The same cost, moved to this layer."""
+    return _MovedCost(cost.phase, path, class_name, cost.operation, cost.flops, cost.bytes)
 
 
 def count_step(observer: AnnouncedObserver, part: str, costs: Iterable[StepCost], framework: str, dtype: str) -> None:
     """Announce one step of `part` in the pass `count`; operations are named `framework.operation`.
 
-    Forward and backward have layers, the others have operations alone.
+    Loss and optimizer have operations only, other phases have layers.
     """
     with observer.span("pass", "count"), observer.span("step", part):
-        for phase, mine in groupby(costs, key=lambda cost: cost.phase):
+        for phase, phase_costs in groupby(costs, key=lambda cost: cost.phase):
             with observer.phase(phase):
                 layered = phase not in ("loss", "optimizer")
                 if layered:
                     direction = "backward" if phase == "backward" else "forward"
                     with observer.layer("", direction=direction):
-                        for cost in mine:
+                        for cost in phase_costs:
                             with observer.layer(cost.path, cost.class_name, direction):
                                 _announce(observer, cost, framework, dtype)
                     continue
-                for cost in mine:
+                for cost in phase_costs:
                     _announce(observer, cost, framework, dtype)
 
 

@@ -1,9 +1,9 @@
 """Drives a whole training in a framework whose compiled functions are announced: epochs, validation, then the test.
 
-The loop is that of `torch/drive/epochs.py`. A step ends when its results are there: these frameworks hand work over and
-run ahead, and a step that did not wait would last as long as handing over takes. Losses and right answers are added up
-in Python, because adding on a device would be compiled too. A training step is one function (the phase `fused`), an
-evaluating one is a `forward`.
+The loop is that of `torch/drive/epochs.py`. A step ends when its results are there: these frameworks dispatch work
+asynchronously, and a step that did not wait would last only as long as the dispatch. Losses and right answers are added
+up in Python, because adding on a device would be compiled too. A training step is one function (the phase `fused`), an
+evaluating step is a `forward`.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from sonda.record.training import Walk
 
 
 class EpochLearner(Protocol):
-    """A network that learns batch by batch. Losses are means over a batch; results are there when a call returns."""
+    """A network that learns batch by batch. Losses are means over a batch; results are ready when a call returns."""
 
     def ready(self, inputs: Any, targets: Any, train: bool) -> None:
-        """Compile for batches of this shape. Weights are as before."""
+        """Compile for batches of this shape. Weights do not change."""
 
     def learn(self, inputs: Any, targets: Any) -> Any:
-        """One training step, weights moved; the loss."""
+        """Make one training step, which updates the weights; the loss."""
 
     def judge(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
-        """The loss and the number of right answers, weights as they are."""
+        """Evaluate a batch: the loss and the number of right answers."""
 
 
-class Batches(Protocol):
+class EpochBatchesProtocol(Protocol):
     """The data of a training."""
 
     def steps(self, part: str) -> int: ...
@@ -45,8 +45,8 @@ class Batches(Protocol):
     def batches(self, part: str, epoch: int) -> Iterator[tuple[Any, Any]]: ...
 
 
-def make_ready(learner: EpochLearner, batches: Batches, observer: AnnouncedObserver) -> None:
-    """Compile for every shape that a walk will meet, under spans of their own and before anything is timed."""
+def compile_shapes(learner: EpochLearner, batches: EpochBatchesProtocol, observer: AnnouncedObserver) -> None:
+    """Compile for every shape of batch before anything is timed, in spans `compile`."""
     for part, sizes in batches.sizes().items():
         if part == "test" and batches.sizes().get("validate") == sizes:
             continue
@@ -58,15 +58,15 @@ def make_ready(learner: EpochLearner, batches: Batches, observer: AnnouncedObser
 
 
 Together = Callable[[list[float]], list[float]]
-"""Sums of the numbers that all processes give; the numbers themselves where there is one."""
+"""Adds up the numbers of all processes; gives the numbers themselves where there is one process."""
 
 
 def drive_epochs(
-    learner: EpochLearner, batches: Batches, observer: AnnouncedObserver, course: Course,
+    learner: EpochLearner, batches: EpochBatchesProtocol, observer: AnnouncedObserver, course: Course,
     together: Together = lambda numbers: numbers,
 ) -> list[Walk]:  # fmt: skip
-    """Train to the end of the course; its walks."""
-    driver = _Driver(learner, batches, observer, course, together)
+    """Train to the end of the course; a walk for every part of every epoch."""
+    driver = _EpochDriver(learner, batches, observer, course, together)
     for epoch in range(course.epochs):
         driver.walk("train", epoch)
         if course.sizes["validate"]:
@@ -76,42 +76,47 @@ def drive_epochs(
     return driver.walks
 
 
-class _Driver:
+class _EpochDriver:
     def __init__(
-        self, learner: EpochLearner, batches: Batches, observer: AnnouncedObserver, course: Course, together: Together
+        self,
+        learner: EpochLearner,
+        batches: EpochBatchesProtocol,
+        observer: AnnouncedObserver,
+        course: Course,
+        together: Together,
     ) -> None:
         self.learner, self.batches, self.observer, self.course = learner, batches, observer, course
         self.together = together
         self.walks: list[Walk] = []
         self.trained = 0
-        """Steps of training."""
+        """Training steps so far."""
 
     def walk(self, part: str, epoch: int) -> None:
-        """One walk through a share, kept in `walks`."""
+        """Go once through the batches of a part, and append the walk."""
         trains = part == "train"
         steps = self.batches.steps(part)
-        found: list[tuple[Any, Any, int]] = []
+        results: list[tuple[Any, Any, int]] = []
         begin = perf_counter_ns()
         with self.observer.span("epoch", part):
-            walk = self.batches.batches(part, epoch)
+            batches = self.batches.batches(part, epoch)
             for step in range(steps):
-                recorded = self._recorded()
+                recorded = self._is_recorded()
                 with self.observer.span("step", part) if recorded else nullcontext():
                     with self._phase("data", recorded):
-                        inputs, targets = next(walk)
+                        inputs, targets = next(batches)
                     with self._phase("fused" if trains else "forward", recorded):
                         if trains:
                             loss, hits = self.learner.learn(inputs, targets), 0
                         else:
                             loss, hits = self.learner.judge(inputs, targets)
-                    found.append((loss, hits, len(targets)))
+                    results.append((loss, hits, len(targets)))
                 self.trained += trains
                 self.course.tell(part, epoch, step + 1, steps, self.walks)
             lost, right, seen = self.together(
                 [
-                    sum(float(loss) * count for loss, _, count in found if count),
-                    float(sum(int(hits) for _, hits, _ in found)),
-                    float(sum(count for _, _, count in found)),
+                    sum(float(loss) * count for loss, _, count in results if count),
+                    float(sum(int(hits) for _, hits, _ in results)),
+                    float(sum(count for _, _, count in results)),
                 ]
             )
             samples = round(seen)
@@ -127,8 +132,8 @@ class _Driver:
             )
         )
 
-    def _recorded(self) -> bool:
-        """Whether the next step is, so that any training stays bounded."""
+    def _is_recorded(self) -> bool:
+        """Whether the next step is recorded. Later ones are not, so that the file of any training stays bounded."""
         if self.trained == RECORDED:
             note = f"steps and phases recorded for the first {RECORDED:,} steps only"
             self.observer.notes += [note] if note not in self.observer.notes else []

@@ -1,6 +1,6 @@
-"""Kernels of a few steps: a framework's own profiler around them, and its file kept beside the events.
+"""Records the kernels of a few steps with a framework's own profiler, whose file lies beside the events.
 
-The file is read like any imported one. Its clock is tied to the collector's by the same marks as torch.profiler's.
+The file is read like any imported trace. Marks align its clock with the collector's, as in files of torch.profiler.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from sonda.frameworks.collector.recorder import Recorder
 
 @dataclass(frozen=True)
 class ProfileFile:
-    """What the profiler of a framework leaves that holds kernels."""
+    """The file with kernels that the profiler of a framework writes."""
 
     framework: str
-    """As it is said: `JAX`."""
-    what: str
-    """As it is said: `trace`."""
+    """Name of the framework in messages: `JAX`."""
+    kind: str
+    """Word for the file in messages: `trace`."""
     ending: str
-    """Of its name in the profiler's folder."""
-    kept: str
-    """How its name ends beside the events."""
+    """End of its name in the profiler's folder."""
+    stored: str
+    """End of its name beside the events."""
 
 
 @dataclass(frozen=True)
 class Profiler:
-    """How a profiler is used: `start` is given a folder, `mark` writes the collector's clock into the profile."""
+    """How to use a profiler. `start` takes a folder; `mark` writes the collector's time into the profile."""
 
     file: ProfileFile
     start: Callable[[str], None]
@@ -41,8 +41,8 @@ class Profiler:
 
 
 @contextmanager
-def recorded(recorder: Recorder, profiler: Profiler) -> Iterator[None]:
-    """Record the kernels of what runs in this block; where the profiler fails, the reason is stated instead."""
+def profile_kernels(recorder: Recorder, profiler: Profiler) -> Iterator[None]:
+    """Record the kernels of this block. Where the profiler fails, the reason is stated instead."""
     folder = Path(recorder.directory) / f"{profiler.file.framework.lower()}-profile"
     try:
         profiler.start(str(folder))
@@ -57,21 +57,21 @@ def recorded(recorder: Recorder, profiler: Profiler) -> Iterator[None]:
         try:
             profiler.mark()
             profiler.stop()
-            keep(recorder, folder, profiler.file)
+            keep_profile(recorder, folder, profiler.file)
         except Exception as error:
             recorder.state(no_kernels=first_line(error, f"{profiler.file.framework}'s profiler failed"))
 
 
-def keep(recorder: Recorder, folder: Path, file: ProfileFile) -> None:
-    """Put the file that a profiler left in a folder beside the events, and say which thread launched its kernels.
+def keep_profile(recorder: Recorder, folder: Path, file: ProfileFile) -> None:
+    """Move the profiler's file beside the events, and state which thread launched its kernels.
 
-    The thread waits for what it launches, so that whatever the file calls it, it is the one that launched.
+    That is the calling thread, whatever number the file has for it: it waits for everything that it launches.
     """
-    found = sorted(folder.glob(f"**/*{file.ending}"))
-    if not found:
-        recorder.state(no_kernels=f"{file.framework}'s profiler wrote no {file.what}")
+    files = sorted(folder.glob(f"**/*{file.ending}"))
+    if not files:
+        recorder.state(no_kernels=f"{file.framework}'s profiler wrote no {file.kind}")
         return
-    name = f"{os.getpid()}-{file.kept}"
-    shutil.move(found[-1], Path(recorder.directory) / name)
+    name = f"{os.getpid()}-{file.stored}"
+    shutil.move(files[-1], Path(recorder.directory) / name)
     shutil.rmtree(folder, ignore_errors=True)
     recorder.state(kernels=name, launching=recorder.stream().native)

@@ -1,4 +1,4 @@
-"""How a task is to be driven, in whatever framework: how many steps, in what precision, on what device."""
+"""How a task is driven, in any framework: how many steps, in which precision, on which device."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from time import perf_counter
 
 FEWEST_STEPS, MOST_STEPS, MOST_ON_GPU = 6, 20, 100
-"""Timed steps where the user did not say how many: as many of these as fit into the seconds given."""
+"""Limits of the number of timed steps where the user gave none: as many as fit into the given seconds."""
 WHOLE = ("float64", "bfloat16", "float16")
-"""Precisions in which weights and data are too."""
+"""Precisions in which weights and data are stored too."""
 KERNEL_STEPS = 3
-"""Steps of their own in which a GPU's kernels are recorded."""
+"""Extra steps in which a GPU's kernels are recorded."""
 
 
 @dataclass(frozen=True)
 class Driving:
-    """How a task is to be driven. `seconds` bounds the timed steps where `steps` is None."""
+    """How a task is driven. `seconds` limits the timed steps where `steps` is None."""
 
     train: bool
     steps: int | None
@@ -29,17 +29,17 @@ class Driving:
     device: str = "cpu"
     """As PyTorch writes it: cpu, cuda:0."""
     replay: bool = False
-    """Drive it for a profiler outside that replays kernels: warm-up, then one step, which it is told of."""
+    """Whether an external profiler replays kernels: there is a warm-up, and then one step, marked for the profiler."""
     prefetch: int | None = None
-    """Batches that all workers together load ahead; None: as many as PyTorch holds right."""
+    """Batches that all workers together load ahead; None: PyTorch's default."""
     pin: bool | None = None
-    """Batches in memory that a GPU can fetch from; None: on a GPU."""
+    """Whether batches lie in pinned memory, from which a GPU can copy; None: if there is a GPU."""
     deterministic: bool = False
-    """Nothing is used whose result may differ from time to time."""
+    """Whether only operations are used whose results do not differ from run to run."""
     kernels: bool = False
-    """Take the steps in which a GPU's kernels are recorded, also without a GPU: other ranks take them."""
+    """Make the steps in which a GPU's kernels are recorded even without a GPU, because other ranks make them."""
     tell: Callable[[int], None] = lambda done: None
-    """Told between steps how many timed ones are done; while it warms up, less than 0 or 0."""
+    """Called between steps with the number of timed steps done; 0 or less during the warm-up."""
 
     @property
     def on_gpu(self) -> bool:
@@ -47,33 +47,33 @@ class Driving:
 
     @property
     def whole(self) -> str:
-        """The type of weights and data where it is not float32: all arithmetic is in it then."""
+        """The type of weights, data and all arithmetic where it is not float32; '' otherwise."""
         return self.precision if self.precision in WHOLE else ""
 
     @property
     def mixed(self) -> str:
-        """The type of arithmetic where weights stay float32."""
+        """The type of arithmetic where weights stay float32; '' otherwise."""
         return self.precision.removeprefix("mixed_") if self.precision.startswith("mixed_") else ""
 
 
 def weights_type(precision: str) -> str:
-    """The type of weights and data in this precision: float32 where only arithmetic is in another."""
+    """The type of weights and data in this precision: float32 where only arithmetic has another type."""
     return precision if precision in WHOLE else "float32"
 
 
-def enough(done: int, seconds: float, how: Driving) -> bool:
-    """Whether so many timed steps, which took so many seconds, are what was asked for."""
+def has_enough_steps(done: int, seconds: float, how: Driving) -> bool:
+    """Whether `done` timed steps, which took so many `seconds`, are enough."""
     if how.steps is not None:
         return done >= how.steps
     return done >= (MOST_ON_GPU if how.on_gpu else MOST_STEPS) or (done >= FEWEST_STEPS and seconds > how.seconds)
 
 
 def time_steps(how: Driving, step: Callable[[], None]) -> int:
-    """Run timed steps, as many as were asked for or fit into the seconds given; returns how many."""
+    """Run the requested number of timed steps, or as many as fit into the given seconds; returns how many."""
     done = 0
     how.tell(done)
     begin = perf_counter()
-    while not enough(done, perf_counter() - begin, how):
+    while not has_enough_steps(done, perf_counter() - begin, how):
         step()
         done += 1
         how.tell(done)

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 from sonda.frameworks.collector.failure import first_line
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
-from sonda.frameworks.harness.attribution import holding, pieces_of, write_call
-from sonda.frameworks.harness.counted_step import OperationsTask, StepCost, count_step, under
-from sonda.frameworks.harness.kernels import ProfileFile, Profiler, recorded
+from sonda.frameworks.harness.attribution import find_containers, order_pieces, write_call
+from sonda.frameworks.harness.counted_step import OperationsTaskProtocol, StepCost, count_step, move_cost
+from sonda.frameworks.harness.kernels import ProfileFile, Profiler, profile_kernels
 from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
 from sonda.frameworks.harness.steps import PIECES_STEPS, run_steps
 from sonda.frameworks.jax.observe.profiler import mark_clock, start_trace
@@ -37,7 +37,7 @@ TRACE = ProfileFile("JAX", "trace", ".trace.json.gz", "jax.kernels.json.gz")
 def recorded_by(recorder: Recorder, jax: Any) -> AbstractContextManager[None]:
     """Record the kernels of what runs in this block."""
     start, mark = (partial(one, jax.profiler) for one in (start_trace, mark_clock))
-    return recorded(recorder, Profiler(TRACE, start, mark, jax.profiler.stop_trace))
+    return profile_kernels(recorder, Profiler(TRACE, start, mark, jax.profiler.stop_trace))
 
 
 def record_kernels(observer: AnnouncedObserver, jax: Any, how: Driving, step: Callable[[], None]) -> None:
@@ -64,7 +64,7 @@ def _state_device(recorder: Recorder, jax: Any, device: str) -> None:
 PART = "test"
 
 
-def drive(task: OperationsTask, observer: AnnouncedObserver, jax: Any, how: Driving) -> int:
+def drive(task: OperationsTaskProtocol, observer: AnnouncedObserver, jax: Any, how: Driving) -> int:
     """Run the task as asked; returns the number of timed steps."""
     compiled = _compiled(task, observer)
 
@@ -86,7 +86,7 @@ def drive(task: OperationsTask, observer: AnnouncedObserver, jax: Any, how: Driv
     return done
 
 
-def _compiled(task: OperationsTask, observer: AnnouncedObserver) -> dict[str, Callable[..., Any]]:
+def _compiled(task: OperationsTaskProtocol, observer: AnnouncedObserver) -> dict[str, Callable[..., Any]]:
     """Every operation compiled by itself, before anything is timed."""
     begin = perf_counter_ns()
     found = {}
@@ -100,7 +100,7 @@ def _compiled(task: OperationsTask, observer: AnnouncedObserver) -> dict[str, Ca
 
 
 def _run(
-    task: OperationsTask, observer: AnnouncedObserver, compiled: Mapping[str, Callable[..., Any]], name: str,
+    task: OperationsTaskProtocol, observer: AnnouncedObserver, compiled: Mapping[str, Callable[..., Any]], name: str,
     wait: bool, counted: bool,
 ) -> Any:  # fmt: skip
     function, operands = compiled[name], task.operands[name]
@@ -168,7 +168,7 @@ def _where_it_ran(cost: StepCost, seen: Collection[tuple[str, str]], classes: Ma
         path = path.rpartition(".")[0]
     if not path or path == cost.path:
         return cost
-    return under(cost, path, classes[path])
+    return move_cost(cost, path, classes[path])
 
 
 class _Runner:
@@ -248,14 +248,14 @@ def _in_pieces(
     modules = {name: read_module(one.as_text()) for name, one in runner.compiled.items()}
     known = {name: places(module, lambda inside: place_of(inside.scopes, classes)) for name, module in modules.items()}
     loss = next((cost.class_name for cost in costs if cost.phase == "loss"), "")
-    holders = holding(classes)
+    holders = find_containers(classes)
     covered = spent = 0
     seen: set[tuple[str, str]] = set()
     for (name, begin, end), (_, operations) in zip(runner.calls, found, strict=True):
         phase = PHASES[name]
         operations = by_instruction(operations, modules[name])
         times = by_place(exclusive(operations), known[name], "" if phase == "fused" else phase)
-        pieces = pieces_of(times, loss, classes, FUSED if phase == "fused" else (phase,))
+        pieces = order_pieces(times, loss, classes, FUSED if phase == "fused" else (phase,))
         write_call(observer, begin, end, pieces, holders)
         seen.update((piece.phase, piece.path) for piece in pieces)
         covered += sum(piece.lasted for piece in pieces)

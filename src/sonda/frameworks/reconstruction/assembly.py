@@ -14,6 +14,7 @@ from sonda.frameworks.reconstruction.input_sizes import Sums, size_columns
 from sonda.frameworks.reconstruction.paths import LayerPlaces
 from sonda.frameworks.reconstruction.processes import Processes
 from sonda.frameworks.reconstruction.stages import read_stages, stage_columns
+from sonda.frameworks.reconstruction.steps import Step
 from sonda.frameworks.reconstruction.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
 from sonda.record.spans import Spans, Words
 
@@ -71,7 +72,7 @@ class Assembly:
 
 def assemble(directory: Path, begin: int, end: int) -> Assembly:
     """Read all `*.events` files of a directory. `begin` and `end` (ns, CLOCK_MONOTONIC) bound the run."""
-    rows = _Rows(begin)
+    rows = _SpanRows(begin)
     rows.add_run(begin, end)
     rows.add({}, **stage_columns(read_stages(directory, begin, end), rows.code))
     counted: dict[str, float] = {}
@@ -155,7 +156,46 @@ def _lost_marks(events: ProcessEvents) -> list[str]:
     return []
 
 
-class _Rows:
+class _StepRows:
+    """Rows of a thread's parts, epochs and steps, in order of time; the first has the number `first` in the table."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.rows: list[tuple[int, str, str, str, int, int, int]] = []
+        """Level, kind, name, pass, parent, start, end."""
+        self.shapes: list[float] = []
+        """The number of the shapes of every row's inputs; NaN where it has none."""
+        self.on_device: list[tuple[float, float]] = []
+        """When a GPU began every row, and ns until it had ended it; NaN: not known."""
+        self.sizes: list[tuple[int, Sums]] = []
+        """Rows (positions in `rows`) of steps whose inputs differ in size, with the sums of these sizes."""
+        self.bounds: list[tuple[int, int, int]] = []
+        """Rows of steps with phases, and the rows of the first and the last phase of each in the thread's spans."""
+        self.epoch_numbers: dict[int, int] = {}
+        """Numbers of announced epochs by their rows."""
+
+    def add(
+        self, level: int, kind: str, name: str, parent: int, start: int, end: int, pass_name: str = "timed",
+        shape: float = np.nan, window: tuple[float, float] = (np.nan, np.nan),
+    ) -> int:  # fmt: skip
+        """Append a row; its number in the table."""
+        self.rows.append((level, kind, name, pass_name, parent, start, end))
+        self.shapes.append(shape)
+        self.on_device.append(window)
+        return self.first + len(self.rows) - 1
+
+    def note_bounds(self, step: Step, spans: ThreadSpans) -> None:
+        """Note the first and last phase of the step whose row comes next, and the sizes of its inputs."""
+        row = len(self.rows)
+        if step.phases:
+            phase_rows = spans.phase_rows[step.phases]
+            first, last = int(phase_rows[0]), int(phase_rows[-1])
+            self.bounds.append((row, spans.waits.get(first, first), last))
+        if id(step) in spans.sizes:
+            self.sizes.append((row, spans.sizes[id(step)]))
+
+
+class _SpanRows:
     """Gathers rows as arrays; `table` sorts them so that every parent stands before its children."""
 
     def __init__(self, origin: int) -> None:
@@ -234,7 +274,7 @@ class _Rows:
         parent = np.where(spans.parent[keep] >= 0, new_row[spans.parent[keep]], 0)
         phase = np.full(len(raw.start), -1, dtype=np.int64)
         phase[spans.phase_rows] = np.arange(len(spans.phase_rows))
-        phase = inherit(phase, spans.parent, raw.level)[keep]
+        phase = inherit_values(phase, spans.parent, raw.level)[keep]
         in_phase = phase >= 0
         is_phase = np.isin(keep, spans.phase_rows)
         parent[is_phase] = step_of_phase[phase[is_phase]]
@@ -261,7 +301,7 @@ class _Rows:
                 values = np.array([_number(one.get(key)) for one in definitions])[definition]
                 metrics[f"{key}:nominal"] = np.where(is_op, values, np.nan)
         is_layer = kinds[definition] == "layer"
-        held = activations(events, definition, phase, spans)
+        held = find_activations(events, definition, phase, spans)
         if held is not None:
             metrics["activations:counted"] = held
         self.add(
@@ -273,7 +313,7 @@ class _Rows:
             direction=by_definition("direction", [one.get("direction", "") for one in definitions]),
             passes=passes,
             parent=parent,
-            call=calls(step, definition, is_layer),
+            call=number_calls(step, definition, is_layer),
             thread=np.full(len(keep), thread),
             rank=np.full(len(keep), rank, dtype=np.int32),
             start=raw.start[keep],
@@ -297,63 +337,49 @@ class _Rows:
         step_of_phase = np.zeros(count, dtype=np.int64)
         pass_of_phase = np.full(count, self.code("pass", "timed"))
         step_index = np.full(count, -1, dtype=np.int64)
-        rows: list[tuple[int, str, str, str, int, int, int]] = []
-        shapes: list[float] = []
-        sizes: list[tuple[int, Sums]] = []
-        on_device: list[tuple[float, float]] = []
-        ends_of_steps: list[tuple[int, int, int]] = []
-        epoch_of: dict[int, int] = {}
-        first = self.count
+        steps = _StepRows(self.count)
         number = 0
         for section in spans.sections:
-            part = first + len(rows)
-            rows.append((PART, "part", section.part, "timed", 0, section.start, section.end))
-            shapes.append(np.nan)
-            on_device.append((np.nan, np.nan))
+            part = steps.add(PART, "part", section.part, 0, section.start, section.end)
             epochs: dict[int | None, int] = {None: part}
             if section.epoch is not None:
-                epochs[None] = first + len(rows)
-                epoch_of[len(rows)] = section.epoch
-                rows.append((EPOCH, "epoch", section.part, "timed", part, section.start, section.end))
-                shapes.append(np.nan)
-                on_device.append((np.nan, np.nan))
+                steps.epoch_numbers[len(steps.rows)] = section.epoch
+                epochs[None] = steps.add(EPOCH, "epoch", section.part, part, section.start, section.end)
             ends = {step.iterator: step.end for step in section.steps}
             for step in section.steps:
                 if step.iterator not in epochs:
-                    epochs[step.iterator] = first + len(rows)
-                    rows.append((EPOCH, "epoch", "", "timed", part, step.start, ends[step.iterator]))
-                    shapes.append(np.nan)
-                    on_device.append((np.nan, np.nan))
-                epoch_row = epochs[step.iterator]
-                which = spans.step_pass.get(id(step), "timed")
-                step_of_phase[step.phases] = first + len(rows)
-                pass_of_phase[step.phases] = self.code("pass", which)
+                    epochs[step.iterator] = steps.add(EPOCH, "epoch", "", part, step.start, ends[step.iterator])
+                pass_name = spans.step_pass.get(id(step), "timed")
+                pass_of_phase[step.phases] = self.code("pass", pass_name)
                 step_index[step.phases] = number
-                if step.phases:
-                    own = spans.phase_rows[step.phases]
-                    first_row = spans.waits.get(int(own[0]), int(own[0]))
-                    ends_of_steps.append((len(rows), first_row, int(own[-1])))
-                # A step of several inputs has a shape of its own, and so has another model.
-                seen = spans.inputs(step)
-                shapes.append(self._shape_number(seen) if seen else np.nan)
-                if id(step) in spans.sizes:
-                    sizes.append((len(rows), spans.sizes[id(step)]))
-                on_device.append(spans.device_window(step.phases))
-                rows.append((STEP, "step", "", which, epoch_row, step.start, step.end))
                 number += 1
-        if rows:
-            self._add_few(rows, thread, rank, [epoch_of.get(row, 0) for row in range(len(rows))])
-            self.metrics[-1][1]["shape:counted"] = np.array(shapes)
-            self.metrics[-1][1].update(size_columns(sizes, len(rows)))
-            if spans.on_device is not None:
-                begin, time = np.array(on_device).T
-                self.metrics[-1][1].update({DEVICE_TIME: time, DEVICE_START: begin - self.origin})
-            for boundaries in spans.boundaries:
-                for column, values in boundaries.across(ends_of_steps, len(rows), spans.definitions).items():
-                    # Groups take turns: a quantity that several have is in one of them in every step.
-                    others = self.metrics[-1][1].get(column, values)
-                    self.metrics[-1][1][column] = np.where(np.isnan(others), values, others)
+                steps.note_bounds(step, spans)
+                # A step of several inputs has a shape of its own, and so has another model.
+                inputs = spans.inputs(step)
+                shape = self._shape_number(inputs) if inputs else np.nan
+                window = spans.device_window(step.phases)
+                step_of_phase[step.phases] = steps.add(
+                    STEP, "step", "", epochs[step.iterator], step.start, step.end, pass_name, shape, window
+                )
+        if steps.rows:
+            self._add_step_rows(steps, spans, thread, rank)
         return step_of_phase, pass_of_phase, step_index
+
+    def _add_step_rows(self, steps: _StepRows, spans: ThreadSpans, thread: int, rank: int) -> None:
+        """Append these rows with their metrics."""
+        count = len(steps.rows)
+        self._add_few(steps.rows, thread, rank, [steps.epoch_numbers.get(row, 0) for row in range(count)])
+        metrics = self.metrics[-1][1]
+        metrics["shape:counted"] = np.array(steps.shapes)
+        metrics.update(size_columns(steps.sizes, count))
+        if spans.on_device is not None:
+            begin, time = np.array(steps.on_device).T
+            metrics.update({DEVICE_TIME: time, DEVICE_START: begin - self.origin})
+        for boundaries in spans.boundaries:
+            for column, values in boundaries.across(steps.bounds, count, spans.definitions).items():
+                # Groups take turns: a quantity that several have is in one of them in every step.
+                others = metrics.get(column, values)
+                metrics[column] = np.where(np.isnan(others), values, others)
 
     def table(self) -> Spans:
         """The table of all rows. They are handed over: nothing can be added afterwards."""
@@ -400,7 +426,7 @@ def _number(value: Any) -> float:
 # ---- Columns of a thread's rows that follow from others: values of ancestors, numbers of calls, what layers ---------
 
 
-def inherit(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.ndarray:
+def inherit_values(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.ndarray:
     """Give every row without a value that of its nearest ancestor."""
     values = values.copy()
     for which in range(2, int(level.max(initial=0)) + 1):
@@ -409,7 +435,7 @@ def inherit(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.nda
     return values
 
 
-def calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.ndarray:
+def number_calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.ndarray:
     """Which call of its layer each span is, within its step, counting from 0."""
     found = np.zeros(len(step), dtype=np.int32)
     rows = np.flatnonzero(is_layer)
@@ -422,7 +448,7 @@ def calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.
     return found
 
 
-def activations(
+def find_activations(
     events: ProcessEvents, definition: np.ndarray, phase: np.ndarray, spans: ThreadSpans
 ) -> np.ndarray | None:
     """What each layer held when its forward ended, on the first call of the layer in that forward."""

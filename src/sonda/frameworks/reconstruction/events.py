@@ -67,7 +67,7 @@ def read_events(path: Path) -> ProcessEvents:
                 break
             (events.definitions if "id" in record else events.facts).append(record)
         elif kind == b"C":
-            thread, readings = _readings(payload)
+            thread, readings = _split_readings(payload)
             events.readings.setdefault(thread, []).extend(readings)
         else:
             pairs = np.frombuffer(payload, dtype="<i8")
@@ -78,7 +78,7 @@ def read_events(path: Path) -> ProcessEvents:
     if [definition["id"] for definition in events.definitions] != list(range(len(events.definitions))):
         events.truncated = True
         events.definitions = []
-    events.threads = {thread: _defined(np.concatenate(parts), events) for thread, parts in blocks.items()}
+    events.threads = {thread: _drop_undefined(np.concatenate(parts), events) for thread, parts in blocks.items()}
     return events
 
 
@@ -93,7 +93,7 @@ def _take_marks(events: ProcessEvents) -> None:
     events.facts = [fact for fact in events.facts if fact]
 
 
-def _readings(payload: memoryview) -> tuple[int, list[bytes]]:
+def _split_readings(payload: memoryview) -> tuple[int, list[bytes]]:
     """The thread of a block of readings, and the readings; none of a block whose lengths do not add up."""
     thread, count = COUNTS.unpack_from(payload)
     start = COUNTS.size + 4 * count
@@ -106,7 +106,7 @@ def _readings(payload: memoryview) -> tuple[int, list[bytes]]:
     return thread, [bytes(payload[end - length : end]) for end, length in zip(ends, lengths, strict=True)]
 
 
-def _defined(pairs: np.ndarray, events: ProcessEvents) -> np.ndarray:
+def _drop_undefined(pairs: np.ndarray, events: ProcessEvents) -> np.ndarray:
     """The events whose definition is there; without it nobody knows what they are."""
     code = pairs[:, 0]
     count = len(events.definitions)
@@ -139,7 +139,7 @@ class RawSpans:
     span that begins or ends there (-1: none), and whether it ends."""
 
 
-def match(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
+def match_spans(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
     """Pair begins with ends and find parents. `is_value` says which definitions are values.
 
     Spans that never ended (an exception, a kill) end where their parent ends, or with the last event.

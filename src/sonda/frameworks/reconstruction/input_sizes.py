@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from sonda.frameworks.reconstruction.phases import FORWARDS, Phase
-from sonda.frameworks.reconstruction.steps import Section
+from sonda.frameworks.reconstruction.steps import StepSection
 from sonda.record.quantities import INPUT_CALLS, INPUT_PRODUCTS, INPUT_SIZES
 
 Dims = Sequence[Sequence[int]]
@@ -26,7 +26,9 @@ Calls = dict[Hashable, list[int]]
 """By module the numbers of the shapes that a step gave it, in order."""
 
 
-def differing_sizes(sections: Sequence[Section], phases: Sequence[Phase], dims: Mapping[int, Dims]) -> dict[int, Sums]:
+def sum_differing_sizes(
+    sections: Sequence[StepSection], phases: Sequence[Phase], dims: Mapping[int, Dims]
+) -> dict[int, Sums]:
     """By the identity of a step (`id(step)`) sums of the sizes in which steps of its part differ; none of those alike.
 
     `dims` are those of every numbered shape. Sizes that change together are one. A part whose steps differ in more
@@ -44,16 +46,16 @@ def differing_sizes(sections: Sequence[Section], phases: Sequence[Phase], dims: 
                 by_part.setdefault(section.part, {})[id(step)] = calls
     told: dict[int, Sums] = {}
     for steps in by_part.values():
-        told.update(_sums(steps, dims))
+        told.update(_sum_sizes(steps, dims))
     return told
 
 
-def _sums(steps: Mapping[int, Calls], dims: Mapping[int, Dims]) -> dict[int, Sums]:
+def _sum_sizes(steps: Mapping[int, Calls], dims: Mapping[int, Dims]) -> dict[int, Sums]:
     usual = Counter(frozenset(calls) for calls in steps.values()).most_common(1)[0][0]
     alike = {step: calls for step, calls in steps.items() if calls.keys() == usual}
-    groups = _groups(list(alike.values()))
-    vectors = [_vectors(group, dims) for group in groups]
-    sizes = [_differing(np.array(list(known.values()), dtype=np.float64)) for known in vectors]
+    groups = _group_forwards(list(alike.values()))
+    vectors = [_size_vectors(group, dims) for group in groups]
+    sizes = [_differing_columns(np.array(list(known.values()), dtype=np.float64)) for known in vectors]
     counts: list[np.ndarray] = []
     told: dict[str, np.ndarray] = {}
     singles = np.ones((len(alike), 1))
@@ -80,7 +82,7 @@ def _sums(steps: Mapping[int, Calls], dims: Mapping[int, Dims]) -> dict[int, Sum
             if all(size in own for size in powers) and (several or len(powers) == 1):
                 product = prod((table[:, size - own.start] for size in powers), start=np.ones(len(table)))
                 told[name] = np.bincount(step_of, weights=product[rows], minlength=len(group))
-    numbers = _differing(np.array(counts).T)
+    numbers = _differing_columns(np.array(counts).T)
     told.update(zip(INPUT_CALLS, numbers.T, strict=False))
     return {
         step: {name: float(column[at]) for name, column in told.items()}
@@ -89,7 +91,7 @@ def _sums(steps: Mapping[int, Calls], dims: Mapping[int, Dims]) -> dict[int, Sum
     }
 
 
-def _groups(steps: Sequence[Calls]) -> list[list[list[tuple[int, ...]]]]:
+def _group_forwards(steps: Sequence[Calls]) -> list[list[list[tuple[int, ...]]]]:
     """The forwards whose sizes are multiplied with each other, for every step: the shapes of each.
 
     Modules that are called by turns, as an encoder and its decoder, are one; others are apart.
@@ -100,7 +102,9 @@ def _groups(steps: Sequence[Calls]) -> list[list[list[tuple[int, ...]]]]:
     return [[[(shape,) for shape in calls[place]] for calls in steps] for place in places]
 
 
-def _vectors(group: Sequence[Sequence[tuple[int, ...]]], dims: Mapping[int, Dims]) -> dict[tuple[int, ...], list[int]]:
+def _size_vectors(
+    group: Sequence[Sequence[tuple[int, ...]]], dims: Mapping[int, Dims]
+) -> dict[tuple[int, ...], list[int]]:
     """All sizes of every different forward; of those with another number of inputs than most none."""
     often = Counter(chain.from_iterable(group))
     flat = {key: list(chain.from_iterable(chain.from_iterable(dims[shape] for shape in key))) for key in often}
@@ -111,7 +115,7 @@ def _vectors(group: Sequence[Sequence[tuple[int, ...]]], dims: Mapping[int, Dims
     return {key: sizes for key, sizes in flat.items() if len(sizes) == usual}
 
 
-def _differing(table: np.ndarray) -> np.ndarray:
+def _differing_columns(table: np.ndarray) -> np.ndarray:
     """The columns that differ between rows. What is always longer by the same amount, or by the same factor, is one."""
     columns: dict[tuple[float, ...], np.ndarray] = {}
     for column in reversed(table.T):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
-class Place(NamedTuple):
+class ModulePlace(NamedTuple):
     """Where a module stands: the number of its outermost module, and its path there ('' is that module itself)."""
 
     root: int
@@ -22,14 +22,16 @@ class LayerPlaces:
 
     def __init__(self, definitions: list[dict[str, Any]], facts: Iterable[dict[str, Any]] = ()) -> None:
         self._layers = {one["id"]: one for one in definitions if one.get("kind") == "layer"}
-        self._absorbed = {fact["absorbed"]: Place(fact["into"], fact["path"]) for fact in facts if "absorbed" in fact}
+        self._absorbed = {
+            fact["absorbed"]: ModulePlace(fact["into"], fact["path"]) for fact in facts if "absorbed" in fact
+        }
         self._sizes: dict[int, int] = {}
         for layer in self._layers.values():
             if "root" in layer and layer.get("direction") != "backward":
                 self._sizes[layer["root"]] = self._sizes.get(layer["root"], 0) + 1
         self._prefixes = self._name_models()
 
-    def place(self, number: int) -> Place | None:
+    def place(self, number: int) -> ModulePlace | None:
         """The place of the layer with this definition; None where its caller does not list it."""
         layer = self._layers.get(number)
         return self._resolve(layer["root"], layer["path"]) if layer is not None and "root" in layer else None
@@ -67,13 +69,13 @@ class LayerPlaces:
         root, path = self._resolve(layer["root"], layer["path"])
         return self._prefixes[root], path
 
-    def _resolve(self, root: int, path: str) -> Place:
+    def _resolve(self, root: int, path: str) -> ModulePlace:
         seen = {root}
         while root in self._absorbed and self._absorbed[root].root not in seen:
             root, above = self._absorbed[root]
             seen.add(root)
             path = ".".join(part for part in (above, path) if part)
-        return Place(root, path)
+        return ModulePlace(root, path)
 
     def _name_models(self) -> dict[int, str]:
         """What the paths of each outermost module begin with."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.collector.generation import goes_on
+from sonda.frameworks.collector.generation import continues_text
 from sonda.frameworks.collector.phases import LOSS
 from sonda.frameworks.reconstruction.events import RawSpans
-from sonda.frameworks.reconstruction.paths import LayerPlaces, Place
+from sonda.frameworks.reconstruction.paths import LayerPlaces, ModulePlace
 from sonda.record.spans import PARTS
 
 # ---- Phases of one thread as steps are derived from them, and which forwards go on with the one before --------------
@@ -35,7 +35,7 @@ class Phase:
     """For a forward: the module was in training mode; in frameworks without gradient modes, gradients were on too."""
     graph: bool | None = None
     """For a forward: whether a backward can follow; None where that is not known."""
-    place: Place | None = None
+    place: ModulePlace | None = None
     """For a forward: the module that was called."""
     single: bool = False
     """For a forward: that module is a layer without parts, of no model."""
@@ -76,7 +76,7 @@ def name_generation(phases: Sequence[Phase]) -> dict[int, str]:
         last, this = phases[position - 1], phases[position]
         alike = last.name == this.name == "forward" and last.place == this.place and not (last.graph or this.graph)
         running = (position - 1) in names
-        if alike and goes_on(last.sequence, this.sequence, running):
+        if alike and continues_text(last.sequence, this.sequence, running):
             names.setdefault(position - 1, "prefill")
             names[position] = "decode"
     return names
@@ -89,7 +89,7 @@ def find_joined(forwards: Iterable[Phase | None]) -> set[int]:
     stands for any other phase.
     """
     joined = set()
-    first: Place | None = None
+    first: ModulePlace | None = None
     last: Phase | None = None
     for position, phase in enumerate(forwards):
         if phase is None or phase.place is None:

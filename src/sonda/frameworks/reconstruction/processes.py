@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sonda.frameworks.reconstruction.events import ProcessEvents
-from sonda.frameworks.reconstruction.steps import Section
+from sonda.frameworks.reconstruction.steps import StepSection
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Processes:
             else:
                 self.unstarted += 1
 
-    def add_sections(self, sections: Sequence[Section], rank: int) -> None:
+    def add_sections(self, sections: Sequence[StepSection], rank: int) -> None:
         """A thread of the process that began last has these sections."""
         process = self.all[-1]
         process.stepping += any(section.steps for section in sections)
@@ -82,7 +82,7 @@ class Processes:
             process.fed.update((section.part, step.loader) for step in section.steps if step.loader is not None)
 
     @property
-    def chief(self) -> Process:
+    def busiest(self) -> Process:
         """The one with the most steps: it speaks for the program."""
         return max(self.all, key=lambda one: one.steps, default=Process())
 

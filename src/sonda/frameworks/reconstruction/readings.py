@@ -74,7 +74,7 @@ class Boundaries:
         return found
 
 
-def with_counts(
+def add_counts(
     raw: RawSpans, definitions: list[dict[str, Any]], readings: Sequence[bytes], gaps: Sequence[tuple[int, int]] = ()
 ) -> tuple[RawSpans, list[Boundaries]]:
     """The spans with the values that their readings give, and the readings themselves.
@@ -85,13 +85,13 @@ def with_counts(
     number = np.cumsum(~raw.read_again) - 1
     boundaries: list[Boundaries] = []
     definition, value, row = [raw.value_definition], [raw.value], [raw.value_row]
-    for part, which, offset in _parts(definitions, raw.read_definition):
+    for part, which, offset in _find_sets(definitions, raw.read_definition):
         here = np.flatnonzero(np.isin(raw.read_definition, which))
         taken, position = np.unique(number[here], return_inverse=True)
         begins = [offset[one] for one in raw.read_definition[here].tolist()]
         start = np.zeros(len(taken), dtype=np.int64)
         start[position] = begins
-        table = _decoded(part, readings, taken, start)
+        table = _decode(part, readings, taken, start)
         ends = {False: np.full(len(raw.start), -1), True: np.full(len(raw.start), -1)}
         for side, places in ends.items():
             chosen = (raw.read_ends[here] == side) & (raw.read_row[here] >= 0)
@@ -114,7 +114,7 @@ def with_counts(
     return counted, boundaries
 
 
-def _parts(
+def _find_sets(
     definitions: list[dict[str, Any]], used: np.ndarray
 ) -> list[tuple[dict[str, Any], list[int], dict[int, int]]]:
     """Every set of counters that was read: how, by which definitions, and at which byte of each one's readings."""
@@ -137,7 +137,7 @@ def _size(part: dict[str, Any]) -> int:
     return 8 * (HEAD_WORDS + int(part["events"])) * int(part["threads"])
 
 
-def _decoded(part: dict[str, Any], readings: Sequence[bytes], taken: np.ndarray, start: np.ndarray) -> np.ndarray:
+def _decode(part: dict[str, Any], readings: Sequence[bytes], taken: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Readings by number, from their byte `start` on: what all threads counted together."""
     events, threads = int(part["events"]), int(part["threads"])
     words = HEAD_WORDS + events

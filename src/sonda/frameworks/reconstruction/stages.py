@@ -13,7 +13,7 @@ PROCESS = "process"
 """The stage that is a whole process, from the first moment in which it was observed to its end."""
 
 
-class Stage(NamedTuple):
+class ObservedStage(NamedTuple):
     """A stage of one thread; times are ns on the host's clock. A process is one of its main thread."""
 
     kind: str
@@ -39,7 +39,7 @@ class _Line(msgspec.Struct):
     ended: int = 0
 
 
-class _Unended(NamedTuple):
+class _UnendedProcess(NamedTuple):
     """A process that did not say when it ended: it was killed, or became a program without Python."""
 
     process: int
@@ -48,21 +48,21 @@ class _Unended(NamedTuple):
     """The end of the last that is known of it."""
 
 
-def read_stages(directory: Path, begin: int, end: int) -> list[Stage]:
+def read_stages(directory: Path, begin: int, end: int) -> list[ObservedStage]:
     """The stages of all processes that wrote into a directory, within the run. A line cut short is left out."""
-    found: list[Stage] = []
-    unended = [one for path in sorted(directory.glob("*.stages")) if (one := _read(path, found)) is not None]
+    found: list[ObservedStage] = []
+    unended = [one for path in sorted(directory.glob("*.stages")) if (one := _read_process(path, found)) is not None]
     others = [stage.start for stage in found if stage.name == PROCESS]
     first = min([*others, *(one.begun for one in unended)], default=0)
     for one in unended:
         # With the first the program ends. Of any other no more is known than what it wrote.
         last = end if one.begun == first else one.last
-        found.append(Stage("stage", PROCESS, "", one.process, one.begun, last))
+        found.append(ObservedStage("stage", PROCESS, "", one.process, one.begun, last))
     within = [stage._replace(start=max(stage.start, begin), end=min(stage.end, end)) for stage in found]
     return [stage for stage in within if stage.end >= stage.start]
 
 
-def _read(path: Path, found: list[Stage]) -> _Unended | None:
+def _read_process(path: Path, found: list[ObservedStage]) -> _UnendedProcess | None:
     """Append the stages of one process; the process itself where it did not say when it ended."""
     decode = msgspec.json.Decoder(_Line).decode
     process = begun = last = 0
@@ -73,17 +73,17 @@ def _read(path: Path, found: list[Stage]) -> _Unended | None:
             continue
         last = max(last, line.end, line.begun)
         if line.kind:
-            found.append(Stage(line.kind, line.name, line.what, line.thread, line.start, line.end))
+            found.append(ObservedStage(line.kind, line.name, line.what, line.thread, line.start, line.end))
         elif line.ended and begun:
-            found.append(Stage("stage", PROCESS, "", line.process, begun, line.ended))
+            found.append(ObservedStage("stage", PROCESS, "", line.process, begun, line.ended))
             process = begun = 0
         elif line.begun:
             # A program that replaces itself keeps its number: it begins again, and is one process.
             process, begun = line.process, begun or line.begun
-    return _Unended(process, begun, last) if begun else None
+    return _UnendedProcess(process, begun, last) if begun else None
 
 
-def stage_columns(stages: Sequence[Stage], code: Callable[[str, str], int]) -> dict[str, np.ndarray]:
+def stage_columns(stages: Sequence[ObservedStage], code: Callable[[str, str], int]) -> dict[str, np.ndarray]:
     """Rows below the run, the row 0; `code(column, word)` is the number of a word."""
     count = len(stages)
 

@@ -137,20 +137,20 @@ class TrainingForwards:
 
     def _on_batch(self, position: int) -> bool:
         """Whether the batch of a training step was fetched before this forward, and that step goes on after it."""
-        fetched, end = (_before(positions, position) for positions in (self._fetched, self._moments))
+        fetched, end = (_last_before(positions, position) for positions in (self._fetched, self._moments))
         if fetched < 0 or fetched < end:
             return False
-        following, *others = (_after(positions, position) for positions in (self._learning, self._data, self._moments))
-        return following < min(others)
+        forward, data, step_end = (_first_after(at, position) for at in (self._learning, self._data, self._moments))
+        return forward < min(data, step_end)
 
 
-def _before(positions: list[int], position: int) -> int:
+def _last_before(positions: list[int], position: int) -> int:
     """The last of these positions before another; -1 for none."""
     at = bisect_left(positions, position)
     return positions[at - 1] if at else -1
 
 
-def _after(positions: list[int], position: int) -> float:
+def _first_after(positions: list[int], position: int) -> float:
     """The first of these positions behind another; infinity for none."""
     at = bisect_right(positions, position)
     return positions[at] if at < len(positions) else inf
@@ -181,7 +181,7 @@ class Step:
 
 
 @dataclass
-class Section:
+class StepSection:
     """A stretch of steps of one part."""
 
     part: str
@@ -205,18 +205,18 @@ class Section:
         return self.bounds[1] if self.bounds else self.steps[-1].end
 
 
-def derive_sections(phases: Sequence[Phase]) -> list[Section]:
+def derive_sections(phases: Sequence[Phase]) -> list[StepSection]:
     """Group phases, given in order of time, into steps and sections. Phases of an unfinished step are left out."""
-    sections: list[Section] = []
+    sections: list[StepSection] = []
     training = TrainingForwards(phases)
-    for step in _split(phases, training):
+    for step in _StepSplitter(phases, training).split():
         if _is_dry_run(step, phases, training):
             continue
-        if not sections or sections[-1].part != step.part or _other_data(sections[-1].steps[-1], step):
-            sections.append(Section(step.part))
+        if not sections or sections[-1].part != step.part or _has_other_data(sections[-1].steps[-1], step):
+            sections.append(StepSection(step.part))
         section = sections[-1]
         if section.steps and section.steps[-1].iterator == step.iterator:
-            _take_pause(step, section.steps[-1], phases[step.phases[0]])
+            _add_pause(step, section.steps[-1], phases[step.phases[0]])
         section.steps.append(step)
     return _name_evaluations(sections)
 
@@ -229,146 +229,175 @@ def _is_dry_run(step: Step, phases: Sequence[Phase], training: TrainingForwards)
     return bool(calls) and all(training.is_single_call(at) for at in calls)
 
 
-def _take_pause(step: Step, before: Step, first: Phase) -> None:
+def _add_pause(step: Step, before: Step, first: Phase) -> None:
     """What happens between two steps of one section belongs to the later one; waiting for work to come does not."""
     pause = first.start - before.end
     if step.part == "train" or first.idle <= MOSTLY * pause:
         step.start = before.end
 
 
-def _other_data(before: Step, step: Step) -> bool:
+def _has_other_data(before: Step, step: Step) -> bool:
     """Whether an evaluation goes on with other data: from validation to test."""
     return step.part == "evaluate" and step.loader is not None and step.loader != before.loader
 
 
-def _split(phases: Sequence[Phase], training: TrainingForwards) -> list[Step]:
-    steps: list[Step] = []
-    open_phases: list[int] = []
-    """Phases since the last step, in order."""
-    stepped: set[int] = set()
-    last_end = -1
-    """Position in `open_phases` of the last that ends a step, -1 for none."""
-    last_begun = -1
-    """The same of the last that belongs to training and ends no step."""
-    fetched = False
-    """Whether data is among them."""
+class _StepSplitter:
+    """Makes steps of a thread's phases, which it takes one after the other in order of time."""
 
-    def take(position: int) -> None:
-        nonlocal last_begun, fetched
-        open_phases.append(position)
-        fetched = fetched or phases[position].name == "data"
-        if position in training.forwards or phases[position].name == "backward":
-            last_begun = len(open_phases) - 1
+    def __init__(self, phases: Sequence[Phase], training: TrainingForwards) -> None:
+        self.phases = phases
+        self.training = training
+        self.steps: list[Step] = []
+        self._open: list[int] = []
+        """Positions of the phases since the last step."""
+        self._last_end = -1
+        """Index in `_open` of the last phase that ends a step, -1 for none."""
+        self._last_begun = -1
+        """The same of the last phase that belongs to training and ends no step."""
+        self._stepped: set[int] = set()
+        """Optimizers that have stepped in the open phases."""
+        self._fetched = False
+        """Whether data is among the open phases."""
+        self._evaluating = False
+        """Whether an evaluating forward is open: its loss and other forwards of its batch may still follow."""
+        self._joined = find_joined(phase if phase.name in FORWARDS else None for phase in phases)
+        self._leaves_helpers = any(
+            phase.name in (*FORWARDS, "fused", "backward") and not phase.helper for phase in phases
+        )
 
-    def close(count: int, part: str) -> None:
+    def split(self) -> list[Step]:
+        """All steps; the phases of one that did not end are in none."""
+        for position, phase in enumerate(self.phases):
+            if phase.helper and self._leaves_helpers:
+                continue
+            evaluates = self._evaluates(position)
+            self._end_evaluation(position, evaluates)
+            self._end_training_step(phase, evaluates)
+            if phase.exhausted:
+                continue
+            self._take(position)
+            if position in self.training.ends:
+                self._stepped.add(self.training.ends[position])
+                self._last_end = len(self._open) - 1
+            self._evaluating = self._evaluating or evaluates
+        if self._evaluating:
+            self._close(len(self._open), "evaluate")
+        elif self._last_end >= 0:
+            self._close(self._count_with_trailing(), "train")
+        return self.steps
+
+    def _evaluates(self, position: int) -> bool:
+        """Whether this phase is a forward that no training step needs. In an open training step each one is needed."""
+        phase = self.phases[position]
+        if phase.name == "fused" and not phase.continued:
+            return phase.optimizer is None and not phase.exhausted
+        in_training = position in self.training.forwards or self._last_begun > self._last_end
+        return phase.name in FORWARDS and not in_training
+
+    def _end_evaluation(self, position: int, evaluates: bool) -> None:
+        """Close an open evaluation unless this phase goes on with it."""
+        phase = self.phases[position]
+        if not self._evaluating or phase.name == "loss":
+            return
+        continues = self._fetched or phase.name == "decode" or position in self._joined
+        if not (evaluates and continues) or phase.fetches:
+            self._close(len(self._open), "evaluate")
+            self._evaluating = False
+
+    def _end_training_step(self, phase: Phase, evaluates: bool) -> None:
+        """Close a training step that has ended where this phase begins something else."""
+        if self._last_end < 0:
+            return
+        again = self.training.by_hand and phase.name in (*FORWARDS, "backward")
+        if phase.name == "data" or evaluates or again:
+            self._close(self._count_with_trailing(), "train")
+        elif phase.optimizer is not None and (
+            phase.optimizer in self._stepped or phase.made > self.phases[self._open[self._last_end]].end
+        ):
+            # What follows a whole step that is one function, and comes before the next, is an update by itself.
+            self._close(self._count_with_trailing() if phase.name == "fused" else self._last_end + 1, "train")
+
+    def _take(self, position: int) -> None:
+        """Add a phase to the open ones."""
+        self._open.append(position)
+        name = self.phases[position].name
+        self._fetched = self._fetched or name == "data"
+        if position in self.training.forwards or name == "backward":
+            self._last_begun = len(self._open) - 1
+
+    def _close(self, count: int, part: str) -> None:
         """Make a step of the first `count` open phases."""
-        nonlocal last_end, last_begun, fetched, stepped
-        chosen, left = open_phases[:count], open_phases[count:]
-        open_phases.clear()
-        last_begun, fetched = -1, False
-        for position in left:
-            take(position)
+        chosen, rest = self._open[:count], self._open[count:]
+        self._open.clear()
+        self._last_begun, self._fetched = -1, False
+        for position in rest:
+            self._take(position)
         if chosen:
-            data = next((phases[at] for at in chosen if phases[at].iterator is not None), None)
-            stated = next((phases[at].part for at in chosen if phases[at].part), "")
-            forwards = [phases[at] for at in chosen if phases[at].name in FORWARDS and not phases[at].gap]
-            steps.append(
-                Step(
-                    stated or part,
-                    chosen,
-                    phases[chosen[0]].start,
-                    phases[chosen[-1]].end,
-                    data.iterator if data else None,
-                    data.loader if data else None,
-                    (data.loader if data.dataset is None else data.dataset) if data else None,
-                    tuple((phase.place.path if phase.place else None, phase.shape) for phase in forwards),
-                    tuple(phase.address for phase in forwards),
-                )
-            )
-        last_end = -1
-        stepped = set()
+            self.steps.append(_make_step(self.phases, chosen, part))
+        self._last_end = -1
+        self._stepped = set()
 
-    def with_trailing() -> int:
+    def _count_with_trailing(self) -> int:
         """How many open phases belong to a step that nothing but new data or an evaluation follows."""
-        count = last_end + 1
-        while count < len(open_phases) and phases[open_phases[count]].name == "optimizer":
+        count = self._last_end + 1
+        while count < len(self._open) and self.phases[self._open[count]].name == "optimizer":
             count += 1
         return count
 
-    joined = find_joined(phase if phase.name in FORWARDS else None for phase in phases)
-    helpers = any(phase.name in (*FORWARDS, "fused", "backward") and not phase.helper for phase in phases)
-    evaluating = False
-    """An evaluating forward is open and may still be followed by its loss and by other forwards of its batch."""
-    for position, phase in enumerate(phases):
-        if phase.helper and helpers:
-            continue
-        # Within a training step that has not ended, every forward is its own.
-        evaluates = phase.name in FORWARDS and position not in training.forwards and last_begun <= last_end
-        whole = phase.name == "fused" and not phase.continued
-        evaluates |= whole and phase.optimizer is None and not phase.exhausted
-        if evaluating and phase.name != "loss":
-            goes_on = phase.name == "decode" or position in joined
-            if not (evaluates and (fetched or goes_on)) or phase.fetches:
-                close(len(open_phases), "evaluate")
-                evaluating = False
-        if last_end >= 0:
-            again = training.by_hand and phase.name in (*FORWARDS, "backward")
-            if phase.name == "data" or evaluates or again:
-                close(with_trailing(), "train")
-            elif phase.optimizer is not None and (
-                phase.optimizer in stepped or phase.made > phases[open_phases[last_end]].end
-            ):
-                # What follows a whole step that is one function, and comes before the next, is an update by itself.
-                close(with_trailing() if phase.name == "fused" else last_end + 1, "train")
-        if phase.exhausted:
-            continue
-        take(position)
-        if position in training.ends:
-            stepped.add(training.ends[position])
-            last_end = len(open_phases) - 1
-        evaluating = evaluating or evaluates
-    if evaluating:
-        close(len(open_phases), "evaluate")
-    elif last_end >= 0:
-        close(with_trailing(), "train")
-    return steps
+
+def _make_step(phases: Sequence[Phase], chosen: list[int], part: str) -> Step:
+    """A step of the phases at these positions; of `part` unless one of them says otherwise."""
+    data = next((phases[at] for at in chosen if phases[at].iterator is not None), None)
+    stated = next((phases[at].part for at in chosen if phases[at].part), "")
+    forwards = [phases[at] for at in chosen if phases[at].name in FORWARDS and not phases[at].gap]
+    return Step(
+        stated or part,
+        chosen,
+        phases[chosen[0]].start,
+        phases[chosen[-1]].end,
+        data.iterator if data else None,
+        data.loader if data else None,
+        (data.loader if data.dataset is None else data.dataset) if data else None,
+        tuple((phase.place.path if phase.place else None, phase.shape) for phase in forwards),
+        tuple(phase.address for phase in forwards),
+    )
 
 
 # ---- Which evaluations validate, and which test ----------------------------------------------------------------------
 
 
-def _name_evaluations(sections: list[Section]) -> list[Section]:
+def _name_evaluations(sections: list[StepSection]) -> list[StepSection]:
     """Say of each evaluating section whether it validates or tests; what it does first and then the other is cut."""
     last = max((index for index, section in enumerate(sections) if section.part == "train"), default=-1)
     ending = sections[last + 1 :]
     for section in sections[: last + 1]:
         if section.part == "evaluate":
-            _name(section, "validate")
+            _name_section(section, "validate")
     if last < 0:
         for section in ending:
             if section.part == "evaluate":
-                _name(section, "test")
+                _name_section(section, "test")
         return sections
     validations = [section for section in sections[:last] if section.part == "validate"]
-    named: list[Section] = []
+    named: list[StepSection] = []
     for place, section in enumerate(ending):
         if section.part != "evaluate":
             named.append(section)
         elif section.data is None:
             named += _cut_repeated(section, [one for one in validations if one.data is None])
         else:
-            named.append(_name(section, "validate" if _is_repeated(place, ending, validations) else "test"))
+            named.append(_name_section(section, "validate" if _is_repeated(place, ending, validations) else "test"))
     return [*sections[: last + 1], *named]
 
 
-def _name(section: Section, part: str) -> Section:
+def _name_section(section: StepSection, part: str) -> StepSection:
     section.part = part
     for step in section.steps:
         step.part = part
     return section
 
 
-def _is_repeated(place: int, ending: list[Section], validations: list[Section]) -> bool:
+def _is_repeated(place: int, ending: list[StepSection], validations: list[StepSection]) -> bool:
     """Whether an evaluation after all training is of data that was evaluated before.
 
     Where each validation had data of its own, as those of folds have, the first after the training is one of them.
@@ -380,14 +409,14 @@ def _is_repeated(place: int, ending: list[Section], validations: list[Section]) 
     return data in used or (place == 0 and len(validations) > 1 and max(used.values()) == 1)
 
 
-def _cut_repeated(section: Section, validations: list[Section]) -> list[Section]:
+def _cut_repeated(section: StepSection, validations: list[StepSection]) -> list[StepSection]:
     """Evaluations after all training that no loader gave data: those like the last validation, and the others.
 
     The first is a validation where the same modules were given the same shapes; unless validations had their inputs in
     one place, and this one has not. Any further one must have them in the same place.
     """
     if not validations:
-        return [_name(section, "test")]
+        return [_name_section(section, "test")]
     usual = validations[-1].steps
     places = {_addresses(validation.steps) for validation in validations} - {None}
     settled = len(validations) > 1 and len(places) == 1
@@ -400,7 +429,7 @@ def _cut_repeated(section: Section, validations: list[Section]) -> list[Section]
         places |= {here} - {None}
         at += count
     parts = (("validate", section.steps[:at]), ("test", section.steps[at:]))
-    return [_name(Section(part, steps), part) for part, steps in parts if steps]
+    return [_name_section(StepSection(part, steps), part) for part, steps in parts if steps]
 
 
 def _addresses(steps: list[Step]) -> tuple[int, ...] | None:

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.reconstruction.events import ProcessEvents, RawSpans, match
-from sonda.frameworks.reconstruction.input_sizes import Sums, differing_sizes
-from sonda.frameworks.reconstruction.paths import LayerPlaces, Place
+from sonda.frameworks.reconstruction.events import ProcessEvents, RawSpans, match_spans
+from sonda.frameworks.reconstruction.input_sizes import Sums, sum_differing_sizes
+from sonda.frameworks.reconstruction.paths import LayerPlaces, ModulePlace
 from sonda.frameworks.reconstruction.phases import (
     FORWARDS,
     Facts,
+    Phase,
     PhaseReader,
     find_joined,
     name_generation,
     read_facts,
     read_metrics,
 )
-from sonda.frameworks.reconstruction.readings import Boundaries, with_counts
-from sonda.frameworks.reconstruction.steps import Section, Step, derive_sections
+from sonda.frameworks.reconstruction.readings import Boundaries, add_counts
+from sonda.frameworks.reconstruction.steps import Step, StepSection, derive_sections
 
 DEVICE_TIME = "device_time:measured"
 DEVICE_BEGIN, DEVICE_END = "device_begin:measured", "device_end:measured"
@@ -51,11 +52,11 @@ class ThreadSpans:
     metrics: dict[str, np.ndarray]
     phase_rows: np.ndarray
     """Rows of the phases in order of time."""
-    sections: list[Section]
+    sections: list[StepSection]
     """Their steps' `phases` are positions in `phase_rows`."""
     step_pass: dict[int, str]
     """Pass of a step by its identity (`id(step)`), where it is not `timed`."""
-    shapes: dict[int, tuple[Place | None, str]]
+    shapes: dict[int, tuple[ModulePlace | None, str]]
     """The module and its input's shape by position in `phase_rows`."""
     sizes: dict[int, Sums]
     """Sizes in which the inputs of a step differ from those of others, by its identity."""
@@ -100,21 +101,19 @@ def read_thread(
     """Match events and readings of counters of a thread, and find its steps. `places` are those of its modules."""
     definitions = events.definitions
     kinds = np.array([definition.get("kind", "") for definition in definitions], dtype=object)
-    raw = match(pairs, kinds == "value")
+    raw = match_spans(pairs, kinds == "value")
     facts = read_facts(raw, definitions)
-    describe = PhaseReader(definitions, facts, places or LayerPlaces(definitions))
-    describe.name_compiled(raw)
-    length = len(raw.start)
-    raw, gaps = _with_gaps(raw, describe)
-    describe.gaps = {length + at: before for at, (before, _) in enumerate(gaps)}
-    raw, boundaries = with_counts(raw, definitions, readings, gaps)
+    reader = PhaseReader(definitions, facts, places or LayerPlaces(definitions))
+    reader.name_compiled(raw)
+    raw, gaps = _add_gaps(raw, reader)
+    raw, boundaries = add_counts(raw, definitions, readings, gaps)
     kind = kinds[raw.definition]
     metrics = read_metrics(raw, definitions)
     if events.marks:
-        metrics.update(_on_device(raw.start, facts, events.marks, gaps))
+        metrics.update(_device_times(raw.start, facts, events.marks, gaps))
     waits = _fetch_waits(facts["fetch"], events)
-    raw, kind, metrics, describe.waits = _with_waits(raw, kind, metrics, waits, describe)
-    raw, kind, metrics, moved = _exclusive(raw, kind, metrics, definitions)
+    raw, kind, metrics = _add_waits(raw, kind, metrics, waits, reader)
+    raw, kind, metrics, moved = _cut_nested_phases(raw, kind, metrics, definitions)
     if events.marks:
         # A phase that was cut has no single window of its own.
         whole = metrics[DEVICE_END] - metrics[DEVICE_BEGIN] == metrics[DEVICE_TIME]
@@ -122,47 +121,65 @@ def read_thread(
     for name in ("optimizer", "made"):
         facts[name] = {moved.get(row, row): value for row, value in facts[name].items()}
     keep = np.isin(kind, ("phase", "layer", "op", "compile"))
-    parent = _around(raw, keep)
     phase_rows = np.flatnonzero(kind == "phase")
     phase_rows = phase_rows[np.lexsort((raw.end[phase_rows], raw.start[phase_rows]))]
-    phases = [replace(describe.phase(raw, row), continued=row in moved) for row in phase_rows.tolist()]
-    announced = np.flatnonzero(kind == "step")
-    by_itself = len(announced) or (kind == "epoch").any()
-    if by_itself:
-        sections = _announced(raw, kind, announced, phase_rows, definitions)
-    else:
-        for at, name in name_generation(phases).items():
-            raw.definition[phase_rows[at]] = describe.numbers[name]
-            phases[at] = replace(phases[at], name=name)
-        sections = derive_sections(phases)
-    position = {row: at for at, row in enumerate(phase_rows.tolist())}
+    phases = [replace(reader.phase(raw, row), continued=row in moved) for row in phase_rows.tolist()]
+    sections = _find_sections(raw, kind, phase_rows, phases, reader)
     dims = {fact["shape"]: fact["dims"] for fact in events.facts if "dims" in fact}
     return ThreadSpans(
         raw=raw,
         definitions=definitions,
         keep=keep,
-        parent=parent,
+        parent=_around(raw, keep),
         metrics=metrics,
         phase_rows=phase_rows,
         sections=sections,
         step_pass={
-            **_untold(sections, phase_rows, facts["fetch"], waits),
-            **_passes(raw, kind, sections, phase_rows, events),
+            **_find_unknown_waits(sections, phase_rows, facts["fetch"], waits),
+            **_find_passes(raw, kind, sections, phase_rows, events),
         },
-        # Where a program counts a step of its own, the model that it counts may stand in for a compiled one.
-        shapes={
-            position[row]: (phases[position[row]].place, str(dims[shape])) if shape in dims else (None, str(shape))
-            for row, shape in facts["shape"].items()
-            if row in position
-        },
-        sizes=differing_sizes(sections, phases, dims),
+        shapes=_input_shapes(facts["shape"], phase_rows, phases, dims),
+        sizes=sum_differing_sizes(sections, phases, dims),
         boundaries=boundaries,
-        waits=describe.waits,
+        waits=reader.waits,
         on_device=(metrics.pop(DEVICE_BEGIN), metrics.pop(DEVICE_END)) if events.marks else None,
     )
 
 
-def _on_device(
+def _find_sections(
+    raw: RawSpans, kind: np.ndarray, phase_rows: np.ndarray, phases: list[Phase], reader: PhaseReader
+) -> list[StepSection]:
+    """The sections that a program announced; those that follow from its phases where it announced none.
+
+    In the second case forwards that generate a text get their names, in `raw` and in `phases`.
+    """
+    steps = np.flatnonzero(kind == "step")
+    if len(steps) or (kind == "epoch").any():
+        return _announced_sections(raw, kind, steps, phase_rows, reader.definitions)
+    for at, name in name_generation(phases).items():
+        raw.definition[phase_rows[at]] = reader.numbers[name]
+        phases[at] = replace(phases[at], name=name)
+    return derive_sections(phases)
+
+
+def _input_shapes(
+    shapes: Facts, phase_rows: np.ndarray, phases: Sequence[Phase], dims: Mapping[int, Any]
+) -> dict[int, tuple[ModulePlace | None, str]]:
+    """The module and its input's shape by position in `phase_rows`; `dims` are those of every numbered shape.
+
+    Where a program counts a step of its own, the model that it counts may stand in for a compiled one: such shapes have
+    no dims, and no module.
+    """
+    positions = {row: at for at, row in enumerate(phase_rows.tolist())}
+    found: dict[int, tuple[ModulePlace | None, str]] = {}
+    for row, shape in shapes.items():
+        if row in positions:
+            at = positions[row]
+            found[at] = (phases[at].place, str(dims[shape])) if shape in dims else (None, str(shape))
+    return found
+
+
+def _device_times(
     start: np.ndarray, facts: dict[str, Facts], marks: dict[int, int], gaps: Sequence[tuple[int, int]]
 ) -> dict[str, np.ndarray]:
     """When a GPU reached the begin and the end of each row, on the host's clock, and the time between.
@@ -199,34 +216,36 @@ def _fetch_waits(fetches: Facts, events: ProcessEvents) -> dict[int, int]:
     return {row: stated[number] for row, number in fetches.items() if number in stated}
 
 
-def _with_waits(
+def _add_waits(
     raw: RawSpans,
     kind: np.ndarray,
     metrics: dict[str, np.ndarray],
     waits: dict[int, int],
-    describe: PhaseReader,
-) -> tuple[RawSpans, np.ndarray, dict[str, np.ndarray], Facts]:
-    """Make phases of the waits at the begin of graphs' calls, which begin behind them. Such rows stand at the end.
+    reader: PhaseReader,
+) -> tuple[RawSpans, np.ndarray, dict[str, np.ndarray]]:
+    """Make phases of the waits at the begin of graphs' calls, which begin behind them.
+
+    Such rows stand at the end, and `reader.waits` has them.
 
     What was counted in a call was counted in its wait too, and nobody can tell the two apart: where the wait is more
     than a trifle of the call neither has counts, and the step alone has.
     """
     rows = np.array([row for row in waits if kind[row] == "phase"], dtype=np.int64)
     if not len(rows):
-        return raw, kind, metrics, {}
+        return raw, kind, metrics
     start = raw.start.copy()
     begin = start[rows]
     lasted = np.array([waits[row] for row in rows.tolist()])
     start[rows] = np.minimum(begin + lasted, raw.end[rows])
     length = len(start)
     mixed = rows[start[rows] - begin > TRIFLE * (raw.end[rows] - begin)]
-    counted = {f"{one['quantity']}:{one['source']}" for one in describe.definitions if one.get("adds")}
+    counted = {f"{one['quantity']}:{one['source']}" for one in reader.definitions if one.get("adds")}
     for column in counted.union(ADDITIVE) - {DEVICE_TIME}:
         if column in metrics:
             metrics[column][mixed] = np.nan
     raw = _append(
         replace(raw, start=start),
-        definition=np.full(len(rows), describe.numbers["data"]),
+        definition=np.full(len(rows), reader.numbers["data"]),
         start=begin,
         end=start[rows],
         parent=raw.parent[rows],
@@ -235,7 +254,8 @@ def _with_waits(
     missing = np.full(len(rows), np.nan)
     metrics = {column: np.concatenate((values, missing)) for column, values in metrics.items()}
     kind = np.concatenate((kind, np.full(len(rows), "phase", dtype=object)))
-    return raw, kind, metrics, {length + at: row for at, row in enumerate(rows.tolist())}
+    reader.waits = {length + at: row for at, row in enumerate(rows.tolist())}
+    return raw, kind, metrics
 
 
 def _ancestor(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
@@ -247,17 +267,18 @@ def _ancestor(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
     return found
 
 
-def _with_gaps(raw: RawSpans, describe: PhaseReader) -> tuple[RawSpans, list[tuple[int, int]]]:
+def _add_gaps(raw: RawSpans, reader: PhaseReader) -> tuple[RawSpans, list[tuple[int, int]]]:
     """Make phases of the time between two others that is known to be a forward or a loss.
 
     Where a program computed its loss outside any module, that is what lies between forward and backward. What lies
     between the parts of a model that are called one by one is forward, and so is what comes before the backward of a
-    network that is no module. Such rows stand at the end; also the rows of the phases before and after each.
+    network that is no module. Such rows stand at the end, and `reader.gaps` has them. The second result are the rows of
+    the phases before and after each.
     """
-    is_phase = np.array([bool(name) for name in describe.names], dtype=bool)[raw.definition]
+    is_phase = np.array([bool(name) for name in reader.names], dtype=bool)[raw.definition]
     rows = np.flatnonzero(is_phase & (_around(raw, is_phase) < 0)).tolist()
-    sequence = [describe.names[which] for which in raw.definition[rows]]
-    phases = [describe.phase(raw, row) if name == "forward" else None for row, name in zip(rows, sequence, strict=True)]
+    sequence = [reader.names[which] for which in raw.definition[rows]]
+    phases = [reader.phase(raw, row) if name == "forward" else None for row, name in zip(rows, sequence, strict=True)]
     joined = find_joined(phases)
     without_modules = not any(name in (*FORWARDS, "fused") for name in sequence)
     gaps: list[tuple[int, int, str]] = []
@@ -273,14 +294,15 @@ def _with_gaps(raw: RawSpans, describe: PhaseReader) -> tuple[RawSpans, list[tup
             name = name if raw.parent[before] == raw.parent[after_it] else ""
         elif without_modules and sequence[at + 1] == "backward":
             name = "forward"
-        if name in describe.numbers and raw.parent[before] == raw.parent[after] and raw.start[after] > raw.end[before]:
+        if name in reader.numbers and raw.parent[before] == raw.parent[after] and raw.start[after] > raw.end[before]:
             gaps.append((before, after, name))
     if not gaps:
         return raw, []
+    reader.gaps = {len(raw.start) + at: before for at, (before, _, _) in enumerate(gaps)}
     first, second = (np.array([gap[side] for gap in gaps]) for side in (0, 1))
     appended = _append(
         raw,
-        definition=np.array([describe.numbers[name] for _, _, name in gaps]),
+        definition=np.array([reader.numbers[name] for _, _, name in gaps]),
         start=raw.end[first],
         end=raw.start[second],
         parent=raw.parent[first],
@@ -294,7 +316,7 @@ def _append(raw: RawSpans, **columns: np.ndarray) -> RawSpans:
     return replace(raw, **joined)
 
 
-def _exclusive(
+def _cut_nested_phases(
     raw: RawSpans, kind: np.ndarray, metrics: dict[str, np.ndarray], definitions: list[dict[str, Any]]
 ) -> tuple[RawSpans, np.ndarray, dict[str, np.ndarray], dict[int, int]]:
     """Cut phases that hold other phases, so that every moment belongs to one phase at most.
@@ -372,14 +394,14 @@ def _cut(raw: RawSpans, cuts: dict[int, list[int]]) -> tuple[RawSpans, dict[int,
     return appended, last, holders
 
 
-def _announced(
+def _announced_sections(
     raw: RawSpans, kind: np.ndarray, steps: np.ndarray, phase_rows: np.ndarray, definitions: list[dict[str, Any]]
-) -> list[Section]:
+) -> list[StepSection]:
     """Sections of a program that announces its steps itself; a step's name is the part it belongs to.
 
     An epoch that it announces is a section of its own, also where none of its steps was recorded.
     """
-    sections: list[Section] = []
+    sections: list[StepSection] = []
     starts = raw.start[phase_rows]
     around = _around(raw, kind == "epoch")
     epochs = _epochs(raw, kind, definitions)
@@ -392,23 +414,25 @@ def _announced(
             epoch.steps.append(step)
             continue
         if not sections or sections[-1].part != part:
-            sections.append(Section(part))
+            sections.append(StepSection(part))
         sections[-1].steps.append(step)
     return sorted([*sections, *epochs.values()], key=lambda section: section.start)
 
 
-def _epochs(raw: RawSpans, kind: np.ndarray, definitions: list[dict[str, Any]]) -> dict[int, Section]:
+def _epochs(raw: RawSpans, kind: np.ndarray, definitions: list[dict[str, Any]]) -> dict[int, StepSection]:
     """The sections of announced epochs by their rows. They are numbered within their part."""
-    found: dict[int, Section] = {}
+    found: dict[int, StepSection] = {}
     numbers: dict[str, int] = {}
     for row in np.flatnonzero(kind == "epoch").tolist():
         part = definitions[raw.definition[row]]["name"]
-        found[row] = Section(part, [], numbers.get(part, 0), (int(raw.start[row]), int(raw.end[row])))
+        found[row] = StepSection(part, [], numbers.get(part, 0), (int(raw.start[row]), int(raw.end[row])))
         numbers[part] = numbers.get(part, 0) + 1
     return found
 
 
-def _untold(sections: list[Section], phase_rows: np.ndarray, fetches: Facts, waits: dict[int, int]) -> dict[int, str]:
+def _find_unknown_waits(
+    sections: list[StepSection], phase_rows: np.ndarray, fetches: Facts, waits: dict[int, int]
+) -> dict[int, str]:
     """Steps of graphs that fetch their input, where of others of their part it is known how long they waited and of
     them it is not: they are set apart as warm-up is, because their phases have other times."""
     told = {section.part for section in sections for step in section.steps for at in step.phases
@@ -422,8 +446,8 @@ def _untold(sections: list[Section], phase_rows: np.ndarray, fetches: Facts, wai
     }
 
 
-def _passes(
-    raw: RawSpans, kind: np.ndarray, sections: list[Section], phase_rows: np.ndarray, events: ProcessEvents
+def _find_passes(
+    raw: RawSpans, kind: np.ndarray, sections: list[StepSection], phase_rows: np.ndarray, events: ProcessEvents
 ) -> dict[int, str]:
     """A step is of a pass when one of its phases is.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sonda.frameworks.harness.attribution import COMMUNICATE, LOSS, Place, told_apart
+from sonda.frameworks.harness.attribution import COMMUNICATE, LOSS, Place, split_time
 
 SCOPED = ("forward", LOSS, COMMUNICATE, "optimizer")
 """Scopes that are phases."""
@@ -143,4 +143,4 @@ def spent(events: Sequence[Event], where: Callable[[str], Place | None]) -> dict
     """ns of each place in one call. Every moment counts once: for the operation that began last, and for communication
     only where nothing is computed. `where` is the place of an operation by its name."""
     placed = [(one, place) for one in events if (place := where(one.name)) is not None]
-    return told_apart((one.start, one.end, place, place.phase == COMMUNICATE) for one, place in placed)
+    return split_time((one.start, one.end, place, place.phase == COMMUNICATE) for one, place in placed)

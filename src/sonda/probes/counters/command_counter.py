@@ -25,8 +25,8 @@ from sonda.frameworks.collector.counters.perf_event import (
     SOFTWARE,
     TYPE_SOFTWARE,
     Event,
-    Group,
-    Kernel,
+    EventGroup,
+    KernelCalls,
     PerfEventError,
 )
 from sonda.probes.counters.perf_events import explain, paranoid_level
@@ -232,7 +232,9 @@ class KernelCounter:
 
     name = "perf_event_open"
 
-    def __init__(self, children: bool = True, kernel: Kernel = LINUX, known: Mapping[str, Event] | None = None) -> None:
+    def __init__(
+        self, children: bool = True, kernel: KernelCalls = LINUX, known: Mapping[str, Event] | None = None
+    ) -> None:
         """`children`: count the processes that the command starts; `known`: events by name beside the system's."""
         self.children = children
         self._kernel = kernel
@@ -240,7 +242,7 @@ class KernelCounter:
 
     def state(self) -> ProbeState:
         try:
-            Group([SYSTEM["page-faults"]], kernel=self._kernel).close()
+            EventGroup([SYSTEM["page-faults"]], kernel=self._kernel).close()
         except PerfEventError as error:
             cause, remedy = explain(error.errno or 0, paranoid_level(), False, None, kernel=True)
             if self.children:
@@ -261,7 +263,7 @@ class KernelCounter:
         if unknown:
             raise SondaError(f"unknown event {unknown[0]!r}", nearest(unknown[0], self._known))
         child = Stopped(command, environment, output)
-        groups: list[tuple[str, Group]] = []
+        groups: list[tuple[str, EventGroup]] = []
         missing: dict[str, str] = {}
         try:
             for name in events:
@@ -295,16 +297,16 @@ class KernelCounter:
             counts |= self._accounted(child.account, missing, end - begin)
         return Counted(code, counts, series, missing, interval, begin, end)
 
-    def _group(self, name: str, pid: int) -> Group:
+    def _group(self, name: str, pid: int) -> EventGroup:
         # A group each: without phases there is nothing that events must be counted together for, and a PMU that has
         # too few counters then gives each its share, which the times tell.
         event = self._known[name]
         try:
-            return Group([event], pid, self.children, on_exec=True, kernel=self._kernel)
+            return EventGroup([event], pid, self.children, on_exec=True, kernel=self._kernel)
         except PerfEventError as error:
             if name != CLOCK or error.errno not in REFUSED:
                 raise
-            return Group([event._replace(kernel=False)], pid, self.children, on_exec=True, kernel=self._kernel)
+            return EventGroup([event._replace(kernel=False)], pid, self.children, on_exec=True, kernel=self._kernel)
 
     @staticmethod
     def _accounted(account: Account, missing: dict[str, str], duration: int) -> dict[str, Count]:
@@ -314,7 +316,7 @@ class KernelCounter:
                 if missing.pop(name, None) is not None}  # fmt: skip
 
 
-def _read(groups: Sequence[tuple[str, Group]]) -> dict[str, Count]:
+def _read(groups: Sequence[tuple[str, EventGroup]]) -> dict[str, Count]:
     found = {}
     for name, group in groups:
         enabled, running, (value,) = group.read()
@@ -324,7 +326,7 @@ def _read(groups: Sequence[tuple[str, Group]]) -> dict[str, Count]:
 
 
 def _series(
-    pid: int, groups: Sequence[tuple[str, Group]], begin: int, interval: float
+    pid: int, groups: Sequence[tuple[str, EventGroup]], begin: int, interval: float
 ) -> tuple[list[tuple[float, dict[str, Count]]], float]:
     """Readings on a regular grid from `begin` (ns) until the process has ended, and the interval that they kept.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.collector.counters.perf_event import Event, Group, PerfEventError
+from sonda.frameworks.collector.counters.perf_event import Event, EventGroup, PerfEventError
 from sonda.probes.counters.perf_events import explain, paranoid_level
 from sonda.probes.counters.pmu_events import Pmu, core_pmus, resolve
 from sonda.probes.counters.topdown_tables import JOINT, Table, table_for, tables
@@ -43,7 +43,7 @@ class Plan:
 
 
 def try_group(events: Sequence[Event]) -> None:
-    Group(events).close()
+    EventGroup(events).close()
 
 
 def plan(root: Path = Path("/"), trial: Trial = try_group, extra: Sequence[str] = ()) -> Plan:

@@ -25,8 +25,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from sonda.frameworks.collector.callgrind import START_INSTRUMENTATION, Client, Dumps
-from sonda.frameworks.collector.counters.perf_event import LINUX, Event, Group, Kernel, PerfEventError
+from sonda.frameworks.collector.callgrind import START_INSTRUMENTATION, DumpRequests, ValgrindClient
+from sonda.frameworks.collector.counters.perf_event import LINUX, Event, EventGroup, KernelCalls, PerfEventError
 from sonda.frameworks.collector.counters.perf_event import attach as attach_all
 from sonda.frameworks.collector.counters.process import Counting
 from sonda.frameworks.collector.counters.system import CLOCK, EVENTS
@@ -85,13 +85,13 @@ def touch(pages: int) -> None:
 
 
 def count_work(
-    events: Sequence[Event], loops: Loops, sizes: Mapping[str, Sequence[int]], times: int, kernel: Kernel = LINUX
+    events: Sequence[Event], loops: Loops, sizes: Mapping[str, Sequence[int]], times: int, kernel: KernelCalls = LINUX
 ) -> dict[str, list[list[Any]]]:
     """What one group counted in the calling thread: by loop, a list of [size, time enabled, time running, counts].
 
     Sizes take turns, `times` each. Raises PerfEventError where an event cannot be opened.
     """
-    group = Group(events, kernel=kernel)
+    group = EventGroup(events, kernel=kernel)
     found: dict[str, list[list[Any]]] = {}
     try:
         group.enable()
@@ -243,10 +243,10 @@ def _clock(request: dict[str, Any]) -> dict[str, Any]:
     """Processor time against the clock of the process; sleeps and forced moves, which are switches and migrations."""
     events = list(EVENTS)
     try:
-        group = Group(events)
+        group = EventGroup(events)
     except PerfEventError:  # an ordinary user's clock is right, and the rest is not his to count
         events = list(CLOCK)
-        group = Group(events)
+        group = EventGroup(events)
     group.enable()
 
     def between(work: Callable[[], None]) -> dict[str, Any]:
@@ -293,7 +293,7 @@ def _children(request: dict[str, Any]) -> dict[str, Any]:
     """Faults of a child process, by a group that is to count child processes and one that is not."""
     found = {}
     for wanted in (False, True):
-        group = Group([FAULTS], children=wanted)
+        group = EventGroup([FAULTS], children=wanted)
         group.enable()
         subprocess.run(touching(request["pages"]), check=True)
         found["in" if wanted else "out"] = group.read().values[0]
@@ -345,13 +345,13 @@ def modelled_parts(sizes: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
 
 def _modelled(request: dict[str, Any]) -> dict[str, Any]:
     """The loops under callgrind, a part for each size. Run it under valgrind."""
-    client = Client()
+    client = ValgrindClient()
     if not client.running():
         return {"running": False}
     sizes = request["sizes"]
     parts = modelled_parts(sizes)
     loops = machine_loops(max(sizes["copy"]))
-    dumps = Dumps(client, len(parts))
+    dumps = DumpRequests(client, len(parts))
     call, addresses = dumps.call, dumps.addresses
     steps = [(loops[name], size, addresses[number]) for number, (name, size) in enumerate(parts) if name]
     for work, size, _ in steps:

@@ -51,7 +51,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     workload: Any = describe(job.workload, job.options)
     jax = import_jax(job)
     device = jax_device(job, jax)
-    from sonda.frameworks.harness.announcer import announcing
+    from sonda.frameworks.harness.announcer import open_observer
 
     notes: list[str] = []
     if isinstance(workload, Operations):
@@ -60,7 +60,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     else:
         task, notes = network_of(job, workload, device)
         root = task.network.class_name
-    with announcing(directory, counting, root, jax_versions(), job.threads or 1, notes) as observer:
+    with open_observer(directory, counting, root, jax_versions(), job.threads or 1, notes) as observer:
         _drive(job, task, observer, jax, replay, directory)
     return described(workload, task)
 
@@ -196,7 +196,7 @@ def train_in_jax(job: Job, directory: Path) -> dict[str, Any]:
     # Before numpy and JAX start threads, which then inherit the counters.
     counting = Counting(str(directory))
     jax = import_jax(job)
-    from sonda.frameworks.harness.announcer import announcing
+    from sonda.frameworks.harness.announcer import open_observer
     from sonda.targets.training.announced import train_announced
     from sonda.targets.training.trainer import described, open_training
     from sonda.workloads.in_jax.learner import JaxLearner
@@ -204,6 +204,6 @@ def train_in_jax(job: Job, directory: Path) -> dict[str, Any]:
     opened = open_training(job)
     learner = JaxLearner(opened.workload, job.seed, job.precision, jax_device(job, jax))
     root = learner.network.network.class_name
-    with announcing(directory, counting, root, jax_versions(), job.threads or 1, [WAITED]) as observer:
+    with open_observer(directory, counting, root, jax_versions(), job.threads or 1, [WAITED]) as observer:
         train_announced(job, directory, opened, learner, observer)
     return described(opened.workload, learner.network)

@@ -29,7 +29,7 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     pytensor = imported("pytensor")
     pytensor.config.floatX = job.precision
-    from sonda.frameworks.harness.announcer import announcing
+    from sonda.frameworks.harness.announcer import open_observer
     from sonda.frameworks.harness.settings import Driving
     from sonda.frameworks.pytensor.drive import drive_network, drive_operations
     from sonda.targets.training.trainer import described
@@ -51,7 +51,7 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision,
                   tell=telling(directory, job.steps, job.warmup))  # fmt: skip
     root = OPERATION_LIST if single else task.root
-    with announcing(directory, counting, root, _versions(), threads) as observer:
+    with open_observer(directory, counting, root, _versions(), threads) as observer:
         drive = drive_operations if single else drive_network
         _, linker = drive(task, observer, how)
     return {**described(workload, task), "linker": linker}
@@ -59,7 +59,7 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
 
 def _train(job: Job, directory: Path, counting: Any, threads: int) -> dict[str, Any]:
     """Train through epochs; what the run should say of the workload."""
-    from sonda.frameworks.harness.announcer import announcing
+    from sonda.frameworks.harness.announcer import open_observer
     from sonda.frameworks.pytensor.observe.linkers import linker_of
     from sonda.targets.training.announced import train_announced
     from sonda.targets.training.trainer import described, open_training
@@ -67,7 +67,7 @@ def _train(job: Job, directory: Path, counting: Any, threads: int) -> dict[str, 
 
     opened = open_training(job)
     learner = PyTensorLearner(opened.workload, job.seed, job.precision)
-    with announcing(directory, counting, learner.network.root, _versions(), threads) as observer:
+    with open_observer(directory, counting, learner.network.root, _versions(), threads) as observer:
         train_announced(job, directory, opened, learner, observer, job.precision)
         linker = linker_of(learner.function)
         observer.notes.append(f"PyTensor's linker is {linker}")

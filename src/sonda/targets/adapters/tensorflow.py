@@ -91,10 +91,10 @@ def observing(
     job: Job, directory: Path, counting: Any, root: str, notes: Sequence[str] = (), rank: int = 0
 ) -> AbstractContextManager[Any]:
     """An observer of this process, which runs TensorFlow."""
-    from sonda.frameworks.harness.announcer import announcing
+    from sonda.frameworks.harness.announcer import open_observer
 
     versions = {"tensorflow": version_of("tensorflow"), "keras": version("keras")}
-    return announcing(directory, counting, root, versions, job.threads or 1, notes, rank)
+    return open_observer(directory, counting, root, versions, job.threads or 1, notes, rank)
 
 
 def _train(job: Job, directory: Path, counting: Any) -> dict[str, Any]:

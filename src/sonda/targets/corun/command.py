@@ -17,7 +17,7 @@ from sonda.frameworks import INJECT
 from sonda.frameworks.collector.corun.board import Board
 from sonda.frameworks.collector.corun.counters import ENDED, RUNNING, WindowCounters
 from sonda.frameworks.collector.corun.participation import VARIABLE
-from sonda.frameworks.collector.corun.window import SLICES, window
+from sonda.frameworks.collector.corun.window import SLICES, measure_window
 from sonda.record.errors import SondaError
 from sonda.targets.corun.messages import RUNS, STEPS, WINDOW, Order, Participation, Ready, Report, encoded
 from sonda.targets.corun.process_tree import end_below, hold, release
@@ -62,9 +62,9 @@ class Command:
         if self.region == STEPS:
             os.write(self._orders, encoded(order))
             return msgspec.json.decode(self._answer(), type=Report)
-        counts = self.counters.total if self.counters.instructions else lambda name: 0.0
+        counts = self.counters.total_events if self.counters.counts_instructions else lambda name: 0.0
         progress = (lambda: counts("instructions")) if self.region == WINDOW else None
-        going = window(self.board, self.what.slot, order.window, order.members, self.what.seconds,
+        going = measure_window(self.board, self.what.slot, order.window, order.members, self.what.seconds,
                        60 + 2 * self.what.timeout, self.counters, progress)  # fmt: skip
         while True:
             try:
@@ -73,7 +73,7 @@ class Command:
                 self._hold()
                 return Report(**ended.value)
             self._step()
-            self.board.step(self.what.slot)
+            self.board.add_step(self.what.slot)
 
     def _step(self) -> None:
         if self.region == WINDOW:

@@ -65,7 +65,7 @@ class Report(msgspec.Struct, kw_only=True):
     """(begin, duration, steps, CPU time of all threads) of the pieces that were measured; instructions for the steps of
     a command whose region is a window, 0 where nobody counts them."""
     counters: dict[str, float] = {}
-    """What was counted over them, see `WindowCounters.since`."""
+    """What was counted over them, see `WindowCounters.count_since`."""
     cause: str = ""
     remedy: str = ""
 

@@ -20,7 +20,7 @@ import msgspec
 from sonda.frameworks.collector.corun.board import Board
 from sonda.frameworks.collector.corun.counters import WindowCounters
 from sonda.frameworks.collector.corun.participation import LAYER_STEPS
-from sonda.frameworks.collector.corun.window import window
+from sonda.frameworks.collector.corun.window import measure_window
 from sonda.frameworks.collector.sampling.schedule import Schedule
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.corun.command import Command
@@ -60,7 +60,7 @@ class _Marks:
 class _Told(Schedule):
     """Which steps are recorded in detail is told from outside."""
 
-    def finished(self, now: int, written: int) -> None:
+    def end_step(self, now: int, written: int) -> None:
         self.steps += 1
 
 
@@ -132,11 +132,11 @@ class Participant:
         else:
             self.loop.step()
         self.done += 1
-        self.board.step(self.what.slot)
+        self.board.add_step(self.what.slot)
 
     def measure(self, order: Order) -> Report:
         # The parent sees earlier who does not come; this is for a parent that does not look any more.
-        going = window(self.board, self.what.slot, order.window, order.members, self.what.seconds,
+        going = measure_window(self.board, self.what.slot, order.window, order.members, self.what.seconds,
                        60 + 2 * self.what.timeout, self.counters)  # fmt: skip
         while True:
             try:

@@ -104,7 +104,6 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     except ImportError:
         raise MissingExtraError("PyTorch", "torch") from None
     from sonda.frameworks.collector.callgrind import begin_modelling
-    from sonda.frameworks.collector.corun.benchcast import join_from_environment
     from sonda.frameworks.collector.recorder import Recorder
     from sonda.frameworks.collector.sampling.schedule import Schedule
     from sonda.frameworks.harness.settings import Driving
@@ -132,7 +131,6 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     state_versions(recorder, torch)
     observer.install()
     begin_modelling(observer, announced=True)
-    join_from_environment(observer)
     try:
         drive(
             task,

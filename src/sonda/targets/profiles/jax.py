@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.harness.attribution import COMMUNICATE, LOSS, ORDER, Place, holding, pieces_of
+from sonda.frameworks.harness.attribution import COMMUNICATE, LOSS, ORDER, Place, find_containers, order_pieces
 from sonda.frameworks.jax.profile.cuda_graphs import by_instruction
 from sonda.frameworks.jax.profile.hlo import Module, read_module
 from sonda.frameworks.jax.profile.hlo_cost import executed_costs
@@ -107,10 +107,10 @@ def _laid_out(
             told += sum(times.values())
             continue
         phases = ORDER if one.phase == "fused" else (one.phase, COMMUNICATE)
-        pieces = pieces_of(times, LOSS_CLASS, {"": "", **one.places.layers}, phases)
+        pieces = order_pieces(times, LOSS_CLASS, {"": "", **one.places.layers}, phases)
         pieces = [piece for piece in pieces if piece.lasted]
         if pieces:
-            told += layers.lay_out(call, pieces, holding(one.places.layers))
+            told += layers.lay_out(call, pieces, find_containers(one.places.layers))
     return compiled, told
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.harness.attribution import ORDER, Piece, Place, holding
+from sonda.frameworks.harness.attribution import ORDER, Piece, Place, find_containers
 from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.frameworks.tensorflow.profile import FUSED, Scope, calls, scoped_place, spent
 from sonda.record.errors import SondaError
@@ -207,7 +207,7 @@ def _added(
         scopes,
         {place.path for one in times.values() for place in one} | {one.place.path for each in costs for one in each},
     )
-    holders = holding({path: scopes[scope].class_name for scope, path in paths.items()})
+    holders = find_containers({path: scopes[scope].class_name for scope, path in paths.items()})
     layers = CallLayers(spans)
     told = lasted = 0
     for row, one in times.items():

@@ -142,7 +142,7 @@ class ProgramLauncher(Launcher):
                 "free some space, or set $SONDA_HOME",
             )
         failure = failure_of(directory)
-        threads = assembly.crew.chief.threads or assembly.threads or available_threads()
+        threads = assembly.crew.busiest.threads or assembly.threads or available_threads()
         if assembly.processes:
             plan.say(MEASURING)
         circumstances = observed_circumstances(assembly, threads, plan.store.root, self.before, self.after, redact)

@@ -14,7 +14,7 @@ import numpy as np
 
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.counted_step import count_step
-from sonda.frameworks.harness.epochs import EpochLearner, Together, drive_epochs, make_ready
+from sonda.frameworks.harness.epochs import EpochLearner, Together, compile_shapes, drive_epochs
 from sonda.targets.job import Job
 from sonda.targets.training.trainer import Keeper, Opened
 from sonda.workloads.data.epoch_batches import EpochBatches
@@ -34,7 +34,7 @@ def train_announced(
     keeper = Keeper(job, opened, directory, observer.rank, first)
     batches = batches or EpochBatches(opened.data, opened.workload, job.seed, dtype)
     trains: EpochLearner = learner
-    make_ready(trains, batches, observer)
+    compile_shapes(trains, batches, observer)
     keeper.trained.initialisation_ns = perf_counter_ns() - opened.begun - opened.loading_ns
     keeper.trained.notes.append("layers are not recorded: a step is one compiled function")
     course = replace(keeper.course(), done=0, keep=lambda *_: None, end=lambda _: None)

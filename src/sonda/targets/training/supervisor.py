@@ -164,7 +164,7 @@ class Training:
         settings = settings_of(job, digest)
         key = hashlib.sha256(msgspec.json.encode(sorted(settings.items()))).hexdigest()[:16]
         where = Path(job.checkpoint) if job.checkpoint else store.root / "checkpoints" / f"{name}-{key}"
-        found = Checkpoints(where, settings).newest() if where.is_dir() else None
+        found = Checkpoints(where, settings).read_newest() if where.is_dir() else None
         if found is not None:
             say(Lasting(f"going on after epoch {found[0].epochs} of {job.epochs}, from {where}"))
         return cls(msgspec.structs.replace(job, checkpoint=str(where.resolve())), skipped=skipped)

@@ -174,11 +174,11 @@ class Keeper:
             raise SondaError(
                 f"the data in {self.job.data} are not those of the first node", "give the same set to every node"
             )
-        found = self.checkpoints.newest() if self.first else None
+        found = self.checkpoints.read_newest() if self.first else None
         self.trained.notes += self.checkpoints.notes
         self.trained.resumed = int(agree(float(found[0].epochs if found else 0)))
         if not self.first and self.trained.resumed:
-            found = self.checkpoints.of_epoch(self.trained.resumed)
+            found = self.checkpoints.read_epoch(self.trained.resumed)
         if found is not None:
             self._earlier = msgspec.convert(found[0].facts["walks"], list[Walk])
             self._arrays = found[1]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sonda.frameworks.harness.batches import learnt, pieces
+from sonda.frameworks.harness.batches import cut_batches, cut_training_batches
 from sonda.workloads.data.prepared import epoch_order
 from sonda.workloads.data.training_set import TrainingSet
 from sonda.workloads.networks.image_classifiers import ImageClassifier
@@ -28,8 +28,8 @@ class EpochBatches:
     def chosen(self, part: str, epoch: int) -> list[list[int]]:
         """Numbers of the images of every batch of a walk."""
         if part == "train":
-            return learnt(epoch_order(self.data.shares["train"], self.seed, epoch), self.batch)
-        return pieces(self.data.shares[part], self.batch)
+            return cut_training_batches(epoch_order(self.data.shares["train"], self.seed, epoch), self.batch)
+        return cut_batches(self.data.shares[part], self.batch)
 
     def steps(self, part: str) -> int:
         return len(self.chosen(part, 0))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from sonda.frameworks.harness.batches import learnt, pieces
+from sonda.frameworks.harness.batches import cut_batches, cut_training_batches
 from sonda.frameworks.tensorflow.drive.workload import wait
 from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.data.prepared import epoch_order
@@ -39,8 +39,8 @@ class SharedBatches(EpochBatches):
         """Numbers of the images of every batch of a walk, whoever takes them."""
         if part == "train":
             order = epoch_order(self.data.shares["train"], self.seed, epoch)
-            return learnt(order, self.batch, LEAST * len(self.shares(self.batch)))
-        return pieces(self.data.shares[part], self.batch)
+            return cut_training_batches(order, self.batch, LEAST * len(self.shares(self.batch)))
+        return cut_batches(self.data.shares[part], self.batch)
 
     def chosen(self, part: str, epoch: int) -> list[list[int]]:
         return [self._own(numbers) for numbers in self.whole_batches(part, epoch)]

@@ -1,6 +1,6 @@
-"""The board: shared memory on which the participants of an experiment line up, and on which their life can be seen.
+"""The board: shared memory by which the participants of an experiment line up and show their progress.
 
-Every number has one writer, so nothing needs a lock. Participants are slots; a window is a number that only grows.
+Every number has one writer, so no lock is needed. Each participant has a slot. Windows are numbered upwards.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ ARRIVED, MEASURED, STEPS = range(3)
 FIELDS = 3
 WORD = 8
 NAP_S = 20e-6
-"""Between two looks. Participants that share a core must let each other arrive, so nobody spins."""
+"""Pause between two looks at the board. Participants may share a core, so waiting must not keep it busy."""
 
 
 class Board:
-    """Made by the parent with `Board.make`, opened by participants from its descriptor."""
+    """Shared memory with three numbers per slot. The parent calls `Board.make`; participants open its descriptor."""
 
     def __init__(self, descriptor: int, slots: int) -> None:
         self.descriptor = descriptor
@@ -28,28 +28,28 @@ class Board:
 
     @classmethod
     def make(cls, slots: int) -> Board:
-        """Memory without a name: it is gone with the last process that holds it, however that ends."""
+        """Make a board in unnamed memory, which is freed when the last process that holds it ends."""
         descriptor = os.memfd_create("sonda-board")
         os.ftruncate(descriptor, slots * FIELDS * WORD)
         return cls(descriptor, slots)
 
     def arrive(self, slot: int, window: int) -> None:
-        """This participant is ready for the window."""
+        """Mark that this participant is ready for the window."""
         self._words[slot * FIELDS + ARRIVED] = window
 
-    def measured(self, slot: int, window: int) -> None:
-        """This participant has measured the window, and goes on only so that others do not measure alone."""
+    def mark_measured(self, slot: int, window: int) -> None:
+        """Mark that this participant has measured the window. It goes on so that others do not measure alone."""
         self._words[slot * FIELDS + MEASURED] = window
 
-    def step(self, slot: int) -> None:
-        """This participant has finished another step."""
+    def add_step(self, slot: int) -> None:
+        """Add a finished step of this participant."""
         self._words[slot * FIELDS + STEPS] += 1
 
     def steps(self, slot: int) -> int:
         return self._words[slot * FIELDS + STEPS]
 
     def missing(self, members: Sequence[int], window: int) -> list[int]:
-        """Members that have not arrived."""
+        """Members that have not arrived for the window."""
         return [slot for slot in members if self._words[slot * FIELDS + ARRIVED] < window]
 
     def measuring(self, members: Sequence[int], window: int) -> list[int]:

@@ -1,7 +1,7 @@
-"""Counters of a window: what the operating system and the PMU count between two moments, of all threads.
+"""Counters of a window: what the operating system and the PMU count between two moments, in all threads.
 
-Events come in groups that count together. Windows last seconds, so groups that do not fit into the PMU at once may take
-turns: their times tell, and the counts are scaled.
+Events come in groups that count together. Groups that do not fit into the PMU at once take turns within a window, which
+lasts seconds. Their times running show it, and their counts are scaled.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from time import perf_counter_ns as now
 from time import process_time_ns
 from typing import Any
 
-from ..counters.perf_event import LINUX, Event, Kernel
+from ..counters.perf_event import LINUX, Event, KernelCalls
 from ..counters.run_queue import RunQueue
 from ..counters.sets import CounterSet
-from ..counters.system import CLOCK, EVENTS, opened
+from ..counters.system import CLOCK, EVENTS, open_set
 
 OWN, ENDED, RUNNING = "own", "ended", "running"
-"""Whose: of this process; of child processes that have ended; of child processes that run, as perf events see them."""
+"""Whose counts: this process; child processes that have ended; child processes that run, counted by perf events."""
 
 
 class WindowCounters:
-    """Opened when made: threads and, unless only `own` are counted, processes started from now on are counted."""
+    """Counters of a window, opened by the constructor. New threads count; new child processes too, unless own."""
 
-    def __init__(self, groups: Sequence[Mapping[str, Any]] = (), whose: str = OWN, kernel: Kernel = LINUX) -> None:
-        """`groups` of the PMU: `events`, each as `Event` takes it, and whether a time is the `whole` time.
+    def __init__(self, groups: Sequence[Mapping[str, Any]] = (), whose: str = OWN, kernel: KernelCalls = LINUX) -> None:
+        """`groups` of the PMU have `events`, each with the fields of `Event`, and `whole`: whether counts are scaled.
 
-        On a processor with two kinds of core, counters of one kind do not run all the time, and nothing is scaled.
+        On a processor with two kinds of core, counters of one kind do not run all the time, and are not scaled.
         """
         self.whose = whose
         self.reason = ""
-        """Why the PMU counts nothing, where groups were asked for."""
+        """Why the PMU counts nothing, where groups were requested."""
         self._sets: list = []
         self._system: CounterSet | None = None
         self._queue = RunQueue()
@@ -39,79 +39,82 @@ class WindowCounters:
         children = whose != OWN
         if whose == RUNNING:
             # An ordinary user may have the clock where the kernel's own work is refused.
-            self._system = opened(EVENTS, children, kernel)[0] or opened(CLOCK, children, kernel)[0]
+            self._system = open_set(EVENTS, children, kernel)[0] or open_set(CLOCK, children, kernel)[0]
         try:
             for group in groups:
                 events = [Event(**event) for event in group["events"]]
                 self._sets.append((CounterSet(events, children, kernel), bool(group.get("whole", True))))
-            for one, _ in self._sets:
-                one.enable()
+            for counter_set, _ in self._sets:
+                counter_set.enable()
         except OSError as error:
             self.reason = f"the kernel refused {getattr(error, 'event', '') or 'the counters'}: {error.strerror}"
             self._sets = []
 
     @property
-    def instructions(self) -> bool:
+    def counts_instructions(self) -> bool:
         """Whether instructions are counted."""
-        return any(event.name == "instructions" for one, _ in self._sets for event in one.events)
+        return any(event.name == "instructions" for counter_set, _ in self._sets for event in counter_set.events)
 
-    def cpu(self) -> int:
-        """CPU time of all threads so far, ns; 0 where nobody tells."""
+    def cpu_time(self) -> int:
+        """CPU time of all threads so far, ns; 0 where it is not known."""
         if self.whose == OWN:
             return process_time_ns()
         if self.whose == RUNNING:
             return int(self._system.totals().get("task_clock", 0)) if self._system is not None else 0
         return round(_usage(self._usage)["cpu_time"])
 
-    def total(self, name: str) -> float:
-        """An event of the PMU so far, as it was counted."""
-        return sum(one.totals().get(name, 0) for one, _ in self._sets)
+    def total_events(self, name: str) -> float:
+        """The count of an event of the PMU so far, not scaled."""
+        return sum(counter_set.totals().get(name, 0) for counter_set, _ in self._sets)
 
     def read(self) -> dict[str, Any]:
-        """Everything at this moment; `since` makes use of it."""
-        found: dict[str, Any] = {"system": self._read_system(), "pmu": [_reading(one) for one, _ in self._sets]}
+        """All counts at this moment, for `count_since`."""
+        system = self._read_system()
+        reading: dict[str, Any] = {"system": system, "pmu": [_add_up(counter_set) for counter_set, _ in self._sets]}
         if self.whose == OWN:
             time = now()
             self._queue.open(time)
             if self._queue.threads:
-                found["system"]["run_queue_wait"] = self._queue.read(time)
-        return found
+                system["run_queue_wait"] = self._queue.read(time)
+        return reading
 
     def _read_system(self) -> dict[str, float]:
         if self._system is not None:
             names = {"task_clock": "cpu_time", "page_faults": "page_faults", "context_switches": "context_switches"}
             totals = self._system.totals()
-            found = {ours: totals[theirs] for theirs, ours in names.items() if theirs in totals}
-            own = _usage(resource.RUSAGE_SELF)  # who waits for the program is not the program
-            return {"time": now(), **{name: value - own[name] for name, value in found.items()}}
+            counts = {ours: totals[theirs] for theirs, ours in names.items() if theirs in totals}
+            own = _usage(resource.RUSAGE_SELF)  # this process waits for the program and is no part of it
+            return {"time": now(), **{name: value - own[name] for name, value in counts.items()}}
         if self.whose == RUNNING:
             return {"time": now()}
         return {"time": now(), **_usage(self._usage)}
 
-    def since(self, before: Mapping[str, Any]) -> dict[str, float]:
+    def count_since(self, before: Mapping[str, Any]) -> dict[str, float]:
         """Counts since a reading, by quantity: time, cpu_time, run_queue_wait (ns), page_faults, context_switches, and
-        what the PMU counted. `scaled` is the smallest share of the time that an event was really counted, where that
-        is not all of it."""
+        events of the PMU. `scaled` is the smallest share of the time in which an event was counted, where that is less
+        than all of it."""
         after = self.read()
-        found = {name: value - before["system"].get(name, 0) for name, value in after["system"].items()}
+        counts = {name: value - before["system"].get(name, 0) for name, value in after["system"].items()}
         least = 1.0
-        for (one, whole), old, new in zip(self._sets, before["pmu"], after["pmu"], strict=True):
+        for (counter_set, whole), old, new in zip(self._sets, before["pmu"], after["pmu"], strict=True):
             enabled, running = new[0] - old[0], new[1] - old[1]
             if enabled <= 0 or (whole and not running):
-                continue  # the counters are gone, or it never had one: nothing is known
+                continue  # the counters are gone, or the group never counted
             scale = 1.0
             if whole and running < enabled:
                 scale = enabled / running
                 least = min(least, running / enabled)
-            for event, first, last in zip(one.events, old[2], new[2], strict=True):
-                found[event.name] = found.get(event.name, 0.0) + (last - first) * scale
+            for event, first, last in zip(counter_set.events, old[2], new[2], strict=True):
+                counts[event.name] = counts.get(event.name, 0.0) + (last - first) * scale
         if least < 1:
-            found["scaled"] = least
-        return found
+            counts["scaled"] = least
+        return counts
 
     def close(self) -> None:
-        for one in (*(one for one, _ in self._sets), *([self._system] if self._system else [])):
-            one.close()
+        if self._system is not None:
+            self._system.close()
+        for counter_set, _ in self._sets:
+            counter_set.close()
         self._sets = []
         self._queue.close()
 
@@ -125,16 +128,16 @@ def _usage(whose: int) -> dict[str, float]:
     }
 
 
-def _reading(one: CounterSet) -> tuple[int, int, list[int]]:
-    """Times enabled and running (ns) and counts, added up over threads; zeros once the counters are gone."""
+def _add_up(counter_set: CounterSet) -> tuple[int, int, list[int]]:
+    """Times enabled and running (ns) and counts, summed over threads; zeros where the counters are gone."""
     enabled = running = 0
-    values = [0] * len(one.events)
+    values = [0] * len(counter_set.events)
     try:
-        for group in one.groups:
+        for group in counter_set.groups:
             reading = group.read()
             enabled += reading.enabled
             running += reading.running
             values = [old + new for old, new in zip(values, reading.values, strict=True)]
     except OSError:
-        return 0, 0, [0] * len(one.events)
+        return 0, 0, [0] * len(counter_set.events)
     return enabled, running, values

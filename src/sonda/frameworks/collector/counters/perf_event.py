@@ -1,7 +1,7 @@
-"""Perf events: counters of the Linux kernel, opened through `perf_event_open` and read with `os.read`.
+"""Perf events: counters of the Linux kernel, opened with `perf_event_open` and read with `os.read`.
 
-Numbers of system calls, bits and layouts: Linux include/uapi/linux/perf_event.h. Everything that talks to the kernel is
-in `Kernel`, so that another can stand in for it.
+Numbers of system calls, bits and layouts are from Linux include/uapi/linux/perf_event.h. All calls of the kernel are in
+`KernelCalls`, so that tests can replace it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..descriptors import aside, close_named
+from ..descriptors import close_named, move_aside
 
 SYSCALLS = {"x86_64": 298, "aarch64": 241}
 TYPE_HARDWARE = 0
@@ -23,36 +23,37 @@ TYPE_SOFTWARE = 1
 TYPE_RAW = 4
 SOFTWARE = {"task-clock": 1, "page-faults": 2, "context-switches": 3, "cpu-migrations": 4}
 ATTRIBUTE_BYTES = (112, 96, 72, 64)
-"""Sizes of `perf_event_attr`, newest first: kernels 4.1, 3.12, 2.6.35 and every other one."""
+"""Sizes of `perf_event_attr`, the newest first: since Linux 4.1, 3.12 and 2.6.35, and before."""
 DISABLED = 1 << 0
 INHERIT = 1 << 1
 EXCLUDE_KERNEL = 1 << 5
 EXCLUDE_HYPERVISOR = 1 << 6
 ENABLE_ON_EXEC = 1 << 12
 INHERIT_THREAD = 1 << 35
-"""Inherited by threads only, not by child processes; since Linux 5.13."""
+"""Threads inherit the event, child processes do not; since Linux 5.13."""
 CLOSE_ON_EXEC = 8
 THIS_THREAD = 0
 ANY_CPU = -1
 NO_GROUP = -1
 READ_GROUP = 1 | 2 | 8
-"""A read gives the number of events, time enabled, time running (ns), then one value per event in opening order."""
+"""A read gives the number of events, the time enabled and the time running (ns), then one value per event in the order
+in which they were opened."""
 ENABLE, DISABLE = 0x2400, 0x2401
 WHOLE_GROUP = 1
 HEAD_WORDS = 3
 PERF_FILE = "anon_inode:[perf_event]"
-"""What `/proc` says of a descriptor that is a counter."""
+"""The name in `/proc` of a descriptor that is a counter."""
 
 
 class PerfEventError(OSError):
-    """The kernel refused an event; `errno` says how."""
+    """The kernel refused an event; `errno` says why."""
 
     event = ""
-    """Its name, where several were asked for."""
+    """Name of the event, where several were opened."""
 
 
 class Event(NamedTuple):
-    """What to count: the PMU's type number and its code. `kernel` counts the kernel's work for the program too."""
+    """An event to count: the PMU's type number and its code. With `kernel`, the kernel's work counts too."""
 
     name: str
     type: int
@@ -62,15 +63,15 @@ class Event(NamedTuple):
     kernel: bool = False
 
 
-class Reading(NamedTuple):
-    """A group at a moment: ns since it was enabled, ns it was really counting, and the events' counts."""
+class GroupReading(NamedTuple):
+    """The counts of a group at one moment: ns since it was enabled, ns in which it counted, and a value per event."""
 
     enabled: int
     running: int
     values: tuple[int, ...]
 
 
-class Kernel:
+class KernelCalls:
     """The system calls that counters need."""
 
     read = staticmethod(os.read)
@@ -79,7 +80,7 @@ class Kernel:
         self._library: Any = None
 
     def open(self, attributes: bytearray, thread: int, cpu: int, group: int) -> int:
-        """A descriptor; raises PerfEventError."""
+        """Open an event; returns its descriptor. Raises PerfEventError."""
         number = SYSCALLS.get(platform.machine())
         if number is None or platform.system() != "Linux":
             raise PerfEventError(errno.ENOSYS, "perf_event_open is known on Linux x86-64 and arm64 only")
@@ -93,14 +94,14 @@ class Kernel:
         if descriptor < 0:
             code = ctypes.get_errno()
             raise PerfEventError(code, os.strerror(code))
-        return aside(descriptor)
+        return move_aside(descriptor)
 
     def control(self, descriptor: int, request: int) -> None:
-        """Enable or disable the whole group that this descriptor leads."""
+        """Enable or disable the group whose leader has this descriptor."""
         fcntl.ioctl(descriptor, request, WHOLE_GROUP)
 
     def close(self, descriptor: int) -> None:
-        """Nothing happens where the program has closed it, and perhaps opened a file of its own under the number."""
+        """Close a descriptor, unless the program closed it and opened another file under the same number."""
         close_named(descriptor, PERF_FILE)
 
     def threads(self) -> list[int]:
@@ -108,17 +109,17 @@ class Kernel:
         return sorted(int(name) for name in os.listdir("/proc/self/task"))
 
 
-LINUX = Kernel()
+LINUX = KernelCalls()
 
 
 def open_event(
     event: Event, thread: int = THIS_THREAD, cpu: int = ANY_CPU, group: int = NO_GROUP, flags: int = 0,
-    read_format: int = 0, kernel: Kernel = LINUX,
+    read_format: int = 0, kernel: KernelCalls = LINUX,
 ) -> int:  # fmt: skip
-    """Open one event; `flags` are added to those that leave the kernel out. Raises PerfEventError.
+    """Open one event; `flags` are added to those that leave the kernel's work out. Raises PerfEventError.
 
-    A kernel that does not know this size of attributes is asked again with a smaller one; one older than 5.13 that does
-    not know threads from processes counts both.
+    A kernel that does not know a size of attributes is asked again with a smaller one. Linux before 5.13 cannot count
+    threads without child processes: it counts both.
     """
     if not event.kernel:
         flags |= EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR
@@ -149,17 +150,17 @@ def _attributes(event: Event, size: int, flags: int, read_format: int) -> bytear
     return attributes
 
 
-class Group:
-    """Events of one thread, and of the threads that it makes from now on, that count together or not at all.
+class EventGroup:
+    """Events of one thread, and of threads that it starts from now on, that count together or not at all.
 
-    The group is opened disabled as a whole: siblings of a group that runs already stay inactive until the next context
-    switch, and nothing in their reading tells. It is not pinned: a pinned group that finds no counter in one of its
-    threads stops there in silence, while one that is not shows it in its time running.
+    The whole group is opened disabled: siblings of a group that runs already stay inactive until the next context
+    switch, and their readings do not show it. The group is not pinned: a pinned group that gets no counter in one of
+    its threads stops there silently, while the time running of an unpinned group shows it.
     """
 
     def __init__(
         self, events: Sequence[Event], thread: int = THIS_THREAD, children: bool = False, on_exec: bool = False,
-        kernel: Kernel = LINUX,
+        kernel: KernelCalls = LINUX,
     ) -> None:  # fmt: skip
         """`children` counts child processes too; `on_exec` begins when the thread execs. Raises PerfEventError."""
         self.events = tuple(events)
@@ -176,18 +177,20 @@ class Group:
                 if leader == NO_GROUP:
                     flags |= DISABLED | (ENABLE_ON_EXEC if on_exec else 0)
                 try:
-                    found = open_event(event, thread, group=leader, flags=flags, read_format=READ_GROUP, kernel=kernel)
+                    descriptor = open_event(
+                        event, thread, group=leader, flags=flags, read_format=READ_GROUP, kernel=kernel
+                    )
                 except PerfEventError as error:
                     error.event = event.name
                     raise
-                self.descriptors.append(found)
+                self.descriptors.append(descriptor)
         except BaseException:
             self.close()
             raise
 
     @property
     def leader(self) -> int:
-        """The descriptor that reads all events at once; -1 once closed."""
+        """The descriptor that reads all events at once; -1 after `close`."""
         return self.descriptors[0] if self.descriptors else -1
 
     def enable(self) -> None:
@@ -196,31 +199,33 @@ class Group:
     def disable(self) -> None:
         self._kernel.control(self.leader, DISABLE)
 
-    def read(self) -> Reading:
-        """Raises PerfEventError when the counters were taken away."""
+    def read(self) -> GroupReading:
+        """The counts at this moment. Raises PerfEventError where another program took the counters."""
         raw = self._kernel.read(self.leader, self.size)
         if len(raw) != self.size:
             raise PerfEventError(errno.EBUSY, "the counters are taken by somebody else")
         _, enabled, running, *values = self._layout.unpack(raw)
-        return Reading(enabled, running, tuple(values))
+        return GroupReading(enabled, running, tuple(values))
 
     def close(self) -> None:
-        """Close every descriptor: the siblings do not go with the leader."""
+        """Close every descriptor: closing the leader leaves its siblings open."""
         while self.descriptors:
             self._kernel.close(self.descriptors.pop())
 
 
 ATTEMPTS = 10
-"""Times that all threads are attached to anew, because others appeared meanwhile."""
+"""How often attaching begins again because new threads appeared."""
 
 
-def attach(events: Sequence[Event], children: bool = False, kernel: Kernel = LINUX) -> tuple[list[Group], bool]:
-    """One disabled group per thread of this process; whether the threads stayed the same meanwhile.
+def attach(
+    events: Sequence[Event], children: bool = False, kernel: KernelCalls = LINUX
+) -> tuple[list[EventGroup], bool]:
+    """Open one disabled group per thread of this process; returns them, and whether no thread appeared meanwhile.
 
-    A thread that appears on the way may or may not have inherited a group from the one that made it, so everything is
-    opened again then: no thread is counted twice or left out. Raises PerfEventError.
+    A new thread may or may not have inherited a group from the thread that started it. So all groups are opened again
+    then, and no thread is counted twice or left out. Raises PerfEventError.
     """
-    groups: list[Group] = []
+    groups: list[EventGroup] = []
     stable = False
     for _ in range(ATTEMPTS):
         for group in groups:
@@ -230,7 +235,7 @@ def attach(events: Sequence[Event], children: bool = False, kernel: Kernel = LIN
         try:
             for thread in before:
                 try:
-                    groups.append(Group(events, thread, children, kernel=kernel))
+                    groups.append(EventGroup(events, thread, children, kernel=kernel))
                 except PerfEventError as error:
                     if error.errno != errno.ESRCH:  # a thread that has ended meanwhile
                         raise

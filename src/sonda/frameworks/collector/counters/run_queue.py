@@ -1,18 +1,21 @@
-"""The run queue: how long the threads of this process waited for a processor, from the scheduler's own count."""
+"""Reads from the scheduler how long the threads of this process waited for a processor."""
 
 from __future__ import annotations
 
 import os
 
-from ..descriptors import aside, close_named
+from ..descriptors import close_named, move_aside
 
 FILE = "/schedstat"
 LISTED_NS = 100_000_000
-"""The list of threads is read at most this often; a new thread's wait until then counts when it is first seen."""
+"""The list of threads is read at most this often. What a new thread waited until then counts at its first reading."""
 
 
 class RunQueue:
-    """The second number of `/proc/self/task/<id>/schedstat`, ns, added up over threads, ended ones included."""
+    """The wait in the run queue, ns: the second number of `/proc/self/task/<id>/schedstat`, summed over all threads.
+
+    Threads that have ended are in the sum.
+    """
 
     def __init__(self) -> None:
         self._descriptors: dict = {}
@@ -22,11 +25,11 @@ class RunQueue:
 
     @property
     def threads(self) -> int:
-        """Threads that the next reading asks; 0 where the kernel does not tell."""
+        """How many threads the next reading asks; 0 where the kernel does not count."""
         return len(self._descriptors)
 
     def open(self, time: int) -> None:
-        """Look for threads, at `time` (ns)."""
+        """Look for new threads, at `time` (ns)."""
         self._listed = time
         try:
             names = os.listdir("/proc/self/task")
@@ -36,13 +39,13 @@ class RunQueue:
             if name not in self._descriptors:
                 try:
                     path = f"/proc/self/task/{name}{FILE}"
-                    self._descriptors[name] = aside(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+                    self._descriptors[name] = move_aside(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
                 except OSError:
-                    continue  # it has ended, or the kernel keeps no such count
+                    continue  # the thread has ended, or the kernel has no such file
                 self._last[name] = 0
 
     def read(self, time: int) -> int:
-        """ns waited so far by all threads."""
+        """What all threads waited so far, ns."""
         if time - self._listed > LISTED_NS:
             self.open(time)
         for name, descriptor in list(self._descriptors.items()):

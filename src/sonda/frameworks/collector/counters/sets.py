@@ -1,17 +1,17 @@
-"""Sets of counters: the same group of events in every thread of this process; and how sets are read together."""
+"""Sets of counters, the same group of events in every thread of this process, and readers of several sets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from ..recorder import AGAIN, READING_BIT, Recorder, Stream
-from .perf_event import LINUX, Event, Group, Kernel, PerfEventError, attach
+from .perf_event import LINUX, Event, EventGroup, KernelCalls, PerfEventError, attach
 
 
 class CounterSet:
-    """Opened disabled, in every thread that there is; threads that these make inherit it."""
+    """One group of events in every thread of this process, opened disabled. New threads inherit it."""
 
-    def __init__(self, events: Sequence[Event], children: bool = False, kernel: Kernel = LINUX) -> None:
+    def __init__(self, events: Sequence[Event], children: bool = False, kernel: KernelCalls = LINUX) -> None:
         """Raises PerfEventError where an event cannot be opened."""
         self.events = tuple(events)
         self.kernel = kernel
@@ -20,13 +20,13 @@ class CounterSet:
             raise PerfEventError(0, "no thread to count")
         self.size = self.groups[0].size
         self.descriptors = [group.leader for group in self.groups]
-        """What is read; empty once closed, so that no number is read that has become another file's."""
+        """The descriptors to read; empty after `close`, because the program may reuse their numbers."""
 
-    def part(self, recorder: Recorder, timed: bool = True, whole: bool = True) -> dict:
-        """How a reading of this set is to be understood, with its quantities defined.
+    def describe_reading(self, recorder: Recorder, timed: bool = True, whole: bool = True) -> dict:
+        """Define the quantities of this set; returns how its readings are to be decoded.
 
-        `timed` keeps the times enabled and running beside the values; without `whole` (one kind of core of several) a
-        time running that is shorter is no reason to scale.
+        With `timed`, the times enabled and running are quantities too. Without `whole` (counters of one kind of core of
+        several), values are not scaled where the time running is shorter than the time enabled.
         """
         define = recorder.define
         names = [event.name for event in self.events]
@@ -35,10 +35,10 @@ class CounterSet:
         scaled = names if whole else []
         estimated = [define(kind="value", quantity=name, source="estimated", adds=True) for name in scaled]
         return {"events": len(names), "threads": len(self.groups), "timed": timed,
-                "values": [one // 2 for one in counted], "estimated": [one // 2 for one in estimated]}  # fmt: skip
+                "values": [code // 2 for code in counted], "estimated": [code // 2 for code in estimated]}  # fmt: skip
 
     def totals(self) -> dict:
-        """Counts since the set was enabled, by name; empty once it is closed."""
+        """Counts since the set was enabled, by name; {} after `close`."""
         try:
             readings = [group.read() for group in self.groups]
         except OSError:
@@ -55,48 +55,48 @@ class CounterSet:
         for group in self.groups:
             group.disable()
 
-    def lost(self) -> None:
-        """The program closed descriptors that are not its own: what they are now is nobody's to read, nor to close."""
+    def forget_descriptors(self) -> None:
+        """Forget the descriptors without closing them: the program closed them, and may have reused their numbers."""
         self.descriptors.clear()
         self.groups = []
 
     def close(self) -> None:
-        groups: list[Group] = self.groups
-        self.lost()  # before they are closed: their numbers may be another file's at once
+        groups: list[EventGroup] = self.groups
+        self.forget_descriptors()  # first: once closed, their numbers may be reused at once
         for group in groups:
             group.close()
 
 
-class Reader:
-    """Reads sets together. Decoding is left to whoever reads the file, so that it costs little more than `os.read`."""
+class CounterReader:
+    """Reads several sets together. Readings are stored undecoded, so that one costs little more than `os.read`."""
 
     def __init__(self, recorder: Recorder, sets: Sequence[CounterSet], parts: Sequence[dict]) -> None:
         self.flag = 0
-        """Added to the code of a begin or end, it says that the next reading in the file was taken there."""
+        """Added to the code of a begin or end, it means: the next reading in the file was taken there."""
         self.take: Callable[[Stream], int] = lambda stream: 0
-        """`take(stream)` keeps a reading and gives the flag, or 0 where nothing could be read."""
+        """`take(stream)` stores a reading and returns the flag, or 0 where nothing could be read."""
         self.single: CounterSet | None = None
-        """The only set, where one `os.read` does it."""
+        """The only set, where one `os.read` reads everything."""
         if sets:
             self.flag = (recorder.define(kind="counters", parts=list(parts)) // 2 + 1) * READING_BIT
             self.single = sets[0] if len(sets) == 1 and len(sets[0].groups) == 1 else None
-            self.take = self._taker(list(sets))
+            self.take = self._make_take(list(sets))
         self.again = self.flag | AGAIN if self.flag else 0
         """The flag of a boundary at which the last reading holds too."""
 
-    def _taker(self, sets: list) -> Callable[[Stream], int]:
+    def _make_take(self, sets: list) -> Callable[[Stream], int]:
         flag = self.flag
         read = sets[0].kernel.read
-        wanted = [(one.descriptors, one.size) for one in sets]
+        reads = [(counter_set.descriptors, counter_set.size) for counter_set in sets]
 
         def take(stream: Stream) -> int:
             try:
-                raw = b"".join([read(one, size) for descriptors, size in wanted for one in descriptors])
+                raw = b"".join([read(descriptor, size) for descriptors, size in reads for descriptor in descriptors])
             except OSError:
                 raw = b""
             if not raw:
-                for one in sets:
-                    one.lost()
+                for counter_set in sets:
+                    counter_set.forget_descriptors()
                 return 0
             stream.count(raw)
             return flag

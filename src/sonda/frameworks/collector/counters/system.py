@@ -1,10 +1,10 @@
-"""What the operating system counts for this process: always there, with or without a PMU.
+"""What the operating system counts for this process, with or without a PMU.
 
-One group of the kernel's software events, inherited by every thread, where that is allowed. An ordinary user at
-`perf_event_paranoid` 2 may open them for user mode only: the task clock is then whole all the same, but page faults
-taken inside the kernel are left out and switches and migrations are all 0. Of these events only the clock is taken
-there; page faults and switches come from `getrusage`, which counts them whole, and migrations are missing. Where perf
-is refused altogether `getrusage` gives the CPU time too: of other threads that run, as of their last tick.
+Where it is allowed, one group of the kernel's software events counts, and every thread inherits it. An ordinary user at
+`perf_event_paranoid` 2 may open these events for user mode only. The task clock is complete all the same, but page
+faults inside the kernel are left out, and switches and migrations are 0. So only the clock is read there: page faults
+and switches come from `getrusage`, which counts them completely, and migrations are missing. Where perf is refused
+altogether, `getrusage` gives the CPU time too; that of other running threads is as of their last tick.
 """
 
 from __future__ import annotations
@@ -13,39 +13,40 @@ import os
 import resource
 from typing import Any
 
-from ..descriptors import aside, close_named
+from ..descriptors import close_named, move_aside
 from ..recorder import Recorder, Stream
-from .perf_event import LINUX, SOFTWARE, TYPE_SOFTWARE, Event, Kernel
+from .perf_event import LINUX, SOFTWARE, TYPE_SOFTWARE, Event, KernelCalls
 from .run_queue import RunQueue
 from .sets import CounterSet
 
 PAGE = resource.getpagesize()
 STATM = "/proc/self/statm"
 EVENTS = tuple(Event(name.replace("-", "_"), TYPE_SOFTWARE, config, kernel=True) for name, config in SOFTWARE.items())
-"""The kernel's work counts: a switch and a migration happen nowhere else, and a fault is taken where memory is used."""
+"""The kernel's work counts too: switches and migrations happen in the kernel only, and faults wherever memory is
+used."""
 CLOCK = tuple(event._replace(kernel=False) for event in EVENTS if event.name == "task_clock")
-"""What is right without the kernel's part: the clock runs on in the kernel."""
+"""The event that is complete without the kernel's work: the clock goes on in the kernel."""
 WAIT_NS = 500_000
-"""ns for each thread. Asking a thread for its wait costs about 2 µs: shorter phases go without."""
+"""ns for each thread. Asking a thread how long it waited costs about 2 µs, so shorter phases leave it out."""
 
 
 class OsCounters:
-    """Opened when made. What is no reading of perf is taken at both ends of a phase by `begin` and `end`."""
+    """Counters of the operating system, opened by the constructor. `begin` and `end` read those that are not perf's."""
 
-    def __init__(self, time: int, children: bool = False, kernel: Kernel = LINUX) -> None:
+    def __init__(self, time: int, children: bool = False, kernel: KernelCalls = LINUX) -> None:
         self.source = "perf"
-        """Or `clock`: perf for the CPU time, getrusage for the rest; or `getrusage` for all."""
+        """`perf`; `clock`: perf for the CPU time, getrusage for the rest; or `getrusage` for everything."""
         self.errno = 0
-        """Why it is not perf alone."""
+        """Why the source is not perf alone; 0 where it is."""
         self._values: dict = {}
         self._queue = RunQueue()
         self._queue.open(time)
-        self.set, self.errno = opened(EVENTS, children, kernel)
+        self.set, self.errno = open_set(EVENTS, children, kernel)
         if self.set is None:
-            self.set, _ = opened(CLOCK, children, kernel)
+            self.set, _ = open_set(CLOCK, children, kernel)
             self.source = "getrusage" if self.set is None else "clock"
         try:
-            self._statm = aside(os.open(STATM, os.O_RDONLY | os.O_CLOEXEC))
+            self._statm = move_aside(os.open(STATM, os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
             self._statm = -1
 
@@ -56,13 +57,13 @@ class OsCounters:
         self._values["resident_memory"] = define(kind="value", quantity="resident_memory", source="measured")
 
     def begin(self, last: int, time: int) -> tuple:
-        """What `end` needs. `last` is how long this phase took the last time, ns."""
+        """Read at the begin of a phase; the result is for `end`. `last`: how long this phase took the last time, ns."""
         queue = self._queue
         wait = queue.read(time) if queue.threads and last >= queue.threads * WAIT_NS else None
         return None if self.source == "perf" else resource.getrusage(resource.RUSAGE_SELF), wait
 
     def end(self, stream: Stream, before: tuple, time: int) -> None:
-        """Push what was counted into the phase that is still open."""
+        """Push the counts since `begin` into the phase, which is still open."""
         values = self._values
         usage, wait = before
         if usage is not None:
@@ -80,7 +81,7 @@ class OsCounters:
             try:
                 stream.push((values["resident_memory"], int(os.pread(self._statm, 64, 0).split()[1]) * PAGE))
             except (OSError, IndexError, ValueError):
-                self._statm = -1  # the program closed descriptors that are not its own
+                self._statm = -1  # the program closed the descriptor
 
     def facts(self) -> dict[str, Any]:
         return {"source": self.source, "errno": self.errno}
@@ -94,14 +95,14 @@ class OsCounters:
         self._queue.close()
 
 
-def opened(events: tuple, children: bool, kernel: Kernel) -> tuple:
-    """A set of these events that counts, or None and the errno of the refusal."""
-    found = None
+def open_set(events: tuple, children: bool, kernel: KernelCalls) -> tuple:
+    """An enabled set of these events and 0; None and the errno where the kernel refuses."""
+    counter_set = None
     try:
-        found = CounterSet(events, children, kernel)
-        found.enable()
+        counter_set = CounterSet(events, children, kernel)
+        counter_set.enable()
     except OSError as error:
-        if found is not None:
-            found.close()
+        if counter_set is not None:
+            counter_set.close()
         return None, error.errno or 0
-    return found, 0
+    return counter_set, 0

@@ -1,40 +1,40 @@
-"""Which steps of a training loop have their layers recorded, so that recording stays a small part of a short step.
+"""Chooses the steps of a training loop whose layers are recorded, so that recording stays a small part of the time.
 
-The layers of a step cost some µs each to record: much in a step of half a millisecond, which comes a thousand times.
-Once enough steps were recorded in detail, only as many more are as keeps the cost small. They are spread over the loop
-by the golden ratio: whatever a program does in every tenth step, they do not keep to it.
+Each layer costs some µs to record, which is much in a step of half a millisecond. So all layers of the first steps are
+recorded, and afterwards those of a sample of steps that keeps the cost small. The golden ratio spreads the sample over
+the loop, so that it does not follow anything that a program does, for example, in every tenth step.
 """
 
 from __future__ import annotations
 
 BEGINNING, WINDOW = 32, 64
-"""The first steps are all recorded in detail; then the stride is chosen, and chosen anew after so many steps."""
+"""The first steps are all recorded in detail. Then the stride is chosen, and again after every window of steps."""
 PAIR_NS = 15_000
-"""About what one begin or end of a layer costs to record, ns, with its share of the mark that backward carries: on an
-EPYC, in a network whose steps of 11 ms leave nothing of ours in the caches. In shorter ones it is a third."""
+"""About what one begin or end of a layer costs to record, ns, with its share of the mark on its backward. Measured on
+an EPYC in a network whose steps of 11 ms evict the collector from the caches; in shorter steps it is a third."""
 SHARE = 0.02
-"""Of the time of the loop, what recording layers may take."""
+"""The share of the loop's time that recording layers may take."""
 LONGEST_STRIDE = 16
 GOLDEN = 0.6180339887498949
 
 
 class DetailSample:
-    """Told of the end of every step, chooses whether the next one is recorded in detail."""
+    """Chooses at the end of every step whether the next one is recorded in detail."""
 
     def __init__(self) -> None:
         self.stride = 1
-        """One of so many steps is recorded in detail."""
+        """One in so many steps is recorded in detail."""
         self._steps = 0
         self._began = 0
         """When the window began, ns."""
         self._next = BEGINNING
-        """The step at which the stride is chosen."""
+        """The step at which the stride is chosen next."""
         self._pairs = 0
-        """Begins and ends in the detailed step of this window that had fewest: another may hold an evaluation."""
+        """The fewest begins and ends in a detailed step of this window: others may hold an evaluation too."""
         self._chosen = True
 
     def choose(self, now: int, pairs: int) -> bool:
-        """Whether the next step is recorded in detail; the one that ended recorded so many begins and ends."""
+        """Whether the next step is recorded in detail. The step that ended at `now` (ns) recorded so many `pairs`."""
         if self._chosen and pairs > 0:
             self._pairs = min(self._pairs or pairs, pairs)
         if not self._steps:

@@ -1,6 +1,6 @@
-"""The schedule: which steps are spent on counting operations, which are recorded in detail, which are left out.
+"""The schedule decides which steps are used for counting operations, and which are recorded in detail.
 
-It is told what happens (a batch was fetched, a forward begins, an optimizer stepped) and knows nothing of PyTorch.
+Observers tell it what happens: a batch is fetched, a forward begins, an optimizer stepped. It knows nothing of PyTorch.
 """
 
 from __future__ import annotations
@@ -10,22 +10,20 @@ from .shapes import CountedShapes, StepForwards
 from .waits import Waits
 
 FORWARDS_WITHOUT_BACKWARD = 8
-"""A program that calls its model this often without a backward is not training: counting ends. One that had a backward
-after more forwards, as where a cell is called for every element of a text, may call it twice as often."""
+"""Counting ends in a program that calls its model so often without a backward: it does not train. Where a backward came
+after more forwards before (a cell is called for every element of a text), twice as many are allowed."""
 IN_EVALUATION = 2
-"""The same where the model is in evaluation mode, with gradients left on."""
+"""The same limit where the model is in evaluation mode, with gradients on."""
 MOST_BACKWARDS = 1024
-"""Backwards after which an optimizer that never stepped is taken for one that is not used."""
+"""After so many backwards, an optimizer that never stepped counts as unused."""
 SAMPLED = 10
-"""Once the file has reached its cap, every tenth step is recorded in detail; at twice the cap none is."""
-
-
+"""Once the file has reached its size cap, one in so many steps is recorded in detail; at twice the cap none is."""
 KERNELS_FROM, KERNEL_STEPS = 5, 3
-"""Of a program that uses a GPU, the steps whose kernels are recorded: late enough that libraries have chosen theirs."""
+"""The steps whose kernels are recorded in a program that uses a GPU: late enough that libraries have chosen kernels."""
 
 
 class Schedule:
-    """`counting`, `kernels` and `detail` say how to record what comes next; `over` that observing has ended."""
+    """`counting`, `kernels` and `detail` say how to record what comes next; `over` says that observing has ended."""
 
     def __init__(
         self,
@@ -40,79 +38,89 @@ class Schedule:
         self.count = count
         self.first = first
         self.last = last
-        """Steps `first` up to but not including `last` are recorded in detail; `last` 0 means to the end."""
+        """Steps from `first` to before `last` are recorded in detail; `last` 0 means to the end."""
         self.deadline = deadline
         """On the recorder's clock, ns; 0 for none."""
         self.size_cap = size_cap
         self.profile = profile
         """Whether the kernels of some steps are recorded, where there is a GPU."""
         self.replay = replay
-        """Whether a profiler outside replays the kernels of one step."""
+        """Whether an external profiler replays the kernels of one step."""
         self.counting = False
         self.kernels = False
         self.detail = first == 0
         self.sample: DetailSample | None = None
-        """Which steps of a training have their layers recorded; None for all of them."""
+        """Chooses the training steps whose layers are recorded; None: the layers of all steps are."""
         self._skipped = False
         """Whether the sample leaves out the layers of this step."""
         self._trained = False
-        """Whether a forward that trains began in this step."""
+        """Whether a training forward began in this step."""
         self.over = False
         self.steps = 0
         self.notes: list = []
+        self._noted: set = set()
+        """Kinds of the notes that are said once."""
         self.waits = Waits()
-        """What a training waits for between an optimizer's step and a forward."""
+        """How long a training waits between an optimizer's step and a forward."""
         self.shapes = CountedShapes()
         self._step = StepForwards(self.shapes)
         self._stepped: set = set()
+        """Optimizers that have stepped in this step; one that steps again ends it."""
         self._ended: set = set()
-        """Optimizers that have stepped since the last step ended."""
+        """Optimizers that have stepped since the last step ended, for the choice of counted steps."""
         self._counted_stepped: set = set()
+        """Optimizers that have stepped since counting began."""
         self._alone = False
-        """Whether all that was counted are forwards without a graph, which have ended: a text may go on with them."""
+        """Whether only forwards without a graph were counted, and have ended: a generated text may continue them."""
         self._learned = False
-        """Whether a forward with a graph was among what is counted."""
+        """Whether a forward with a graph was counted."""
         self._forwards = 0
+        """Forwards since counting began, or since the last backward."""
         self._unlearned = 0
         """Forwards since the last backward."""
         self._graphs = 0
-        """Those with a graph."""
+        """Forwards with a graph since the last backward."""
         self._most_graphs = 0
-        """The most of these that came before a backward."""
+        """The most forwards with a graph that came before one backward."""
         self.backwards = 0
         """Backwards since the last step."""
 
     def for_thread(self) -> Schedule:
-        """The same for another thread of this process, which has steps of its own; what is counted, they share."""
-        other = self.fresh()
-        other.shapes = self.shapes
-        other._step = StepForwards(self.shapes)
-        return other
+        """A schedule with the same settings for another thread of this process.
 
-    def fresh(self) -> Schedule:
-        """The same for another process, which counts by itself; what is to be noted comes together."""
-        other = Schedule(self.count, self.first, self.last, self.deadline, self.size_cap, self.profile, self.replay)
-        other.notes = self.notes
-        other.sample = DetailSample() if self.sample is not None else None
-        return other
+        The thread has steps of its own. Both share the shapes that were counted, and the notes.
+        """
+        schedule = self.for_child()
+        schedule.notes, schedule._noted = self.notes, self._noted
+        schedule.shapes = self.shapes
+        schedule._step = StepForwards(self.shapes)
+        return schedule
+
+    def for_child(self) -> Schedule:
+        """A schedule with the same settings for a forked child, which counts and notes by itself."""
+        schedule = Schedule(self.count, self.first, self.last, self.deadline, self.size_cap, self.profile, self.replay)
+        schedule.sample = DetailSample() if self.sample is not None else None
+        return schedule
 
     def shape_number(self, shape: object) -> tuple[int, bool]:
-        """The number of this input's shape, and whether it was not known before."""
+        """The number of this input's shape, and whether the shape is new."""
         return self.shapes.number(shape)
 
-    def forward(self, module: int, shape: int, learns: bool, training: bool = True, continues: bool = False) -> None:
+    def begin_forward(
+        self, module: int, shape: int, learns: bool, training: bool = True, continues: bool = False
+    ) -> None:
         """A forward of an outermost module begins, with an input of a numbered shape.
 
-        `learns` when a backward may follow; `continues` when it goes on with the text of the forward before it.
+        `learns`: a backward may follow. `continues`: it continues the text of the forward before it.
         """
         if self.waits.open:
             self.waits.end()
         call = module, shape, training, learns
         if self.counting:
-            self._go_on(learns, training, continues)
-        wanted = self._step.meet(call, self.backwards > 0) and self.count and not self.counting
+            self._check_counting(learns, training, continues)
+        wanted = self._step.begin_forward(call, self.backwards > 0) and self.count and not self.counting
         if self._skipped:
-            self._take_back(call, wanted)
+            self._check_skipping(call, wanted)
         self._trained |= learns and training
         if wanted and self.detail and not continues and self.shapes.begin((module, learns), self):
             self.counting, self._alone, self._learned = True, False, False
@@ -121,42 +129,43 @@ class Schedule:
         if self.counting:
             self._step.count(call)
 
-    def _go_on(self, learns: bool, training: bool, continues: bool) -> None:
-        """While counting, one more forward begins: end counting where it cannot be of the step that is counted."""
+    def _check_counting(self, learns: bool, training: bool, continues: bool) -> None:
+        """End counting where the forward that begins cannot belong to the counted step."""
         self._forwards += 1
         if self._alone:
-            self.counting = continues or self._step.goes_on(learns)
+            self.counting = continues or self._step.continues(learns)
         elif self._forwards > max(FORWARDS_WITHOUT_BACKWARD if training else IN_EVALUATION, 2 * self._most_graphs):
             self.counting = False
             self._step.break_off()
         elif self._counted_stepped and not learns:
             self.counting = False
 
-    def _take_back(self, call: tuple, wanted: bool) -> None:
-        """Record the layers of this step all the same where it is not like those of the sample.
+    def _check_skipping(self, call: tuple, wanted: bool) -> None:
+        """Record the layers of this step after all, where it differs from the steps of the sample.
 
-        A sample is of whole steps: one that has begun stays as it is.
+        A sample consists of whole steps: a step that has begun is not changed.
         """
         _, _, training, learns = call
         evaluates = not (learns and training)
         if self._trained:
-            if evaluates:  # steps of more than one kind of forward are recorded whole
+            if evaluates:  # steps with several kinds of forwards are all recorded
                 self.sample = None
         elif evaluates or wanted:
             self.detail, self._skipped = True, False
 
-    def forward_ended(self, learns: bool, now: int, written: int) -> None:
-        """A forward without a graph has no backward to wait for; in a program that never trains it is a step."""
+    def end_forward(self, learns: bool, now: int, written: int) -> None:
+        """A forward ended. Without a graph no backward can follow: in a program that never trains it is a step."""
         self._unlearned += 1
         self._graphs += learns
         self._learned |= learns
         self._alone = self.counting and not self._learned
         if not self._stepped and (not learns or self._unlearned > FORWARDS_WITHOUT_BACKWARD):
             if learns:
-                self._step.leave()
-            self.finished(now, written)
+                self._step.discard()
+            self.end_step(now, written)
 
-    def backward(self) -> None:
+    def begin_backward(self) -> None:
+        """A backward begins."""
         self._most_graphs = max(self._most_graphs, self._graphs)
         self._forwards = self._unlearned = self._graphs = 0
         self.backwards += 1
@@ -164,36 +173,37 @@ class Schedule:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether forwards without a graph were counted, and nothing is known to go on with them."""
+        """Whether only forwards without a graph were counted, and nothing has continued them yet."""
         return self.counting and self._alone
 
-    def begins_by_hand(self, now: int, written: int, optimizes: bool | None) -> bool:
-        """A batch is fetched, or a forward that learns begins: whether a step by hand is over.
+    def end_step_by_hand(self, now: int, written: int, optimizes: bool | None) -> bool:
+        """A batch is fetched, or a forward that learns begins: end a step without an optimizer, if there was one.
 
-        `optimizes`: there is an optimizer, which will step; None: one that never has so far.
+        Returns whether a step ended. `optimizes`: an optimizer is in use, and ends the steps; None: there is one that
+        has never stepped so far.
         """
         if not self.backwards or optimizes or (optimizes is None and self.backwards <= MOST_BACKWARDS):
             return False
         self.backwards = 0
         self.counting = False
         self._step.end()
-        self.finished(now, written)
+        self.end_step(now, written)
         return True
 
     def end_counting(self) -> None:
-        """Counting has taken all that it may."""
+        """End counting for good: it has taken too much time."""
         self.counting = False
         self.shapes.exhaust()
         self._note_once("counting ended", "because it took too long: steps that had not been counted have no FLOPs")
 
-    def fetched(self) -> None:
-        """A batch is about to be fetched: after an optimizer step this is where the next step begins."""
+    def begin_fetch(self) -> None:
+        """A batch is about to be fetched. After an optimizer's step, the next step begins here."""
         if self.waits.open:
             self.waits.end()
         if self.counting and (self._counted_stepped or self._alone):
             self.counting = False
 
-    def stepped(
+    def end_optimizer_step(
         self,
         optimizer: int,
         now: int,
@@ -204,9 +214,9 @@ class Schedule:
     ) -> None:
         """An optimizer finished its step. One that steps a second time has begun the next step.
 
-        `others` are all optimizers that the program has, where that is known: once each has stepped, a counted step
-        is over without waiting for the next one. `counted` is False where counting could not begin yet. `pairs` were
-        recorded in this step, 0 where that is not known.
+        `others` are all optimizers of the program, where they are known: a counted step ends once each has stepped.
+        `counted` is False where counting could not begin yet. `pairs`: begins and ends recorded in this step, 0 where
+        that is not known.
         """
         self.backwards = 0
         again = optimizer in self._ended
@@ -222,20 +232,20 @@ class Schedule:
                 self.counting = False
         if optimizer in self._stepped or not self._stepped:
             self._stepped = set()
-            self.finished(now, written)
-            self.waits.step()
+            self.end_step(now, written)
+            self.waits.end_step()
             self._trained = False
             self._skipped = self.detail and self.sample is not None and not self.sample.choose(now, pairs)
             self.detail &= not self._skipped
-        else:  # steps of several optimizers need not end where this one's do
+        else:  # with several optimizers, steps need not end with this one
             self.sample = None
         self._stepped.add(optimizer)
         self.waits.begin()
 
-    def finished(self, now: int, written: int) -> None:
-        """A step is over: decide about the next one."""
+    def end_step(self, now: int, written: int) -> None:
+        """A step ended at `now` (ns), with `written` bytes in the file: decide about the next one."""
         self.steps += 1
-        self.hold_limits(now, written)
+        self.apply_limits(now, written)
         inside = self.steps >= self.first and (not self.last or self.steps < self.last)
         if self.size_cap and written > 2 * self.size_cap:
             inside = False
@@ -247,7 +257,7 @@ class Schedule:
         begin = max(KERNELS_FROM, self.first)
         self.kernels = self.profile and inside and begin <= self.steps < begin + (1 if self.replay else KERNEL_STEPS)
 
-    def hold_limits(self, now: int, written: int) -> None:
+    def apply_limits(self, now: int, written: int) -> None:
         """End observing at its time limit, and detail at twice the size cap, also in the middle of a step."""
         if self.deadline and now > self.deadline and not self.over:
             self.over = True
@@ -256,6 +266,7 @@ class Schedule:
             self.detail = self._skipped = False
             self._note_once("layers of no step recorded", f"from step {self.steps} on: twice the size cap")
 
-    def _note_once(self, what: str, more: str) -> None:
-        if not any(note.startswith(what) for note in self.notes):
-            self.notes.append(f"{what}, {more}")
+    def _note_once(self, kind: str, detail: str) -> None:
+        if kind not in self._noted:
+            self._noted.add(kind)
+            self.notes.append(f"{kind}, {detail}")

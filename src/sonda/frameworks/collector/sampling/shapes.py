@@ -1,6 +1,6 @@
-"""Which steps are worth counting: those with inputs, or with a number of forwards, that no counted step had.
+"""Chooses the steps whose operations are counted: those with inputs, or a number of forwards, not counted before.
 
-A step is counted from its first forward on: one that is counted from its middle has no count, and is only disturbed.
+A step must be counted from its first forward on. One that is counted from its middle is disturbed and has no count.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import threading
 from typing import Any
 
 COUNTED_SHAPES = 4
-"""Steps with a new shape of input that are spent on counting at once, for every outermost module and part."""
+"""For every outermost module and part, so many steps with a new shape of input are counted at once."""
 COUNTED_LATER = (6, 10, 16, 26, 42, 68, 110, 178)
-"""Where shapes go on changing, one more is counted after so many steps of the module: shapes of the whole run are
-sampled, and what the others compute follows from these."""
+"""Where shapes go on changing, one more step is counted after so many calls of the module. This samples the shapes of
+the whole run; what the other shapes compute follows from the sample."""
 MOST_COUNTED = 64
-"""Times that counting begins in one process, whatever its modules, shapes and threads are."""
+"""How often counting may begin in one process, whatever its modules, shapes and threads are."""
 MOST_SHAPES = 10_000
-"""Shapes that are told apart; those of further inputs have the number 0."""
+"""How many shapes get numbers; later ones have the number 0."""
 REGULAR = 0.5
-"""A forward without gradients that comes in half of all steps or more, of a module that is not trained, is a part of
-them: a teacher's, a target network's."""
+"""A forward without gradients of a module that is not trained belongs to training steps if it comes in at least this
+share of them: that of a teacher or a target network."""
 
 
 class CountedShapes:
-    """What the threads of one process know of its shapes, and have counted, together.
+    """The shapes of inputs in one process and what was counted of them, shared by its threads.
 
-    A call is an outermost module, the number of its input's shape, whether the module is in training mode, and whether
-    gradients are on; `called` is the module and whether gradients are on.
+    A call is a tuple: an outermost module, the number of its input's shape, whether the module is in training mode, and
+    whether gradients are on. `called` is the module and whether gradients are on.
     """
 
     def __init__(self) -> None:
@@ -37,17 +37,18 @@ class CountedShapes:
         self.known: set = set()
         """Calls that were counted."""
         self.steps: set = set()
-        """Steps that were counted: how often each call was made in them."""
+        """Steps that were counted, each as a frozen set of (call, how often it was made)."""
         self.begun = 0
         self._calls: dict = {}
-        """How often counting might have begun with each `called`."""
+        """How often counting might have begun, for each `called`."""
         self._counted: dict = {}
-        """How often it did."""
+        """How often counting began, for each `called`."""
         self._holder: Any = None
+        """The schedule of the thread that counts, or counted last; `_thread` is its id."""
         self._thread = 0
 
     def number(self, shape: object) -> tuple[int, bool]:
-        """The number of this input's shape, and whether it was not known before."""
+        """The number of this input's shape, and whether the shape is new."""
         number = self.numbers.get(shape)
         if number is not None:
             return number, False
@@ -56,15 +57,15 @@ class CountedShapes:
         number = next(self._numbering)  # two threads never get the same one
         return number, self.numbers.setdefault(shape, number) == number
 
-    def meet(self, called: tuple) -> None:
-        """Counting might begin with this forward."""
+    def note_chance(self, called: tuple) -> None:
+        """Note that counting might begin with this forward."""
         self._calls[called] = self._calls.get(called, 0) + 1
 
     def is_trained(self, module: int) -> bool:
         return (module, True) in self._calls
 
     def affords(self, called: tuple) -> bool:
-        """Whether counting may begin once more with this module, called like this."""
+        """Whether counting may begin again with this module, called like this."""
         counted = self._counted.get(called, 0)
         if self.begun >= MOST_COUNTED:
             return False
@@ -74,7 +75,7 @@ class CountedShapes:
         return any(self._calls.get(called, 0) >= calls for calls in later)
 
     def begin(self, called: tuple, schedule: Any) -> bool:
-        """Whether counting begins for this thread's schedule: not while another thread counts, and is alive."""
+        """Begin counting for the schedule of this thread; False while another living thread counts."""
         holder = self._holder
         if holder is not None and holder is not schedule and holder.counting and not holder.is_waiting:
             if self._thread in sys._current_frames():
@@ -86,54 +87,55 @@ class CountedShapes:
         return True
 
     def exhaust(self) -> None:
-        """Counting begins no more."""
+        """Let counting never begin again."""
         self.begun = MOST_COUNTED
 
 
 class StepForwards:
-    """The forwards of one thread since its last step ended, and whether they are counted."""
+    """The forwards of one thread since its last step ended, and which of them are counted."""
 
     def __init__(self, shapes: CountedShapes) -> None:
         self.shapes = shapes
         self._made: dict = {}
-        """How often each call of this step was made."""
+        """How often each call was made in this step."""
         self._evaluates = False
-        """Whether some of these were in evaluation mode."""
-        self._aside: set = set()
+        """Whether some of these calls were in evaluation mode."""
+        self._without_gradients: set = set()
         """Modules that were called without gradients since the last step ended."""
         self._steps_with: dict = {}
-        """In how many steps each of these was called."""
+        """In how many steps each of these modules was called."""
         self._steps = 0
         self._unlike = False
-        """Whether a step has gone by that was like no counted one."""
+        """Whether there was a step unlike all counted ones since the last count."""
         self._waits = 0
-        """Steps that are let go by before one is counted because of that."""
+        """How many steps pass before one is counted for that reason."""
         self._in_vain = 0
-        """Steps that were counted because of that, and were like others: what comes every fifth time is met once."""
+        """How many steps in a row were counted for that reason and were like others. The wait grows with it, so that a
+        step which comes every fifth time is counted eventually."""
         self._first = False
         self._whole: bool | None = None
-        """Whether this step is counted from its first forward on; None where none of it is."""
+        """Whether this step is counted from its first forward on; None where nothing of it is counted."""
         self._added: list = []
-        """Calls that are known by this step's count alone."""
+        """Calls that only this step's count covers."""
 
-    def meet(self, call: tuple, middle: bool) -> bool:
-        """A forward begins, in the `middle` of a step where a backward came before; whether it is worth counting."""
+    def begin_forward(self, call: tuple, middle: bool) -> bool:
+        """A forward begins; whether it is worth counting. `middle`: the step had a backward already."""
         module, shape, training, learns = call
         shapes, called = self.shapes, (module, learns)
         if not learns:
-            self._aside.add(called)
+            self._without_gradients.add(called)
             if not self._is_regular(called):  # an evaluation is a step of its own
                 self._first = False
-                shapes.meet(called)
+                shapes.note_chance(called)
                 return bool(shape) and call not in shapes.known and shapes.affords(called)
         if training and self._evaluates:
-            self._leave_evaluations(module)
+            self._drop_evaluations(module)
         self._first = not middle and not self._made
         self._made[call] = self._made.get(call, 0) + 1
         self._evaluates |= not training
         if not self._first:
             return False
-        shapes.meet(called)
+        shapes.note_chance(called)
         due = self._unlike and not self._waits
         self._waits -= self._waits > 0
         return bool(shape) and (due or call not in shapes.known) and shapes.affords(called)
@@ -142,35 +144,35 @@ class StepForwards:
         often = self._steps_with.get(called, 0) >= REGULAR * self._steps
         return self._steps > 0 and often and not self.shapes.is_trained(called[0])
 
-    def _leave_evaluations(self, module: int) -> None:
-        """A module that is called in evaluation mode, and then in training mode, was evaluated before this step."""
+    def _drop_evaluations(self, module: int) -> None:
+        """Drop calls of a module in evaluation mode before one in training mode: it was evaluated before this step."""
         self._made = {call: often for call, often in self._made.items() if call[0] != module or call[2]}
         self._evaluates = any(not call[2] for call in self._made)
 
     def count(self, call: tuple) -> None:
-        """The forward that was met last is counted."""
+        """The forward that began last is counted."""
         if call[1] and call not in self.shapes.known:
             self.shapes.known.add(call)
             self._added.append(call)
         if self._whole is None and call in self._made:
             self._whole = self._first
 
-    def goes_on(self, learns: bool) -> bool:
-        """Whether a forward with gradients belongs to the same step as what was counted without: a frozen part."""
+    def continues(self, learns: bool) -> bool:
+        """Whether a forward with gradients belongs to the step of a counted forward without: that of a frozen part."""
         return learns and self._whole is not None
 
     def break_off(self) -> None:
-        """Counting ended before the step did."""
+        """Counting ended before the step."""
         if self._whole:
             self._whole = False
 
-    def leave(self) -> None:
-        """Forwards that no backward followed were no step."""
+    def discard(self) -> None:
+        """Drop forwards that no backward followed: they were no step."""
         self._made.clear()
         self._evaluates = False
 
     def end(self, counted: bool = True) -> None:
-        """The step ended; `counted` is False where counting could not begin in it."""
+        """The step ended. `counted` is False where counting could not begin in it."""
         forwards = frozenset(self._made.items())
         if self._whole and counted:
             self._in_vain = self._in_vain + 1 if forwards in self.shapes.steps else 0
@@ -179,7 +181,7 @@ class StepForwards:
         elif forwards and forwards not in self.shapes.steps:
             self._waits = self._waits if self._unlike else self._in_vain
             self._unlike = True
-        if self._whole is False and counted:  # so that one of the next steps is counted as a whole
+        if self._whole is False and counted:  # one of the next steps is to be counted as a whole
             self.shapes.known.difference_update(self._added)
         if counted or self._whole is None:
             self._added.clear()
@@ -187,6 +189,6 @@ class StepForwards:
         self._made.clear()
         self._evaluates = False
         self._steps += 1
-        for called in self._aside:
+        for called in self._without_gradients:
             self._steps_with[called] = self._steps_with.get(called, 0) + 1
-        self._aside.clear()
+        self._without_gradients.clear()

@@ -1,8 +1,8 @@
-"""How long a training waits outside its phases: for a file, a socket, a lock, another process, a sleep.
+"""Measures how long a training waits outside its phases: for a file, a socket, a lock, another process, a sleep.
 
-Between the end of an optimizer's step and the next forward, time in which the thread neither ran nor stood in the queue
-for a processor is a wait; fetching from a DataLoader is a phase of its own and left out. A reading takes some µs, so a
-loop that does not wait is looked at every now and then only, in steps that are spread by the golden ratio.
+Between an optimizer's step and the next forward, a thread waits while it neither runs nor stands in the queue for a
+processor. Fetching from a DataLoader is a phase of its own and does not count. A reading takes some µs. So in a loop
+that does not wait only some steps are measured, which the golden ratio spreads.
 """
 
 from __future__ import annotations
@@ -14,34 +14,35 @@ from time import thread_time_ns as ran
 from .detail import GOLDEN
 
 WORTH_NS = 1_000_000
-"""A step that waited this long is worth reading clocks in the next one."""
+"""After a step that waited this long, the next one is measured too."""
 ALL_OF_FIRST, ONE_IN = 8, 16
-"""The first steps are all looked at, then every so many."""
+"""The first steps are all measured, then one in so many."""
 MOST = 2048
-"""Steps that are kept; beyond them every other is dropped, and half as many are looked at."""
+"""Measured steps that are stored. Beyond it every second one is dropped, and half as many are measured."""
 QUEUE = "/proc/thread-self/schedstat"
 
 
 class Waits:
-    """Of one thread. `begin` and `end` stand around what is no phase, `step` at the end of a step."""
+    """The waits of one thread. `begin` and `end` stand around time outside phases; `end_step` follows every step."""
 
     def __init__(self) -> None:
         self.open = False
-        """Whether clocks are running."""
+        """Whether a measurement is open."""
         self.steps: list = []
-        """Of each step that was looked at the ns waited, and how many steps it stands for."""
+        """For each measured step the ns waited, and how many steps it stands for."""
         self._chosen = True
         self._stands_for = 1
         self._count = 0
         self._stride = 1
         self._waited = -1
-        """ns so far in this step; -1: nothing was looked at."""
+        """ns waited so far in this step; -1 where nothing was measured."""
         self._since = (0, 0, 0)
-        self._queue_told = True
-        """Whether the kernel keeps account of the queue."""
+        """Time, the thread's time on a processor and in the queue when the measurement began, ns."""
+        self._queue_known = True
+        """Whether the kernel tells the time in the queue."""
 
-    def step(self) -> None:
-        """A step is over, in which `begin` and `end` may have been called."""
+    def end_step(self) -> None:
+        """A step ended. Decide whether the next one is measured."""
         if self._waited >= 0:
             self.steps.append((self._waited, self._stands_for))
             if len(self.steps) >= MOST:
@@ -54,22 +55,22 @@ class Waits:
         self._chosen = (self._count * GOLDEN) % 1 < 1 / self._stands_for
 
     def begin(self) -> None:
-        """Nothing of the framework runs from here on. What was begun before and not ended is forgotten: who knows what
-        ran in it."""
+        """The framework runs nothing from here on. A measurement that was begun and not ended is dropped: the framework
+        may have run in it."""
         self.open = self._chosen
         if self.open:
             self._since = now(), ran(), self._queued()
 
     def end(self) -> None:
-        """A phase begins."""
+        """A phase begins: add the wait since `begin`."""
         self.open = False
         time, spent, before = self._since
         queued = self._queued()
-        queued = queued - before if self._queue_told else 0
+        queued = queued - before if self._queue_known else 0
         self._waited = max(0, self._waited) + max(0, now() - time - (ran() - spent) - queued)
 
     def facts(self) -> dict:
-        """For the end: how long a step waits on average, ns, how many were looked at, and how many of these waited."""
+        """The mean wait of a step, ns, how many steps were measured, and how many of these waited; {} without steps."""
         stood_for = sum(count for _, count in self.steps)
         if not stood_for:
             return {}
@@ -78,15 +79,15 @@ class Waits:
         return {"waits": {"step_ns": round(mean), "steps": len(self.steps), "waited": waited}}
 
     def _queued(self) -> int:
-        """ns that the thread has stood in the queue for a processor; 0 where nobody tells."""
-        if not self._queue_told:
+        """How long the thread has stood in the queue for a processor, ns; 0 where the kernel does not tell."""
+        if not self._queue_known:
             return 0
         try:
-            file = os.open(QUEUE, os.O_RDONLY | os.O_CLOEXEC)  # kept open, it would outlive the thread
+            file = os.open(QUEUE, os.O_RDONLY | os.O_CLOEXEC)  # opened each time: an open file would outlive the thread
             try:
                 return int(os.read(file, 64).split()[1])
             finally:
                 os.close(file)
         except (OSError, IndexError, ValueError):
-            self._queue_told = False
+            self._queue_known = False
             return 0

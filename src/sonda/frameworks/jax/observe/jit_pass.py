@@ -47,7 +47,7 @@ class JaxPass(PiecePass):
         else:
             drop_trace()
 
-    def complete(self) -> None:
+    def keep_profile(self) -> None:
         for number, lowered in enumerate(self._lowered):
             function, *_, shapes = self._about["texts"][number]
             self._tried[function] = self.TRIES
@@ -60,13 +60,13 @@ class JaxPass(PiecePass):
         self._lowered = []
         self.kept.append({**self._about, "profile": os.path.basename(self.folder)})
 
-    def begins(self, number: Any, shapes: int = 0) -> bool:
+    def begin_call(self, number: Any, shapes: int = 0) -> bool:
         """Whether the call that comes is profiled, of a function with this number and shapes with that one."""
         which = self._which(number, shapes)
         if which != number and self._last.get(number) != shapes:
             self._seen[which] = 0  # a shape that comes now and then, as the last batch of an epoch, would take for ever
         self._last[number] = shapes
-        return super().begins(which) or self.running
+        return super().begin_call(which) or self.running
 
     def _which(self, number: int, shapes: int) -> Any:
         """What is profiled by itself: a function, and later shapes of it of which nothing is told yet."""
@@ -86,7 +86,7 @@ class JaxPass(PiecePass):
             self._about["calls"].append([which, self.recorder.stream().native, begin, end, compiled])
             self.spent += now() - end
         if self.function in (number, (number, shapes)):
-            self.ended(compiled or not done)
+            self.end_call(compiled or not done)
 
     def _text(self, number: int, name: str, phase: str, shapes: int, lower: Any) -> int:
         """The number of the text of a call; -1 where there will be none."""

@@ -9,8 +9,8 @@ import glob
 import os
 from typing import Any
 
-from ...collector.cuda_profiler import profiler_marks
-from ...collector.piece_pass import AFTER, CALLS, PiecePass, Turns
+from ...collector.cuda_profiler import find_profiler_marks
+from ...collector.piece_pass import AFTER, CALLS, CallHistory, PiecePass
 from . import devices as jax_devices
 from .profiler import drop_trace, mark_clock, start_trace
 
@@ -38,11 +38,11 @@ class JaxKernelPass(PiecePass):
         self._kernels = ""
         self._thread = 0
         """That calls the function."""
-        self._turns = Turns()
+        self._turns = CallHistory()
         self._step: set = set()
         """Those that a step calls."""
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         return bool(jax_devices.gpus(self.jax))
 
     def comes(self, number: int) -> None:
@@ -50,15 +50,15 @@ class JaxKernelPass(PiecePass):
         again = number == self.function and self.done >= (1 if self.replay else STEPS)
         if self.running and (again or number not in self._step):
             self.end()
-        self._turns.comes(number)
+        self._turns.add(number)
 
-    def begins(self, number: int, calls: int = 0, learns: bool = False) -> bool:
+    def begin_call(self, number: int, calls: int = 0, learns: bool = False) -> bool:
         """Whether the call that comes is recorded: the one of this number of its function, which may learn."""
         if self.running or not self.left or not learns or calls < FIRST:
             return self.running
-        if self._tried.get(number, 0) >= self.TRIES or not self.ready():
+        if self._tried.get(number, 0) >= self.TRIES or not self.is_ready():
             return False
-        self._step = self._turns.step()
+        self._step = self._turns.step_functions()
         self._tried[number] = self._tried.get(number, 0) + 1
         self.function, self.done, self._thread = number, 0, self.recorder.stream().native
         self._start()
@@ -76,21 +76,21 @@ class JaxKernelPass(PiecePass):
 
     def start_profile(self, folder: str) -> None:
         if self.replay:
-            profiler_marks()[0]()
+            find_profiler_marks()[0]()
             return
         start_trace(self.jax.profiler, folder)
         mark_clock(self.jax.profiler)
 
     def stop_profile(self, save: bool) -> None:
         if self.replay:
-            profiler_marks()[1]()
+            find_profiler_marks()[1]()
         elif save:
             mark_clock(self.jax.profiler)
             self.jax.profiler.stop_trace()
         else:
             drop_trace()
 
-    def complete(self) -> None:
+    def keep_profile(self) -> None:
         if not self.replay:
             found = sorted(glob.glob(os.path.join(glob.escape(self.folder), "**", "*.xplane.pb"), recursive=True))
             self._kernels = os.path.relpath(found[-1], self.recorder.directory) if found else ""

@@ -24,11 +24,11 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector import FOLDERS
-from ...collector.overhead import costs
-from ...collector.patches import Replacing
+from ...collector.overhead import measure_recording_costs
+from ...collector.patches import PatchingObserver
 from ...collector.piece_pass import AFTER
-from ...collector.traces import Function, Traces, code_place
-from ...collector.watch import Observed, Watch, watch_process
+from ...collector.traces import TracedFunction, Traces, code_place
+from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from . import devices as jax_devices
 from .jit_pass import JaxPass
 from .kernel_pass import JaxKernelPass
@@ -63,7 +63,7 @@ class _Known:
 
     __slots__ = ("about", "adopted", "arguments", "calls", "given", "learns", "number", "static", "updates")
 
-    def __init__(self, number: int, about: Function, arguments: tuple, static: set) -> None:
+    def __init__(self, number: int, about: TracedFunction, arguments: tuple, static: set) -> None:
         self.number, self.about = number, about
         self.arguments = arguments
         """Names of those that have a place."""
@@ -147,10 +147,10 @@ def _of_the_program(function: Any) -> bool:
     return bool(place) and (not installed or place.endswith(KERAS_TRAINER)) and not place.startswith(STANDARD_LIBRARY)
 
 
-class JaxObserver(Replacing):
+class JaxObserver(PatchingObserver):
     """Replaces `jax.jit` and what takes gradients on `install`; `remove` puts everything back."""
 
-    def __init__(self, watch: Watch, jax: Any) -> None:
+    def __init__(self, watch: ProcessWatch, jax: Any) -> None:
         super().__init__()
         self.watch = watch
         self.jax = jax
@@ -192,7 +192,7 @@ class JaxObserver(Replacing):
             self._replace_everywhere(name, self._jit)
         for owner in (profiler, self.jax.profiler):
             for one in (self.pieces, self.kernels):
-                self.replace(owner, "start_trace", one.making_room)
+                self.replace(owner, "start_trace", one.wrap_start)
         for name in GRADIENTS:
             self._replace_everywhere(name, partial(self._differentiating, name=name))
         if self.watch.block:
@@ -251,7 +251,7 @@ class JaxObserver(Replacing):
 
     def _known(self, fun: Any, kwargs: dict) -> _Known:
         self._made += 1
-        about = self.traces.function(str(getattr(fun, "__name__", "function")), code_place(fun))
+        about = self.traces.find_function(str(getattr(fun, "__name__", "function")), code_place(fun))
         return _Known(self._made, about, *arguments_of(fun, kwargs))
 
     @property
@@ -306,7 +306,7 @@ class JaxObserver(Replacing):
             stream.begin(codes[phase], None)
         if profiling is None:
             for one in (self.pieces, self.kernels):
-                one.meanwhile()
+                one.end_if_late()
         # After the phase has begun: what was compiled lies inside it.
         begin = now()
         done = False
@@ -329,9 +329,10 @@ class JaxObserver(Replacing):
                 self._classify(known, given, result if done else None)
             # A function that is made anew at one place of the program is the same one.
             learnt = (self._optimizer, id(about)) if known.learns else ()
-            values = (*(learnt if done else (self._exhausted, 1)), *self.watch.loops.said())
+            values = (*(learnt if done else (self._exhausted, 1)), *self.watch.loops.phase_values())
             making = self._compile_events(about.name, begin, compiled, end) if compiled else ()
-            if phase and not compiled and (self.pieces.settles() | self.kernels.settles()) and profiling is None:
+            asked = phase and not compiled
+            if asked and (self.pieces.pop_settling() | self.kernels.pop_settling()) and profiling is None:
                 making = (self._warmup, begin, self._warmup + 1, end)
             if first:
                 self._held.append((stream, known, begin, end, making, values, done))
@@ -355,10 +356,10 @@ class JaxObserver(Replacing):
         self.kernels.comes(number)
         # An update has no layers: by itself it is not worth a profile.
         wanted = not self.kernels.running and (not updates or self.pieces.running)
-        if wanted and self.pieces.begins(number, self.shapes.now(number)):
+        if wanted and self.pieces.begin_call(number, self.shapes.now(number)):
             return self.pieces
         learns = phase == "fused" or not (self._learnt or updates)
-        recorded = not self.pieces.running and self.kernels.begins(number, known.calls, learns)
+        recorded = not self.pieces.running and self.kernels.begin_call(number, known.calls, learns)
         return self.kernels if recorded else None
 
     def _stop_profiles(self) -> None:
@@ -375,7 +376,7 @@ class JaxObserver(Replacing):
                 continue
             code = self.watch.phases.codes[phase]
             stream.push((code, begin, *making, *values, code + 1, end))
-            self.recorder.breathe(stream, end)
+            self.recorder.flush_if_due(stream, end)
             if done and not known.updates:
                 self._stepped()
 
@@ -389,7 +390,7 @@ class JaxObserver(Replacing):
             self.watch.schedule.notes.append(WAITED)
             self._gpus = jax_devices.gpus(self.jax)
         self.steps += 1
-        self.watch.stepped(now())
+        self.watch.end_step(now())
         if self.watch.schedule.over:
             self._stop_profiles()
 
@@ -416,7 +417,7 @@ class JaxObserver(Replacing):
             signature = signature_of(self.jax.tree_util, known.arguments, known.static, *given)
         except Exception:  # of an argument that cannot be written, or is no tree
             signature = {}
-        self.traces.traced(known.about, known.number, signature, lasted, run)
+        self.traces.add_trace(known.about, known.number, signature, lasted, run)
         self._classify(known, given, result)
 
     def _classify(self, known: _Known, given: tuple, result: Any) -> None:
@@ -475,12 +476,12 @@ def observe_jax(jax: Any, settings: dict, counting: Any = None) -> None:
     observer = JaxObserver(watch, jax)
     observer.install()
     watch.add(
-        Observed(
+        ObservedFramework(
             "jax",
             observer.remove,
             observer.announced,
             jax_devices.thread_count,
-            costs,
+            measure_recording_costs,
             observer.facts,
             unseen=lambda: functions_unseen(jax),
         ),

@@ -18,7 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from sonda.frameworks.harness.attribution import LOSS, Place, told_apart
+from sonda.frameworks.harness.attribution import LOSS, Place, split_time
 from sonda.frameworks.jax.observe.profiler import start_trace
 from sonda.frameworks.jax.profile.hlo import Instruction, Module
 from sonda.frameworks.jax.profile.twins import PRODUCTS, Twins
@@ -138,7 +138,7 @@ def place_of(scopes: str, paths: Collection[str]) -> Place | None:
 def exclusive(operations: Iterable[Operation], waiting: Collection[str] = ()) -> dict[str, int]:
     """ns of each instruction in one run, every moment counted once: for the operation that began last, and for those
     of names `waiting` only where no other runs."""
-    return told_apart((one.start, one.end, one.name, one.name in waiting) for one in operations)
+    return split_time((one.start, one.end, one.name, one.name in waiting) for one in operations)
 
 
 def by_place(spent: Mapping[str, int], known: Mapping[str, Place], phase: str = "") -> dict[Place, int]:

@@ -14,10 +14,10 @@ import weakref
 from time import perf_counter_ns as now
 from typing import Any
 
-from ...collector.overhead import costs
-from ...collector.patches import Replacing
+from ...collector.overhead import measure_recording_costs
+from ...collector.patches import PatchingObserver
 from ...collector.recorder import Recorder, Stream
-from ...collector.watch import Observed, Watch, watch_process
+from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from .compilations import NumbaCompilations
 from .linkers import IN_ONE, Nodes, linker_of, nodes_of
 
@@ -28,7 +28,9 @@ def observe_pytensor(pytensor: Any, settings: dict, counting: Any = None) -> Non
     observer = PyTensorObserver(watch, pytensor)
     observer.install()
     watch.add(
-        Observed("pytensor", observer.remove, lambda: observer.steps, threads, costs, observer.facts),
+        ObservedFramework(
+            "pytensor", observer.remove, lambda: observer.steps, threads, measure_recording_costs, observer.facts
+        ),
         pytensor=str(pytensor.__version__),
     )
 
@@ -52,10 +54,10 @@ class _Known:
         self.linker, self.trains, self.nodes = linker, trains, nodes
 
 
-class PyTensorObserver(Replacing):
+class PyTensorObserver(PatchingObserver):
     """Replaces `pytensor.function` and the call of a function on `install`; `remove` puts everything back."""
 
-    def __init__(self, watch: Watch, pytensor: Any) -> None:
+    def __init__(self, watch: ProcessWatch, pytensor: Any) -> None:
         super().__init__()
         self.watch = watch
         self.recorder: Recorder = watch.recorder
@@ -203,7 +205,7 @@ class PyTensorObserver(Replacing):
     def _stepped(self, known: _Known) -> None:
         self.steps += 1
         self._linkers[known.linker] = self._linkers.get(known.linker, 0) + 1
-        self.watch.stepped(now())
+        self.watch.end_step(now())
 
     def _learn(self, function: Any) -> _Known:
         linker = linker_of(function)

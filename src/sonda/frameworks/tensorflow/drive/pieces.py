@@ -15,8 +15,8 @@ from typing import Any
 
 from sonda.frameworks.collector.failure import first_line
 from sonda.frameworks.harness.announcer import AnnouncedObserver
-from sonda.frameworks.harness.attribution import COMMUNICATE, ORDER, holding, pieces_of, write_call
-from sonda.frameworks.harness.counted_step import StepCost, under
+from sonda.frameworks.harness.attribution import COMMUNICATE, ORDER, find_containers, order_pieces, write_call
+from sonda.frameworks.harness.counted_step import StepCost, move_cost
 from sonda.frameworks.harness.steps import PIECES_STEPS
 from sonda.frameworks.tensorflow.profile import Event, calls, place_of, product_before, profiled, spent
 
@@ -72,12 +72,12 @@ def steps_in_pieces(
         return Inside(missing)
     if len(found) != len(noted):
         return Inside(f"TensorFlow's profile holds {len(found)} of {len(noted)} calls")
-    holders = holding(classes)
+    holders = find_containers(classes)
     inside = Inside()
     told = lasted = 0
     for (begin, end), events in zip(noted, found, strict=True):
         times = spent(events, lambda name: place_of(name, classes))
-        pieces = pieces_of(times, loss, classes, phases)
+        pieces = order_pieces(times, loss, classes, phases)
         write_call(observer, begin, end, pieces, holders)
         inside.ran.update((piece.phase, piece.path) for piece in pieces)
         waited = sum(piece.lasted for piece in pieces if piece.phase == COMMUNICATE)
@@ -94,4 +94,4 @@ def where_it_ran(cost: StepCost, ran: set[tuple[str, str]], classes: Mapping[str
     if (cost.phase, cost.path) in ran or not ran or not cost.path:
         return cost
     path = product_before(cost.path, classes)
-    return under(cost, path, classes[path]) if path in classes else cost
+    return move_cost(cost, path, classes[path]) if path in classes else cost

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.attribution import LOSS
 from sonda.frameworks.harness.counted_step import StepCost, count_step
-from sonda.frameworks.harness.settings import Driving, enough, time_steps
+from sonda.frameworks.harness.settings import Driving, has_enough_steps, time_steps
 from sonda.frameworks.harness.steps import PIECES_STEPS, warm_up
 from sonda.frameworks.tensorflow.drive.pieces import ReadProfile, steps_in_pieces, where_it_ran
 from sonda.frameworks.tensorflow.drive.workload import wait
@@ -131,7 +131,7 @@ def _wait(results: Any) -> None:
 def _counted(how: Driving, lasted: float) -> Driving:
     """The number of steps that fit into the time, of which one took so many s; as many as were asked for."""
     steps = 0
-    while not enough(steps, steps * lasted, how):
+    while not has_enough_steps(steps, steps * lasted, how):
         steps += 1
     return replace(how, steps=steps)
 

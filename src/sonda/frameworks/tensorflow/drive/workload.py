@@ -19,8 +19,8 @@ from sonda.frameworks.collector.callgrind import VARIABLE
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.attribution import COMMUNICATE, LOSS, ORDER
-from sonda.frameworks.harness.counted_step import OperationsTask, StepCost, count_step
-from sonda.frameworks.harness.kernels import ProfileFile, Profiler, recorded
+from sonda.frameworks.harness.counted_step import OperationsTaskProtocol, StepCost, count_step
+from sonda.frameworks.harness.kernels import ProfileFile, Profiler, profile_kernels
 from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
 from sonda.frameworks.harness.steps import PIECES_STEPS, run_steps
 from sonda.frameworks.tensorflow.drive.pieces import ReadProfile, steps_in_pieces, where_it_ran
@@ -48,7 +48,7 @@ def recorded_by(recorder: Recorder, tf: Any) -> AbstractContextManager[None]:
         # Operations of the host and frames of Python would fill the profile and say nothing of kernels.
         profiler.start(folder, profiler.ProfilerOptions(host_tracer_level=1, python_tracer_level=0))
 
-    return recorded(recorder, Profiler(PROFILE, start, lambda: mark_clock(tf), profiler.stop))
+    return profile_kernels(recorder, Profiler(PROFILE, start, lambda: mark_clock(tf), profiler.stop))
 
 
 def _state_device(recorder: Recorder, tf: Any, device: str) -> None:
@@ -113,7 +113,7 @@ class InPieces(Protocol):
 Batches = Callable[[], Iterator[tuple[Any, Any]]]
 
 
-def drive_operations(task: OperationsTask, observer: AnnouncedObserver, how: Driving) -> int:
+def drive_operations(task: OperationsTaskProtocol, observer: AnnouncedObserver, how: Driving) -> int:
     """Run every operation once in a step; returns the number of timed steps."""
     begin = perf_counter_ns()
     for name in task.names:

@@ -16,8 +16,8 @@ from contextlib import suppress
 from time import perf_counter_ns as now
 from typing import Any
 
-from ...collector.cuda_profiler import profiler_marks
-from ...collector.piece_pass import PiecePass, Turns
+from ...collector.cuda_profiler import find_profiler_marks
+from ...collector.piece_pass import CallHistory, PiecePass
 from . import devices
 from .learners import Learners
 
@@ -44,7 +44,7 @@ class GraphPass(PiecePass):
         """That calls the function."""
         self._profile = ""
         self._kernels = ""
-        self._turns = Turns()
+        self._turns = CallHistory()
         self._step: set = set()
         """The functions that a step calls, where one is replayed."""
         self._learners = Learners(tf)
@@ -56,16 +56,16 @@ class GraphPass(PiecePass):
             again = number == self.function and self.done
             if self.running and (again or number not in self._step):
                 self.end()
-            self._turns.comes(number)
+            self._turns.add(number)
 
-    def meanwhile(self) -> None:
+    def end_if_late(self) -> None:
         if not self.replay:  # which takes as long as it takes
-            super().meanwhile()
+            super().end_if_late()
 
-    def begins(self, number: int, function: Any = None, args: tuple = (), kwargs: dict | None = None) -> bool:
+    def begin_call(self, number: int, function: Any = None, args: tuple = (), kwargs: dict | None = None) -> bool:
         """Whether the call that comes, of a function with this number, is profiled."""
         was = self.running
-        profiled = super().begins(number) or self.running
+        profiled = super().begin_call(number) or self.running
         if self.wanted:
             waited = self._learners.called(number, function, args, kwargs or {}, not self.left)
             self._settling = self._settling or waited
@@ -74,10 +74,10 @@ class GraphPass(PiecePass):
             called.before()
         if profiled and not was:
             self._thread = self.recorder.stream().native
-            self._step = self._turns.step() if self.replay else set()
+            self._step = self._turns.step_functions() if self.replay else set()
         return profiled
 
-    def ready(self) -> bool:
+    def is_ready(self) -> bool:
         if self._on_gpu is None:
             self._on_gpu = bool(devices.gpus(self.tf))
             if self._on_gpu:
@@ -103,7 +103,7 @@ class GraphPass(PiecePass):
         if known is not None and not traced:
             known.after()
         if number == self.function:
-            self.ended(traced)
+            self.end_call(traced)
 
     def start_profile(self, folder: str) -> None:
         from tensorflow.python.profiler import profiler_v2
@@ -112,7 +112,7 @@ class GraphPass(PiecePass):
         if self._on_gpu:
             devices.wait(self.tf)
         if self.replay:
-            profiler_marks()[0]()
+            find_profiler_marks()[0]()
             return
         # Frames of Python would fill the profile and say nothing of operations; nor do those of kernels.
         profiler_v2.start(folder, profiler_v2.ProfilerOptions(1 if self._on_gpu else 2, 0, 1))
@@ -125,13 +125,13 @@ class GraphPass(PiecePass):
         if self._on_gpu:
             devices.wait(self.tf)
         if self.replay:
-            profiler_marks()[1]()
+            find_profiler_marks()[1]()
             return
         if self._on_gpu:
             devices.mark_clock(self.tf)
         profiler_v2.stop(save=save)
 
-    def complete(self) -> None:
+    def keep_profile(self) -> None:
         if not self._on_gpu:
             self._profile = os.path.basename(self.folder)
         elif not self.replay:
@@ -142,7 +142,7 @@ class GraphPass(PiecePass):
     def facts(self) -> dict:
         """What is to be stated at the end."""
         if self._on_gpu is None and self._seen:  # a program of few steps
-            self.ready()
+            self.is_ready()
         about = self._learners.facts() if not self.replay else {}
         if self.why and not self._on_gpu:
             about["why"] = self.why

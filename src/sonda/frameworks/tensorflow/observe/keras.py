@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from time import perf_counter_ns as now
 from typing import Any
 
-from ...collector.overhead import costs
-from ...collector.patches import Replacing
-from ...collector.watch import Observed, Watch, watch_process
+from ...collector.overhead import measure_recording_costs
+from ...collector.patches import PatchingObserver
+from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from .keras_input import Batches, loading_of_adapter
 
 SYMBOLIC = "KerasTensor"
@@ -43,10 +43,10 @@ class _Mine(threading.local):
             self.losing = kept
 
 
-class KerasObserver(Replacing):
+class KerasObserver(PatchingObserver):
     """Patches Keras on `install`; `remove` puts everything back."""
 
-    def __init__(self, watch: Watch, keras: Any) -> None:
+    def __init__(self, watch: ProcessWatch, keras: Any) -> None:
         self.watch = watch
         self.keras = keras
         self.recorder = watch.recorder
@@ -158,7 +158,7 @@ class KerasObserver(Replacing):
             return self._recorded(original, stream, layer, args, kwargs)
         finally:
             learns = bool(self.loops.running and self.loops.running[-1].part == "train")
-            stream.push((self.values["training"], int(learns), *self.loops.said()))
+            stream.push((self.values["training"], int(learns), *self.loops.phase_values()))
             stream.end()
 
     def _recorded(self, original: Any, stream: Any, layer: Any, args: tuple, kwargs: dict) -> Any:
@@ -225,7 +225,7 @@ class KerasObserver(Replacing):
                 try:
                     return original(*args, **kwargs)
                 finally:
-                    stream.push(self.loops.said())
+                    stream.push(self.loops.phase_values())
                     stream.end()
 
             return call
@@ -246,7 +246,7 @@ class KerasObserver(Replacing):
             try:
                 return original(optimizer, *args, **kwargs)
             finally:
-                stream.push((self.values["optimizer"], id(optimizer), *self.loops.said()))
+                stream.push((self.values["optimizer"], id(optimizer), *self.loops.phase_values()))
                 stream.end()
                 self._stepped(id(optimizer))
 
@@ -255,9 +255,9 @@ class KerasObserver(Replacing):
     def _stepped(self, optimizer: int) -> None:
         self.steps += 1
         if self.backend == "torch":  # which may be counting operations, until an optimizer has stepped
-            self.watch.schedule.stepped(optimizer, now(), self.recorder.written)
+            self.watch.schedule.end_optimizer_step(optimizer, now(), self.recorder.written)
         else:
-            self.watch.stepped(now())
+            self.watch.end_step(now())
 
     def _building(self, original: Any) -> Any:
         """Weights are made before the first step: a forward that is none of a step."""
@@ -308,7 +308,7 @@ class KerasObserver(Replacing):
 
     def _epoch_begins(self, original: Any) -> Any:
         def begins(*args: Any, **kwargs: Any) -> Any:
-            self.loops.epoch()
+            self.loops.begin_epoch()
             return original(*args, **kwargs)
 
         return begins
@@ -362,7 +362,7 @@ class KerasObserver(Replacing):
                 done = True
                 return batch
             finally:
-                stream.push((*(() if done else (self.values["exhausted"], 1)), *self.loops.said()))
+                stream.push((*(() if done else (self.values["exhausted"], 1)), *self.loops.phase_values()))
                 stream.end()
 
         return fetch
@@ -391,5 +391,5 @@ def observe_keras(keras: Any, settings: dict, counting: Any = None) -> None:
         others = [one for one in watch.observed if one.framework == framework and one is not observed]
         return int(others[0].threads()) if others else 1
 
-    observed = Observed(framework, observer.remove, lambda: observer.steps, threads, costs)
+    observed = ObservedFramework(framework, observer.remove, lambda: observer.steps, threads, measure_recording_costs)
     watch.add(observed, keras=str(keras.__version__))

@@ -16,9 +16,9 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.failure import report_failure
-from ...collector.patches import Replacing
-from ...collector.traces import Function, Traces, code_place
-from ...collector.watch import Observed, Watch, watch_process
+from ...collector.patches import PatchingObserver
+from ...collector.traces import TracedFunction, Traces, code_place
+from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from .data import Datasets
 from .fetches import Fetches
 from .graph_pass import GraphPass
@@ -47,10 +47,10 @@ class _Mine(threading.local):
     """Tapes that record."""
 
 
-class TensorflowObserver(Replacing):
+class TensorflowObserver(PatchingObserver):
     """Patches TensorFlow on `install`; `remove` puts everything back."""
 
-    def __init__(self, watch: Watch, tf: Any) -> None:
+    def __init__(self, watch: ProcessWatch, tf: Any) -> None:
         self.watch = watch
         self.tf = tf
         self.recorder = watch.recorder
@@ -98,7 +98,7 @@ class TensorflowObserver(Replacing):
         self.replace(backprop.GradientTape, "gradient", self._gradient)
         self.replace(iterator_ops.OwnedIterator, "_next_internal", self._next)
         for owner in (profiler_v2, self.tf.profiler.experimental):
-            self.replace(owner, "start", self.graph.making_room)
+            self.replace(owner, "start", self.graph.wrap_start)
         self.on = True
 
     def remove(self) -> None:
@@ -119,13 +119,13 @@ class TensorflowObserver(Replacing):
         try:
             yield
         finally:
-            stream.push((*values, *self.loops.said()))
+            stream.push((*values, *self.loops.phase_values()))
             stream.end()
 
     def stepped(self) -> None:
         """A step is over."""
         self.steps += 1
-        self.watch.stepped(now())
+        self.watch.end_step(now())
         if self.watch.schedule.over:
             self.graph.stop()
 
@@ -165,11 +165,11 @@ class TensorflowObserver(Replacing):
         inside = bool(stream.phases)  # of a tape, or of a layer: a part of that phase
         shapes = self.shapes.anew(identity, function, args, kwargs) if function._jit_compile else None
         self.graph.comes(identity)
-        profiled = name == "fused" and not inside and self.graph.begins(identity, function, args, kwargs)
+        profiled = name == "fused" and not inside and self.graph.begin_call(identity, function, args, kwargs)
         if profiled:
             stream.push((self.graph.code, now()))
         else:
-            self.graph.meanwhile()
+            self.graph.end_if_late()
         if name and not inside:
             stream.begin(self.codes[name], None)
         done = False
@@ -194,9 +194,9 @@ class TensorflowObserver(Replacing):
                 name = self._phase_of(known)
                 stream.push((self.codes[name], begin) if name else ())
             if trace is not None:
-                self.traces.traced(about, identity, trace.signature, trace.lasted, end - begin - trace.lasted)
+                self.traces.add_trace(about, identity, trace.signature, trace.lasted, end - begin - trace.lasted)
                 stream.push((self._warmup, begin, *trace.compiled, self._warmup + 1, end))
-            elif name and not inside and not profiled and self.graph.settles():
+            elif name and not inside and not profiled and self.graph.pop_settling():
                 stream.push((self._warmup, begin, self._warmup + 1, end))
             if name and not inside:
                 stream.push(self._fetched(function, (*args, *kwargs.values()), begin, end, trace is not None, done))
@@ -213,10 +213,10 @@ class TensorflowObserver(Replacing):
             stream.push((self.values["optimizer"], identity))
         elif not known[1] and not self.loops.running:
             stream.push((self.values["helper"], 1))
-        stream.push(self.loops.said())
+        stream.push(self.loops.phase_values())
         if end:
             stream.push((self.codes[self._phase_of(known)] + 1, end))
-            self.recorder.breathe(stream, end)
+            self.recorder.flush_if_due(stream, end)
         else:
             stream.end()
         if done:
@@ -240,7 +240,7 @@ class TensorflowObserver(Replacing):
     def _introduce(self, iterator: Any) -> tuple:
         """The number of the loader that an iterator is of, and the values that name both."""
         if self.loops.running:
-            return self.loops.running[-1].loader, self.loops.said()
+            return self.loops.running[-1].loader, self.loops.phase_values()
         dataset = getattr(iterator, "_dataset", iterator)
         data = self.datasets.introduce(self.number(dataset), dataset)
         return data, (self.values["loader"], data, self.values["iterator"], self.number(iterator))
@@ -268,7 +268,7 @@ class TensorflowObserver(Replacing):
         self._model_seen = self._model_seen or any(found)
         return found
 
-    def _about(self, function: Any, identity: int) -> Function:
+    def _about(self, function: Any, identity: int) -> TracedFunction:
         """What is kept of a `tf.function`; of those that Keras makes, by the loop that runs them."""
         loop = self.loops.running[-1].name if self.loops.running else ""
         found = self._places.get((identity, loop))
@@ -277,7 +277,7 @@ class TensorflowObserver(Replacing):
             name = str(getattr(function, "_name", "")) or "function"
             if loop and place.startswith("trainer.py:"):
                 name, place = f"the {loop} function of Keras", ""
-            found = self._places[identity, loop] = self.traces.function(name, place)
+            found = self._places[identity, loop] = self.traces.find_function(name, place)
         return found
 
     def _tracing(self, original: Any) -> Any:
@@ -343,7 +343,7 @@ class TensorflowObserver(Replacing):
                 if mine.tapes and not mine.depth:
                     mine.tapes -= 1
                     if not mine.tapes:
-                        self.close("forward", (self.values["training"], 1, *self.loops.said()))
+                        self.close("forward", (self.values["training"], 1, *self.loops.phase_values()))
 
         return leave
 
@@ -420,7 +420,7 @@ def thread_count(tf: Any) -> int:
 
 def observe_tensorflow(tf: Any, settings: dict, counting: Any = None) -> None:
     """Observe TensorFlow in this process until it ends, with counters that are open already."""
-    from ...collector.overhead import costs
+    from ...collector.overhead import measure_recording_costs
 
     watch = watch_process(settings, counting)
     observer = TensorflowObserver(watch, tf)
@@ -431,6 +431,8 @@ def observe_tensorflow(tf: Any, settings: dict, counting: Any = None) -> None:
         traced = observer.traces.facts()
         return {**({"traced": traced} if traced else {}), **observer.graph.facts(), **observer.fetches.facts()}
 
-    observed = Observed("tensorflow", observer.remove, lambda: observer.steps, lambda: thread_count(tf), costs, facts)
+    observed = ObservedFramework(
+        "tensorflow", observer.remove, lambda: observer.steps, lambda: thread_count(tf), measure_recording_costs, facts
+    )
     watch.tensorflow = observer
     watch.add(observed, tensorflow=str(tf.__version__))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...collector.traces import Function, nested
+from ...collector.traces import TracedFunction, flatten_arguments
 
 # ---- The signature of a trace of TensorFlow's: what a graph is made for, argument by argument -----------------------
 
@@ -17,7 +17,7 @@ def signature_of(function_type: Any) -> dict:
     """What a trace is for, from the types of its arguments."""
     found: dict = {}
     for name, parameter in function_type.parameters.items():
-        for inner, kind in nested(str(name), parameter.type_constraint, _parts):
+        for inner, kind in flatten_arguments(str(name), parameter.type_constraint, _parts):
             found[inner] = _described(kind)
     return found
 
@@ -52,7 +52,9 @@ class Trace:
         """Begin and end of everything that was made, as events."""
 
 
-def made_in(about: Function, trace: Trace | None, shapes: dict | None, xla: Any, begin: int, end: int) -> Trace | None:
+def made_in(
+    about: TracedFunction, trace: Trace | None, shapes: dict | None, xla: Any, begin: int, end: int
+) -> Trace | None:
     """What was made in a call from `begin` to `end`, ns; None where everything was there already.
 
     `trace`: of graphs; `shapes`: those that are new to a function that XLA compiles; `xla`: the recorder, of such a
@@ -115,7 +117,7 @@ def _signature(function: Any, args: tuple, kwargs: dict) -> dict:
         del names[0]
     found: dict = {}
     for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
-        for inner, leaf in nested(str(name), value):
+        for inner, leaf in flatten_arguments(str(name), value):
             if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
                 kind = getattr(leaf.dtype, "name", str(leaf.dtype))
                 found[inner] = ("tensor", f"{kind}[{', '.join(map(str, leaf.shape))}]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from sonda.frameworks.harness.batches import Criteria, Images, Loaders, learnt, pieces
+from sonda.frameworks.harness.batches import Criteria, Images, Loaders, cut_batches, cut_training_batches
 from sonda.frameworks.torch.drive.epochs import Batch
 
 
@@ -25,8 +25,8 @@ class Alone:
 
     def chosen(self, part: str, epoch: int) -> Sequence[list[int]]:
         if part == "train":
-            return learnt(self.images.order(epoch), self.batch)
-        return pieces(self.images.numbers(part), self.batch)
+            return cut_training_batches(self.images.order(epoch), self.batch)
+        return cut_batches(self.images.numbers(part), self.batch)
 
     def steps(self, part: str) -> int:
         return len(self.chosen(part, 0))

@@ -24,7 +24,7 @@ def wrap_backward(observer: TorchObserver, original: Any) -> Any:
         if stream.updating:
             optimizers.end_update(stream)
         if not stream.engine:
-            stream.schedule.backward()
+            stream.schedule.begin_backward()
         outer, stream.backward = stream.backward, 0
         # Layers that called for a gradient in their forward are not the ones whose backward runs.
         calling, stream.layers = stream.layers, []

@@ -135,9 +135,9 @@ class CompiledFunctions:
             observer.close(stream, code)
         if updated:
             counted = observer.counter.stream is stream
-            schedule.stepped(-1, now(), observer.recorder.written, frozenset({-1}), counted)
+            schedule.end_optimizer_step(-1, now(), observer.recorder.written, frozenset({-1}), counted)
         elif graph == NONE:
-            schedule.forward_ended(False, now(), observer.recorder.written)
+            schedule.end_forward(False, now(), observer.recorder.written)
         observer.follow_schedule(stream)
         if graph != LOSS:
             observer.habits.notice_function(function, args, kwargs, updated or graph == FORWARD)

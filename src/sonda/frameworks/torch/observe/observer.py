@@ -13,8 +13,8 @@ from time import thread_time_ns as ran
 from typing import Any
 
 from ...collector.counters.process import Counting
-from ...collector.generation import goes_on, named_sequence
-from ...collector.patches import Replacing
+from ...collector.generation import continues_text, mark_generation
+from ...collector.patches import PatchingObserver
 from ...collector.phases import Phases
 from ...collector.recorder import Recorder, Stream
 from ...collector.sampling.schedule import Schedule
@@ -33,7 +33,7 @@ from .options import Habits
 from .values import Losses, address_of, has_graph, sequence_of, shapes_of, tensors_in
 
 
-class TorchObserver(Replacing):
+class TorchObserver(PatchingObserver):
     """Patches PyTorch on `install`; `remove` puts everything back."""
 
     def __init__(
@@ -266,7 +266,7 @@ class TorchObserver(Replacing):
             self.close(stream, self._forward)
         if not graph:
             stream.resting = now(), ran()
-        schedule.forward_ended(graph, now(), self.recorder.written)
+        schedule.end_forward(graph, now(), self.recorder.written)
         if schedule.steps != self._told_steps or self.counter.active:
             self.follow_schedule(stream, module)
         return result
@@ -284,24 +284,24 @@ class TorchObserver(Replacing):
             self.recorder.state(shape=shape, dims=shapes)
         if learns:
             if schedule.backwards:
-                schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.in_use())
+                schedule.end_step_by_hand(now(), self.recorder.written, self.optimizers.in_use())
             if training:
-                schedule.forward(which, shape, learns, training)
+                schedule.begin_forward(which, shape, learns, training)
                 stream.sequence = (0, 0, False)
                 return shape, ()
         values = self._values
         told: tuple = values["address"], address_of(self.torch, args, kwargs), *self.evaluating.said()
         continues = False
-        sequence = named_sequence(sequence_of(self.torch, args, kwargs))
+        sequence = mark_generation(sequence_of(self.torch, args, kwargs))
         if sequence:
             module, last, running = stream.sequence
-            continues = module == code and goes_on(last, sequence, running)
+            continues = module == code and continues_text(last, sequence, running)
             told += values["sequence"], sequence
         stream.sequence = (code, sequence, continues)
         if stream.resting:
             ended, spent = stream.resting
             told += values["idle"], max(0, now() - ended - (ran() - spent))
-        schedule.forward(which, shape, learns, training, continues)
+        schedule.begin_forward(which, shape, learns, training, continues)
         return shape, told
 
     def _adopt(self, stream: Stream, module: Any, args: tuple, kwargs: dict) -> None:
@@ -331,7 +331,7 @@ class TorchObserver(Replacing):
         if self.counting is not None and self._told_steps != schedule.steps and schedule is self.schedule:
             self._told_steps = schedule.steps
             if len(self.counting.sets) > 1:
-                self.counting.steps_done(schedule.steps)
+                self.counting.note_steps(schedule.steps)
         if schedule.profile and self.kernel_pass is not None and schedule is self.schedule:
             self._follow_kernels(stream, schedule.kernels)
         if self.counter.spent and schedule.count:
@@ -373,7 +373,7 @@ class TorchObserver(Replacing):
         if stream.phases:
             return None
         stream.resting = ()
-        stream.schedule.begins_by_hand(now(), self.recorder.written, self.optimizers.in_use())
-        stream.schedule.fetched()
+        stream.schedule.end_step_by_hand(now(), self.recorder.written, self.optimizers.in_use())
+        stream.schedule.begin_fetch()
         self.follow_schedule(stream)
         return stream

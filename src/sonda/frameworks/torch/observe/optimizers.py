@@ -208,7 +208,7 @@ class Optimizers:
             self._others = frozenset(number for number, _ in known) if all(made for _, made in known) else frozenset()
         counted = self.observer.counter.stream is stream
         recorded, stream.recorded = stream.recorded, len(stream.events)
-        stream.schedule.stepped(
+        stream.schedule.end_optimizer_step(
             self._known.get(optimizer)[0], now(), self.observer.recorder.written, self._others, counted,
             pairs=(stream.recorded - recorded) // 2,
         )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...collector.overhead import over_and_over
+from ...collector.overhead import time_repeated
 from ...collector.recorder import Recorder, Stream
 from ...collector.sampling.schedule import Schedule
 from .layers import Layers
@@ -39,13 +39,13 @@ def recording_costs(torch: Any, counting: Any = None, learns: bool = True) -> di
     def forward() -> None:
         observer.call_outermost(_bare, module, (None,), {})
 
-    plain = over_and_over(lambda: _bare(module, None), stream)
+    plain = time_repeated(lambda: _bare(module, None), stream)
     span = layer_cost(torch, counting)
-    whole = over_and_over(forward, stream) - plain
+    whole = time_repeated(forward, stream) - plain
     return {
         "span_ns": span,
         **({"mark_ns": mark_cost(torch, counting)} if learns else {}),
-        "phase_ns": over_and_over(phase, stream),
+        "phase_ns": time_repeated(phase, stream),
         "forward_ns": max(whole - (span if counting is None else layer_cost(torch)), 0.0),
     }
 
@@ -53,8 +53,8 @@ def recording_costs(torch: Any, counting: Any = None, learns: bool = True) -> di
 def layer_cost(torch: Any, counting: Any = None) -> float:
     """ns of the processor's time that recording one layer's forward costs: a call with and without."""
     recorded, module, stream, _ = _layer(torch, counting, _bare)
-    plain = over_and_over(lambda: _bare(module, None), stream)
-    return max(over_and_over(lambda: recorded(module, None), stream) - plain, 0.0)
+    plain = time_repeated(lambda: _bare(module, None), stream)
+    return max(time_repeated(lambda: recorded(module, None), stream) - plain, 0.0)
 
 
 def mark_cost(torch: Any, counting: Any = None) -> float:
@@ -79,7 +79,7 @@ def mark_cost(torch: Any, counting: Any = None) -> float:
             layers.end_backward(stream, outer)
 
         plain, marked = (
-            over_and_over(lambda call=call: learn(call), stream, BACKWARDS)  # type: ignore[misc]
+            time_repeated(lambda call=call: learn(call), stream, BACKWARDS)  # type: ignore[misc]
             for call in (negative, recorded)
         )
     return max((marked - plain) / LAYERS - layer_cost(torch, counting), 0.0)

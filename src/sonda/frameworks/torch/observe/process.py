@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from ...collector.failure import report_failure
-from ...collector.overhead import reading_costs
+from ...collector.overhead import measure_reading_costs
 from ...collector.recorder import Stream
-from ...collector.watch import Observed, rank, state_end, watch_process
+from ...collector.watch import ObservedFramework, find_rank, state_end, watch_process
 
 
 def observe(torch: Any, settings: dict, counting: Any = None) -> None:
@@ -28,7 +28,7 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
         """The schedule's, less those that other frameworks announced."""
         return watch.schedule.steps - sum(one.steps() for one in watch.observed if one is not observed)
 
-    observed = Observed(
+    observed = ObservedFramework(
         "torch",
         observer.remove,
         steps,
@@ -45,7 +45,7 @@ def state_versions(recorder: Any, torch: Any) -> None:
     """State which process this is and what it runs on, where PyTorch alone is observed."""
     recorder.state(
         process=os.getpid(),
-        rank=rank(recorder),
+        rank=find_rank(recorder),
         versions={"python": sys.version.split()[0], "torch": str(torch.__version__)},
         threads=torch.get_num_threads(),
         isa=torch.backends.cpu.get_cpu_capability(),
@@ -57,7 +57,7 @@ def finish(observer: Any) -> None:
     recorder = observer.recorder
     try:
         if recorder.written or recorder.streams:
-            costs = {**_costs(observer), **reading_costs(observer.counting)}
+            costs = {**_costs(observer), **measure_reading_costs(observer.counting)}
             facts = {"threads": observer.torch.get_num_threads(), **costs}
             state_end(recorder, observer.schedule, observer.counting, facts)
         recorder.state(finished=True)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sonda.frameworks.harness.batches import Images, learnt, pieces
+from sonda.frameworks.harness.batches import Images, cut_batches, cut_training_batches
 from sonda.frameworks.torch.drive.epochs import Batch
 from sonda.frameworks.torch.parallel.batches import cut
 from sonda.frameworks.torch.parallel.chain import Link
@@ -231,9 +231,9 @@ class StagedLearner:
     def _chosen(self, part: str, epoch: int) -> list[tuple[list[int], int]]:
         """This pipeline's samples of each batch, and how many the batch has; in evaluation it may have none of one."""
         if part == "train":  # two samples for every pipeline at least
-            whole = learnt(self.images.order(epoch), self.batch, 2 * self.replicas)
+            whole = cut_training_batches(self.images.order(epoch), self.batch, 2 * self.replicas)
         else:
-            whole = pieces(self.images.numbers(part), self.batch)
+            whole = cut_batches(self.images.numbers(part), self.batch)
         me, count = self.task.replica, self.replicas
         own = [(one[me * len(one) // count : (me + 1) * len(one) // count], len(one)) for one in whole]
         return [(numbers, size) for numbers, size in own if numbers]

@@ -12,7 +12,7 @@ from math import nan
 from time import perf_counter
 from typing import Any
 
-from sonda.frameworks.harness.batches import Criteria, Images, Loaders, learnt, pieces
+from sonda.frameworks.harness.batches import Criteria, Images, Loaders, cut_batches, cut_training_batches
 from sonda.frameworks.torch.drive.epochs import Batch
 from sonda.frameworks.torch.parallel.balance import Balance, Pace
 from sonda.frameworks.torch.parallel.batches import PREFETCHED, SharedBatches, cut, scaled_shares
@@ -195,7 +195,7 @@ class SharedLearner:
         if part == "train":
             # A last batch without a sample for everybody is left out.
             least = max(2, self.group.size)
-            return len(learnt(self.images.order(0), self.task.balance.batch, least))
+            return len(cut_training_batches(self.images.order(0), self.task.balance.batch, least))
         return len(self._evaluated(part))
 
     def batches(self, part: str, epoch: int) -> Generator[Batch]:
@@ -231,10 +231,10 @@ class SharedLearner:
         shares = self.task.balance.shares
         me, size = self.group.me, self.group.size
         if not self.everybody or len(numbers) < size:
-            return pieces(numbers, self.task.balance.batch) if me == 0 else []
+            return cut_batches(numbers, self.task.balance.batch) if me == 0 else []
         own = scaled_shares(shares, len(numbers))
         begin = sum(own[:me])
-        return pieces(numbers[begin : begin + own[me]], max(1, shares[me]))
+        return cut_batches(numbers[begin : begin + own[me]], max(1, shares[me]))
 
     def judge(self, output: Any, batch: Batch) -> tuple[Any, Any]:
         loss = self.criterion(output, batch.target).double() * len(batch.labels)
