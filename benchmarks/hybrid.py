@@ -217,13 +217,13 @@ def _by_command(quiet: bool) -> list[Bar]:
 def _by_processor_time(pair: Pair) -> list[Bar]:
     """Nobody is stopped: a second of the second rank's processor counts as three."""
     from sonda.frameworks.torch.parallel.balance import Balance
-    from sonda.frameworks.torch.parallel.shares import Line, slowest
+    from sonda.frameworks.torch.parallel.shares import Line, slowest_time
 
     found = pair.first("calibrate", "processor")
     first, second = (Line(*line) for line in found["lines"])
     lines = [first, second.scaled(SLOWED)]
     balance = Balance(lines, BATCH)
-    best = lines[0].time(BATCH) / slowest(lines, balance.shares)
+    best = lines[0].time(BATCH) / slowest_time(lines, balance.shares)
     bare = balance.shares
     # What a rank does beside its own steps, such as adding up gradients, it does in every step: shares follow.
     for number in range(1, 3):

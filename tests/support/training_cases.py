@@ -24,10 +24,10 @@ from sonda.frameworks.torch.drive.state import arrays_of, restore
 from sonda.frameworks.torch.parallel.balance import Balance
 from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
 from sonda.frameworks.torch.parallel.gradients import distribute
-from sonda.frameworks.torch.parallel.group import Group, part
-from sonda.frameworks.torch.parallel.local_sgd import Averaging
+from sonda.frameworks.torch.parallel.group import RankGroup, make_group
+from sonda.frameworks.torch.parallel.local_sgd import WeightAverager
 from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StagedLearner, StageTask
-from sonda.frameworks.torch.parallel.shared_task import SharedLearner, SharedTask
+from sonda.frameworks.torch.parallel.shared_task import RankLearner, SharedTask
 from sonda.frameworks.torch.parallel.shares import Line
 from sonda.record.training import Walk
 from sonda.targets.job import Job
@@ -134,30 +134,28 @@ def alone(place: str, epochs: int = 2, **how: Any) -> dict[str, Any]:
     return go(lambda: Alone(task, images, BATCH), data, epochs, **how)
 
 
-def shared(group: Group, place: str, shares: tuple[int, ...], mode: str, epochs: int = 2) -> dict[str, Any]:
+def shared(group: RankGroup, place: str, shares: tuple[int, ...], mode: str, epochs: int = 2) -> dict[str, Any]:
     """ddp with unequal shares; `memory`: the same through shared memory; `first`: only the first rank evaluates;
     `localsgd`: averages after every step."""
     task, images, data = opened(place)
     plain = task.model
     if mode == "memory":
-        group.through_memory(plain.double(), dist.group.WORLD.get_group_store(), 60)  # type: ignore[union-attr]
+        group.use_shared_memory(plain.double(), dist.group.WORLD.get_group_store(), 60)  # type: ignore[union-attr]
     balance = Balance([Line(0.0, 1.0)] * group.size, sum(shares), shares)
-    averaging = Averaging(plain, group, 1)
+    averager = WeightAverager(plain, group, 1)
 
-    def make() -> SharedLearner:
+    def make() -> RankLearner:
         plain.double()
         local = mode == "localsgd"
         model = plain if local else distribute(share_batch_norms(plain, group), group, "cpu")
-        after: Any = averaging.step_ended if local else lambda step, samples: None
+        after: Any = averager.end_step if local else lambda step, samples: None
         ranked = SharedTask(task, model, group, balance, moving=False, weighted=not local, after=after)
-        return SharedLearner(
-            ranked, plain, images, 0, mode != "first", averaging.average_now if local else lambda: None
-        )
+        return RankLearner(ranked, plain, images, 0, mode != "first", averager.average_now if local else lambda: None)
 
     return go(make, data, epochs)
 
 
-def staged(group: Group, place: str, replicas: int, parts: int, epochs: int = 2) -> dict[str, Any]:
+def staged(group: RankGroup, place: str, replicas: int, parts: int, epochs: int = 2) -> dict[str, Any]:
     """A pipeline of two stages, or several side by side."""
     task, images, data = opened(place)
     plain = task.model.double()
@@ -165,7 +163,7 @@ def staged(group: Group, place: str, replicas: int, parts: int, epochs: int = 2)
         (f"{name}.{at}", module) for name, child in plain.named_children() for at, module in child.named_children()
     ]
     lines = [range(number * 2, number * 2 + 2) for number in range(replicas)]
-    groups = [part(list(ranks), group.meter, 60) for ranks in (*lines, *zip(*lines, strict=True))]
+    groups = [make_group(list(ranks), group.meter, 60) for ranks in (*lines, *zip(*lines, strict=True))]
     line, peers = (one for one in groups if one.me >= 0)
     cut = [0, 4, len(chain)]
     with torch.no_grad():

@@ -16,7 +16,7 @@ from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.torch.drive import state as torch_state
 from sonda.frameworks.torch.drive.determinism import WORKSPACE, be_deterministic, refusal
 from sonda.frameworks.torch.drive.steps import loop_of
-from sonda.frameworks.torch.parallel.local_sgd import Averaging
+from sonda.frameworks.torch.parallel.local_sgd import WeightAverager
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job, job_of
 from sonda.targets.local.worker import describe_failure
@@ -144,7 +144,7 @@ def test_the_random_numbers_of_a_gpu_go_on(monkeypatch: pytest.MonkeyPatch) -> N
 def test_weights_are_averaged_after_the_same_steps_whoever_begins() -> None:
     """Six steps an epoch, averaged every four and at the end: two epochs, or the second after a restart."""
 
-    class Listening(Averaging):
+    class Listening(WeightAverager):
         def average_now(self) -> None:
             moments.append(now)
             self._samples = self._steps = 0
@@ -152,12 +152,12 @@ def test_weights_are_averaged_after_the_same_steps_whoever_begins() -> None:
     def epochs(*numbers: int) -> list[int]:
         nonlocal now
         moments.clear()
-        averaging = Listening(None, None, 4)  # type: ignore[arg-type]
+        averager = Listening(None, None, 4)  # type: ignore[arg-type]
         for epoch in numbers:
             for step in range(6):
                 now = 6 * epoch + step
-                averaging.step_ended(step, 2)
-            averaging.average_now()
+                averager.end_step(step, 2)
+            averager.average_now()
         return list(moments)
 
     now, moments = 0, list[int]()

@@ -110,7 +110,7 @@ class Rank:
             import torch
         except ImportError:
             raise MissingExtraError("PyTorch", "torch") from None
-        from sonda.frameworks.torch.parallel.group import Meter, join, leave
+        from sonda.frameworks.torch.parallel.group import ExchangeMeter, join_ranks, leave_ranks
         from sonda.targets.training.trainer import described, described_file
         from sonda.workloads.own_model import is_own
 
@@ -121,9 +121,9 @@ class Rank:
         if share is not None:
             hold_this_process(share)
         self.device = torch_device(self.outcome.device, torch)
-        self.meter = Meter()
+        self.meter = ExchangeMeter()
         backend = "gloo" if self.plan.backend == "shared" else self.plan.backend
-        self.group = join(backend, self.meter, self.plan.timeout)
+        self.group = join_ranks(backend, self.meter, self.plan.timeout)
         self.own: OpenedFile | None = None
         if self.job.epochs and is_own(self.job.workload):
             self.own = self._open_file()
@@ -136,7 +136,7 @@ class Rank:
             about = described(workload, self.task)
         self._train()
         self.outcome.workload = about
-        leave()
+        leave_ranks()
 
     def _open(self) -> Any:
         """The data of a whole training, and its network."""
@@ -161,7 +161,12 @@ class Rank:
 
         local = int(os.environ["LOCAL_RANK"]) == 0
         self.keeper = Keeper(
-            self.job, opened, self.directory, self.outcome.rank, local, lambda own: self.group.numbers([own])[0][0]
+            self.job,
+            opened,
+            self.directory,
+            self.outcome.rank,
+            local,
+            lambda own: self.group.gather_numbers([own])[0][0],
         )
 
     # ---- the modes --------------------------------------------------------------------------------------------
@@ -296,7 +301,7 @@ def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
         with communication.waiting(stream):
             yield
 
-    meter.told = told
+    meter.listener = told
     return waiting
 
 
