@@ -20,7 +20,7 @@ Rates = tuple[float, tuple[float, ...]]
 
 
 class _Silent:
-    def announced(self, name: str) -> Any:
+    def announce_phase(self, name: str) -> Any:
         return nullcontext()
 
 
@@ -31,7 +31,7 @@ class Trainer:
         import torch.distributed as dist
 
         from sonda.frameworks.harness.settings import Driving
-        from sonda.frameworks.torch.drive.steps import loop_of
+        from sonda.frameworks.torch.drive.steps import make_loop
         from sonda.frameworks.torch.parallel.calibration import TrialTask, count_norms
         from sonda.frameworks.torch.parallel.group import make_group
         from sonda.workloads.catalogue import describe
@@ -45,7 +45,7 @@ class Trainer:
         self.plain = self.make()
         self.norms = count_norms(self.plain.model)
         self.trial = TrialTask(self.plain)
-        self.loop = loop_of(self.trial, _Silent(), self.how)
+        self.loop = make_loop(self.trial, _Silent(), self.how)
         self.memory = make_group(range(group.size), group.meter)
         self.memory.use_shared_memory(self.plain.model, self.keys)
         self.single = make_group([0], group.meter) if alone else None
@@ -177,7 +177,7 @@ class Trainer:
         return group
 
     def _shared_loop(self, group: Any, shares: tuple[int, ...] | None = (BATCH,)) -> tuple[Any, Any]:
-        from sonda.frameworks.torch.drive.steps import loop_of
+        from sonda.frameworks.torch.drive.steps import make_loop
         from sonda.frameworks.torch.parallel.balance import Balance
         from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
         from sonda.frameworks.torch.parallel.gradients import distribute
@@ -187,7 +187,7 @@ class Trainer:
         balance = Balance(self.lines[: group.size], BATCH, shares)
         model = distribute(share_batch_norms(task.model, group), group, "cpu", shares=lambda: balance.shares)
         shared = SharedTask(task, model, group, balance, shares is None)
-        return loop_of(shared, _Silent(), self.how), shared
+        return make_loop(shared, _Silent(), self.how), shared
 
 
 class _Prefixed:

@@ -171,7 +171,7 @@ class Counted:
     def counting(self):
         self.observer.install()
         try:
-            with self.observer.counted([]):
+            with self.observer.count_operations([]):
                 yield
         finally:
             self.observer.remove()

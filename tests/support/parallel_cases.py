@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sonda.frameworks.harness.settings import Driving
-from sonda.frameworks.torch.drive.steps import Training
+from sonda.frameworks.torch.drive.steps import TrainingLoop
 from sonda.frameworks.torch.parallel.batches import cut_batch
 from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
 from sonda.frameworks.torch.parallel.gradients import distribute
@@ -235,7 +235,7 @@ def scaled(group: RankGroup | None = None) -> list[list[float]]:
         own = [chain[group.me]]
         stage = Stage(own, Neighbours(group, 2), 8, torch.zeros(1, 4, dtype=torch.float16) if group.me else None)
         task, model = StageTask(task, stage), nn.Sequential(own[0][1])
-    loop = Training(task, Driving(True, None, 0, 0.0, "mixed_float16"))
+    loop = TrainingLoop(task, Driving(True, None, 0, 0.0, "mixed_float16"))
     found = []
     for size in (3e4, 1.0):
         loop.learn((torch.full((8, 4), size),), torch.tensor([0, 1] * 4))

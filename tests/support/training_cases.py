@@ -19,8 +19,8 @@ from sonda.frameworks.collector.sampling.schedule import Schedule
 from sonda.frameworks.harness.course import Course
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.torch.drive.epochs import drive_epochs
-from sonda.frameworks.torch.drive.learner import Alone
-from sonda.frameworks.torch.drive.state import arrays_of, restore
+from sonda.frameworks.torch.drive.learner import SingleLearner
+from sonda.frameworks.torch.drive.state import restore_training, training_arrays
 from sonda.frameworks.torch.parallel.balance import Balance
 from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
 from sonda.frameworks.torch.parallel.gradients import distribute
@@ -73,10 +73,10 @@ class Unobserved:
         return nullcontext()
 
     @contextmanager
-    def counted(self, tensors: Any) -> Iterator[None]:
+    def count_operations(self, tensors: Any) -> Iterator[None]:
         yield
 
-    def announced(self, name: str) -> Any:
+    def announce_phase(self, name: str) -> Any:
         return nullcontext()
 
 
@@ -112,15 +112,15 @@ def go(
     tested: dict[str, Any] = {}
 
     def keep(count: int, learner: Any, loop: Any, walks: list[Walk]) -> None:
-        found = arrays_of(learner.plain, loop.optimizer, loop.scaler)
+        found = training_arrays(learner.plain, loop.optimizer, loop.scaler)
         states[count] = {name: value.copy() for name, value in found.items()}
 
     def end(learner: Any) -> None:
-        tested.update({name: value.copy() for name, value in arrays_of(learner.plain).items()})
+        tested.update({name: value.copy() for name, value in training_arrays(learner.plain).items()})
 
     def put_back(model: Any, loop: Any) -> None:
         if state is not None:
-            restore(state, model, loop.optimizer, loop.scaler)
+            restore_training(state, model, loop.optimizer, loop.scaler)
 
     how = Driving(train=True, steps=None, warmup=0, seconds=1.0, precision=precision)
     course = Course(epochs, sizes, done, keep, end)
@@ -131,7 +131,7 @@ def go(
 def alone(place: str, epochs: int = 2, **how: Any) -> dict[str, Any]:
     torch.set_num_threads(1)
     task, images, data = opened(place, how.pop("transfer", "batch"), how.pop("workers", 0))
-    return go(lambda: Alone(task, images, BATCH), data, epochs, **how)
+    return go(lambda: SingleLearner(task, images, BATCH), data, epochs, **how)
 
 
 def shared(group: RankGroup, place: str, shares: tuple[int, ...], mode: str, epochs: int = 2) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class Counting:
 
     @contextmanager
     def phase(self) -> Iterator[None]:
-        with self.observer.counted([]):
+        with self.observer.count_operations([]):
             with self.observer.phase(self.recorder.stream(), self.observer.phases.codes["forward"]):
                 yield
 
@@ -267,7 +267,7 @@ def test_what_pytorch_refuses_is_refused_and_counting_goes_on(counting: Counting
     given = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).requires_grad_()
     with counting.phase():
         vectors = torch.linalg.eig(given).eigenvectors
-    with counting.observer.counted([]), pytest.raises(RuntimeError, match="specified up to multiplication"):
+    with counting.observer.count_operations([]), pytest.raises(RuntimeError, match="specified up to multiplication"):
         torch.autograd.grad(vectors.real.sum(), given)
     assert torch._C._len_torch_dispatch_stack() == 0
     with counting.phase():
@@ -306,7 +306,7 @@ def test_nothing_is_registered_but_inside_of_a_counted_phase(counting: Counting)
         return {name for name in OPERATIONS if known(f"aten::{name}", "PythonTLSSnapshot")}
 
     forward = counting.observer.phases.codes["forward"]
-    with counting.observer.counted([]):
+    with counting.observer.count_operations([]):
         assert not registered(), "before a phase"
         with counting.observer.phase(counting.recorder.stream(), forward):
             torch.einsum("ij,jk->ik", MATRIX, MATRIX)  # taken apart: the mode is entered once more, and left

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.torch.drive.determinism import refusal
+from sonda.frameworks.torch.drive.determinism import explain_refusal
 from sonda.record.errors import MissingExtraError, SondaError, named_line
 from sonda.record.files.partial import write_whole
 from sonda.targets.adapters.registry import run_in
@@ -58,7 +58,7 @@ def main() -> int:
     except MemoryError:
         outcome = Outcome(cause="not enough memory for this workload", remedy="use a smaller --batch")
     except Exception as error:
-        refused = refusal(error)
+        refused = explain_refusal(error)
         outcome = Outcome(cause=describe_failure(error), remedy="check --input and the workload's options")
         if refused is not None:
             outcome = Outcome(cause=refused.cause, remedy=refused.remedy)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sonda.frameworks.torch.drive.determinism import refusal
+from sonda.frameworks.torch.drive.determinism import explain_refusal
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import JOB, Job, split_probes
 from sonda.targets.local.worker import REPLAYED, describe_failure
@@ -56,7 +56,7 @@ def main() -> int:
     except MemoryError:
         outcome.cause, outcome.remedy = "not enough memory for this workload", "use a smaller --batch"
     except Exception as error:
-        refused = refusal(error) or SondaError(describe_failure(error), "check the workload's options")
+        refused = explain_refusal(error) or SondaError(describe_failure(error), "check the workload's options")
         if type(error).__name__ == "OutOfMemoryError":
             refused = SondaError("not enough memory for this workload", "use a smaller --batch")
         outcome.cause, outcome.remedy = refused.cause, refused.remedy
@@ -192,13 +192,13 @@ class Rank:
         if not self.job.epochs:
             self.drive(lambda _waiting: self.task, self.job.steps)
             return
-        from sonda.frameworks.torch.drive.learner import Alone, AloneOnLoaders
+        from sonda.frameworks.torch.drive.learner import SingleLearner, SingleLoaderLearner
 
         if self.own is not None:
             criteria = self.own.criteria(self.driving(None))
-            self.drive_epochs(lambda _waiting: AloneOnLoaders(self.task, self.data, criteria, plain))
+            self.drive_epochs(lambda _waiting: SingleLoaderLearner(self.task, self.data, criteria, plain))
         else:
-            self.drive_epochs(lambda _waiting: Alone(self.task, self.data, self.task.samples, plain))
+            self.drive_epochs(lambda _waiting: SingleLearner(self.task, self.data, self.task.samples, plain))
 
     # ---- what all modes need ----------------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ def train_shares(rank: Rank) -> None:
 
 def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
     """This rank's line, s of the batch of all ranks on each alone, and what exchanging costs."""
-    from sonda.frameworks.torch.drive.steps import Unheard, loop_of
+    from sonda.frameworks.torch.drive.steps import NoListener, make_loop
     from sonda.frameworks.torch.parallel.calibration import (
         TrialTask,
         count_norms,
@@ -65,7 +65,7 @@ def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
     trial = TrialTask(rank.task)
     how = replace(rank.driving(None), compile=False)
     with preserve_state(rank.task.model):
-        loop = loop_of(trial, Unheard(), how)
+        loop = make_loop(trial, NoListener(), how)
 
         def step(size: int) -> None:
             trial.size = size

@@ -125,17 +125,17 @@ def _groups(rank: Rank, stages: int) -> tuple[RankGroup, RankGroup]:
 
 def _given(rank: Rank) -> Any:
     """The inputs of one batch as the model will be given them. Raises SondaError where there are several."""
-    from sonda.frameworks.torch.drive.steps import Unheard, adapted, loop_of
+    from sonda.frameworks.torch.drive.steps import NoListener, adapt_batch, make_loop
     from sonda.frameworks.torch.parallel.calibration import TrialTask
 
     how = rank.driving(None)
-    loop_of(TrialTask(rank.task), Unheard(), how)  # the model on its device, in its precision
+    make_loop(TrialTask(rank.task), NoListener(), how)  # the model on its device, in its precision
     inputs, _ = next(rank.task.batches(0))
     if len(inputs) != 1 or not hasattr(inputs[0], "shape") or len(inputs[0]) != rank.task.samples:
         raise SondaError(
             "a pipeline needs a model of one input with one row per sample", "use ddp= or hybrid= for this workload"
         )
-    return adapted(inputs[0], how)
+    return adapt_batch(inputs[0], how)
 
 
 def _foresee(

@@ -191,7 +191,7 @@ class TorchObserver(Replacing):
         finally:
             self.close(stream, code)
 
-    def announced(self, name: str) -> Any:
+    def announce_phase(self, name: str) -> Any:
         """A phase that the program itself announces, such as prefill."""
         return self.phase(self.recorder.stream(), self.recorder.define(kind="phase", name=name))
 
@@ -200,7 +200,7 @@ class TorchObserver(Replacing):
         return self.recorder.span(kind, name, self.counting)
 
     @contextmanager
-    def counted(self, tensors: Any) -> Any:
+    def count_operations(self, tensors: Any) -> Any:
         """Count everything in this block; `tensors` exist already."""
         stream = self.recorder.stream()
         self.counter.start(stream, tensors)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sonda.frameworks.harness.batches import Images, learnt, pieces
-from sonda.frameworks.torch.drive.epochs import Batch
+from sonda.frameworks.torch.drive.epochs import StepBatch
 from sonda.frameworks.torch.parallel.batches import cut_batch
 from sonda.frameworks.torch.parallel.chain import Link
 from sonda.frameworks.torch.parallel.gradients import broadcast_tensors
@@ -244,7 +244,7 @@ class StagedLearner:
     def steps(self, part: str) -> int:
         return len(self._chosen(part, 0))
 
-    def batches(self, part: str, epoch: int) -> Generator[Batch]:
+    def batches(self, part: str, epoch: int) -> Generator[StepBatch]:
         task, chosen = self.task, self._chosen(part, epoch)
         own = [numbers for numbers, _ in chosen]
         batches = self.images.batches(own, self.dtype) if task.stage.first else self._batches_without_images(own)
@@ -252,7 +252,7 @@ class StagedLearner:
             task.weight = len(labels) / size
             count = len(labels) if task.stage.last else 0
             try:
-                yield Batch(inputs, self.images.target(labels, self.dtype), labels, size, count)
+                yield StepBatch(inputs, self.images.target(labels, self.dtype), labels, size, count)
             finally:  # also where the caller stops here
                 task.stage.neighbours.wait_for_sends()
         if part == "train" and self.peers.size > 1:
@@ -265,7 +265,7 @@ class StagedLearner:
             labels = self.images.labels(numbers)
             yield (labels.new_empty((len(labels), 0)),), labels
 
-    def judge(self, output: Any, batch: Batch) -> tuple[Any, Any]:
+    def judge(self, output: Any, batch: StepBatch) -> tuple[Any, Any]:
         if not self.task.stage.last:
             return 0.0, 0
         loss, right = 0.0, 0
@@ -275,11 +275,11 @@ class StagedLearner:
             right = right + (answer.argmax(1) == classes).sum()
         return loss, right
 
-    def together(self, numbers: list[float]) -> list[float]:
+    def sum_over_ranks(self, numbers: list[float]) -> list[float]:
         rows = self.everybody.gather_numbers(numbers)
         return [sum(column) for column in zip(*rows, strict=True)]
 
-    def gather(self) -> None:
+    def gather_weights(self) -> None:
         """Copy every stage of the first pipeline to every rank."""
         for place, tensors in enumerate(self.stages):
             broadcast_tensors(tensors, self.everybody, place)

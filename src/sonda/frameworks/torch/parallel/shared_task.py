@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from sonda.frameworks.harness.batches import Criteria, Images, Loaders, learnt, pieces
-from sonda.frameworks.torch.drive.epochs import Batch
+from sonda.frameworks.torch.drive.epochs import StepBatch
 from sonda.frameworks.torch.parallel.balance import Balance, Pace
 from sonda.frameworks.torch.parallel.batches import PREFETCHED, ShareSampler, cut_batch, scaled_shares
 from sonda.frameworks.torch.parallel.gradients import Waiting
@@ -200,10 +200,10 @@ class RankLearner:
             return len(learnt(self.images.order(0), self.task.balance.batch, least))
         return len(self._evaluation_batches(part))
 
-    def batches(self, part: str, epoch: int) -> Generator[Batch]:
+    def batches(self, part: str, epoch: int) -> Generator[StepBatch]:
         if part != "train":
             for inputs, labels in self.images.batches(self._evaluation_batches(part), self.dtype):
-                yield Batch(inputs, self.images.target(labels, self.dtype), labels, len(labels), len(labels))
+                yield StepBatch(inputs, self.images.target(labels, self.dtype), labels, len(labels), len(labels))
             return
         task, first = self.task, self.task.step
         steps = self.steps("train")
@@ -220,7 +220,7 @@ class RankLearner:
             task.begin_step(samples, sampler.weights.popleft())
             # A weighted loss is this rank's part of the mean over the whole batch.
             weight = samples / task.weight
-            yield Batch(inputs, self.images.target(labels, self.dtype), labels, weight, samples)
+            yield StepBatch(inputs, self.images.target(labels, self.dtype), labels, weight, samples)
             task.end_step(samples)
             if task.step < first + steps:
                 task.agree_on_shares()
@@ -237,15 +237,15 @@ class RankLearner:
         begin = sum(own[:me])
         return pieces(numbers[begin : begin + own[me]], max(1, shares[me]))
 
-    def judge(self, output: Any, batch: Batch) -> tuple[Any, Any]:
+    def judge(self, output: Any, batch: StepBatch) -> tuple[Any, Any]:
         loss = self.criterion(output, batch.target).double() * len(batch.labels)
         return loss, (output.argmax(1) == batch.labels).sum()
 
-    def together(self, numbers: list[float]) -> list[float]:
+    def sum_over_ranks(self, numbers: list[float]) -> list[float]:
         rows = self.group.gather_numbers(numbers)
         return [sum(column) for column in zip(*rows, strict=True)]
 
-    def gather(self) -> None:
+    def gather_weights(self) -> None:
         """Does nothing: weights are equal, and a checkpoint takes the first rank's statistics of local batch norms."""
 
 
@@ -271,7 +271,7 @@ class RankLoaderLearner(RankLearner):
     def steps(self, part: str) -> int:
         return self.loaders.steps(part) if part == "train" else len(self._evaluation_positions(part))
 
-    def batches(self, part: str, epoch: int) -> Generator[Batch]:
+    def batches(self, part: str, epoch: int) -> Generator[StepBatch]:
         if part != "train":
             positions = self._evaluation_positions(part)
             for number, loaded in enumerate(self.loaders.walk(part, epoch)):
@@ -301,9 +301,9 @@ class RankLoaderLearner(RankLearner):
                 task.agree_on_shares()
         self.average()
 
-    def _adapt_batch(self, inputs: Any, target: Any, weight: float, samples: int) -> Batch:
+    def _adapt_batch(self, inputs: Any, target: Any, weight: float, samples: int) -> StepBatch:
         target = self.criteria.adapt(target)
-        return Batch(self.criteria.adapt(inputs), target, target, weight, samples)
+        return StepBatch(self.criteria.adapt(inputs), target, target, weight, samples)
 
     def _evaluation_positions(self, part: str) -> range:
         """The positions of this rank's batches of validation or test."""
@@ -314,5 +314,5 @@ class RankLoaderLearner(RankLearner):
         begin = sum(own[:me])
         return range(begin, begin + own[me])
 
-    def judge(self, output: Any, batch: Batch) -> tuple[Any, Any]:
+    def judge(self, output: Any, batch: StepBatch) -> tuple[Any, Any]:
         return self.criteria.judge(output, batch.target, batch.counted)
