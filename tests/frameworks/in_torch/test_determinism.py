@@ -67,9 +67,9 @@ def test_an_operation_without_such_a_way_is_named() -> None:
     be_deterministic()
     with pytest.raises(RuntimeError) as caught:
         torch.zeros(4).put_(torch.tensor([1, 1]), torch.tensor([1.0, 2.0]))
-    said = explain_refusal(caught.value)
-    assert said is not None
-    assert str(said) == "--deterministic: PyTorch has no such way for put_; leave it out"
+    shown = explain_refusal(caught.value)
+    assert shown is not None
+    assert str(shown) == "--deterministic: PyTorch has no such way for put_; leave it out"
     assert explain_refusal(RuntimeError("shapes cannot be multiplied")) is None
     assert describe_failure(caught.value).startswith("the workload failed: ")
 

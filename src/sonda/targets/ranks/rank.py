@@ -248,7 +248,7 @@ class Rank:
         observer = TorchObserver(recorder, self.torch, Schedule(count=False, replay=how.replay), self.counting)
         if not how.kernels or self.device == "cpu":
             observer.kernel_pass = None
-        observer.communication.seen = False
+        observer.communication.observes_calls = False
         state_versions(recorder, self.torch)
         observer.install()
         # A rank that leaves early would be missed by the others, who may still need what it has sent.
@@ -290,7 +290,7 @@ def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
     def told(seconds: float) -> None:
         stream = recorder.mine.stream
         if stream is not None:
-            communication.exchanged(stream, round(1e9 * seconds))
+            communication.record_exchange(stream, round(1e9 * seconds))
 
     @contextmanager
     def waiting() -> Iterator[None]:
@@ -298,7 +298,7 @@ def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
         if stream is None or stream.engine:  # a GPU's backward runs in a thread without phases
             yield
             return
-        with communication.waiting(stream):
+        with communication.waiting_phase(stream):
             yield
 
     meter.listener = told

@@ -369,7 +369,7 @@ class observing:  # noqa: N801
         self.observer.schedule.notes.append(f"layers recorded in the first {DETAILED} steps of training only")
         if not alone:
             self.observer.kernel_pass = None
-            self.observer.communication.seen = False
+            self.observer.communication.observes_calls = False
         state_versions(self.recorder, torch)
 
     def __enter__(self) -> Any:
