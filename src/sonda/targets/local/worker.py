@@ -122,10 +122,10 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     schedule = Schedule(count=False, replay=replay)
     if job.data:
         from sonda.workloads.data.image_stream import image_stream
-        from sonda.workloads.in_torch.streamed_images import with_stream
+        from sonda.workloads.in_torch.streamed_images import train_on_stream
 
         stream = image_stream(workload, job.data, job.seed, job.cache)
-        task = with_stream(task, stream)
+        task = train_on_stream(task, stream)
         schedule.notes += [stream.note] if stream.note else []
     recorder = Recorder(str(directory))
     observer = TorchObserver(recorder, torch, schedule, counting)

@@ -1,4 +1,4 @@
-"""One image file to an array. PNG and binary PGM/PPM are read here; anything else by Pillow, where it is installed."""
+"""Reads an image file as an array: PNG and binary PGM/PPM itself, other formats by Pillow, where it is installed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,21 @@ SUFFIXES = frozenset(
     (".png", ".pgm", ".ppm", ".pnm", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".jp2",
      ".avif", ".tga", ".ico")
 )  # fmt: skip
-"""Files named otherwise are not taken for images."""
-OURS = (SIGNATURE, b"P5", b"P6")
-OTHERS = {b"\xff\xd8\xff": "JPEG", b"BM": "BMP", b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"RIFF": "WebP"}
+"""Suffixes of image files; other files are not read."""
+OWN_FORMATS = (SIGNATURE, b"P5", b"P6")
+PILLOW_FORMATS = {
+    b"\xff\xd8\xff": "JPEG",
+    b"BM": "BMP",
+    b"GIF8": "GIF",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"RIFF": "WebP",
+}
 _PNM = re.compile(rb"(P[56])(?:\s|#[^\n]*\n)+(\d{1,9})(?:\s|#[^\n]*\n)+(\d{1,9})(?:\s|#[^\n]*\n)+(\d{1,5})\s")
 
 
 class BadImageError(Exception):
-    """This one image cannot be used; the text says why. It is skipped, named and counted."""
+    """An image that cannot be used; the text says why. It is skipped, and listed in the manifest."""
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -32,11 +39,11 @@ def image_size(path: Path) -> tuple[int, int]:
             beginning = file.read(1024)
         if beginning.startswith(SIGNATURE):
             return png_size(beginning)
-        if beginning.startswith(OURS):
+        if beginning.startswith(OWN_FORMATS):
             return _pnm_header(beginning)[:2]
     except (OSError, ValueError) as error:
         raise BadImageError(_reason(error)) from None
-    opened = _with_pillow(path, beginning)
+    opened = _open_with_pillow(path, beginning)
     return opened.size
 
 
@@ -49,11 +56,11 @@ def read_image(path: Path) -> np.ndarray:
         content = path.read_bytes()
         if content.startswith(SIGNATURE):
             return read_png(content)
-        if content.startswith(OURS):
+        if content.startswith(OWN_FORMATS):
             return _read_pnm(content)
     except (OSError, ValueError) as error:
         raise BadImageError(_reason(error)) from None
-    opened = _with_pillow(path, content[:1024])
+    opened = _open_with_pillow(path, content[:1024])
     try:
         if opened.mode in ("I;16", "I;16B", "I;16L"):
             return np.asarray(opened, np.uint16)[..., None]
@@ -69,7 +76,7 @@ def read_image(path: Path) -> np.ndarray:
 
 
 def _pnm_header(content: bytes) -> tuple[int, int, int, int, int]:
-    """Width, height, greatest value, channels, where the pixels begin."""
+    """Width, height, largest value, channels, and the offset of the pixels."""
     match = _PNM.match(content)
     if match is None:
         raise ValueError("its header is cut or broken")
@@ -91,9 +98,9 @@ def _read_pnm(content: bytes) -> np.ndarray:
     return values.astype(np.uint8 if full == 255 else np.uint16)
 
 
-def _with_pillow(path: Path, beginning: bytes) -> Any:
-    """The file opened by Pillow, turned as its camera says; its pixels are not read yet."""
-    kind = next((name for magic, name in OTHERS.items() if beginning.startswith(magic)), "")
+def _open_with_pillow(path: Path, beginning: bytes) -> Any:
+    """The file opened by Pillow, rotated as its EXIF data says; its pixels are not read yet."""
+    kind = next((name for magic, name in PILLOW_FORMATS.items() if beginning.startswith(magic)), "")
     try:
         from PIL import Image, ImageOps  # type: ignore[import-not-found, unused-ignore]
     except ImportError:

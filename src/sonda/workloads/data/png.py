@@ -1,7 +1,7 @@
 """PNG images, read and written with zlib and NumPy: every colour type, depth and interlacing of the specification.
 
-https://www.w3.org/TR/png-3/. A reader of our own, because silhouettes and screenshots come as PNG and no image library
-is among what Sonda installs.
+https://www.w3.org/TR/png-3/. Sonda has its own reader because silhouettes and screenshots come as PNG, and it installs
+no image library.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MOST_PIXELS = 1 << 28
-"""An image of more pixels is refused: a few bytes of a broken header must not ask for all memory."""
+"""Images with more pixels are refused: a broken header must not make the reader allocate all memory."""
 CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 """Values of a pixel by colour type: grey, RGB, palette, grey and alpha, RGB and alpha."""
 DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
@@ -22,7 +22,7 @@ ADAM7 = ((0, 0, 8, 8), (0, 4, 8, 8), (4, 0, 8, 4), (0, 2, 4, 4), (2, 0, 4, 2), (
 
 
 def png_size(beginning: bytes) -> tuple[int, int]:
-    """Width and height in pixels, from the first 24 bytes of a file. Raises ValueError where they are no PNG's."""
+    """Width and height in pixels, from the first 24 bytes of a file. Raises ValueError where it is no PNG."""
     if len(beginning) < 24 or beginning[:8] != SIGNATURE or beginning[12:16] != b"IHDR":
         raise ValueError("not a PNG file, or its header is cut")
     width, height = struct.unpack(">II", beginning[16:24])
@@ -34,7 +34,7 @@ def png_size(beginning: bytes) -> tuple[int, int]:
 def read_png(content: bytes) -> np.ndarray:
     """Height x width x channels, uint8 or uint16; 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha.
 
-    Palettes are resolved, depths below 8 stretched to 0..255. Raises ValueError that says what is broken.
+    Palettes are resolved, and depths below 8 scaled to 0..255. Raises ValueError that says what is broken.
     """
     width, height = png_size(content)
     chunks = _chunks(content)
@@ -56,7 +56,7 @@ def read_png(content: bytes) -> np.ndarray:
             part = raw[start : start + length].reshape(rows, length // rows)
             values[top::down, left::right] = _pixels(part, columns, channels, depth)
             start += length
-    return _coloured(values, colour, depth, chunks)
+    return _resolve_colours(values, colour, depth, chunks)
 
 
 def write_png(image: np.ndarray) -> bytes:
@@ -76,8 +76,8 @@ def write_png(image: np.ndarray) -> bytes:
 
 
 def _chunks(content: bytes) -> dict[str, bytes]:
-    """Bodies of the chunks by name, the pieces of IDAT joined, every checksum compared."""
-    found: dict[str, bytes] = {}
+    """The bodies of the chunks by name, with those of IDAT joined. Raises ValueError for a wrong checksum."""
+    bodies: dict[str, bytes] = {}
     pieces = []
     at = len(SIGNATURE)
     while at + 12 <= len(content):
@@ -91,14 +91,14 @@ def _chunks(content: bytes) -> dict[str, bytes]:
         if name == b"IDAT":
             pieces.append(body)
         elif name == b"IEND":
-            return {**found, "IDAT": b"".join(pieces)}
-        found.setdefault(name.decode("ascii", "replace"), body)
+            return {**bodies, "IDAT": b"".join(pieces)}
+        bodies.setdefault(name.decode("ascii", "replace"), body)
         at += 12 + length
     raise ValueError("the file is cut: its end is missing")
 
 
 def _inflate(packed: bytes, length: int) -> np.ndarray:
-    # Asked for one byte more than the image has, so that a stream that unpacks to anything larger costs no memory.
+    # Limited to one byte more than the image has, so that a stream that unpacks to more costs no memory.
     try:
         raw = zlib.decompressobj().decompress(packed, length + 1)
     except zlib.error as error:
@@ -109,7 +109,7 @@ def _inflate(packed: bytes, length: int) -> np.ndarray:
 
 
 def _pixels(part: np.ndarray, columns: int, channels: int, depth: int) -> np.ndarray:
-    """Rows as they are in the file to rows x columns x channels of plain numbers."""
+    """The rows of the file as rows x columns x channels of plain numbers."""
     if part[:, 0].any():
         from sonda.record.jit import compiled
 
@@ -127,8 +127,8 @@ def _pixels(part: np.ndarray, columns: int, channels: int, depth: int) -> np.nda
     return part[:, : columns * channels].reshape(len(part), columns, channels)
 
 
-def _coloured(values: np.ndarray, colour: int, depth: int, chunks: dict[str, bytes]) -> np.ndarray:
-    """Palette, transparent colour and low depths resolved."""
+def _resolve_colours(values: np.ndarray, colour: int, depth: int, chunks: dict[str, bytes]) -> np.ndarray:
+    """Resolve the palette, the transparent colour and depths below 8."""
     clear = np.frombuffer(chunks.get("tRNS", b""), np.uint8)
     if colour == 3:
         palette = np.frombuffer(chunks.get("PLTE", b""), np.uint8)
@@ -148,7 +148,7 @@ def _coloured(values: np.ndarray, colour: int, depth: int, chunks: dict[str, byt
     return values if opaque is None else np.concatenate([values, opaque.astype(values.dtype)], axis=2)
 
 
-# ---- The loop of PNG's row filters, compiled: each byte needs its neighbours, so it cannot be one operation ---------
+# ---- PNG's row filters, compiled: each byte needs its neighbours, so NumPy cannot undo them in one operation ---------
 
 
 def undo_filters(rows: np.ndarray, pixel: int) -> bool:
