@@ -67,7 +67,7 @@ class Trainer:
         self.exchange = measure_exchange(self.plain.model, self.memory, self.norms)
         sockets = measure_exchange(self.plain.model, self.group, self.norms)
         return {
-            "lines": [(line.fixed, line.each) for line in self.lines],
+            "lines": [(line.fixed, line.per_sample) for line in self.lines],
             "memory": (self.exchange.gradients, self.exchange.small),
             "gloo": (sockets.gradients, sockets.small),
             "norms": self.norms,

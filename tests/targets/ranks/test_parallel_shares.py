@@ -37,7 +37,7 @@ lines = st.builds(Line, st.floats(0, 1), st.floats(1e-6, 1))
 def test_a_line_is_found_again() -> None:
     found = fit_line([4, 8, 16], [0.1 + 0.03 * n for n in (4, 8, 16)])
     assert found.fixed == pytest.approx(0.1)
-    assert found.each == pytest.approx(0.03)
+    assert found.per_sample == pytest.approx(0.03)
     assert found.time(100) == pytest.approx(3.1)
 
 
@@ -46,7 +46,7 @@ def test_no_part_of_a_line_is_below_zero() -> None:
     assert fit_line([1, 2], [1, 4]) == Line(0.0, pytest.approx(1.8))
     falling = fit_line([1, 2], [4, 2])
     assert falling.fixed == 3.0
-    assert 0 < falling.each < 1e-6
+    assert 0 < falling.per_sample < 1e-6
     assert fit_line([5], [2.0]) == Line(0.0, pytest.approx(0.4))
 
 

@@ -1,7 +1,7 @@
 """Generating: which forwards of a language model make one text, told by the tokens that each is given.
 
 With a cache the prompt is given first, and then token after token; without one, the text so far, longer by one token
-each time. A number holds the rows and the length of the tokens (`torch_values.sequence_of`) and whether a function that
+each time. A number holds the rows and the length of the tokens (`torch/observe/values.py`) and whether a function that
 is named for it called the model: lengths that grow by one may also be those of texts in order of their length.
 """
 

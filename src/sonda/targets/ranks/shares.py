@@ -91,7 +91,7 @@ def _numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Li
         "norm_exchange_ns": round(1e9 * exchange.small),
         "norms": exchange.norms,
         "fixed_ns": [round(1e9 * line.fixed) for line in lines],
-        "each_ns": [round(1e9 * line.each) for line in lines],
+        "each_ns": [round(1e9 * line.per_sample) for line in lines],
     }
 
 

@@ -70,8 +70,8 @@ class OperationCounter:
         self.memory = LiveTensors()
 
     def is_free(self) -> bool:
-        """Whether another thread may count. Counting is stopped where its thread has ended, or only waits for the next
-        token of a text."""
+        """Whether another thread may count. Counting stops where its thread has ended, or waits for a further forward
+        of an inference."""
         stream = self.stream
         if stream is not None and stream.schedule is not None:
             waits = not stream.phases and stream.schedule.is_waiting
@@ -121,8 +121,8 @@ class OperationCounter:
         if self.stream is not stream:
             return
         begun = now()
-        held, before = self.memory.bytes_by_owner(), self._bytes_before
-        activations = {owner: size - before.get(owner, 0) for owner, size in held.items() if isinstance(owner, int)}
+        after, before = self.memory.bytes_by_owner(), self._bytes_before
+        activations = {owner: size - before.get(owner, 0) for owner, size in after.items() if isinstance(owner, int)}
         self.recorder.state(activations={owner: size for owner, size in activations.items() if size > 0}, at=now())
         self._spend(now() - begun)
 

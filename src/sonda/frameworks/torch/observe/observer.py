@@ -240,8 +240,7 @@ class TorchObserver(Replacing):
                 return self._call_recorded(stream, code, call, module, args, kwargs)
             finally:
                 self.close(stream, self._loss_code)
-        learns = self.torch.is_grad_enabled()
-        training = bool(module.training)
+        learns, training = self.torch.is_grad_enabled(), bool(module.training)
         if self._model is None or self._model() is not module:
             self._model = weakref.ref(module)
         shape, values = self._begin_forward(stream, code, learns, training, args, kwargs)

@@ -100,7 +100,7 @@ def measure_alone(step: Callable[[int], None], samples: int, group: RankGroup, l
 
 def gather_lines(own: Line, group: RankGroup) -> list[Line]:
     """The lines of all ranks."""
-    return [Line(*numbers) for numbers in group.gather_numbers([own.fixed, own.each])]
+    return [Line(*numbers) for numbers in group.gather_numbers([own.fixed, own.per_sample])]
 
 
 @dataclass(frozen=True)

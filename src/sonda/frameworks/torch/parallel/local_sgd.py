@@ -34,12 +34,12 @@ def average_weights(model: Any, group: RankGroup, weight: float) -> None:
 
 
 class WeightAverager:
-    """Averages the weights after every `every` steps. A rank's share is that of the samples it has seen since."""
+    """Averages the weights after every `interval` steps. A rank's share is that of the samples it has seen since."""
 
-    def __init__(self, model: Any, group: RankGroup, every: int, waiting: Waiting = nullcontext) -> None:
+    def __init__(self, model: Any, group: RankGroup, interval: int, waiting: Waiting = nullcontext) -> None:
         self.model = model
         self.group = group
-        self.every = every
+        self.interval = interval
         self.waiting = waiting
         self._samples = self._steps = 0
 
@@ -51,7 +51,7 @@ class WeightAverager:
         """
         self._samples += samples
         self._steps += 1
-        if self._steps == self.every:
+        if self._steps == self.interval:
             self.average_now()
 
     def average_now(self) -> None:

@@ -18,18 +18,18 @@ FLOOR = 1e-9
 
 @dataclass(frozen=True)
 class Line:
-    """The step time of one rank by its number of samples: `fixed` s, and `each` s more for every sample."""
+    """The step time of one rank by its number of samples: `fixed` s, and `per_sample` s more for every sample."""
 
     fixed: float
-    each: float
+    per_sample: float
 
     def time(self, samples: float) -> float:
         """Time of a step of so many samples, s."""
-        return self.fixed + self.each * samples
+        return self.fixed + self.per_sample * samples
 
     def scaled(self, factor: float) -> Line:
         """The line of the same rank where everything takes `factor` times as long."""
-        return Line(self.fixed * factor, self.each * factor)
+        return Line(self.fixed * factor, self.per_sample * factor)
 
 
 def fit_line(samples: Sequence[float], seconds: Sequence[float]) -> Line:
@@ -40,15 +40,16 @@ def fit_line(samples: Sequence[float], seconds: Sequence[float]) -> Line:
     count = len(samples)
     mean_n, mean_t = sum(samples) / count, sum(seconds) / count
     spread = sum((n - mean_n) ** 2 for n in samples)
-    each = sum((n - mean_n) * (t - mean_t) for n, t in zip(samples, seconds, strict=True)) / spread if spread else 0.0
-    fixed = mean_t - each * mean_n
+    covariance = sum((n - mean_n) * (t - mean_t) for n, t in zip(samples, seconds, strict=True))
+    per_sample = covariance / spread if spread else 0.0
+    fixed = mean_t - per_sample * mean_n
     if not spread or fixed < 0:
         # Through the origin instead, so that the line still passes among the points.
         fixed = 0.0
-        each = sum(n * t for n, t in zip(samples, seconds, strict=True)) / sum(n * n for n in samples)
-    elif each < 0:
-        fixed, each = mean_t, 0.0
-    return Line(fixed, max(each, FLOOR))
+        per_sample = sum(n * t for n, t in zip(samples, seconds, strict=True)) / sum(n * n for n in samples)
+    elif per_sample < 0:
+        fixed, per_sample = mean_t, 0.0
+    return Line(fixed, max(per_sample, FLOOR))
 
 
 def split_batch(lines: Sequence[Line], batch: int) -> tuple[int, ...]:

@@ -70,10 +70,10 @@ def _factor_flops(factor: Any) -> int:
 def _add(call: OperationCall) -> int:
     """a + alpha b: 1, and 1 more for alpha unless it is 1. A sparse b touches only its stored elements."""
     per_element = 1 + _factor_flops(call.arg(2, "alpha", 1))
-    other = call.arg(1, "other")
-    if getattr(other, "is_sparse", False):
+    addend = call.arg(1, "other")
+    if getattr(addend, "is_sparse", False):
         # Two sparse tensors are added by putting their values side by side: a copy.
-        return 0 if getattr(call.args[0], "is_sparse", False) else per_element * numel(other)
+        return 0 if getattr(call.args[0], "is_sparse", False) else per_element * numel(addend)
     return per_element * numel(call.first)
 
 

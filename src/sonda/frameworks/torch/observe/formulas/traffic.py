@@ -147,9 +147,9 @@ def _batch_norm_statistics(call: OperationCall, inplace: bool) -> int:
 
 def _add(call: OperationCall, inplace: bool) -> int:
     """Adding a sparse tensor in place touches only its stored elements."""
-    other = call.arg(1, "other")
-    if inplace and getattr(other, "is_sparse", False) and not getattr(call.args[0], "is_sparse", False):
-        return nbytes(other) + 2 * _row_bytes(call.args[0], numel(other))
+    addend = call.arg(1, "other")
+    if inplace and getattr(addend, "is_sparse", False) and not getattr(call.args[0], "is_sparse", False):
+        return nbytes(addend) + 2 * _row_bytes(call.args[0], numel(addend))
     return _reads(call, (), inplace) + _writes(call, inplace)
 
 
