@@ -217,13 +217,13 @@ def _by_command(quiet: bool) -> list[Bar]:
 def _by_processor_time(pair: Pair) -> list[Bar]:
     """Nobody is stopped: a second of the second rank's processor counts as three."""
     from sonda.frameworks.torch.parallel.balance import Balance
-    from sonda.frameworks.torch.parallel.shares import Line, slowest
+    from sonda.frameworks.torch.parallel.shares import Line, slowest_time
 
     found = pair.first("calibrate", "processor")
     first, second = (Line(*line) for line in found["lines"])
     lines = [first, second.scaled(SLOWED)]
     balance = Balance(lines, BATCH)
-    best = lines[0].time(BATCH) / slowest(lines, balance.shares)
+    best = lines[0].time(BATCH) / slowest_time(lines, balance.shares)
     bare = balance.shares
     # What a rank does beside its own steps, such as adding up gradients, it does in every step: shares follow.
     for number in range(1, 3):
@@ -231,7 +231,7 @@ def _by_processor_time(pair: Pair) -> list[Bar]:
         foreseen = [line.time(share) for line, share in zip((first, second), balance.shares, strict=True)]
         balance.update(number, [time / line for time, line in zip(used, foreseen, strict=True)])
     shares = balance.shares
-    print(f"by processor time, a step of n samples takes {1e3 * first.fixed:.0f} + {1e3 * first.each:.1f} n ms")
+    print(f"by processor time, a step of n samples takes {1e3 * first.fixed:.0f} + {1e3 * first.per_sample:.1f} n ms")
     print(f"  what does not grow with the batch is done by both: shares {bare[0]} + {bare[1]} without any exchange "
           f"are {best:.2f} times the faster alone, not {1 + 1 / SLOWED:.2f}")  # fmt: skip
     print(f"  shares with it: {shares[0]} + {shares[1]}")

@@ -20,7 +20,7 @@ Rates = tuple[float, tuple[float, ...]]
 
 
 class _Silent:
-    def announced(self, name: str) -> Any:
+    def announce_phase(self, name: str) -> Any:
         return nullcontext()
 
 
@@ -31,9 +31,9 @@ class Trainer:
         import torch.distributed as dist
 
         from sonda.frameworks.harness.settings import Driving
-        from sonda.frameworks.torch.drive.steps import loop_of
+        from sonda.frameworks.torch.drive.steps import make_loop
         from sonda.frameworks.torch.parallel.calibration import TrialTask, count_norms
-        from sonda.frameworks.torch.parallel.group import part
+        from sonda.frameworks.torch.parallel.group import make_group
         from sonda.workloads.catalogue import describe
 
         self.make = lambda: describe(workload, options).build("torch", True, 0)
@@ -45,10 +45,10 @@ class Trainer:
         self.plain = self.make()
         self.norms = count_norms(self.plain.model)
         self.trial = TrialTask(self.plain)
-        self.loop = loop_of(self.trial, _Silent(), self.how)
-        self.memory = part(range(group.size), group.meter)
-        self.memory.through_memory(self.plain.model, self.keys)
-        self.single = part([0], group.meter) if alone else None
+        self.loop = make_loop(self.trial, _Silent(), self.how)
+        self.memory = make_group(range(group.size), group.meter)
+        self.memory.use_shared_memory(self.plain.model, self.keys)
+        self.single = make_group([0], group.meter) if alone else None
         self._loops: dict[str, Any] = {}
 
     # ---- calibration ------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ class Trainer:
         self.exchange = measure_exchange(self.plain.model, self.memory, self.norms)
         sockets = measure_exchange(self.plain.model, self.group, self.norms)
         return {
-            "lines": [(line.fixed, line.each) for line in self.lines],
+            "lines": [(line.fixed, line.per_sample) for line in self.lines],
             "memory": (self.exchange.gradients, self.exchange.small),
             "gloo": (sockets.gradients, sockets.small),
             "norms": self.norms,
@@ -75,9 +75,9 @@ class Trainer:
 
     def outlook(self) -> Any:
         """What `@auto` would choose."""
-        from sonda.frameworks.torch.parallel.outlook import choose
+        from sonda.frameworks.torch.parallel.outlook import choose_outlook
 
-        return choose(self.lines, BATCH, self.exchange.seconds)
+        return choose_outlook(self.lines, BATCH, self.exchange.seconds)
 
     # ---- what is timed ----------------------------------------------------------------------------------------
 
@@ -95,7 +95,7 @@ class Trainer:
                 self.keys.add(f"apart/{self.turns}", 1)
                 told = True
         own = sizes[self.group.me] * done / (perf_counter() - begin)
-        numbers = self.group.numbers([own, (process_time() - used) / done])
+        numbers = self.group.gather_numbers([own, (process_time() - used) / done])
         return sum(row[0] for row in numbers), tuple(row[1] for row in numbers)
 
     def alone(self, steps: int) -> Rates:
@@ -124,7 +124,7 @@ class Trainer:
         used = (process_time() - used) / steps
         self.group.barrier()
         rate = BATCH * steps / (perf_counter() - begin)
-        return rate, tuple(row[0] for row in self.group.numbers([used]))
+        return rate, tuple(row[0] for row in self.group.gather_numbers([used]))
 
     def settle(self, steps: int) -> tuple[int, ...]:
         """The shares that the balanced pair had in most of so many steps: others are tried now and then."""
@@ -164,20 +164,20 @@ class Trainer:
             for _ in range(steps):
                 step()
             rate, used = BATCH * steps / (perf_counter() - begin), (process_time() - used) / steps
-        rate, used = self.group.numbers([rate, used])[0]
+        rate, used = self.group.gather_numbers([rate, used])[0]
         return rate, (used, 0.0)
 
     def _own_memory(self) -> Any:
         """A group with memory that no other loop uses: weights lie there."""
-        from sonda.frameworks.torch.parallel.group import part
+        from sonda.frameworks.torch.parallel.group import make_group
 
         self.memories += 1  # loops are not counted: the first rank has one that the other has not
-        group = part(range(self.group.size), self.group.meter)
-        group.through_memory(self.plain.model, _Prefixed(self.keys, f"memory{self.memories}/"))
+        group = make_group(range(self.group.size), self.group.meter)
+        group.use_shared_memory(self.plain.model, _Prefixed(self.keys, f"memory{self.memories}/"))
         return group
 
     def _shared_loop(self, group: Any, shares: tuple[int, ...] | None = (BATCH,)) -> tuple[Any, Any]:
-        from sonda.frameworks.torch.drive.steps import loop_of
+        from sonda.frameworks.torch.drive.steps import make_loop
         from sonda.frameworks.torch.parallel.balance import Balance
         from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
         from sonda.frameworks.torch.parallel.gradients import distribute
@@ -187,7 +187,7 @@ class Trainer:
         balance = Balance(self.lines[: group.size], BATCH, shares)
         model = distribute(share_batch_norms(task.model, group), group, "cpu", shares=lambda: balance.shares)
         shared = SharedTask(task, model, group, balance, shares is None)
-        return loop_of(shared, _Silent(), self.how), shared
+        return make_loop(shared, _Silent(), self.how), shared
 
 
 class _Prefixed:
@@ -212,15 +212,15 @@ def rank_main(rank: int, size: int, port: int, pipe: Any) -> None:
                       MASTER_PORT=str(port))  # fmt: skip
     import torch
 
-    from sonda.frameworks.torch.parallel.group import Meter, join, leave
+    from sonda.frameworks.torch.parallel.group import ExchangeMeter, join_ranks, leave_ranks
 
     torch.set_num_threads(1)
-    group = join("gloo", Meter(), 600)
+    group = join_ranks("gloo", ExchangeMeter(), 600)
     trainer: Any = None
     while True:
         name, arguments = pipe.recv()
         if name == "end":
-            leave()
+            leave_ranks()
             return
         if name == "workload":
             trainer = Trainer(group, *arguments)

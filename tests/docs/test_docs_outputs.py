@@ -18,7 +18,7 @@ from command_line import run_command
 from docs_commands import REPOSITORY, Block, blocks, shown
 from docs_desk import MODEL, TRAIN, ceilings
 from sonda.analysis.steps.training import Epoch, Training
-from sonda.frameworks.torch.parallel.outlook import choose, foresee, sentences
+from sonda.frameworks.torch.parallel.outlook import choose_outlook, describe_outlook, predict_outlook
 from sonda.frameworks.torch.parallel.shares import Line
 from sonda.report.screen import render
 from sonda.report.views.steps.training import training_blocks
@@ -80,7 +80,9 @@ def test_the_check_itself_sees_a_line_that_differs() -> None:
 
 def test_what_is_said_before_a_training_on_several_devices() -> None:
     pair = [Line(0, 0.010), Line(0, 0.030)]  # s a sample, as the page says
-    said = sentences(foresee(pair, 32, 0.081), choose(pair, 32, 0.081), ["cuda:0", "cpu"], auto=True)
+    said = describe_outlook(
+        predict_outlook(pair, 32, 0.081), choose_outlook(pair, 32, 0.081), ["cuda:0", "cpu"], auto=True
+    )
     assert said == list(block_with("docs/training.md", "@auto leaves out").lines)
 
 

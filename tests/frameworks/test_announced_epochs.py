@@ -64,12 +64,12 @@ def observer(place: Path) -> AnnouncedObserver:
 
 def test_batches_are_those_that_pytorch_is_given(data: TrainingSet) -> None:
     torch = pytest.importorskip("torch")
-    from sonda.frameworks.torch.drive.learner import Alone
+    from sonda.frameworks.torch.drive.learner import SingleLearner
     from sonda.workloads.in_torch.training_images import TrainingImages
 
     torch.set_num_threads(1)
     task = NETWORK.in_torch(True, 3)
-    theirs = Alone(task, TrainingImages(data, NETWORK, 3), NETWORK.batch)
+    theirs = SingleLearner(task, TrainingImages(data, NETWORK, 3), NETWORK.batch)
     ours = EpochBatches(data, NETWORK, 3)
     for part, epoch in (("train", 0), ("train", 1), ("validate", 0), ("test", 2)):
         assert ours.steps(part) == theirs.steps(part)

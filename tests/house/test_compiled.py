@@ -1,4 +1,4 @@
-"""Kernels are compiled in one way, from what their own file says, and kept in the user's cache and nowhere else."""
+"""NormKernels are compiled in one way, from what their own file says, and kept in the user's cache and nowhere else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALONE = [
     streaming_kernel.stream,
     folding_kernel.fold,
     png_kernel.undo_filters,
-    *norm_kernels.WRITTEN,
+    *norm_kernels.PYTHON_KERNELS,
 ]
 CALLING = [
     (few_tiles_kernel.few, few_tiles_kernel.next_size),

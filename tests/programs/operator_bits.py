@@ -159,19 +159,19 @@ class Counted:
         self.observer = TorchObserver(self.recorder, torch, Schedule(count=False))
         self.seen = 0
         """Operations that were counted."""
-        record = self.observer.counter.seen
+        record = self.observer.counter.record_operation
 
         def count_and_record(*call):
             self.seen += 1
             record(*call)
 
-        self.observer.counter.seen = count_and_record
+        self.observer.counter.record_operation = count_and_record
 
     @contextlib.contextmanager
     def counting(self):
         self.observer.install()
         try:
-            with self.observer.counted([]):
+            with self.observer.count_operations([]):
                 yield
         finally:
             self.observer.remove()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sonda.frameworks.torch.observe.formulas.cost import Cost, cost
+from sonda.frameworks.torch.observe.formulas.cost import OperationCost, cost
 
 
 class CountingMode(TorchDispatchMode):
@@ -16,7 +16,7 @@ class CountingMode(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[str, Cost]] = []
+        self.operations: list[tuple[str, OperationCost]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -26,31 +26,31 @@ class CountingMode(TorchDispatchMode):
                 return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
         out = func(*args, **kwargs)
         name = str(func._overloadpacket)
-        self.seen.append((name, cost(name, args, kwargs, out)))
+        self.operations.append((name, cost(name, args, kwargs, out)))
         return out
 
     @property
     def flops(self) -> int:
         assert not self.unknown, self.unknown
-        return sum(entry.flops or 0 for _, entry in self.seen)
+        return sum(entry.flops or 0 for _, entry in self.operations)
 
     @property
     def unknown(self) -> list[str]:
-        return [name for name, entry in self.seen if not entry.known or entry.bytes is None]
+        return [name for name, entry in self.operations if not entry.known or entry.bytes is None]
 
-    def of(self, name: str) -> list[Cost]:
-        return [entry for seen, entry in self.seen if seen == name]
+    def costs_of(self, name: str) -> list[OperationCost]:
+        return [entry for operation, entry in self.operations if operation == name]
 
 
-def counted(work: Callable[[], Any]) -> tuple[Any, CountingMode]:
+def run_counted(work: Callable[[], Any]) -> tuple[Any, CountingMode]:
     """The result of `work` and what was counted meanwhile."""
     with CountingMode() as mode:
         result = work()
     return result, mode
 
 
-def one(work: Callable[[], Any], name: str) -> Cost:
+def cost_of(work: Callable[[], Any], name: str) -> OperationCost:
     """The cost of the only operation called `name`."""
-    _, mode = counted(work)
-    (entry,) = mode.of(name)
+    _, mode = run_counted(work)
+    (entry,) = mode.costs_of(name)
     return entry

@@ -10,12 +10,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from sonda.frameworks.harness.settings import Driving
-from sonda.frameworks.torch.drive.steps import Training
-from sonda.frameworks.torch.parallel.batches import cut
+from sonda.frameworks.torch.drive.steps import TrainingLoop
+from sonda.frameworks.torch.parallel.batches import cut_batch
 from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
 from sonda.frameworks.torch.parallel.gradients import distribute
-from sonda.frameworks.torch.parallel.group import Group, part
-from sonda.frameworks.torch.parallel.local_sgd import Averaging, average
+from sonda.frameworks.torch.parallel.group import RankGroup, make_group
+from sonda.frameworks.torch.parallel.local_sgd import WeightAverager, average_weights
 from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StageTask
 from sonda.targets.ranks import rank as parallel_rank
 
@@ -54,20 +54,20 @@ def flat(tensors: Any) -> list[float]:
     return [value for tensor in tensors for value in tensor.detach().double().reshape(-1).tolist()]
 
 
-def own_part(group: Group, shares: tuple[int, ...], inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def own_part(group: RankGroup, shares: tuple[int, ...], inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     first = sum(shares[: group.me])
-    part = cut((inputs, target), first, first + shares[group.me], BATCH)
+    part = cut_batch((inputs, target), first, first + shares[group.me], BATCH)
     return part[0], part[1]
 
 
-def train(group: Group, shares: tuple[int, ...], kind: str, steps: int, how: str) -> dict[str, Any]:
+def train(group: RankGroup, shares: tuple[int, ...], kind: str, steps: int, how: str) -> dict[str, Any]:
     """Gradients of the first step, weights and buffers after the last.
 
     `how`: exact, memory (exact, through shared memory), unweighted, local norms.
     """
     model = network(kind)
     if how == "memory":
-        group.through_memory(model, dist.group.WORLD.get_group_store(), 60)  # type: ignore[union-attr]
+        group.use_shared_memory(model, dist.group.WORLD.get_group_store(), 60)  # type: ignore[union-attr]
     if how != "local norms":
         share_batch_norms(model, group)
     wrapped = distribute(model, group, "cpu")
@@ -111,24 +111,24 @@ def alone(kind: str, steps: int) -> dict[str, Any]:
             "evaluated": evaluated}  # fmt: skip
 
 
-def local_sgd(group: Group, shares: tuple[int, ...], every: int, steps: int) -> list[float]:
+def local_sgd(group: RankGroup, shares: tuple[int, ...], every: int, steps: int) -> list[float]:
     model = network("plain")
-    averaging = Averaging(model, group, every)
+    averager = WeightAverager(model, group, every)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step, (inputs, target) in enumerate(data(steps)):
         mine, wanted = own_part(group, shares, inputs, target)
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(mine), wanted).backward()
         optimizer.step()
-        averaging.step_ended(step, len(wanted))
+        averager.end_step(step, len(wanted))
     return flat(model.parameters())
 
 
-def averaged(group: Group) -> list[float]:
+def averaged(group: RankGroup) -> list[float]:
     """A complex weight of 1 + 0i or 2 - 1i, averaged in the ratio of 3 to 1; its two parts."""
     model = nn.Module()
     model.weight = nn.Parameter(torch.tensor([complex(group.me + 1, -group.me)], dtype=torch.complex128))
-    average(model, group, (0.75, 0.25)[group.me])
+    average_weights(model, group, (0.75, 0.25)[group.me])
     return [model.weight.real.item(), model.weight.imag.item()]
 
 
@@ -143,7 +143,7 @@ class _Fork(nn.Module):
         return torch.relu(self.second(torch.relu(self.first(values))) + self.short(values))
 
 
-def in_order(group: Group) -> list[list[float]]:
+def in_order(group: RankGroup) -> list[list[float]]:
     """Weights after six deterministic steps in float32: at a stretch, and with DDP made anew after three."""
     found = []
     for again in (-1, 3):
@@ -194,7 +194,7 @@ class _Given:
 
 
 def pipeline(
-    group: Group,
+    group: RankGroup,
     bounds: tuple[int, ...],
     parts: int,
     steps: int,
@@ -204,7 +204,7 @@ def pipeline(
     """Weights of this rank's stage after some steps, by the path of its modules; a pipeline for every share."""
     stages = len(bounds) - 1
     lines = [range(number * stages, (number + 1) * stages) for number in range(len(shares))]
-    groups = [part(list(ranks), group.meter, 60) for ranks in (*lines, *zip(*lines, strict=True))]
+    groups = [make_group(list(ranks), group.meter, 60) for ranks in (*lines, *zip(*lines, strict=True))]
     line, peers = (one for one in groups if one.me >= 0)
     model = network(kind)
     chain = list(model.named_children())
@@ -223,7 +223,7 @@ def pipeline(
     return {path: flat(module.parameters()) for path, module in chain[begin:end] if list(module.parameters())}
 
 
-def scaled(group: Group | None = None) -> list[list[float]]:
+def scaled(group: RankGroup | None = None) -> list[list[float]]:
     """After each of two steps with a loss that is scaled for gradients in float16: the scale, then the weights, of a
     stage or without a group of the whole. In the first step those of the first layer alone are too large."""
     torch.manual_seed(0)
@@ -235,11 +235,11 @@ def scaled(group: Group | None = None) -> list[list[float]]:
         own = [chain[group.me]]
         stage = Stage(own, Neighbours(group, 2), 8, torch.zeros(1, 4, dtype=torch.float16) if group.me else None)
         task, model = StageTask(task, stage), nn.Sequential(own[0][1])
-    loop = Training(task, Driving(True, None, 0, 0.0, "mixed_float16"))
+    loop = TrainingLoop(task, Driving(True, None, 0, 0.0, "mixed_float16"))
     found = []
     for size in (3e4, 1.0):
         loop.learn((torch.full((8, 4), size),), torch.tensor([0, 1] * 4))
         if group is not None:
-            stage.neighbours.settle()
+            stage.neighbours.wait_for_sends()
         found.append([loop.scaler.get_scale(), *flat(model.parameters())])
     return found

@@ -24,16 +24,16 @@ def _rank(function: Callable[..., Any], rank: int, size: int, port: int, results
                       MASTER_PORT=str(port))  # fmt: skip
     import torch
 
-    from sonda.frameworks.torch.parallel.group import Meter, join, leave
+    from sonda.frameworks.torch.parallel.group import ExchangeMeter, join_ranks, leave_ranks
 
     torch.set_num_threads(1)
     try:
         if function.__name__ == "whole_rank":  # it joins itself
             results.put((rank, function(*arguments), ""))
             return
-        group = join("gloo", Meter(), 60)
+        group = join_ranks("gloo", ExchangeMeter(), 60)
         results.put((rank, function(group, *arguments), ""))
-        leave()
+        leave_ranks()
     except BaseException:
         results.put((rank, None, traceback.format_exc()))
 

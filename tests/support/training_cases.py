@@ -19,15 +19,15 @@ from sonda.frameworks.collector.sampling.schedule import Schedule
 from sonda.frameworks.harness.course import Course
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.torch.drive.epochs import drive_epochs
-from sonda.frameworks.torch.drive.learner import Alone
-from sonda.frameworks.torch.drive.state import arrays_of, restore
+from sonda.frameworks.torch.drive.learner import SingleLearner
+from sonda.frameworks.torch.drive.state import restore_training, training_arrays
 from sonda.frameworks.torch.parallel.balance import Balance
 from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
 from sonda.frameworks.torch.parallel.gradients import distribute
-from sonda.frameworks.torch.parallel.group import Group, part
-from sonda.frameworks.torch.parallel.local_sgd import Averaging
+from sonda.frameworks.torch.parallel.group import RankGroup, make_group
+from sonda.frameworks.torch.parallel.local_sgd import WeightAverager
 from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StagedLearner, StageTask
-from sonda.frameworks.torch.parallel.shared_task import SharedLearner, SharedTask
+from sonda.frameworks.torch.parallel.shared_task import RankLearner, SharedTask
 from sonda.frameworks.torch.parallel.shares import Line
 from sonda.record.training import Walk
 from sonda.targets.job import Job
@@ -73,10 +73,10 @@ class Unobserved:
         return nullcontext()
 
     @contextmanager
-    def counted(self, tensors: Any) -> Iterator[None]:
+    def count_operations(self, tensors: Any) -> Iterator[None]:
         yield
 
-    def announced(self, name: str) -> Any:
+    def announce_phase(self, name: str) -> Any:
         return nullcontext()
 
 
@@ -112,15 +112,15 @@ def go(
     tested: dict[str, Any] = {}
 
     def keep(count: int, learner: Any, loop: Any, walks: list[Walk]) -> None:
-        found = arrays_of(learner.plain, loop.optimizer, loop.scaler)
+        found = training_arrays(learner.plain, loop.optimizer, loop.scaler)
         states[count] = {name: value.copy() for name, value in found.items()}
 
     def end(learner: Any) -> None:
-        tested.update({name: value.copy() for name, value in arrays_of(learner.plain).items()})
+        tested.update({name: value.copy() for name, value in training_arrays(learner.plain).items()})
 
     def put_back(model: Any, loop: Any) -> None:
         if state is not None:
-            restore(state, model, loop.optimizer, loop.scaler)
+            restore_training(state, model, loop.optimizer, loop.scaler)
 
     how = Driving(train=True, steps=None, warmup=0, seconds=1.0, precision=precision)
     course = Course(epochs, sizes, done, keep, end)
@@ -131,33 +131,31 @@ def go(
 def alone(place: str, epochs: int = 2, **how: Any) -> dict[str, Any]:
     torch.set_num_threads(1)
     task, images, data = opened(place, how.pop("transfer", "batch"), how.pop("workers", 0))
-    return go(lambda: Alone(task, images, BATCH), data, epochs, **how)
+    return go(lambda: SingleLearner(task, images, BATCH), data, epochs, **how)
 
 
-def shared(group: Group, place: str, shares: tuple[int, ...], mode: str, epochs: int = 2) -> dict[str, Any]:
+def shared(group: RankGroup, place: str, shares: tuple[int, ...], mode: str, epochs: int = 2) -> dict[str, Any]:
     """ddp with unequal shares; `memory`: the same through shared memory; `first`: only the first rank evaluates;
     `localsgd`: averages after every step."""
     task, images, data = opened(place)
     plain = task.model
     if mode == "memory":
-        group.through_memory(plain.double(), dist.group.WORLD.get_group_store(), 60)  # type: ignore[union-attr]
+        group.use_shared_memory(plain.double(), dist.group.WORLD.get_group_store(), 60)  # type: ignore[union-attr]
     balance = Balance([Line(0.0, 1.0)] * group.size, sum(shares), shares)
-    averaging = Averaging(plain, group, 1)
+    averager = WeightAverager(plain, group, 1)
 
-    def make() -> SharedLearner:
+    def make() -> RankLearner:
         plain.double()
         local = mode == "localsgd"
         model = plain if local else distribute(share_batch_norms(plain, group), group, "cpu")
-        after: Any = averaging.step_ended if local else lambda step, samples: None
+        after: Any = averager.end_step if local else lambda step, samples: None
         ranked = SharedTask(task, model, group, balance, moving=False, weighted=not local, after=after)
-        return SharedLearner(
-            ranked, plain, images, 0, mode != "first", averaging.average_now if local else lambda: None
-        )
+        return RankLearner(ranked, plain, images, 0, mode != "first", averager.average_now if local else lambda: None)
 
     return go(make, data, epochs)
 
 
-def staged(group: Group, place: str, replicas: int, parts: int, epochs: int = 2) -> dict[str, Any]:
+def staged(group: RankGroup, place: str, replicas: int, parts: int, epochs: int = 2) -> dict[str, Any]:
     """A pipeline of two stages, or several side by side."""
     task, images, data = opened(place)
     plain = task.model.double()
@@ -165,7 +163,7 @@ def staged(group: Group, place: str, replicas: int, parts: int, epochs: int = 2)
         (f"{name}.{at}", module) for name, child in plain.named_children() for at, module in child.named_children()
     ]
     lines = [range(number * 2, number * 2 + 2) for number in range(replicas)]
-    groups = [part(list(ranks), group.meter, 60) for ranks in (*lines, *zip(*lines, strict=True))]
+    groups = [make_group(list(ranks), group.meter, 60) for ranks in (*lines, *zip(*lines, strict=True))]
     line, peers = (one for one in groups if one.me >= 0)
     cut = [0, 4, len(chain)]
     with torch.no_grad():

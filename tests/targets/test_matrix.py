@@ -15,7 +15,7 @@ from builders import RunBuilder
 from sonda.analysis.rules import input
 from sonda.analysis.run_summary import summarise
 from sonda.frameworks.harness.settings import Driving
-from sonda.frameworks.torch.drive.steps import Training, loop_of
+from sonda.frameworks.torch.drive.steps import TrainingLoop, make_loop
 from sonda.record.errors import SondaError
 from sonda.targets.adapters.registry import FRAMEWORKS
 from sonda.targets.applicability import IN_FRAMEWORK, applied, inapplicable
@@ -198,14 +198,14 @@ def test_openmp_is_told_a_place_for_every_thread(monkeypatch: pytest.MonkeyPatch
 # ---- what PyTorch does --------------------------------------------------------------------------------------------
 
 
-def stepped(precision: str) -> tuple[Any, Training, list[torch.dtype]]:
+def stepped(precision: str) -> tuple[Any, TrainingLoop, list[torch.dtype]]:
     """A small network trained for one step; the types of what its dense layers gave."""
     task: Any = describe("mlp", {"batch": "4", "layers": "6-5-3"}).build("torch", True, 0)
     seen: list[torch.dtype] = []
     for layer in task.model.modules():
         if isinstance(layer, torch.nn.Linear):
             layer.register_forward_hook(lambda _module, _inputs, output: seen.append(output.dtype))
-    loop: Any = loop_of(task, None, Driving(True, 1, 0, 1.0, precision))  # type: ignore[arg-type]
+    loop: Any = make_loop(task, None, Driving(True, 1, 0, 1.0, precision))  # type: ignore[arg-type]
     loop.step()
     return task.model, loop, seen
 
@@ -248,7 +248,7 @@ def test_batches_are_pinned_for_a_gpu_unless_said_otherwise(on: str, pin: bool |
             asked.append(how)
             return iter(())
 
-    Training(Task(), Driving(True, 1, 0, 1.0, workers=2, device=on, prefetch=4, pin=pin))  # type: ignore[arg-type]
+    TrainingLoop(Task(), Driving(True, 1, 0, 1.0, workers=2, device=on, prefetch=4, pin=pin))  # type: ignore[arg-type]
     assert asked == [(2, expected, 4)]
 
 
@@ -264,7 +264,7 @@ def test_inputs_have_the_precision_of_the_model_however_they_are_nested() -> Non
 
     given = Pair(torch.ones(2), OrderedDict(scale=torch.ones(2), names=("a", torch.ones(1, dtype=torch.int64))))
     task = SimpleNamespace(model=Own(), loss=None, inputs=(given, [torch.ones(2)]))
-    loop_of(task, None, Driving(False, 1, 0, 1.0, "float64"))  # type: ignore[arg-type]
+    make_loop(task, None, Driving(False, 1, 0, 1.0, "float64"))  # type: ignore[arg-type]
     pair, (more,) = task.inputs
     assert type(pair) is Pair and type(pair.about) is OrderedDict
     assert pair.image.dtype == pair.about["scale"].dtype == more.dtype == torch.float64

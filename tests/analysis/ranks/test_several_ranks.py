@@ -22,7 +22,7 @@ from sonda.studies.file.loader import load_study
 from sonda.targets.job import Job, job_of
 from sonda.targets.training.supervisor import Training
 from sonda.workloads.data.prepared import load
-from sonda.workloads.data.training_set import divide, fractions_of, make_ready
+from sonda.workloads.data.training_set import divide, make_ready, parse_split
 
 
 def unequal_ranks() -> Summary:
@@ -170,7 +170,7 @@ def test_settings_of_whole_trainings_are_refused_without_epochs(name: str, value
 @pytest.mark.parametrize("split", ["0.9/0.5/0.1", "1.2/-0.2/0", "nan/1/0", "3/1/0"])
 def test_fractions_that_are_no_shares_are_refused_whatever_the_set(split: str):
     with pytest.raises(SondaError, match="fractions"):
-        fractions_of(split)
+        parse_split(split)
 
 
 def test_a_study_that_trains_before_it_serves_takes_other_images(tmp_path: Path):

@@ -31,7 +31,7 @@ def start(monkeypatch: pytest.MonkeyPatch, tick: int = 0) -> tuple[Any, Any, Clo
     clock = Clock(tick)
     monkeypatch.setattr(counting, "now", clock)
     recorder = Recorder("")
-    counter = counting.Counter(torch, recorder)
+    counter = counting.OperationCounter(torch, recorder)
     stream = recorder.stream()
     counter.start(stream, [], limited=True)
     return counter, stream, clock
@@ -45,7 +45,7 @@ def test_phases_without_operations_end_counting_too(monkeypatch: pytest.MonkeyPa
             break
         with mode:
             pass
-    assert counter.spent
+    assert counter.exhausted
 
 
 def test_what_the_program_does_between_two_operations_is_not_booked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,20 +54,20 @@ def test_what_the_program_does_between_two_operations_is_not_booked(monkeypatch:
         for _ in range(10):
             clock.time += 5 * SECOND
             torch.ones(1)
-    assert not counter.spent
+    assert not counter.exhausted
 
 
 def test_what_pytorch_takes_to_call_the_mode_is_booked(monkeypatch: pytest.MonkeyPatch) -> None:
     counter, stream, clock = start(monkeypatch)
-    monkeypatch.setattr(counting, "LONGEST_NS", 10 * counting.AROUND_NS)
+    monkeypatch.setattr(counting, "LONGEST_NS", 10 * counting.DISPATCH_NS)
     with counter.mode(stream):
         for _ in range(9):
-            clock.time += counting.AROUND_NS
+            clock.time += counting.DISPATCH_NS
             torch.ones(1)
-        assert not counter.spent
-        clock.time += counting.AROUND_NS
+        assert not counter.exhausted
+        clock.time += counting.DISPATCH_NS
         torch.ones(1)
-    assert counter.spent
+    assert counter.exhausted
 
 
 def test_a_thread_that_is_gone_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ class Counting:
 
     @contextmanager
     def phase(self) -> Iterator[None]:
-        with self.observer.counted([]):
+        with self.observer.count_operations([]):
             with self.observer.phase(self.recorder.stream(), self.observer.phases.codes["forward"]):
                 yield
 
@@ -72,7 +72,7 @@ class Counting:
             "aten.expand",
             "aten.permute",
         )
-        names = [one["name"] for one in self.recorder._pending if one.get("kind") == "op"]
+        names = [fact["name"] for fact in self.recorder._pending if fact.get("kind") == "op"]
         return [name for name in names if name not in views]
 
 
@@ -84,16 +84,17 @@ def counting() -> Iterator[Counting]:
     counting.observer.remove()
 
 
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.dtype == other.dtype and torch.equal(*(each.reshape(-1).view(torch.uint8) for each in (one, other)))
+def same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
+    first_bits, second_bits = (tensor.reshape(-1).view(torch.uint8) for tensor in (first, second))
+    return first.dtype == second.dtype and torch.equal(first_bits, second_bits)
 
 
 @pytest.mark.parametrize("name", ["silu", "mish"])
 def test_a_gradient_with_a_kernel_of_its_own_is_computed_by_it(counting: Counting, name: str) -> None:
-    given = torch.linspace(-4, 4, 1001, requires_grad=True)
+    values = torch.linspace(-4, 4, 1001, requires_grad=True)
 
     def gradient() -> torch.Tensor:
-        return torch.autograd.grad(getattr(functional, name)(given).sum(), given)[0]
+        return torch.autograd.grad(getattr(functional, name)(values).sum(), values)[0]
 
     bare = gradient()
     with counting.phase():
@@ -105,13 +106,14 @@ def test_a_gradient_with_a_kernel_of_its_own_is_computed_by_it(counting: Countin
 def test_what_arrives_whole_has_the_cost_of_its_definition(counting: Counting) -> None:
     """Per element: s = sigmoid(x) is 4; silu' = s (1 + x (1 - s)) is 4, the gradient's factor 1. With t = tanh(log1p(
     exp(x))), 3, mish' = t + x s (1 - t t) is 4 + 5, the factor 1. A shuffle is a copy."""
-    given, gradient = torch.randn(50, 20, requires_grad=True), torch.randn(50, 20)
+    values, gradient = torch.randn(50, 20, requires_grad=True), torch.randn(50, 20)
     with counting.phase():
-        torch.autograd.grad(functional.silu(given), given, gradient)
-        torch.autograd.grad(functional.mish(given), given, gradient)
+        torch.autograd.grad(functional.silu(values), values, gradient)
+        torch.autograd.grad(functional.mish(values), values, gradient)
         for shuffle in (torch.channel_shuffle, torch.native_channel_shuffle):
             shuffle(torch.randn(1, 10, 10, 10), 2)
-    costs = {one["name"]: (one["flops"], one["bytes"]) for one in counting.recorder._pending if one.get("kind") == "op"}
+    operations = [fact for fact in counting.recorder._pending if fact.get("kind") == "op"]
+    costs = {operation["name"]: (operation["flops"], operation["bytes"]) for operation in operations}
     assert costs["aten.silu_backward"] == (9 * 1000, 3 * 4000)
     assert costs["aten.mish_backward"] == (13 * 1000, 3 * 4000)
     assert costs["aten.channel_shuffle"] == costs["aten.native_channel_shuffle"] == (0, 2 * 4000)
@@ -184,10 +186,10 @@ def test_values_without_vectors_are_computed_without_vectors(
 
 
 def test_a_products_gradient_is_the_one_without_a_mode(counting: Counting) -> None:
-    given = torch.linspace(0.5, 1.5, 1000).requires_grad_()
-    bare = torch.autograd.grad(given.prod(), given)[0]
+    values = torch.linspace(0.5, 1.5, 1000).requires_grad_()
+    bare = torch.autograd.grad(values.prod(), values)[0]
     with counting.phase():
-        counted = torch.autograd.grad(given.prod(), given)[0]
+        counted = torch.autograd.grad(values.prod(), values)[0]
         # What comes after is seen again.
         counted.mul(2)
     assert same_bits(bare, counted)
@@ -219,17 +221,17 @@ def test_forward_mode_is_the_one_without_a_mode(counting: Counting, work: Callab
         counted = differentiate(work, primal, tangent)
         # What comes after is seen again.
         torch.exp(primal)
-    assert all(same_bits(one, other) for one, other in zip(bare, counted, strict=True))
+    assert all(same_bits(first, second) for first, second in zip(bare, counted, strict=True))
     assert "autograd.forward_mode" in counting.seen(), "so that its FLOPs are said to be missing"
     assert counting.seen()[-1] == "aten.exp"
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
 def test_a_phase_inside_of_forward_mode_and_one_that_ends_before_it(counting: Counting) -> None:
-    given = torch.randn(30, 20)
-    bare = dual(lambda rows: functional.layer_norm(rows, (20,)), given, given.cos())
+    values = torch.randn(30, 20)
+    bare = dual(lambda rows: functional.layer_norm(rows, (20,)), values, values.cos())
     with forward_ad.dual_level(), counting.phase():
-        rows = functional.layer_norm(forward_ad.make_dual(given, given.cos()), (20,))
+        rows = functional.layer_norm(forward_ad.make_dual(values, values.cos()), (20,))
         assert all(map(same_bits, bare, forward_ad.unpack_dual(rows)))
     assert counting.seen() == ["autograd.forward_mode"]
     with counting.phase():
@@ -250,28 +252,28 @@ def test_weights_of_labels_that_are_ignored_are_left_out_of_the_sum(
     labels[::3] = -100
 
     def work() -> list[torch.Tensor]:
-        given = scores.clone().requires_grad_()
-        loss = functional.cross_entropy(given, labels, weight, label_smoothing=smoothing)
-        return [loss.detach(), *(torch.autograd.grad(loss, given) if loss.requires_grad else ())]
+        values = scores.clone().requires_grad_()
+        loss = functional.cross_entropy(values, labels, weight, label_smoothing=smoothing)
+        return [loss.detach(), *(torch.autograd.grad(loss, values) if loss.requires_grad else ())]
 
     with context():
         bare = work()
         with counting.phase():
             counted = work()
-    assert all(same_bits(one, other) for one, other in zip(bare, counted, strict=True))
+    assert all(same_bits(first, second) for first, second in zip(bare, counted, strict=True))
     assert ("aten.cross_entropy_loss" in counting.seen()) == (smoothing > 0)
     assert ("aten._log_softmax" in counting.seen()) == (smoothing == 0)
 
 
 def test_what_pytorch_refuses_is_refused_and_counting_goes_on(counting: Counting) -> None:
-    given = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    values = torch.randn(4, 4, generator=torch.Generator().manual_seed(1)).requires_grad_()
     with counting.phase():
-        vectors = torch.linalg.eig(given).eigenvectors
-    with counting.observer.counted([]), pytest.raises(RuntimeError, match="specified up to multiplication"):
-        torch.autograd.grad(vectors.real.sum(), given)
+        vectors = torch.linalg.eig(values).eigenvectors
+    with counting.observer.count_operations([]), pytest.raises(RuntimeError, match="specified up to multiplication"):
+        torch.autograd.grad(vectors.real.sum(), values)
     assert torch._C._len_torch_dispatch_stack() == 0
     with counting.phase():
-        torch.exp(given)
+        torch.exp(values)
     assert counting.seen()[-1] == "aten.exp"
 
 
@@ -306,7 +308,7 @@ def test_nothing_is_registered_but_inside_of_a_counted_phase(counting: Counting)
         return {name for name in OPERATIONS if known(f"aten::{name}", "PythonTLSSnapshot")}
 
     forward = counting.observer.phases.codes["forward"]
-    with counting.observer.counted([]):
+    with counting.observer.count_operations([]):
         assert not registered(), "before a phase"
         with counting.observer.phase(counting.recorder.stream(), forward):
             torch.einsum("ij,jk->ik", MATRIX, MATRIX)  # taken apart: the mode is entered once more, and left

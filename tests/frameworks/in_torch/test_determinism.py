@@ -14,9 +14,9 @@ import torch
 
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.torch.drive import state as torch_state
-from sonda.frameworks.torch.drive.determinism import WORKSPACE, be_deterministic, refusal
-from sonda.frameworks.torch.drive.steps import loop_of
-from sonda.frameworks.torch.parallel.local_sgd import Averaging
+from sonda.frameworks.torch.drive.determinism import WORKSPACE, be_deterministic, explain_refusal
+from sonda.frameworks.torch.drive.steps import make_loop
+from sonda.frameworks.torch.parallel.local_sgd import WeightAverager
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job, job_of
 from sonda.targets.local.worker import describe_failure
@@ -44,9 +44,9 @@ def test_a_driven_task_switches_it_on_and_only_when_asked(monkeypatch: pytest.Mo
     torch.backends.cudnn.benchmark = True
     how: dict[str, Any] = {"train": True, "steps": 1, "warmup": 0, "seconds": 1.0}
     task = describe("mlp", {"layers": "8-4-2", "batch": "2"}).build("torch", True, 0)
-    loop_of(task, None, Driving(**how))  # type: ignore[arg-type]
+    make_loop(task, None, Driving(**how))  # type: ignore[arg-type]
     assert not torch.are_deterministic_algorithms_enabled() and WORKSPACE not in os.environ
-    loop_of(task, None, Driving(**how, deterministic=True))  # type: ignore[arg-type]
+    make_loop(task, None, Driving(**how, deterministic=True))  # type: ignore[arg-type]
     assert torch.are_deterministic_algorithms_enabled() and not torch.is_deterministic_algorithms_warn_only_enabled()
     assert torch.backends.cudnn.deterministic and not torch.backends.cudnn.benchmark
     assert os.environ[WORKSPACE] == ":4096:8"
@@ -67,10 +67,10 @@ def test_an_operation_without_such_a_way_is_named() -> None:
     be_deterministic()
     with pytest.raises(RuntimeError) as caught:
         torch.zeros(4).put_(torch.tensor([1, 1]), torch.tensor([1.0, 2.0]))
-    said = refusal(caught.value)
-    assert said is not None
-    assert str(said) == "--deterministic: PyTorch has no such way for put_; leave it out"
-    assert refusal(RuntimeError("shapes cannot be multiplied")) is None
+    shown = explain_refusal(caught.value)
+    assert shown is not None
+    assert str(shown) == "--deterministic: PyTorch has no such way for put_; leave it out"
+    assert explain_refusal(RuntimeError("shapes cannot be multiplied")) is None
     assert describe_failure(caught.value).startswith("the workload failed: ")
 
 
@@ -118,10 +118,10 @@ def test_the_scale_of_a_loss_goes_on() -> None:
         first.scale(model(torch.ones(1, 3)).sum() * factor).backward()
         first.step(optimizer)
         first.update()
-    arrays = torch_state.arrays_of(model, optimizer, first)
-    torch_state.restore(arrays, model, optimizer, second)
+    arrays = torch_state.training_arrays(model, optimizer, first)
+    torch_state.restore_training(arrays, model, optimizer, second)
     assert second.get_scale() == 512.0 and second._get_growth_tracker() == 2
-    assert not any(name.startswith(torch_state.SCALER) for name in torch_state.arrays_of(model, optimizer))
+    assert not any(name.startswith(torch_state.SCALER) for name in torch_state.training_arrays(model, optimizer))
 
 
 def test_the_random_numbers_of_a_gpu_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,19 +132,19 @@ def test_the_random_numbers_of_a_gpu_go_on(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: states.__setitem__(device, state))
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    arrays = torch_state.arrays_of(model, optimizer)
+    arrays = torch_state.training_arrays(model, optimizer)
     states["cuda:1"] = torch.zeros(16, dtype=torch.uint8)
-    torch_state.restore(arrays, model, optimizer)
+    torch_state.restore_training(arrays, model, optimizer)
     assert states["cuda:1"].tolist() == list(range(16))
     monkeypatch.setattr(torch_state, "_gpu", lambda model: None)
-    assert torch_state.RANDOM_ON_GPU not in torch_state.arrays_of(model, optimizer)
-    torch_state.restore(arrays, model, optimizer)  # by a processor: there is nothing to put back
+    assert torch_state.RANDOM_ON_GPU not in torch_state.training_arrays(model, optimizer)
+    torch_state.restore_training(arrays, model, optimizer)  # by a processor: there is nothing to put back
 
 
 def test_weights_are_averaged_after_the_same_steps_whoever_begins() -> None:
     """Six steps an epoch, averaged every four and at the end: two epochs, or the second after a restart."""
 
-    class Listening(Averaging):
+    class Listening(WeightAverager):
         def average_now(self) -> None:
             moments.append(now)
             self._samples = self._steps = 0
@@ -152,12 +152,12 @@ def test_weights_are_averaged_after_the_same_steps_whoever_begins() -> None:
     def epochs(*numbers: int) -> list[int]:
         nonlocal now
         moments.clear()
-        averaging = Listening(None, None, 4)  # type: ignore[arg-type]
+        averager = Listening(None, None, 4)  # type: ignore[arg-type]
         for epoch in numbers:
             for step in range(6):
                 now = 6 * epoch + step
-                averaging.step_ended(step, 2)
-            averaging.average_now()
+                averager.end_step(step, 2)
+            averager.average_now()
         return list(moments)
 
     now, moments = 0, list[int]()

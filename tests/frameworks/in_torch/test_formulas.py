@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from formulas_cases import CountingMode, counted, one
-from sonda.frameworks.torch.observe.formulas.cost import Cost, cost
+from formulas_cases import CountingMode, cost_of, run_counted
+from sonda.frameworks.torch.observe.formulas.cost import OperationCost, cost
 
 torch.set_num_threads(1)
 
@@ -42,7 +42,7 @@ A, B = torch.randn(3, 5), torch.randn(5, 7)
     ],
 )
 def test_products(work: Callable[[], Any], flops: int) -> None:
-    assert counted(work)[1].flops == flops
+    assert run_counted(work)[1].flops == flops
 
 
 def test_a_sparse_operand_multiplies_what_it_holds() -> None:
@@ -53,7 +53,7 @@ def test_a_sparse_operand_multiplies_what_it_holds() -> None:
     mode = CountingMode()
     with mode:
         torch.sparse.mm(sparse, dense).sum().backward()
-    products = [spent.flops for name, spent in mode.seen if name in ("aten._sparse_addmm", "aten.mm")]
+    products = [spent.flops for name, spent in mode.operations if name in ("aten._sparse_addmm", "aten.mm")]
     assert products == [2 * 4 * 7, 2 * 4 * 7]
     left = cost("aten.mm", (torch.randn(3, 5), sparse), {}, torch.randn(3, 6))
     assert left.flops == 2 * 4 * 3
@@ -62,7 +62,7 @@ def test_a_sparse_operand_multiplies_what_it_holds() -> None:
 
 def test_linear_layer_forward_and_backward() -> None:
     layer, batch = nn.Linear(5, 7), torch.randn(3, 5, requires_grad=True)
-    _, mode = counted(lambda: layer(batch).sum().backward())
+    _, mode = run_counted(lambda: layer(batch).sum().backward())
     # forward with bias; the loss's sum; gradients of input and weight; of the bias a sum over rows
     assert mode.flops == (2 * 3 * 5 * 7 + 21) + 21 + 2 * (2 * 3 * 5 * 7) + 21
 
@@ -87,20 +87,20 @@ def test_convolution(layer: nn.Module, image: tuple[int, ...], macs: int, output
     elif layer.bias is None:
         layer.bias = nn.Parameter(torch.zeros(layer.out_channels))
     batch = torch.randn(image, requires_grad=True)
-    _, forward = counted(lambda: layer(batch))
+    _, forward = run_counted(lambda: layer(batch))
     assert forward.flops == 2 * macs + (outputs if bias else 0)
     result = layer(batch)
     assert result.numel() == outputs
-    _, backward = counted(lambda: torch.autograd.grad(result.sum(), [batch, *layer.parameters()]))
+    _, backward = run_counted(lambda: torch.autograd.grad(result.sum(), [batch, *layer.parameters()]))
     (entry,) = backward.of("aten.convolution_backward")
     assert entry.flops == 4 * macs + (outputs if bias else 0)
 
 
 def test_convolution_backward_computes_only_what_its_mask_asks() -> None:
     layer, image = nn.Conv2d(3, 8, 3), torch.randn(1, 3, 6, 6)
-    _, mode = counted(lambda: layer(image).sum().backward())
+    _, mode = run_counted(lambda: layer(image).sum().backward())
     macs, outputs = 8 * 16 * 27, 8 * 16
-    (entry,) = mode.of("aten.convolution_backward")
+    (entry,) = mode.costs_of("aten.convolution_backward")
     assert entry.flops == 2 * macs + outputs
     # reads the gradient (one number, broadcast) and the image, not the weight; writes both gradients
     assert entry.bytes == 4 * (1 + 3 * 36) + 4 * (8 * 27 + 8)
@@ -127,9 +127,9 @@ def test_products_agree_with_pytorchs_own_counter(groups: int, backward: bool) -
 
     with FlopCounterMode(display=False) as second:
         work()
-    _, mode = counted(work)
+    _, mode = run_counted(work)
     products = ("aten.mm", "aten.convolution", "aten.convolution_backward")
-    assert sum(entry.flops or 0 for name, entry in mode.seen if name in products) == second.get_total_flops() > 0
+    assert sum(entry.flops or 0 for name, entry in mode.operations if name in products) == second.get_total_flops() > 0
 
 
 def resnet50_convolutions() -> list[tuple[int, int, int, int, int]]:
@@ -154,69 +154,71 @@ def test_resnet50_has_the_published_multiply_adds() -> None:
         # Meta tensors: shapes without computing.
         image = torch.empty(1, inputs, size, size, device="meta")
         weight = torch.empty(outputs, inputs, kernel, kernel, device="meta")
-        flops += counted(lambda i=image, w=weight, s=stride, k=kernel: F.conv2d(i, w, None, s, k // 2))[1].flops
-    flops += counted(lambda: torch.empty(1, 2048, device="meta") @ torch.empty(2048, 1000, device="meta"))[1].flops
+        flops += run_counted(lambda i=image, w=weight, s=stride, k=kernel: F.conv2d(i, w, None, s, k // 2))[1].flops
+    flops += run_counted(lambda: torch.empty(1, 2048, device="meta") @ torch.empty(2048, 1000, device="meta"))[1].flops
     assert flops == 2 * 4_089_184_256
 
 
 def test_bytes_read_each_input_once_and_write_the_output() -> None:
-    assert one(lambda: A @ B, "aten.mm").bytes == 4 * (15 + 35 + 21)
-    assert one(lambda: A + A, "aten.add").bytes == 4 * (15 + 15)
-    assert one(lambda: A @ A.t(), "aten.mm").bytes == 4 * (15 + 9)
-    assert one(lambda: A * torch.ones(5).expand(3, 5), "aten.mul").bytes == 4 * (15 + 5 + 15)
-    assert one(lambda: A[:, :2] + 1, "aten.add").bytes == 4 * (6 + 6)
-    assert one(lambda: A.double(), "aten._to_copy").bytes == 15 * (4 + 8)
-    assert one(lambda: torch.cat([A, A * 2]), "aten.cat").bytes == 4 * (30 + 30)
-    assert one(lambda: torch.mm(A, B, out=torch.empty(3, 7)), "aten.mm").bytes == 4 * (15 + 35 + 21)
+    assert cost_of(lambda: A @ B, "aten.mm").bytes == 4 * (15 + 35 + 21)
+    assert cost_of(lambda: A + A, "aten.add").bytes == 4 * (15 + 15)
+    assert cost_of(lambda: A @ A.t(), "aten.mm").bytes == 4 * (15 + 9)
+    assert cost_of(lambda: A * torch.ones(5).expand(3, 5), "aten.mul").bytes == 4 * (15 + 5 + 15)
+    assert cost_of(lambda: A[:, :2] + 1, "aten.add").bytes == 4 * (6 + 6)
+    assert cost_of(lambda: A.double(), "aten._to_copy").bytes == 15 * (4 + 8)
+    assert cost_of(lambda: torch.cat([A, A * 2]), "aten.cat").bytes == 4 * (30 + 30)
+    assert cost_of(lambda: torch.mm(A, B, out=torch.empty(3, 7)), "aten.mm").bytes == 4 * (15 + 35 + 21)
 
 
 def test_bytes_of_overlapping_windows_are_the_memory_under_them() -> None:
     line = torch.randn(10)
-    assert one(lambda: line.unfold(0, 4, 1) * 2, "aten.mul").bytes == 4 * (10 + 28)
+    assert cost_of(lambda: line.unfold(0, 4, 1) * 2, "aten.mul").bytes == 4 * (10 + 28)
 
 
 def test_bytes_in_place() -> None:
     target = torch.zeros(10)
-    assert one(lambda: target.add_(1), "aten.add_").bytes == 4 * (10 + 10)
-    assert one(lambda: target.add_(torch.ones(10)), "aten.add_").bytes == 4 * (10 + 10 + 10)
-    assert one(lambda: target.copy_(torch.ones(10)), "aten.copy_").bytes == 4 * (10 + 10)
-    assert one(lambda: target.zero_(), "aten.zero_").bytes == 4 * 10
-    assert one(lambda: torch.zeros_like(target), "aten.zeros_like").bytes == 4 * 10
+    assert cost_of(lambda: target.add_(1), "aten.add_").bytes == 4 * (10 + 10)
+    assert cost_of(lambda: target.add_(torch.ones(10)), "aten.add_").bytes == 4 * (10 + 10 + 10)
+    assert cost_of(lambda: target.copy_(torch.ones(10)), "aten.copy_").bytes == 4 * (10 + 10)
+    assert cost_of(lambda: target.zero_(), "aten.zero_").bytes == 4 * 10
+    assert cost_of(lambda: torch.zeros_like(target), "aten.zeros_like").bytes == 4 * 10
 
 
 def test_bytes_of_lookups_are_the_rows_that_are_looked_up() -> None:
     table, rows = torch.randn(1000, 4), torch.tensor([1, 5, 7])
     looked_up = 3 * 8 + 3 * 4 * 4 * 2
-    assert one(lambda: F.embedding(rows, table), "aten.embedding") == Cost(0, looked_up, True)
-    assert one(lambda: table[rows], "aten.index") == Cost(0, looked_up, True)
-    assert one(lambda: table.index_select(0, rows), "aten.index_select") == Cost(0, looked_up, True)
+    assert cost_of(lambda: F.embedding(rows, table), "aten.embedding") == OperationCost(0, looked_up, True)
+    assert cost_of(lambda: table[rows], "aten.index") == OperationCost(0, looked_up, True)
+    assert cost_of(lambda: table.index_select(0, rows), "aten.index_select") == OperationCost(0, looked_up, True)
     index = rows[:, None]
-    assert one(lambda: table.gather(0, index), "aten.gather") == Cost(0, 3 * 8 + 3 * 4 * 2, True)
+    assert cost_of(lambda: table.gather(0, index), "aten.gather") == OperationCost(0, 3 * 8 + 3 * 4 * 2, True)
 
 
 def test_scattered_sums() -> None:
     table, rows, values = torch.zeros(1000, 4), torch.tensor([1, 5, 7]), torch.randn(3, 4)
     touched = 3 * 8 + 48 + 2 * 48  # indices, values, and the rows read and written
-    assert one(lambda: table.index_add_(0, rows, values), "aten.index_add_") == Cost(12, touched, True)
-    added = one(lambda: table.index_put_((rows,), values, accumulate=True), "aten.index_put_")
-    assert added == Cost(12, touched, True)
-    assert one(lambda: table.index_put_((rows,), values), "aten.index_put_") == Cost(0, touched - 48, True)
+    assert cost_of(lambda: table.index_add_(0, rows, values), "aten.index_add_") == OperationCost(12, touched, True)
+    added = cost_of(lambda: table.index_put_((rows,), values, accumulate=True), "aten.index_put_")
+    assert added == OperationCost(12, touched, True)
+    assert cost_of(lambda: table.index_put_((rows,), values), "aten.index_put_") == OperationCost(0, touched - 48, True)
     mask = torch.arange(1000) % 100 == 0
-    masked = one(lambda: table.index_put_((mask,), torch.ones(()), accumulate=True), "aten.index_put_")
-    assert masked == Cost(10 * 4, 1000 + 4 + 2 * 160, True)
+    masked = cost_of(lambda: table.index_put_((mask,), torch.ones(()), accumulate=True), "aten.index_put_")
+    assert masked == OperationCost(10 * 4, 1000 + 4 + 2 * 160, True)
     # two indices of shapes (3, 1) and (2) select a 3 x 2 block
-    block = one(
+    block = cost_of(
         lambda: table.index_put_((rows[:, None], rows[:2] // 5), torch.ones(()), accumulate=True), "aten.index_put_"
     )
-    assert block == Cost(6, 3 * 8 + 2 * 8 + 4 + 2 * 24, True)
+    assert block == OperationCost(6, 3 * 8 + 2 * 8 + 4 + 2 * 24, True)
     # a dimension that is not indexed comes whole
     put = torch.ops.aten.index_put_
-    column = one(lambda: put(table, [None, rows[:1]], torch.ones(()), accumulate=True), "aten.index_put_")
-    assert column == Cost(1000, 8 + 4 + 2 * 4000, True)
+    column = cost_of(lambda: put(table, [None, rows[:1]], torch.ones(()), accumulate=True), "aten.index_put_")
+    assert column == OperationCost(1000, 8 + 4 + 2 * 4000, True)
     index = rows[:, None].repeat(1, 4)
-    assert one(lambda: table.scatter_add_(0, index, values), "aten.scatter_add_") == Cost(12, 96 + 48 + 96, True)
+    assert cost_of(lambda: table.scatter_add_(0, index, values), "aten.scatter_add_") == OperationCost(
+        12, 96 + 48 + 96, True
+    )
     # Not in place the whole table is copied.
-    assert one(lambda: table.index_add(0, rows, values), "aten.index_add").bytes == 24 + 48 + 2 * 16000
+    assert cost_of(lambda: table.index_add(0, rows, values), "aten.index_add").bytes == 24 + 48 + 2 * 16000
 
 
 @pytest.mark.parametrize(
@@ -233,32 +235,32 @@ def test_scattered_sums() -> None:
     ],
 )
 def test_views_and_allocation_cost_nothing(work: Callable[[], Any]) -> None:
-    _, mode = counted(work)
-    assert mode.seen
-    assert all(entry == Cost(0, 0, True) for _, entry in mode.seen), mode.seen
+    _, mode = run_counted(work)
+    assert mode.operations
+    assert all(entry == OperationCost(0, 0, True) for _, entry in mode.operations), mode.operations
 
 
 def test_what_has_no_formula_is_unknown_and_its_bytes_are_not() -> None:
     square = torch.eye(4)
-    assert one(lambda: torch.linalg.inv_ex(square), "aten.linalg_inv_ex")[::2] == (None, False)
-    assert one(lambda: torch.linalg.inv_ex(square), "aten.linalg_inv_ex").bytes == 4 * (16 + 16 + 1)
-    assert cost("mine.op", (square,), {}, square + 1) == Cost(None, 4 * 32, False)
+    assert cost_of(lambda: torch.linalg.inv_ex(square), "aten.linalg_inv_ex")[::2] == (None, False)
+    assert cost_of(lambda: torch.linalg.inv_ex(square), "aten.linalg_inv_ex").bytes == 4 * (16 + 16 + 1)
+    assert cost("mine.op", (square,), {}, square + 1) == OperationCost(None, 4 * 32, False)
 
 
 def test_complex_and_quantised_arithmetic_is_unknown_but_copies_are_not() -> None:
     signal = torch.randn(4, dtype=torch.complex64)
-    assert one(lambda: signal * signal, "aten.mul") == Cost(None, 64, False)
-    assert one(lambda: signal.clone(), "aten.clone") == Cost(0, 64, True)
+    assert cost_of(lambda: signal * signal, "aten.mul") == OperationCost(None, 64, False)
+    assert cost_of(lambda: signal.clone(), "aten.clone") == OperationCost(0, 64, True)
     with pytest.warns(UserWarning, match="deprecated"):
         quantised = torch.quantize_per_tensor(torch.randn(4), 0.1, 0, torch.quint8)
-    assert cost("aten.mul", (quantised, 2.0), {}, quantised) == Cost(0, 0, True)  # shares memory: a view
-    assert cost("aten.mul", (quantised, 2.0), {}, quantised.clone()) == Cost(None, 8, False)
+    assert cost("aten.mul", (quantised, 2.0), {}, quantised) == OperationCost(0, 0, True)  # shares memory: a view
+    assert cost("aten.mul", (quantised, 2.0), {}, quantised.clone()) == OperationCost(None, 8, False)
 
 
 def test_integers_do_no_floating_point_work() -> None:
     whole = torch.arange(6)
-    assert counted(lambda: (whole + 1) * 2 - whole.sum())[1].flops == 0
-    assert one(lambda: whole[:, None] @ whole[None], "aten.mm").flops is None
+    assert run_counted(lambda: (whole + 1) * 2 - whole.sum())[1].flops == 0
+    assert cost_of(lambda: whole[:, None] @ whole[None], "aten.mm").flops is None
 
 
 def test_cost_never_raises() -> None:
@@ -266,7 +268,7 @@ def test_cost_never_raises() -> None:
         element_size = None
         shape = None
 
-    assert cost("aten.mm", (Broken(), None), {}, Broken()) == Cost(None, None, False)
+    assert cost("aten.mm", (Broken(), None), {}, Broken()) == OperationCost(None, None, False)
     assert cost("aten.convolution", (), {}, None).known is False
 
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from formulas_cases import CountingMode, counted, one
-from sonda.frameworks.torch.observe.formulas.cost import Cost, cost
+from formulas_cases import CountingMode, cost_of, run_counted
+from sonda.frameworks.torch.observe.formulas.cost import OperationCost, cost
 
 torch.manual_seed(3)
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
@@ -42,31 +42,31 @@ def heads(count: int, length: int, width: int, grad: bool = False) -> Tensor:
 def test_attention_by_hand() -> None:
     q, k, v = heads(3, 5, 8), heads(3, 7, 8), heads(3, 7, 8)
     scores = 2 * 3 * 5 * 7
-    plain = one(lambda: F.scaled_dot_product_attention(q, k, v), FLASH)
+    plain = cost_of(lambda: F.scaled_dot_product_attention(q, k, v), FLASH)
     assert plain.flops == scores * (2 * 8 + 2 * 8 + 1 + 4)
     # q, k, v read; the output and one logsumexp per row written
     assert plain.bytes == 4 * (240 + 336 + 336 + 240 + 30)
     square = heads(3, 5, 8)
-    causal = one(lambda: F.scaled_dot_product_attention(square, square, square, is_causal=True), FLASH)
+    causal = cost_of(lambda: F.scaled_dot_product_attention(square, square, square, is_causal=True), FLASH)
     assert causal.flops == 2 * 3 * 25 * 37
     mask = torch.randn(5, 7)
-    assert one(lambda: F.scaled_dot_product_attention(q, k, v, mask), FLASH).flops == scores * 38
-    assert one(lambda: F.scaled_dot_product_attention(q, k, v, scale=1.0), FLASH).flops == scores * 36
+    assert cost_of(lambda: F.scaled_dot_product_attention(q, k, v, mask), FLASH).flops == scores * 38
+    assert cost_of(lambda: F.scaled_dot_product_attention(q, k, v, scale=1.0), FLASH).flops == scores * 36
 
 
 def test_attention_backward_by_hand() -> None:
     q, k, v = heads(3, 5, 8, True), heads(3, 7, 8, True), heads(3, 7, 8, True)
-    _, mode = counted(lambda: F.scaled_dot_product_attention(q, k, v).sum().backward())
-    (entry,) = mode.of(FLASH + "_backward")
+    _, mode = run_counted(lambda: F.scaled_dot_product_attention(q, k, v).sum().backward())
+    (entry,) = mode.costs_of(FLASH + "_backward")
     # five products; scale, - logsumexp, exp, P (dP - D), scale; D = sum of dO x O
     assert entry.flops == 2 * 3 * 5 * 7 * (5 * 2 * 8 + 6) + 2 * (2 * 3 * 5 * 8)
 
 
 def test_fused_attention_differs_from_the_written_out_one_by_the_place_of_the_scale() -> None:
     q, k, v = heads(3, 5, 8), heads(3, 7, 8), heads(3, 7, 8)
-    fused = one(lambda: F.scaled_dot_product_attention(q, k, v), FLASH).flops
+    fused = cost_of(lambda: F.scaled_dot_product_attention(q, k, v), FLASH).flops
     with sdpa_kernel(SDPBackend.MATH):
-        _, mode = counted(lambda: F.scaled_dot_product_attention(q, k, v))
+        _, mode = run_counted(lambda: F.scaled_dot_product_attention(q, k, v))
     scores = 2 * 3 * 5 * 7
     # written out, both q and k are multiplied by the scale's root; fused, the scores by the scale
     assert mode.flops - (q.numel() + k.numel()) == fused - scores
@@ -75,9 +75,9 @@ def test_fused_attention_differs_from_the_written_out_one_by_the_place_of_the_sc
 def test_attention_with_shared_key_heads_counts_the_query_heads() -> None:
     q, k = heads(6, 5, 8), heads(2, 7, 8)
     scores = 2 * 6 * 5 * 7
-    assert one(lambda: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), FLASH).flops == scores * 37
+    assert cost_of(lambda: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), FLASH).flops == scores * 37
     with sdpa_kernel(SDPBackend.MATH):
-        _, mode = counted(lambda: F.scaled_dot_product_attention(q, k, k, enable_gqa=True))
+        _, mode = run_counted(lambda: F.scaled_dot_product_attention(q, k, k, enable_gqa=True))
     # written out, the keys are repeated to six heads and scaled, as are the queries
     assert mode.flops == scores * 36 + q.numel() + 2 * 6 * 7 * 8
     described = cost("aten._scaled_dot_product_attention_math", (q, k, k), {"enable_gqa": True}, (q + 0, None))
@@ -124,7 +124,7 @@ def test_lstm_by_hand_and_against_the_unfused_path(bias: bool, directions: int) 
     steps, batch, inputs, hidden = 5, 2, 4, 8
     layer = nn.LSTM(inputs, hidden, num_layers=2, bias=bias, bidirectional=directions == 2)
     x = torch.randn(steps, batch, inputs)
-    _, fused = counted(lambda: layer(x))
+    _, fused = run_counted(lambda: layer(x))
     gates = 4 * hidden
     per_row = [
         2 * gates * (size + hidden) + gates * (3 if bias else 1) + 18 * hidden for size in (inputs, directions * hidden)
@@ -132,7 +132,7 @@ def test_lstm_by_hand_and_against_the_unfused_path(bias: bool, directions: int) 
     assert "aten.mkldnn_rnn_layer" in dict(fused.seen)
     assert fused.flops == steps * batch * directions * sum(per_row)
     with without_onednn():
-        _, unfused = counted(lambda: layer(x))
+        _, unfused = run_counted(lambda: layer(x))
     assert "aten.mkldnn_rnn_layer" not in dict(unfused.seen)
     assert unfused.flops == fused.flops
 
@@ -140,8 +140,8 @@ def test_lstm_by_hand_and_against_the_unfused_path(bias: bool, directions: int) 
 def test_lstm_backward_by_hand() -> None:
     steps, batch, inputs, hidden = 5, 2, 4, 8
     layer, x = nn.LSTM(inputs, hidden), torch.randn(5, 2, 4, requires_grad=True)
-    _, mode = counted(lambda: layer(x)[0].sum().backward())
-    (entry,) = mode.of("aten.mkldnn_rnn_layer_backward")
+    _, mode = run_counted(lambda: layer(x)[0].sum().backward())
+    (entry,) = mode.costs_of("aten.mkldnn_rnn_layer_backward")
     gates = 4 * hidden
     # products for input and state and for both weights; the cell 23; state's gradient added 1; biases' sum
     assert entry.flops == steps * batch * (4 * gates * (inputs + hidden) + 24 * hidden + gates)
@@ -168,7 +168,7 @@ def test_lstm_cell_backward_count_is_an_algorithm() -> None:
             into * f,
         )
 
-    result, mode = counted(written_out)
+    result, mode = run_counted(written_out)
     torch.testing.assert_close(result, expected)
     assert mode.flops == 23 * 12
     empty = torch.empty(3, 4)
@@ -180,7 +180,7 @@ def test_gru_cell_counts_are_an_algorithm() -> None:
     layer = nn.GRUCell(5, 4)
     x, h = torch.randn(3, 5), torch.randn(3, 4)
     with torch.no_grad():
-        _, mode = counted(lambda: layer(x, h))
+        _, mode = run_counted(lambda: layer(x, h))
     products = 2 * 3 * 12 * (5 + 4) + 2 * 3 * 12  # both with bias
     fused = cost("aten._thnn_fused_gru_cell", (torch.empty(3, 12), torch.empty(3, 12), h), {}, (h + 0,))
     assert mode.flops == products + (fused.flops or 0)
@@ -205,9 +205,9 @@ def _encoder() -> nn.TransformerEncoderLayer:
 def test_encoder_layer_fast_path_by_hand_and_against_the_slow_path() -> None:
     layer, x = _encoder(), torch.randn(3, 5, 8)
     with torch.no_grad():
-        fast = one(lambda: layer(x), "aten._transformer_encoder_layer_fwd")
+        fast = cost_of(lambda: layer(x), "aten._transformer_encoder_layer_fwd")
         with without_encoder_fast_path():
-            _, slow = counted(lambda: layer(x))
+            _, slow = run_counted(lambda: layer(x))
     rows, width, inner, scores = 15, 8, 16, 3 * 25
     attention = 4 * rows * (2 * 64 + 8) + rows * width + 4 * scores * width + 2 * 4 * scores
     norms = 2 * (8 * rows * width + 5 * rows)
@@ -221,7 +221,7 @@ def test_encoder_layer_on_nested_sequences_counts_their_real_lengths() -> None:
     model = nn.TransformerEncoder(_encoder(), 1)
     padding = torch.tensor([[0, 0, 0, 0, 1], [0, 0, 0, 1, 1]]).bool()
     with torch.no_grad(), pytest.warns(UserWarning, match="nested"):
-        entry = one(
+        entry = cost_of(
             lambda: model(torch.randn(2, 5, 8), src_key_padding_mask=padding), "aten._transformer_encoder_layer_fwd"
         )
     rows, scores = 4 + 3, 16 + 9
@@ -232,7 +232,7 @@ def test_encoder_layer_on_nested_sequences_counts_their_real_lengths() -> None:
 def test_multi_head_attention_fast_path_by_hand() -> None:
     layer, x = nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(3, 5, 8)
     with torch.no_grad():
-        entry = one(lambda: layer(x, x, x), "aten._native_multi_head_attention")
+        entry = cost_of(lambda: layer(x, x, x), "aten._native_multi_head_attention")
     rows, scores = 15, 75
     # as in the encoder layer, and the weights averaged over 2 heads: 2 additions and a division per score
     assert entry.flops == 4 * rows * 136 + rows * 8 + 4 * scores * 8 + 8 * scores + 3 * scores
@@ -258,7 +258,7 @@ def test_optimizers_count_the_same_on_every_path(kind: str, path: str) -> None:
     for parameter in parameters:
         parameter.grad = torch.randn_like(parameter)
     optimizer.step()
-    _, mode = counted(optimizer.step)
+    _, mode = run_counted(optimizer.step)
     steps = 0 if kind in ("sgd", "nesterov") else 2  # the step number of each parameter goes up by one
     assert mode.flops == PER_ELEMENT[kind] * 19 + steps
 
@@ -268,7 +268,7 @@ def test_fused_adam_bytes() -> None:
     parameter.grad = torch.randn(10)
     optimizer = torch.optim.Adam([parameter], fused=True)
     optimizer.step()
-    entry = one(optimizer.step, "aten._fused_adam_")
+    entry = cost_of(optimizer.step, "aten._fused_adam_")
     # parameter, gradient, two states and the step read; parameter and states written
     assert entry.bytes == 4 * (40 + 1) + 4 * 30
 
@@ -351,7 +351,7 @@ def test_every_operation_of_a_training_step_is_known(network: str, onednn: bool)
                     optimizer.zero_grad()
     assert mode.unknown == []
     assert mode.flops > 0
-    assert ("aten.mkldnn_rnn_layer" in dict(mode.seen)) == (network == "lstm" and onednn)
+    assert ("aten.mkldnn_rnn_layer" in dict(mode.operations)) == (network == "lstm" and onednn)
 
 
 @pytest.mark.parametrize("network", list(NETWORKS))
@@ -360,9 +360,9 @@ def test_every_operation_of_inference_is_known(network: str) -> None:
     model = make().eval()
     for without_gradients in (torch.no_grad, torch.inference_mode):
         with without_gradients():
-            _, mode = counted(lambda: model(batch))
+            _, mode = run_counted(lambda: model(batch))
         assert mode.unknown == []
-        assert ("aten._transformer_encoder_layer_fwd" in dict(mode.seen)) == (network == "encoder")
+        assert ("aten._transformer_encoder_layer_fwd" in dict(mode.operations)) == (network == "encoder")
 
 
 def test_a_profilers_marks_cost_nothing() -> None:
@@ -370,6 +370,6 @@ def test_a_profilers_marks_cost_nothing() -> None:
         with torch.profiler.record_function("mark"):
             pass
 
-    _, mode = counted(work)
-    assert mode.seen
-    assert all(entry == Cost(0, 0, True) for _, entry in mode.seen)
+    _, mode = run_counted(work)
+    assert mode.operations
+    assert all(entry == OperationCost(0, 0, True) for _, entry in mode.operations)

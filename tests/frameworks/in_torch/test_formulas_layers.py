@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from formulas_cases import counted, one
+from formulas_cases import cost_of, run_counted
 from formulas_layers_cases import same_work
-from sonda.frameworks.torch.observe.formulas.cost import Cost
+from sonda.frameworks.torch.observe.formulas.cost import OperationCost
 
 torch.manual_seed(7)
 EPS = 1e-5
@@ -144,20 +144,20 @@ def test_element_wise_by_hand() -> None:
         (lambda: torch._foreach_mul([X, X[0]], [2.0, 1.0]), n + 4),
         (lambda: torch._foreach_norm([X, X[0]]), 2 * (n + 4) + 2),
     ]:
-        assert counted(work)[1].flops == flops
+        assert run_counted(work)[1].flops == flops
     for free in (torch.relu, torch.abs, torch.clone, torch.tril, lambda x: x.clamp(0, 1), lambda x: x > 0, torch.sort):
-        assert counted(lambda f=free: f(X))[1].flops == 0
+        assert run_counted(lambda f=free: f(X))[1].flops == 0
 
 
 def test_sums_and_cumulative_sums() -> None:
-    assert one(lambda: X.sum(0), "aten.sum") == Cost(12, 4 * (12 + 4), True)
-    assert one(lambda: X.cumsum(1), "aten.cumsum") == Cost(12, 4 * 24, True)
+    assert cost_of(lambda: X.sum(0), "aten.sum") == OperationCost(12, 4 * (12 + 4), True)
+    assert cost_of(lambda: X.cumsum(1), "aten.cumsum") == OperationCost(12, 4 * 24, True)
 
 
 def test_dropout_is_a_mask_and_a_scale() -> None:
-    drop = one(lambda: torch.native_dropout(X, 0.5, True), "aten.native_dropout")
-    assert drop == Cost(24, 12 * 4 + 12 * 4 + 12, True)
-    _, mode = counted(lambda: F.dropout(X, 0.5, True))
+    drop = cost_of(lambda: torch.native_dropout(X, 0.5, True), "aten.native_dropout")
+    assert drop == OperationCost(24, 12 * 4 + 12 * 4 + 12, True)
+    _, mode = run_counted(lambda: F.dropout(X, 0.5, True))
     assert mode.flops == 24
 
 
@@ -201,7 +201,7 @@ def test_batch_norm_inference() -> None:
 
 def test_batch_norm_bytes_include_the_running_statistics() -> None:
     layer = nn.BatchNorm1d(4)
-    entry = one(lambda: layer(IMAGE), "aten.native_batch_norm")
+    entry = cost_of(lambda: layer(IMAGE), "aten.native_batch_norm")
     # image read and written; weight, bias read; running statistics read and written; mean and invstd written
     assert entry.bytes == 4 * (120 + 120 + 4 + 4 + 2 * 8 + 8)
 
@@ -224,7 +224,7 @@ def test_batch_norm_backward() -> None:
 
 
 def test_instance_norm_is_batch_norm_over_images() -> None:
-    _, mode = counted(lambda: F.instance_norm(IMAGE))
+    _, mode = run_counted(lambda: F.instance_norm(IMAGE))
     n, rows = 120, 20
     assert mode.flops == 6 * n + 7 * rows
 
@@ -240,7 +240,7 @@ def test_layer_norm() -> None:
         return (ROWS - mean) * rstd * WEIGHT + BIAS
 
     same_work(lambda: F.layer_norm(ROWS, (4,), WEIGHT, BIAS, EPS), written_out)
-    assert counted(lambda: F.layer_norm(ROWS, (4,)))[1].flops == 6 * 60 + 5 * 15
+    assert run_counted(lambda: F.layer_norm(ROWS, (4,)))[1].flops == 6 * 60 + 5 * 15
 
 
 def test_layer_norm_backward() -> None:
@@ -326,52 +326,52 @@ def test_loss_gradients_by_hand() -> None:
         (lambda x, t: F.huber_loss(x, t, delta=9.0), "aten.huber_loss_backward", 3 * n),
     ]:
         guess = (T * 0.8 + 0.1).requires_grad_()
-        assert one(lambda f=loss, g=guess: f(g, T).backward(), name).flops == flops
+        assert cost_of(lambda f=loss, g=guess: f(g, T).backward(), name).flops == flops
 
 
 def test_cross_entropy_by_hand() -> None:
     scores, targets = torch.randn(6, 10, requires_grad=True), torch.randint(0, 10, (6,))
-    _, mode = counted(lambda: F.cross_entropy(scores, targets).backward())
+    _, mode = run_counted(lambda: F.cross_entropy(scores, targets).backward())
     # log-softmax 4n + a logarithm per row, its gradient 4n; the loss: 6 negated sums and a division, and back
     assert mode.flops == (4 * 60 + 6) + 4 * 60 + 7 + 7
-    (forward,), (back,) = mode.of("aten.nll_loss_forward"), mode.of("aten.nll_loss_backward")
+    (forward,), (back,) = mode.costs_of("aten.nll_loss_forward"), mode.costs_of("aten.nll_loss_backward")
     assert forward.bytes == 6 * 4 + 6 * 8 + 2 * 4
     assert back.bytes == 4 + 6 * 8 + 4 + 60 * 4
 
 
 def test_pooling_by_hand() -> None:
     image = torch.randn(2, 3, 8, 8, requires_grad=True)
-    _, mode = counted(lambda: F.avg_pool2d(image, 2).sum().backward())
-    assert mode.of("aten.avg_pool2d") == [Cost(2 * 3 * 16 * 5, 4 * (384 + 96), True)]
-    assert mode.of("aten.avg_pool2d_backward") == [Cost(96 * 5, 4 * (1 + 384), True)]
-    _, mode = counted(lambda: F.max_pool2d(image, 2).sum().backward())
-    assert mode.of("aten.max_pool2d_with_indices") == [Cost(0, 4 * (384 + 96) + 8 * 96, True)]
-    assert mode.of("aten.max_pool2d_with_indices_backward") == [Cost(96, 4 * (1 + 384) + 8 * 96, True)]
+    _, mode = run_counted(lambda: F.avg_pool2d(image, 2).sum().backward())
+    assert mode.costs_of("aten.avg_pool2d") == [OperationCost(2 * 3 * 16 * 5, 4 * (384 + 96), True)]
+    assert mode.costs_of("aten.avg_pool2d_backward") == [OperationCost(96 * 5, 4 * (1 + 384), True)]
+    _, mode = run_counted(lambda: F.max_pool2d(image, 2).sum().backward())
+    assert mode.costs_of("aten.max_pool2d_with_indices") == [OperationCost(0, 4 * (384 + 96) + 8 * 96, True)]
+    assert mode.costs_of("aten.max_pool2d_with_indices_backward") == [OperationCost(96, 4 * (1 + 384) + 8 * 96, True)]
 
 
 def test_adaptive_pooling_counts_what_its_windows_hold() -> None:
     image = torch.randn(2, 3, 5, 7, requires_grad=True)
-    _, mode = counted(lambda: F.adaptive_avg_pool2d(image, (2, 3)).sum().backward())
+    _, mode = run_counted(lambda: F.adaptive_avg_pool2d(image, (2, 3)).sum().backward())
     # 5 in 2: rows 0-2 and 2-4; 7 in 3: columns 0-2, 2-4 and 4-6: windows of 3 x 3, six of them
-    assert mode.of("aten._adaptive_avg_pool2d")[0].flops == 6 * (6 * 9) + 36
-    assert mode.of("aten._adaptive_avg_pool2d_backward")[0].flops == 6 * (6 * 9) + 36
+    assert mode.costs_of("aten._adaptive_avg_pool2d")[0].flops == 6 * (6 * 9) + 36
+    assert mode.costs_of("aten._adaptive_avg_pool2d_backward")[0].flops == 6 * (6 * 9) + 36
 
 
 def test_interpolation_by_hand() -> None:
     image = torch.randn(1, 2, 4, 4, requires_grad=True)
-    _, mode = counted(lambda: F.interpolate(image, scale_factor=2, mode="bilinear").sum().backward())
-    assert mode.of("aten.upsample_bilinear2d")[0].flops == 2 * 64 * 9
-    assert mode.of("aten.upsample_bilinear2d_backward")[0].flops == 2 * 64 * 10
-    _, mode = counted(lambda: F.interpolate(image, scale_factor=2).sum().backward())
-    assert mode.of("aten.upsample_nearest2d")[0].flops == 0
-    assert mode.of("aten.upsample_nearest2d_backward")[0].flops == 2 * 64
+    _, mode = run_counted(lambda: F.interpolate(image, scale_factor=2, mode="bilinear").sum().backward())
+    assert mode.costs_of("aten.upsample_bilinear2d")[0].flops == 2 * 64 * 9
+    assert mode.costs_of("aten.upsample_bilinear2d_backward")[0].flops == 2 * 64 * 10
+    _, mode = run_counted(lambda: F.interpolate(image, scale_factor=2).sum().backward())
+    assert mode.costs_of("aten.upsample_nearest2d")[0].flops == 0
+    assert mode.costs_of("aten.upsample_nearest2d_backward")[0].flops == 2 * 64
 
 
 def test_embedding_by_hand() -> None:
     layer, rows = nn.Embedding(20, 4), torch.randint(0, 20, (3, 5))
-    _, mode = counted(lambda: layer(rows).sum().backward())
-    assert mode.of("aten.embedding") == [Cost(0, 15 * 8 + 2 * 60 * 4, True)]
-    assert mode.of("aten.embedding_dense_backward") == [Cost(60, 4 + 15 * 8 + 80 * 4, True)]
+    _, mode = run_counted(lambda: layer(rows).sum().backward())
+    assert mode.costs_of("aten.embedding") == [OperationCost(0, 15 * 8 + 2 * 60 * 4, True)]
+    assert mode.costs_of("aten.embedding_dense_backward") == [OperationCost(60, 4 + 15 * 8 + 80 * 4, True)]
 
 
 @pytest.mark.parametrize(
@@ -388,7 +388,7 @@ def test_embedding_bag_by_hand(mode: str, weighted: bool, sparse: bool, forward:
     # 3 bags of 5 lookups of 4 columns: 60 elements looked up, 12 results
     layer, rows = nn.EmbeddingBag(20, 4, mode=mode, sparse=sparse), torch.randint(0, 20, (3, 5))
     weights = torch.rand(3, 5) if weighted else None
-    _, seen = counted(lambda: layer(rows, per_sample_weights=weights).sum().backward())
+    _, seen = run_counted(lambda: layer(rows, per_sample_weights=weights).sum().backward())
     (entry,) = seen.of("aten._embedding_bag")
     assert entry.flops == forward
     assert seen.of("aten._embedding_bag_backward")[0].flops == back
@@ -405,6 +405,6 @@ def test_sparse_gradients_touch_only_their_rows() -> None:
     layer, rows = nn.EmbeddingBag(1000, 4, mode="sum", sparse=True), torch.tensor([[1, 5, 7]])
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     layer(rows).sum().backward()
-    _, mode = counted(optimizer.step)
+    _, mode = run_counted(optimizer.step)
     # p - lr g on 3 rows of 4: indices (3 x 8) and values read, rows read and written
-    assert mode.of("aten.add_") == [Cost(2 * 12, 3 * 8 + 12 * 4 + 2 * 12 * 4, True)]
+    assert mode.costs_of("aten.add_") == [OperationCost(2 * 12, 3 * 8 + 12 * 4 + 2 * 12 * 4, True)]

@@ -21,7 +21,7 @@ from sonda.frameworks.collector.clock import CLOCK, MARKS
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.sampling.schedule import KERNEL_STEPS, KERNELS_FROM, Schedule
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
-from sonda.frameworks.torch.observe.device_marks import GATHERED, DeviceMarks
+from sonda.frameworks.torch.observe.device_marks import MOST_WAITING, DeviceMarks
 from sonda.frameworks.torch.observe.kernel_pass import KernelPass
 from sonda.frameworks.torch.observe.observer import TorchObserver
 from sonda.record.errors import SondaError
@@ -46,13 +46,13 @@ LONG = 40.0
 def test_marks_are_read_in_their_order_and_their_events_used_again() -> None:
     device, recorder = FakeDevice(), Recorder("")
     marks = DeviceMarks(recorder, fake_torch(device))
-    for number in range(2 * GATHERED):
+    for number in range(2 * MOST_WAITING):
         device.now = 1000.0 * number
         assert marks.mark() == number
     marks.finish()
-    times = [tuple(one) for fact in facts(recorder) for one in fact.get("device_times", ())]
-    assert times == [(number, 0, 1000 * number) for number in range(2 * GATHERED)]
-    assert device.made <= 1.3 * GATHERED
+    times = [tuple(mark) for fact in facts(recorder) for mark in fact.get("device_times", ())]
+    assert times == [(number, 0, 1000 * number) for number in range(2 * MOST_WAITING)]
+    assert device.made <= 1.3 * MOST_WAITING
     assert facts(recorder)[-1]["tf32"] == {"matmul": True, "convolution": True}
     about = facts(recorder)[-1]["devices"]["0"]
     assert (about["name"], about["peak_allocated"], about["peak_reserved"]) == ("a card 0", 1000, 2000)
@@ -68,7 +68,7 @@ def test_nothing_is_marked_while_a_graph_is_captured() -> None:
 
 
 def test_a_device_that_hangs_does_not_keep_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonda.frameworks.torch.observe.device_marks.LONGEST", 1_000_000)
+    monkeypatch.setattr("sonda.frameworks.torch.observe.device_marks.LONGEST_WAIT_NS", 1_000_000)
     device, recorder = FakeDevice(), Recorder("")
     marks = DeviceMarks(recorder, fake_torch(device))
     marks.mark()
@@ -143,7 +143,7 @@ def observe(directory: Path, steps: int = 4, profiled: int = 2) -> tuple[Assembl
 
 
 def real_marks(trace: Path) -> int:
-    return sum(str(one.get("name")).startswith(CLOCK) for one in json.loads(trace.read_text())["traceEvents"])
+    return sum(str(event.get("name")).startswith(CLOCK) for event in json.loads(trace.read_text())["traceEvents"])
 
 
 def launch_kernels(
@@ -211,9 +211,9 @@ def test_kernels_hang_on_the_layer_that_launched_them(tmp_path: Path) -> None:
     wanted = {("0", "forward"): 1, ("1", "forward"): 1, ("2", "forward"): 1,
               ("2", "backward"): 2, ("1", "backward"): 1, ("0", "backward"): 1}  # fmt: skip
     latencies = launch_kernels(trace, assembly, begin, wanted)
-    found = with_kernels(assembly, tmp_path, begin)
-    assert not found.notes
-    spans = found.spans
+    joined = with_kernels(assembly, tmp_path, begin)
+    assert not joined.notes
+    spans = joined.spans
     rows = np.flatnonzero(spans.where(kind="kernel"))
     name, path = spans.words("name").decoded(), spans.words("path").decoded()
     direction = spans.words("direction").decoded()
@@ -250,8 +250,8 @@ def test_a_summary_holds_the_devices_and_the_hosts_times(tmp_path: Path) -> None
         id=new_id(), created=now(), status="complete", workload={"name": "mlp", "train": True, "batch": 2},
         target={"spec": "cuda:0", "device": "cuda", "devices": {"cuda:0": assembly.devices["0"]}},
     )  # fmt: skip
-    kept = info.target.devices
-    assert kept is not None and kept["cuda:0"].state == DeviceStand(missing="nvidia-ml-py is not installed")
+    devices = info.target.devices
+    assert devices is not None and devices["cuda:0"].state == DeviceStand(missing="nvidia-ml-py is not installed")
     run = Run(tmp_path, info)
     run.__dict__["spans"] = spans
     summary = summarise(run)
@@ -346,8 +346,8 @@ def test_the_innermost_open_span_is_found_as_by_looking_at_each() -> None:
     start, end = np.array(starts)[order], np.array(ends)[order]
     spans = Spans({"start": start, "duration": end - start}, {})
     moments = rng.integers(0, 5000, 500)
-    found = _innermost(spans, np.arange(len(start)), moments)
-    for moment, row in zip(moments.tolist(), found.tolist(), strict=True):
+    innermost = _innermost(spans, np.arange(len(start)), moments)
+    for moment, row in zip(moments.tolist(), innermost.tolist(), strict=True):
         holding = np.flatnonzero((start <= moment) & (moment < end))
         expected = holding[np.argmax(start[holding])] if len(holding) else -1
         assert row == expected or (row >= 0 and start[row] == start[expected] and end[row] == end[expected])

@@ -11,7 +11,7 @@ import pytest
 
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.sampling.schedule import Schedule
-from sonda.frameworks.torch.observe.kernel_pass import ATTACHED, TEARDOWN, KernelPass
+from sonda.frameworks.torch.observe.kernel_pass import CUPTI_ATTACHED, TEARDOWN, KernelPass
 from sonda.frameworks.torch.observe.observer import TorchObserver
 
 
@@ -67,7 +67,7 @@ def test_cupti_is_let_go_of_before_the_next_step_is_timed(tmp_path: Path, unset:
     assert os.environ[TEARDOWN] == "1"
 
 
-@pytest.mark.parametrize(("chosen", "notes"), [("0", [ATTACHED]), ("1", [])])
+@pytest.mark.parametrize(("chosen", "notes"), [("0", [CUPTI_ATTACHED]), ("1", [])])
 def test_later_steps_that_are_timed_with_cupti_attached_are_said_to_be(
     chosen: str, notes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,11 +29,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> TrainingSet:
 @pytest.fixture(scope="module")
 def expected(data: TrainingSet) -> tuple[dict[str, np.ndarray], float, int]:
     """Weights after two epochs in PyTorch, loss and right answers of the first batch of the test."""
-    from sonda.frameworks.torch.drive.learner import Alone
+    from sonda.frameworks.torch.drive.learner import SingleLearner
     from sonda.workloads.in_torch.training_images import TrainingImages
 
     task: Any = NETWORK.in_torch(True, SEED)
-    learner, optimizer = Alone(task, TrainingImages(data, NETWORK, SEED), NETWORK.batch), task.optimizer()
+    learner, optimizer = SingleLearner(task, TrainingImages(data, NETWORK, SEED), NETWORK.batch), task.optimizer()
     for epoch in range(2):
         for batch in learner.batches("train", epoch):
             optimizer.zero_grad()

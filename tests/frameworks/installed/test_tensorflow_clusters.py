@@ -36,14 +36,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(place: Path) -> tuple[dict[str, np.ndarray], list[float]]:
     """Weights after two epochs on one device in PyTorch, and the mean loss of each epoch as it was met."""
-    from sonda.frameworks.torch.drive.learner import Alone
+    from sonda.frameworks.torch.drive.learner import SingleLearner
     from sonda.workloads.in_torch.training_images import TrainingImages
 
     network = Perceptron(batch=BATCH, layers=(784, 16, 9), loss="cross_entropy", activation="tanh", learning_rate=0.1)
     data = divide(load(place), "0.7/0.1/0.2", seed=SEED)
     task = network.in_torch(True, SEED)
     task.model.double()
-    learner, optimizer, losses = Alone(task, TrainingImages(data, network, SEED), BATCH), task.optimizer(), []
+    learner, optimizer, losses = SingleLearner(task, TrainingImages(data, network, SEED), BATCH), task.optimizer(), []
     for epoch in range(2):
         lost = seen = 0.0
         for batch in learner.batches("train", epoch):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks.torch.parallel.outlook import choose, foresee
+from sonda.frameworks.torch.parallel.outlook import choose_outlook, predict_outlook
 from sonda.frameworks.torch.parallel.shares import Line, equal_shares
 from sonda.studies.engine.plan import ENERGY, configurations, plan_points
 from sonda.studies.file.loader import load_study
@@ -99,10 +99,10 @@ def test_shares_by_speed_beat_equal_shares_as_reckoned_by_hand() -> None:
     560): 680 ms, which is 2.47 times as fast as equal shares and 1.09 times as fast as the fast device alone.
     """
     lines = [Line(0.1, 0.02), Line(0.4, 0.08)]
-    equal = foresee(lines, 32, 0.0, shares=equal_shares(2, 32))
-    by_speed = foresee(lines, 32, 0.0)
+    equal = predict_outlook(lines, 32, 0.0, shares=equal_shares(2, 32))
+    by_speed = predict_outlook(lines, 32, 0.0)
     assert by_speed.bound == pytest.approx(1.25)
     assert (equal.shares, equal.step) == ((16, 16), pytest.approx(1.68))
     assert (by_speed.shares, by_speed.step) == ((29, 3), pytest.approx(0.68))
     # 80 ms of communication, and it does not pay any more: auto takes the fast one alone.
-    assert choose(lines, 32, 0.08).ranks == (0,) and choose(lines, 32, 0.05).ranks == (0, 1)
+    assert choose_outlook(lines, 32, 0.08).ranks == (0,) and choose_outlook(lines, 32, 0.05).ranks == (0, 1)

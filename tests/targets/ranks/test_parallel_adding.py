@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from parallel_memory_cases import on_threads
-from sonda.frameworks.torch.parallel.shared_memory import SharedMemory, reason_against, room_for
+from sonda.frameworks.torch.parallel.shared_memory import SharedMemory, reason_against, shared_bytes
 from sonda.record.errors import SondaError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.skipif(bool(reason_against(2)), reason=reason_against(2))
 
-from sonda.frameworks.torch.parallel.all_reduce import Adding, Pieces  # noqa: E402
-from sonda.frameworks.torch.parallel.group import Meter  # noqa: E402
+from sonda.frameworks.torch.parallel.all_reduce import GradientAdder, GradientPieces  # noqa: E402
+from sonda.frameworks.torch.parallel.group import ExchangeMeter  # noqa: E402
 
 SHAPES = ((7,), (25, 40), (33,), (3, 2, 2, 2))
 
@@ -37,7 +37,7 @@ def test_every_rank_reads_the_same_sums_step_after_step(size: int, shares: tuple
 
     def work(memory: SharedMemory) -> list[list[Any]]:
         own, found = parameters(), []
-        pieces = Pieces(own, memory)
+        pieces = GradientPieces(own, memory)
         for step in range(steps):
             for parameter, gradient in zip(own, given[step][memory.me], strict=True):
                 pieces.write(parameter, gradient.to(memory_format=torch.preserve_format), shares)
@@ -62,15 +62,15 @@ def test_ranks_sum_in_proportion_to_their_shares() -> None:
 
     def work(memory: SharedMemory) -> list[bool]:
         own = [torch.nn.Parameter(torch.zeros(256)) for _ in range(8)]
-        pieces = Pieces(own, memory)
+        pieces = GradientPieces(own, memory)
         for parameter in own:
             pieces.write(parameter, torch.ones(256), (5.0, 4.0))
         sums = [total for _, total in pieces.finish()]
         assert all((total == 2).all() for total in sums)
         # A sum lies where the other's gradient was, so that all can read it.
-        mine = [pieces.place(parameter).data_ptr() for parameter in own]
-        assert [total.data_ptr() not in mine for total in sums] == pieces.mine()
-        return pieces.mine()
+        mine = [pieces.own_place(parameter).data_ptr() for parameter in own]
+        assert [total.data_ptr() not in mine for total in sums] == pieces.summed_here()
+        return pieces.summed_here()
 
     first, second = on_threads(2, work)
     assert first == [True, True, False, True, True, True, True, False]
@@ -82,7 +82,7 @@ def test_an_optimizer_that_changes_gradients_is_refused() -> None:
 
     def work(memory: SharedMemory) -> str:
         own = parameters()
-        pieces = Pieces(own, memory)
+        pieces = GradientPieces(own, memory)
         for parameter in own:
             pieces.write(parameter, torch.ones(parameter.shape), (1, 1))
         for _, total in pieces.finish():
@@ -96,7 +96,7 @@ def test_an_optimizer_that_changes_gradients_is_refused() -> None:
 
 class _Group:
     def __init__(self) -> None:
-        self.meter = Meter()
+        self.meter = ExchangeMeter()
 
 
 def test_gradients_that_are_kept_between_steps_are_refused() -> None:
@@ -104,7 +104,7 @@ def test_gradients_that_are_kept_between_steps_are_refused() -> None:
 
     def work(memory: SharedMemory) -> str:
         model = torch.nn.Linear(3, 2)
-        with closing(Adding(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
+        with closing(GradientAdder(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
             model(torch.ones(1, 3)).sum().backward()
             try:
                 model(torch.ones(1, 3)).sum().backward()
@@ -113,14 +113,14 @@ def test_gradients_that_are_kept_between_steps_are_refused() -> None:
         return ""
 
     model = torch.nn.Linear(3, 2)
-    assert on_threads(2, work, room=room_for(model)) == ["gradients are not set to None between steps"] * 2
+    assert on_threads(2, work, room=shared_bytes(model)) == ["gradients are not set to None between steps"] * 2
 
 
 def test_backward_leaves_the_sums_as_gradients() -> None:
     def work(memory: SharedMemory) -> list[float]:
         model = torch.nn.Linear(3, 1)
         found: list[float] = []
-        with closing(Adding(model, _Group(), memory, nullcontext, lambda: (5, 1))):  # type: ignore[arg-type]
+        with closing(GradientAdder(model, _Group(), memory, nullcontext, lambda: (5, 1))):  # type: ignore[arg-type]
             for _ in range(3):
                 model.zero_grad()
                 (model(torch.full((1, 3), float(memory.me + 1))).sum()).backward()
@@ -128,7 +128,7 @@ def test_backward_leaves_the_sums_as_gradients() -> None:
         return found
 
     # Gradients of the weight are the inputs, 1 and 2, of the bias 1 and 1.
-    assert on_threads(2, work, room=room_for(torch.nn.Linear(3, 1))) == [[3.0, 3.0, 3.0, 2.0] * 3] * 2
+    assert on_threads(2, work, room=shared_bytes(torch.nn.Linear(3, 1))) == [[3.0, 3.0, 3.0, 2.0] * 3] * 2
 
 
 def small() -> Any:
@@ -144,7 +144,7 @@ def small() -> Any:
 @contextmanager
 def listening(model: Any, memory: SharedMemory, everybody: Barrier) -> Iterator[None]:
     """Ranks are threads here, and optimizers call what they have in common: nobody may come or go while one steps."""
-    with closing(Adding(model, _Group(), memory, nullcontext, lambda: (5, 1))):  # type: ignore[arg-type]
+    with closing(GradientAdder(model, _Group(), memory, nullcontext, lambda: (5, 1))):  # type: ignore[arg-type]
         everybody.wait(60)
         try:
             yield
@@ -191,7 +191,7 @@ def test_weights_are_stepped_once_where_the_optimizer_keeps_nothing(momentum: fl
             (alone(torch.full((2, 3), 0.1 * (rank + step)).double()) ** 2).sum().backward()
         optimizer.step()
     expected = [value for one in alone.parameters() for value in one.detach().reshape(-1).tolist()]
-    first, second = on_threads(2, work, room=room_for(alone))
+    first, second = on_threads(2, work, room=shared_bytes(alone))
     assert first == second
     assert first[0] is common
     assert first[1] == pytest.approx(expected, rel=1e-12)
@@ -217,7 +217,7 @@ def test_weights_in_common_are_changed_by_the_optimizer_only() -> None:
                     model.weight.clamp_(-1, 1)
         return said
 
-    for said in on_threads(2, work, room=room_for(torch.nn.Linear(3, 1))):
+    for said in on_threads(2, work, room=shared_bytes(torch.nn.Linear(3, 1))):
         assert len(said) == 1 and "outside of the optimizer" in said[0]
 
 
@@ -242,14 +242,14 @@ def test_ranks_whose_gradients_are_of_different_weights_are_refused(used: tuple[
 
     def work(memory: SharedMemory) -> str:
         model = _Ways()
-        with closing(Adding(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
+        with closing(GradientAdder(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
             try:
                 model(torch.ones(1, 3), used[memory.me]).backward()
             except SondaError as error:
                 return error.cause
         return ""
 
-    said = on_threads(2, work, room=room_for(_Ways()), timeout_s=20)
+    said = on_threads(2, work, room=shared_bytes(_Ways()), timeout_s=20)
     assert said == ["ranks have gradients of different weights in one step"] * 2
 
 
@@ -258,7 +258,7 @@ def test_weights_that_no_rank_uses_have_no_gradient() -> None:
 
     def work(memory: SharedMemory) -> list[list[float] | None]:
         model, found = _Ways(), []
-        with closing(Adding(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
+        with closing(GradientAdder(model, _Group(), memory, nullcontext)):  # type: ignore[arg-type]
             for used in ("one", "one other", "other", ""):
                 model.zero_grad()
                 model(torch.full((1, 3), float(memory.me + 1)), used).backward()
@@ -267,7 +267,7 @@ def test_weights_that_no_rank_uses_have_no_gradient() -> None:
                     found.append(model.always.weight.grad[0].tolist())
         return found
 
-    for rank in on_threads(2, work, room=room_for(_Ways())):
+    for rank in on_threads(2, work, room=shared_bytes(_Ways())):
         # The gradient of the last bias is 1 of each rank; that of the first weight the input, 1 and 2.
         assert rank[0] == [2.0] * 3 and rank[1] is None
         assert rank[2] is not None and rank[3] == [2.0] * 3

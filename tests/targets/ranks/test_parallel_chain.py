@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.frameworks.torch.parallel.chain import REPEATS, chain_of, check_cut, cut_chain, measure_chain, measure_whole
+from sonda.frameworks.torch.parallel.chain import (
+    REPEATS,
+    check_cut,
+    cut_chain,
+    find_chain,
+    measure_chain,
+    measure_whole,
+)
 from sonda.record.errors import SondaError
 from sonda.targets.ranks.stages import expected
 
@@ -32,13 +39,13 @@ def test_sequences_are_taken_apart_as_far_as_they_are_chains() -> None:
     model = nn.Sequential(
         nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Dropout(0.5)), nn.BatchNorm1d(4), nn.Linear(4, 2)
     )
-    found = chain_of(model, torch.randn(3, 4))
+    found = find_chain(model, torch.randn(3, 4))
     assert [path for path, _ in found] == ["0.0", "0.1", "0.2", "1", "2"]
     assert model.training, "it is left in training"
 
 
 def test_a_residual_network_is_a_chain_of_its_blocks() -> None:
-    paths = [path for path, _ in chain_of(residual(), torch.randn(2, 3, 32, 32))]
+    paths = [path for path, _ in find_chain(residual(), torch.randn(2, 3, 32, 32))]
     blocks = [f"stages.{stage}.{block}" for stage in range(4) for block in range(2)]
     assert paths == ["stem.0", "stem.1", "stem.2", "stem.3", *blocks, "pool", "flatten", "classifier"]
 
@@ -53,7 +60,7 @@ def test_a_model_that_is_no_chain_is_refused() -> None:
             return self.one(values) + self.two(values)
 
     with pytest.raises(SondaError, match="Twice cannot be cut into stages: its forward is no chain of its modules"):
-        chain_of(Twice(), torch.randn(2, 4))
+        find_chain(Twice(), torch.randn(2, 4))
 
 
 def test_outputs_of_a_measured_chain_are_those_of_the_model() -> None:
@@ -127,7 +134,7 @@ def test_what_a_forward_does_in_training_only_is_kept() -> None:
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     chance = torch.random.get_rng_state()
     for training in (True, False):
-        found = chain_of(model.train(training), torch.randn(8, 4, generator=torch.Generator().manual_seed(1)))
+        found = find_chain(model.train(training), torch.randn(8, 4, generator=torch.Generator().manual_seed(1)))
         assert [path for path, _ in found] == ["0", "1", "2", "3", "4"]
         assert model.training is training
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

@@ -49,7 +49,7 @@ def test_pieces_of_gradients_are_summed_in_the_order_of_ranks(size: int) -> None
             written = [memory.write(values) for values in pieces]
             for values, (at, number) in zip(pieces, written, strict=True):
                 memory.add(values, at, number)
-            memory.step_ends()
+            memory.end_step()
             found.append(pieces)
         return found
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from sonda.frameworks.torch.parallel import calibration
 from sonda.frameworks.torch.parallel import shared_task as sharing
 from sonda.frameworks.torch.parallel.balance import EVERY, Balance, Pace
-from sonda.frameworks.torch.parallel.batches import SharedBatches, cut, scaled_shares
-from sonda.frameworks.torch.parallel.calibration import measure_alone, sizes_of
-from sonda.frameworks.torch.parallel.group import Meter
-from sonda.frameworks.torch.parallel.outlook import choose, foresee, sentences
+from sonda.frameworks.torch.parallel.batches import ShareSampler, cut_batch, scaled_shares
+from sonda.frameworks.torch.parallel.calibration import measure_alone, timed_sizes
+from sonda.frameworks.torch.parallel.group import ExchangeMeter
+from sonda.frameworks.torch.parallel.outlook import choose_outlook, describe_outlook, predict_outlook
 from sonda.frameworks.torch.parallel.shared_task import SharedTask
-from sonda.frameworks.torch.parallel.shares import Line, equal_shares, fit_line, slowest, split_batch
+from sonda.frameworks.torch.parallel.shares import Line, equal_shares, fit_line, slowest_time, split_batch
 from sonda.record.errors import SondaError
 
 
@@ -37,7 +37,7 @@ lines = st.builds(Line, st.floats(0, 1), st.floats(1e-6, 1))
 def test_a_line_is_found_again() -> None:
     found = fit_line([4, 8, 16], [0.1 + 0.03 * n for n in (4, 8, 16)])
     assert found.fixed == pytest.approx(0.1)
-    assert found.each == pytest.approx(0.03)
+    assert found.per_sample == pytest.approx(0.03)
     assert found.time(100) == pytest.approx(3.1)
 
 
@@ -46,7 +46,7 @@ def test_no_part_of_a_line_is_below_zero() -> None:
     assert fit_line([1, 2], [1, 4]) == Line(0.0, pytest.approx(1.8))
     falling = fit_line([1, 2], [4, 2])
     assert falling.fixed == 3.0
-    assert 0 < falling.each < 1e-6
+    assert 0 < falling.per_sample < 1e-6
     assert fit_line([5], [2.0]) == Line(0.0, pytest.approx(0.4))
 
 
@@ -65,7 +65,7 @@ def test_no_other_shares_are_faster(found: list[Line], batch: int) -> None:
     shares = split_batch(found, batch)
     assert sum(shares) == batch and min(shares) >= 1
     others = [tried for tried in product(range(1, batch + 1), repeat=len(found)) if sum(tried) == batch]
-    assert slowest(found, shares) == pytest.approx(min(slowest(found, tried) for tried in others))
+    assert slowest_time(found, shares) == pytest.approx(min(slowest_time(found, tried) for tried in others))
 
 
 def test_a_batch_smaller_than_the_ranks_is_refused() -> None:
@@ -91,13 +91,13 @@ def _steps_until(balance: Balance, speeds: list[list[float]], wanted: tuple[int,
     paces = [Pace() for _ in balance.lines]
     steps: list[float] = []
     for step, factors in enumerate(speeds):
-        if balance.due(step):
-            balance.update(step, [pace.factor for pace in paces], balance.measured(steps))
+        if balance.is_due(step):
+            balance.update(step, [pace.factor for pace in paces], balance.measured_step(steps))
         if balance.shares == wanted:
             return step
         foreseen = [line.time(share) for line, share in zip(balance.lines, balance.shares, strict=True)]
         for pace, factor, time in zip(paces, factors, foreseen, strict=True):
-            pace.took(factor * time, time)
+            pace.record_step(factor * time, time)
         steps.append(max(factor * time for factor, time in zip(factors, foreseen, strict=True)))
     return None
 
@@ -137,8 +137,8 @@ def moves(
     balance = Balance([Line(0.105, 0.021), Line(0.413, 0.0673)], 32, (28, 4))
     done: list[float] = []
     for step in range(steps):
-        if balance.due(step):
-            balance.update(step, (1.0, factor(step)), balance.measured(done))
+        if balance.is_due(step):
+            balance.update(step, (1.0, factor(step)), balance.measured_step(done))
         done.append(took(step, balance.shares[0]))
     return [(change.step, change.shares[0]) for change in balance.changes]
 
@@ -184,12 +184,12 @@ def test_lines_are_asked_at_once_when_a_device_is_fast_again() -> None:
 
 def test_lines_alone_move_shares_where_no_step_was_measured_yet() -> None:
     balance = Balance([Line(0.0, 0.01)] * 2, 32)
-    assert balance.measured([0.2, 0.2]) == 0
-    assert balance.measured([9.0, 0.2, 0.1, 0.3, 0.2, 0.2]) == 0.2
+    assert balance.measured_step([0.2, 0.2]) == 0
+    assert balance.measured_step([9.0, 0.2, 0.1, 0.3, 0.2, 0.2]) == 0.2
     assert not balance.update(5, (1.0, 1.0))
     assert balance.update(10, (1.0, 3.0))
     assert balance.shares == (24, 8)
-    assert balance.measured([0.2] * 12) == 0, "two steps with the new shares"
+    assert balance.measured_step([0.2] * 12) == 0, "two steps with the new shares"
 
 
 def test_a_last_batch_that_is_not_full_says_nothing_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,23 +198,23 @@ def test_a_last_batch_that_is_not_full_says_nothing_of_others(monkeypatch: pytes
     now = [0.0]
     monkeypatch.setattr(sharing, "perf_counter", lambda: now[0])
 
-    class Group:
-        me, size, meter = 0, 2, Meter()
+    class FixedGroup:
+        me, size, meter = 0, 2, ExchangeMeter()
 
-        def numbers(self, own: list[float]) -> list[list[float]]:
+        def gather_numbers(self, own: list[float]) -> list[list[float]]:
             return [own, own]
 
     balance = Balance([Line(0, 2.0), Line(0, 2.0)], 8, (4, 4))
-    task = SharedTask(Nothing(), None, Group(), balance)  # type: ignore[arg-type]
+    task = SharedTask(Nothing(), None, FixedGroup(), balance)  # type: ignore[arg-type]
     for step in range(10):
-        task.agree()
+        task.agree_on_shares()
         samples = 2 if step % 2 else 4
-        task.step_begins(samples, 0.5)
+        task.begin_step(samples, 0.5)
         now[0] += 2.0 * samples
-        task.step_ended(samples)
+        task.end_step(samples)
         if step in (4, 6):
-            assert balance.measured(task.log.steps) == 8.0
-    assert balance.measured(task.log.steps) == 0, "two full batches among the last five"
+            assert balance.measured_step(task.log.steps) == 8.0
+    assert balance.measured_step(task.log.steps) == 0, "two full batches among the last five"
 
 
 # ---- before it runs ---------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def test_a_last_batch_that_is_not_full_says_nothing_of_others(monkeypatch: pytes
 
 def test_the_bound_is_one_plus_one_by_f() -> None:
     # Study: a processor 11.8 times slower than a GPU can bring 8.5 %.
-    outlook = foresee([Line(0, 0.001), Line(0, 0.0118)], 128, 0.0)
+    outlook = predict_outlook([Line(0, 0.001), Line(0, 0.0118)], 128, 0.0)
     assert outlook.bound == pytest.approx(1 + 1 / 11.8)
     assert outlook.shares == (118, 10)
     assert outlook.speedup == pytest.approx(0.128 / 0.118)
@@ -232,9 +232,9 @@ def test_communication_that_costs_more_than_sharing_saves_does_not_pay() -> None
     pair = [Line(0, 0.010), Line(0, 0.030)]
     # Alone 320 ms, shared 240 ms: 80 ms are saved.
     for cost, ranks, words in ((0.079, (0, 1), False), (0.081, (0,), True)):
-        whole, chosen = foresee(pair, 32, cost), choose(pair, 32, cost)
+        whole, chosen = predict_outlook(pair, 32, cost), choose_outlook(pair, 32, cost)
         assert chosen.ranks == ranks
-        said = sentences(whole, chosen, ["cuda:0", "cpu"], auto=True)
+        said = describe_outlook(whole, chosen, ["cuda:0", "cpu"], auto=True)
         assert any("cannot pay" in line for line in said) == words
         assert any("@auto leaves out cpu" in line for line in said) == words
     assert (
@@ -246,34 +246,34 @@ def test_communication_that_costs_more_than_sharing_saves_does_not_pay() -> None
 
 def test_equal_shares_of_unequal_ranks_may_save_nothing() -> None:
     pair = [Line(0, 0.010), Line(0, 0.030)]
-    whole = foresee(pair, 32, 0.001, shares=(16, 16))
+    whole = predict_outlook(pair, 32, 0.001, shares=(16, 16))
     assert whole.compute == pytest.approx(0.48), "the slower rank with half of the batch"
-    assert sentences(whole, whole, ["a", "b"], auto=False)[-1].endswith("sharing the work saves nothing")
+    assert describe_outlook(whole, whole, ["a", "b"], auto=False)[-1].endswith("sharing the work saves nothing")
 
 
 def test_one_rank_is_held_against_nobody() -> None:
-    whole = foresee([Line(0.002, 0.001)], 32, 0.005)
-    said = sentences(whole, whole, ["cpu/1"], auto=False)
+    whole = predict_outlook([Line(0.002, 0.001)], 32, 0.005)
+    said = describe_outlook(whole, whole, ["cpu/1"], auto=False)
     assert said == ["a step of 32 samples: 34 ms, on one rank, which exchanges nothing"]
 
 
 def test_one_rank_alone_exchanges_nothing() -> None:
-    chosen = choose([Line(0, 1.0), Line(0, 0.01)], 8, 10.0)
+    chosen = choose_outlook([Line(0, 1.0), Line(0, 0.01)], 8, 10.0)
     assert chosen.shares == (0, 8)
     assert (chosen.step, chosen.speedup) == (pytest.approx(0.08), pytest.approx(1.0))
-    assert chosen.record()["communication_ns"] == 0
+    assert chosen.to_record()["communication_ns"] == 0
 
 
 def test_what_is_fastest_alone_may_be_slowest_in_company() -> None:
     """Two threads and one of two processors: at once the first waits for a processor, alone it is the faster."""
     pair = [Line(0, 0.120), Line(0, 0.010)]
     alone = [0.100, 0.170]  # of 16 samples
-    chosen = choose(pair, 16, 0.001, alone)
+    chosen = choose_outlook(pair, 16, 0.001, alone)
     # Together at best 1 + 15 samples: 150 ms. The first alone: 100 ms.
     assert chosen.shares == (16, 0) and chosen.step == pytest.approx(0.1) and chosen.speedup == pytest.approx(1.0)
-    whole = foresee(pair, 16, 0.001, alone=alone)
+    whole = predict_outlook(pair, 16, 0.001, alone=alone)
     assert whole.bound == pytest.approx(1 + 0.100 / 0.170) and whole.speedup == pytest.approx(0.100 / 0.151)
-    said = sentences(whole, chosen, ["cpu/2", "cpu/1"], auto=True)
+    said = describe_outlook(whole, chosen, ["cpu/2", "cpu/1"], auto=True)
     assert "cpu/2 100 ms, cpu/1 170 ms (F = 1.7)" in said[0] and said[-1] == "@auto leaves out cpu/1"
 
 
@@ -289,7 +289,7 @@ def test_alone_means_while_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> N
         def barrier(self) -> None:
             order.append("all")
 
-        def numbers(self, own: list[float]) -> list[list[float]]:
+        def gather_numbers(self, own: list[float]) -> list[list[float]]:
             return [[0.5], own]
 
     def step(size: int) -> None:
@@ -305,26 +305,26 @@ def test_alone_means_while_the_others_wait(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_sizes_of_a_calibration() -> None:
-    assert sizes_of(32) == [4, 8, 16]
-    assert sizes_of(4) == [2, 4], "one size would not tell what every step costs"
-    assert sizes_of(2) == [2]
-    assert sizes_of(1) == [1]
+    assert timed_sizes(32) == [4, 8, 16]
+    assert timed_sizes(4) == [2, 4], "one size would not tell what every step costs"
+    assert timed_sizes(2) == [2]
+    assert timed_sizes(1) == [1]
 
 
 @pytest.mark.parametrize(("last", "moved"), [(None, True), (6, True), (5, False)])
 def test_after_the_timed_steps_shares_stay(last: int | None, moved: bool) -> None:
     """The step that is counted then has the shares of the last timed one."""
 
-    class Group:
-        me, size, meter = 0, 2, Meter()
+    class FixedGroup:
+        me, size, meter = 0, 2, ExchangeMeter()
 
-        def numbers(self, own: object) -> list[list[float]]:
+        def gather_numbers(self, own: object) -> list[list[float]]:
             return [[3.0, 0.0], [1.0, 0.0]]
 
     balance = Balance([Line(0, 1.0), Line(0, 1.0)], 8)
-    task = SharedTask(Nothing(), None, Group(), balance)  # type: ignore[arg-type]
+    task = SharedTask(Nothing(), None, FixedGroup(), balance)  # type: ignore[arg-type]
     task.last, task.step = last, 5
-    task.agree()
+    task.agree_on_shares()
     assert (balance.shares != (4, 4)) is moved
 
 
@@ -334,7 +334,7 @@ def test_after_the_timed_steps_shares_stay(last: int | None, moved: bool) -> Non
 def test_ranks_together_see_every_batch_of_one_process() -> None:
     shares = {0: (3, 1), 1: (2, 2)}
     order = list(range(11))
-    ranks = [SharedBatches(order, 4, lambda step: shares.get(step, (3, 1)), rank) for rank in range(2)]
+    ranks = [ShareSampler(order, 4, lambda step: shares.get(step, (3, 1)), rank) for rank in range(2)]
     first, second = (list(rank) for rank in ranks)
     assert first == [[0, 1, 2], [4, 5], [8, 9]]
     assert second == [[3], [6, 7], [10]]
@@ -343,17 +343,17 @@ def test_ranks_together_see_every_batch_of_one_process() -> None:
 
 
 def test_a_last_batch_without_a_sample_for_everybody_is_left_out() -> None:
-    assert list(SharedBatches(range(5), 4, lambda step: (3, 1), 0)) == [[0, 1, 2]]
+    assert list(ShareSampler(range(5), 4, lambda step: (3, 1), 0)) == [[0, 1, 2]]
 
 
 def test_a_batch_is_cut_by_rows_and_nothing_else_is() -> None:
     torch = pytest.importorskip("torch")
     rows = torch.arange(8).reshape(4, 2)
-    inputs, rest = cut(((rows, {"more": rows[:, 0]}), 7), 1, 3, 4)
+    inputs, rest = cut_batch(((rows, {"more": rows[:, 0]}), 7), 1, 3, 4)
     assert inputs[0].tolist() == [[2, 3], [4, 5]]
     assert inputs[1]["more"].tolist() == [2, 4]
     assert rest == 7
     with pytest.raises(SondaError, match="a tensor of 4x2 in a batch of 5 samples cannot be shared"):
-        cut(rows, 0, 1, 5)
+        cut_batch(rows, 0, 1, 5)
     pair = namedtuple("pair", "images labels")
-    assert cut(pair(rows, rows[:, 0]), 0, 2, 4)._asdict().keys() == {"images", "labels"}
+    assert cut_batch(pair(rows, rows[:, 0]), 0, 2, 4)._asdict().keys() == {"images", "labels"}

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from sonda.frameworks.torch.parallel.calibration import untouched
+from sonda.frameworks.torch.parallel.calibration import preserve_state
 
 
 @pytest.mark.parametrize("move", [lambda model: model, lambda model: model.double()], ids=["as it is", "converted"])
@@ -18,7 +18,7 @@ def test_weights_statistics_and_random_numbers_are_as_before(move: Any) -> None:
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     following = torch.random.get_rng_state()
-    with untouched(model):
+    with preserve_state(model):
         moved = move(model)
         optimizer = torch.optim.SGD(moved.parameters(), 0.5)
         for _ in range(3):

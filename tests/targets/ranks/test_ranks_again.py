@@ -106,13 +106,15 @@ def test_a_rank_without_a_gpu_takes_the_steps_whose_kernels_others_record(
     """One to warm up, two timed, those for kernels, one that is counted; for a profiler outside, one for kernels."""
     done: list[str] = []
     loop = SimpleNamespace(part="train", step=lambda: done.append("step"), state=list)
-    monkeypatch.setattr(drive_steps, "loop_of", lambda task, observer, how: loop)
+    monkeypatch.setattr(drive_steps, "make_loop", lambda task, observer, how: loop)
 
     @contextmanager
     def span(kind: str, name: str) -> Any:
         yield
 
-    observer: Any = SimpleNamespace(span=span, kernel_pass=None, marks=None, counted=lambda state: nullcontext())
+    observer: Any = SimpleNamespace(
+        span=span, kernel_pass=None, marks=None, count_operations=lambda state: nullcontext()
+    )
     how = Driving(True, 2, 1, 1.0, replay=replay, kernels=True)
     drive_steps.drive(SimpleNamespace(model=None), observer, how)  # type: ignore[arg-type]
     assert len(done) == taken

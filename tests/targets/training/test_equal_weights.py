@@ -24,10 +24,10 @@ def shared(weighted: bool = True) -> SharedTask:
 
 def test_a_rank_with_4_of_16_samples_counts_a_quarter_or_without_weights_a_half() -> None:
     task = shared()
-    task.step_begins(4, 4 / 16)
+    task.begin_step(4, 4 / 16)
     assert task.loss(None, None) == 2.0
     task.equal_weights = True
-    task.step_begins(4, 4 / 16)
+    task.begin_step(4, 4 / 16)
     assert task.loss(None, None) == 4.0
     alone = shared(weighted=False)
     alone.step_begins(4, 4 / 16)

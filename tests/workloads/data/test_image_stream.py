@@ -14,9 +14,9 @@ from sonda.record.errors import SondaError
 from sonda.workloads.catalogue import describe
 from sonda.workloads.data.cifar import RECORD
 from sonda.workloads.data.cifar_like import CIFAR_LIKE, cifar_like
-from sonda.workloads.data.image_stream import ImageStream, Shape, ahead, image_stream
+from sonda.workloads.data.image_stream import ImageStream, Shape, image_stream, prefetch
 from sonda.workloads.data.source import ArraySource
-from sonda.workloads.in_torch.streamed_images import with_stream
+from sonda.workloads.in_torch.streamed_images import train_on_stream
 
 SHAPE = Shape(3, 32, 32, 10)
 
@@ -57,7 +57,7 @@ def test_cuts_and_mirrors_are_as_likely_as_they_should_be() -> None:
     stream = ImageStream(source(), Shape(1, 32, 32, 10), seed=0)
     counts: dict[tuple[float, ...], int] = {}
     for place in range(16_200):
-        cut = stream._augmented(image, place)
+        cut = stream._augment(image, place)
         key = (float(cut[0, 10, 10]), float(cut[0, 10, 11]))
         counts[key] = counts.get(key, 0) + 1
     assert len(counts) == 162
@@ -69,7 +69,7 @@ def test_a_cache_gives_the_same_examples() -> None:
     plain, kept = (ImageStream(source(), SHAPE, 1, cache) for cache in (False, True))
     for place in (0, 6, 7, 20):
         assert np.array_equal(plain.example(place)[0], kept.example(place)[0])
-    assert kept.kept_bytes == 7 * 3 * 32 * 32 * 4 and plain.kept_bytes == 0
+    assert kept.cache_bytes == 7 * 3 * 32 * 32 * 4 and plain.cache_bytes == 0
     assert plain.note == "" and kept.note.startswith("7 decoded images take 0 MB of memory; filling it took")
 
 
@@ -108,7 +108,7 @@ def test_images_like_cifar_are_its_shape_and_can_be_told_apart() -> None:
 
 def test_loading_ahead_gives_the_same_batches_and_the_same_error() -> None:
     stream = ImageStream(source(), SHAPE, 0)
-    plain, early = stream.batches(3), ahead(stream.batches(3), 2)
+    plain, early = stream.batches(3), prefetch(stream.batches(3), 2)
     for (images, kinds), (other, others) in islice(zip(plain, early, strict=True), 5):
         assert np.array_equal(images, other) and kinds.tolist() == others.tolist()
 
@@ -116,7 +116,7 @@ def test_loading_ahead_gives_the_same_batches_and_the_same_error() -> None:
         yield np.zeros(1), np.zeros(1)
         raise SondaError("a broken image")
 
-    batches = ahead(broken(), 2)
+    batches = prefetch(broken(), 2)
     next(batches)
     with pytest.raises(SondaError, match="a broken image"):
         next(batches)
@@ -127,7 +127,7 @@ def test_pytorch_loads_the_streams_batches(workers: int, prefetch: int | None) -
     torch.set_num_threads(1)
     task = describe("cnn", {"batch": "4"}).build("torch", True, 0)
     stream = ImageStream(source(), SHAPE, 5)
-    batches = with_stream(task, stream).batches(workers, False, prefetch)
+    batches = train_on_stream(task, stream).batches(workers, False, prefetch)
     for (images, kinds), ((loaded,), target) in islice(zip(stream.batches(4), batches, strict=False), 3):
         assert np.array_equal(images, loaded.numpy()) and kinds.tolist() == target.tolist()
 

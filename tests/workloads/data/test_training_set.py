@@ -13,7 +13,7 @@ from sonda.workloads.data.drawn_fish import fish_source, make_fish
 from sonda.workloads.data.preparation import prepare, prepare_source
 from sonda.workloads.data.prepared import Prepared, load
 from sonda.workloads.data.source import ArraySource
-from sonda.workloads.data.training_set import divide, fractions_of, make_ready
+from sonda.workloads.data.training_set import divide, make_ready, parse_split
 from sonda.workloads.networks.image_classifiers import require_classifier
 
 
@@ -83,7 +83,7 @@ def test_odd_splits_are_refused(tmp_path: Path, split: str, words: str) -> None:
 def test_no_validation_and_no_test_are_possible(tmp_path: Path) -> None:
     data = divide(made(tmp_path / "set", {"all": 40}), "1/0/0")
     assert {part: len(numbers) for part, numbers in data.shares.items()} == {"train": 40, "validate": 0, "test": 0}
-    assert fractions_of("1/0/0") == (1.0, 0.0, 0.0)
+    assert parse_split("1/0/0") == (1.0, 0.0, 0.0)
 
 
 def test_files_are_prepared_once_and_anew_when_they_change(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Text generation: finds which forwards of a language model generate one text, from the tokens that each is given.
 
 With a cache, a program gives the model the prompt first and then token after token. Without a cache, it gives the text
-so far, longer by one token each time. One number (`sequence_of` in `torch/observe/values.py`) holds the rows and the
+so far, longer by one token each time. One number (`token_sequence` in `torch/observe/values.py`) holds the rows and the
 length of the tokens, and whether a function whose name speaks of generating called the model. The name is needed
 because lengths that grow by one may also be those of texts sorted by length.
 """

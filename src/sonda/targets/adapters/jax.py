@@ -71,12 +71,12 @@ def network_of(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
 
     batches, notes = None, []
     if job.data:
-        from sonda.workloads.data.image_stream import ahead, image_stream
+        from sonda.workloads.data.image_stream import image_stream, prefetch
 
         stream = image_stream(workload, job.data, job.seed, job.cache)
         batches = stream.batches(workload.batch)
         if job.prefetch:
-            batches = ahead(batches, job.prefetch)
+            batches = prefetch(batches, job.prefetch)
         notes += [stream.note] if stream.note else []
     return build(workload, job.train, job.seed, job.precision, device, batches), notes
 

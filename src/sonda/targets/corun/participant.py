@@ -53,8 +53,8 @@ class _Marks:
         self.observer = observer
         self.awake = True
 
-    def announced(self, name: str) -> AbstractContextManager[None]:
-        return self.observer.announced(name) if self.awake else nullcontext()
+    def announce_phase(self, name: str) -> AbstractContextManager[None]:
+        return self.observer.announce_phase(name) if self.awake else nullcontext()
 
 
 class _Told(Schedule):
@@ -83,7 +83,7 @@ class Participant:
             raise MissingExtraError("PyTorch", "torch") from None
         from sonda.frameworks.collector.recorder import Recorder
         from sonda.frameworks.harness.settings import Driving
-        from sonda.frameworks.torch.drive.steps import loop_of
+        from sonda.frameworks.torch.drive.steps import make_loop
         from sonda.frameworks.torch.observe.observer import TorchObserver
         from sonda.frameworks.torch.observe.process import state_versions
 
@@ -99,7 +99,7 @@ class Participant:
             job.train, None, job.warmup, what.seconds, job.precision, job.compile, job.channels_last, job.workers,
             deterministic=job.deterministic,
         )  # fmt: skip
-        self.loop = loop_of(task, self.marks, how)
+        self.loop = make_loop(task, self.marks, how)
         self.stride = self.layer_stride = 1
         self.done = 0
         self._warm(job)

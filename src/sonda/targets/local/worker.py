@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.frameworks.torch.drive.determinism import refusal
+from sonda.frameworks.torch.drive.determinism import explain_refusal
 from sonda.record.errors import MissingExtraError, SondaError, named_line
 from sonda.record.files.partial import write_whole
 from sonda.targets.adapters.registry import run_in
@@ -58,7 +58,7 @@ def main() -> int:
     except MemoryError:
         outcome = Outcome(cause="not enough memory for this workload", remedy="use a smaller --batch")
     except Exception as error:
-        refused = refusal(error)
+        refused = explain_refusal(error)
         outcome = Outcome(cause=describe_failure(error), remedy="check --input and the workload's options")
         if refused is not None:
             outcome = Outcome(cause=refused.cause, remedy=refused.remedy)
@@ -121,10 +121,10 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     schedule = Schedule(count=False, replay=replay)
     if job.data:
         from sonda.workloads.data.image_stream import image_stream
-        from sonda.workloads.in_torch.streamed_images import with_stream
+        from sonda.workloads.in_torch.streamed_images import train_on_stream
 
         stream = image_stream(workload, job.data, job.seed, job.cache)
-        task = with_stream(task, stream)
+        task = train_on_stream(task, stream)
         schedule.notes += [stream.note] if stream.note else []
     recorder = Recorder(str(directory))
     observer = TorchObserver(recorder, torch, schedule, counting)

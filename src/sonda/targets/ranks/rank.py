@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from sonda.frameworks.torch.drive.determinism import refusal
+from sonda.frameworks.torch.drive.determinism import explain_refusal
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import JOB, Job, split_probes
 from sonda.targets.local.worker import REPLAYED, describe_failure
@@ -56,7 +56,7 @@ def main() -> int:
     except MemoryError:
         outcome.cause, outcome.remedy = "not enough memory for this workload", "use a smaller --batch"
     except Exception as error:
-        refused = refusal(error) or SondaError(describe_failure(error), "check the workload's options")
+        refused = explain_refusal(error) or SondaError(describe_failure(error), "check the workload's options")
         if type(error).__name__ == "OutOfMemoryError":
             refused = SondaError("not enough memory for this workload", "use a smaller --batch")
         outcome.cause, outcome.remedy = refused.cause, refused.remedy
@@ -110,7 +110,7 @@ class Rank:
             import torch
         except ImportError:
             raise MissingExtraError("PyTorch", "torch") from None
-        from sonda.frameworks.torch.parallel.group import Meter, join, leave
+        from sonda.frameworks.torch.parallel.group import ExchangeMeter, join_ranks, leave_ranks
         from sonda.targets.training.trainer import described, described_file
         from sonda.workloads.own_model import is_own
 
@@ -121,9 +121,9 @@ class Rank:
         if share is not None:
             hold_this_process(share)
         self.device = torch_device(self.outcome.device, torch)
-        self.meter = Meter()
+        self.meter = ExchangeMeter()
         backend = "gloo" if self.plan.backend == "shared" else self.plan.backend
-        self.group = join(backend, self.meter, self.plan.timeout)
+        self.group = join_ranks(backend, self.meter, self.plan.timeout)
         self.own: OpenedFile | None = None
         if self.job.epochs and is_own(self.job.workload):
             self.own = self._open_file()
@@ -136,7 +136,7 @@ class Rank:
             about = described(workload, self.task)
         self._train()
         self.outcome.workload = about
-        leave()
+        leave_ranks()
 
     def _open(self) -> Any:
         """The data of a whole training, and its network."""
@@ -161,7 +161,12 @@ class Rank:
 
         local = int(os.environ["LOCAL_RANK"]) == 0
         self.keeper = Keeper(
-            self.job, opened, self.directory, self.outcome.rank, local, lambda own: self.group.numbers([own])[0][0]
+            self.job,
+            opened,
+            self.directory,
+            self.outcome.rank,
+            local,
+            lambda own: self.group.gather_numbers([own])[0][0],
         )
 
     # ---- the modes --------------------------------------------------------------------------------------------
@@ -187,13 +192,13 @@ class Rank:
         if not self.job.epochs:
             self.drive(lambda _waiting: self.task, self.job.steps)
             return
-        from sonda.frameworks.torch.drive.learner import Alone, AloneOnLoaders
+        from sonda.frameworks.torch.drive.learner import SingleLearner, SingleLoaderLearner
 
         if self.own is not None:
             criteria = self.own.criteria(self.driving(None))
-            self.drive_epochs(lambda _waiting: AloneOnLoaders(self.task, self.data, criteria, plain))
+            self.drive_epochs(lambda _waiting: SingleLoaderLearner(self.task, self.data, criteria, plain))
         else:
-            self.drive_epochs(lambda _waiting: Alone(self.task, self.data, self.task.samples, plain))
+            self.drive_epochs(lambda _waiting: SingleLearner(self.task, self.data, self.task.samples, plain))
 
     # ---- what all modes need ----------------------------------------------------------------------------------
 
@@ -243,7 +248,7 @@ class Rank:
         observer = TorchObserver(recorder, self.torch, Schedule(count=False, replay=how.replay), self.counting)
         if not how.kernels or self.device == "cpu":
             observer.kernel_pass = None
-        observer.communication.seen = False
+        observer.communication.observes_calls = False
         state_versions(recorder, self.torch)
         observer.install()
         # A rank that leaves early would be missed by the others, who may still need what it has sent.
@@ -285,7 +290,7 @@ def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
     def told(seconds: float) -> None:
         stream = recorder.mine.stream
         if stream is not None:
-            communication.exchanged(stream, round(1e9 * seconds))
+            communication.record_exchange(stream, round(1e9 * seconds))
 
     @contextmanager
     def waiting() -> Iterator[None]:
@@ -293,10 +298,10 @@ def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
         if stream is None or stream.engine:  # a GPU's backward runs in a thread without phases
             yield
             return
-        with communication.waiting(stream):
+        with communication.waiting_phase(stream):
             yield
 
-    meter.told = told
+    meter.listener = told
     return waiting
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from sonda.frameworks.torch.parallel.balance import Balance
-from sonda.frameworks.torch.parallel.outlook import Outlook, choose, foresee, sentences
+from sonda.frameworks.torch.parallel.outlook import Outlook, choose_outlook, describe_outlook, predict_outlook
 from sonda.frameworks.torch.parallel.shares import Line, equal_shares
 from sonda.targets.ranks.plan import check_chosen
 
 if TYPE_CHECKING:
     from sonda.frameworks.torch.parallel.calibration import Exchange
-    from sonda.frameworks.torch.parallel.group import Group
+    from sonda.frameworks.torch.parallel.group import RankGroup
     from sonda.frameworks.torch.parallel.shared_task import SharedTask
     from sonda.targets.ranks.rank import Rank
 
@@ -26,7 +26,7 @@ Every rank computes the number from the same outlook, so all do as many."""
 def train_shares(rank: Rank) -> None:
     """Calibrate, choose who takes part, and train."""
     from sonda.frameworks.torch.parallel.calibration import gather_lines
-    from sonda.frameworks.torch.parallel.group import part
+    from sonda.frameworks.torch.parallel.group import make_group
 
     plan, group = rank.plan, rank.group
     batch = rank.check_batch()
@@ -34,38 +34,38 @@ def train_shares(rank: Rank) -> None:
     lines = gather_lines(own, group)
     communication = exchange.gradients / plan.h if plan.mode == "localsgd" else exchange.seconds
     shares = plan.shares or (equal_shares(plan.ranks, batch) if plan.equal else None)
-    whole = foresee(lines, batch, communication, shares=shares, alone=alone)
-    chosen = choose(lines, batch, communication, alone) if plan.auto else whole
+    whole = predict_outlook(lines, batch, communication, shares=shares, alone=alone)
+    chosen = choose_outlook(lines, batch, communication, alone) if plan.auto else whole
     names = [plan.name(number) for number in range(plan.ranks)]
-    rank.foreseen(sentences(whole, chosen, names, plan.auto), _numbers(whole, chosen, exchange, lines))
+    rank.foreseen(describe_outlook(whole, chosen, names, plan.auto), _numbers(whole, chosen, exchange, lines))
     if rank.job.epochs:
         check_chosen(plan, chosen.ranks)
     if len(chosen.ranks) < group.size:
-        group = part(chosen.ranks, rank.meter, plan.timeout)
+        group = make_group(chosen.ranks, rank.meter, plan.timeout)
     if group.me < 0:
         rank.outcome.left_out = True
         return
     if plan.backend == "shared" and group.memory is None:
-        group.through_memory(rank.task.model, rank.keys(), plan.timeout)
+        group.use_shared_memory(rank.task.model, rank.keys(), plan.timeout)
     _train(rank, group, chosen, [lines[number] for number in chosen.ranks])
 
 
 def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
     """This rank's line, s of the batch of all ranks on each alone, and what exchanging costs."""
-    from sonda.frameworks.torch.drive.steps import Unheard, loop_of
+    from sonda.frameworks.torch.drive.steps import NoListener, make_loop
     from sonda.frameworks.torch.parallel.calibration import (
         TrialTask,
         count_norms,
         measure_alone,
         measure_exchange,
         measure_line,
-        untouched,
+        preserve_state,
     )
 
     trial = TrialTask(rank.task)
     how = replace(rank.driving(None), compile=False)
-    with untouched(rank.task.model):
-        loop = loop_of(trial, Unheard(), how)
+    with preserve_state(rank.task.model):
+        loop = make_loop(trial, NoListener(), how)
 
         def step(size: int) -> None:
             trial.size = size
@@ -75,7 +75,7 @@ def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
         line = measure_line(step, rank.task.samples, rank.group, rank.keys(), timeout_s=rank.plan.timeout)
         alone = measure_alone(step, rank.task.samples, rank.group, line, batch)
     if rank.plan.backend == "shared":
-        rank.group.through_memory(rank.task.model, rank.keys(), rank.plan.timeout)
+        rank.group.use_shared_memory(rank.task.model, rank.keys(), rank.plan.timeout)
     shares_norms = rank.plan.mode != "localsgd" and rank.plan.shared_norms
     norms = count_norms(rank.task.model) if shares_norms else 0
     return line, alone, measure_exchange(rank.task.model, rank.group, norms)
@@ -83,7 +83,7 @@ def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
 
 def _numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Line]) -> dict[str, Any]:
     return {
-        **whole.record(),
+        **whole.to_record(),
         "chosen": list(chosen.ranks),
         "chosen_shares": list(chosen.shares),
         "gradient_bytes": exchange.gradient_bytes,
@@ -91,15 +91,15 @@ def _numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Li
         "norm_exchange_ns": round(1e9 * exchange.small),
         "norms": exchange.norms,
         "fixed_ns": [round(1e9 * line.fixed) for line in lines],
-        "each_ns": [round(1e9 * line.each) for line in lines],
+        "each_ns": [round(1e9 * line.per_sample) for line in lines],
     }
 
 
-def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> None:
+def _train(rank: Rank, group: RankGroup, outlook: Outlook, lines: list[Line]) -> None:
     from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
-    from sonda.frameworks.torch.parallel.gradients import distribute, spread
-    from sonda.frameworks.torch.parallel.local_sgd import Averaging
-    from sonda.frameworks.torch.parallel.shared_task import SharedLearner, SharedLoaders, SharedTask
+    from sonda.frameworks.torch.parallel.gradients import broadcast_tensors, distribute
+    from sonda.frameworks.torch.parallel.local_sgd import WeightAverager
+    from sonda.frameworks.torch.parallel.shared_task import RankLearner, RankLoaderLearner, SharedTask
 
     plan, task = rank.plan, rank.task
     balance = Balance(lines, outlook.batch, [share for share in outlook.shares if share])
@@ -123,11 +123,11 @@ def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> Non
             if plan.shared_norms:
                 model = share_batch_norms(model, group)
             else:
-                equalise[0] = lambda: spread(plain.buffers(), group, 0)
+                equalise[0] = lambda: broadcast_tensors(plain.buffers(), group, 0)
             model = distribute(model, group, rank.device, waiting, lambda: balance.shares, rank.job.deterministic)
         elif local:
-            averaging = Averaging(model, group, plan.h, waiting)
-            after, equalise[0] = averaging.step_ended, averaging.average_now
+            averager = WeightAverager(model, group, plan.h, waiting)
+            after, equalise[0] = averager.end_step, averager.average_now
         kept.append(SharedTask(task, model, group, balance, moving, together, after, finished, waiting))
         kept[0].equal_weights = plan.equal_weights
         kept[0].last = None if rank.job.epochs else rank.job.warmup + steps
@@ -136,13 +136,13 @@ def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> Non
     if rank.job.epochs:
         rank.keeper.lead(group.me == 0, plan.speaks(rank.outcome.rank, group.ranks))
 
-        def learner(waiting: Any) -> SharedLearner:
+        def learner(waiting: Any) -> RankLearner:
             shared, average = make(waiting), lambda: equalise[0]()
             if rank.own is None:
-                made = SharedLearner(shared, plain, rank.data, rank.job.workers, plan.everybody, average)
+                made = RankLearner(shared, plain, rank.data, rank.job.workers, plan.everybody, average)
             else:
                 criteria = rank.own.criteria(rank.driving(None))
-                made = SharedLoaders(shared, plain, rank.data, criteria, plan.everybody, average)
+                made = RankLoaderLearner(shared, plain, rank.data, criteria, plan.everybody, average)
             made.task.last = made.steps("train") * (rank.job.epochs - rank.keeper.trained.resumed)
             return made
 

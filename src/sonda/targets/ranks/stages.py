@@ -8,22 +8,22 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from sonda.frameworks.torch.parallel.outlook import duration
+from sonda.frameworks.torch.parallel.outlook import format_duration
 from sonda.record.errors import SondaError
 from sonda.targets.ranks.shares import FEWEST_STEPS, MOST_STEPS
 
 if TYPE_CHECKING:
-    from sonda.frameworks.torch.parallel.group import Group
+    from sonda.frameworks.torch.parallel.group import RankGroup
     from sonda.targets.ranks.rank import Rank
 
 
 def train_stages(rank: Rank) -> None:
     """Measure the modules of the chain on every rank, cut, and train; with replicas, several pipelines side by side."""
     from sonda.frameworks.torch.drive.steps import autocast
-    from sonda.frameworks.torch.parallel.calibration import untouched
-    from sonda.frameworks.torch.parallel.chain import chain_of, check_cut, cut_chain, measure_chain, measure_whole
+    from sonda.frameworks.torch.parallel.calibration import preserve_state
+    from sonda.frameworks.torch.parallel.chain import check_cut, cut_chain, find_chain, measure_chain, measure_whole
     from sonda.frameworks.torch.parallel.gradients import distribute
-    from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StagedLearner, StageTask, split
+    from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StagedLearner, StageTask, split_rows
     from sonda.frameworks.torch.parallel.shares import equal_shares
 
     plan, task, group = rank.plan, rank.task, rank.group
@@ -36,11 +36,11 @@ def train_stages(rank: Rank) -> None:
     replica, place = divmod(group.me, stages)
     pipeline, peers = _groups(rank, stages)
     batch = _given(rank)
-    first = split(batch[: shares[0]], plan.microbatches)[0]
+    first = split_rows(batch[: shares[0]], plan.microbatches)[0]
     calling = partial(autocast, rank.driving(None))
-    with untouched(task.model):
+    with preserve_state(task.model):
         with calling():
-            chain = chain_of(task.model, first)
+            chain = find_chain(task.model, first)
         # All ranks at once, for they will also run at once.
         group.barrier()
         times, outputs = measure_chain(chain, first, rank.finished, calling)
@@ -50,20 +50,20 @@ def train_stages(rank: Rank) -> None:
             if turn == group.me:
                 alone = _alone(chain, batch, rank.finished, calling)
         group.barrier()
-    measured = group.numbers(times)
+    measured = group.gather_numbers(times)
     # Pipelines are cut alike, so the slowest device of a stage counts.
     by_stage = [[max(column) for column in zip(*measured[stage::stages], strict=True)] for stage in range(stages)]
     bounds = cut_chain(by_stage)
     check_cut(chain, bounds)
     begin, end = bounds[place], bounds[place + 1]
-    with untouched(task.model):
+    with preserve_state(task.model):
         # A stage is waited for once for each part, so its modules together may take less than one by one.
         group.barrier()
         given = first if begin == 0 else outputs[begin - 1]
-        own = group.numbers([measure_whole(chain[begin:end], given, rank.finished, calling)])
+        own = group.gather_numbers([measure_whole(chain[begin:end], given, rank.finished, calling)])
     work = [max(row[0] for row in own[stage::stages]) for stage in range(stages)]
     names = [path for path, _ in chain]
-    _foresee(rank, names, bounds, work, [row[0] for row in group.numbers([alone])], outputs)
+    _foresee(rank, names, bounds, work, [row[0] for row in group.gather_numbers([alone])], outputs)
     neighbours = Neighbours(pipeline, plan.microbatches)
     stage = Stage(chain[begin:end], neighbours, shares[replica], outputs[begin - 1] if place else None)
     stage.train()
@@ -89,7 +89,7 @@ def train_stages(rank: Rank) -> None:
         steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / step)))
     rank.drive(make, steps)
     neighbours.waiting = nullcontext  # nobody observes any more
-    neighbours.settle()  # a rank that leaves takes with it what it has sent and nobody has read
+    neighbours.wait_for_sends()  # a rank that leaves takes with it what it has sent and nobody has read
 
 
 def _alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float:
@@ -109,33 +109,33 @@ def _alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float:
         return math.inf
 
 
-def _groups(rank: Rank, stages: int) -> tuple[Group, Group]:
+def _groups(rank: Rank, stages: int) -> tuple[RankGroup, RankGroup]:
     """The ranks of this rank's pipeline, and those that hold the same stage of others."""
-    from sonda.frameworks.torch.parallel.group import part
+    from sonda.frameworks.torch.parallel.group import make_group
 
     replicas = rank.plan.replicas
     if replicas == 1:
-        return rank.group, part([rank.group.me], rank.meter, rank.plan.timeout)
+        return rank.group, make_group([rank.group.me], rank.meter, rank.plan.timeout)
     lines = [range(number * stages, (number + 1) * stages) for number in range(replicas)]
     # Every rank takes part in making every group, in the same order.
-    found = [part(list(ranks), rank.meter, rank.plan.timeout) for ranks in (*lines, *zip(*lines, strict=True))]
+    found = [make_group(list(ranks), rank.meter, rank.plan.timeout) for ranks in (*lines, *zip(*lines, strict=True))]
     pipeline, peers = (one for one in found if one.me >= 0)
     return pipeline, peers
 
 
 def _given(rank: Rank) -> Any:
     """The inputs of one batch as the model will be given them. Raises SondaError where there are several."""
-    from sonda.frameworks.torch.drive.steps import Unheard, adapted, loop_of
+    from sonda.frameworks.torch.drive.steps import NoListener, adapt_batch, make_loop
     from sonda.frameworks.torch.parallel.calibration import TrialTask
 
     how = rank.driving(None)
-    loop_of(TrialTask(rank.task), Unheard(), how)  # the model on its device, in its precision
+    make_loop(TrialTask(rank.task), NoListener(), how)  # the model on its device, in its precision
     inputs, _ = next(rank.task.batches(0))
     if len(inputs) != 1 or not hasattr(inputs[0], "shape") or len(inputs[0]) != rank.task.samples:
         raise SondaError(
             "a pipeline needs a model of one input with one row per sample", "use ddp= or hybrid= for this workload"
         )
-    return adapted(inputs[0], how)
+    return adapt_batch(inputs[0], how)
 
 
 def _foresee(
@@ -149,7 +149,7 @@ def _foresee(
     size = sum(value.numel() * value.element_size() for value in crossing) * parts * replicas
     several = f"{replicas} pipelines, each " if replicas > 1 else ""
     cuts = " and ".join(names[bound] for bound in bounds[1:-1])
-    shown = " + ".join(duration(parts * one) for one in work)
+    shown = " + ".join(format_duration(parts * one) for one in work)
     rank.foreseen(
         [
             f"{several}cut before {cuts}: {shown} of work a step, {100 * (stages - 1) / (parts + stages - 1):.3g} % "
@@ -174,7 +174,7 @@ def expected(alone: list[float], step: float) -> tuple[float | None, str]:
     fastest = min(alone)
     if not math.isfinite(fastest):
         return None, "and no device holds the whole batch at once"
-    took = f"({duration(fastest)} for the whole batch at once)"
+    took = f"({format_duration(fastest)} for the whole batch at once)"
     if fastest > len(alone) * step:
         return None, f"and what that brings cannot be told: the fastest alone {took} was disturbed by other programs"
     return fastest / step, f"predicted {fastest / step:.3g} times the fastest alone {took} without what sending takes"

@@ -47,7 +47,7 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
     except ImportError:
         raise MissingExtraError("PyTorch", "torch") from None
     from sonda.frameworks.harness.settings import Driving
-    from sonda.frameworks.torch.drive.steps import Unheard, loop_of
+    from sonda.frameworks.torch.drive.steps import NoListener, make_loop
     from sonda.targets.local.worker import torch_device
     from sonda.targets.serving.weights import load_weights
 
@@ -73,7 +73,7 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
                 load_weights(traffic.weights, model)
         # The same seed gives the same weights; one model in memory is enough.
         task.model = model
-        loops[size] = loop_of(task, Unheard(), how)
+        loops[size] = make_loop(task, NoListener(), how)
 
     def infer(queries: int) -> None:
         loops[queries].step()

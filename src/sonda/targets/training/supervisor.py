@@ -268,9 +268,9 @@ class Training:
 
 def check_training(job: Job) -> None:
     """Raise SondaError for settings of a training that cannot be."""
-    from sonda.workloads.data.training_set import fractions_of
+    from sonda.workloads.data.training_set import parse_split
 
-    fractions_of(job.split)
+    parse_split(job.split)
     if job.transfer not in TRANSFERS:
         raise SondaError(f"--transfer cannot be {job.transfer!r}", nearest(job.transfer, TRANSFERS))
     if not job.train:

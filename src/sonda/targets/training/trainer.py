@@ -107,9 +107,9 @@ class OpenedFile:
     def criteria(self, how: Driving) -> Criteria:
         """How batches are made ready and answers judged, where the model is driven like that."""
         from sonda.frameworks.harness.batches import Criteria
-        from sonda.frameworks.torch.drive.steps import adapted
+        from sonda.frameworks.torch.drive.steps import adapt_batch
 
-        return Criteria(lambda value: adapted(value, how), self.training.task.loss, self.training.accuracy)
+        return Criteria(lambda value: adapt_batch(value, how), self.training.task.loss, self.training.accuracy)
 
 
 def open_training(job: Job) -> Opened:
@@ -199,10 +199,10 @@ class Keeper:
     def restore(self, model: Any, loop: Any) -> None:
         """Put the checkpoint's state back, if there is one; with this the model is ready."""
         if self._arrays is not None:
-            from sonda.frameworks.torch.drive.state import restore
+            from sonda.frameworks.torch.drive.state import restore_training
 
             try:
-                restore(self._arrays, model, loop.optimizer, loop.scaler)
+                restore_training(self._arrays, model, loop.optimizer, loop.scaler)
             except ValueError as error:
                 raise SondaError(
                     f"the checkpoint in {self.place} does not fit: {error}", "remove it, or give another --checkpoint"
@@ -212,16 +212,16 @@ class Keeper:
 
     def _keep(self, done: int, learner: Learner, loop: Any, walks: list[Walk]) -> None:
         if self.first:
-            from sonda.frameworks.torch.drive.state import arrays_of
+            from sonda.frameworks.torch.drive.state import training_arrays
 
             facts = {"walks": msgspec.to_builtins([*self._earlier, *walks])}
-            self.checkpoints.save(done, arrays_of(learner.plain, loop.optimizer, loop.scaler), facts)
+            self.checkpoints.save(done, training_arrays(learner.plain, loop.optimizer, loop.scaler), facts)
 
     def _end(self, learner: Learner) -> None:
         if self.first:
-            from sonda.frameworks.torch.drive.state import arrays_of
+            from sonda.frameworks.torch.drive.state import training_arrays
 
-            self.keep_weights(arrays_of(learner.plain))
+            self.keep_weights(training_arrays(learner.plain))
 
     def keep_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Leave the final weights, by name, beside the checkpoints. Raises SondaError where there is no room."""
@@ -284,7 +284,7 @@ def train_in_torch(job: Job, directory: Path) -> dict[str, Any]:
         raise MissingExtraError("PyTorch", "torch") from None
     from sonda.frameworks.harness.settings import Driving
     from sonda.frameworks.torch.drive.epochs import drive_epochs
-    from sonda.frameworks.torch.drive.learner import Alone, AloneOnLoaders
+    from sonda.frameworks.torch.drive.learner import SingleLearner, SingleLoaderLearner
     from sonda.targets.local.worker import torch_device
 
     if job.threads:
@@ -302,14 +302,14 @@ def train_in_torch(job: Job, directory: Path) -> dict[str, Any]:
         own = open_file(job)
         keeper = Keeper(job, own, directory)
         task, data = own.training.task, own.training.loaders
-        learner = AloneOnLoaders(task, data, own.criteria(how))
+        learner = SingleLoaderLearner(task, data, own.criteria(how))
         about = described_file(own)
     else:
         opened = open_training(job)
         keeper = Keeper(job, opened, directory)
         task = opened.workload.build("torch", True, job.seed)
         data = images_of(job, opened, device, keeper)
-        learner = Alone(task, data, task.samples)
+        learner = SingleLearner(task, data, task.samples)
         about = described(opened.workload, task)
     with observing(directory, torch, counting) as observer:
         announce_data(data, observer)
@@ -349,7 +349,7 @@ def images_of(job: Job, opened: Opened, device: str, keeper: Keeper) -> Any:
 
 def announce_data(data: Any, observer: Any) -> None:
     """Have batches that no loader of PyTorch's fetches seen as the phase they are."""
-    data.mark = lambda name: nullcontext() if observer.current_stream() is None else observer.announced(name)
+    data.mark = lambda name: nullcontext() if observer.current_stream() is None else observer.announce_phase(name)
 
 
 class observing:  # noqa: N801
@@ -369,7 +369,7 @@ class observing:  # noqa: N801
         self.observer.schedule.notes.append(f"layers recorded in the first {DETAILED} steps of training only")
         if not alone:
             self.observer.kernel_pass = None
-            self.observer.communication.seen = False
+            self.observer.communication.observes_calls = False
         state_versions(self.recorder, torch)
 
     def __enter__(self) -> Any:

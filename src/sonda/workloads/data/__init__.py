@@ -1,4 +1,4 @@
-"""Data sets for training studies: prepared from the user's images, or drawn. NumPy only, for every framework.
+"""Data sets for training studies: prepared from the user's images, or drawn. They need NumPy only.
 
 >>> import sonda
 >>> data = sonda.data.prepare("fish", "fish-prepared", image=(197, 148))       # doctest: +SKIP
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Prepared", "batches", "epoch_order", "load", "make_fish", "prepare", "split"]
 
-_PLACES = {
+_MODULES = {
     "Prepared": "prepared", "batches": "prepared", "epoch_order": "prepared", "load": "prepared",
     "make_fish": "drawn_fish", "prepare": "preparation", "split": "splits",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    # NumPy is loaded when something is used.
-    if name not in _PLACES:
+    # NumPy is imported when something is used.
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

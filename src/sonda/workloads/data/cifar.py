@@ -1,4 +1,4 @@
-"""CIFAR-10 in its binary version, as the user has it (https://www.cs.toronto.edu/~kriz/cifar.html).
+"""Reads CIFAR-10 in its binary version (https://www.cs.toronto.edu/~kriz/cifar.html).
 
 Each of `data_batch_1.bin` … `data_batch_5.bin` and `test_batch.bin` is a row of records: one byte for the class, then
 1024 bytes of red, 1024 of green, 1024 of blue, each plane by rows.
@@ -24,7 +24,7 @@ def has_cifar(folder: Path) -> bool:
 
 
 def read_cifar(folder: Path) -> ArraySource:
-    """The training batches that are there and the test batch. Raises SondaError where one is broken."""
+    """The training batches found in the folder and the test batch. Raises SondaError where one is broken."""
     if (folder / "data_batch_1").is_file() and not any(folder.glob(TRAIN)):
         raise SondaError(
             f"{folder} holds CIFAR-10's version for Python, which is pickled: reading it could run anything",
@@ -35,11 +35,11 @@ def read_cifar(folder: Path) -> ArraySource:
         records = [_records(file) for file in files if file.is_file()]
         if not records:
             continue
-        # Records stay mapped when there is one file; several are 30 MB each, and become one array.
-        together = records[0] if len(records) == 1 else np.concatenate(records)
-        parts.append((part, len(together)))
-        labels.append(together[:, 0].astype(np.int64))
-        images.append(together[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
+        # One file stays memory-mapped. Several files, 30 MB each, become one array.
+        joined = records[0] if len(records) == 1 else np.concatenate(records)
+        parts.append((part, len(joined)))
+        labels.append(joined[:, 0].astype(np.int64))
+        images.append(joined[:, 1:].reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
     if not parts:
         raise SondaError(f"{folder} has neither data_batch_1.bin nor {TEST}", "give the folder with CIFAR-10's files")
     return ArraySource(
@@ -59,9 +59,9 @@ def _records(file: Path) -> np.ndarray:
         records = np.memmap(file, np.uint8, "r", shape=(size // RECORD, RECORD))
     except OSError as error:
         raise SondaError(f"cannot read {file}: {error.strerror}", "make it readable") from None
-    worst = int(records[:, 0].max())
-    if worst >= len(CLASSES):
+    largest = int(records[:, 0].max())
+    if largest >= len(CLASSES):
         raise SondaError(
-            f"{file} has a record of class {worst}, and CIFAR-10 has 0 to 9", "take it from its archive again"
+            f"{file} has a record of class {largest}, and CIFAR-10 has 0 to 9", "take it from its archive again"
         )
     return records

@@ -1,7 +1,7 @@
-"""Fish drawn from proportions: a generator of silhouettes, so that training runs without any data of somebody else's.
+"""Draws silhouettes of fish from proportions, so that training needs no data set from elsewhere.
 
-Every image is made from its own seed (seed, kind, number): image 7 of a kind is the same fish whatever the number of
-images and, in finer or coarser pixels, whatever their size.
+Every image has its own seed (seed, kind, number): image 7 of a kind is the same fish for any number of images and, in
+finer or coarser pixels, for any size.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from sonda.record.files.partial import PARTIAL, discard, is_abandoned, partial_p
 from sonda.record.progress import Say
 from sonda.version import VERSION
 from sonda.workloads.data.fish_folder import DRAWN_FILE, MASKS
-from sonda.workloads.data.source import Source
+from sonda.workloads.data.source import ImageSource
 
-# ---- Nine kinds of fish as proportions: what a silhouette of each looks like. Lengths are in lengths of the ---------
+# ---- Nine kinds of fish as proportions; lengths are relative to the length of the fish -------------------------------
 
 
 @dataclass(frozen=True)
 class Fin:
-    """A fin on the back or belly: where it begins and ends along the body, how high, and where its peak is (0 to 1)."""
+    """A fin on the back or belly: its begin and end along the body, its height, and where its peak is (0 to 1)."""
 
     begin: float
     end: float
@@ -53,15 +53,15 @@ class Kind:
     span: float
     """Height of the tail fin at its end."""
     fork: float
-    """How much of the tail fin's length is cut out in the middle; below 0 it is rounded outwards."""
+    """Share of the tail fin's length that is cut out in the middle; below 0 the fin is rounded outwards."""
     dorsal: tuple[Fin, ...]
     ventral: tuple[Fin, ...]
     whisker: float = 0.0
     """Length of the thread under the chin."""
     curl: float = 0.0
-    """How far the body is bent besides what each fish does by itself."""
+    """Bend of the body that all fish of the kind have."""
     legs: int = 0
-    """Teeth along the belly."""
+    """Number of legs, drawn as teeth along the belly."""
 
 
 KINDS = (
@@ -91,22 +91,22 @@ KINDS = (
 # ----------------------------------------------------------------------------------------------------------------------
 
 WIDTH, HEIGHT = 590, 445
-"""Pixels of the photographed fish's images."""
+"""Size of the photographed fish's images, pixels."""
 STEPS = 2048
-"""Places along the body at which an outline is known; finer than the pixels of any fish."""
+"""Points along the body at which an outline is known; finer than the pixels of any fish."""
 JITTER = 0.07
 """Standard deviation of every proportion of an individual, relative to its kind's."""
 ROUGH = 0.012
-"""Height of the waves that an imperfect segmentation leaves on an outline, in lengths of the fish."""
+"""Height of the waves on an outline, as an imperfect segmentation leaves them, in lengths of the fish."""
 TALLEST = 0.5
-"""No part of a fish is further off its line than this, in its lengths, fins and bend included."""
+"""Largest distance of any part from the fish's axis, in lengths of the fish, with fins and bend."""
 MOST_BITES = 2
-"""Round pieces that may be missing, as where something lay over the fish."""
+"""Most round pieces that are missing, as if something lay over the fish."""
 
 
 @dataclass(frozen=True)
 class Outline:
-    """Heights above and below the line from nose to tail, and of the cut in the tail fin, at STEPS places."""
+    """Heights above and below the axis from nose to tail, and of the cut in the tail fin, at STEPS points."""
 
     above: np.ndarray
     below: np.ndarray
@@ -115,7 +115,7 @@ class Outline:
 
 @dataclass(frozen=True)
 class Pose:
-    """How an individual lies in its image. Lengths in widths of the image, angles in radians."""
+    """The pose of a fish in its image. Lengths are in widths of the image, angles in radians."""
 
     length: float
     angle: float
@@ -124,7 +124,7 @@ class Pose:
     mirrored: bool
     bend: float
     bites: tuple[tuple[float, float, float], ...]
-    """Place along and off the body and radius of each, in lengths of the fish."""
+    """Position along and off the body, and radius, of each missing piece, in lengths of the fish."""
 
 
 def draw_fish(kind: int, number: int, seed: int = 0, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
@@ -158,7 +158,7 @@ def _outline(kind: Kind, random: np.random.Generator) -> Outline:
     root = 1.0 - kind.tail
     front = np.clip(along / kind.deepest, 0, 1)
     rear = np.clip((along - kind.deepest) / (root - kind.deepest), 0, 1)
-    # An ellipse's quarter raised to the snout's power, then half a cosine down to the stalk.
+    # A quarter of an ellipse raised to the snout's power, then half a cosine down to the stalk.
     rise = (1 - (1 - front) ** 2) ** kind.snout
     fall = kind.stalk / kind.depth + (1 - kind.stalk / kind.depth) * (0.5 + 0.5 * np.cos(math.pi * rear))
     body = kind.depth * np.where(along < kind.deepest, rise, fall)
@@ -211,7 +211,7 @@ def _pose(kind: Kind, random: np.random.Generator, aspect: float) -> Pose:
 
 
 def _render(outline: Outline, pose: Pose, width: int, height: int) -> np.ndarray:
-    """Every pixel's centre near the fish is brought into its own coordinates and compared with the outline there."""
+    """The image of a fish. Every pixel centre near it is compared with the outline, in the fish's coordinates."""
     cosine, sine = np.float32(math.cos(pose.angle)), np.float32(math.sin(pose.angle))
     reach_across = pose.length * (0.5 * abs(float(cosine)) + TALLEST * abs(float(sine)))
     reach_down = pose.length * (0.5 * abs(float(sine)) + TALLEST * abs(float(cosine)))
@@ -239,14 +239,14 @@ def _centres(count: int, width: int) -> np.ndarray:
     return (np.arange(count, dtype=np.float32) + np.float32(0.5)) / np.float32(width)
 
 
-# ---- Drawn fish without files: what `make_fish` would write and `prepare` would read, image by image ----------------
+# ---- Drawn fish without files, image by image ------------------------------------------------------------------------
 
 DRAWN = "drawn"
-"""The word for them, where a folder could be named."""
+"""The word that stands for them where a folder could be named."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FishSource(Source):
+class FishSource(ImageSource):
     """`count` individuals of each kind, in the order of the kinds' names and of their numbers."""
 
     count: int
@@ -294,10 +294,10 @@ def make_fish(
     seed: int = 0,
     say: Say | None = None,
 ) -> Path:
-    """Draw `count` silhouettes of each of nine kinds as `Trout/Trout GT/00001.png`; returns the directory.
+    """Draw `count` silhouettes of each of nine kinds as `Trout/Trout GT/00001.png`, and return the directory.
 
-    `image` is (width, height) in pixels. The same seed gives the same files. The directory appears when all are drawn;
-    raises SondaError where it exists or cannot be written.
+    `image` is (width, height) in pixels. The same seed gives the same files. The directory appears when all are drawn.
+    Raises SondaError where it exists or cannot be written.
     """
     out = Path(directory)
     if not (SMALLEST <= image[0] <= LARGEST and SMALLEST <= image[1] <= LARGEST):
@@ -337,7 +337,7 @@ def make_fish(
 def _draw_all(place: Path, count: int, image: tuple[int, int], seed: int, say: Say | None) -> None:
     from PIL import Image
 
-    said = time.monotonic()
+    last_report = time.monotonic()
     done, total = 0, count * len(KINDS)
     for at, kind in enumerate(KINDS):
         folder = place / kind.name / (kind.name + MASKS)
@@ -346,6 +346,6 @@ def _draw_all(place: Path, count: int, image: tuple[int, int], seed: int, say: S
             Image.fromarray(draw_fish(at, number, seed, *image)).save(folder / f"{number:05d}.png")
             done += 1
             now = time.monotonic()
-            if say and now - said > SAY_EVERY_S:
-                said = now
+            if say and now - last_report > SAY_EVERY_S:
+                last_report = now
                 say(f"drew {done:,} of {total:,} fish")

@@ -19,20 +19,20 @@ from sonda.workloads.data.folder import FolderSource, directories, gather
 
 MASKS = " GT"
 DRAWN_FILE = "drawn.json"
-"""Written by the generator beside the kinds."""
+"""File that the generator writes beside the kinds."""
 WRAPPINGS = 2
-"""Directories of the archive around the kinds."""
+"""Number of directories of the archive around the kinds, at most."""
 
 
 def fish_root(folder: Path) -> Path | None:
-    """Where the kinds of fish are: this folder, or one inside it. None where it has another layout."""
+    """The folder with the kinds of fish: this one, or one inside of it; None where it has another layout."""
     level = [folder]
     for _ in range(WRAPPINGS + 1):
-        found = [place for place in level if any(_masks(kind).is_dir() for kind in directories(place))]
-        if len(found) > 1:
-            raise SondaError(f"{folder} holds {len(found)} fish data sets", f"give one of them, such as {found[0]}")
-        if found:
-            return found[0]
+        roots = [place for place in level if any(_masks(kind).is_dir() for kind in directories(place))]
+        if len(roots) > 1:
+            raise SondaError(f"{folder} holds {len(roots)} fish data sets", f"give one of them, such as {roots[0]}")
+        if roots:
+            return roots[0]
         level = [inner for place in level for inner in directories(place)]
     return None
 
@@ -45,7 +45,7 @@ def read_fish(folder: Path, photographs: bool = False) -> FolderSource:
             f"{folder} does not have the layout of the fish data set (Trout/Trout GT/00001.png)",
             "leave out --layout, or give the folder above the kinds",
         )
-    # A kind that lacks one of its two directories is still a kind: it must not vanish from the classes unseen.
+    # A kind that lacks one of its two directories is still a kind: it must not vanish from the classes silently.
     kinds = [kind for kind in directories(root) if _masks(kind).is_dir() or (kind / kind.name).is_dir()]
     classes = [(kind.name, kind / kind.name if photographs else _masks(kind)) for kind in kinds]
     return replace(gather("fish-photos" if photographs else "fish", root, classes), origin=_origin(root))

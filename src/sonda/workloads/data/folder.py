@@ -11,12 +11,12 @@ import numpy as np
 
 from sonda.record.errors import SondaError
 from sonda.workloads.data.image_file import SUFFIXES, image_size, read_image
-from sonda.workloads.data.source import Skipped, Source
+from sonda.workloads.data.source import ImageSource, Skipped
 
 
 @dataclass(frozen=True, kw_only=True)
-class FolderSource(Source):
-    """Image files with their classes. Built by `read_folder` and by the fish data set's reader."""
+class FolderSource(ImageSource):
+    """Image files with their classes, as `read_folder` and `read_fish` give them."""
 
     files: tuple[Path, ...]
     root: Path
@@ -32,7 +32,7 @@ class FolderSource(Source):
 
 
 def read_folder(root: Path) -> FolderSource:
-    """Every directory of `root` is a class, named like it, with all images below it. Hidden ones do not count."""
+    """The images of a folder. Every directory of `root` is a class with all images below it, hidden ones apart."""
     return gather("folder", root, [(path.name, path) for path in directories(root)])
 
 
@@ -43,14 +43,14 @@ def gather(layout: str, root: Path, classes: Iterable[tuple[str, Path]]) -> Fold
     labels: list[int] = []
     left_out: list[Skipped] = []
     for name, directory in classes:
-        found, others = _images(directory) if directory.is_dir() else ([], [])
+        images, others = _images(directory) if directory.is_dir() else ([], [])
         left_out += [Skipped(title(path, root), "not named like an image") for path in others]
-        if not found:
+        if not images:
             raise SondaError(
                 f"class {printable(name)!r} has no images in {directory}", "put some there, or take the directory away"
             )
-        labels += [len(names)] * len(found)
-        files += found
+        labels += [len(names)] * len(images)
+        files += images
         names.append(printable(name))
     if not names:
         raise SondaError(
@@ -63,7 +63,7 @@ def gather(layout: str, root: Path, classes: Iterable[tuple[str, Path]]) -> Fold
 
 
 def directories(root: Path) -> list[Path]:
-    """The directories in a folder, by name, hidden ones left out. Raises SondaError where it cannot be read."""
+    """The directories in a folder, sorted by name, without hidden ones. Raises SondaError where it cannot be read."""
     try:
         return sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith((".", "__MACOSX")))
     except OSError as error:
@@ -71,17 +71,17 @@ def directories(root: Path) -> list[Path]:
 
 
 def title(path: Path, root: Path) -> str:
-    """A file's name below the root, as text that any file can hold."""
+    """A file's path below the root, as printable text."""
     return printable(path.relative_to(root).as_posix())
 
 
 def printable(name: str) -> str:
-    # A file's name is bytes to the system, and need not be text.
+    # A file name is bytes to the system, and may not be valid text.
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _images(directory: Path) -> tuple[list[Path], list[Path]]:
-    """Files below a directory by name: those named like images, and the others."""
+    """Files below a directory, sorted: those named like images, and the others."""
     images: list[Path] = []
     others: list[Path] = []
     for place, inner, names in os.walk(directory, onerror=_refuse):

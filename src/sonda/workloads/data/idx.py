@@ -18,7 +18,7 @@ from sonda.record.errors import SondaError
 from sonda.workloads.data.source import ArraySource
 
 PARTS = (("train", "train"), ("test", "t10k"))
-"""A part, and how the names of its files begin."""
+"""A part, and the prefix of its files."""
 BYTES = 8
 MOST_BYTES = 1 << 33
 FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
@@ -26,45 +26,45 @@ FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shi
 
 
 def has_idx(folder: Path) -> bool:
-    return any(_file(folder, begin, "images", 3) is not None for _, begin in PARTS)
+    return any(_find_file(folder, begin, "images", 3) is not None for _, begin in PARTS)
 
 
 def read_idx_folder(folder: Path) -> ArraySource:
-    """The parts that are there, training first. Raises SondaError where a file is missing or broken."""
+    """The parts found in the folder, training first. Raises SondaError where a file is missing or broken."""
     parts: list[tuple[str, int]] = []
     images: list[np.ndarray] = []
     labels: list[np.ndarray] = []
     for part, begin in PARTS:
-        file = _file(folder, begin, "images", 3)
+        file = _find_file(folder, begin, "images", 3)
         if file is None:
             continue
-        answers = _file(folder, begin, "labels", 1)
-        if answers is None:
+        label_file = _find_file(folder, begin, "labels", 1)
+        if label_file is None:
             raise SondaError(f"{folder} has {file.name} but no {begin}-labels-idx1-ubyte", "put it beside the images")
-        pictures, kinds = read_idx(file), read_idx(answers)
-        if pictures.ndim != 3 or kinds.ndim != 1 or len(pictures) != len(kinds) or not pictures.size:
+        pictures, numbers = read_idx(file), read_idx(label_file)
+        if pictures.ndim != 3 or numbers.ndim != 1 or len(pictures) != len(numbers) or not pictures.size:
             raise SondaError(
-                f"{file.name} is {_times(pictures.shape)} and {answers.name} {_times(kinds.shape)}: they do not belong "
-                "together",
+                f"{file.name} is {_times(pictures.shape)} and {label_file.name} {_times(numbers.shape)}: they do not "
+                "belong together",
                 "take both from the same archive",
             )
         if images and pictures.shape[1:] != images[0].shape[1:3]:
             raise SondaError(f"{file.name} has images of another size than those before", "take both from one archive")
         parts.append((part, len(pictures)))
         images.append(pictures[..., None])
-        labels.append(kinds.astype(np.int64))
+        labels.append(numbers.astype(np.int64))
     if not parts:
         raise SondaError(f"{folder} has no train-images-idx3-ubyte", "give the folder with MNIST's files")
-    together = np.concatenate(labels)
-    count = int(together.max()) + 1
+    all_labels = np.concatenate(labels)
+    count = int(all_labels.max()) + 1
     classes = FASHION if "fashion" in folder.resolve().name.lower() and count <= 10 else tuple(map(str, range(count)))
     return ArraySource(
-        layout="idx", name=folder.resolve().name, classes=classes, labels=together, parts=tuple(parts), images=images
+        layout="idx", name=folder.resolve().name, classes=classes, labels=all_labels, parts=tuple(parts), images=images
     )
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """The array in an IDX file of unsigned bytes, mapped where it is not compressed. Raises SondaError."""
+    """The array of an IDX file of unsigned bytes, memory-mapped unless compressed. Raises SondaError."""
     try:
         packed = path.suffix == ".gz"
         with gzip.open(path) if packed else open(path, "rb") as file:
@@ -81,12 +81,12 @@ def read_idx(path: Path) -> np.ndarray:
                 raise ValueError(f"its header speaks of {count:,} values")
             if packed:
                 values = np.frombuffer(file.read(count + 1), np.uint8)
-                there = len(values)
+                present = len(values)
             else:
-                there = path.stat().st_size - 4 - 4 * axes
-        if there != count:
+                present = path.stat().st_size - 4 - 4 * axes
+        if present != count:
             raise ValueError(
-                f"its header speaks of {count:,} values, and there are {'more' if there > count else there}"
+                f"its header speaks of {count:,} values, and there are {'more' if present > count else present}"
             )
         if packed:
             return values.reshape(shape)
@@ -98,11 +98,11 @@ def read_idx(path: Path) -> np.ndarray:
         raise SondaError(f"cannot read {path}: {reason}", "take it from its archive again") from None
 
 
-def _file(folder: Path, begin: str, what: str, axes: int) -> Path | None:
-    """Archives differ in one character of the name, and in compression."""
+def _find_file(folder: Path, begin: str, content: str, axes: int) -> Path | None:
+    """The file of images or labels; None where there is none. Archives differ in one character, and in compression."""
     for dot in "-.":
         for end in ("", ".gz"):
-            path = folder / f"{begin}-{what}{dot}idx{axes}-ubyte{end}"
+            path = folder / f"{begin}-{content}{dot}idx{axes}-ubyte{end}"
             if path.is_file():
                 return path
     return None

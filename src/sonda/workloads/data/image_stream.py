@@ -1,9 +1,9 @@
-"""A stream of images: read, decoded and augmented one by one, as programs that train on CIFAR-10 do it.
+"""A stream of images: read, decoded and augmented one by one, as in programs that train on CIFAR-10.
 
-An image is read from its source, brought to the network's size and colours, scaled to (value - 0.5) / 0.25, then cut at
-random out of itself with a border of 4 zeros around it and mirrored or not (He et al., Deep Residual Learning for Image
-Recognition, section 4.2). What is drawn at random depends on the seed, the round through the data and the image alone,
-so that batches are the same in every framework and with any number of workers. NumPy only.
+An image is read from its source, converted to the network's size and colours, and scaled to (value - 0.5) / 0.25. It is
+padded with 4 zeros, cropped at random to its size and mirrored at random (He et al., Deep Residual Learning for Image
+Recognition, section 4.2). Random choices depend only on the seed, the round through the data and the image, so batches
+are the same in every framework and with any number of workers. Only NumPy is needed.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from sonda.workloads.data.layouts import open_source
 from sonda.workloads.data.manifest import MANIFEST
 from sonda.workloads.data.prepared import Prepared, load
 from sonda.workloads.data.resize import resize, to_unit
-from sonda.workloads.data.source import Source
+from sonda.workloads.data.source import ImageSource
 from sonda.workloads.networks.examples import positions
 
 BORDER = 4
 MIDDLE, SPREAD = np.float32(0.5), np.float32(0.25)
 FISH = 100
-"""Drawn fish of each kind: the outline of each is computed when it is read."""
+"""Number of drawn fish of each kind; a fish is drawn when it is read."""
 Batch = tuple[np.ndarray, np.ndarray]
 """Images (samples x channels x height x width, float32) and classes (int64)."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the network wants."""
+    """The images and classes that a network takes."""
 
     channels: int
     height: int
@@ -48,66 +48,69 @@ class Shape:
 
 
 class ImageStream:
-    """Examples by number, from 0. With `cache` all are decoded when the stream is made, and stay in memory."""
+    """An endless stream of examples. With `cache` all images are decoded at the beginning and stay in memory."""
 
-    def __init__(self, source: Source | Prepared, shape: Shape, seed: int, cache: bool = False) -> None:
+    def __init__(self, source: ImageSource | Prepared, shape: Shape, seed: int, cache: bool = False) -> None:
         self.shape = shape
         self.seed = seed
         self._source = source
-        parts = source.parts if isinstance(source, Source) else [(one.name, one.count) for one in source.manifest.parts]
-        # What came as a part for testing is not trained on.
-        known = dict(parts)
-        self.length = known["train"] if parts and parts[0][0] == "train" else len(source.labels)
+        parts = (
+            source.parts
+            if isinstance(source, ImageSource)
+            else [(part.name, part.count) for part in source.manifest.parts]
+        )
+        # A part for testing is not trained on.
+        self.length = dict(parts)["train"] if parts and parts[0][0] == "train" else len(source.labels)
         if len(source.classes) > shape.classes:
             raise SondaError(
                 f"the data has {len(source.classes)} classes, the network {shape.classes}",
                 f"use --classes {len(source.classes)}",
             )
         self.filling_s = 0.0
-        """How long it took to fill the cache."""
-        self._kept: np.ndarray | None = None
+        """Time to fill the cache, s."""
+        self._cache: np.ndarray | None = None
         if cache:
             begin = perf_counter()
-            self._kept = np.stack([self._decoded(number) for number in range(self.length)])
+            self._cache = np.stack([self._decode(number) for number in range(self.length)])
             self.filling_s = perf_counter() - begin
 
     def __len__(self) -> int:
         return self.length
 
     @property
-    def kept_bytes(self) -> int:
-        """Memory of the cache."""
-        return 0 if self._kept is None else self._kept.nbytes
+    def cache_bytes(self) -> int:
+        """Memory of the cache, bytes."""
+        return 0 if self._cache is None else self._cache.nbytes
 
     @property
     def note(self) -> str:
-        """What the run should say of the cache; '' without one."""
-        if self._kept is None:
+        """A note about the cache for the run; '' without a cache."""
+        if self._cache is None:
             return ""
         return (
-            f"{self.length:,} decoded images take {self.kept_bytes / 1e6:.0f} MB of memory; "
+            f"{self.length:,} decoded images take {self.cache_bytes / 1e6:.0f} MB of memory; "
             f"filling it took {self.filling_s:.2g} s before the steps, not in them"
         )
 
     def example(self, place: int) -> tuple[np.ndarray, int]:
-        """The image and its class at a place of the endless row: `round * len(stream) + number`."""
+        """The image and its class at a position of the endless stream: `round * len(stream) + number`."""
         number = place % self.length
-        image = self._kept[number] if self._kept is not None else self._decoded(number)
-        return self._augmented(image, place), int(self._source.labels[number])
+        image = self._cache[number] if self._cache is not None else self._decode(number)
+        return self._augment(image, place), int(self._source.labels[number])
 
     def places(self) -> Iterator[int]:
-        """Places in the order of training, without end: another order in every round."""
+        """Positions in the order of training, without end; every round has its own order."""
         for count, number in enumerate(positions(self.length, self.seed)):
             yield count // self.length * self.length + number
 
     def batches(self, batch: int) -> Iterator[Batch]:
-        """Batches without end."""
+        """Batches of `batch` examples, without end."""
         places = self.places()
         while True:
-            found = [self.example(next(places)) for _ in range(batch)]
-            yield np.stack([image for image, _ in found]), np.array([kind for _, kind in found], np.int64)
+            examples = [self.example(next(places)) for _ in range(batch)]
+            yield np.stack([image for image, _ in examples]), np.array([kind for _, kind in examples], np.int64)
 
-    def _decoded(self, number: int) -> np.ndarray:
+    def _decode(self, number: int) -> np.ndarray:
         if isinstance(self._source, Prepared):
             planes = self._source.images[number].astype(np.float32)[None]
             if planes.shape[1] != self.shape.channels:
@@ -120,8 +123,8 @@ class ImageStream:
         planes = resize(planes, self.shape.width, self.shape.height)[0]
         return (planes - MIDDLE) / SPREAD
 
-    def _augmented(self, image: np.ndarray, place: int) -> np.ndarray:
-        bits = _mixed(self.seed, place)
+    def _augment(self, image: np.ndarray, place: int) -> np.ndarray:
+        bits = _mix_bits(self.seed, place)
         channels, height, width = image.shape
         wide = np.zeros((channels, height + 2 * BORDER, width + 2 * BORDER), np.float32)
         wide[:, BORDER : BORDER + height, BORDER : BORDER + width] = image
@@ -140,11 +143,11 @@ def image_stream(workload: Workload, data: str, seed: int, cache: bool = False) 
         raise SondaError(f"{workload.name} takes no images", "leave out --data, or use cnn or resnet18, 34, 50")
     height, width = about.image
     shape = Shape(about.channels, height, width, about.classes)
-    return ImageStream(source_of(data), shape, seed, cache)
+    return ImageStream(open_data(data), shape, seed, cache)
 
 
-def source_of(data: str) -> Source | Prepared:
-    """What `--data` names."""
+def open_data(data: str) -> ImageSource | Prepared:
+    """The data that `--data` names."""
     if data == CIFAR_LIKE:
         return cifar_like()
     if data == DRAWN:
@@ -153,8 +156,8 @@ def source_of(data: str) -> Source | Prepared:
     return load(folder) if (folder / MANIFEST).is_file() else open_source(folder)
 
 
-def ahead(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
-    """The same batches, made by a thread that is up to `count` of them ahead: for frameworks without a loader."""
+def prefetch(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
+    """The same batches, made up to `count` ahead by a thread, for frameworks without a loader."""
     waiting: Queue[Any] = Queue(maxsize=count)
 
     def load() -> None:
@@ -172,8 +175,8 @@ def ahead(batches: Iterator[Batch], count: int) -> Iterator[Batch]:
         yield batch
 
 
-def _mixed(seed: int, place: int) -> int:
-    """64 bits that look random (splitmix64, Steele et al. 2014): making a generator would cost more than the image."""
+def _mix_bits(seed: int, place: int) -> int:
+    """64 pseudo-random bits (splitmix64, Steele et al. 2014). Making a generator would cost more than the image."""
     bits = (seed * 0x9E3779B97F4A7C15 + place * 0xD1342543DE82EF95 + 0x9E3779B97F4A7C15) & (1 << 64) - 1
     bits = ((bits ^ bits >> 30) * 0xBF58476D1CE4E5B9) & (1 << 64) - 1
     bits = ((bits ^ bits >> 27) * 0x94D049BB133111EB) & (1 << 64) - 1

@@ -25,32 +25,32 @@ class FileEntry(msgspec.Struct, frozen=True):
     sha256: str
 
 
-class Part(msgspec.Struct, frozen=True):
-    """Images that came as one part (train, test) and follow each other in the arrays."""
+class DataPart(msgspec.Struct, frozen=True):
+    """Images that came as one part (train, test); they are contiguous in the arrays."""
 
     name: str
     count: int
 
 
-class Made(msgspec.Struct, frozen=True):
-    """How the arrays came about; the same source and the same values here give the same bytes."""
+class PreparationRecord(msgspec.Struct, frozen=True):
+    """How the arrays were made. The same source and the same values here give the same bytes."""
 
     sonda: str
     layout: str
     source: str
     """Name of the folder, without its path."""
     seed: int
-    """Of the order: NumPy's PCG64 permutes the images of each part, sorted by name before."""
+    """Seed of the order: NumPy's PCG64 permutes the images of each part, which are sorted by name before."""
     colour: str
     image: tuple[int, int]
     """Width and height in pixels."""
     stretch: float
     origin: dict[str, str] = {}
-    """What the source says about how it was made itself."""
+    """How the source itself was made, where it says so."""
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """Everything about a prepared data set but its pixels."""
+    """Everything about a prepared data set except its pixels."""
 
     format: str
     version: int
@@ -59,14 +59,14 @@ class Manifest(msgspec.Struct, frozen=True):
     """Images of each class."""
     shape: tuple[int, int, int, int]
     """Images, channels, height, width."""
-    parts: tuple[Part, ...]
+    parts: tuple[DataPart, ...]
     skipped: tuple[Skipped, ...]
-    made: Made
+    made: PreparationRecord
     files: dict[str, FileEntry]
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Raises SondaError where there is none, or one that does not fit together."""
+    """The manifest of a prepared data set. Raises SondaError where it is missing, broken or contradictory."""
     path = directory / MANIFEST
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
@@ -97,7 +97,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 
 def file_entry(path: Path, say: Callable[[int, int], None] | None = None) -> FileEntry:
-    """Size and checksum of a file, read in pieces; `say` is told how many bytes of how many were read so far."""
+    """Size and checksum of a file, read in pieces. `say` is called with the bytes read so far and those of the file."""
     checksum, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
         whole = os.fstat(file.fileno()).st_size

@@ -1,7 +1,7 @@
-"""Preparation: images of any source to two arrays and a manifest on disk, whole or not at all.
+"""Prepares images of any source: two arrays and a manifest on disk, complete or not at all.
 
-Images are read in the order in which they will lie, so that one that turns out broken is simply not written, and memory
-holds one block of them at a time.
+Images are read in their final order. A broken image is simply not written, and only one block of images is in memory at
+a time.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from sonda.workloads.data.manifest import (
     LABELS,
     MANIFEST,
     VERSION,
-    Made,
+    DataPart,
     Manifest,
-    Part,
+    PreparationRecord,
     file_entry,
     read_manifest,
 )  # fmt: skip
 from sonda.workloads.data.prepared import Prepared, load
 from sonda.workloads.data.resize import resize, to_unit
-from sonda.workloads.data.source import Skipped, Source
+from sonda.workloads.data.source import ImageSource, Skipped
 
 BLOCK = 1 << 21
-"""Bytes of decoded images that are worked on at a time, or one image where that is larger: about a core's cache."""
+"""Bytes of decoded images in one block, about a core's cache; a larger image is a block of its own."""
 COLOURS = {"grey": 1, "rgb": 3}
 STRETCH = 1.5
 LARGEST = 1 << 14
@@ -58,11 +58,11 @@ def prepare(
     replace: bool = False,
     say: Say | None = None,
 ) -> Prepared:
-    """Turn a folder of images into a data set that training maps into memory; returns it.
+    """Turn a folder of images into a data set that training maps into memory, and return it.
 
-    `image` is (width, height) in pixels, the most frequent size unless given; `colour` is grey or rgb. An image whose
-    shape (width / height) is more than `stretch` times off the usual is skipped, as is a broken one; both are in the
-    manifest. `replace` puts the new data set in the place of an old one. Raises SondaError, leaving nothing behind.
+    `image` is (width, height) in pixels; by default the most frequent size. `colour` is grey or rgb. Broken images are
+    skipped, and images whose width / height is more than `stretch` times off the usual; the manifest lists both.
+    `replace`: replace an old data set. Raises SondaError, leaving nothing behind.
     """
     out = Path(out)
     _check(image, colour, seed, stretch)
@@ -72,7 +72,7 @@ def prepare(
 
 
 def prepare_source(
-    source: Source,
+    source: ImageSource,
     out: Path,
     image: tuple[int, int] | None,
     colour: str,
@@ -81,10 +81,10 @@ def prepare_source(
     replace: bool = False,
     say: Say | None = None,
 ) -> Prepared:
-    """The same of a source that is open already."""
+    """The same for a source that is open already."""
     channels = _check(image, colour, seed, stretch)
-    told = _Teller(say)
-    size, unfit, decoded = _survey(source, image, stretch, told)
+    progress = _ProgressReporter(say)
+    size, unfit, decoded = _survey(source, image, stretch, progress)
     with _whole_directory(out, replace) as directory:
         order = _order(source, seed)
         needed = len(order) * channels * size[0] * size[1] * 2
@@ -94,16 +94,16 @@ def prepare_source(
                 f"{len(order):,} images need {_bytes(needed)} and {out.parent} has {_bytes(free)} left",
                 "free some space, give a smaller --image, or another place with -o",
             )
-        kept, skipped = _write_images(directory / IMAGES, source, order, size, channels, unfit, decoded, told)
-        labels = source.labels[kept]
+        written, skipped = _write_images(directory / IMAGES, source, order, size, channels, unfit, decoded, progress)
+        labels = source.labels[written]
         counts = np.bincount(labels, minlength=len(source.classes))
         _check_classes(source, counts, skipped)
         np.save(directory / LABELS, labels, allow_pickle=False)
-        entries = {name: file_entry(directory / name, told.checking) for name in (IMAGES, LABELS)}
-        made = Made(SONDA, source.layout, source.name, seed, colour, size, stretch, source.origin)
+        entries = {name: file_entry(directory / name, progress.report_checksum) for name in (IMAGES, LABELS)}
+        made = PreparationRecord(SONDA, source.layout, source.name, seed, colour, size, stretch, source.origin)
         manifest = Manifest(
-            FORMAT, VERSION, source.classes, tuple(counts.tolist()), (len(kept), channels, size[1], size[0]),
-            _parts(source, kept), (*source.left_out, *skipped), made, entries,
+            FORMAT, VERSION, source.classes, tuple(counts.tolist()), (len(written), channels, size[1], size[0]),
+            _parts(source, written), (*source.left_out, *skipped), made, entries,
         )  # fmt: skip
         text = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
         (directory / MANIFEST).write_bytes(text + b"\n")
@@ -127,7 +127,7 @@ def _check(image: tuple[int, int] | None, colour: str, seed: int, stretch: float
 
 
 def _check_place(folder: Path, out: Path, replace: bool) -> None:
-    """An old data set may be replaced; anything else that stands there is somebody's."""
+    """Raise SondaError where `out` exists, unless it is a data set to replace, or where it is inside of `folder`."""
     if folder.resolve() in out.resolve().parents:
         raise SondaError(f"{out} lies inside the folder that is read", "give another place with -o")
     if not out.exists() and not out.is_symlink():
@@ -139,7 +139,7 @@ def _check_place(folder: Path, out: Path, replace: bool) -> None:
     read_manifest(out)
 
 
-def _order(source: Source, seed: int) -> np.ndarray:
+def _order(source: ImageSource, seed: int) -> np.ndarray:
     """Numbers of all images, shuffled within each part."""
     random = np.random.default_rng(seed)
     ends = np.cumsum([count for _, count in source.parts] or [len(source.labels)])
@@ -150,13 +150,13 @@ def _order(source: Source, seed: int) -> np.ndarray:
 
 
 def _survey(
-    source: Source, image: tuple[int, int] | None, stretch: float, told: _Teller
+    source: ImageSource, image: tuple[int, int] | None, stretch: float, progress: _ProgressReporter
 ) -> tuple[tuple[int, int], dict[int, str], int]:
-    """The size to resize to, why some images are unfit, and the largest decoded size in pixels."""
+    """The size to resize to, the reasons why some images are unfit, and the most pixels of a fit image."""
     sizes: list[tuple[int, int]] = []
     unfit: dict[int, str] = {}
     for number in range(len(source.labels)):
-        told.step("looked at", number, len(source.labels))
+        progress.report_images("looked at", number, len(source.labels))
         try:
             sizes.append(source.size(number))
         except BadImageError as error:
@@ -180,20 +180,20 @@ def _survey(
 
 
 def _write_images(
-    path: Path, source: Source, order: np.ndarray, size: tuple[int, int], channels: int, unfit: dict[int, str],
-    decoded: int, told: _Teller,
+    path: Path, source: ImageSource, order: np.ndarray, size: tuple[int, int], channels: int, unfit: dict[int, str],
+    decoded: int, progress: _ProgressReporter,
 ) -> tuple[np.ndarray, list[Skipped]]:  # fmt: skip
-    """Write the images that can be read, in order; returns their numbers and the others with reasons."""
-    kept: list[int] = []
+    """Write the images that can be read, in order. Returns their numbers, and the skipped images with reasons."""
+    written: list[int] = []
     skipped: list[tuple[int, Skipped]] = []
-    # Beside the decoded image there is the one of the output's size, and a colour image has up to four channels.
+    # Each image is in memory decoded and in its final size, with up to four channels of float32.
     block = max(1, BLOCK // (16 * max(decoded, size[0] * size[1])))
     with open(path, "wb") as file:
         start = _write_header(file, 0, channels, size)
         for begin in range(0, len(order), block):
             good: list[np.ndarray] = []
             for number in order[begin : begin + block].tolist():
-                told.step("prepared", begin + len(good), len(order))
+                progress.report_images("prepared", begin + len(good), len(order))
                 try:
                     if number in unfit:
                         raise BadImageError(unfit[number])
@@ -201,24 +201,25 @@ def _write_images(
                 except BadImageError as error:
                     skipped.append((number, Skipped(source.title(number), str(error))))
                     continue
-                kept.append(number)
+                written.append(number)
             for stack in _stacks(good):
                 file.write(resize(to_unit(stack, channels), *size).astype(np.float16, order="C").data)
         file.seek(0)
-        if _write_header(file, len(kept), channels, size) != start:
+        if _write_header(file, len(written), channels, size) != start:
             raise AssertionError("the header of images.npy changed its length")
-    return np.array(kept, np.int64), [one for _, one in sorted(skipped, key=lambda pair: pair[0])]
+    return np.array(written, np.int64), [image for _, image in sorted(skipped, key=lambda pair: pair[0])]
 
 
 def _write_header(file: IO[bytes], count: int, channels: int, size: tuple[int, int]) -> int:
-    """NumPy leaves room in a header for the first axis to grow, so it can be written again when the count is known."""
+    """Write the header of an .npy file, and return its length. NumPy pads it so that the first axis may grow: it is
+    written again when the count is known."""
     shape = (count, channels, size[1], size[0])
     np.lib.format.write_array_header_1_0(file, {"descr": "<f2", "fortran_order": False, "shape": shape})
     return file.tell()
 
 
 def _stacks(images: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
-    """Neighbours of one shape and type as one array."""
+    """Stacks of neighbouring images with equal shape and type."""
     begin = 0
     for end in range(1, len(images) + 1):
         if end == len(images) or (images[end].shape, images[end].dtype) != (images[begin].shape, images[begin].dtype):
@@ -226,29 +227,31 @@ def _stacks(images: Sequence[np.ndarray]) -> Iterator[np.ndarray]:
             begin = end
 
 
-def _check_classes(source: Source, counts: np.ndarray, skipped: Sequence[Skipped]) -> None:
+def _check_classes(source: ImageSource, counts: np.ndarray, skipped: Sequence[Skipped]) -> None:
     if not counts.sum():
         raise SondaError(f"none of the images can be read ({skipped[0].name}: {skipped[0].reason})", "see the images")
     if source.parts:
-        return  # a part of somebody's published data set may lack a class
+        return  # a part of a published data set may lack a class
     for name, count in zip(source.classes, counts, strict=True):
         if not count:
-            why = next((f" ({one.name}: {one.reason})" for one in skipped if one.name.startswith(f"{name}/")), "")
+            reasons = (f" ({image.name}: {image.reason})" for image in skipped if image.name.startswith(f"{name}/"))
+            why = next(reasons, "")
             raise SondaError(
                 f"no image of class {name!r} can be used{why}",
                 "mend its images, or take its directory away",
             )
 
 
-def _parts(source: Source, kept: np.ndarray) -> tuple[Part, ...]:
+def _parts(source: ImageSource, written: np.ndarray) -> tuple[DataPart, ...]:
     ends = np.cumsum([count for _, count in source.parts])
-    counts = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(ends))
-    return tuple(Part(name, int(count)) for (name, _), count in zip(source.parts, counts, strict=False))
+    counts = np.bincount(np.searchsorted(ends, written, side="right"), minlength=len(ends))
+    return tuple(DataPart(name, int(count)) for (name, _), count in zip(source.parts, counts, strict=False))
 
 
 @contextmanager
 def _whole_directory(out: Path, replace: bool) -> Iterator[Path]:
-    """A directory that takes its name when the block ends well, else is gone, and the old one stays."""
+    """A temporary directory that is renamed to `out` when the block succeeds. Otherwise it is removed, and an old
+    data set stays."""
     directory = partial_path(out.parent)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -276,21 +279,21 @@ def _whole_directory(out: Path, replace: bool) -> Iterator[Path]:
         ) from None
 
 
-class _Teller:
-    """Says how far a long preparation is, now and then."""
+class _ProgressReporter:
+    """Reports the progress of a long preparation from time to time."""
 
     def __init__(self, say: Say | None) -> None:
         self.say = say
-        self.said = time.monotonic()
+        self._last_report = time.monotonic()
 
-    def step(self, what: str, done: int, count: int) -> None:
+    def report_images(self, action: str, done: int, count: int) -> None:
         now = time.monotonic()
-        if self.say and now - self.said > SAY_EVERY_S:
-            self.said = now
-            self.say(f"{what} {done:,} of {count:,} images")
+        if self.say and now - self._last_report > SAY_EVERY_S:
+            self._last_report = now
+            self.say(f"{action} {done:,} of {count:,} images")
 
-    def checking(self, done: int, whole: int) -> None:
+    def report_checksum(self, done: int, whole: int) -> None:
         now = time.monotonic()
-        if self.say and now - self.said > SAY_EVERY_S:
-            self.said = now
+        if self.say and now - self._last_report > SAY_EVERY_S:
+            self._last_report = now
             self.say(f"checksums, {done / 1e6:,.0f} of {whole / 1e6:,.0f} MB")

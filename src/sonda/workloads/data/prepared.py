@@ -15,9 +15,9 @@ from sonda.workloads.data.splits import split
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Images x channels x height x width of float16 in [0, 1], on disk until touched, and their classes.
+    """Images x channels x height x width of float16 in [0, 1], memory-mapped, and their classes.
 
-    Both arrays are NumPy's and read-only; TensorFlow and JAX take them as they are.
+    Both are read-only NumPy arrays; TensorFlow and JAX take them as they are.
     """
 
     directory: Path
@@ -34,7 +34,10 @@ class Prepared:
         return len(self.labels)
 
     def part(self, name: str) -> np.ndarray:
-        """Numbers of the images of a part that the data came with, such as MNIST's `train` and `test`."""
+        """Numbers of the images of a part that the data came with, such as MNIST's `train` and `test`.
+
+        Raises SondaError where there is no such part.
+        """
         start = 0
         for part in self.manifest.parts:
             if part.name == name:
@@ -44,23 +47,23 @@ class Prepared:
         raise SondaError(f"{self.directory} came without a part {name!r} (parts: {known})", "split it by fractions")
 
     def split(self, fractions: Sequence[float], seed: int = 0, of: str = "") -> list[np.ndarray]:
-        """Numbers of the images of each share, every class in proportion; `of` divides one part only. See `split`."""
+        """Numbers of the images of each share, every class in proportion. `of`: divide this part only. See `split`."""
         numbers = self.part(of) if of else np.arange(len(self))
         return [numbers[share] for share in split(self.labels[numbers], fractions, seed)]
 
     def verify(self, say: Callable[[int, int], None] | None = None) -> None:
-        """Read both files whole and compare their checksums; raises SondaError naming one that differs."""
+        """Read both files and compare their checksums. Raises SondaError naming a file that differs."""
         for name, entry in self.manifest.files.items():
             if file_entry(self.directory / name, say) != entry:
                 raise SondaError(f"{self.directory / name} is not what was prepared", "prepare the data set again")
 
     def __reduce__(self) -> tuple[Callable[[Path], Prepared], tuple[Path]]:
-        # Workers of a loader map the files themselves; otherwise every one of them would be sent all images.
+        # A loader's workers map the files themselves; otherwise all images would be sent to every worker.
         return load, (self.directory,)
 
 
 def load(directory: str | Path) -> Prepared:
-    """A data set that `prepare` made. Sizes and classes are checked, checksums only by `verify`. Raises SondaError."""
+    """Load a data set that `prepare` made. Checks sizes and classes; `verify` checks checksums. Raises SondaError."""
     place = Path(directory)
     manifest = read_manifest(place)
     images, labels = _array(place, IMAGES, manifest), _array(place, LABELS, manifest)
@@ -75,9 +78,9 @@ def load(directory: str | Path) -> Prepared:
     labels = np.array(labels)
     labels.flags.writeable = False
     kinds = len(manifest.classes)
-    # Asked first: counting a number that is no class would take memory up to it.
-    strange = labels.min() < 0 or labels.max() >= kinds
-    if strange or np.bincount(labels, minlength=kinds).tolist() != list(manifest.counts):
+    # Checked first: `bincount` allocates memory up to the largest number.
+    out_of_range = labels.min() < 0 or labels.max() >= kinds
+    if out_of_range or np.bincount(labels, minlength=kinds).tolist() != list(manifest.counts):
         raise SondaError(f"{place / LABELS} has other classes than its manifest", "prepare the data set again")
     return Prepared(place, manifest, np.asarray(images), labels)
 
@@ -100,14 +103,14 @@ def _array(place: Path, name: str, manifest: Manifest) -> np.ndarray:
 
 
 def epoch_order(numbers: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """The same images in the order of an epoch: another one for each, the same for everybody who asks."""
+    """The image numbers in the order of an epoch. It depends only on seed and epoch."""
     return np.random.default_rng([seed, epoch]).permutation(numbers)
 
 
 def batches(
     prepared: Prepared, numbers: np.ndarray, size: int, *, drop_last: bool = False
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Images (float16) and classes of `size` images at a time, in the order of `numbers`; they are copies."""
+    """Images (float16) and classes of `size` images at a time, in the order of `numbers`, as copies."""
     if size < 1:
         raise SondaError(f"a batch of {size}", "give 1 or more")
     for begin in range(0, len(numbers), size):

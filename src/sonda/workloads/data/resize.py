@@ -1,8 +1,8 @@
-"""Resizing and colour: stacks of images to float32 in [0, 1], the same bits on every machine.
+"""Resizes images and converts their colours, to float32 in [0, 1], with the same bits on every machine.
 
-Shrinking averages under a triangle as wide as two output pixels, enlarging interpolates linearly: Pillow's BILINEAR,
-and PyTorch's `interpolate(mode="bilinear", antialias=True)`. Sums run tap by tap in a fixed order, so that no library
-of matrix products decides about the last bit.
+Shrinking averages under a triangle as wide as two output pixels; enlarging interpolates linearly. This is Pillow's
+BILINEAR, and PyTorch's `interpolate(mode="bilinear", antialias=True)`. Sums run tap by tap in a fixed order, so that no
+matrix library decides about the last bit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GREY = (0.299, 0.587, 0.114)
 def to_unit(images: np.ndarray, channels: int) -> np.ndarray:
     """Images x height x width x (1, 2, 3 or 4) of uint8 or uint16 to images x channels x height x width in [0, 1].
 
-    `channels` is 1 (grey) or 3 (RGB). What is transparent is laid on black.
+    `channels` is 1 (grey) or 3 (RGB). Transparent pixels are blended with black.
     """
     top = np.float32(65535 if images.dtype == np.uint16 else 255)
     planes = np.moveaxis(images, 3, 1).astype(np.float32) / top
@@ -33,16 +33,16 @@ def to_unit(images: np.ndarray, channels: int) -> np.ndarray:
 
 
 def resize(planes: np.ndarray, width: int, height: int) -> np.ndarray:
-    """The last two axes (height, width) of float32 planes brought to another size; values stay within [0, 1]."""
+    """Resize the last two axes (height, width) of float32 planes; values stay within [0, 1]."""
     if planes.shape[-2] != height:
-        planes = _rows(planes, height)
+        planes = _resize_rows(planes, height)
     if planes.shape[-1] != width:
-        # Gathering whole rows is faster than gathering single values: columns are made rows for it.
-        planes = np.swapaxes(_rows(np.ascontiguousarray(np.swapaxes(planes, -1, -2)), width), -1, -2)
+        # Gathering whole rows is faster than gathering single values, so columns are made rows.
+        planes = np.swapaxes(_resize_rows(np.ascontiguousarray(np.swapaxes(planes, -1, -2)), width), -1, -2)
     return np.clip(planes, 0, 1)
 
 
-def _rows(planes: np.ndarray, count: int) -> np.ndarray:
+def _resize_rows(planes: np.ndarray, count: int) -> np.ndarray:
     first, weights = _taps(planes.shape[-2], count)
     result = np.take(planes, first, axis=-2) * weights[0][:, None]
     last = planes.shape[-2] - 1
@@ -53,7 +53,7 @@ def _rows(planes: np.ndarray, count: int) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _taps(before: int, after: int) -> tuple[np.ndarray, np.ndarray]:
-    """For every output row the first input row, and the weights of that one and those that follow (taps x rows)."""
+    """The first input row of every output row, and the weights of that row and the following (taps x rows)."""
     scale = before / after
     reach = max(scale, 1.0)
     centre = (np.arange(after) + 0.5) * scale

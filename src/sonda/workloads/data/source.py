@@ -1,4 +1,4 @@
-"""A source: images somewhere, with their classes, that can be read one by one."""
+"""Sources of images with their classes, which can be read one by one."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source(ABC):
-    """Images in a fixed order, part after part; `prepare` needs nothing else of where they come from."""
+class ImageSource(ABC):
+    """Images in a fixed order, part after part. `prepare` needs nothing else of a source."""
 
     layout: str
-    """What kind of source it is, as `--layout` names it."""
+    """The kind of source, as `--layout` names it."""
     name: str
     classes: tuple[str, ...]
     labels: np.ndarray
     """Class of every image, int64."""
     parts: tuple[tuple[str, int], ...] = ()
-    """Parts into which the images come divided, with their numbers of images; empty where they do not."""
+    """Names and sizes of the parts that the images come in; empty where they have none."""
     left_out: tuple[Skipped, ...] = ()
-    """Files that were there and are no images."""
+    """Files that are no images."""
     origin: dict[str, str] = field(default_factory=dict)
-    """What the source says about how it was made itself."""
+    """How the source itself was made, where it says so."""
 
     @abstractmethod
     def title(self, number: int) -> str:
-        """What to call an image when something is wrong with it."""
+        """The image's name in messages."""
 
     @abstractmethod
     def size(self, number: int) -> tuple[int, int]:
@@ -48,8 +48,8 @@ class Source(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArraySource(Source):
-    """Images that are arrays already, all of one size: one array for each part."""
+class ArraySource(ImageSource):
+    """Images that are arrays already, all of one size, with one array for each part."""
 
     images: Sequence[np.ndarray]
     """Images x height x width x channels, uint8."""

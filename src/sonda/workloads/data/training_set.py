@@ -1,4 +1,4 @@
-"""The data of a whole training: a prepared set, made ready where it is not, and its shares for training, validation
+"""The data of a whole training: a prepared set, prepared now where needed, and its shares for training, validation
 and test."""
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sonda.workloads.data.layouts import open_source
 from sonda.workloads.data.manifest import MANIFEST
 from sonda.workloads.data.preparation import prepare_source
 from sonda.workloads.data.prepared import Prepared, load
-from sonda.workloads.data.source import Source
+from sonda.workloads.data.source import ImageSource
 from sonda.workloads.data.splits import check_fractions
 from sonda.workloads.data.splits import split as split_by_class
 
 FISH = 1000
-"""Drawn fish of each kind, as the photographed data set has."""
+"""Number of drawn fish of each kind, as in the photographed data set."""
 SPLIT = "0.85/0.02/0.13"
 NAMED = 3
-"""Files that were left out which a sentence names."""
+"""Most skipped files that a sentence names."""
 PARTS = ("train", "validate", "test")
 
 
@@ -46,7 +46,7 @@ class TrainingSet:
 
     @property
     def words(self) -> str:
-        """The set in a few words."""
+        """A short description of the set."""
         made = self.prepared.manifest.made
         _, channels, height, width = self.prepared.manifest.shape
         drawn = ", drawn" if "drawn by" in made.origin else ""
@@ -54,20 +54,20 @@ class TrainingSet:
 
     @property
     def skipped(self) -> str:
-        """Which files could not be used when the set was prepared, and why; '' where all could."""
-        found = self.prepared.manifest.skipped
-        if not found:
+        """A sentence about the files that were skipped when the set was prepared; '' where there are none."""
+        skipped = self.prepared.manifest.skipped
+        if not skipped:
             return ""
-        named = ", ".join(f"{one.name} ({one.reason})" for one in found[:NAMED])
-        more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
-        files = "file" if len(found) == 1 else "files"
-        return f"{self.prepared.manifest.made.source}: {len(found):,} {files} left out: {named}{more}"
+        named = ", ".join(f"{file.name} ({file.reason})" for file in skipped[:NAMED])
+        more = f" and {len(skipped) - NAMED:,} more" if len(skipped) > NAMED else ""
+        files = "file" if len(skipped) == 1 else "files"
+        return f"{self.prepared.manifest.made.source}: {len(skipped):,} {files} left out: {named}{more}"
 
 
-def fractions_of(split: str) -> tuple[float, float, float]:
+def parse_split(split: str) -> tuple[float, float, float]:
     """`0.85/0.02/0.13` as numbers that add up to 1: training, validation, test. Raises SondaError."""
     try:
-        train, validate, test = (float(one) for one in split.split("/"))
+        train, validate, test = (float(fraction) for fraction in split.split("/"))
     except ValueError:
         raise SondaError(
             f"--split {split!r} is not three fractions", f"write training/validation/test, such as {SPLIT}"
@@ -77,21 +77,21 @@ def fractions_of(split: str) -> tuple[float, float, float]:
 
 
 def divide(prepared: Prepared, split: str = SPLIT, images: int = 0, seed: int = 0) -> TrainingSet:
-    """The shares, every class in proportion. `images` takes so many of each class at most (0: all).
+    """Divide a set into shares, with every class in proportion. `images` limits the images of each class (0: all).
 
-    A set that came with a test part keeps it: the rest is divided into training and validation in proportion.
+    A set that came with a test part keeps it; the rest is divided into training and validation in proportion.
     """
-    train, validate, test = fractions_of(split)
+    train, validate, test = parse_split(split)
     parts = [part.name for part in prepared.manifest.parts]
     numbers = np.arange(len(prepared))
     if "test" in parts and "train" in parts:
-        rest, tested = (_first(prepared, prepared.part(name), images) for name in ("train", "test"))
+        rest, tested = (_limit_per_class(prepared, prepared.part(name), images) for name in ("train", "test"))
         whole = train + validate
         if not whole > 0:
             raise SondaError(f"--split {split} leaves nothing to train on", f"write it like {SPLIT}")
         shares = _split(prepared, rest, (train / whole, 1 - train / whole), seed)
         return TrainingSet(prepared, dict(zip(PARTS, (*shares, tested), strict=True)))
-    shares = _split(prepared, _first(prepared, numbers, images), (train, validate, test), seed)
+    shares = _split(prepared, _limit_per_class(prepared, numbers, images), (train, validate, test), seed)
     return TrainingSet(prepared, dict(zip(PARTS, shares, strict=True)))
 
 
@@ -102,13 +102,13 @@ def _split(prepared: Prepared, numbers: np.ndarray, fractions: tuple[float, ...]
     return shares
 
 
-def _first(prepared: Prepared, numbers: np.ndarray, images: int) -> np.ndarray:
-    """The first so many of each class; the order of a prepared set is random already."""
+def _limit_per_class(prepared: Prepared, numbers: np.ndarray, images: int) -> np.ndarray:
+    """The first `images` numbers of each class (0: all); the order of a prepared set is random already."""
     if not images:
         return numbers
     labels = prepared.labels[numbers]
-    kept = [np.flatnonzero(labels == kind)[:images] for kind in range(len(prepared.classes))]
-    return numbers[np.sort(np.concatenate(kept))]
+    members = [np.flatnonzero(labels == kind)[:images] for kind in range(len(prepared.classes))]
+    return numbers[np.sort(np.concatenate(members))]
 
 
 def make_ready(
@@ -119,21 +119,21 @@ def make_ready(
     images: int = 0,
     say: Say | None = None,
 ) -> Path:
-    """The directory of the prepared set that `data` names; raises SondaError where there is none.
+    """The directory of the prepared set that `data` names. Raises SondaError where there is none.
 
-    A prepared set is taken as it is. A folder of images, MNIST's or CIFAR-10's files, or `drawn` (nine kinds of fish;
-    no word at all means them too) is prepared once under `root`, of `image` (width, height) and grey (1) or colour (3
-    `channels`) where these are given; the next time it is found there.
+    A prepared set is used as it is. A folder of images, MNIST's or CIFAR-10's files, or `drawn` fish (also for '') are
+    prepared once under `root` and found there the next time. `image` is (width, height) in pixels; `channels` is 1 for
+    grey, 3 for colour.
     """
     if data and data != DRAWN and (Path(data) / MANIFEST).is_file():
         return Path(data).resolve()
-    source: Source
+    source: ImageSource
     if not data or data == DRAWN:
         source, origin = fish_source(images or FISH), f"{images or FISH} fish"
     elif data == CIFAR_LIKE:
         source, origin = cifar_like(), CIFAR_LIKE
     else:
-        source, origin = open_source(Path(data)), _listing(Path(data))
+        source, origin = open_source(Path(data)), _fingerprint_folder(Path(data))
     if channels not in (None, 1, 3):
         raise SondaError(f"images of {channels} channels cannot be prepared", "use 1 (grey) or 3 (rgb)")
     colour = "rgb" if channels == 3 or (channels is None and source.layout == "cifar10") else "grey"
@@ -151,8 +151,8 @@ def make_ready(
     return place.resolve()
 
 
-def _listing(folder: Path) -> str:
-    """Names, sizes and dates of all files: what is changed is prepared anew."""
+def _fingerprint_folder(folder: Path) -> str:
+    """A hash of the names, sizes and dates of all files: a changed folder is prepared again."""
     checksum = hashlib.sha256(str(folder.resolve()).encode(errors="surrogateescape"))
     for directory, inner, files in os.walk(folder):
         inner.sort()

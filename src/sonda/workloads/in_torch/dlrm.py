@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from sonda.record.errors import SondaError
-from sonda.workloads.in_torch.task import Endless, TorchTask, sgd
+from sonda.workloads.in_torch.task import EndlessSampler, TorchTask, make_sgd
 from sonda.workloads.networks.dlrm_draws import DlrmStream, DlrmWeights, StreamBatch
 
 if TYPE_CHECKING:
     from sonda.workloads.networks.dlrm import Recommender
 
-Batch = tuple[tuple[Tensor, Tensor, list[Tensor]], Tensor]
+DlrmBatch = tuple[tuple[Tensor, Tensor, list[Tensor]], Tensor]
 
 
 class Interaction(nn.Module):
-    """How the dense vector and the bags' sums meet: products of every pair beside the dense vector, or all in a row."""
+    """Combines the dense vector and the bags' sums: the dense vector and the products of all pairs, or all in a row."""
 
     def __init__(self, description: Recommender) -> None:
         super().__init__()
@@ -44,15 +44,15 @@ class Dlrm(nn.Module):
     """Bottom perceptron and embedding bags, interaction, top perceptron."""
 
     def __init__(self, description: Recommender, wanted: Sequence[np.ndarray] = ()) -> None:
-        """`wanted` are the rows of each table that are kept, ascending; all where it is left out."""
+        """`wanted` are the rows of each table to keep, ascending; by default all."""
         super().__init__()
         weights = DlrmWeights(description.numpy_rand_seed)
         columns = description.arch_sparse_feature_size
         self.embeddings = nn.ModuleList()
         for number, rows in enumerate(description.arch_embedding_size):
-            kept = weights.table_rows(rows, columns, wanted[number]) if wanted else weights.table(rows, columns)
+            table = weights.table_rows(rows, columns, wanted[number]) if wanted else weights.table(rows, columns)
             self.embeddings.append(
-                nn.EmbeddingBag(len(kept), columns, mode="sum", sparse=True, _weight=torch.from_numpy(kept))
+                nn.EmbeddingBag(len(table), columns, mode="sum", sparse=True, _weight=torch.from_numpy(table))
             )
         self.bottom = perceptron(weights, description.arch_mlp_bot, nn.ReLU())
         self.interaction = Interaction(description)
@@ -81,9 +81,9 @@ def perceptron(weights: DlrmWeights, widths: tuple[int, ...], last: nn.Module) -
 
 
 class StreamDataset(Dataset):
-    """Whole batches of a stream by number, made when asked for, as DLRM's program makes them in its loader.
+    """Whole batches of a stream by number, made on demand, as in the loader of DLRM's program.
 
-    Batches are drawn one after the other, so going on is cheap and going back draws from the beginning again.
+    Batches are drawn one after the other. The next batch is cheap; an earlier one is drawn from the beginning again.
     """
 
     def __init__(self, stream: DlrmStream) -> None:
@@ -92,10 +92,10 @@ class StreamDataset(Dataset):
         self._batches: Iterator[StreamBatch] = iter(())
 
     def __len__(self) -> int:
-        """Full batches, or the only one."""
+        """Number of full batches, at least 1."""
         return max(1, self.stream.data_size // self.stream.mini_batch_size)
 
-    def __getitem__(self, number: int) -> Batch:
+    def __getitem__(self, number: int) -> DlrmBatch:
         if number < self._next or self._next == 0:
             self._batches = self.stream.batches()
             self._next = 0
@@ -110,9 +110,9 @@ class StreamDataset(Dataset):
 
 
 def build(description: Recommender, train: bool) -> TorchTask:
-    """Raises SondaError when the tables do not fit in the memory that is free."""
+    """The task of a DLRM. Raises SondaError when the tables do not fit into the free memory."""
     require_memory(description)
-    # DLRM's seed rules weights and inputs; PyTorch's generator is not drawn from, but is left in a known state.
+    # DLRM's seed determines weights and inputs. PyTorch's generator is not used, but has a known state.
     torch.manual_seed(description.numpy_rand_seed)
     model = Dlrm(description)
     dataset = StreamDataset(description.stream())
@@ -130,35 +130,35 @@ def _task(
         model,
         inputs,
         dataset,
-        Endless(len(dataset), 0, shuffled=False),
+        EndlessSampler(len(dataset), 0, shuffled=False),
         None,
         nn.MSELoss() if description.loss_function == "mse" else nn.BCELoss(),
-        sgd(model, description.learning_rate),
+        make_sgd(model, description.learning_rate),
         samples=description.samples,
     )
 
 
 class FirstBatch(Dataset):
-    """The first batch of a stream, its rows numbered among those of each table that it looks up."""
+    """The first batch of a stream. Its indices count only the rows that it looks up in each table."""
 
     def __init__(self, stream: DlrmStream) -> None:
         (dense, offsets, indices), self._targets = StreamDataset(stream)[0]
         self.wanted = [np.unique(rows.numpy()) for rows in indices]
         """The rows that it looks up in each table, ascending."""
-        places = [np.searchsorted(kept, rows.numpy()) for kept, rows in zip(self.wanted, indices, strict=True)]
+        places = [np.searchsorted(wanted, rows.numpy()) for wanted, rows in zip(self.wanted, indices, strict=True)]
         self.inputs = (dense, offsets, [torch.from_numpy(place) for place in places])
 
     def __len__(self) -> int:
         return 1
 
-    def __getitem__(self, number: int) -> Batch:
+    def __getitem__(self, number: int) -> DlrmBatch:
         return self.inputs, self._targets
 
 
 def build_first_step(description: Recommender) -> TorchTask:
     """The first inference step of the model with tables of any size: only the rows that it looks up are kept.
 
-    Every number in it is that of the whole model; only rows of tables are numbered otherwise.
+    All its values are those of the whole model; only the indices of rows differ.
     """
     torch.manual_seed(description.numpy_rand_seed)
     first = FirstBatch(description.stream())

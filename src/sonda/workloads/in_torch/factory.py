@@ -1,4 +1,4 @@
-"""Importing somebody's file and calling the factory in it; every failure becomes one line."""
+"""Imports the user's file and calls the factory in it. Every failure becomes a one-line error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TAKES_A_WORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWO
 
 
 def make_model(own: OwnModel, module: ModuleType) -> tuple[nn.Module, Any]:
-    """The model of an imported file and, where the factory gives them, its inputs (else None)."""
+    """The model of an imported file, and its inputs where the factory returns them; else None."""
     if not hasattr(module, own.factory):
         known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         raise SondaError(f"{own.path.name} has no {own.factory!r}", nearest(own.factory, known))
@@ -31,7 +31,7 @@ def make_model(own: OwnModel, module: ModuleType) -> tuple[nn.Module, Any]:
     if isinstance(factory, nn.Module):
         made: Any = factory
     elif callable(factory):
-        made = call(own, factory)
+        made = call_function(own, factory)
     else:
         raise SondaError(
             f"{own.name} is of type {type(factory).__name__}", "name a function that returns a torch.nn.Module"
@@ -46,10 +46,10 @@ def make_model(own: OwnModel, module: ModuleType) -> tuple[nn.Module, Any]:
 
 
 def import_file(path: Path, digest: str) -> ModuleType:
-    """Run the file as a module; its directory goes first on sys.path and stays, as python does for a script."""
+    """Import the file as a module. Its directory is put first on sys.path and stays there, as for a script."""
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    # A name of its own: a file called torch.py must not take the place of another module.
+    # A unique name: a file called torch.py must not replace another module.
     name = f"sonda_own_{path.stem}_{digest[:8]}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -60,34 +60,36 @@ def import_file(path: Path, digest: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise SondaError(f"{path.name} does not import: {explain(error, path)}", "mend the file") from error
+        raise SondaError(f"{path.name} does not import: {explain_error(error, path)}", "mend the file") from error
     return module
 
 
-def call(own: OwnModel, function: Callable[..., Any], name: str = "", *given: Any) -> Any:
-    """Call the factory, or the function of this name beside it, with what is given and the options that it takes."""
-    what = f"{own.path.name}: {name}" if name else own.name
-    named, takes_any = named_parameters(function, len(given))
+def call_function(own: OwnModel, function: Callable[..., Any], name: str = "", *arguments: Any) -> Any:
+    """Call the factory, or another function `name` of the file, with these arguments and the options that it takes."""
+    title = f"{own.path.name}: {name}" if name else own.name
+    named, takes_any = named_parameters(function, len(arguments))
     words = {
-        key: convert(own, key, text, named.get(key)) for key, text in own.options.items() if key in named or takes_any
+        key: convert_option(own, key, text, named.get(key))
+        for key, text in own.options.items()
+        if key in named or takes_any
     }
     missing = [key for key, entry in named.items() if entry.default is inspect.Parameter.empty and key not in words]
     if missing:
-        raise SondaError(f"{what} needs {', '.join(missing)}", f"set {missing[0]}=..., or give it a default")
+        raise SondaError(f"{title} needs {', '.join(missing)}", f"set {missing[0]}=..., or give it a default")
     try:
-        return function(*given, **words)
+        return function(*arguments, **words)
     except (Exception, SystemExit) as error:
-        raise SondaError(f"{what} raises {explain(error, own.path)}", f"mend {name or 'the factory'}") from error
+        raise SondaError(f"{title} raises {explain_error(error, own.path)}", f"mend {name or 'the factory'}") from error
 
 
-def refuse_unknown(own: OwnModel, functions: Sequence[Any]) -> None:
-    """Raise SondaError for an option that none of these takes, the factory first."""
+def refuse_unknown_options(own: OwnModel, functions: Sequence[Any]) -> None:
+    """Raise SondaError for an option that none of these functions takes. The first of them is the factory."""
     if functions[0] is None:
-        return  # which is worse
-    taken = [named_parameters(function) for function in functions if not isinstance(function, nn.Module)]
-    if any(takes_any for _, takes_any in taken):
+        return  # a missing factory is reported elsewhere
+    signatures = [named_parameters(function) for function in functions if not isinstance(function, nn.Module)]
+    if any(takes_any for _, takes_any in signatures):
         return
-    known = [name for named, _ in taken for name in named]
+    known = [name for named, _ in signatures for name in named]
     for key in own.options:
         if key not in known:
             if not known and isinstance(functions[0], nn.Module):
@@ -96,7 +98,7 @@ def refuse_unknown(own: OwnModel, functions: Sequence[Any]) -> None:
 
 
 def named_parameters(function: Any, given: int = 0) -> tuple[dict[str, inspect.Parameter], bool]:
-    """What a function takes by name, after so many that it is given, and whether it takes any other name."""
+    """The parameters that a function takes by name after `given` positional ones, and whether it takes any name."""
     try:
         parameters = list(inspect.signature(function).parameters.values())[given:]
     except (TypeError, ValueError):
@@ -105,8 +107,8 @@ def named_parameters(function: Any, given: int = 0) -> tuple[dict[str, inspect.P
     return named, any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
 
 
-def convert(own: OwnModel, key: str, text: str, parameter: inspect.Parameter | None) -> Any:
-    """The text in the type of the parameter's annotation or default; without either, a number if it looks like one."""
+def convert_option(own: OwnModel, key: str, text: str, parameter: inspect.Parameter | None) -> Any:
+    """An option's text in the type of the parameter's annotation or default; without either, a number if it is one."""
     wanted: Any = None
     if parameter is not None:
         wanted = parameter.annotation
@@ -133,8 +135,8 @@ def convert(own: OwnModel, key: str, text: str, parameter: inspect.Parameter | N
     return text
 
 
-def explain(error: BaseException, path: Path) -> str:
-    """The exception's type and message, and the last line of the user's file that was on the way."""
+def explain_error(error: BaseException, path: Path) -> str:
+    """The exception's type and message, and the last line of the user's file in its traceback."""
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else None
     if line is None:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]

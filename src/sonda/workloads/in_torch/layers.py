@@ -1,6 +1,6 @@
-"""Layers of the built-in networks in PyTorch: from a structure to modules with the same names.
+"""Layers of the built-in networks in PyTorch: modules built from a network's structure.
 
-Names of classes and of children are those of the structure's nodes: runs show them.
+Classes and children have the names of the structure's nodes, because runs show them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sonda.workloads.networks.layers import Linear, Node, walk
 
 
 def build_model(structure: Node) -> nn.Module:
-    """The module of a whole network, with PyTorch's own initial weights; shared weights are one."""
+    """The module of a whole network, with PyTorch's own initial weights. Layers that share weights share one tensor."""
     model = build_module(structure)
     for path, node in walk(structure):
         if isinstance(node, Linear) and node.shared:
@@ -27,7 +27,7 @@ def build_model(structure: Node) -> nn.Module:
 
 
 def build_module(node: Node) -> nn.Module:
-    """The module of a node, and in it those of its children."""
+    """The module of a node with the modules of its children."""
     module = MAKERS[type(node)](node)
     for name, child in node.children():
         module.add_module(name, build_module(child))
@@ -35,13 +35,13 @@ def build_module(node: Node) -> nn.Module:
 
 
 @cache
-def class_named(name: str, base: type[nn.Module]) -> type[nn.Module]:
-    """A class of this name that does what `base` does."""
+def make_class(name: str, base: type[nn.Module]) -> type[nn.Module]:
+    """A subclass of `base` with this name; `base` itself where that is its name."""
     return base if base.__name__ == name else type(name, (base,), {"__module__": __name__})
 
 
 class Chain(nn.Sequential):
-    """With a forward of its own, as `Module.compile` leaves out those of PyTorch's own classes."""
+    """A sequence with its own forward, because `Module.compile` skips forwards of PyTorch's own classes."""
 
     def forward(self, values: Tensor) -> Tensor:
         for module in self:
@@ -50,12 +50,12 @@ class Chain(nn.Sequential):
 
 
 def make_sequential(name: str) -> nn.Sequential:
-    """PyTorch's own, or one of another name."""
-    return nn.Sequential() if name == "Sequential" else class_named(name, Chain)()
+    """PyTorch's own class for the name `Sequential`, else a chain of that name."""
+    return nn.Sequential() if name == "Sequential" else make_class(name, Chain)()
 
 
 class Residual(nn.Module):
-    """Adds what its body makes to what its shortcut makes."""
+    """Adds the outputs of its body and of its shortcut."""
 
     def forward(self, maps: Tensor) -> Tensor:
         return self.activation(self.body(maps) + self.shortcut(maps))
@@ -73,7 +73,7 @@ class LayerCache:
         self.length = 0
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Append, and return everything so far. The whole prompt comes first, then one token at a time."""
+        """Append, and return everything cached. The whole prompt comes first, then one token at a time."""
         first, self.length = self.length, self.length + keys.shape[2]
         self.keys[:, :, first : self.length] = keys
         self.values[:, :, first : self.length] = values
@@ -81,7 +81,7 @@ class LayerCache:
 
 
 class Attention(nn.Module):
-    """Each token looks at itself and at those before it."""
+    """Causal self-attention: each token attends to itself and to those before it."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -93,9 +93,9 @@ class Attention(nn.Module):
         queries, keys, values = split.permute(2, 0, 3, 1, 4)
         if cache is not None:
             keys, values = cache.extend(keys, values)
-        # A single token comes after all that is cached and sees everything; several begin the sequence.
-        seen = F.scaled_dot_product_attention(queries, keys, values, is_causal=length > 1)
-        return self.output(seen.transpose(1, 2).reshape(batch, length, width))
+        # A single token follows the cached ones and attends to all; several tokens begin the sequence.
+        attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=length > 1)
+        return self.output(attended.transpose(1, 2).reshape(batch, length, width))
 
 
 class Block(nn.Module):
@@ -107,7 +107,7 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    """Tokens and their positions through blocks."""
+    """Embeds tokens and their positions, and passes them through the blocks."""
 
     def empty_cache(self, batch: int) -> list[LayerCache]:
         """A cache for every layer, with room for the whole context."""
@@ -117,7 +117,7 @@ class Gpt(nn.Module):
         return [LayerCache(weight.new_empty(shape), weight.new_empty(shape)) for _ in self.blocks]
 
     def forward(self, tokens: Tensor, cache: list[LayerCache] | None = None) -> Tensor:
-        """Scores of every next token; with a cache, of the token after the last one only."""
+        """Scores of the next token at every position; with a cache, after the last position only."""
         first = cache[0].length if cache else 0
         positions = torch.arange(first, first + tokens.shape[1], device=tokens.device)
         features = self.tokens(tokens) + self.positions(positions)
@@ -146,9 +146,9 @@ MAKERS: dict[type[Node], Callable[[Any], nn.Module]] = {
     layers.Softmax: lambda node: nn.Softmax(dim=1),
     layers.Sequential: lambda node: make_sequential(node.class_name),
     layers.ModuleList: lambda node: nn.ModuleList(),
-    layers.Residual: lambda node: class_named(node.class_name, Residual)(),
+    layers.Residual: lambda node: make_class(node.class_name, Residual)(),
     layers.Attention: lambda node: Attention(node.heads),
     layers.Block: lambda node: Block(),
     layers.Gpt: lambda node: Gpt(),
 }
-"""From a node to its module, without the node's children."""
+"""Makers of a node's module, without its children."""

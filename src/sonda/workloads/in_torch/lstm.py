@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from sonda.workloads.in_torch.task import Examples, TorchTask, examples_task, seeded, sgd
+from sonda.workloads.in_torch.task import Examples, TorchTask, make_examples_task, make_sgd, seed_generators
 from sonda.workloads.networks.examples import BATCHES_KEPT
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class RecurrentNet(nn.Module):
 
 
 def build(description: Recurrent, train: bool, seed: int) -> TorchTask:
-    generator = seeded(seed)
+    generator = seed_generators(seed)
     model = RecurrentNet(description)
     count = BATCHES_KEPT * description.batch
     if description.vocabulary:
@@ -41,7 +41,7 @@ def build(description: Recurrent, train: bool, seed: int) -> TorchTask:
     else:
         inputs = torch.randn(count, description.length, description.features, generator=generator)
     targets = torch.randint(description.classes, (count,), generator=generator)
-    return examples_task(
+    return make_examples_task(
         TorchTask,
         model,
         Examples((inputs,), targets),
@@ -49,6 +49,6 @@ def build(description: Recurrent, train: bool, seed: int) -> TorchTask:
         train,
         seed,
         nn.CrossEntropyLoss(),
-        sgd(model, description.learning_rate),
+        make_sgd(model, description.learning_rate),
         tokens=description.batch * description.length if description.vocabulary else 0,
     )

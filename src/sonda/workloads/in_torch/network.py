@@ -1,4 +1,4 @@
-"""A built-in network made ready in PyTorch: modules from its structure, weights and data of every framework."""
+"""A built-in network in PyTorch: modules from its structure, with the weights and data of all frameworks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from sonda.record.protocols import Mark
 from sonda.workloads.in_torch.layers import build_model
-from sonda.workloads.in_torch.task import Examples, Made, TorchTask, examples_task
+from sonda.workloads.in_torch.task import Examples, TaskKind, TorchTask, make_examples_task
 from sonda.workloads.networks.examples import examples
 from sonda.workloads.networks.weights import initial_weights
 
@@ -30,7 +30,7 @@ class NextTokenLoss(nn.CrossEntropyLoss):
 
 
 class GenerationTask(TorchTask):
-    """Inference generates: the prompt at once, then one token at a time, always the likeliest."""
+    """A task whose inference generates text: the prompt at once, then token by token, always the likeliest."""
 
     generate: int
 
@@ -50,7 +50,7 @@ class GenerationTask(TorchTask):
 
 
 def build(network: Network, train: bool, seed: int) -> TorchTask:
-    """Raises SondaError where the network cannot be trained on so few values."""
+    """The task of a network. Raises SondaError where it cannot be trained on so few values."""
     return _task(TorchTask, network, train, seed, LOSSES[network.loss]())
 
 
@@ -61,10 +61,12 @@ def build_generator(network: Transformer, train: bool, seed: int) -> GenerationT
     return task
 
 
-def _task(kind: type[Made], network: Network, train: bool, seed: int, loss: Callable[[Tensor, Tensor], Tensor]) -> Made:
+def _task(
+    kind: type[TaskKind], network: Network, train: bool, seed: int, loss: Callable[[Tensor, Tensor], Tensor]
+) -> TaskKind:
     if train:
         network.check_training()
-    model = with_weights(build_model(network.structure()), network, seed)
+    model = load_weights(build_model(network.structure()), network, seed)
     inputs, targets = examples(network, seed)
     data = Examples((torch.from_numpy(inputs),), torch.from_numpy(targets))
     tokens, phase_tokens = network.step_tokens(train)
@@ -72,16 +74,16 @@ def _task(kind: type[Made], network: Network, train: bool, seed: int, loss: Call
     def optimizer() -> torch.optim.Optimizer:
         return OPTIMIZERS[network.optimizer](model.parameters(), lr=network.learning_rate)
 
-    task = examples_task(kind, model, data, network.batch, train, seed, loss, optimizer, tokens)
+    task = make_examples_task(kind, model, data, network.batch, train, seed, loss, optimizer, tokens)
     task.phase_tokens = phase_tokens
     return task
 
 
-def with_weights(model: nn.Module, network: Network, seed: int) -> nn.Module:
-    """The model with the weights that the network has in every framework."""
-    # A generator of PyTorch's own is for what a model draws while it runs.
+def load_weights(model: nn.Module, network: Network, seed: int) -> nn.Module:
+    """Load the weights that the network has in every framework, and return the model."""
+    # PyTorch's generator is for what a model draws while it runs.
     torch.manual_seed(seed)
     weights = {name: torch.from_numpy(values) for name, values in initial_weights(network, seed).items()}
-    # PyTorch also counts batches, and lists a weight that two layers share twice.
+    # Not strict: PyTorch also has batch counters, and lists a shared weight twice.
     model.load_state_dict(weights, strict=False)
     return model

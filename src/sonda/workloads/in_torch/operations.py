@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sonda.record.protocols import Mark
-from sonda.workloads.in_torch.task import sgd
+from sonda.workloads.in_torch.task import make_sgd
 from sonda.workloads.operations.operands import generator, values
 from sonda.workloads.operations.ops import SCALAR
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Operation(nn.Module):
-    """Its operands are parameters, so that training computes the gradient of each, as inside a network."""
+    """An operation on its own operands. They are parameters, so that training computes their gradients."""
 
     def __init__(self, operands: list[Tensor]) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ MODULES = {
 
 
 class OperationList(nn.Module):
-    """Runs its operations one after the other, each on operands of its own."""
+    """Runs its operations one after the other, each on its own operands."""
 
     def __init__(self, description: Operations, seed: int) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ class OperationList(nn.Module):
 
 
 class OperationsTask:
-    """There is nothing to load: operands live in the model. A batch is therefore empty."""
+    """A task without data: operands are part of the model, so batches are empty."""
 
     def __init__(self, description: Operations, train: bool, seed: int) -> None:
         self.model = OperationList(description, seed).train(train)
@@ -161,7 +161,7 @@ class OperationsTask:
         self.tokens = 0
         self.phase_tokens: dict[str, int] = {}
         self.inputs: tuple[Any, ...] = ()
-        self.optimizer = sgd(self.model, description.learning_rate)
+        self.optimizer = make_sgd(self.model, description.learning_rate)
 
     def infer(self, mark: Mark) -> tuple[Tensor, ...]:
         with torch.no_grad():

@@ -15,8 +15,8 @@ from torch.nn.parameter import is_lazy
 from torch.utils.data import Dataset
 
 from sonda.record.errors import SondaError
-from sonda.workloads.in_torch.factory import explain, import_file, make_model, refuse_unknown
-from sonda.workloads.in_torch.task import Endless, Examples, TorchTask, seeded, sgd
+from sonda.workloads.in_torch.factory import explain_error, import_file, make_model, refuse_unknown_options
+from sonda.workloads.in_torch.task import EndlessSampler, Examples, TorchTask, make_sgd, seed_generators
 from sonda.workloads.input_shapes import FLOATS, InputShape
 from sonda.workloads.networks.examples import BATCHES_KEPT
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sonda.workloads.own_model import OwnModel
 
 RATE = 1e-3
-"""Of SGD: small, as nothing is known of the model."""
+"""Learning rate of SGD: small, because nothing is known of the model."""
 
 
 class WholeBatches(Dataset):
@@ -41,42 +41,42 @@ class WholeBatches(Dataset):
 
 
 def build(own: OwnModel, train: bool, seed: int) -> TorchTask:
-    """Raises SondaError, one line, for whatever the file, its factory or the shapes do wrong."""
-    generator = seeded(seed)
+    """The task of the user's own model. Raises a one-line SondaError for a mistake in the file, factory or shapes."""
+    generator = seed_generators(seed)
     # A factory may draw from any of the usual generators.
     random.seed(seed)
     np.random.seed(seed % 2**32)
     module = import_file(own.path, own.digest)
-    refuse_unknown(own, [getattr(module, own.factory, None)])
-    model, given = make_model(own, module)
+    refuse_unknown_options(own, [getattr(module, own.factory, None)])
+    model, own_inputs = make_model(own, module)
     model.train(train)
     if own.inputs:
-        batches = [tuple(draw(shape, generator) for shape in own.inputs) for _ in range(BATCHES_KEPT)]
-    elif given is not None:
-        batches = [tuple(given) if isinstance(given, (tuple, list)) else (given,)]
+        batches = [tuple(draw_input(shape, generator) for shape in own.inputs) for _ in range(BATCHES_KEPT)]
+    elif own_inputs is not None:
+        batches = [tuple(own_inputs) if isinstance(own_inputs, (tuple, list)) else (own_inputs,)]
     else:
         raise SondaError(
             f"{own.name} needs the shapes of its inputs", "give input=8x3x224x224, or return (module, inputs)"
         )
-    output = probe(own, model, batches[0], train)
+    output = try_forward(own, model, batches[0], train)
     if train:
         require_trainable(own, model, output)
-    data = [(inputs, target(own, output, generator) if train else torch.zeros(())) for inputs in batches]
+    data = [(inputs, draw_target(own, output, generator) if train else torch.zeros(())) for inputs in batches]
     samples = next((len(value) for value in batches[0] if isinstance(value, Tensor) and value.dim()), 1)
-    dataset, batch_size = gathered(own, data, samples)
+    dataset, batch_size = make_dataset(own, data, samples)
     return TorchTask(
         model,
         batches[0],
         dataset,
-        Endless(len(dataset), seed),
+        EndlessSampler(len(dataset), seed),
         batch_size,
-        loss_of(own.loss),
-        sgd(model, RATE),
+        make_loss(own.loss),
+        make_sgd(model, RATE),
         samples,
     )
 
 
-def draw(shape: InputShape, generator: torch.Generator) -> Tensor:
+def draw_input(shape: InputShape, generator: torch.Generator) -> Tensor:
     """One seeded input. Raises SondaError where there is no memory for it."""
     kind = getattr(torch, shape.kind)
     try:
@@ -84,43 +84,43 @@ def draw(shape: InputShape, generator: torch.Generator) -> Tensor:
             return torch.randn(shape.shape, generator=generator).to(kind)
         return torch.randint(shape.bound, shape.shape, generator=generator).to(kind)
     except (RuntimeError, MemoryError):
-        # The shape is sound, so all that can fail is to allocate it.
+        # The shape is valid, so only its allocation can fail.
         size = math.prod(shape.shape) * (4 if shape.kind in FLOATS else 8) / 2**30
         raise SondaError(
             f"there is not enough memory for input {shape} ({size:,.1f} GiB)", "give a smaller shape"
         ) from None
 
 
-def probe(
+def try_forward(
     own: OwnModel,
     model: nn.Module,
     inputs: tuple[Any, ...],
     train: bool,
     remedy: str = "give the shapes it takes with input=",
 ) -> Any:
-    """The output for these inputs. Running statistics and the random generator are left as they were."""
-    kept = [(buffer, buffer.clone()) for buffer in model.buffers() if not is_lazy(buffer)]
+    """The model's output for these inputs. Running statistics and random generators are restored afterwards."""
+    saved = [(buffer, buffer.clone()) for buffer in model.buffers() if not is_lazy(buffer)]
     with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(train):
         try:
             output = model(*inputs)
         except Exception as error:
-            valueless = next((name for name, one in model.named_parameters() if one.is_meta), None)
+            valueless = next((name for name, weight in model.named_parameters() if weight.is_meta), None)
             if valueless is not None:
                 raise SondaError(
                     f"{own.name}: {valueless} is on the meta device and has no values", "build the model with values"
                 ) from error
-            shapes = ", ".join(described(value) for value in inputs)
+            shapes = ", ".join(describe_value(value) for value in inputs)
             raise SondaError(
-                f"{own.name}: forward fails with input {shapes}: {explain(error, own.path)}", remedy
+                f"{own.name}: forward fails with input {shapes}: {explain_error(error, own.path)}", remedy
             ) from error
     with torch.no_grad():
-        for buffer, before in kept:
+        for buffer, before in saved:
             buffer.copy_(before)
     return output
 
 
-def described(value: Any) -> str:
-    """A tensor's shape and type, such as `8x3x32x32`; the type's name for anything else."""
+def describe_value(value: Any) -> str:
+    """A tensor's shape and type, such as `8x3x32x32`; for other values the name of their type."""
     if not isinstance(value, Tensor):
         return type(value).__name__
     shape = "x".join(map(str, value.shape)) or "scalar"
@@ -128,18 +128,21 @@ def described(value: Any) -> str:
 
 
 def require_trainable(own: OwnModel, model: nn.Module, output: Any) -> None:
+    """Raise SondaError where the model cannot be trained, or its output does not fit the loss."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise SondaError(f"{own.name} has no parameters to train", "run it without training")
-    floats = list(floating(output))
+    floats = list(floating_tensors(output))
     if not any(tensor.requires_grad for tensor in floats):
         raise SondaError(f"{own.name}: no output depends on a parameter", "return what the loss is to be taken of")
     if own.loss in ("mse", "cross_entropy") and not is_scalar(output) and not isinstance(output, Tensor):
         raise SondaError(f"{own.name}: loss={own.loss} needs one tensor, not a {type(output).__name__}", "use squares")
     if own.loss == "cross_entropy" and isinstance(output, Tensor) and output.dim() == 1:
-        raise SondaError(f"{own.name}: cross_entropy needs classes, the output is {described(output)}", "use squares")
+        raise SondaError(
+            f"{own.name}: cross_entropy needs classes, the output is {describe_value(output)}", "use squares"
+        )
 
 
-def target(own: OwnModel, output: Any, generator: torch.Generator) -> Tensor:
+def draw_target(own: OwnModel, output: Any, generator: torch.Generator) -> Tensor:
     """A seeded target that fits the output; a placeholder where the loss needs none."""
     if is_scalar(output) or own.loss in ("", "squares", "mean"):
         return torch.zeros(())
@@ -149,8 +152,9 @@ def target(own: OwnModel, output: Any, generator: torch.Generator) -> Tensor:
     return torch.randint(scores.shape[1], (scores.shape[0], *scores.shape[2:]), generator=generator)
 
 
-def gathered(own: OwnModel, data: list[tuple[tuple[Any, ...], Any]], samples: int) -> tuple[Any, int | None]:
-    """The data set, and the batch size if examples can be told apart: along the first side that all tensors share."""
+def make_dataset(own: OwnModel, data: list[tuple[tuple[Any, ...], Any]], samples: int) -> tuple[Any, int | None]:
+    """The dataset and its batch size. It holds whole batches, and the size is None, where tensors have no row per
+    sample."""
     values = [value for inputs, _ in data for value in inputs]
     if not own.inputs or any(len(value) != samples for value in values):
         return WholeBatches(data), None
@@ -161,8 +165,8 @@ def gathered(own: OwnModel, data: list[tuple[tuple[Any, ...], Any]], samples: in
     return Examples(joined, torch.cat(targets)), samples
 
 
-def loss_of(name: str) -> Callable[[Any, Any], Tensor]:
-    """The loss of this name; an output that is a scalar is its own loss."""
+def make_loss(name: str) -> Callable[[Any, Any], Tensor]:
+    """The loss function of this name. A scalar output is its own loss."""
 
     def loss(output: Any, wanted: Any) -> Tensor:
         if is_scalar(output):
@@ -171,7 +175,7 @@ def loss_of(name: str) -> Callable[[Any, Any], Tensor]:
             return F.mse_loss(output, wanted)
         if name == "cross_entropy":
             return F.cross_entropy(classes_second(output), wanted)
-        tensors = list(floating(output))
+        tensors = list(floating_tensors(output))
         values = [tensor if name == "mean" else tensor.square() for tensor in tensors]
         return torch.stack([value.sum() for value in values]).sum() / sum(tensor.numel() for tensor in tensors)
 
@@ -183,18 +187,18 @@ def is_scalar(output: Any) -> bool:
 
 
 def classes_second(output: Tensor) -> Tensor:
-    """Scores with the classes in dimension 1; three dimensions are read as samples x positions x classes."""
+    """Scores with the classes in dimension 1. Three dimensions mean samples x positions x classes."""
     return output.transpose(1, 2) if output.dim() == 3 else output
 
 
-def floating(output: Any) -> Iterator[Tensor]:
+def floating_tensors(output: Any) -> Iterator[Tensor]:
     """Every floating-point tensor inside tuples, lists and mappings."""
     if isinstance(output, Tensor):
         if output.is_floating_point():
             yield output
     elif isinstance(output, dict):
         for value in output.values():
-            yield from floating(value)
+            yield from floating_tensors(value)
     elif isinstance(output, (tuple, list)):
         for value in output:
-            yield from floating(value)
+            yield from floating_tensors(value)

@@ -25,17 +25,23 @@ from torch.utils.data import DataLoader, Dataset
 
 from sonda.record.errors import SondaError, nearest
 from sonda.workloads.data.training_set import PARTS
-from sonda.workloads.in_torch.factory import call, explain, import_file, make_model, refuse_unknown
+from sonda.workloads.in_torch.factory import (
+    call_function,
+    explain_error,
+    import_file,
+    make_model,
+    refuse_unknown_options,
+)
 from sonda.workloads.in_torch.own_model import (
     RATE,
     WholeBatches,
     classes_second,
-    described,
-    loss_of,
-    probe,
+    describe_value,
+    make_loss,
     require_trainable,
+    try_forward,
 )
-from sonda.workloads.in_torch.task import Endless, TorchTask, seeded, sgd
+from sonda.workloads.in_torch.task import EndlessSampler, TorchTask, make_sgd, seed_generators
 
 if TYPE_CHECKING:
     from sonda.workloads.own_model import OwnModel
@@ -48,7 +54,7 @@ Mark = Callable[[str], AbstractContextManager[Any]]
 
 
 class LoadedBatch(NamedTuple):
-    """One batch of a loader, where the loader left it."""
+    """One batch of a loader, on the loader's device."""
 
     inputs: tuple[Any, ...]
     target: Any
@@ -56,57 +62,56 @@ class LoadedBatch(NamedTuple):
 
 
 class OwnTraining(NamedTuple):
-    """Everything that a training of somebody's own model needs."""
+    """Everything that a training of the user's own model needs."""
 
     task: TorchTask
     loaders: OwnLoaders
     accuracy: Callable[[Any, Any], Any]
-    """Share of right answers of a batch, on its device; NaN where nobody can tell."""
+    """Gives the share of right answers of a batch, on its device; NaN where it is unknown."""
     loss: str
-    """By name; `loss()` is the file's."""
+    """Name of the loss; `loss()` for the file's own."""
     loading_ns: int
-    """What `data()` took."""
+    """Time that `data()` took."""
 
 
 class OwnLoaders:
     """The loaders of a file, walked through again and again.
 
-    What a loader draws depends on the seed, the part and the epoch alone: not on what was walked through before, nor
-    on what the model draws. So a training goes on after an interruption as if there had been none, and ranks of any
-    shares are given the same batches.
+    The random numbers of a loader depend only on the seed, the part and the epoch, not on earlier walks or the model.
+    So a training that was interrupted continues with the same batches, and all ranks get the same batches.
     """
 
     def __init__(self, own: OwnModel, loaders: Mapping[str, Any], seed: int) -> None:
         self.own, self.loaders, self.seed = own, dict(loaders), seed
         self.lengths = {part: self._length(part) for part in PARTS}
         self.mark: Mark = lambda name: nullcontext()
-        """Told of what is a phase and no loader of PyTorch's."""
+        """Announces a phase for loaders that are not PyTorch's."""
 
     def steps(self, part: str) -> int:
-        """Batches of a walk; 0 where there is no such part."""
+        """Number of batches of a walk; 0 where there is no such part."""
         return self.lengths[part]
 
     def samples(self, part: str) -> int:
-        """Samples of a part, as its data set says; where it says nothing, its batches."""
+        """Number of samples of a part; the number of its batches where its dataset has no length."""
         dataset: Any = getattr(self.loaders.get(part), "dataset", None)
         return len(dataset) if hasattr(dataset, "__len__") else self.lengths[part]
 
     def walk(self, part: str, epoch: int) -> Iterator[LoadedBatch]:
-        """Every batch of a part. Raises SondaError where there are not as many as its length says."""
-        draws = _Draws(self._seed(part, epoch))
+        """Every batch of a part. Raises SondaError where their number differs from the loader's length."""
+        loader_random = _LoaderRandom(self._seed(part, epoch))
         loader = self.loaders[part]
         for holder in (loader, *(getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset"))):
             if callable(getattr(holder, "set_epoch", None)):
                 holder.set_epoch(epoch)
             generator = getattr(holder, "generator", None)
             if isinstance(generator, torch.Generator):
-                generator.manual_seed(draws.seed)
+                generator.manual_seed(loader_random.seed)
         marked = nullcontext if isinstance(loader, DataLoader) else lambda: self.mark("data")
-        with self._explained(part), draws.taken():
+        with self._explain_errors(part), loader_random.active():
             iterator = iter(loader)
         for step in range(self.lengths[part] + 1):
             try:
-                with self._explained(part), draws.taken(), marked():
+                with self._explain_errors(part), loader_random.active(), marked():
                     batch = next(iterator)
             except StopIteration:
                 if step == self.lengths[part]:
@@ -120,7 +125,7 @@ class OwnLoaders:
                 raise SondaError(
                     f"{self.own.name}: {part} gives more batches than its length, {step:,}", "let its length be right"
                 )
-            yield self._checked(part, batch)
+            yield self._check_batch(part, batch)
 
     def _seed(self, part: str, epoch: int) -> int:
         return int(np.random.SeedSequence((self.seed, PARTS.index(part), epoch)).generate_state(1, np.uint64)[0] >> 1)
@@ -143,7 +148,7 @@ class OwnLoaders:
             raise SondaError(f"{where} without a batch", "give it one or more, or leave the part out")
         return length
 
-    def _checked(self, part: str, batch: Any) -> LoadedBatch:
+    def _check_batch(self, part: str, batch: Any) -> LoadedBatch:
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             size = f" of {len(batch)}" if isinstance(batch, (tuple, list)) else ""
             raise SondaError(
@@ -155,25 +160,25 @@ class OwnLoaders:
         rows = [len(value) for value in inputs if isinstance(value, Tensor) and value.dim()]
         if not rows or not rows[0]:
             raise SondaError(
-                f"{self.own.name}: {part} gives inputs without a sample ({', '.join(map(described, inputs))})",
+                f"{self.own.name}: {part} gives inputs without a sample ({', '.join(map(describe_value, inputs))})",
                 "let inputs be tensors with one row per sample",
             )
         return LoadedBatch(inputs, target, rows[0])
 
     @contextmanager
-    def _explained(self, part: str) -> Iterator[None]:
+    def _explain_errors(self, part: str) -> Iterator[None]:
         try:
             yield
         except (SondaError, StopIteration):
             raise
         except Exception as error:
             raise SondaError(
-                f"{self.own.name}: {part} of data() raises {explain(error, self.own.path)}", "mend the data"
+                f"{self.own.name}: {part} of data() raises {explain_error(error, self.own.path)}", "mend the data"
             ) from error
 
 
-class _Draws:
-    """Random numbers of PyTorch's for a loader alone; the generators of Python and NumPy are seeded for all."""
+class _LoaderRandom:
+    """PyTorch's random numbers for one loader. The generators of Python and NumPy are seeded for everybody."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -182,8 +187,8 @@ class _Draws:
         self._state = torch.Generator().manual_seed(seed).get_state()
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Draw from these until the block ends."""
+    def active(self) -> Iterator[None]:
+        """Let PyTorch draw from this state inside of the block."""
         before = torch.get_rng_state()
         torch.set_rng_state(self._state)
         try:
@@ -194,27 +199,27 @@ class _Draws:
 
 
 def build_training(own: OwnModel, seed: int) -> OwnTraining:
-    """Import the file and make everything ready. Raises SondaError, one line, for whatever it does wrong."""
-    seeded(seed)
+    """Import the file and prepare its training. Raises a one-line SondaError for any mistake in the file."""
+    seed_generators(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
     module = import_file(own.path, own.digest)
     functions = [function for name in OPTIONAL if callable(function := getattr(module, name, None))]
-    refuse_unknown(own, [getattr(module, own.factory, None), *functions])
+    refuse_unknown_options(own, [getattr(module, own.factory, None), *functions])
     model, _ = make_model(own, module)
     model.train(True)
     begin = perf_counter_ns()
     loaders = OwnLoaders(own, _parts(own, module), seed)
     loading_ns = perf_counter_ns() - begin
     first = next(loaders.walk("train", 0))
-    output = probe(own, model, first.inputs, True, "let the batches of data() fit the model")
+    output = try_forward(own, model, first.inputs, True, "let the batches of data() fit the model")
     require_trainable(own, model, output)
     name, loss = _loss(own, module, output, first.target)
     task = TorchTask(
         model,
         first.inputs,
         WholeBatches([(first.inputs, first.target)]),
-        Endless(1, seed),
+        EndlessSampler(1, seed),
         None,
         loss,
         _optimizer(own, module, model),
@@ -227,7 +232,7 @@ def _parts(own: OwnModel, module: ModuleType) -> Mapping[str, Any]:
     function = getattr(module, "data", None)
     if not callable(function):
         raise SondaError(f"{own.path.name} has no data() to train on by epochs", f"define data() and {FORM}")
-    made = call(own, function, "data()")
+    made = call_function(own, function, "data()")
     if not isinstance(made, Mapping):
         raise SondaError(f"{own.path.name}: data() returns a {type(made).__name__}", FORM)
     unknown = next((name for name in made if name not in PARTS), None)
@@ -241,7 +246,7 @@ def _parts(own: OwnModel, module: ModuleType) -> Mapping[str, Any]:
 def _optimizer(own: OwnModel, module: ModuleType, model: nn.Module) -> Callable[[], torch.optim.Optimizer]:
     function = getattr(module, "optimizer", None)
     if function is None:
-        return sgd(model, RATE)
+        return make_sgd(model, RATE)
     if not callable(function):
         raise SondaError(
             f"{own.path.name}: optimizer is a {type(function).__name__}, not a function",
@@ -249,7 +254,7 @@ def _optimizer(own: OwnModel, module: ModuleType, model: nn.Module) -> Callable[
         )
 
     def make() -> torch.optim.Optimizer:
-        made = call(own, function, "optimizer()", model)
+        made = call_function(own, function, "optimizer()", model)
         if not isinstance(made, torch.optim.Optimizer):
             raise SondaError(
                 f"{own.path.name}: optimizer() returns a {type(made).__name__}", "return a torch.optim.Optimizer"
@@ -269,51 +274,51 @@ def _optimizer(own: OwnModel, module: ModuleType, model: nn.Module) -> Callable[
 
 
 def _loss(own: OwnModel, module: ModuleType, output: Any, target: Any) -> tuple[str, Callable[[Any, Any], Tensor]]:
-    """The file's loss, the one asked for, or the usual one for such targets, with its name; tried on a batch."""
+    """The name and function of the loss, tried on a batch: the file's own, the one asked for, or the usual one."""
     function = getattr(module, "loss", None)
     if function is not None and own.loss:
         raise SondaError(f"{own.path.name} has a loss, and --loss {own.loss} is another", "give one of them")
     name = "loss()"
     if function is None:
         name = own.loss or ("cross_entropy" if _are_classes(output, target) else "mse")
-        function = loss_of(name)
+        function = make_loss(name)
     if not callable(function):
         raise SondaError(f"{own.path.name}: loss is a {type(function).__name__}", "define loss(output, target)")
     try:
         value = function(output, target)
     except Exception as error:
         raise SondaError(
-            f"{own.name}: the loss of output {described(output)} and target {described(target)} raises "
-            f"{explain(error, own.path)}",
+            f"{own.name}: the loss of output {describe_value(output)} and target {describe_value(target)} raises "
+            f"{explain_error(error, own.path)}",
             "define loss(output, target) in the file, or choose with --loss",
         ) from error
     if not isinstance(value, Tensor) or value.dim() or not value.requires_grad:
-        what = f"a tensor of {described(value)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        shown = f"a tensor of {describe_value(value)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
         if isinstance(value, Tensor) and not value.dim():
-            what = "a number that does not depend on a parameter"
-        raise SondaError(f"{own.path.name}: loss() returns {what}", "return one number, the mean over the samples")
+            shown = "a number that does not depend on a parameter"
+        raise SondaError(f"{own.path.name}: loss() returns {shown}", "return one number, the mean over the samples")
     return name, function
 
 
 def _accuracy(own: OwnModel, module: ModuleType) -> Callable[[Any, Any], Any]:
     function = getattr(module, "accuracy", None)
     if function is None:
-        return _share_of_right
+        return _right_share
     if not callable(function):
         raise SondaError(f"{own.path.name}: accuracy is a {type(function).__name__}", "define accuracy(output, target)")
 
     return function
 
 
-def _share_of_right(output: Any, target: Any) -> Any:
-    """Of classes, how often the largest score is that of the target; NaN of anything else."""
+def _right_share(output: Any, target: Any) -> Any:
+    """For classes, how often the largest score is the target's; NaN for other targets."""
     if not _are_classes(output, target):
         return math.nan
     return (classes_second(output).argmax(1) == target).double().mean()
 
 
 def _are_classes(output: Any, target: Any) -> bool:
-    """Whether the target says by number which of the output's scores is to be the largest."""
+    """Whether the target holds class numbers that fit the output's scores."""
     if not isinstance(output, Tensor) or not isinstance(target, Tensor) or output.dim() < 2:
         return False
     scores = classes_second(output)

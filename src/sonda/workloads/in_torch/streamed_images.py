@@ -1,4 +1,4 @@
-"""A stream of images as PyTorch's loader takes it, in place of the numbers that a task has in memory."""
+"""A stream of images for PyTorch's loader, in place of a task's synthetic examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sonda.workloads.in_torch.task import TorchTask
 
 
 class StreamedImages(Dataset[tuple[tuple[Tensor], int]]):
-    """Examples by their place in the endless row of the stream."""
+    """Examples by their position in the endless stream."""
 
     def __init__(self, stream: ImageStream) -> None:
         self.stream = stream
@@ -25,8 +25,8 @@ class StreamedImages(Dataset[tuple[tuple[Tensor], int]]):
         return (torch.from_numpy(image),), kind
 
 
-class Places(Sampler[int]):
-    """The places of the stream in the order of training, without end."""
+class StreamSampler(Sampler[int]):
+    """Positions in the stream in the order of training, without end."""
 
     def __init__(self, stream: ImageStream) -> None:
         self.stream = stream
@@ -35,9 +35,9 @@ class Places(Sampler[int]):
         return self.stream.places()
 
 
-def with_stream(task: Task, stream: ImageStream) -> TorchTask:
-    """The task, trained on the stream's images. Raises SondaError where it does not load examples one by one."""
+def train_on_stream(task: Task, stream: ImageStream) -> TorchTask:
+    """Let the task train on the stream's images. Raises SondaError where it does not load examples one by one."""
     if not isinstance(task, TorchTask) or task.batch_size is None:
         raise SondaError("this workload does not load images one by one", "leave out --data")
-    task.dataset, task.sampler = StreamedImages(stream), Places(stream)
+    task.dataset, task.sampler = StreamedImages(stream), StreamSampler(stream)
     return task

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from sonda.record.errors import SondaError
 from sonda.record.protocols import Mark
-from sonda.workloads.in_torch.task import seeded
+from sonda.workloads.in_torch.task import seed_generators
 from sonda.workloads.operations.stress import FLOAT, LINE, Stress, StressBandwidth, StressCache, StressCompute
 
 SCALE = 3.0
-"""What STREAM's triad multiplies by."""
+"""Factor of STREAM's triad."""
 
 
 class Lines(nn.Module):
@@ -63,7 +63,7 @@ class Products(nn.Module):
 
 
 class StressTask:
-    """There is nothing to load and nothing to learn."""
+    """A task without data and without training."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -89,7 +89,7 @@ class StressTask:
 
 
 def build(description: Stress, seed: int) -> StressTask:
-    generator = seeded(seed)
+    generator = seed_generators(seed)
     if isinstance(description, StressCache):
         return StressTask(Lines(description.lines, description.rounds, generator))
     if isinstance(description, StressBandwidth):

@@ -1,4 +1,4 @@
-"""A workload made ready in PyTorch: model, synthetic examples, loss, optimizer."""
+"""A workload built in PyTorch: model, synthetic examples, loss, optimizer."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Examples(Dataset):
         return tuple(values[:count] for values in self.inputs)
 
 
-class Endless(Sampler):
-    """Positions 0 to length-1 again and again, in the order that all frameworks have."""
+class EndlessSampler(Sampler):
+    """Positions 0 to length-1 again and again, in the same order as in all frameworks."""
 
     def __init__(self, length: int, seed: int, shuffled: bool = True) -> None:
         self.length = length
@@ -48,7 +48,7 @@ class Endless(Sampler):
 
 
 class TorchTask:
-    """What every PyTorch workload promises; see `sonda.record.protocols.Task`."""
+    """The task of a workload in PyTorch; see `sonda.record.protocols.Task`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class TorchTask:
         samples: int,
         tokens: int = 0,
     ) -> None:
-        """`inputs` is what one inference step is given; `batch_size` is None where the data set holds whole batches."""
+        """`inputs` are those of one inference step. `batch_size` is None where the dataset holds whole batches."""
         self.model = model
         self.inputs = inputs
         self.dataset = dataset
@@ -75,15 +75,15 @@ class TorchTask:
         self.phase_tokens: dict[str, int] = {}
 
     def infer(self, mark: Mark) -> Any:
-        """One inference step. The call of the model is a forward like any program's and needs no mark."""
-        # inference_mode would hide from observers how composite operations are made up.
+        """One inference step. The call of the model is a forward as in any program and needs no mark."""
+        # inference_mode would hide the parts of composite operations from observers.
         with torch.no_grad():
             return self.model(*self.inputs)
 
     def batches(
         self, workers: int, pin: bool = False, prefetch: int | None = None
     ) -> Iterator[tuple[tuple[Any, ...], Any]]:
-        """Endless training batches, the same for the same seed whatever the number of workers."""
+        """Endless training batches. They depend on the seed, not on the number of workers."""
         loader = DataLoader(
             self.dataset,
             batch_size=self.batch_size,
@@ -91,25 +91,25 @@ class TorchTask:
             num_workers=workers,
             prefetch_factor=-(-prefetch // workers) if prefetch and workers else None,
             pin_memory=pin,
-            worker_init_fn=on_all_cores if workers else None,
+            worker_init_fn=use_all_cores if workers else None,
             generator=torch.Generator().manual_seed(0),
         )
         for inputs, target in loader:
             yield tuple(inputs), target
 
 
-def on_all_cores(_worker: int) -> None:
-    """Let a process that loads data use all cores of a bound workload, not that of the thread that made it."""
+def use_all_cores(_worker: int) -> None:
+    """Let a loader's process use all cores of a bound workload, not only that of the thread that started it."""
     cores = os.environ.get(CORES, "")
     if cores:
         os.sched_setaffinity(0, [int(core) for core in cores.split(",")])
 
 
-Made = TypeVar("Made", bound=TorchTask)
+TaskKind = TypeVar("TaskKind", bound=TorchTask)
 
 
-def examples_task(
-    kind: type[Made],
+def make_examples_task(
+    kind: type[TaskKind],
     model: nn.Module,
     examples: Examples,
     batch: int,
@@ -118,13 +118,13 @@ def examples_task(
     loss: Callable[[Any, Any], Tensor],
     optimizer: Callable[[], torch.optim.Optimizer],
     tokens: int = 0,
-) -> Made:
+) -> TaskKind:
     """The usual task: batches gathered example by example from a data set in memory."""
     return kind(
         model.train(train),
         examples.first(batch),
         examples,
-        Endless(len(examples), seed),
+        EndlessSampler(len(examples), seed),
         batch,
         loss,
         optimizer,
@@ -133,13 +133,13 @@ def examples_task(
     )
 
 
-def seeded(seed: int) -> torch.Generator:
-    """Seed PyTorch for the weights, and give a generator of its own for the data."""
+def seed_generators(seed: int) -> torch.Generator:
+    """Seed PyTorch's generator, for the weights. Returns a separate generator for the data."""
     torch.manual_seed(seed)
-    # Another seed: with the same one the data would be the same numbers as the first weights.
+    # With the same seed the data would be the same numbers as the first weights.
     return torch.Generator().manual_seed(seed + 1)
 
 
-def sgd(model: nn.Module, rate: float) -> Callable[[], torch.optim.Optimizer]:
-    """Makes a fresh plain SGD over the model's parameters."""
+def make_sgd(model: nn.Module, rate: float) -> Callable[[], torch.optim.Optimizer]:
+    """A function that makes a plain SGD optimizer over the model's parameters."""
     return lambda: torch.optim.SGD(model.parameters(), lr=rate)

@@ -1,7 +1,8 @@
-"""Determinism: the same bits from the same seed on the same machine, where libraries would choose otherwise.
+"""Determinism: the same bits from the same seed on the same machine.
 
-A GPU's libraries add up in an order that depends on what finishes first, or try several algorithms and take the fastest
-of the moment. Without that they are slower, so it is asked for (`--deterministic`) and kept in the run.
+By default a GPU's libraries may sum in the order in which threads finish, or try several algorithms and take the one
+that is fastest at the moment. Deterministic ones are slower, so the user asks for them (`--deterministic`), and the run
+records it.
 """
 
 from __future__ import annotations
@@ -12,20 +13,22 @@ from sonda.record.errors import SondaError
 
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 WORKSPACES = (":4096:8", ":16:8")
-"""What cuBLAS may be told so that its streams share no memory for sums; the larger costs 24 MiB and no time."""
+"""Values with which cuBLAS sums deterministically. The first costs 24 MiB and no time."""
 REFUSED = "does not have a deterministic implementation"
-"""What PyTorch says of an operation that it has no other way for."""
+"""Words of PyTorch's error for an operation without a deterministic implementation."""
 
 
 def be_deterministic() -> None:
-    """Have PyTorch use nothing in this process whose result may differ from time to time.
+    """Let PyTorch use only deterministic implementations in this process.
 
-    To be called before anything was multiplied on a GPU. An operation without such a way raises RuntimeError when it is
-    met. Raises SondaError where the environment says the contrary.
+    Call it before the first product on a GPU. An operation without such an implementation raises RuntimeError when it
+    is called. Raises SondaError where the environment asks for the contrary.
     """
-    given = os.environ.setdefault(WORKSPACE, WORKSPACES[0])
-    if given not in WORKSPACES:
-        raise SondaError(f"--deterministic: {WORKSPACE} is {given!r}", f"unset it, or set {' or '.join(WORKSPACES)}")
+    workspace = os.environ.setdefault(WORKSPACE, WORKSPACES[0])
+    if workspace not in WORKSPACES:
+        raise SondaError(
+            f"--deterministic: {WORKSPACE} is {workspace!r}", f"unset it, or set {' or '.join(WORKSPACES)}"
+        )
     import torch
 
     torch.use_deterministic_algorithms(True)
@@ -33,9 +36,9 @@ def be_deterministic() -> None:
     torch.backends.cudnn.benchmark = False
 
 
-def refusal(error: Exception) -> SondaError | None:
-    """What to say of an operation that PyTorch cannot do deterministically; None for every other error."""
-    operation, found, _ = str(error).partition(f" {REFUSED}")
-    if not found:
+def explain_refusal(error: Exception) -> SondaError | None:
+    """The error to show for an operation without a deterministic implementation; None for every other error."""
+    operation, refused, _ = str(error).partition(f" {REFUSED}")
+    if not refused:
         return None
     return SondaError(f"--deterministic: PyTorch has no such way for {operation.split()[-1]}", "leave it out")

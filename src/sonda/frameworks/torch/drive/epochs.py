@@ -1,7 +1,7 @@
 """Drives a whole training in PyTorch: epochs of training and validation, then the test.
 
-The loop is what anybody would write. Nothing waits for a GPU within an epoch: losses and right answers are added up on
-the device and asked for once, at its end. Who trains (one device, or one rank of several) is a `Learner`.
+The loop is the usual one. Nothing waits for a GPU within an epoch: losses and right answers are summed on the device
+and read once, at its end. A `Learner` trains: one device, or one rank of several.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sonda.frameworks.harness.course import RECORDED, Course
 from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
-from sonda.frameworks.torch.drive.steps import Training, loop_of
+from sonda.frameworks.torch.drive.steps import TrainingLoop, make_loop
 from sonda.record.errors import SondaError
 from sonda.record.training import Walk
 
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
     from sonda.frameworks.torch.observe.observer import TorchObserver
 
 DETAILED = 20
-"""Steps of training whose layers are recorded."""
+"""Number of training steps whose layers are recorded."""
 
 
-class Batch(NamedTuple):
-    """What one step is given. `weight` is how many samples the value of the loss stands for, `counted` how many are
-    this rank's to count."""
+class StepBatch(NamedTuple):
+    """The batch of one step. The value of the loss stands for `weight` samples; `counted` of them are this rank's."""
 
     inputs: tuple[Any, ...]
     target: Any
@@ -37,26 +36,26 @@ class Batch(NamedTuple):
 
 
 class Learner(Protocol):
-    """Whoever trains: its task with the model, its batches, and what it does together with others."""
+    """One that trains: its task with the model, its batches, and its exchanges with other ranks."""
 
     task: Any
     plain: Any
-    """The model as it was made, before anybody wrapped it."""
+    """The model without its wrappers."""
 
     def steps(self, part: str) -> int:
-        """How many batches a walk through a share has; of training, the same on every rank."""
+        """Number of batches of a walk through a part of the data; for training, the same on every rank."""
 
-    def batches(self, part: str, epoch: int) -> Generator[Batch]:
+    def batches(self, part: str, epoch: int) -> Generator[StepBatch]:
         """The batches of a walk."""
 
-    def judge(self, output: Any, batch: Batch) -> tuple[Any, Any]:
-        """Sum of the losses, and right answers, of an evaluated batch, on the device; NaN where nobody can tell."""
+    def judge(self, output: Any, batch: StepBatch) -> tuple[Any, Any]:
+        """Sum of losses and number of right answers of an evaluated batch, on the device; NaN where unknown."""
 
-    def together(self, numbers: list[float]) -> list[float]:
+    def sum_over_ranks(self, numbers: list[float]) -> list[float]:
         """Sums over all ranks."""
 
-    def gather(self) -> None:
-        """Make `plain` whole and equal on every rank, as a checkpoint needs it."""
+    def gather_weights(self) -> None:
+        """Make `plain` complete and equal on every rank, as a checkpoint needs it."""
 
 
 def drive_epochs(
@@ -66,38 +65,38 @@ def drive_epochs(
     course: Course,
     restore: Callable[[Any, Any], None],
 ) -> tuple[list[Walk], Learner]:
-    """Train to the end of the course; the walks of this process, and who trained.
+    """Train to the end of the course. Returns the walks of this process, and the learner.
 
-    `restore(model, loop)` puts an earlier state back, before the first step.
+    `restore(model, loop)` restores an earlier state before the first step.
     """
     learner = make()
-    loop = loop_of(learner.task, observer, how)
-    assert isinstance(loop, Training)
+    loop = make_loop(learner.task, observer, how)
+    assert isinstance(loop, TrainingLoop)
     restore(learner.plain, loop)
-    driver = _Driver(learner, loop, observer, course)
+    driver = _EpochDriver(learner, loop, observer, course)
     for epoch in range(course.done, course.epochs):
         driver.walk("train", epoch)
         if course.sizes["validate"]:
             driver.walk("validate", epoch)
-        learner.gather()
+        learner.gather_weights()
         course.keep(epoch + 1, learner, loop, driver.walks)
     if course.sizes["test"]:
         driver.walk("test", course.epochs)
-    learner.gather()
+    learner.gather_weights()
     course.end(learner)
-    driver.count()
+    driver.run_extra_steps()
     return driver.walks, learner
 
 
-class _Driver:
-    def __init__(self, learner: Learner, loop: Training, observer: TorchObserver, course: Course) -> None:
+class _EpochDriver:
+    def __init__(self, learner: Learner, loop: TrainingLoop, observer: TorchObserver, course: Course) -> None:
         self.learner, self.loop, self.observer, self.course = learner, loop, observer, course
         self.walks: list[Walk] = []
         self.trained = 0
-        """Steps of training."""
+        """Number of training steps done."""
 
     def walk(self, part: str, epoch: int) -> None:
-        """One walk through a share, kept in `walks`."""
+        """Walk once through a part of the data, and append the result to `walks`."""
         import torch
 
         learner = self.learner
@@ -116,16 +115,16 @@ class _Driver:
                     if part == "train":
                         lost += self.loop.learn(batch.inputs, batch.target).double() * batch.weight
                     else:
-                        loss, hits = learner.judge(self.loop.answer(batch.inputs), batch)
+                        loss, right_answers = learner.judge(self.loop.answer(batch.inputs), batch)
                         lost += loss
-                        right += hits
+                        right += right_answers
                     samples += batch.counted
                 self.trained += part == "train"
                 self.course.tell(part, epoch, step + 1, steps, self.walks)
-            for _ in batches:  # whoever made them may have something to do after the last
+            for _ in batches:  # lets the generator run to its end
                 raise AssertionError("a walk has more batches than it said")
-            # The first question to the device since the walk began.
-            all_lost, all_right, count = learner.together([float(lost), float(right), samples])
+            # The first read from the device since the walk began.
+            all_lost, all_right, count = learner.sum_over_ranks([float(lost), float(right), samples])
         accuracy = None if part == "train" or isnan(all_right) else all_right / count
         if accuracy is not None and not 0 <= accuracy <= 1 + 1e-9:
             raise SondaError(f"the accuracy of {part} is {accuracy:g}", "let it be the share of right answers, 0 to 1")
@@ -148,8 +147,8 @@ class _Driver:
             schedule.notes.append(f"steps and phases recorded for the first {RECORDED:,} steps only")
         return nullcontext() if schedule.over else self.observer.span("step", part)
 
-    def count(self) -> None:
-        """Steps of their own at the end, on weights that nobody keeps: of a GPU's kernels, and the counted one."""
+    def run_extra_steps(self) -> None:
+        """Run the steps whose kernels are recorded, and the counted step, on weights that are not kept."""
         observer, learner = self.observer, self.learner
         observer.schedule.over, observer.schedule.last, observer.schedule.detail = False, 0, True
         observer.recorder.set_detail(True)
@@ -170,6 +169,6 @@ class _Driver:
             kernels.end()
         # A compiled model hides its operations, so they are counted on the model itself.
         learner.task.model = getattr(learner.task.model, "_orig_mod", learner.task.model)
-        with observer.counted(self.loop.state()):
+        with observer.count_operations(self.loop.state()):
             step()
         batches.close()

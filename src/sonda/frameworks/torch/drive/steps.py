@@ -1,6 +1,6 @@
 """Drives a task in PyTorch: warm-up, timed steps, and a step that is counted.
 
-The loops are what anybody would write; they announce their steps and passes and leave the rest to the observer.
+The loops are the usual ones. They announce their steps and passes, and leave the rest to the observer.
 """
 
 from __future__ import annotations
@@ -19,31 +19,32 @@ if TYPE_CHECKING:
 
 
 class Loop(Protocol):
-    """One step after another."""
+    """Runs a task step by step."""
 
     part: str
 
     def step(self) -> None: ...
 
     def state(self) -> list[Any]:
-        """Tensors that exist between steps: weights, gradients, the optimizer's state."""
+        """Tensors that stay alive between steps: weights, gradients, the optimizer's state."""
 
 
-class Announcer(Protocol):
-    """Whoever is told of the phases that a program announces itself."""
+class PhaseListener(Protocol):
+    """One that records the phases that a program announces itself."""
 
-    def announced(self, name: str) -> AbstractContextManager[None]: ...
+    def announce_phase(self, name: str) -> AbstractContextManager[None]:
+        """The context of a phase of this name."""
 
 
-class Unheard:
-    """Told of phases that nobody listens to."""
+class NoListener:
+    """Records no phases."""
 
-    def announced(self, name: str) -> AbstractContextManager[None]:
+    def announce_phase(self, name: str) -> AbstractContextManager[None]:
         return nullcontext()
 
 
-def loop_of(task: Task, announcer: Announcer, how: Driving) -> Loop:
-    """The task in the precision and layout that were asked for, ready to step."""
+def make_loop(task: Task, listener: PhaseListener, how: Driving) -> Loop:
+    """A loop over the task, with its model on the device, in the precision and layout asked for."""
     import torch
 
     if how.deterministic:
@@ -61,13 +62,13 @@ def loop_of(task: Task, announcer: Announcer, how: Driving) -> Loop:
         task.model.to(memory_format=torch.channels_last)
     if how.compile:
         task.model = torch.compile(task.model)
-    return Training(task, how) if how.train else _Inference(task, how, announcer)
+    return TrainingLoop(task, how) if how.train else _InferenceLoop(task, how, listener)
 
 
 def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
-    """Run the task as asked; returns the number of timed steps."""
+    """Run all passes of a task. Returns the number of timed steps."""
     plain = task.model
-    loop = loop_of(task, observer, how)
+    loop = make_loop(task, observer, how)
 
     def step() -> None:
         with observer.span("step", loop.part):
@@ -78,64 +79,66 @@ def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
             for number in range(how.warmup):
                 how.tell(number - how.warmup)
                 step()
-    _wait(how)
+    _synchronize(how)
     if how.replay:
-        _with_kernels(observer, step, 1, how.kernels)
+        _run_kernel_steps(observer, step, 1, how.kernels)
         return 1
     done = time_steps(how, step)
     if observer.marks is not None:
         observer.marks.note_states()
-    _wait(how)
+    _synchronize(how)
     if how.on_gpu or how.kernels:
-        _with_kernels(observer, step, KERNEL_STEPS, how.kernels)
+        _run_kernel_steps(observer, step, KERNEL_STEPS, how.kernels)
     # A compiled model hides its operations, so they are counted on the model itself.
     task.model = plain
-    with observer.counted(loop.state()):
+    with observer.count_operations(loop.state()):
         step()
     return done
 
 
-def _with_kernels(observer: TorchObserver, step: Callable[[], None], steps: int, together: bool) -> None:
-    """Steps of their own, whose kernels are recorded or, for a profiler outside, replayed.
+def _run_kernel_steps(observer: TorchObserver, step: Callable[[], None], steps: int, together: bool) -> None:
+    """Run steps whose kernels are recorded, or replayed by an outside profiler.
 
-    `together`: other ranks take them too, so they are taken where nothing can be recorded.
+    `together`: other ranks run these steps too, so this rank runs them even where it records nothing.
     """
-    recorded = observer.kernel_pass
-    if recorded is not None:
-        recorded.begin(observer.recorder.stream())
+    kernel_pass = observer.kernel_pass
+    if kernel_pass is not None:
+        kernel_pass.begin(observer.recorder.stream())
     elif not together:
         return
-    with nullcontext() if recorded is not None else observer.span("pass", "kernels"):
+    with nullcontext() if kernel_pass is not None else observer.span("pass", "kernels"):
         for _ in range(steps):
             step()
-    if recorded is not None:
-        recorded.end()
+    if kernel_pass is not None:
+        kernel_pass.end()
 
 
-def _wait(how: Driving) -> None:
-    """Until a GPU has done what was asked of it: between passes, never within one."""
+def _synchronize(how: Driving) -> None:
+    """Wait for the GPU, if one is used. Called between passes, never within one."""
     if how.on_gpu:
         import torch
 
         torch.cuda.synchronize(how.device)
 
 
-class Training:
+class TrainingLoop:
+    """Training steps on the batches of a task."""
+
     part = "train"
 
     def __init__(self, task: Task, how: Driving) -> None:
         self.task = task
         self.how = how
         self.optimizer = task.optimizer()
-        self.scaler = _scaler(task, how)
+        self.scaler = _make_scaler(task, how)
         self.batches = task.batches(how.workers, how.on_gpu if how.pin is None else how.pin, how.prefetch)
 
     def step(self) -> None:
         inputs, target = next(self.batches)
-        self.learn(adapted(inputs, self.how), adapted(target, self.how))
+        self.learn(adapt_batch(inputs, self.how), adapt_batch(target, self.how))
 
     def learn(self, inputs: tuple[Any, ...], target: Any) -> Any:
-        """One step on a batch that is on its device already; returns the loss, which nobody has waited for."""
+        """One step on a batch that is on its device already. Returns the loss without waiting for it."""
         self.optimizer.zero_grad()
         with autocast(self.how):
             output = self.task.model(*inputs)
@@ -150,7 +153,7 @@ class Training:
         return loss.detach()
 
     def answer(self, inputs: tuple[Any, ...]) -> Any:
-        """What the model, in evaluation, says to a batch that is on its device already."""
+        """The model's output, without gradients, for a batch that is on its device already."""
         import torch
 
         with torch.no_grad(), autocast(self.how):
@@ -164,31 +167,33 @@ class Training:
         return [*weights, *gradients, *moments]
 
 
-class _Inference:
+class _InferenceLoop:
+    """Inference steps of a task."""
+
     part = "test"
 
-    def __init__(self, task: Any, how: Driving, announcer: Announcer) -> None:
+    def __init__(self, task: Any, how: Driving, listener: PhaseListener) -> None:
         self.task = task
         self.how = how
-        self.announcer = announcer
-        task.inputs = adapted(task.inputs, how)
+        self.listener = listener
+        task.inputs = adapt_batch(task.inputs, how)
 
     def step(self) -> None:
         with autocast(self.how):
-            self.task.infer(self.announcer.announced)
+            self.task.infer(self.listener.announce_phase)
 
     def state(self) -> list[Any]:
         return [*self.task.model.parameters(), *self.task.model.buffers()]
 
 
-def adapted(value: Any, how: Driving) -> Any:
-    """A batch in the precision and layout of the model, and on its device; tensors may be nested."""
+def adapt_batch(value: Any, how: Driving) -> Any:
+    """A batch in the precision and layout of the model, and on its device. Nested tensors are adapted too."""
     if isinstance(value, dict):
-        found = copy(value)  # of its own class
-        found.update({name: adapted(item, how) for name, item in value.items()})
-        return found
+        adapted = copy(value)  # keeps its class
+        adapted.update({name: adapt_batch(item, how) for name, item in value.items()})
+        return adapted
     if isinstance(value, (list, tuple)):
-        items = [adapted(item, how) for item in value]
+        items = [adapt_batch(item, how) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if not hasattr(value, "is_floating_point"):
         return value
@@ -203,9 +208,11 @@ def adapted(value: Any, how: Driving) -> Any:
     return value
 
 
-def _scaler(task: Task, how: Driving) -> Any:
-    """Scales the loss of a training whose gradients are float16, which would lose the small ones; None for others. A
-    task whose gradients lie in several processes has one of its own."""
+def _make_scaler(task: Task, how: Driving) -> Any:
+    """The loss scaler of a training in float16, whose small gradients would become 0 without it; None otherwise.
+
+    A task whose gradients are spread over several processes makes its own.
+    """
     if how.mixed != "float16":
         return None
     import torch
@@ -214,7 +221,7 @@ def _scaler(task: Task, how: Driving) -> Any:
 
 
 def autocast(how: Driving) -> AbstractContextManager[Any]:
-    """In which the model is called."""
+    """The context in which the model is called: autocast for mixed precision."""
     if not how.mixed:
         return nullcontext()
     import torch

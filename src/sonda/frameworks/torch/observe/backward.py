@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .optimizers import inside
+from .optimizers import is_open
 
 if TYPE_CHECKING:
     from .observer import TorchObserver
 
 
 def wrap_backward(observer: TorchObserver, original: Any) -> Any:
-    """`torch.autograd.backward` or `grad` that is recorded; inside another backward it is a part of that one."""
+    """A recorded `torch.autograd.backward` or `grad`. Inside of another backward it is a part of that one."""
     code = observer.phases.codes["backward"]
     layers, optimizers, counter = observer.layers, observer.optimizers, observer.counter
 
@@ -26,10 +26,10 @@ def wrap_backward(observer: TorchObserver, original: Any) -> Any:
         if not stream.engine:
             stream.schedule.begin_backward()
         outer, stream.backward = stream.backward, 0
-        # Layers that called for a gradient in their forward are not the ones whose backward runs.
+        # A layer that computes a gradient in its forward is not the layer whose backward runs.
         calling, stream.layers = stream.layers, []
         hooks = counter.backward_begins(args, kwargs) if counter.active else ()
-        opens = not stream.engine and not (stream.phases and inside(stream, code))
+        opens = not stream.engine and not (stream.phases and is_open(stream, code))
         if opens:
             observer.open(stream, code)
         try:

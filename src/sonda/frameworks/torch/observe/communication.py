@@ -1,10 +1,10 @@
-"""What ranks exchange, and how long they wait for each other.
+"""Communication between ranks, and how long they wait for each other.
 
-Where no other phase is open that is a phase of its own, `communicate`. Inside of another one it is a number, the
-`communication` of the span that is open: a phase or a layer. Seen are calls of `torch.distributed`, the wait for what
-was begun without waiting, and the end of a backward under DistributedDataParallel: from the moment when this rank has
-all its own gradients to the moment when those of all ranks are there. What overlaps with backward is not seen apart,
-and neither is what a GPU does later: its collectives are kernels.
+Outside of every phase, communication is a phase of its own, `communicate`. Inside of a phase or layer it is a number,
+the `communication` of that span. Observed are calls of `torch.distributed`, the wait for asynchronous calls, and the
+end of a backward under DistributedDataParallel: from the moment when this rank has all its own gradients to the moment
+when those of all ranks have arrived. Communication that overlaps with backward is not told apart. Collectives of a GPU
+run later, as kernels, and are not seen here either.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CALLS = (
 
 
 class Communication:
-    """Stands before PyTorch's functions that communicate. `seen` is off where the program itself tells what it
+    """Wraps PyTorch's functions that communicate. `observes_calls` is False where the program itself reports what it
     exchanges."""
 
     def __init__(self, observer: Any) -> None:
         self.observer, self.torch = observer, observer.torch
-        self.seen = True
+        self.observes_calls = True
         recorder = observer.recorder
         self.code = recorder.define(kind="phase", name="communicate")
         self.value = recorder.define(kind="value", quantity="communication", source="measured", sums=True)
@@ -38,39 +38,39 @@ class Communication:
 
     def install(self) -> None:
         distributed = getattr(self.torch, "distributed", None)
-        if not self.seen or distributed is None or not distributed.is_available():
+        if not self.observes_calls or distributed is None or not distributed.is_available():
             return
         replace = self.observer.replace
         for name in CALLS:
             for owner in (distributed.distributed_c10d, distributed):
                 if hasattr(owner, name):
-                    replace(owner, name, self._wrap)
-        replace(distributed.distributed_c10d, "init_process_group", self._wrap_beginning)
-        replace(distributed, "init_process_group", self._wrap_beginning)
-        replace(self.torch._C._distributed_c10d.Work, "wait", self._wrap)
+                    replace(owner, name, self._wrap_call)
+        replace(distributed.distributed_c10d, "init_process_group", self._wrap_init)
+        replace(distributed, "init_process_group", self._wrap_init)
+        replace(self.torch._C._distributed_c10d.Work, "wait", self._wrap_call)
         replace(self.torch.nn.parallel.DistributedDataParallel, "forward", self._wrap_forward)
 
     def begin_in_child(self) -> None:
         """In a forked child: no call is under way here."""
         self._inside.call = False
 
-    def exchanged(self, stream: Stream, nanoseconds: int) -> None:
-        """So much of what is open went into exchanging; nothing is said where all of it does."""
+    def record_exchange(self, stream: Stream, nanoseconds: int) -> None:
+        """Record ns of exchanging for the open span; nothing inside of a `communicate` phase."""
         if stream.phases and stream.phases[-1][0] != self.code:
             stream.push((self.value, nanoseconds))
 
-    def waiting(self, stream: Stream) -> Any:
-        """A phase for the time in which this rank does nothing but exchange; it belongs to no layer."""
+    def waiting_phase(self, stream: Stream) -> Any:
+        """A phase for the time in which this rank only exchanges; it belongs to no layer."""
         self.observer.layers.end_backward(stream, 0)
         return self.observer.phase(stream, self.code)
 
-    def _wrap_beginning(self, original: Any) -> Any:
-        """Note the rank that the program gives itself: the environment need not have it."""
+    def _wrap_init(self, original: Any) -> Any:
+        """Record the rank that the program gives itself: the environment may not have it."""
         recorder = self.observer.recorder
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            with suppress(RuntimeError, ValueError):  # somebody else's group may not know
+            with suppress(RuntimeError, ValueError):  # a third-party backend may not know it
                 recorder.rank = self.torch.distributed.get_rank()
                 recorder.state(rank=recorder.rank)
             return result
@@ -79,7 +79,7 @@ class Communication:
 
     # ---- calls of the program's own ---------------------------------------------------------------------------
 
-    def _wrap(self, original: Any) -> Any:
+    def _wrap_call(self, original: Any) -> Any:
         compiling = self.torch.compiler.is_compiling
         inside = self._inside
 
@@ -98,7 +98,7 @@ class Communication:
                 try:
                     return original(*args, **kwargs)
                 finally:
-                    self.exchanged(stream, now() - begin)
+                    self.record_exchange(stream, now() - begin)
             finally:
                 inside.call = False
 
@@ -113,19 +113,20 @@ class Communication:
             result = original(module, *args, **kwargs)
             if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not module.require_backward_grad_sync:
                 return result
-            made = next((one.grad_fn for one in tensors_in(torch, result) if one.grad_fn is not None), None)
-            if made is not None:
-                made.register_prehook(self._backward_begins)
+            nodes = (tensor.grad_fn for tensor in tensors_in(torch, result))
+            node = next((node for node in nodes if node is not None), None)
+            if node is not None:
+                node.register_prehook(self._backward_begins)
             return result
 
         return wrapper
 
     def _backward_begins(self, *_gradients: Any) -> None:
-        """Ask to be called when all gradients are computed, before DDP is: it asks with its last gradient."""
-        self.torch.autograd.Variable._execution_engine.queue_callback(self._computed)
+        """Queue a callback for the end of backward, before DDP queues its own with the last gradient."""
+        self.torch.autograd.Variable._execution_engine.queue_callback(self._gradients_computed)
 
-    def _computed(self) -> None:
-        """What is left of this backward is waiting for others; whoever opened it closes this too."""
+    def _gradients_computed(self) -> None:
+        """Open a `communicate` phase: the rest of this backward is waiting. The end of backward closes it too."""
         stream = self.observer.current_stream(engine=True)
         backward = self.observer.phases.codes["backward"]
         if stream is None or stream.engine or not stream.phases or stream.phases[-1][0] != backward:

@@ -1,8 +1,8 @@
-"""Functions that `torch.compile` made: inside them no module is called, so the call of one is a phase as a whole.
+"""Functions made by `torch.compile`: they call no module, so a whole call is one phase.
 
-One that updates weights is a training step, `fused`; so is one that takes gradients itself (`torch.func.grad`) and
-gives them, or weights that are updated with them. Any other is a forward. What it leaves to be run as it is (the code
-between two graphs) is seen as everywhere.
+A function that updates weights is a training step, `fused`. So is one that computes gradients itself
+(`torch.func.grad`) and returns them, or weights updated with them. Any other function is a forward. Code that it leaves
+uncompiled, between two graphs, is observed as usual.
 """
 
 from __future__ import annotations
@@ -23,33 +23,35 @@ if TYPE_CHECKING:
 
 
 class CompiledFunctions:
-    """Stands before `torch.compile`, and watches the functions that it gives."""
+    """Wraps `torch.compile`, and observes the functions that it returns."""
 
     def __init__(self, observer: TorchObserver) -> None:
         self.observer = observer
-        self._left = False
-        """Whether the compiler knows what to leave."""
-        self._gradients = 0
-        """Gradients that were met in what is compiled; while it runs they are a part of it, and nobody is told."""
-        self._learning: set = set()
-        """The code of functions that take gradients themselves."""
+        self._own_code_skipped = False
+        """Whether the compiler was told to skip the collector's functions."""
+        self._gradient_count = 0
+        """Number of gradient computations seen during compilation. When compiled code runs, they cannot be seen."""
+        self._learning_codes: set = set()
+        """Code of the functions that compute gradients themselves."""
         define = observer.recorder.define
-        self._values = {name: define(kind="value", quantity=name, source="counted") for name in ("graph", "optimizer")}
+        self._value_codes = {
+            name: define(kind="value", quantity=name, source="counted") for name in ("graph", "optimizer")
+        }
 
     def install(self) -> None:
         observer, torch = self.observer, self.observer.torch
         observer.replace(torch, "compile", self.wrap)
         observer.replace(torch.autograd, "grad", self.wrap_gradient)
         observer.replace(torch.autocast, "__enter__", observer.habits.wrap_cast)
-        self.leave_own_code()
+        self.skip_own_code()
 
     def wrap_gradient(self, original: Any) -> Any:
-        """`torch.autograd.grad`, which those of `torch.func` come to: whether it is called while compiling."""
+        """Wrap `torch.autograd.grad`, which `torch.func` calls too, to count its calls during compilation."""
         compiling = self.observer.torch.compiler.is_compiling
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             if compiling():
-                self._gradients += 1
+                self._gradient_count += 1
             return original(*args, **kwargs)
 
         return wrapper
@@ -59,61 +61,64 @@ class CompiledFunctions:
 
         def compile(model: Any = None, *args: Any, **kwargs: Any) -> Any:
             result = original(model, *args, **kwargs)
-            self.leave_own_code()
-            # A compiled module is called as any other; without a model this is a decorator, which comes here again.
+            self.skip_own_code()
+            # A compiled module is called as any other. Without a model this is a decorator, which calls this again.
             if model is None or result is model or isinstance(result, (module_type, type)) or not callable(result):
                 return result
-            return self._watch(result)
+            return self._observe_function(result)
 
         return compile
 
-    def leave_own_code(self) -> None:
-        """Have the compiler leave the collector's functions as they are.
+    def skip_own_code(self) -> None:
+        """Let the compiler skip the collector's functions.
 
-        Between two graphs it would compile whatever runs, ours too. What it takes into a graph stays as it is.
+        Between two graphs it would compile all code that runs, the collector's too. Code inside of a graph is not
+        affected.
         """
         evaluation = sys.modules.get("torch._dynamo.eval_frame")
         skip = getattr(evaluation, "skip_code", None)
-        if self._left or skip is None:
+        if self._own_code_skipped or skip is None:
             return
-        self._left = True
+        self._own_code_skipped = True
         for name, module in list(sys.modules.items()):
             if name.startswith(PACKAGES):
-                for code in _codes(vars(module).values()):
+                for code in _list_codes(vars(module).values()):
                     skip(code)
 
-    def _watch(self, function: Any) -> Any:
+    def _observe_function(self, function: Any) -> Any:
         observer = self.observer
         compiling = observer.torch.compiler.is_compiling
 
         @functools.wraps(function)
-        def watched(*args: Any, **kwargs: Any) -> Any:
+        def observed(*args: Any, **kwargs: Any) -> Any:
             if compiling():
                 return function(*args, **kwargs)
             stream = observer.current_stream()
             if stream is None or stream.layers or stream.phases:
                 return self._run(function, args, kwargs)
-            return self._call(stream, function, args, kwargs)
+            return self._call_as_phase(stream, function, args, kwargs)
 
-        return watched
+        return observed
 
     def _run(self, function: Any, args: tuple, kwargs: dict) -> Any:
-        """What the function returns; where it is compiled in this call, whether it takes gradients is kept."""
-        gradients = self._gradients
+        """Call the function. If this call compiles it, remember whether it computes gradients."""
+        gradients = self._gradient_count
         result = function(*args, **kwargs)
-        if self._gradients != gradients:
-            self._learning.add(_code_of(function))
+        if self._gradient_count != gradients:
+            self._learning_codes.add(_code_of(function))
         return result
 
-    def _graph(self, result: Any, args: tuple, kwargs: dict) -> int:
+    def _graph_kind(self, result: Any, args: tuple, kwargs: dict) -> int:
+        """Whether the result has no graph, that of a forward or that of a loss: `NONE`, `FORWARD` or `LOSS`."""
         torch = self.observer.torch
         if not torch.is_grad_enabled() or not has_graph(torch, result):
             return NONE
-        with torch._C.DisableTorchFunctionSubclass():  # a subclass must not see us look
-            given = any(tensor.grad_fn is not None for tensor in tensors_in(torch, (args, kwargs)))
-        return LOSS if given and isinstance(result, torch.Tensor) and result.dim() == 0 else FORWARD
+        with torch._C.DisableTorchFunctionSubclass():  # subclasses must not see the access
+            follows = any(tensor.grad_fn is not None for tensor in tensors_in(torch, (args, kwargs)))
+        return LOSS if follows and isinstance(result, torch.Tensor) and result.dim() == 0 else FORWARD
 
-    def _call(self, stream: Stream, function: Any, args: tuple, kwargs: dict) -> Any:
+    def _call_as_phase(self, stream: Stream, function: Any, args: tuple, kwargs: dict) -> Any:
+        """Call the function as a phase, and report to the schedule what it was."""
         observer = self.observer
         schedule, code = stream.schedule, observer.phases.codes["fused"]
         optimizers = observer.optimizers
@@ -125,12 +130,12 @@ class CompiledFunctions:
         updated = False
         try:
             result = self._run(function, args, kwargs)
-            graph = self._graph(result, args, kwargs)
-            learned = graph == NONE and _code_of(function) in self._learning
-            # An optimizer that stepped between two graphs has said so itself.
+            graph = self._graph_kind(result, args, kwargs)
+            learned = graph == NONE and _code_of(function) in self._learning_codes
+            # An optimizer that stepped between two graphs has announced that itself.
             updated = schedule.steps == steps and (learned or optimizers.weight_versions() != before)
-            about = (self._values["optimizer"], -1) if updated else (self._values["graph"], graph)
-            stream.push((*about, *observer.evaluating.said()))
+            values = (self._value_codes["optimizer"], -1) if updated else (self._value_codes["graph"], graph)
+            stream.push((*values, *observer.evaluations.forward_values()))
         finally:
             observer.close(stream, code)
         if updated:
@@ -145,18 +150,18 @@ class CompiledFunctions:
 
 
 def _code_of(function: Any) -> Any:
-    """The code that was compiled, which is the same each time that `torch.compile` is called for it."""
+    """The code that was compiled; it is the same each time that `torch.compile` is called for it."""
     original = getattr(function, "_torchdynamo_orig_callable", function)
     return getattr(original, "__code__", original)
 
 
-def _codes(things: Any) -> list:
-    """The code of functions, of the methods of classes, and of all functions inside them."""
-    found, waiting = [], list(things)
+def _list_codes(things: Any) -> list:
+    """The code objects of functions, of the methods of classes, and of all nested functions."""
+    codes, waiting = [], list(things)
     while waiting:
         thing = waiting.pop()
         if isinstance(thing, CodeType):
-            found.append(thing)
+            codes.append(thing)
             waiting.extend(constant for constant in thing.co_consts if isinstance(constant, CodeType))
         elif isinstance(thing, FunctionType) and str(thing.__module__).startswith(PACKAGES):
             waiting.append(thing.__code__)
@@ -166,4 +171,4 @@ def _codes(things: Any) -> list:
             waiting.append(thing.__func__)
         elif isinstance(thing, property) and thing.fget is not None:
             waiting.append(thing.fget)
-    return found
+    return codes

@@ -1,4 +1,4 @@
-"""The counter: every operation of one step, with its FLOPs, its bytes and the tensors alive at that moment."""
+"""Counts every operation of one step, with its FLOPs, its bytes and the tensors alive at that moment."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.recorder import Recorder, Stream
-from .dispatch import Kernels
+from .dispatch import OperatorKernels
 from .formulas.cost import cost
 from .memory import LiveTensors
-from .mode_exceptions import FORWARD_MODE, Hiding, in_forward_mode
+from .mode_exceptions import FORWARD_MODE, ModeHider, in_forward_mode
 from .values import tensors_in
 
 MOST_OPERATIONS = 1_000_000
 LONGEST_NS = 10_000_000_000
-"""What counting may take in all steps of an observed program together: operations, and ns of its own. A step that would
-take more has no count."""
-AROUND_NS = 50_000
-"""PyTorch makes Python's arguments of its own before it calls a mode, and unmakes them to run the operation: no clock
-of ours sees how long. Of the time between two operations, and of each operation's, so much is taken for that at most;
-the rest is the program's. Without it, a third of what counting takes is not booked."""
+"""Limits of counting over all steps of an observed program together: operations, and time that counting takes itself. A
+step that would exceed them has no count."""
+DISPATCH_NS = 50_000
+"""Most time booked for PyTorch's own work around a mode, ns. PyTorch converts its arguments to Python before it calls a
+mode, and back to run the operation, which no clock here sees. So much of the time between two operations, and of each
+operation, is booked as counting at most; the rest is the program's. Without it a third of the cost is not booked."""
 
 
-class Counter:
+class OperationCounter:
     """While `active`, `mode(stream)` is a context in which PyTorch hands every operation to the recorder, once.
 
-    One thread counts at a time: the one whose stream started it.
+    One thread counts at a time: the thread of the stream with which counting was started.
     """
 
     def __init__(self, torch: Any, recorder: Recorder) -> None:
@@ -39,27 +39,27 @@ class Counter:
         self._pass = recorder.define(kind="pass", name="count")
         self._peak = recorder.define(kind="value", quantity="peak_memory", source="counted")
         self._depth = 0
-        self._held: dict = {}
-        self.spent = False
-        """Whether counting has taken all that it may."""
+        self._bytes_before: dict = {}
+        self.exhausted = False
+        """Whether counting has reached its limits."""
         self._limited = False
         self._operations = 0
         self._spent_ns = 0
-        self._left = 0
-        """When counting last gave the program its thread back, ns."""
-        self.hiding = Hiding(torch)
-        self.kernels = Kernels(torch)
-        self._mode_class = _mode_class(torch)
+        self._resumed = 0
+        """When counting last returned to the program, ns."""
+        self.mode_hider = ModeHider(torch)
+        self.kernels = OperatorKernels(torch)
+        self._mode_class = _make_mode_class()
 
     def start(self, stream: Stream, tensors: Any, limited: bool = False) -> None:
-        """Begin counting; `tensors` exist already and belong to the model. `limited`: it may not take for ever."""
+        """Begin counting. `tensors` exist already and belong to the model. `limited`: the limits above apply."""
         begun = now()
         self._limited = limited
         self.active = True
         self.stream = stream
         self.memory = LiveTensors()
         self.memory.adopt(tensors)
-        self.kernels = Kernels(self.torch)  # a program may register kernels of its own between two steps
+        self.kernels = OperatorKernels(self.torch)  # a program may register kernels of its own between two steps
         self._spend(now() - begun)
         stream.push((self._pass, now()))
 
@@ -70,32 +70,33 @@ class Counter:
         self.memory = LiveTensors()
 
     def is_free(self) -> bool:
-        """Whether another thread may count: none does, or one that is gone or only waits for a text to go on."""
-        other = self.stream
-        if other is not None and other.schedule is not None:
-            waits = not other.phases and other.schedule.is_waiting
-            if waits or other.ident not in sys._current_frames():
-                other.schedule.counting = False
-                self.stop(other)
+        """Whether another thread may count. Counting stops where its thread has ended, or waits for a further forward
+        of an inference."""
+        stream = self.stream
+        if stream is not None and stream.schedule is not None:
+            waits = not stream.phases and stream.schedule.is_waiting
+            if waits or stream.ident not in sys._current_frames():
+                stream.schedule.counting = False
+                self.stop(stream)
         return not self.active
 
     def mode(self, stream: Stream) -> Any:
-        """The context in which operations are seen; None where this thread does not count, or is in it."""
-        if self.stream is not stream or self._depth or self.spent:
+        """The context in which operations are counted; None where this thread does not count, or is in it already."""
+        if self.stream is not stream or self._depth or self.exhausted:
             return None
         if in_forward_mode(self.torch):
             at = now()
-            self.seen(FORWARD_MODE, (), {}, (), at, at)
+            self.record_operation(FORWARD_MODE, (), {}, (), at, at)
             return None
         return self._mode_class(self)
 
     def backward_begins(self, args: tuple, kwargs: dict) -> list:
-        """A backward is about to be called with these arguments; what is returned is to be removed after it."""
-        if self.stream is None or self.spent:
+        """Prepare for a backward with these arguments. Returns hooks to remove after it."""
+        if self.stream is None or self.exhausted:
             return []
         try:
-            return self.hiding.hook(args[0] if args else kwargs.get("tensors", kwargs.get("outputs")))
-        except Exception:  # roots of somebody else's making
+            return self.mode_hider.hook_nodes(args[0] if args else kwargs.get("tensors", kwargs.get("outputs")))
+        except Exception:  # roots of a library's own classes
             return []
 
     def phase_begins(self, stream: Stream) -> None:
@@ -103,60 +104,60 @@ class Counter:
             self.memory.reset_peak()
 
     def phase_ends(self, stream: Stream) -> None:
-        """Called while the phase is still open."""
+        """Record the phase's peak memory; called while the phase is still open."""
         if self.stream is stream:
             stream.push((self._peak, self.memory.peak))
 
-    def forward_begins(self, stream: Stream, module: Any, given: Any) -> None:
-        """A module that no other module called is about to run: its weights and what it is given exist already."""
+    def forward_begins(self, stream: Stream, module: Any, inputs: Any) -> None:
+        """Adopt the weights and the inputs of an outermost module that is about to run."""
         if self.stream is stream:
             begun = now()
-            self.memory.adopt([*module.parameters(), *module.buffers(), *given])
-            self._held = self.memory.held_by_owner()
+            self.memory.adopt([*module.parameters(), *module.buffers(), *inputs])
+            self._bytes_before = self.memory.bytes_by_owner()
             self._spend(now() - begun)
 
     def forward_ends(self, stream: Stream) -> None:
-        """What each layer's forward took and still holds is its activations."""
+        """State the activations of each layer: the memory that its forward took and still holds."""
         if self.stream is not stream:
             return
         begun = now()
-        held = self.memory.held_by_owner()
-        activations = {owner: size - self._held.get(owner, 0) for owner, size in held.items() if isinstance(owner, int)}
+        after, before = self.memory.bytes_by_owner(), self._bytes_before
+        activations = {owner: size - before.get(owner, 0) for owner, size in after.items() if isinstance(owner, int)}
         self.recorder.state(activations={owner: size for owner, size in activations.items() if size > 0}, at=now())
         self._spend(now() - begun)
 
     def enter(self, begin: int) -> int:
-        """PyTorch hands over an operation at `begin`; returns that, to be booked with what is done with it."""
-        self._spend(min(begin - self._left, AROUND_NS))
+        """Book the time before `begin`, at which PyTorch handed over an operation. Returns `begin`."""
+        self._spend(min(begin - self._resumed, DISPATCH_NS))
         return begin
 
     def leave(self, spent: int) -> None:
-        """The program goes on, after so many ns of counting."""
+        """Book so many ns of counting; the program goes on now."""
         self._spend(spent)
-        self._left = now()
+        self._resumed = now()
 
     def _spend(self, ns: int) -> None:
-        """Counting took so long. At its limit it ends, with what was seen last."""
-        if not self._limited or self.spent:
+        """Book ns of counting. At its limit counting ends, after the last operation recorded."""
+        if not self._limited or self.exhausted:
             return
         self._spent_ns += ns
         if self._operations >= MOST_OPERATIONS or self._spent_ns >= LONGEST_NS:
-            self.spent = True
+            self.exhausted = True
             self.recorder.state(uncounted_from=now())
 
-    def seen(self, func: Any, args: tuple, kwargs: dict, out: Any, begin: int, end: int) -> None:
-        """An operation ran from `begin` to `end`."""
+    def record_operation(self, func: Any, args: tuple, kwargs: dict, out: Any, begin: int, end: int) -> None:
+        """Record an operation that ran from `begin` to `end`, and track its results."""
         stream = self.stream
-        if stream is None or self.recorder.off or self.spent:
+        if stream is None or self.recorder.off or self.exhausted:
             return
         mine = self.recorder.mine.stream
         if mine is not None and mine.engine:
-            # Autograd runs the backward of a GPU in a thread of its own, where its layers are recorded too.
+            # Autograd runs the backward of a GPU in its own thread, where layers are recorded too.
             stream = mine
         name = str(getattr(func, "_overloadpacket", func))
         try:
             flops, size, known = cost(name, args, kwargs, out)
-        except Exception:  # an operation of somebody else's making, called as no formula expects
+        except Exception:  # an operation of a library, called as no formula expects
             flops, size, known = None, None, False
         tensors = tensors_in(self.torch, args)
         code = self.recorder.define(
@@ -170,57 +171,59 @@ class Counter:
         stream.push((code, begin, code + 1, end))
         owner = stream.layers[-1] if stream.layers else "phase"
         for tensor in tensors_in(self.torch, out):
-            self.memory.see(tensor, owner)
+            self.memory.track(tensor, owner)
         self._operations += self._limited
 
 
-def _mode_class(torch: Any) -> Any:
-    """The mode, made once PyTorch is there."""
-    from torch.utils._python_dispatch import TorchDispatchMode
+def _count_dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """`__torch_dispatch__` of the counting mode: run the operation as without a mode, and record it."""
+    counter = mode.counter
+    entered = counter.enter(now())
+    kwargs = kwargs or {}
+    composite = mode.kernels.find_composite(func, args, kwargs)
+    if composite is not None:
+        counter.leave(now() - entered)
+        return mode.kernels.run_composite(mode, composite, func, args, kwargs)
+    begin = now()
+    out = mode.kernels.run_whole(func, args, kwargs)
+    end = now()
+    counter.record_operation(func, args, kwargs, out, begin, end)
+    counter.leave(begin - entered + min(end - begin, DISPATCH_NS) + now() - end)
+    return out
 
-    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        counter = self.counter
-        entered = counter.enter(now())
-        kwargs = kwargs or {}
-        composite = self.kernels.composite_of(func, args, kwargs)
-        if composite is not None:
-            counter.leave(now() - entered)
-            return self.kernels.take_apart(self, composite, func, args, kwargs)
-        begin = now()
-        out = self.kernels.run_whole(func, args, kwargs)
-        end = now()
-        counter.seen(func, args, kwargs, out, begin, end)
-        counter.leave(begin - entered + min(end - begin, AROUND_NS) + now() - end)
-        return out
+
+def _make_mode_class() -> Any:
+    """The class of the counting mode; it derives from a class of PyTorch, which must be imported."""
+    from torch.utils._python_dispatch import TorchDispatchMode
 
     class CountingMode(TorchDispatchMode):
         supports_higher_order_operators = True
-        __torch_dispatch__ = dispatch
+        __torch_dispatch__ = _count_dispatch
 
         @classmethod
         def ignore_compile_internals(cls) -> bool:
-            # What is compiled stays compiled: it is seen as the operations that it was compiled to.
+            # Compiled code stays compiled: the operations that it was compiled to are counted.
             return True
 
         @classmethod
         def _should_skip_dynamo(cls) -> bool:
-            # Would import the compiler into programs that do not use it; see __enter__.
+            # True would import the compiler into programs that do not use it; see __enter__.
             return False
 
-        def __init__(self, counter: Counter) -> None:
+        def __init__(self, counter: OperationCounter) -> None:
             super().__init__()
             self.counter = counter
-            self.hiding = counter.hiding
+            self.mode_hider = counter.mode_hider
             self.kernels = counter.kernels
 
         def __enter__(self) -> Any:
             begun = now()
             compiler = sys.modules.get("torch._dynamo")
-            if compiler is not None and type(self).__torch_dispatch__ is dispatch:
-                type(self).__torch_dispatch__ = compiler.disable(dispatch)
+            if compiler is not None and type(self).__torch_dispatch__ is _count_dispatch:
+                type(self).__torch_dispatch__ = compiler.disable(_count_dispatch)
             self.counter._depth += 1
             if self.counter._depth == 1:
-                self.hiding.begin()
+                self.mode_hider.begin()
             result = super().__enter__()
             self.counter.leave(now() - begun)
             return result
@@ -229,8 +232,8 @@ def _mode_class(torch: Any) -> Any:
             begun = now()
             self.counter._depth -= 1
             if not self.counter._depth:
-                self.hiding.level_ends()
-                self.hiding.end()
+                self.mode_hider.end_forward_mode()
+                self.mode_hider.end()
             result = super().__exit__(*failure)
             self.counter.leave(now() - begun)
             return result

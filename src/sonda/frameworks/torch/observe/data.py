@@ -9,7 +9,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.recorder import Recorder, Stream
-from .identity import ByIdentity
+from .identity import IdentityMap
 
 OPTIONS = {
     "workers": "num_workers",
@@ -17,13 +17,13 @@ OPTIONS = {
     "pin": "pin_memory",
     "persistent_workers": "persistent_workers",
 }
-"""Of a DataLoader, by the names that Sonda's own workloads have for them."""
+"""Attributes of a DataLoader, by the names that Sonda's own workloads use."""
 
 
 class DataPhases:
-    """Wraps what a DataLoader does, and copies. `phase(stream, code)` is a phase.
+    """Wraps a DataLoader's methods and copies between devices. `phase(stream, code)` is the context of a phase.
 
-    `begin` gives the stream on which fetching is a phase of its own, `stream` that of the thread; None for neither.
+    `begin` gives the stream on which fetching is a phase, or None where it is none. `stream` gives the thread's stream.
     """
 
     def __init__(
@@ -35,17 +35,17 @@ class DataPhases:
         stream: Callable[[], Any],
         marks: Any = None,
     ) -> None:
-        """`marks` (`DeviceMarks`) say where copies begin and end on a GPU."""
+        """`marks` (`DeviceMarks`) mark where copies begin and end on a GPU."""
         self._recorder = recorder
         self._phase = phase
         self._begin = begin
         self._stream = stream
         self._marks = marks
         self._number = itertools.count()
-        self._loaders = ByIdentity()
-        """The number of each data loader."""
-        self._fetching = ByIdentity()
-        """The numbers of each iterator's loader, of its present round, and of the data that it gives."""
+        self._loaders = IdentityMap()
+        """The number of each loader."""
+        self._fetching = IdentityMap()
+        """Three numbers for each iterator: of its loader, of itself, and of its dataset."""
         self._datasets = DatasetNumbers(torch)
         define = recorder.define
         self._code = define(kind="phase", name="data")
@@ -65,7 +65,7 @@ class DataPhases:
                     self._introduce(loader)
                 data = self._datasets.number(getattr(loader, "dataset", None))
                 self._fetching.set(iterator, (self._loaders.get(loader), next(self._number), data))
-                self._say_whence(stream, iterator)
+                self._push_source(stream, iterator)
             return iterator
 
         return wrapper
@@ -76,7 +76,7 @@ class DataPhases:
             if stream is None:
                 return original(iterator)
             with self._phase(stream, self._code):
-                self._say_whence(stream, iterator)
+                self._push_source(stream, iterator)
                 try:
                     batch = original(iterator)
                 except StopIteration:
@@ -88,12 +88,12 @@ class DataPhases:
         return wrapper
 
     def _introduce(self, loader: Any) -> None:
-        """State how a loader loads."""
+        """State the options of a loader."""
         options = {name: getattr(loader, attribute, None) for name, attribute in OPTIONS.items()}
         self._recorder.state_lasting(loader=self._loaders.get(loader), loads={"loader": "torch", **options})
 
     def wrap_copy(self, original: Any) -> Any:
-        """A method of Tensor that may copy to another device; a phase where it does, outside every other."""
+        """Wrap a method of Tensor that may copy to another device; outside of every phase a copy is a phase."""
         code = self._transfer
 
         def wrapper(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -110,8 +110,8 @@ class DataPhases:
 
         return wrapper
 
-    def _say_whence(self, stream: Stream, iterator: Any) -> None:
-        """Say where the data of the open phase comes from."""
+    def _push_source(self, stream: Stream, iterator: Any) -> None:
+        """Record where the data of the open phase comes from."""
         numbers = self._fetching.get(iterator)
         if numbers is not None:
             values = self._values
@@ -119,25 +119,25 @@ class DataPhases:
 
 
 class DatasetNumbers:
-    """A number for the data of each loader, whichever loader reads it. Data like other data that is gone takes its
-    number: a program may make its validation data anew for every validation."""
+    """Numbers datasets. A dataset like one that is gone takes its number: a program may make its validation data anew
+    for every validation."""
 
     def __init__(self, torch: Any) -> None:
         self._tensor = torch.Tensor
-        self._known = ByIdentity()
+        self._numbers = IdentityMap()
         self._free: dict = {}
-        """Numbers of data that is gone, by what it was made of."""
+        """Numbers of datasets that are gone, by their structure."""
         self._last = 0
 
     def number(self, dataset: Any) -> int:
-        number = self._known.get(dataset)
+        number = self._numbers.get(dataset)
         if number is None:
-            free = self._free.setdefault(self._made_of(dataset), [])
+            free = self._free.setdefault(self._structure(dataset), [])
             number = free.pop() if free else self._next()
             try:
-                self._known.set(dataset, number)
+                self._numbers.set(dataset, number)
                 weakref.finalize(dataset, free.append, number).atexit = False
-            except TypeError:  # a list, of which nobody knows when it goes
+            except TypeError:  # a list, which has no weak references
                 free.append(number)
         return int(number)
 
@@ -145,10 +145,10 @@ class DatasetNumbers:
         self._last += 1
         return self._last
 
-    def _made_of(self, dataset: Any) -> tuple:
-        """Its class, and the sizes of what it holds. Nothing is asked of the data itself."""
-        held = getattr(dataset, "__dict__", {"": dataset})
-        return type(dataset).__qualname__, *((name, self._size(value)) for name, value in sorted(held.items()))
+    def _structure(self, dataset: Any) -> tuple:
+        """A dataset's class, and the sizes of its attributes. No method of the dataset is called."""
+        attributes = getattr(dataset, "__dict__", {"": dataset})
+        return type(dataset).__qualname__, *((name, self._size(value)) for name, value in sorted(attributes.items()))
 
     def _size(self, value: Any) -> Any:
         if type(value) in (tuple, list):

@@ -1,7 +1,7 @@
-"""Marks on a GPU: where its work stood when a phase began and ended, without waiting for it.
+"""Marks on a GPU: when the device reached the beginning and the end of each phase, without waiting for it.
 
-A mark is a CUDA event in the queue of the current stream. The device notes the moment when it reaches it; the moments
-are asked for later, once they have passed. Nothing is synchronised before the program ends.
+A mark is a CUDA event in the queue of the current stream. The device notes the time when it reaches the event. Times
+are read later, once the events have passed. Nothing is synchronised before the program ends.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.recorder import Recorder
-from .device_state import DeviceState, identity
+from .device_state import DeviceState, device_uuid
 
-GATHERED = 16_384
-"""Marks after which those that the device has passed are read, all at once, and their events used again: reading takes
-some µs each, which most programs then spend at their end."""
-LONGEST = 3_000_000_000
-"""ns that the end of a program waits for the last marks: a device that hangs must not keep it."""
+MOST_WAITING = 16_384
+"""Number of unread marks from which on those that the device has passed are read, all at once, and their events reused.
+Reading takes some µs each, so most programs spend that time at their end only."""
+LONGEST_WAIT_NS = 3_000_000_000
+"""How long the end of a program waits for the last marks: a device that hangs must not keep the program."""
 
 
 class DeviceMarks:
-    """Numbers moments in the queue of a device; their times are stated as facts.
+    """Numbers marks in the queue of a device, and states their times as facts.
 
     `mark()` returns a number, or -1 where nothing can be marked: CUDA is not used yet, a graph is being captured, or
-    the device failed, which is the program's to find out.
+    the device failed. The program itself will meet that failure.
     """
 
     def __init__(self, recorder: Recorder, torch: Any) -> None:
@@ -35,29 +35,29 @@ class DeviceMarks:
         define = recorder.define
         self.begin = define(kind="value", quantity="device_begin", source="counted")
         self.end = define(kind="value", quantity="device_end", source="counted")
-        self._left: list = []
-        """Events of the process that forked this one: destroying them here would ask a device that is not ours."""
-        self._begin()
+        self._inherited: list = []
+        """Events of the parent process, kept alive: destroying them here would call a device that is not ours."""
+        self._reset()
 
     def begin_in_child(self) -> None:
-        """In a forked child: what its parent marked is the parent's to read."""
-        self._left.append((self._waiting, self._free, self._last))
-        self._begin()
+        """In a forked child: leave the parent's marks to the parent."""
+        self._inherited.append((self._waiting, self._free, self._last))
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._numbers = itertools.count()
         self._waiting: deque = deque()
-        """(number, event, device) that the device may not have passed yet."""
+        """(number, event, device) of the marks that are not read yet."""
         self._free: dict = {}
-        """Events of each device that can be used again."""
+        """Events of each device that can be reused."""
         self._last: dict = {}
-        """Of each device the last mark that was read: its event and its ns."""
+        """The last mark read of each device: its event and its time, ns."""
         self._used = False
         """Whether the program has used CUDA."""
-        self._about: dict = {}
-        """Name and identity of each device that was marked."""
+        self._devices: dict = {}
+        """Facts about each device that was marked: its name and UUID."""
         self._states: dict = {}
-        """What each is asked for its clocks."""
+        """The `DeviceState` of each device."""
 
     def mark(self) -> int:
         cuda = self.torch.cuda
@@ -74,30 +74,30 @@ class DeviceMarks:
             event.record()
             number = next(self._numbers)
             self._waiting.append((number, event, device))
-            if device not in self._about:
-                self._first_of(device)
-            if len(self._waiting) > GATHERED and not number % (GATHERED // 8):
+            if device not in self._devices:
+                self._introduce_device(device)
+            if len(self._waiting) > MOST_WAITING and not number % (MOST_WAITING // 8):
                 self._read()
         except (RuntimeError, IndexError):
             return -1
         return number
 
-    def _first_of(self, device: int) -> None:
-        """Say at once that a device is used: a program that is killed says nothing at its end."""
-        about = self._about[device] = {"name": self.torch.cuda.get_device_name(device)}
-        known = identity(self.torch, device)
-        if known:
-            about["uuid"] = known
+    def _introduce_device(self, device: int) -> None:
+        """State at once that a device is used: a program that is killed states nothing at its end."""
+        about = self._devices[device] = {"name": self.torch.cuda.get_device_name(device)}
+        uuid = device_uuid(self.torch, device)
+        if uuid:
+            about["uuid"] = uuid
         self._states[device] = DeviceState(self.torch, device)
-        self.recorder.state(devices={str(one): about for one, about in self._about.items()})
+        self.recorder.state(devices={str(number): facts for number, facts in self._devices.items()})
 
     def note_states(self) -> None:
-        """Keep the clocks, temperature and throttling of each device as they are now, before a wait lets it rest."""
+        """Read clocks, temperature and throttling of each device now, before a wait lets it idle."""
         for device, state in self._states.items():
-            self._about[device]["state"] = state.read()
+            self._devices[device]["state"] = state.read()
 
     def _read(self) -> None:
-        """State the times of the marks that were passed, in the order in which they were made."""
+        """State the times of the marks that the device has passed, in the order in which they were made."""
         times: list = []
         try:
             while self._waiting and self._waiting[0][1].query():
@@ -105,7 +105,7 @@ class DeviceMarks:
                 last = self._last.get(device)
                 time = 0
                 if last is not None:
-                    # Between neighbours: a distance from the beginning would have less and less resolution.
+                    # Relative to the mark before: a distance from the beginning would lose resolution with time.
                     time = last[1] + round(1e6 * last[0].elapsed_time(event))
                     self._free.setdefault(device, []).append(last[0])
                 self._last[device] = (event, time)
@@ -115,22 +115,22 @@ class DeviceMarks:
                 self.recorder.state(device_times=times)
 
     def finish(self) -> None:
-        """Wait for what is still under way, and state the rest; also how much of each device's memory was held."""
-        if not self._about:
+        """Wait for the last marks and state their times, and the peak memory of each device."""
+        if not self._devices:
             return
-        if not any("state" in about for about in self._about.values()):
-            self.note_states()  # a program of few steps
-        deadline = now() + LONGEST
+        if not any("state" in about for about in self._devices.values()):
+            self.note_states()  # a program with few steps
+        deadline = now() + LONGEST_WAIT_NS
         with suppress(RuntimeError):  # a device that failed passes no mark
             while self._waiting and now() < deadline:
                 self._read()
-        devices = {str(device): {**about, **self._memory(device)} for device, about in sorted(self._about.items())}
+        devices = {str(device): {**about, **self._memory(device)} for device, about in sorted(self._devices.items())}
         self.recorder.state(devices=devices, tf32=self._tf32())
         self._waiting.clear()
         self._free.clear()
 
     def _memory(self, device: int) -> dict:
-        """The most that was allocated and reserved, bytes; nothing where the program's own allocator does not say."""
+        """Peak allocated and reserved memory, bytes; nothing where the program's own allocator does not know."""
         cuda = self.torch.cuda
         try:
             return {
@@ -141,18 +141,18 @@ class DeviceMarks:
             return {}
 
     def _tf32(self) -> dict:
-        """Whether products and convolutions may run as TF32; what PyTorch does not say is left out."""
+        """Whether products and convolutions may run as TF32; left out where PyTorch does not say."""
         backends = self.torch.backends
         ways = (
             ("matmul", backends.cuda.matmul, lambda: backends.cuda.matmul),
             ("convolution", backends.cudnn, lambda: backends.cudnn.conv),
         )
-        found = {}
-        for name, flags, kind in ways:
+        allowed = {}
+        for name, flags, newer in ways:
             try:
-                found[name] = bool(flags.allow_tf32)
+                allowed[name] = bool(flags.allow_tf32)
             except RuntimeError:
-                # PyTorch refuses the older question once a program has used `fp32_precision`.
+                # PyTorch refuses the older attribute once a program has used `fp32_precision`.
                 with suppress(RuntimeError, AttributeError):
-                    found[name] = kind().fp32_precision == "tf32"
-        return found
+                    allowed[name] = newer().fp32_precision == "tf32"
+        return allowed

@@ -1,6 +1,6 @@
-"""How a GPU stands while it works: clocks, temperature, power, and why it is slower than it could be.
+"""The state of a working GPU: clocks, temperature, power, and why it is slower than it could be.
 
-Asked of NVML, by the device's identity, because a program may number its devices in another way than NVML does.
+NVML is asked by the device's UUID, because a program may number its devices in another order than NVML does.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ MULTIPROCESSOR_CLOCK, MEMORY_CLOCK, TEMPERATURE = 1, 2, 0
 """NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU."""
 
 
-def identity(torch: Any, device: int) -> str:
-    """The device as NVML knows it, `GPU-...`; '' where PyTorch does not say."""
+def device_uuid(torch: Any, device: int) -> str:
+    """The device's UUID as NVML knows it, `GPU-...`; '' where PyTorch does not give it."""
     try:
         text = str(torch.cuda.get_device_properties(device).uuid)
     except Exception:  # PyTorch before 2.4, or another maker's card
@@ -21,11 +21,11 @@ def identity(torch: Any, device: int) -> str:
 
 
 class DeviceState:
-    """Opened once, because that takes long; reading takes some ms. What the driver refuses is left out."""
+    """Reads the state of one device. Opening NVML takes long and is done once; a reading takes some ms."""
 
     def __init__(self, torch: Any, device: int) -> None:
         self.missing = ""
-        """Why nothing can be read."""
+        """Why nothing can be read; '' where it can."""
         self._nvml: Any = None
         self._handle: Any = None
         nvml = getattr(torch.cuda, "pynvml", None)  # where it is installed, PyTorch has imported it
@@ -34,13 +34,16 @@ class DeviceState:
             return
         try:
             nvml.nvmlInit()
-            self._handle = nvml.nvmlDeviceGetHandleByUUID(identity(torch, device))
+            self._handle = nvml.nvmlDeviceGetHandleByUUID(device_uuid(torch, device))
             self._nvml = nvml
         except Exception as error:
             self.missing = " ".join(str(error).split()) or type(error).__name__
 
     def read(self) -> dict:
-        """Clocks in Hz, °C, W, and the bits of NVML's reasons, as they are now; or why not."""
+        """Clocks in Hz, temperature in °C, power in W and the bits of NVML's throttle reasons; or why they are missing.
+
+        What the driver refuses is left out.
+        """
         nvml, handle = self._nvml, self._handle
         if nvml is None:
             return {"missing": self.missing}
@@ -51,10 +54,10 @@ class DeviceState:
             "power": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
             "throttle_reasons": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
         }
-        found = {}
+        readings = {}
         for name, call in calls.items():
             try:
-                found[name] = float(call())
+                readings[name] = float(call())
             except Exception:
                 continue
-        return found
+        return readings

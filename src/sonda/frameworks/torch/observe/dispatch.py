@@ -1,13 +1,12 @@
-"""Runs operations inside of a dispatch mode with the kernel, and in the state, in which they run without one.
+"""Runs operations inside of a dispatch mode with the same kernel and the same state as without a mode.
 
-A composite operation has a kernel that calls other operations ("CompositeImplicitAutograd"). It reaches a mode whole
-where autograd does not take it apart first: under inference_mode, and where no argument is known to autograd. It is
-taken apart here by the very kernel that the dispatcher would run. An operation that has a kernel of its own for the
-backend of its arguments stays whole, though it may have a composite kernel for other backends too.
+A composite operation has a kernel that calls other operations ("CompositeImplicitAutograd"). Usually autograd
+decomposes it before a mode sees it. Under inference_mode, and where no argument is known to autograd, it reaches the
+mode whole. Here it is decomposed by the very kernel that the dispatcher would run. An operation with a kernel for the
+backend of its arguments stays whole, even where it has a composite kernel for other backends.
 
-PyTorch calls a mode with everything switched off that comes before it: autograd, autocast, lazy conjugation. The
-kernel of an operation may call others, for which only autograd is off where no mode is on; the rest is switched on
-again.
+PyTorch calls a mode with everything switched off that comes before it: autograd, autocast, lazy conjugation. The kernel
+of an operation may call others. Without a mode only autograd is off for those, so the rest is switched on again.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ from typing import Any
 
 from .values import tensors_in
 
-WHOLE = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd")
-"""Kernels for every backend that has none of its own, which the dispatcher prefers to composite ones."""
-COMPOSITE = ("CompositeImplicitAutogradNestedTensor", "CompositeImplicitAutograd")
-CASTING = tuple(f"Autocast{device}" for device in ("CPU", "CUDA", "XPU", "MPS", "HPU", "IPU", "XLA", "MTIA", "MAIA",
+EXPLICIT = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd")
+"""Aliases of kernels for every backend without its own kernel. The dispatcher prefers them to implicit composites."""
+IMPLICIT = ("CompositeImplicitAutogradNestedTensor", "CompositeImplicitAutograd")
+AUTOCAST = tuple(f"Autocast{device}" for device in ("CPU", "CUDA", "XPU", "MPS", "HPU", "IPU", "XLA", "MTIA", "MAIA",
                                                    "PrivateUse1"))  # fmt: skip
 LAZY = ("Conjugate", "Negative", "ZeroTensor")
 
 
-class Kernels:
-    """Asks the dispatcher, and remembers what it said for as long as this object lives."""
+class OperatorKernels:
+    """Finds out which kernels the dispatcher would run, and runs them. Answers are cached for this object's life."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._native = torch._C
         self._composites: dict[Any, bool] = {}
         self._aliases: dict[tuple, Any] = {}
-        self._switched: dict[Any, Any] = {}
+        self._restored: dict[Any, Any] = {}
 
-    def composite_of(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        """The composite kernel that the dispatcher runs for this call; None where it runs another, or cannot be asked.
+    def find_composite(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """The alias of the composite kernel that the dispatcher would run for this call; None for any other kernel.
 
-        To be asked inside of a mode's `__torch_dispatch__`.
+        To be called inside of a mode's `__torch_dispatch__`.
         """
         try:
             composite = self._composites.get(func)
@@ -47,37 +46,39 @@ class Kernels:
             if not composite:
                 return None
             keys = self._keys(args, kwargs)
-            place = (func, keys.raw_repr())
-            if place not in self._aliases:
-                self._aliases[place] = self._alias(func.name(), keys)
-            return self._aliases[place]
+            key = (func, keys.raw_repr())
+            if key not in self._aliases:
+                self._aliases[key] = self._find_alias(func.name(), keys)
+            return self._aliases[key]
         except Exception:  # PyTorch's names for this have changed before
             return None
 
     def run_whole(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        """What the operation returns, run as one."""
+        """Run the operation as a whole, and return its result."""
         with ExitStack() as around:
             try:
-                exclude = self._excluded(func)
+                exclude = self._excluded_keys(func)
                 around.enter_context(
                     self._native._ForceDispatchKeyGuard(self._native._dispatch_tls_local_include_set(), exclude)
                 )
-            except Exception:  # no operation of the dispatcher's, or another PyTorch: as modes usually do
+            except Exception:  # not an operation of the dispatcher, or another PyTorch: run it as modes usually do
                 pass
             return func(*args, **kwargs)
 
-    def take_apart(self, mode: Any, composite: Any, func: Any, args: tuple, kwargs: dict) -> Any:
-        """What the operation returns, run by its composite kernel; `mode` sees the operations that the kernel calls."""
+    def run_composite(self, mode: Any, composite: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Run the operation by its composite kernel, and return its result. `mode` sees the operations it calls."""
         native = self._native
         with ExitStack() as around:
             try:
-                exclude = self._excluded(func) - native.DispatchKeySet(native._dispatch_key_parse("PythonTLSSnapshot"))
+                exclude = self._excluded_keys(func) - native.DispatchKeySet(
+                    native._dispatch_key_parse("PythonTLSSnapshot")
+                )
             except Exception:  # as above
                 exclude = None
             around.enter_context(mode)
             if exclude is not None:
                 include = native._dispatch_tls_local_include_set()
-                # So that each operation within is met in the state in which it was called, not in that of this one.
+                # So that each inner operation is seen in the state in which it was called, not in that of this one.
                 around.enter_context(native._RestorePythonTLSSnapshot())
                 around.enter_context(native._ForceDispatchKeyGuard(include, exclude))
             return func._op_dk(composite, *args, **kwargs)
@@ -85,41 +86,41 @@ class Kernels:
     def _may_be_composite(self, func: Any) -> bool:
         is_registered = self._native._dispatch_has_kernel_for_dispatch_key
         return isinstance(func, self._torch._ops.OpOverload) and any(
-            is_registered(func.name(), alias) for alias in COMPOSITE
+            is_registered(func.name(), alias) for alias in IMPLICIT
         )
 
     def _keys(self, args: tuple, kwargs: dict) -> Any:
-        """The set of dispatch keys that the dispatcher makes of these arguments, below the mode."""
+        """The dispatch key set of these arguments, below the mode."""
         native = self._native
         keys = native._dispatch_tls_local_include_set()
         for tensor in tensors_in(self._torch, (args, kwargs)):
             keys = keys | native._dispatch_keys(tensor)
         return keys - native._dispatch_tls_local_exclude_set()
 
-    def _alias(self, name: str, keys: Any) -> Any:
+    def _find_alias(self, name: str, keys: Any) -> Any:
         select = self._native._dispatch_key_parse("BackendSelect")
         if not self._native._dispatch_has_kernel_for_dispatch_key(name, select):
             keys = keys.remove(select)
         return composite_kernel(self._native, name, keys.highestPriorityTypeId())
 
-    def _excluded(self, func: Any) -> Any:
-        """The keys that are off for what this operation's kernel calls."""
+    def _excluded_keys(self, func: Any) -> Any:
+        """The dispatch keys to exclude while this operation's kernel runs."""
         native = self._native
-        switched = self._switched.get(func)
-        if switched is None:
-            switched = self._switched[func] = self._switched_on(func.name())
+        restored = self._restored.get(func)
+        if restored is None:
+            restored = self._restored[func] = self._keys_to_restore(func.name())
         with native._RestorePythonTLSSnapshot():
             before = native._dispatch_tls_local_exclude_set()
-        return native._dispatch_tls_local_exclude_set() - (switched - before)
+        return native._dispatch_tls_local_exclude_set() - (restored - before)
 
-    def _switched_on(self, name: str) -> Any:
-        """The keys that are to be on again, if they were on when the operation was called.
+    def _keys_to_restore(self, name: str) -> Any:
+        """The keys to switch on again, if they were on when the operation was called.
 
-        Where autocast casts the arguments of this operation it did so before, and is off within.
+        Autocast is not among them where it casts the arguments of this operation: then it is off inside of it.
         """
         native = self._native
         keys = native.DispatchKeySet(native._dispatch_key_parse(LAZY[0]))
-        for word in (*LAZY, *CASTING):
+        for word in (*LAZY, *AUTOCAST):
             try:
                 key = native._dispatch_key_parse(word)
             except Exception:  # a device that this PyTorch does not know
@@ -139,11 +140,11 @@ def composite_kernel(native: Any, name: str, key: Any) -> Any:
     nothing = key == parse("Undefined")
     if is_registered(name, key):
         return None
-    for word in WHOLE:
+    for word in EXPLICIT:
         if (nothing or covers(key, parse(word))) and is_registered(name, word):
             return None
-    for word in COMPOSITE:
+    for word in IMPLICIT:
         alias = parse(word)
-        if (covers(key, alias) or (nothing and word == COMPOSITE[-1])) and is_registered(name, word):
+        if (covers(key, alias) or (nothing and word == IMPLICIT[-1])) and is_registered(name, word):
             return alias
     return None

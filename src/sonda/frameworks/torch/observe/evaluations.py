@@ -1,7 +1,7 @@
-"""Loops of Lightning and of Hugging Face's Trainer that evaluate: they know what a forward cannot tell by itself.
+"""Evaluation loops of Lightning and of Hugging Face's Trainer: they know whether a forward validates or tests.
 
-Either library is imported on top of PyTorch, at any time or never. What its evaluations are is said with every forward
-inside of them; where a version of it has no such loop, parts are derived as of any other program.
+Either library may be imported after PyTorch, at any time. Every forward inside of its evaluations carries the part that
+it belongs to. Where a version of a library has no such loop, parts are derived as for any other program.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from ...collector.recorder import Recorder
 from ...collector.watch import watch_process
 
 
-class Evaluating:
-    """The evaluations that are running, the innermost last."""
+class RunningEvaluations:
+    """The parts of the evaluations that are running, the innermost last."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.running: list = []
         self._value = recorder.define(kind="value", quantity="of_part", source="counted")
 
-    def said(self) -> tuple:
-        """What the innermost says of a forward, as values; nothing without one."""
+    def forward_values(self) -> tuple:
+        """The value pairs that a forward carries inside of an evaluation; none outside."""
         return (self._value, PART[self.running[-1]]) if self.running else ()
 
     def wrap(self, part_of: Any) -> Any:
-        """What wraps a method that evaluates; `part_of(*arguments)` says whether it does so for validation or test."""
+        """A wrapper for a method that evaluates; `part_of(*arguments)` gives the part, validation or test."""
         running = self.running
 
         def wrap(original: Any) -> Any:
             def wrapper(*args: Any, **kwargs: Any) -> Any:
                 depth = len(running)
-                running.append(_part(part_of, args, kwargs))
+                running.append(_find_part(part_of, args, kwargs))
                 try:
                     return original(*args, **kwargs)
                 finally:
@@ -42,7 +42,7 @@ class Evaluating:
         return wrap
 
 
-def _part(part_of: Any, args: tuple, kwargs: dict) -> str:
+def _find_part(part_of: Any, args: tuple, kwargs: dict) -> str:
     try:
         return str(part_of(*args, **kwargs))
     except Exception:  # another version of the library
@@ -50,33 +50,33 @@ def _part(part_of: Any, args: tuple, kwargs: dict) -> str:
 
 
 def observe_evaluations(module: Any, settings: dict, counting: Any = None) -> None:
-    """Have the loops of this module say what they evaluate for; it was imported just now, and PyTorch before it."""
+    """Wrap the evaluation loops of this module, which was just imported; PyTorch was imported before it."""
     observer = watch_process(settings, counting).torch
     for owner, name, part_of in LOOPS:
         if observer is not None and hasattr(getattr(module, owner, None), name):
-            observer.replace(getattr(module, owner), name, observer.evaluating.wrap(part_of))
+            observer.replace(getattr(module, owner), name, observer.evaluations.wrap(part_of))
 
 
-def _evaluated(
+def _trainer_part(
     trainer: Any, eval_dataset: Any = None, ignore_keys: Any = None, metric_key_prefix: str = "eval", **more: Any
 ) -> str:
-    """`transformers.Trainer.evaluate`: validation, unless the program has its numbers called those of a test."""
+    """`transformers.Trainer.evaluate`: validation, unless the program prefixes its metrics with `test`."""
     return "test" if metric_key_prefix.startswith("test") else "validate"
 
 
-def _looped(loop: Any) -> str:
-    """Lightning's loop of validation, also of the one before all training, and of tests."""
+def _loop_part(loop: Any) -> str:
+    """Lightning's loop of validation, sanity checks and tests."""
     return "test" if loop.trainer.testing else "validate"
 
 
-def _tested(*args: Any, **kwargs: Any) -> str:
+def _test_part(*args: Any, **kwargs: Any) -> str:
     return "test"
 
 
 LOOPS: tuple = (
-    ("Trainer", "evaluate", _evaluated),
-    ("Trainer", "predict", _tested),
-    ("_EvaluationLoop", "run", _looped),
-    ("_PredictionLoop", "run", _tested),
+    ("Trainer", "evaluate", _trainer_part),
+    ("Trainer", "predict", _test_part),
+    ("_EvaluationLoop", "run", _loop_part),
+    ("_PredictionLoop", "run", _test_part),
 )
-"""Classes, their methods that evaluate, and what says for which part."""
+"""Classes, their methods that evaluate, and the function that gives the part."""

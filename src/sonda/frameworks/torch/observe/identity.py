@@ -1,4 +1,4 @@
-"""Values for objects by identity: nothing is asked of the objects, and none is kept alive."""
+"""A mapping by identity that calls nothing of its keys and keeps none of them alive."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import weakref
 from typing import Any
 
 
-class ByIdentity:
-    """A mapping whose keys are objects, whatever they say of equality; an entry goes with its object."""
+class IdentityMap:
+    """Maps objects to values by identity, whatever their equality. An entry disappears with its object."""
 
     def __init__(self) -> None:
         self._values: dict = {}
         self._guards: dict = {}
         self.changes = 0
-        """How often an entry came, changed or went."""
+        """Number of times that an entry was added, changed or removed."""
 
     def get(self, thing: Any, default: Any = None) -> Any:
         return self._values.get(id(thing), default)

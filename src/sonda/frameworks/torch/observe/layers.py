@@ -1,9 +1,9 @@
 """Layers of a PyTorch program: when each module's forward and backward ran.
 
-Forward: a wrapped `Module.__call__`. Backward: a pre-hook on the autograd node that made a module's output tells when
-backward reaches the module. The engine runs the nodes of one device in one sequence, so a layer's backward lasts until
-the next mark. A mark on a module's *input* node gives what lies between two modules to the module around them, or to
-none where there is none. The hooks return nothing and look at nothing, so gradients are what they would have been.
+Forward: `Module.__call__` is wrapped. Backward: a pre-hook on the autograd node that made a module's output (a "mark")
+announces that backward reaches the module. The engine runs the nodes of one device in sequence, so a layer's backward
+lasts until the next mark. A mark on a module's *input* node assigns what lies between two modules to the module around
+them, or to none. The hooks return nothing and read no gradients, so gradients do not change.
 """
 
 from __future__ import annotations
@@ -14,22 +14,20 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.recorder import FLUSH_EVENTS, Recorder, Stream
-from .identity import ByIdentity
-from .module_trees import ModuleTrees, unwrapped
+from .identity import IdentityMap
+from .module_trees import ModuleTrees, unwrap
 from .values import is_loss_class, tensors_in
 
 MOST_LISTINGS = 16
-"""How often an outermost module is listed again for a part that it may have got since: a program that makes modules in
-every step must not pay for it in every step."""
+"""Most times that an outermost module is listed again to look for a new part. A program that makes modules in every
+step must not pay for a listing in every step."""
 MOST_MARKS = 50_000
-"""Node numbers kept to avoid marking a node twice: between this many and twice as many of the newest."""
-
-
+"""Node numbers kept to avoid marking a node twice: the newest, between this many and twice as many."""
 COMPILER = ("torch/_dynamo/", "torch/_inductor/", "torch/_functorch/_aot_autograd/")
-"""Where the code lies that runs what was compiled."""
+"""Paths of the code that runs compiled graphs."""
 
 
-class Layers:
+class LayerRecorder:
     """Defines modules as layers, and records their forward and backward."""
 
     def __init__(self, recorder: Recorder, torch: Any) -> None:
@@ -41,94 +39,94 @@ class Layers:
         self._guards: dict = {}
         self._modules: dict = {}
         """A weak reference to the module last defined under a code."""
-        self._places: dict = {}
-        """The number of the outermost module under which a code was defined; None where its caller does not list it."""
+        self._root_of_code: dict = {}
+        """The number of the outermost module under which a code was defined; None for an unlisted module."""
         self._marks: dict = {0: self._make_mark(0)}
         self._roots = 0
-        self._root_of: dict = {}
-        """The number of each outermost module that is there, by its identity."""
+        self._root_numbers: dict = {}
+        """The number of each living outermost module, by its identity."""
         self._root_modules: dict = {}
-        """A weak reference to the outermost module of each number."""
+        """Weak references to the outermost modules, by number."""
         self._free_roots: dict = {}
-        """Numbers of outermost modules that are gone, by what they were made of."""
+        """Numbers of outermost modules that are gone, by their structure."""
         self._trees = ModuleTrees(torch)
         self._listings: dict = {}
-        """How often each outermost module was listed again for a part that it did not list before."""
-        self._wrapped: set = set()
-        """Codes of modules that something wraps: the call of the wrapper is theirs."""
+        """How often each outermost module was listed again to look for a new part."""
+        self._wrapped_codes: set = set()
+        """Codes of modules inside of a wrapper: the wrapper's call counts as theirs."""
         self._unlisted: dict = {}
         """Weak references to the unlisted modules of a caller, by their class."""
-        self._artefacts = ByIdentity()
+        self._compiler_graphs = IdentityMap()
         self.counting: Any = None
-        """Counters (`Counting`) that are read where a layer begins and ends; None for none."""
+        """Counters (`Counting`) to read where a layer begins and ends; None for none."""
 
     # ---- defining ---------------------------------------------------------------------------------------------
 
     def define_root(self, module: Any) -> int:
-        """Define an outermost module and all that it lists. One like another that is gone takes its place.
+        """Define an outermost module and all its parts, and return the module's code.
 
-        A module that another one lists keeps its name there, also where the program calls methods of that other one and
-        never the whole (`model.decode(z)`), or called this one first (a dry run in `__init__`). Returns 0 for what a
-        compiler made: that is no layer.
+        A module of the same structure as one that is gone takes its number. A part of another module keeps its name
+        there, even where the program never calls the whole but its methods (`model.decode(z)`), or called the part
+        first (a dry run in `__init__`). Returns 0 for a graph made by a compiler, which is no layer.
         """
-        if self._made_by_compiler(module):
+        if self._is_compiler_graph(module):
             return 0
-        called, module = module, unwrapped(module)
+        called, module = module, unwrap(module)
         whole = module
         if self._roots and not is_loss_class(self.torch, module):
-            # Of the first outermost module nobody else's name is known: it is looked for when there is a second.
-            whole = unwrapped(self._trees.whole_of(module) or module)
-        listed = _listed(whole)
+            # The whole is searched for from the second outermost module on; the first one may well be the whole.
+            whole = unwrap(self._trees.find_whole(module) or module)
+        listed = _list_modules(whole)
         if not any(child is module for _, child in listed):
-            whole, listed = module, _listed(module)
-        root = self._root_of.get(id(whole)) or self._new_root(whole, listed)
+            whole, listed = module, _list_modules(module)
+        root = self._root_numbers.get(id(whole)) or self._new_root(whole, listed)
         absorbed = self._absorb(listed, root, id(whole))
         for path, child in listed:
             self._define(child, absorbed, path=path, root=root, root_name=type(whole).__name__)
         return self._define(called) if called is not module else self.codes[id(module)]
 
     def _new_root(self, whole: Any, listed: list) -> int:
-        """A number for an outermost module; that of one made of the same which is gone."""
-        made_of = tuple((path, type(child).__name__) for path, child in listed), _sizes(whole)
-        free = self._free_roots.setdefault(made_of, [])
+        """A number for an outermost module: that of a module of the same structure that is gone, or a new one."""
+        structure = tuple((path, type(child).__name__) for path, child in listed), _weight_shapes(whole)
+        free = self._free_roots.setdefault(structure, [])
         if free:
             root = free.pop()
         else:
             self._roots += 1
             root = self._roots
-        self._root_of[id(whole)] = root
+        self._root_numbers[id(whole)] = root
         self._root_modules[root] = weakref.ref(whole)
         weakref.finalize(whole, self._free_root, free, root, id(whole)).atexit = False
         return root
 
     def _free_root(self, free: list, root: int, key: int) -> None:
-        if self._root_of.get(key) == root:  # else it is a part of another, for good
-            del self._root_of[key]
+        if self._root_numbers.get(key) == root:  # else it was absorbed by another one
+            del self._root_numbers[key]
             free.append(root)
 
     def _absorb(self, listed: list, root: int, key: int) -> set:
-        """State which outermost modules are parts of this new one, and return their numbers."""
+        """State which earlier outermost modules are parts of this new one, and return their numbers."""
         absorbed = set()
         for path, child in listed:
-            other = self._root_of.get(id(child)) if id(child) != key else None
-            if other is not None:
-                absorbed.add(other)
-                self.recorder.state_lasting(absorbed=other, into=root, path=path)
-                del self._root_of[id(child)]
+            child_root = self._root_numbers.get(id(child)) if id(child) != key else None
+            if child_root is not None:
+                absorbed.add(child_root)
+                self.recorder.state_lasting(absorbed=child_root, into=root, path=path)
+                del self._root_numbers[id(child)]
         return absorbed
 
     def define_inner(self, module: Any, stack: list) -> int:
-        """Define a module that was not there when its root was defined: added since, made on the way, or unlisted.
+        """Define a module that its root did not have before: added since, made during a forward, or unlisted.
 
-        `stack` holds the codes of the layers that run, outermost first. Returns 0 for what a compiler made: that is no
-        layer.
+        `stack` holds the codes of the running layers, outermost first. Returns 0 for a graph made by a compiler, which
+        is no layer.
         """
-        if self._made_by_compiler(module):
+        if self._is_compiler_graph(module):
             return 0
         inside = stack[-1]
         reference = self._modules.get(inside)
         caller = reference() if reference is not None else None
-        path = _place(self.torch, caller, module) if caller is not None else ""
+        path = _path_in_caller(self.torch, caller, module) if caller is not None else ""
         if not path:
             code = self._list_again(module, stack[0])
             if code:
@@ -136,61 +134,61 @@ class Layers:
         return self._define(module, path=path or self._unlisted_name(module, inside), inside=inside // 2)
 
     def _list_again(self, module: Any, outermost: int) -> int:
-        """The code of a module that its outermost module lists by now; 0 where it does not."""
-        root = self._places.get(outermost)
+        """The code of a module that is a part of its outermost module by now; 0 where it is not."""
+        root = self._root_of_code.get(outermost)
         reference = self._root_modules.get(root)
         whole = reference() if reference is not None else None
         if whole is None or self._listings.get(root, 0) >= MOST_LISTINGS:
             return 0
         self._listings[root] = self._listings.get(root, 0) + 1
-        for path, child in _listed(whole):
+        for path, child in _list_modules(whole):
             if child is module:
                 return self._define(child, path=path, root=root, root_name=type(whole).__name__)
         return 0
 
     def _unlisted_name(self, module: Any, inside: int) -> str:
-        """The module's class, numbered where others of that class are still there: `Linear`, `Linear#2`."""
+        """The module's class, numbered where others of that class are alive: `Linear`, `Linear#2`."""
         name = type(module).__name__
         others = self._unlisted.setdefault((inside, name), [])
-        number = next((at for at, other in enumerate(others) if other() is None), len(others))
+        number = next((at for at, reference in enumerate(others) if reference() is None), len(others))
         others[number : number + 1] = [weakref.ref(module)]
         return f"{name}#{number + 1}" if number else name
 
-    def _made_by_compiler(self, module: Any) -> bool:
-        """Whether this is a graph that torch.compile runs: the compiled module or function is the layer."""
+    def _is_compiler_graph(self, module: Any) -> bool:
+        """Whether a module is a graph that torch.compile runs; the compiled module or function is the layer."""
         graph = getattr(sys.modules.get("torch.fx"), "GraphModule", None)
         if graph is None or not isinstance(module, graph):
             return False
-        made = self._artefacts.get(module)
+        made = self._compiler_graphs.get(module)
         if made is None:
             frame: Any = sys._getframe()
             while frame is not None and not any(part in frame.f_code.co_filename for part in COMPILER):
                 frame = frame.f_back
             made = frame is not None
-            self._artefacts.set(module, made)
+            self._compiler_graphs.set(module, made)
         return made
 
     def _define(self, module: Any, absorbed: Any = (), **place: Any) -> int:
-        """The code of a module at this place; a known one keeps its place unless its root was `absorbed`. A wrapper has
-        the code of what it wraps."""
+        """The code of a module at this place. A known module keeps its place unless its root was `absorbed`. A wrapper
+        gets the code of the module inside."""
         key = id(module)
-        inner = unwrapped(module)
+        inner = unwrap(module)
         if inner is not module:
             self.codes[key] = self._define(inner, absorbed, **place)
-            self._wrapped.add(self.codes[key])
+            self._wrapped_codes.add(self.codes[key])
             self._guards[key] = weakref.ref(module, lambda _: self._forget(key))
             return int(self.codes[key])
         code = self.codes.get(key)
-        if code is None or (absorbed and self._places.get(code) in absorbed):
+        if code is None or (absorbed and self._root_of_code.get(code) in absorbed):
             layer = {"kind": "layer", "name": type(module).__name__, **place}
             if type(module).__name__.endswith("Loss"):
                 layer["loss"] = is_loss_class(self.torch, module)
             code = self.recorder.define(**layer, direction="forward")
             self.backward_codes[code] = self.recorder.define(**layer, direction="backward")
-            # An identity may be used again once its module is gone; the weak reference also keeps it from staying.
+            # An identity may be reused once its module is gone, so the callback forgets it.
             self._guards[key] = self._modules[code] = weakref.ref(module, lambda _: self._forget(key))
             self.codes[key] = code
-            self._places[code] = place.get("root")
+            self._root_of_code[code] = place.get("root")
         return code
 
     def _forget(self, key: int) -> None:
@@ -205,23 +203,23 @@ class Layers:
     # ---- forward ----------------------------------------------------------------------------------------------
 
     def wrap(self, original: Any, outermost: Any) -> Any:
-        """`Module.__call__` that records; `outermost(original, module, args, kwargs)` calls one that no other did."""
+        """`Module.__call__` that records. `outermost(original, module, args, kwargs)` calls an outermost module."""
         code_of = self.codes.get
         mine = self.recorder.mine
         grad_enabled = self.torch.is_grad_enabled
-        # As `torch.compiler.is_compiling`, in fewer calls: Dynamo takes the answer of the first for True.
+        # As `torch.compiler.is_compiling`, in fewer calls: Dynamo replaces `is_dynamo_compiling` by True.
         traced = self.torch.compiler.is_dynamo_compiling
         compiler = vars(self.torch.compiler)
         tensor_type = self.torch.Tensor
-        # What the original does where a module is not compiled, without its cost; another's patch is called as it is.
+        # Without somebody else's patch, an uncompiled module's `_call_impl` can be called directly, which is faster.
         plain = original is self.torch.nn.Module._wrapped_call_impl
         layers = self
         counting = self.counting
-        wrapped = self._wrapped
+        wrapped = self._wrapped_codes
         most = 2 * FLUSH_EVENTS
 
         def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            # A compiler that traces this function finds nothing but the original call in it.
+            # A compiler that traces this function must find only the original call in it.
             if traced():
                 return original(self, *args, **kwargs)
             stream = mine.stream
@@ -242,11 +240,11 @@ class Layers:
             if code == stack[-1] and code in wrapped:
                 return original(self, *args, **kwargs)
             learns = grad_enabled()
-            given = None
+            input_node = None
             if learns and args and type(args[0]) is tensor_type:
-                given = args[0].grad_fn
-                if given is not None:
-                    layers.mark(given, stream, stack[-1])
+                input_node = args[0].grad_fn
+                if input_node is not None:
+                    layers.mark(input_node, stream, stack[-1])
             stack.append(code)
             if counting is None:
                 stream.push((code, now()))
@@ -269,9 +267,9 @@ class Layers:
                 layers.recorder.flush()  # a phase may last as long as the program
             if learns:
                 if type(result) is tensor_type:
-                    made = result.grad_fn
-                    if made is not None and made is not given:
-                        layers.mark(made, stream, code)
+                    output_node = result.grad_fn
+                    if output_node is not None and output_node is not input_node:
+                        layers.mark(output_node, stream, code)
                 else:
                     layers.mark_all(result, stream, code)
             return result
@@ -279,11 +277,12 @@ class Layers:
         return __call__
 
     def begin(self, stream: Stream, code: int) -> None:
-        """Record that the forward of a module begins that no other module called."""
+        """Record that the forward of an outermost module begins."""
         flag = self.counting.take(stream) if self.counting is not None else 0
         stream.push((code + flag, now()))
 
     def end(self, stream: Stream, code: int) -> None:
+        """Record that the forward of an outermost module ends."""
         time = now()
         flag = self.counting.take(stream) if self.counting is not None else 0
         stream.push((code + 1 + flag, time))
@@ -291,7 +290,7 @@ class Layers:
     # ---- backward ---------------------------------------------------------------------------------------------
 
     def mark(self, node: Any, stream: Stream, code: int) -> None:
-        """Have backward announce layer `code` (0: none) when it reaches this node."""
+        """Let backward announce layer `code` (0: none) when it reaches this node."""
         number = node._sequence_nr()
         if number in stream.hooked or number in stream.older:
             return
@@ -304,24 +303,25 @@ class Layers:
         node.register_prehook(mark)
 
     def mark_all(self, value: Any, stream: Stream, code: int) -> None:
-        """Mark every tensor in a module's result or arguments, however they are nested."""
+        """Mark the nodes of all tensors in a module's result or arguments, nested ones too."""
         if type(value) is self.torch.Tensor:
             node = value.grad_fn
             if node is not None:
                 self.mark(node, stream, code)
             return
         for tensor in tensors_in(self.torch, value):
-            with self.torch._C.DisableTorchFunctionSubclass():  # a subclass must not see us look
+            with self.torch._C.DisableTorchFunctionSubclass():  # subclasses must not see the access
                 node = tensor.grad_fn
             if node is not None:
                 self.mark(node, stream, code)
 
     @property
-    def marked(self) -> bool:
-        """Whether anything was marked that a module made."""
+    def has_marks(self) -> bool:
+        """Whether any module's output was marked."""
         return len(self._marks) > 1
 
     def _make_mark(self, code: int) -> Any:
+        """The hook that ends the layer before it and begins layer `code` in this thread's backward."""
         recorder = self.recorder
         mine = recorder.mine
         layers = self
@@ -340,7 +340,7 @@ class Layers:
                 if code:
                     stream.push((code, time))
             elif stream.backward or code:
-                # One reading is the end of one layer and the begin of the next; what it takes is neither's.
+                # One reading ends a layer and begins the next; the time of the reading belongs to neither.
                 flag = counting.take(stream)
                 if stream.backward:
                     stream.push((stream.backward + 1 + flag, time))
@@ -352,20 +352,21 @@ class Layers:
         return mark
 
     def end_backward(self, stream: Stream, outer: int) -> None:
-        """A backward ends: so does the layer that it was in. `outer` is the one in which this backward was called."""
+        """End a backward, and the layer that it was in. `outer` is the layer in whose backward this one was called."""
         time = now()
-        for other in list(self.recorder.streams):
-            if (other is stream or other.engine) and other.backward:
-                flag = self.counting.take(other) if self.counting is not None else 0
-                other.push((other.backward + 1 + flag, time))
-                other.backward = 0
+        for running in list(self.recorder.streams):
+            if (running is stream or running.engine) and running.backward:
+                flag = self.counting.take(running) if self.counting is not None else 0
+                running.push((running.backward + 1 + flag, time))
+                running.backward = 0
         stream.backward = outer
 
 
-def _listed(module: Any) -> list:
-    """A module and all its parts, each once, with their paths: as `named_modules` where no class changed that.
+def _list_modules(module: Any) -> list:
+    """A module and all its parts, each once, with their paths, as PyTorch's own `named_modules` gives them.
 
-    A wrapper and what it wraps have one path."""
+    A wrapper and the module inside have the same path.
+    """
     listed, seen = [], set()
     waiting = [("", module)]
     while waiting:
@@ -374,7 +375,7 @@ def _listed(module: Any) -> list:
             continue
         seen.add(id(part))
         listed.append((path, part))
-        inner = unwrapped(part)
+        inner = unwrap(part)
         if inner is not part:
             waiting.append((path, inner))
             continue
@@ -386,21 +387,21 @@ def _listed(module: Any) -> list:
     return listed
 
 
-def _sizes(module: Any) -> tuple:
-    """The shapes of all weights; nothing of a module that does not know them yet."""
+def _weight_shapes(module: Any) -> tuple:
+    """The shapes of all weights; () where they are not known yet."""
     try:
         return tuple(tuple(weight.shape) for weight in module.parameters())
-    except Exception:  # weights that are made by the first call
+    except Exception:  # lazy modules make their weights in the first call
         return ()
 
 
-def _place(torch: Any, caller: Any, module: Any, prefix: str = "") -> str:
-    """The name under which its caller lists a module, lists and dictionaries of modules included; '' if it does not."""
+def _path_in_caller(torch: Any, caller: Any, module: Any, prefix: str = "") -> str:
+    """The path of a module in its caller, through lists and dictionaries of modules; '' where it is unlisted."""
     for name, child in caller._modules.items():
-        if child is module or (child is not None and unwrapped(child) is module):
+        if child is module or (child is not None and unwrap(child) is module):
             return prefix + name
         if isinstance(child, (torch.nn.ModuleList, torch.nn.ModuleDict)):
-            found = _place(torch, child, module, f"{prefix}{name}.")
-            if found:
-                return found
+            path = _path_in_caller(torch, child, module, f"{prefix}{name}.")
+            if path:
+                return path
     return ""

@@ -1,8 +1,8 @@
 """The memory of tensors that are alive, by the layer that made them.
 
-Bytes belong to storages, not to tensors: views share one. A storage is held only by weak reference. PyTorch keeps the
-Python object of a storage as long as the storage itself lives, wherever it is held (a tensor, a saved activation of the
-autograd graph), so the reference dies with the memory and observing prolongs no life.
+Bytes belong to storages, not to tensors: views share one. Only weak references to storages are kept. PyTorch keeps the
+Python object of a storage as long as the storage itself lives, whether a tensor or the autograd graph holds it. So the
+reference dies with the memory, and observing keeps nothing alive.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from threading import RLock
 from typing import Any, NamedTuple
 
 
-class _Held(NamedTuple):
-    """A storage that was alive when last looked at."""
+class _LiveStorage(NamedTuple):
+    """A storage that was alive when last seen."""
 
     reference: weakref.ref[Any]
     address: int
@@ -27,95 +27,96 @@ class _Held(NamedTuple):
 
 
 class LiveTensors:
-    """Bytes of distinct storages alive among the tensors that were shown to it.
+    """Bytes of the distinct storages that are alive among the tracked tensors.
 
-    Tensors without memory of their own kind (subclasses that intercept operations, fake, meta and opaque tensors) are
-    passed over. Any thread may show tensors, and any thread may free them.
+    Tensors without memory of their own (subclasses that intercept operations, fake, meta and opaque tensors) are
+    skipped. Any thread may track tensors, and any thread may free them.
     """
 
     MODEL = "model"
-    """The owner of what existed before: see `adopt`."""
+    """The owner of tensors that existed before: see `adopt`."""
 
     def __init__(self) -> None:
-        # Reentrant: collecting garbage while it is held may run a finaliser that makes tensors in the same thread.
+        # Reentrant: a garbage collection under this lock may run a finaliser that makes tensors in the same thread.
         self._lock = RLock()
-        self._held: dict[int, _Held] = {}
+        self._live: dict[int, _LiveStorage] = {}
         self._serial_at: dict[int, int] = {}
         self._serials = count()
-        # A storage may die at any moment, in any thread: its callback only leaves its number here.
+        # A storage may die at any moment, in any thread: its callback only appends its number here.
         self._dead: deque[int] = deque()
         self._current = 0
         self._peak = 0
 
-    def see(self, tensor: Any, owner: Hashable) -> None:
-        """Count the storage of `tensor` for `owner` unless it is counted already; a resized one takes its new size."""
+    def track(self, tensor: Any, owner: Hashable) -> None:
+        """Count the storage of `tensor` for `owner`. A storage that is counted already keeps its owner and takes its
+        present size."""
         for storage in _storages(tensor):
-            self._see(storage, owner)
+            self._track_storage(storage, owner)
 
     def adopt(self, tensors: Iterable[Any]) -> None:
         """Count tensors that existed before (parameters, buffers, gradients, inputs) for the owner "model"."""
         for tensor in tensors:
-            self.see(tensor, self.MODEL)
+            self.track(tensor, self.MODEL)
 
     @property
     def current(self) -> int:
         """Bytes alive now."""
         with self._lock:
-            self._bury()
+            self._remove_dead()
             return self._current
 
     @property
     def peak(self) -> int:
-        """The most bytes alive at any one moment since the beginning or the last `reset_peak`."""
+        """Most bytes alive at any moment since the beginning or the last `reset_peak`."""
         with self._lock:
             return self._peak
 
     def reset_peak(self) -> None:
-        """Let the peak begin again at what is alive now."""
+        """Set the peak to the bytes alive now."""
         with self._lock:
-            self._bury()
+            self._remove_dead()
             self._peak = self._current
 
-    def held_by_owner(self) -> dict[Hashable, int]:
-        """Bytes alive now, by the owner that was named when their storage was first seen."""
+    def bytes_by_owner(self) -> dict[Hashable, int]:
+        """Bytes alive now, by the owner named when the storage was first tracked."""
         totals: dict[Hashable, int] = {}
         with self._lock:
-            self._bury()
-            for held in self._held.values():
-                totals[held.owner] = totals.get(held.owner, 0) + held.size
+            self._remove_dead()
+            for entry in self._live.values():
+                totals[entry.owner] = totals.get(entry.owner, 0) + entry.size
         return totals
 
-    def _see(self, storage: Any, owner: Hashable) -> None:
+    def _track_storage(self, storage: Any, owner: Hashable) -> None:
         address, size = storage._cdata, storage.nbytes()
         with self._lock:
-            # First the dead: a new storage may lie at the address of one that died.
-            self._bury()
+            # The dead first: a new storage may have the address of one that died.
+            self._remove_dead()
             serial = self._serial_at.get(address)
             if serial is None:
                 serial = next(self._serials)
-                reference = weakref.ref(storage, partial(_leave, self._dead, serial))
+                reference = weakref.ref(storage, partial(_note_dead, self._dead, serial))
                 self._serial_at[address] = serial
-                self._held[serial] = _Held(reference, address, size, owner)
+                self._live[serial] = _LiveStorage(reference, address, size, owner)
                 self._current += size
             else:
-                held = self._held[serial]
-                self._current += size - held.size
-                self._held[serial] = held._replace(size=size)
+                entry = self._live[serial]
+                self._current += size - entry.size
+                self._live[serial] = entry._replace(size=size)
             self._peak = max(self._peak, self._current)
 
-    def _bury(self) -> None:
+    def _remove_dead(self) -> None:
         while self._dead:
-            held = self._held.pop(self._dead.popleft())
-            self._current -= held.size
-            del self._serial_at[held.address]
+            entry = self._live.pop(self._dead.popleft())
+            self._current -= entry.size
+            del self._serial_at[entry.address]
 
 
-def _leave(dead: deque[int], serial: int, reference: object) -> None:
+def _note_dead(dead: deque[int], serial: int, reference: object) -> None:
     dead.append(serial)
 
 
 def _storages(tensor: Any) -> list[Any]:
-    """The storages that hold a tensor's elements: one, two for a sparse tensor, none where it holds none itself."""
+    """The storages of a tensor's elements: one, two for a sparse tensor, none for a tensor without its own memory."""
     torch = sys.modules["torch"]
     kind = type(tensor)
     if kind is not torch.Tensor and kind is not torch.nn.Parameter:
@@ -126,5 +127,5 @@ def _storages(tensor: Any) -> list[Any]:
         if tensor.is_sparse:
             return [*_storages(tensor._indices()), *_storages(tensor._values())]
         return [tensor.untyped_storage()]
-    except Exception:  # opaque and compressed layouts raise several kinds; they are passed over
+    except Exception:  # opaque and compressed layouts raise several kinds
         return []

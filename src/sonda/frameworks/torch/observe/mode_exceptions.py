@@ -1,9 +1,9 @@
-"""Hides the counting mode from the code of PyTorch that computes in another way when a mode is on.
+"""Hides the counting mode from the code of PyTorch that computes differently when a mode is on.
 
-Some functions ask whether a mode is on (`isTensorSubclassLike` in PyTorch's sources), and then leave out a short cut.
-Where that gives the same bits it does no harm. Where it does not, the function runs without the mode and is counted
-from outside, as one operation: the nodes of autograd in NODES, and the operations in OPERATIONS. Forward-mode automatic
-differentiation asks in many of its formulas (of norms and products): it runs without the mode as a whole.
+Some functions check for a mode (`isTensorSubclassLike` in PyTorch's sources) and then skip a short cut. That does no
+harm where both ways give the same bits. Where they do not, the function runs without the mode and is counted from
+outside, as one operation: the nodes of autograd in NODES, and the operations in OPERATIONS. Forward-mode automatic
+differentiation checks in many of its formulas (norms and products), so all of it runs without the mode.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import perf_counter_ns as now
 from typing import TYPE_CHECKING, Any
 
-from .formulas.call import Call
+from .formulas.call import OperationCall
 from .formulas.cost import AUTOGRAD
 from .values import tensors_in
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from .observer import TorchObserver
 
 FORWARD_MODE = f"{AUTOGRAD}.forward_mode"
-"""What stands for all operations of a level of forward mode."""
+"""The name that stands for all operations of a level of forward mode."""
 Condition = Callable[[Any, Any, tuple, dict], bool]
-"""Of PyTorch, an operation, and what it is called with."""
+"""Takes PyTorch, an operation and its arguments."""
 
 NODES = {
     "MaskedFillBackward1": "sums where(mask, gradient, 0) in place of masked_select(gradient, mask)",
@@ -34,7 +34,7 @@ NODES = {
     "LinalgEighBackward0": "as above",
     "LinalgSvdBackward0": "as above",
 }
-"""Nodes of autograd, by name, with what they do otherwise under a mode. `test_bits_operations.py` finds them."""
+"""Nodes of autograd, by name, with what they do differently under a mode. `test_bits_operations.py` finds them."""
 
 
 def _always(torch: Any, func: Any, args: tuple, kwargs: dict) -> bool:
@@ -42,9 +42,9 @@ def _always(torch: Any, func: Any, args: tuple, kwargs: dict) -> bool:
 
 
 def _is_cast(torch: Any, func: Any, args: tuple, kwargs: dict) -> bool:
-    """Whether autocast casts what the operation is given, and so is off in all that the operation calls.
+    """Whether autocast casts the operation's arguments, and so is off in everything that the operation calls.
 
-    A mode meets only what it calls, and is told the state in which the whole was called, in which autocast is on.
+    A mode sees only the inner calls, with the state in which the outer operation was called, where autocast is on.
     """
     return any(
         torch.is_autocast_enabled(device)
@@ -54,28 +54,28 @@ def _is_cast(torch: Any, func: Any, args: tuple, kwargs: dict) -> bool:
 
 
 def _weighs_smoothed_labels(torch: Any, func: Any, args: tuple, kwargs: dict) -> bool:
-    """The mean of a cross entropy with smoothed labels is divided by the weights of the labels that are not ignored."""
-    call = Call("cross_entropy_loss", args, kwargs, None)
+    """Whether a cross entropy has smoothed labels and a weighted mean: PyTorch sums its weights differently then."""
+    call = OperationCall("cross_entropy_loss", args, kwargs, None)
     mean = call.arg(3, "reduction", 1) == 1
     return mean and call.arg(2, "weight") is not None and call.arg(5, "label_smoothing", 0.0) > 0
 
 
 OPERATIONS: dict[str, Condition] = {
-    # Compute the vectors too, by another algorithm.
+    # Under a mode they compute the vectors too, by another algorithm.
     "linalg_eigvals": _always,
     "linalg_eigvalsh": _always,
     "linalg_svdvals": _always,
-    # Call kernels that call operations which autocast would cast.
+    # Their kernels call operations that autocast would cast.
     "pinverse": _is_cast,
     "bilinear": _is_cast,
-    # Sums weights and zeros in place of the weights alone.
+    # Under a mode it sums weights and zeros in place of the weights alone.
     "cross_entropy_loss": _weighs_smoothed_labels,
 }
-"""Composite operations, with when they are to run without the mode."""
+"""Composite operations, with the condition under which they run without the mode."""
 
 
-class Hiding:
-    """Hooks on nodes for the time of one backward, and kernels for the time that the mode is on."""
+class ModeHider:
+    """Hooks nodes for the time of one backward, and replaces kernels while the mode is on."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -83,17 +83,17 @@ class Hiding:
         self._library: Any = None
         self._kernels: dict[str, Any] = {}
         self._hidden: tuple = ()
-        """The mode that a level of forward mode hides, and since when, ns."""
+        """The mode hidden during forward mode, and since when, ns."""
 
     def begin(self) -> None:
-        """From now on the operations above run without the mode, while it is the only one."""
+        """Let the operations above run without the mode from now on, where it is the only mode."""
         self.end()
         try:
-            # Not `torch.library.Library`, which takes ten times as long, and this is done for every phase.
+            # Not `torch.library.Library`, which takes ten times as long; this runs for every phase.
             self._library = self._native._dispatch_library("IMPL", "aten", "", __file__, 0)
             for name, condition in OPERATIONS.items():
                 if name not in self._kernels:
-                    self._kernels[name] = self._kernel(getattr(self._torch.ops.aten, name).default, condition)
+                    self._kernels[name] = self._make_kernel(getattr(self._torch.ops.aten, name).default, condition)
                 # The key that modes switch on, and the first that the dispatcher looks at.
                 self._library.impl(name, "PythonTLSSnapshot", self._kernels[name], True)
         except Exception:  # an operation that this PyTorch does not have
@@ -104,23 +104,23 @@ class Hiding:
         if library is not None:
             library.reset()
 
-    def level_begins(self) -> None:
-        """A level of forward mode has begun: what is computed in it is not seen, but for that it is."""
-        mode = None if self._hidden else self._take_mode()
+    def begin_forward_mode(self) -> None:
+        """Hide the mode: a level of forward mode has begun. It is recorded as one operation."""
+        mode = None if self._hidden else self._pop_mode()
         if mode is not None:
             self._hidden = mode, now()
 
-    def level_ends(self) -> None:
-        """Also where the mode is about to end."""
+    def end_forward_mode(self) -> None:
+        """Show the mode again, and record the level; also called where the mode is about to end."""
         if self._hidden:
             (mode, begin), self._hidden = self._hidden, ()
             self._native._push_on_torch_dispatch_stack(mode)
-            mode.counter.seen(FORWARD_MODE, (), {}, (), begin, now())
+            mode.counter.record_operation(FORWARD_MODE, (), {}, (), begin, now())
 
-    def hook(self, roots: Any) -> list:
-        """Hide the mode from the nodes above, among those that lead to `roots`; returns the handles that undo it.
+    def hook_nodes(self, roots: Any) -> list:
+        """Hook the nodes of `NODES` in the graph of `roots`, to hide the mode from them. Returns the handles to remove.
 
-        Roots are one tensor or one edge of the graph, or several.
+        Roots are one tensor or edge of the graph, or several.
         """
         several = isinstance(roots, (list, tuple)) and not hasattr(roots, "node")
         with self._native.DisableTorchFunctionSubclass():
@@ -136,13 +136,13 @@ class Hiding:
                 if following is not None and following not in known:
                     known.add(following)
                     waiting.append(following)
-        return [handle for node in hidden for handle in self._hooks_on(node)]
+        return [handle for node in hidden for handle in self._hook_node(node)]
 
-    def _hooks_on(self, node: Any) -> list:
+    def _hook_node(self, node: Any) -> list:
         hidden: list = []
 
         def before(gradients: Any) -> None:
-            mode = self._take_mode()
+            mode = self._pop_mode()
             if mode is not None:
                 hidden.append((mode, now()))
 
@@ -150,50 +150,50 @@ class Hiding:
             if hidden:
                 mode, begin = hidden.pop()
                 self._native._push_on_torch_dispatch_stack(mode)
-                mode.counter.seen(f"{AUTOGRAD}.{node.name()}", gradients, {}, results, begin, now())
+                mode.counter.record_operation(f"{AUTOGRAD}.{node.name()}", gradients, {}, results, begin, now())
 
         return [node.register_prehook(before), node.register_hook(after)]
 
-    def _take_mode(self) -> Any:
-        """The counting mode, taken off this thread's modes; None where it is not the only one."""
+    def _pop_mode(self) -> Any:
+        """Pop the counting mode from this thread's stack of modes; None where it is not the only one."""
         native = self._native
         if native._len_torch_dispatch_stack() != 1:
             return None
         mode = native._get_dispatch_stack_at(0)
-        if getattr(mode, "hiding", None) is not self:
+        if getattr(mode, "mode_hider", None) is not self:
             return None
         return native._pop_torch_dispatch_stack(None)
 
-    def _kernel(self, func: Any, condition: Condition) -> Any:
+    def _make_kernel(self, func: Any, condition: Condition) -> Any:
         native = self._native
         snapshot, python = (native._dispatch_key_parse(word) for word in ("PythonTLSSnapshot", "Python"))
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             begin = now()
-            mode = self._take_mode() if condition(self._torch, func, args, kwargs) else None
+            mode = self._pop_mode() if condition(self._torch, func, args, kwargs) else None
             if mode is None:
                 below = keys.remove(snapshot)
                 if below.highestPriorityTypeId() == python:
-                    # Modes would take it apart.
+                    # Modes would decompose it.
                     return func._op_dk(native.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
                 return func.redispatch(below, *args, **kwargs)
             try:
                 out = func(*args, **kwargs)
             finally:
                 native._push_on_torch_dispatch_stack(mode)
-            mode.counter.seen(func, args, kwargs, out, begin, now())
+            mode.counter.record_operation(func, args, kwargs, out, begin, now())
             return out
 
         return kernel
 
 
 def hide_in_forward_mode(observer: TorchObserver) -> None:
-    """Have the mode hidden in every level of forward mode, `torch.func.jvp` included."""
+    """Wrap forward mode's levels so that the mode is hidden in them, `torch.func.jvp` included."""
 
     def wrap_enter(original: Any) -> Any:
         def wrapper(level: Any) -> Any:
             result = original(level)
-            observer.counter.hiding.level_begins()
+            observer.counter.mode_hider.begin_forward_mode()
             return result
 
         return wrapper
@@ -202,7 +202,7 @@ def hide_in_forward_mode(observer: TorchObserver) -> None:
         def wrapper(level: Any, *failure: Any) -> Any:
             result = original(level, *failure)
             if not in_forward_mode(observer.torch):
-                observer.counter.hiding.level_ends()
+                observer.counter.mode_hider.end_forward_mode()
             return result
 
         return wrapper

@@ -1,19 +1,18 @@
-"""Trees of modules: which module lists another one, also where the program never calls it.
+"""Trees of modules: which module has another one among its parts, even where the program never calls it.
 
-A program may call methods of its model (`model.encode(x)`), or the parts of a model one by one. The names of these
-parts are those that the model gives them, so the model has to be found: among all modules that are alive.
+A program may call methods of its model (`model.encode(x)`), or the parts of a model one by one. Parts are named as the
+model names them, so the model has to be found, among all modules that are alive.
 """
 
 from __future__ import annotations
 
 import gc
-from time import thread_time_ns as ran
+from time import thread_time_ns as thread_now
 from typing import Any
 
 MOST_SEARCHES = 32
 LONGEST_NS = 200_000_000
-"""ns of processor time that searching may take in all: it looks at every object of the program once, some 100 ns
-each."""
+"""Most processor time of all searches together, ns. A search looks at every object of the program, some 100 ns each."""
 WRAPPERS = {
     "OptimizedModule": "_orig_mod",
     "DistributedDataParallel": "module",
@@ -23,12 +22,12 @@ WRAPPERS = {
     "_FabricModule": "_original_module",
     "DeepSpeedEngine": "module",
 }
-"""Classes of libraries whose modules stand for one other module, and the name under which they list it."""
+"""Wrapper classes of libraries, and the name under which each has the wrapped module."""
 LIBRARIES = ("torch", "lightning", "lightning_fabric", "deepspeed")
 
 
-def unwrapped(module: Any) -> Any:
-    """The module that a wrapper stands for, through all wrappers around it; any other module itself."""
+def unwrap(module: Any) -> Any:
+    """The module inside of all wrappers; a module that is no wrapper itself."""
     for _ in range(100):
         kind = type(module)
         name = WRAPPERS.get(kind.__name__)
@@ -42,34 +41,34 @@ def unwrapped(module: Any) -> Any:
 
 
 class ModuleTrees:
-    """Finds the largest module that lists another one. Nothing is kept alive, and no module is asked to do anything."""
+    """Finds the outermost module around another one. It keeps nothing alive and calls nothing of any module."""
 
     def __init__(self, torch: Any) -> None:
         self._base = torch.nn.Module
         self._searches = 0
         self._spent = 0
 
-    def whole_of(self, module: Any) -> Any:
-        """The outermost module that has `module` among its parts; None where there is none, or no time to look."""
+    def find_whole(self, module: Any) -> Any:
+        """The outermost module that contains `module`; None where there is none, or no time left to search."""
         if self._searches >= MOST_SEARCHES or self._spent >= LONGEST_NS:
             return None
         self._searches += 1
-        begin = ran()
-        holders = self._holders()
-        self._spent += ran() - begin
+        begin = thread_now()
+        parents = self._find_parents()
+        self._spent += thread_now() - begin
         whole, seen = module, {id(module)}
-        while id(whole) in holders:
-            whole = holders[id(whole)]
+        while id(whole) in parents:
+            whole = parents[id(whole)]
             if id(whole) in seen:
                 return None
             seen.add(id(whole))
         return whole if whole is not module else None
 
-    def _holders(self) -> dict:
-        """By the identity of a module, the module that lists it; of several the one that is made of most."""
+    def _find_parents(self) -> dict:
+        """The parent of each module, by the module's identity; of several parents the one with most children."""
         base = self._base
         kinds: dict = {}
-        holders: dict = {}
+        parents: dict = {}
         for thing in gc.get_objects():
             kind = type(thing)
             is_module = kinds.get(kind)
@@ -77,12 +76,12 @@ class ModuleTrees:
                 is_module = kinds[kind] = issubclass(kind, base)
             if not is_module:
                 continue
-            # Asked of the dictionary: a module half made has no parts yet, and may define what asking for one does.
+            # From its dictionary: a module under construction has no parts yet, and may define `__getattr__`.
             parts = vars(thing).get("_modules")
             for part in tuple(parts.values()) if isinstance(parts, dict) else ():
                 if part is None:
                     continue
-                other = holders.get(id(part))
-                if other is None or len(vars(other)["_modules"]) < len(parts):
-                    holders[id(part)] = thing
-        return holders
+                parent = parents.get(id(part))
+                if parent is None or len(vars(parent)["_modules"]) < len(parts):
+                    parents[id(part)] = thing
+        return parents

@@ -1,7 +1,8 @@
-"""Makes PyTorch announce its phases and layers, and changes nothing that it computes.
+"""Makes PyTorch announce its phases and layers, without changing anything that it computes.
 
-Phases: data (a DataLoader's next batch), transfer (a copy to another device), forward (a module that no other module
-called), loss (such a module that is a loss), backward, optimizer (step, zero_grad, GradScaler), communicate.
+Phases: data (a DataLoader's next batch), transfer (a copy to another device), forward (an outermost module, which no
+other module called), loss (an outermost module that is a loss), backward, optimizer (step, zero_grad, GradScaler),
+communicate.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import weakref
 from contextlib import contextmanager
 from time import perf_counter_ns as now
-from time import thread_time_ns as ran
+from time import thread_time_ns as thread_now
 from typing import Any
 
 from ...collector.counters.process import Counting
@@ -21,61 +22,61 @@ from ...collector.sampling.schedule import Schedule
 from .backward import wrap_backward
 from .communication import Communication
 from .compiled import CompiledFunctions
-from .counter import Counter
+from .counter import OperationCounter
 from .data import DataPhases
 from .device_marks import DeviceMarks
-from .evaluations import Evaluating
-from .kernel_pass import ATTACHED, KernelPass
-from .layers import Layers
+from .evaluations import RunningEvaluations
+from .kernel_pass import CUPTI_ATTACHED, KernelPass
+from .layers import LayerRecorder
 from .mode_exceptions import hide_in_forward_mode
 from .optimizers import Optimizers
 from .options import Habits
-from .values import Losses, address_of, has_graph, sequence_of, shapes_of, tensors_in
+from .values import Losses, has_graph, input_address, input_shapes, tensors_in, token_sequence
 
 
 class TorchObserver(PatchingObserver):
-    """Patches PyTorch on `install`; `remove` puts everything back."""
+    """Patches PyTorch in `install`; `remove` restores everything."""
 
     def __init__(
         self, recorder: Recorder, torch: Any, schedule: Schedule, counting: Any = None, phases: Any = None
     ) -> None:
-        """`counting`: counters opened before PyTorch was imported, and so before its threads; `phases`: those that this
-        process has already, with these counters."""
+        """`counting`: counters opened before PyTorch was imported, and so before its threads. `phases`: the phases of
+        this process, where it has them already, with these counters."""
         super().__init__()
         self.recorder = recorder
         self.torch = torch
         self.schedule = schedule
         self.counting = counting
-        self._alone = phases is None
+        self._owns_phases = phases is None
         self.phases = phases or Phases(recorder)
-        self.layers = Layers(recorder, torch)
-        self.counter = Counter(torch, recorder)
-        self._led = False
-        """Whether a thread goes by `schedule` already; others have one like it."""
+        self.layers = LayerRecorder(recorder, torch)
+        self.counter = OperationCounter(torch, recorder)
+        self._schedule_taken = False
+        """Whether a thread uses `schedule` already; further threads get a copy."""
         self._model: Any = None
-        """A weak reference to the module whose forward was the last."""
+        """A weak reference to the module of the last forward."""
         self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-        """A number of 0 or more in a thread in which autograd runs a backward."""
-        # As `torch.compiler.is_compiling`, in fewer calls: Dynamo takes the answer of the first for True.
-        self._traced, self._tracing = torch.compiler.is_dynamo_compiling, torch._C._get_tracing_state
-        self._compiler = vars(torch.compiler)
-        self._tensor = torch.Tensor
-        self._told_steps = 0
-        """Steps that counters were told of."""
+        """Gives a number of at least 0 in a thread in which autograd runs a backward."""
+        # As `torch.compiler.is_compiling`, in fewer calls: Dynamo replaces `is_dynamo_compiling` by True.
+        self._dynamo_traces, self._jit_traces = torch.compiler.is_dynamo_compiling, torch._C._get_tracing_state
+        self._compiler_flags = vars(torch.compiler)
+        self._tensor_type = torch.Tensor
+        self._reported_steps = 0
+        """Number of steps reported to the counters."""
         self._losses = Losses(torch)
         self.optimizers = Optimizers(self)
         on_gpu = bool(torch.version.cuda or torch.version.hip)
         self.marks = DeviceMarks(recorder, torch) if on_gpu else None
-        """Where phases begin and end on a GPU; None where PyTorch knows none."""
+        """Marks of phases on a GPU; None where PyTorch has no GPU support."""
         self.kernel_pass = KernelPass(recorder, torch, schedule.replay) if on_gpu else None
-        self._data = DataPhases(torch, recorder, self.phase, self._begin_fetch, self.current_stream, self.marks)
+        self._data_phases = DataPhases(torch, recorder, self.phase, self._begin_fetch, self.current_stream, self.marks)
         self.communication = Communication(self)
         self.habits = Habits(torch, recorder)
-        self._compiled = CompiledFunctions(self)
-        self._forward, self._loss = self.phases.codes["forward"], self.phases.codes["loss"]
-        self.evaluating = Evaluating(recorder)
+        self._compiled_functions = CompiledFunctions(self)
+        self._forward_code, self._loss_code = self.phases.codes["forward"], self.phases.codes["loss"]
+        self.evaluations = RunningEvaluations(recorder)
         names = ("shape", "training", "graph", "module", "sequence", "idle", "address")
-        self._values = {name: recorder.define(kind="value", quantity=name, source="counted") for name in names}
+        self._value_codes = {name: recorder.define(kind="value", quantity=name, source="counted") for name in names}
 
     # ---- installing -------------------------------------------------------------------------------------------
 
@@ -85,7 +86,7 @@ class TorchObserver(PatchingObserver):
         from torch.utils.data import dataloader
 
         self.counting = self.counting or Counting(self.recorder.directory)
-        if self._alone:
+        if self._owns_phases:
             self.counting.define(self.recorder)
             self.phases.open(self.counting)
         self.layers.counting = self.counting if self.counting.counts_layers else None
@@ -101,14 +102,14 @@ class TorchObserver(PatchingObserver):
         self.replace(torch.no_grad, "__exit__", self.optimizers.wrap_exit)
         for name in ("backward", "grad"):
             self.replace(torch.autograd, name, lambda original: wrap_backward(self, original))
-        self.replace(dataloader.DataLoader, "__iter__", self._data.wrap_iter)
-        self.replace(dataloader._BaseDataLoaderIter, "__next__", self._data.wrap_next)
+        self.replace(dataloader.DataLoader, "__iter__", self._data_phases.wrap_iter)
+        self.replace(dataloader._BaseDataLoaderIter, "__next__", self._data_phases.wrap_next)
         self.communication.install()
-        self._compiled.install()
+        self._compiled_functions.install()
         hide_in_forward_mode(self)
         if self.marks is not None:
             for name in ("to", "cuda", "cpu"):
-                self.replace(torch.Tensor, name, self._data.wrap_copy)
+                self.replace(torch.Tensor, name, self._data_phases.wrap_copy)
         if self.kernel_pass is not None:
             self.replace(torch.autograd.profiler.profile, "_prepare_trace", self.kernel_pass.wrap_prepare)
         self._undo.append(optimizer.register_optimizer_step_pre_hook(self.optimizers.step_begins).remove)
@@ -132,44 +133,44 @@ class TorchObserver(PatchingObserver):
     def current_stream(self, engine: bool = False) -> Any:
         """This thread's stream, or None when nothing is to be recorded.
 
-        A thread of autograd's engine, which runs the backward of a GPU, has no phases and no steps of its own: what it
-        calls (a forward once more, an optimizer) is a part of the backward. `engine` asks for its stream all the same.
+        A thread of autograd's engine, which runs the backward of a GPU, has no phases and steps of its own: what it
+        calls (a repeated forward, an optimizer) is a part of the backward. `engine`: give its stream anyway.
         """
-        # What we compute while a function is traced would become a part of it.
-        if not self.on or self.recorder.off or self._traced() or self._tracing():
+        # What runs here while a function is traced would become a part of that function.
+        if not self.on or self.recorder.off or self._dynamo_traces() or self._jit_traces():
             return None
-        if self._compiler.get("_is_compiling_flag"):
+        if self._compiler_flags.get("_is_compiling_flag"):
             return None
         stream = self.recorder.mine.stream
         if stream is None or stream.schedule is None:
             stream = self.recorder.stream(engine=self._graph_task() >= 0)
             if stream.engine:
                 return stream if engine and not self.schedule.over else None
-            stream.schedule = self.schedule.for_thread() if self._led else self.schedule
-            self._led = True
+            stream.schedule = self.schedule.for_thread() if self._schedule_taken else self.schedule
+            self._schedule_taken = True
         return None if stream.schedule.over else stream
 
     # ---- phases -----------------------------------------------------------------------------------------------
 
     def model(self) -> Any:
-        """The module whose forward was the last, or None."""
+        """The module of the last forward; None where there is none."""
         return self._model() if self._model is not None else None
 
     def open(self, stream: Stream, code: int) -> None:
-        """Open a phase, in which operations are seen when this step is counted."""
+        """Open a phase. Its operations are counted when this step is counted."""
         mode = None
         if self.counter.stream is stream:
             self.counter.phase_begins(stream)
             mode = self.counter.mode(stream)
             if mode is not None:
                 mode.__enter__()
-        begin = stream.begin  # by its own name: a call through a slot is the interpreter's slow way
+        begin = stream.begin  # a local name: the interpreter calls a method through a slot more slowly
         begin(code, mode)
         if self.marks is not None:
             stream.push((self.marks.begin, self.marks.mark()))
 
     def close(self, stream: Stream, code: int) -> None:
-        """Close this phase, and what an exception left open inside it."""
+        """Close this phase, and the phases that an exception left open inside of it."""
         while stream.phases:
             opened, mode = stream.phases[-1][:2]
             if mode is not None:
@@ -185,23 +186,24 @@ class TorchObserver(PatchingObserver):
 
     @contextmanager
     def phase(self, stream: Stream, code: int) -> Any:
+        """The context of a phase."""
         self.open(stream, code)
         try:
             yield
         finally:
             self.close(stream, code)
 
-    def announced(self, name: str) -> Any:
-        """A phase that the program itself announces, such as prefill."""
+    def announce_phase(self, name: str) -> Any:
+        """The context of a phase that the program itself announces, such as prefill."""
         return self.phase(self.recorder.stream(), self.recorder.define(kind="phase", name=name))
 
     def span(self, kind: str, name: str) -> Any:
-        """Any other span that the program itself announces: a step, a pass."""
+        """The context of any other span that the program itself announces: a step, a pass."""
         return self.recorder.span(kind, name, self.counting)
 
     @contextmanager
-    def counted(self, tensors: Any) -> Any:
-        """Count everything in this block; `tensors` exist already."""
+    def count_operations(self, tensors: Any) -> Any:
+        """Count all operations of the block; `tensors` exist already."""
         stream = self.recorder.stream()
         self.counter.start(stream, tensors)
         try:
@@ -212,7 +214,7 @@ class TorchObserver(PatchingObserver):
     # ---- forward ----------------------------------------------------------------------------------------------
 
     def call_outermost(self, call: Any, module: Any, args: tuple, kwargs: dict) -> Any:
-        """`call` a module that no other one called: a forward or a loss, or a part of a phase that is open already."""
+        """Call an outermost module: as a forward, as a loss, or as a part of a phase that is open already."""
         stream = self.current_stream(engine=True)
         if stream is None:
             return call(module, *args, **kwargs)
@@ -225,60 +227,61 @@ class TorchObserver(PatchingObserver):
             code = self.layers.define_root(module)
             if not code:
                 return call(module, *args, **kwargs)
-        # DataParallel calls its replicas in threads of their own; the forward is that of the one which waits for them.
+        # DataParallel calls its replicas in their own threads; the forward belongs to the module that waits for them.
         part = stream.engine or "_is_replica" in vars(module)
         if part or (stream.phases and stream.phases[-1][0] != self.optimizers.step):
-            self._adopt(stream, module, args, kwargs)
-            result = self._recorded(stream, code, call, module, args, kwargs)
+            self._adopt_tensors(stream, module, args, kwargs)
+            result = self._call_recorded(stream, code, call, module, args, kwargs)
             self.counter.forward_ends(stream)
             return result
         if self._losses.is_loss(code, module, args, kwargs):
-            self.open(stream, self._loss)
+            self.open(stream, self._loss_code)
             try:
-                return self._recorded(stream, code, call, module, args, kwargs)
+                return self._call_recorded(stream, code, call, module, args, kwargs)
             finally:
-                self.close(stream, self._loss)
-        learns = self.torch.is_grad_enabled()
-        training = bool(module.training)
+                self.close(stream, self._loss_code)
+        learns, training = self.torch.is_grad_enabled(), bool(module.training)
         if self._model is None or self._model() is not module:
             self._model = weakref.ref(module)
-        shape, told = self._begin_forward(stream, code, learns, training, args, kwargs)
+        shape, values = self._begin_forward(stream, code, learns, training, args, kwargs)
         schedule = stream.schedule
         if schedule.counting or schedule.kernels or schedule.detail != stream.detail or self.counter.active:
             self.follow_schedule(stream, module)
         if learns and stream.detail:
-            # What made the input is no part of this module.
+            # The backward of what made the input is no part of this module.
             self.layers.mark_all(args[0] if len(args) == 1 and not kwargs else (args, kwargs), stream, 0)
         if self.counter.active:
-            self._adopt(stream, module, args, kwargs)
+            self._adopt_tensors(stream, module, args, kwargs)
         self.habits.notice(module, args, learns and training)
-        values = self._values
-        self.open(stream, self._forward)
-        told += values["shape"], shape, values["training"], int(training), values["module"], code >> 1
+        codes = self._value_codes
+        self.open(stream, self._forward_code)
+        values += codes["shape"], shape, codes["training"], int(training), codes["module"], code >> 1
         try:
-            result = self._recorded(stream, code, call, module, args, kwargs)
-            graph = learns and (result.requires_grad if type(result) is self._tensor else has_graph(self.torch, result))
-            told += values["graph"], int(graph)
+            result = self._call_recorded(stream, code, call, module, args, kwargs)
+            graph = learns and (
+                result.requires_grad if type(result) is self._tensor_type else has_graph(self.torch, result)
+            )
+            values += codes["graph"], int(graph)
             if self.counter.active:
                 self.counter.forward_ends(stream)
         finally:
-            stream.push(told)
-            self.close(stream, self._forward)
+            stream.push(values)
+            self.close(stream, self._forward_code)
         if not graph:
-            stream.resting = now(), ran()
+            stream.resting = now(), thread_now()
         schedule.end_forward(graph, now(), self.recorder.written)
-        if schedule.steps != self._told_steps or self.counter.active:
+        if schedule.steps != self._reported_steps or self.counter.active:
             self.follow_schedule(stream, module)
         return result
 
     def _begin_forward(
         self, stream: Stream, code: int, learns: bool, training: bool, args: tuple, kwargs: dict
     ) -> tuple[int, tuple]:
-        """Tell the schedule of a forward. Returns the number of its shape, and values that its phase is to carry."""
+        """Report a forward to the schedule. Returns the number of its input shape, and the values of its phase."""
         schedule = stream.schedule
-        shapes = shapes_of(self.torch, args, kwargs)
-        # Where the program counts a step of its own, the model it counts may stand in for a compiled one.
-        which = code if schedule.count else 0
+        shapes = input_shapes(self.torch, args, kwargs)
+        # A driver that counts a step itself may count the plain model in place of the compiled one.
+        module_code = code if schedule.count else 0
         shape, new = schedule.shape_number(shapes)
         if new and schedule.count and all(shapes):
             self.recorder.state(shape=shape, dims=shapes)
@@ -286,29 +289,31 @@ class TorchObserver(PatchingObserver):
             if schedule.backwards:
                 schedule.end_step_by_hand(now(), self.recorder.written, self.optimizers.in_use())
             if training:
-                schedule.begin_forward(which, shape, learns, training)
+                schedule.begin_forward(module_code, shape, learns, training)
                 stream.sequence = (0, 0, False)
                 return shape, ()
-        values = self._values
-        told: tuple = values["address"], address_of(self.torch, args, kwargs), *self.evaluating.said()
+        codes = self._value_codes
+        values: tuple = codes["address"], input_address(self.torch, args, kwargs), *self.evaluations.forward_values()
         continues = False
-        sequence = mark_generation(sequence_of(self.torch, args, kwargs))
+        sequence = mark_generation(token_sequence(self.torch, args, kwargs))
         if sequence:
             module, last, running = stream.sequence
             continues = module == code and continues_text(last, sequence, running)
-            told += values["sequence"], sequence
+            values += codes["sequence"], sequence
         stream.sequence = (code, sequence, continues)
         if stream.resting:
             ended, spent = stream.resting
-            told += values["idle"], max(0, now() - ended - (ran() - spent))
-        schedule.begin_forward(which, shape, learns, training, continues)
-        return shape, told
+            values += codes["idle"], max(0, now() - ended - (thread_now() - spent))
+        schedule.begin_forward(module_code, shape, learns, training, continues)
+        return shape, values
 
-    def _adopt(self, stream: Stream, module: Any, args: tuple, kwargs: dict) -> None:
+    def _adopt_tensors(self, stream: Stream, module: Any, args: tuple, kwargs: dict) -> None:
+        """Let the counter adopt the module's weights and inputs, where this thread counts."""
         if self.counter.stream is stream:
             self.counter.forward_begins(stream, module, tensors_in(self.torch, (args, kwargs)))
 
-    def _recorded(self, stream: Stream, code: int, call: Any, module: Any, args: tuple, kwargs: dict) -> Any:
+    def _call_recorded(self, stream: Stream, code: int, call: Any, module: Any, args: tuple, kwargs: dict) -> Any:
+        """Call a module as the outermost layer, and mark its result for backward."""
         detail = stream.detail
         stream.layers.append(code)
         if detail:
@@ -324,37 +329,37 @@ class TorchObserver(PatchingObserver):
         return result
 
     def follow_schedule(self, stream: Stream, module: Any = None) -> None:
-        """Do what the schedule says about counting and detail, unless a phase is open."""
+        """Start or stop counting, kernels and detail as the schedule says, unless a phase is open."""
         if stream.phases:
             return
         schedule = stream.schedule
-        if self.counting is not None and self._told_steps != schedule.steps and schedule is self.schedule:
-            self._told_steps = schedule.steps
+        if self.counting is not None and self._reported_steps != schedule.steps and schedule is self.schedule:
+            self._reported_steps = schedule.steps
             if len(self.counting.sets) > 1:
                 self.counting.note_steps(schedule.steps)
         if schedule.profile and self.kernel_pass is not None and schedule is self.schedule:
             self._follow_kernels(stream, schedule.kernels)
-        if self.counter.spent and schedule.count:
+        if self.counter.exhausted and schedule.count:
             schedule.end_counting()
         if schedule.count and schedule.counting != (self.counter.stream is stream):
             if self.counter.stream is stream:
                 self.counter.stop(stream)
             elif self.counter.is_free() and module is not None:
-                held = [*module.parameters(), *module.buffers()]
-                gradients = [tensor.grad for tensor in held if tensor.is_leaf and tensor.grad is not None]
-                self.counter.start(stream, [*held, *gradients], limited=True)
+                tensors = [*module.parameters(), *module.buffers()]
+                gradients = [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
+                self.counter.start(stream, [*tensors, *gradients], limited=True)
         if schedule.detail != stream.detail:
             self.recorder.set_detail(schedule.detail, stream)
 
     def _follow_kernels(self, stream: Stream, wanted: bool) -> None:
-        """Begin or end the steps whose kernels are recorded. A program that has not used its GPU has none."""
+        """Begin or end the steps whose kernels are recorded. A program that has not used its GPU has no such steps."""
         kernels = self.kernel_pass
         if kernels is None or wanted == kernels.active:
             return
         if not wanted:
             kernels.end()
             if kernels.attached:
-                self.schedule.notes.append(ATTACHED)
+                self.schedule.notes.append(CUPTI_ATTACHED)
         elif self.torch.cuda.is_initialized():
             if self.marks is not None:
                 self.marks.note_states()
@@ -363,7 +368,7 @@ class TorchObserver(PatchingObserver):
     # ---- data -------------------------------------------------------------------------------------------------
 
     def _begin_fetch(self) -> Any:
-        """The stream on which data is about to be fetched, or None when that is no phase of its own."""
+        """Prepare for fetching data. Returns the stream, or None where fetching is no phase of its own."""
         stream = self.current_stream()
         if stream is None:
             return None

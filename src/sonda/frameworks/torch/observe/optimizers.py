@@ -1,6 +1,6 @@
 """Optimizers of a PyTorch program: their phases, and where its steps end.
 
-An optimizer's step is announced by PyTorch's own hooks; a GradScaler's, `zero_grad` and the like are wrapped.
+PyTorch's own hooks announce an optimizer's step. A GradScaler's step, `zero_grad` and the like are wrapped.
 """
 
 from __future__ import annotations
@@ -13,40 +13,41 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from ...collector.recorder import Stream
-from .identity import ByIdentity
+from .identity import IdentityMap
 
 if TYPE_CHECKING:
     from .observer import TorchObserver
 
 MOST_WEIGHTS = 64
-"""Weights that are kept in sight: a program may make an optimizer in every step."""
-AWAITED = 1
-"""Of `Stream.updating`: a backward has ended, and no optimizer will step. Above it: the block that updates weights."""
+"""Most weights that are watched: a program may make an optimizer in every step."""
+UPDATE_AWAITED = 1
+"""A value of `Stream.updating`: a backward has ended, and no optimizer will step. A larger value is the identity of the
+`no_grad` block that updates weights."""
 
 
 class Optimizers:
-    """What an observer knows of the optimizers of the program that it observes."""
+    """Wraps the optimizers of an observed program, and knows which of them there are."""
 
     def __init__(self, observer: TorchObserver) -> None:
         self.observer = observer
         self._number = itertools.count()
-        self._known = ByIdentity()
-        """The number of each optimizer and when it was made, ns; 0 for one made before observing began."""
+        self._known = IdentityMap()
+        """The number of each optimizer and when it was made, ns; 0 for an optimizer made before observing began."""
         constants = observer.torch.optim.Optimizer.profile_hook_step.__code__.co_consts
         self._frames = {constant for constant in constants if isinstance(constant, CodeType)}
-        """What is on the Python stack while an optimizer steps."""
+        """Code objects that are on the Python stack while an optimizer steps."""
         define = observer.recorder.define
-        self._others: frozenset = frozenset()
-        """The numbers of all optimizers, where they are known."""
+        self._all_numbers: frozenset = frozenset()
+        """The numbers of all optimizers; empty where some may be unknown."""
         self._changes = 0
-        """Of `_known`, when these were gathered."""
+        """Value of `_known.changes` when these numbers were gathered."""
         self._weights: dict = {}
-        """Weak references to weights, one of every group, by their identity."""
-        self._noted: list = []
-        """How often each had been written to when the last backward ended."""
+        """Weak references to one weight of every parameter group, by identity."""
+        self._versions_after_backward: list = []
+        """Versions of these weights when the last backward ended."""
         self.stepped = False
-        """Whether an optimizer has ever stepped."""
-        self.any = False
+        """Whether an optimizer has stepped yet."""
+        self.exists = False
         """Whether the program has made an optimizer or used one."""
         self.by_hand = define(kind="phase", name="optimizer", by_hand=True)
         self.step = define(kind="phase", name="optimizer", step=True)
@@ -55,7 +56,7 @@ class Optimizers:
         self._value_made = define(kind="value", quantity="made", source="counted")
 
     def wrap(self, original: Any) -> Any:
-        """A call that is an optimizer's phase and no step: zero_grad, unscale_."""
+        """Wrap a call that is an optimizer's phase but no step: zero_grad, unscale_."""
         observer = self.observer
         code = observer.phases.codes["optimizer"]
 
@@ -63,7 +64,7 @@ class Optimizers:
             stream = observer.current_stream()
             if stream is not None and stream.phases:
                 self.close_abandoned(stream)
-            if stream is None or stream.layers or (stream.phases and inside(stream, code)):
+            if stream is None or stream.layers or (stream.phases and is_open(stream, code)):
                 return original(*args, **kwargs)
             observer.open(stream, code)
             try:
@@ -76,17 +77,17 @@ class Optimizers:
     def wrap_init(self, original: Any) -> Any:
         def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             self._known.set(optimizer, (next(self._number), now()))
-            self.any = True
+            self.exists = True
             original(optimizer, *args, **kwargs)
             try:
                 self._watch_weights(optimizer)
-            except Exception:  # an optimizer of somebody else's making, with groups of another kind
+            except Exception:  # an optimizer of a library, with parameter groups of another kind
                 pass
 
         return wrapper
 
     def _watch_weights(self, optimizer: Any) -> None:
-        """Keep one weight of every group in sight that is trained."""
+        """Watch one trained weight of every parameter group."""
         for group in getattr(optimizer, "param_groups", ()):
             trained = (weight for weight in group.get("params", ()) if weight.requires_grad and weight.is_leaf)
             weight = next(trained, None)
@@ -94,35 +95,35 @@ class Optimizers:
                 self._weights.setdefault(id(weight), weakref.ref(weight))
 
     def weight_versions(self) -> list:
-        """How often one weight of every optimizer's groups was written to."""
+        """How often each watched weight was written to."""
         weights = [reference() for reference in self._weights.values()]
         if None in weights:
             self._weights = {key: reference for key, reference in self._weights.items() if reference() is not None}
         return [weight._version for weight in weights if weight is not None]
 
     def in_use(self) -> bool | None:
-        """Whether an optimizer will step; None where there is one that never has, and weights have not changed."""
-        if self.any and not self.stepped:
-            return None if self._noted == self.weight_versions() else False
-        return self.any
+        """Whether an optimizer will step; None where one exists, has not stepped yet, and no weight has changed."""
+        if self.exists and not self.stepped:
+            return None if self._versions_after_backward == self.weight_versions() else False
+        return self.exists
 
     def backward_ended(self, stream: Stream) -> None:
-        """A backward has ended, and no optimizer has ever stepped: weights that change now are updated by hand."""
-        if self.any:
-            self._noted = self.weight_versions()
+        """Note the end of a backward before any optimizer stepped: weights that change now are updated by hand."""
+        if self.exists:
+            self._versions_after_backward = self.weight_versions()
         elif not stream.phases:
-            stream.updating = AWAITED
+            stream.updating = UPDATE_AWAITED
 
     # ---- by hand ----------------------------------------------------------------------------------------------
 
     def wrap_enter(self, original: Any) -> Any:
-        """`no_grad.__enter__`: behind the backward of a program without an optimizer, weights are updated in it."""
+        """Wrap `no_grad.__enter__`: after a backward, a program without an optimizer updates its weights in it."""
         mine = self.observer.recorder.mine
 
         def wrapper(context: Any) -> Any:
             result = original(context)
             stream = mine.stream
-            if stream is not None and stream.updating == AWAITED:
+            if stream is not None and stream.updating == UPDATE_AWAITED:
                 self._begin_update(stream, context)
             return result
 
@@ -135,7 +136,7 @@ class Optimizers:
             stream = mine.stream
             if stream is not None and stream.updating == id(context):
                 self.end_update(stream)
-                stream.updating = AWAITED
+                stream.updating = UPDATE_AWAITED
             return original(context, *failure)
 
         return wrapper
@@ -146,15 +147,15 @@ class Optimizers:
             stream.updating = id(context)
 
     def end_update(self, stream: Stream) -> None:
-        """What follows is no update by hand: the phase of one ends, if it is open."""
-        if stream.updating > AWAITED and inside(stream, self.by_hand):
+        """Close the phase of an update by hand, if it is open: what follows is no update."""
+        if stream.updating > UPDATE_AWAITED and is_open(stream, self.by_hand):
             self.observer.close(stream, self.by_hand)
         stream.updating = 0
 
     # ---- steps ------------------------------------------------------------------------------------------------
 
     def _begin_step(self, stream: Stream, code: int, optimizer: Any) -> None:
-        self.any = self.stepped = True
+        self.exists = self.stepped = True
         known = self._known.get(optimizer)
         if known is None:
             known = next(self._number), 0
@@ -170,20 +171,20 @@ class Optimizers:
             self.close_abandoned(stream, beginning=1)
         if stream.schedule.counting:  # an optimizer that calls forward itself is counted from its own beginning
             self.observer.follow_schedule(stream, self.observer.model())
-        # Inside a GradScaler's step the scaler's phase speaks for both.
-        if not stream.phases or not inside(stream, self._scaled):
+        # Inside a GradScaler's step the scaler's phase stands for both.
+        if not stream.phases or not is_open(stream, self._scaled):
             self._begin_step(stream, self.step, optimizer)
 
     def step_ends(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         stream = self.observer.recorder.mine.stream
-        if stream is not None and inside(stream, self.step):
-            # Also where observing has ended meanwhile: what is open is to be closed.
+        if stream is not None and is_open(stream, self.step):
+            # Also where observing has ended meanwhile: the open phase must be closed.
             self.observer.close(stream, self.step)
             if self.observer.current_stream() is stream:
-                self._stepped(stream, optimizer)
+                self._finish_step(stream, optimizer)
 
     def close_abandoned(self, stream: Stream, beginning: int = 0) -> None:
-        """Close phases of optimizers whose step an exception ended: PyTorch does not call their second hook then.
+        """Close phases of optimizers whose step ended by an exception: PyTorch does not call their post-hook then.
 
         `beginning` is 1 when called for a step that has no phase yet.
         """
@@ -200,16 +201,18 @@ class Optimizers:
         for _ in range(opened - running):
             self.observer.close(stream, self.step)
 
-    def _stepped(self, stream: Stream, optimizer: Any) -> None:
+    def _finish_step(self, stream: Stream, optimizer: Any) -> None:
         if self._known.changes != self._changes:
             self._changes = self._known.changes
             known = self._known.values()
-            # Where one was made before observing began there may be others, never seen yet.
-            self._others = frozenset(number for number, _ in known) if all(made for _, made in known) else frozenset()
+            # Where an optimizer was made before observing began, there may be more that were not seen yet.
+            self._all_numbers = (
+                frozenset(number for number, _ in known) if all(made for _, made in known) else frozenset()
+            )
         counted = self.observer.counter.stream is stream
         recorded, stream.recorded = stream.recorded, len(stream.events)
         stream.schedule.end_optimizer_step(
-            self._known.get(optimizer)[0], now(), self.observer.recorder.written, self._others, counted,
+            self._known.get(optimizer)[0], now(), self.observer.recorder.written, self._all_numbers, counted,
             pairs=(stream.recorded - recorded) // 2,
         )  # fmt: skip
         self.observer.follow_schedule(stream)
@@ -224,16 +227,16 @@ class Optimizers:
                 result = original(scaler, optimizer, *args, **kwargs)
             finally:
                 self.observer.close(stream, self._scaled)
-            # A scaler that found infinities leaves the optimizer out; the program's step is over all the same.
-            self._stepped(stream, optimizer)
+            # A scaler that found infinities skips the optimizer; the program's step is over anyway.
+            self._finish_step(stream, optimizer)
             return result
 
         return wrapper
 
 
-def inside(stream: Stream, code: int) -> bool:
+def is_open(stream: Stream, code: int) -> bool:
     """Whether a phase is open."""
-    for phase in stream.phases:  # noqa: SIM110 - some times as fast, in every step of a small network
+    for phase in stream.phases:  # noqa: SIM110 - several times as fast, and called in every step
         if phase[0] == code:
             return True
     return False

@@ -1,8 +1,8 @@
-"""Habits of a PyTorch program: how it computes and loads, read where it does, so that nobody advises what is in use.
+"""Habits of a PyTorch program: the options it computes with, so that no advice names an option already in use.
 
-A look happens at the first forward of an outermost module and then ever more seldom: options may change on the way, and
-a look at a large network takes a while. Functions that are compiled are looked at likewise, by the modules that they
-use. What training does counts; only where nothing is trained, what inference does.
+A module is inspected at its first forward and then at every power of two of its calls: options may change during a
+program, and inspecting a large network takes a while. Compiled functions are inspected likewise, through the modules
+that they use. The options of training count; those of inference only where nothing is trained.
 """
 
 from __future__ import annotations
@@ -16,78 +16,80 @@ from typing import Any
 from ...collector.recorder import Recorder
 from .values import modules_in, tensors_in
 
-# ---- How much of a PyTorch program is compiled: all that runs, a part of it, or nothing -----------------------------
+# ---- How much of a program is compiled: all, a part, or nothing ------------------------------------------------------
 
 MOST_MODULES = 64
-"""Outermost modules that are looked at: a program may make one in every step."""
-FEW = 8
-"""Modules that are called less often than an eighth of the compiled functions are no part of the usual step."""
+"""Most outermost modules inspected: a program may make one in every step."""
+USUAL_SHARE = 8
+"""A module called less often than one in so many compiled functions is not a part of the usual step."""
 
 
 class CompiledShare:
-    """Told of every outermost module and compiled function that runs, and by `weigh` what a module consists of."""
+    """Counts the calls of outermost modules and compiled functions, and weighs how much of a module is compiled."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._modules: tuple[dict, dict] = ({}, {})
-        """By whether they learn, and by their identities: calls; layers, and the compiled ones; weights likewise."""
+        """For inference and for training, by a module's identity: its calls, its layers and compiled layers, its
+        weights and compiled weights."""
         self._functions = [0, 0]
-        """Calls of compiled functions that no module called, by whether they learn."""
+        """Calls of compiled functions outside of modules, for inference and for training."""
 
     def count_module(self, module: Any, learns: bool) -> int:
-        """How often this module has been called, with this call; 0 where it is not looked at."""
-        known = self._modules[learns]
-        entry = known.get(id(module))
+        """Count a call of this module, and return the number of its calls; 0 where it is not inspected."""
+        entries = self._modules[learns]
+        entry = entries.get(id(module))
         if entry is None:
-            if len(known) >= MOST_MODULES:
+            if len(entries) >= MOST_MODULES:
                 return 0
-            entry = known[id(module)] = [0, 0, 0, 0, 0]
+            entry = entries[id(module)] = [0, 0, 0, 0, 0]
         entry[0] += 1
         return int(entry[0])
 
     def count_function(self, learns: bool) -> int:
-        """How often functions have been called, with this call."""
+        """Count a call of a compiled function, and return the number of all such calls."""
         self._functions[learns] += 1
         return self._functions[learns]
 
     def weigh(self, module: Any, learns: bool) -> None:
-        """Look at what of this module is inside of compiled ones; tables of embeddings are only read."""
+        """Measure how many layers and weights of this module are compiled. Embedding tables do not count as weights."""
         entry = self._modules[learns].get(id(module))
         if entry is None:
-            return  # called by a function only
+            return  # only called inside of a function
         torch = self._torch
         tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
-        inside = {id(part) for one in module.modules() if self._is_compiled(one) for part in one.modules()}
-        found = [0, 0, 0, 0]
+        compiled_modules = (child for child in module.modules() if self._is_compiled(child))
+        compiled_parts = {id(part) for child in compiled_modules for part in child.modules()}
+        totals = [0, 0, 0, 0]
         for part in module.modules():
             size = 0 if isinstance(part, tables) else sum(weight.numel() for weight in part.parameters(recurse=False))
-            compiled = id(part) in inside
+            compiled = id(part) in compiled_parts
             for at, amount in enumerate((bool(size), bool(size) * compiled, size, size * compiled)):
-                found[at] += amount
-        entry[1:] = found
+                totals[at] += amount
+        entry[1:] = totals
 
     @property
-    def anything(self) -> bool:
-        """Whether anything that was compiled ran."""
-        weighed = any(entry[2] for known in self._modules for entry in known.values())
+    def has_compiled(self) -> bool:
+        """Whether any compiled code ran."""
+        weighed = any(entry[2] for entries in self._modules for entry in entries.values())
         return weighed or any(self._functions) or self._dynamo_ran() or self._script_ran()
 
     def facts(self, learns: bool) -> dict:
-        """`compile`: something is compiled; `compile_part`: most of what runs, or what runs as often, is not."""
-        if not self.anything:
+        """`compile`: whether something is compiled. `compile_part`: whether much of what runs is not."""
+        if not self.has_compiled:
             return {"compile": False}
         modules = self._modules[learns].values()
         if self._functions[learns]:
-            plain = sum(calls for calls, *found in modules if _is_part(*found))
-            part = FEW * plain >= self._functions[learns]
+            plain = sum(calls for calls, *amounts in modules if _is_part(*amounts))
+            part = USUAL_SHARE * plain >= self._functions[learns]
         else:
-            part = _is_part(*(sum(one[0] * one[at] for one in modules) for at in (1, 2, 3, 4)))
+            part = _is_part(*(sum(entry[0] * entry[at] for entry in modules) for at in (1, 2, 3, 4)))
         return {"compile": True, **({"compile_part": True} if part else {})}
 
     def _is_compiled(self, module: Any) -> bool:
         if getattr(module, "_compiled_call_impl", None) is not None or isinstance(module, self._torch.jit.ScriptModule):
             return True
-        # What is kept from the compiler (`torch.compiler.disable`) has been wrapped by it too.
+        # A module excluded by `torch.compiler.disable` is wrapped by the compiler too.
         eval_frame = sys.modules.get("torch._dynamo.eval_frame")
         if eval_frame is not None and isinstance(module, eval_frame.OptimizedModule):
             return not isinstance(module.dynamo_ctx, eval_frame.DisableContext)
@@ -95,12 +97,12 @@ class CompiledShare:
         return hasattr(forward, "_torchdynamo_orig_callable") and not getattr(forward, "_torchdynamo_disable", False)
 
     def _dynamo_ran(self) -> bool:
-        """Whether anything was compiled by `torch.compile`, a module or a function."""
+        """Whether `torch.compile` has compiled anything, a module or a function."""
         utils = sys.modules.get("torch._dynamo.utils")
         return utils is not None and utils.counters.get("frames", {}).get("ok", 0) > 0
 
     def _script_ran(self) -> bool:
-        """Whether a function of TorchScript ran more often than it takes to look at it; libraries have some."""
+        """Whether a TorchScript function has run; libraries define some that never do."""
         try:
             functions = self._torch.jit._state._python_cu.get_functions()
         except Exception:  # another PyTorch
@@ -109,14 +111,14 @@ class CompiledShare:
 
 
 def _is_part(layers: int, compiled_layers: int, weights: int, compiled_weights: int) -> bool:
-    """Whether not most of these are compiled."""
+    """Whether at most half of the layers, or of the weights, are compiled."""
     return layers > 0 and (2 * compiled_layers <= layers or 2 * compiled_weights <= weights)
 
 
 def _has_run(function: Any) -> bool:
     try:
         return bool(function.get_debug_state().execution_plans)
-    except Exception:  # asserts that there is a plan
+    except Exception:  # PyTorch asserts that there is a plan
         return False
 
 
@@ -124,7 +126,7 @@ def _has_run(function: Any) -> bool:
 
 
 class Habits:
-    """`notice` every forward of an outermost module; `facts` are what was noticed until now."""
+    """Notices the options in use at the forwards of outermost modules. `facts` gives those noticed so far."""
 
     def __init__(self, torch: Any, recorder: Recorder) -> None:
         self._torch = torch
@@ -133,41 +135,41 @@ class Habits:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was noticed; also in a forked child."""
-        self._share = CompiledShare(self._torch)
+        """Forget everything noticed, at the beginning and in a forked child."""
+        self._compiled_share = CompiledShare(self._torch)
         self._threads: Counter = Counter()
-        """By the number of threads that the program has set, 0 where it set none, the forwards that ran with it."""
+        """Number of forwards by the number of threads that the program has set; 0 where it set none."""
         self._noticed: dict = {}
-        """By whether it learns: options that were found in use."""
-        self._cast_inside = ""
-        """The type to which autocast casts inside of what was compiled."""
+        """Options found in use, for inference and for training."""
+        self._compiled_cast = ""
+        """The type to which autocast casts inside of compiled code; '' for none."""
         self._graphs = False
         self._stated: dict = {}
 
     @property
     def noticed(self) -> bool:
-        """Whether there was anything to notice."""
-        return bool(self._noticed) or self._graphs or self._share.anything
+        """Whether anything was noticed."""
+        return bool(self._noticed) or self._graphs or self._compiled_share.has_compiled
 
     def notice(self, module: Any, args: tuple, learns: bool) -> None:
-        """A module that no other one called is about to run."""
-        calls = self._share.count_module(module, learns)
+        """Count a call of an outermost module, and inspect it where its number of calls is a power of two."""
+        calls = self._compiled_share.count_module(module, learns)
         if calls and not calls & (calls - 1):
-            self._look(calls, [module], args, learns)
+            self._inspect(calls, [module], args, learns)
 
     def notice_function(self, function: Any, args: tuple, kwargs: dict, learns: bool) -> None:
-        """A function that was compiled, and that no module called, has run."""
-        calls = self._share.count_function(learns)
+        """The same for a compiled function that ran outside of modules."""
+        calls = self._compiled_share.count_function(learns)
         if not calls & (calls - 1):
-            given = (*args, *kwargs.values())
+            inputs = (*args, *kwargs.values())
             try:
-                modules = modules_in(self._torch, (function, *given))
-            except Exception:  # objects of somebody else's making
+                modules = modules_in(self._torch, (function, *inputs))
+            except Exception:  # objects of a library's own classes
                 return
-            self._look(calls, modules, given, learns)
+            self._inspect(calls, modules, inputs, learns)
 
     def wrap_set_threads(self, original: Any) -> Any:
-        """`torch.set_num_threads`: how many threads the program chose."""
+        """Wrap `torch.set_num_threads`, to know how many threads the program chose."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
@@ -177,7 +179,7 @@ class Habits:
         return wrapper
 
     def wrap_replay(self, original: Any) -> Any:
-        """`CUDAGraph.replay`: that graphs are in use."""
+        """Wrap `CUDAGraph.replay`, to know that graphs are in use."""
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             self._graphs = True
@@ -186,21 +188,21 @@ class Habits:
         return wrapper
 
     def wrap_cast(self, original: Any) -> Any:
-        """`autocast.__enter__`: what is compiled enters it while it is being compiled, and may never do so again."""
+        """Wrap `autocast.__enter__`: compiled code enters it during compilation, and perhaps never again."""
         compiling = self._torch.compiler.is_compiling
 
         def wrapper(context: Any) -> Any:
             if compiling() and getattr(context, "_enabled", False):
-                self._cast_inside = _name(getattr(context, "fast_dtype", ""))
+                self._compiled_cast = _type_name(getattr(context, "fast_dtype", ""))
             return original(context)
 
         return wrapper
 
     def threads(self) -> int:
-        """Threads of an operation while the network ran.
+        """Threads of one operation in most forwards.
 
-        PyTorch is asked in the main thread only, at import and at the end: in another one its answer decides with how
-        many threads that one computes, and so the bits of what it computes.
+        PyTorch is asked in the main thread only, at import and at the end. In another thread the question itself would
+        fix the number of threads with which that thread computes, and so change its bits.
         """
         most = self._threads.most_common(1)
         number = most[0][0] if most else self._threads_set
@@ -209,59 +211,61 @@ class Habits:
         return int(number or len(os.sched_getaffinity(0)))
 
     def facts(self) -> dict:
-        """Options in use, by the names that Sonda's own workloads have for them."""
+        """Options in use, by the names that Sonda's own workloads use."""
         trains = bool(self._noticed.get(True))
         noticed = self._noticed.get(trains) or {}
-        found = {
-            **self._share.facts(trains),
+        facts = {
+            **self._compiled_share.facts(trains),
             "channels_last": bool(noticed.get("channels_last")),
-            **({"autocast": self._cast_inside} if self._cast_inside else {}),
+            **({"autocast": self._compiled_cast} if self._compiled_cast else {}),
             **{name: noticed[name] for name in ("weights", "autocast", "matmul_precision", "cores") if name in noticed},
         }
-        return {**found, **({"cuda_graphs": True} if self._graphs else {})}
+        return {**facts, **({"cuda_graphs": True} if self._graphs else {})}
 
-    def _look(self, calls: int, modules: list, given: tuple, learns: bool) -> None:
+    def _inspect(self, calls: int, modules: list, inputs: tuple, learns: bool) -> None:
+        """Note the options in use by these modules and inputs, and state them where they have changed."""
         try:
-            self._threads[self._threads_set] += calls  # later looks stand for more forwards
-            self._look_at(modules, given, self._noticed.setdefault(learns, {}))
+            self._threads[self._threads_set] += calls  # later inspections stand for more forwards
+            self._note_options(modules, inputs, self._noticed.setdefault(learns, {}))
             for module in modules:
-                self._share.weigh(module, learns)
+                self._compiled_share.weigh(module, learns)
             facts = self.facts()
-        except Exception:  # a module of somebody else's making
+        except Exception:  # a module of a library's own class
             return
         if facts != self._stated:
             self._stated = facts
             self._recorder.state(habits=facts)
 
-    def _look_at(self, outermost: list, given: tuple, noticed: dict) -> None:
+    def _note_options(self, outermost: list, inputs: tuple, noticed: dict) -> None:
+        """Write the options in use by these modules to `noticed`."""
         torch = self._torch
-        modules = [module for one in outermost for module in one.modules()]
-        inputs = [value for value in given if type(value) is torch.Tensor]
-        weights = [weight for one in outermost for weight in one.parameters()]
-        # A function without modules is given its weights.
-        weights = weights or [tensor for tensor in tensors_in(torch, given) if tensor.is_floating_point()]
+        modules = [part for module in outermost for part in module.modules()]
+        tensors = [value for value in inputs if type(value) is torch.Tensor]
+        weights = [weight for module in outermost for weight in module.parameters()]
+        # A function without modules gets its weights as inputs.
+        weights = weights or [tensor for tensor in tensors_in(torch, inputs) if tensor.is_floating_point()]
         sizes: Counter = Counter()
         for tensor in weights:
-            sizes[_name(tensor.dtype)] += tensor.numel()
+            sizes[_type_name(tensor.dtype)] += tensor.numel()
         if sizes:
             noticed["weights"] = sizes.most_common(1)[0][0]
-        convolutions = [one.weight for one in modules if isinstance(one, torch.nn.modules.conv._ConvNd)]
-        # Either of weights and input makes a convolution run with channels last.
-        if convolutions and any(self._channels_last(tensor) for tensor in (*convolutions, *inputs)):
+        convolutions = [part.weight for part in modules if isinstance(part, torch.nn.modules.conv._ConvNd)]
+        # A convolution runs with channels last where its weights or its input have that format.
+        if convolutions and any(self._channels_last(tensor) for tensor in (*convolutions, *tensors)):
             noticed["channels_last"] = True
-        for device in {"cpu", *(tensor.device.type for tensor in inputs)}:
+        for device in {"cpu", *(tensor.device.type for tensor in tensors)}:
             if torch.is_autocast_enabled(device):
-                noticed["autocast"] = _name(torch.get_autocast_dtype(device))
+                noticed["autocast"] = _type_name(torch.get_autocast_dtype(device))
         noticed["matmul_precision"] = torch.get_float32_matmul_precision()
         noticed["cores"] = len(os.sched_getaffinity(0))
 
     def _channels_last(self, tensor: Any) -> bool:
-        """Whether a tensor of images lies so in memory; not where both orders are the same."""
+        """Whether a tensor of images has its channels last in memory, and not the usual order too."""
         torch = self._torch
         form = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
         return form is not None and tensor.is_contiguous(memory_format=form) and not tensor.is_contiguous()
 
 
-def _name(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     """`bfloat16` of `torch.bfloat16`."""
     return str(kind).rpartition(".")[2]

@@ -1,6 +1,6 @@
-"""What recording costs, measured in the process that was observed, when it ends.
+"""The cost of recording, measured in the observed process when it ends.
 
-Nothing of the program is called: no hook of its own, no module of its own, no generator of random numbers.
+Nothing of the program is called: none of its hooks or modules, and no random number generator.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any
 from ...collector.overhead import time_repeated
 from ...collector.recorder import Recorder, Stream
 from ...collector.sampling.schedule import Schedule
-from .layers import Layers
+from .layers import LayerRecorder
 from .observer import TorchObserver
 
 LAYERS = 8
-"""Layers in a row whose backward is timed."""
+"""Number of layers in a row whose backward is timed."""
 BACKWARDS = 10
-"""How often, in one try."""
+"""Number of backwards in one try."""
 
 
 def recording_costs(torch: Any, counting: Any = None, learns: bool = True) -> dict:
-    """ns of the processor's time, on this machine, now: `span_ns` of a layer's forward, `mark_ns` of its backward where
-    the program `learns`, `phase_ns` of a phase, `forward_ns` of the phase that is a forward, without its layer.
+    """Processor time of recording, ns, on this machine, now.
 
-    `counting` are the counters that were read for every layer.
+    `span_ns` for a layer's forward, `mark_ns` for its backward where the program `learns`, `phase_ns` for a phase,
+    `forward_ns` for the phase of a forward without its layer. `counting` are the counters read for every layer.
     """
     module = torch.nn.Identity()
     observer = TorchObserver(Recorder(""), torch, Schedule(count=False))
@@ -51,19 +51,19 @@ def recording_costs(torch: Any, counting: Any = None, learns: bool = True) -> di
 
 
 def layer_cost(torch: Any, counting: Any = None) -> float:
-    """ns of the processor's time that recording one layer's forward costs: a call with and without."""
-    recorded, module, stream, _ = _layer(torch, counting, _bare)
+    """Processor time of recording one layer's forward, ns: the difference of a call with and without it."""
+    recorded, module, stream, _ = _make_recorded_call(torch, counting, _bare)
     plain = time_repeated(lambda: _bare(module, None), stream)
     return max(time_repeated(lambda: recorded(module, None), stream) - plain, 0.0)
 
 
 def mark_cost(torch: Any, counting: Any = None) -> float:
-    """The same of marking what a layer made, and of the mark in the backward: both with and without."""
+    """Processor time of marking a layer's output and of the mark in backward, ns, measured likewise."""
 
     def negative(_module: Any, *args: Any, **_kwargs: Any) -> Any:
         return args[0].neg()
 
-    recorded, module, stream, layers = _layer(torch, counting, negative)
+    recorded, module, stream, layers = _make_recorded_call(torch, counting, negative)
     stream.phases.append((0, None))
     with torch.inference_mode(False), torch.enable_grad():
         leaf = torch.zeros(1, dtype=torch.float32, device="cpu", requires_grad=True)
@@ -85,10 +85,10 @@ def mark_cost(torch: Any, counting: Any = None) -> float:
     return max((marked - plain) / LAYERS - layer_cost(torch, counting), 0.0)
 
 
-def _layer(torch: Any, counting: Any, original: Callable) -> tuple[Callable, Any, Stream, Layers]:
-    """A call that is recorded inside another layer, and what it is called with."""
+def _make_recorded_call(torch: Any, counting: Any, original: Callable) -> tuple[Callable, Any, Stream, LayerRecorder]:
+    """A call that is recorded inside of another layer, with the module, the stream and the recorder of layers."""
     recorder = Recorder("")
-    layers = Layers(recorder, torch)
+    layers = LayerRecorder(recorder, torch)
     layers.counting = counting
     module = torch.nn.Identity()
     stream = recorder.stream()

@@ -1,4 +1,4 @@
-"""PyTorch observed in a process: from its import to the process's end, and anew in a forked child."""
+"""Observing PyTorch in a process: from its import to the end of the process, and again in a forked child."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...collector.watch import ObservedFramework, find_rank, state_end, watch_pr
 
 
 def observe(torch: Any, settings: dict, counting: Any = None) -> None:
-    """Observe PyTorch in this process until it ends, with counters that are open already."""
+    """Observe PyTorch in this process until it ends. `counting` are counters that are open already."""
     from .observer import TorchObserver
 
     watch = watch_process(settings, counting)
@@ -25,8 +25,9 @@ def observe(torch: Any, settings: dict, counting: Any = None) -> None:
         observer.replace(torch.cuda.CUDAGraph, "replay", observer.habits.wrap_replay)
 
     def steps() -> int:
-        """The schedule's, less those that other frameworks announced."""
-        return watch.schedule.steps - sum(one.steps() for one in watch.observed if one is not observed)
+        """Steps of the schedule, without those that other frameworks announced."""
+        others = [framework for framework in watch.observed if framework is not observed]
+        return watch.schedule.steps - sum(framework.steps() for framework in others)
 
     observed = ObservedFramework(
         "torch",
@@ -53,7 +54,7 @@ def state_versions(recorder: Any, torch: Any) -> None:
 
 
 def finish(observer: Any) -> None:
-    """State what only the end knows, and observe no more: of a `TorchObserver` that is alone."""
+    """State the facts that are known only at the end, and stop a `TorchObserver` that observes alone."""
     recorder = observer.recorder
     try:
         if recorder.written or recorder.streams:
@@ -67,22 +68,22 @@ def finish(observer: Any) -> None:
 
 
 def _costs(observer: Any) -> dict:
-    """What a layer and a phase cost, ns; nothing where that cannot be tried in this process any more."""
+    """The cost of recording a layer and a phase, ns; nothing where this process can no longer measure it."""
     from .overhead import recording_costs
 
     try:
-        return recording_costs(observer.torch, observer.layers.counting, observer.layers.marked)
+        return recording_costs(observer.torch, observer.layers.counting, observer.layers.has_marks)
     except Exception:
         return {}
 
 
 def begin_in_child(observer: Any, schedule: Any, stream: Stream | None) -> None:
-    """Have the observer of PyTorch begin anew in a forked child, with a schedule of the child's own.
+    """Restart the observer of PyTorch in a forked child, with the child's own schedule.
 
-    It lets go of what the parent counts, marks or profiles; what was open on this stream, that of the thread which
-    forked, sees no operation here.
+    It drops what the parent counts, marks or profiles. `stream` is that of the thread that forked; phases open on it
+    count no operations here.
     """
-    observer.schedule, observer._led = schedule, False
+    observer.schedule, observer._schedule_taken = schedule, False
     opened = stream.phases if stream is not None else []
     for at in reversed(range(len(opened))):
         code, mode, *rest = opened[at]
@@ -94,6 +95,6 @@ def begin_in_child(observer: Any, schedule: Any, stream: Stream | None) -> None:
     observer.counter = type(observer.counter)(observer.torch, observer.recorder)
     observer.habits.begin()
     observer.communication.begin_in_child()
-    for one in (observer.marks, observer.kernel_pass):
-        if one is not None:
-            one.begin_in_child()
+    for device_part in (observer.marks, observer.kernel_pass):
+        if device_part is not None:
+            device_part.begin_in_child()

@@ -1,4 +1,4 @@
-"""What modules are given and return, looked at without anybody noticing."""
+"""Inspects the inputs and results of modules without any effect on the program."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from types import FunctionType, GetSetDescriptorType, MemberDescriptorType, Meth
 from typing import Any
 
 MOST_ITEMS = 100_000
-"""Things that are looked at in what a module is given or returns: more than this is no input but a data set."""
+"""Most objects inspected in a module's inputs or result: a larger structure is a data set, not an input."""
 
 MOST_NAMES = 1000
-"""Things that are looked at in what a function uses."""
+"""Most objects inspected among those that a function uses."""
 
 
 def tensors_in(torch: Any, value: Any) -> list:
-    """The tensors in a value, in order, through lists, tuples, dictionaries and dataclasses, each of these once."""
+    """The tensors in a value, in order, through lists, tuples, dictionaries and dataclasses; each of these once."""
     if isinstance(value, torch.Tensor):
         return [value]
     tensors: list = []
@@ -40,15 +40,14 @@ def tensors_in(torch: Any, value: Any) -> list:
 
 
 def modules_in(torch: Any, things: tuple) -> list:
-    """The modules that functions use: those in their closures, global names and arguments, and in objects there; the
-    nearest are looked at first.
+    """The modules that functions use: in their closures, global names and arguments, and in the objects found there.
 
-    Nothing is asked of an object: one that stands for another, which does not exist yet, may make it or raise.
+    The nearest are inspected first. No attribute of an object is read: a proxy might create its target, or raise.
     """
-    found: list = []
+    modules: list = []
     waiting = list(things)
     seen: set = set()
-    for thing in waiting:  # grows meanwhile
+    for thing in waiting:  # grows during the loop
         if len(seen) >= MOST_NAMES:
             break
         if id(thing) in seen:
@@ -56,13 +55,14 @@ def modules_in(torch: Any, things: tuple) -> list:
         seen.add(id(thing))
         kind = type(thing)
         if issubclass(kind, torch.nn.Module):
-            found.append(thing)
+            modules.append(thing)
         elif not issubclass(kind, (torch.Tensor, ModuleType, type)):
-            waiting.extend(_used_by(thing, kind))
-    return found
+            waiting.extend(_references_of(thing, kind))
+    return modules
 
 
-def _used_by(thing: Any, kind: type) -> list:
+def _references_of(thing: Any, kind: type) -> list:
+    """The objects that a container, a function or another object refers to."""
     if issubclass(kind, (tuple, list)):
         return list(thing[:MOST_NAMES])
     if issubclass(kind, dict):
@@ -73,12 +73,12 @@ def _used_by(thing: Any, kind: type) -> list:
         return [thing.__func__, thing.__self__]
     if not issubclass(kind, FunctionType):
         return _attributes_of(thing, kind)
-    known = vars(thing)
-    used = [known[name] for name in ("_torchdynamo_orig_callable", "__wrapped__") if name in known]
+    attributes = vars(thing)
+    used = [attributes[name] for name in ("_torchdynamo_orig_callable", "__wrapped__") if name in attributes]
     for cell in thing.__closure__ or ():
         try:
             used.append(cell.cell_contents)
-        except ValueError:  # empty as yet
+        except ValueError:  # still empty
             continue
     if not str(thing.__module__).startswith("torch."):
         names = thing.__code__.co_names
@@ -87,24 +87,24 @@ def _used_by(thing: Any, kind: type) -> list:
 
 
 def _attributes_of(thing: Any, kind: type) -> list:
-    """The values of an object's own attributes, where they lie in an ordinary dictionary."""
+    """The values of an object's own attributes, where it has an ordinary `__dict__`."""
     slot = next((vars(owner)["__dict__"] for owner in kind.__mro__ if "__dict__" in vars(owner)), None)
-    if not isinstance(slot, (GetSetDescriptorType, MemberDescriptorType)):  # none, or one that the class made itself
+    if not isinstance(slot, (GetSetDescriptorType, MemberDescriptorType)):  # none, or one defined by the class
         return []
     attributes = slot.__get__(thing)
     return list(attributes.values())[:MOST_NAMES] if type(attributes) is dict else []
 
 
-def shapes_of(torch: Any, args: tuple, kwargs: dict) -> tuple:
-    """The shapes of the tensors handed to a module, however nested: what decides how much it computes."""
+def input_shapes(torch: Any, args: tuple, kwargs: dict) -> tuple:
+    """The shapes of all tensors in a module's inputs, nested ones too: they decide how much it computes."""
     if len(args) == 1 and not kwargs and type(args[0]) is torch.Tensor and not args[0].is_nested:
         return (tuple(args[0].shape),)
-    with torch._C.DisableTorchFunctionSubclass():  # a subclass must not see us look
+    with torch._C.DisableTorchFunctionSubclass():  # subclasses must not see the access
         return tuple(_shape(tensor) for tensor in tensors_in(torch, (args, kwargs)))
 
 
 def _shape(tensor: Any) -> tuple:
-    """A tensor's sizes; nothing of one that has none, or whose sizes are symbols."""
+    """A tensor's sizes; () where it has none, or where they are symbols."""
     try:
         shape = tuple(tensor.shape)
     except Exception:  # nested tensors
@@ -113,7 +113,7 @@ def _shape(tensor: Any) -> tuple:
 
 
 def has_graph(torch: Any, result: Any) -> bool:
-    """Whether a backward can follow from a module's result; also where that cannot be seen."""
+    """Whether a backward can follow from a module's result; True where its tensors cannot be found."""
     if type(result) is torch.Tensor:
         return bool(result.requires_grad)
     tensors = tensors_in(torch, result)
@@ -122,9 +122,9 @@ def has_graph(torch: Any, result: Any) -> bool:
 
 
 def is_loss_class(torch: Any, module: Any) -> bool:
-    """Whether a module computes a loss and no more: one of PyTorch's own, or one named so that holds no network.
+    """Whether a module only computes a loss: a loss of PyTorch, or a class named so that trains no network.
 
-    What a loss compares with may be a network, which is not trained then.
+    A loss may contain a network to compare with, which is not trained then.
     """
     if isinstance(module, torch.nn.modules.loss._Loss):
         return True
@@ -134,15 +134,16 @@ def is_loss_class(torch: Any, module: Any) -> bool:
 
 
 class Losses:
-    """Tells losses from forwards among the calls of outermost modules."""
+    """Distinguishes losses from forwards among the calls of outermost modules."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._known: dict = {}
-        """By the code of a module whether it is a loss; None where that is to be asked of every call."""
+        """Whether a module is a loss, by its code; None where every call has to be checked."""
 
     def is_loss(self, code: int, module: Any, args: tuple, kwargs: dict) -> bool:
-        """Whether this call computes a loss: a class that holds a network too does where it is given what one made."""
+        """Whether this call computes a loss. A class that also trains a network computes one where its input requires
+        gradients."""
         torch = self._torch
         loss = self._known.get(code, code)
         if loss is code:
@@ -154,10 +155,10 @@ class Losses:
         return loss
 
 
-def sequence_of(torch: Any, args: tuple, kwargs: dict) -> int:
-    """The rows and the length of the tokens that a module is given, as one number; 0 where it is given none.
+def token_sequence(torch: Any, args: tuple, kwargs: dict) -> int:
+    """The shape of a module's token input as one number; 0 where it has none.
 
-    Tokens are the first matrix of integers. The length is in the lower 31 bits, the rows in the 31 above.
+    Tokens are the first integer matrix among the inputs. The length is in the lower 31 bits, the rows in the 31 above.
     """
     with torch._C.DisableTorchFunctionSubclass():
         for tensor in tensors_in(torch, (args, kwargs)):
@@ -166,10 +167,10 @@ def sequence_of(torch: Any, args: tuple, kwargs: dict) -> int:
     return 0
 
 
-def address_of(torch: Any, args: tuple, kwargs: dict) -> int:
-    """Where the first tensor that a module is given lies in memory; 0 where it is given none, or one without memory."""
+def input_address(torch: Any, args: tuple, kwargs: dict) -> int:
+    """The memory address of a module's first input tensor; 0 where it has none, or none with memory."""
     first = next((value for value in (*args, *kwargs.values()) if type(value) is torch.Tensor), None)
     try:
         return int(first.data_ptr()) if first is not None else 0
-    except RuntimeError:  # a tensor that stands for others, as under `vmap`
+    except RuntimeError:  # a batched tensor, as under `vmap`
         return 0

@@ -1,10 +1,10 @@
-"""Adding gradients up in shared memory: each is written once at most, summed once, and read by all where it lies.
+"""All-reduce of gradients in shared memory: each is written at most once, summed once, and read by all in place.
 
-A piece is summed by one rank; ranks divide the bytes that are to be moved by their shares of the batch, which say how
-fast each is. As soon as backward has a gradient it goes to its rank's region, for the rank that sums it; whoever sums
-takes its own from where it was computed, for nobody else reads that. All optimizers then read the same sums, so nothing
-is copied back and all ranks have the same bits. Where an optimizer keeps nothing between steps, whoever sums a gradient
-also takes the step (`weights.py`).
+One rank sums each piece. The bytes to be moved are divided by the ranks' shares of the batch, which say how fast each
+rank is. As soon as backward has computed a gradient, it is copied to its rank's region for the rank that sums it. The
+summing rank reads its own gradient where it was computed, because nobody else reads that one. All optimizers then read
+the same sums, so nothing is copied back and all ranks have the same bits. Where the optimizer is stateless, the rank
+that sums a gradient also takes the step (`weights.py`).
 """
 
 from __future__ import annotations
@@ -13,211 +13,217 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sonda.frameworks.torch.parallel.group import Group, Waiting, unseen
-from sonda.frameworks.torch.parallel.shared_memory import GRADIENTS, ROOM, SUMMED, TAKEN, SharedMemory
-from sonda.frameworks.torch.parallel.weights import CommonWeights, keeps_nothing
+from sonda.frameworks.torch.parallel.group import RankGroup, Waiting, hide_from_counter
+from sonda.frameworks.torch.parallel.shared_memory import GRADIENTS, RELEASED, ROOM, SUMMED, SharedMemory
+from sonda.frameworks.torch.parallel.weights import CommonWeights, is_stateless
 from sonda.record.errors import SondaError
 
-LINE = 64
-"""Bytes of a line of cache; every piece begins at one."""
+CACHE_LINE = 64
+"""Bytes of a cache line; every piece begins at one."""
 SUMMING, COPYING, STEPPING = 3, 2, 3
-"""Bytes moved for each of a piece: two read and one written by whoever sums it, one of each by the others; two read and
-one written by whoever takes the optimizer's step for it alone."""
+"""Bytes moved for each byte of a piece. The rank that sums reads two and writes one. Each of the others reads one and
+writes one. The rank that takes the optimizer's step for all reads two and writes one."""
 
 
-class Piece:
-    """One gradient: its bytes, and its place in the region of every rank, as a tensor like the parameter."""
+class GradientPiece:
+    """One gradient: its bytes, and its place in the region of every rank, as tensors shaped like the parameter."""
 
     def __init__(self, number: int, parameter: Any, at: int, memory: SharedMemory) -> None:
         self.number, self.parameter = number, parameter
-        self.bytes = (parameter.numel() * parameter.element_size() + LINE - 1) & -LINE
+        self.bytes = (parameter.numel() * parameter.element_size() + CACHE_LINE - 1) & -CACHE_LINE
         self.places = [_place(memory, rank, at, parameter) for rank in range(memory.size)]
         self.owner = 0
-        """The rank that sums it, in this step."""
+        """The rank that sums it in this step."""
         self.own: Any = None
-        """This rank's gradient until it is summed here."""
+        """This rank's gradient, until this rank has summed the piece; None otherwise."""
         self.version = 0
-        """Of its sum, when it was handed to this rank's optimizer."""
+        """Version of the sum when it was handed to this rank's optimizer."""
 
     @property
     def sum(self) -> Any:
-        """Where its sum lies: in the place of one of the first two gradients, the one that is read from there. To write
-        where something was read costs less than to write elsewhere."""
+        """The tensor that takes the sum: the place of one of the first two gradients, the one that is read from its
+        place. Writing to memory that was just read costs less than writing elsewhere."""
         return self.places[1 if self.owner == 0 else 0]
 
 
-class Pieces:
-    """The gradients of one step after another. Every rank must write the same ones in the same order; those that a step
-    does not use are left out."""
+class GradientPieces:
+    """The gradients of one step after another. All ranks must write the same gradients in the same order. A step may
+    leave out parameters that it does not use."""
 
     def __init__(self, parameters: Iterable[Any], memory: SharedMemory) -> None:
         self.memory = memory
-        self.owning = SUMMING
-        """Bytes moved for each of a piece by the rank that owns it."""
-        self._of: dict[int, Piece] = {}
+        self.owner_bytes = SUMMING
+        """Bytes that the owner of a piece moves for each byte of it."""
+        self._by_parameter: dict[int, GradientPiece] = {}
         at = ROOM
         for number, parameter in enumerate(parameters):
-            piece = self._of[id(parameter)] = Piece(number, parameter, at, memory)
+            piece = self._by_parameter[id(parameter)] = GradientPiece(number, parameter, at, memory)
             at += piece.bytes
-        self._written: list[Piece] = []
-        self._mine: deque[tuple[Piece, int]] = deque()
-        """Pieces to be summed here, and what the counter of those written says when they are there."""
+        self._written: list[GradientPiece] = []
+        self._to_sum: deque[tuple[GradientPiece, int]] = deque()
+        """Pieces that this rank has to sum, each with the value of `GRADIENTS` at which all ranks have written it."""
         self._load = [0.0] * memory.size
-        """Bytes that every rank has moved in this step."""
-        self._held: list[Piece] = []
-        """Sums that this rank's optimizer may still read."""
+        """Bytes that each rank has moved in this step."""
+        self._last_step: list[GradientPiece] = []
+        """Pieces of the last step, whose sums this rank's optimizer may still read."""
 
     @property
     def empty(self) -> bool:
-        """Whether nothing was written in this step yet."""
+        """Whether this step has written nothing yet."""
         return not self._written
 
     def write(self, parameter: Any, gradient: Any, shares: Sequence[float]) -> Any:
-        """Write a gradient; returns where it lies now. Sums what all have written and is to be summed here."""
+        """Write a gradient, and sum the pieces of this rank that all ranks have written. Returns the gradient's tensor:
+        its place in shared memory, or `gradient` itself where this rank will sum it."""
         memory = self.memory
         if not self._written:
             self.release()
-            memory.wait(TAKEN, memory.own(TAKEN))
-        piece = self._of[id(parameter)]
-        loads = [(load + self.owning * piece.bytes) / share for load, share in zip(self._load, shares, strict=True)]
+            memory.wait(RELEASED, memory.own_count(RELEASED))
+        piece = self._by_parameter[id(parameter)]
+        loads = [
+            (load + self.owner_bytes * piece.bytes) / share for load, share in zip(self._load, shares, strict=True)
+        ]
         piece.owner = loads.index(min(loads))
         self._load = [
-            load + (self.owning if rank == piece.owner else COPYING) * piece.bytes
+            load + (self.owner_bytes if rank == piece.owner else COPYING) * piece.bytes
             for rank, load in enumerate(self._load)
         ]
         self._written.append(piece)
-        lies = gradient
+        written = gradient
         if piece.owner == memory.me:
             piece.own = gradient
-            self._mine.append((piece, memory.announce(GRADIENTS)))
+            self._to_sum.append((piece, memory.announce(GRADIENTS)))
         else:
-            lies = self.place(parameter).copy_(gradient)
+            written = self.own_place(parameter).copy_(gradient)
             memory.announce(GRADIENTS)
-        while self._mine and memory.reached(GRADIENTS, self._mine[0][1]):
-            self._sum(self._mine.popleft()[0])
-        return lies
+        while self._to_sum and memory.all_reached(GRADIENTS, self._to_sum[0][1]):
+            self._sum(self._to_sum.popleft()[0])
+        return written
 
     def finish(self) -> list[tuple[Any, Any]]:
-        """Every parameter that was written with the sum of its gradient, once all ranks have summed theirs.
+        """Wait for all sums of this step. Returns every parameter that was written, with the sum of its gradients.
 
-        Raises SondaError where ranks have written others: what was summed is no sum then.
+        Raises SondaError where ranks have written gradients of different parameters: the sums are wrong then.
         """
         memory = self.memory
-        if missing := len(self._of) - len(self._written):
-            memory.announce(GRADIENTS, missing)  # nobody waits for what does not come
-        while self._mine:
-            piece, number = self._mine.popleft()
+        if missing := len(self._by_parameter) - len(self._written):
+            memory.announce(GRADIENTS, missing)  # so that nobody waits for gradients that will not come
+        while self._to_sum:
+            piece, number = self._to_sum.popleft()
             memory.wait(GRADIENTS, number)
             self._sum(piece)
-        memory.tell(hash(tuple(piece.number for piece in self._written)))
+        memory.publish(hash(tuple(piece.number for piece in self._written)))
         memory.wait(SUMMED, memory.announce(SUMMED))
-        if len(set(memory.told())) > 1:
+        if len(set(memory.published())) > 1:
             raise SondaError(
                 "ranks have gradients of different weights in one step",
                 "use a model that uses the same weights whatever its samples are",
             )
-        self._held, self._written, self._load = self._written, [], [0.0] * memory.size
-        for piece in self._held:
+        self._last_step, self._written, self._load = self._written, [], [0.0] * memory.size
+        for piece in self._last_step:
             piece.version = piece.sum._version
-        return [(piece.parameter, piece.sum) for piece in self._held]
+        return [(piece.parameter, piece.sum) for piece in self._last_step]
 
     def release(self) -> None:
-        """The sums of the last step are needed no more. Raises SondaError where somebody has changed them."""
-        if not self._held:
+        """Give up the sums of the last step. Raises SondaError where they were changed in place."""
+        if not self._last_step:
             return
-        changed = any(piece.sum._version != piece.version for piece in self._held)
-        self._held = []
-        self.memory.announce(TAKEN)
+        changed = any(piece.sum._version != piece.version for piece in self._last_step)
+        self._last_step = []
+        self.memory.announce(RELEASED)
         if changed:
             raise SondaError(
                 "the optimizer changes gradients in place, which ranks that share their memory have in common",
                 "use @backend=gloo",
             )
 
-    def place(self, parameter: Any) -> Any:
-        """Where this rank's region has the parameter's gradient, or the sum of all."""
-        return self._of[id(parameter)].places[self.memory.me]
+    def own_place(self, parameter: Any) -> Any:
+        """This rank's place for the parameter's gradient; it may hold the sum."""
+        return self._by_parameter[id(parameter)].places[self.memory.me]
 
     def holds(self, parameter: Any) -> bool:
-        piece = self._of.get(id(parameter))
+        """Whether this parameter has a piece here."""
+        piece = self._by_parameter.get(id(parameter))
         return piece is not None and piece.parameter is parameter
 
-    def mine(self) -> list[bool]:
-        """Of every parameter, in order: whether this rank has summed its gradient in the step that has ended."""
-        return [piece.owner == self.memory.me for piece in self._of.values()]
+    def summed_here(self) -> list[bool]:
+        """For every parameter, in order: whether this rank summed its gradient in the last step."""
+        return [piece.owner == self.memory.me for piece in self._by_parameter.values()]
 
     def common_weights(self, optimizer: Any) -> CommonWeights | None:
-        """The weights in memory that all ranks share; None where the optimizer has not all of them, or others lie there
-        already. All ranks call this together."""
-        memory, own = self.memory, {id(one) for group in optimizer.param_groups for one in group["params"]}
-        if memory.weights_at is None or not own.issuperset(self._of):
+        """Move the weights to memory that all ranks share. All ranks must call this together.
+
+        Returns None where the optimizer does not have all parameters, or where the memory for weights is in use.
+        """
+        memory = self.memory
+        own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        if memory.weights_at is None or not own.issuperset(self._by_parameter):
             return None
         at, memory.weights_at = memory.weights_at, None
         places = []
-        for piece in self._of.values():
+        for piece in self._by_parameter.values():
             places.append(_place(memory, 0, at, piece.parameter))
             at += piece.bytes
-        self.owning = SUMMING + STEPPING
-        return CommonWeights([piece.parameter for piece in self._of.values()], places, memory)
+        self.owner_bytes = SUMMING + STEPPING
+        return CommonWeights([piece.parameter for piece in self._by_parameter.values()], places, memory)
 
-    def lies_here(self, parameter: Any) -> bool:
-        """Whether the parameter's gradient is still one of the places: the next one would be added to what others
-        read."""
+    def is_in_shared_memory(self, parameter: Any) -> bool:
+        """Whether the parameter's gradient is still in a shared place, where backward would add to what others read."""
         address = parameter.grad.data_ptr()
-        return any(place.data_ptr() == address for place in self._of[id(parameter)].places)
+        return any(place.data_ptr() == address for place in self._by_parameter[id(parameter)].places)
 
-    def _sum(self, piece: Piece) -> None:
-        """In the order of ranks, so that it does not matter who sums."""
+    def _sum(self, piece: GradientPiece) -> None:
+        """Sum a piece in the order of ranks, so that every rank would get the same bits."""
         import torch
 
-        first, second, *others = (
-            piece.own if rank == self.memory.me else there for rank, there in enumerate(piece.places)
+        first, second, *rest = (
+            piece.own if rank == self.memory.me else place for rank, place in enumerate(piece.places)
         )
         torch.add(first, second, out=piece.sum)
-        for other in others:
-            piece.sum.add_(other)
+        for gradient in rest:
+            piece.sum.add_(gradient)
         piece.own = None
 
 
-class Adding:
-    """Sums the gradients of a model while backward goes on. The time that others take is metered."""
+class GradientAdder:
+    """Sums the gradients of a model while backward runs. The time spent waiting for other ranks is metered."""
 
     def __init__(
         self,
         model: Any,
-        group: Group,
+        group: RankGroup,
         memory: SharedMemory,
         waiting: Waiting,
         shares: Callable[[], Sequence[float]] | None = None,
     ) -> None:
-        """`shares()` are those of the batch in force, the same on all ranks; without it all are alike."""
+        """`shares()` gives the shares of the batch in force, the same on all ranks; by default they are equal."""
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
         self.group, self.waiting = group, waiting
         self.shares = shares or (lambda: (1.0,) * memory.size)
         wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.pieces = Pieces(wanted, memory)
-        self._hooks = [parameter.register_post_accumulate_grad_hook(self._ready) for parameter in wanted]
-        self._hooks.append(register_optimizer_step_pre_hook(self._stepping))
-        self._hooks.append(register_optimizer_step_post_hook(self._stepped))
+        self.pieces = GradientPieces(wanted, memory)
+        self._hooks = [parameter.register_post_accumulate_grad_hook(self._write_gradient) for parameter in wanted]
+        self._hooks.append(register_optimizer_step_pre_hook(self._before_step))
+        self._hooks.append(register_optimizer_step_post_hook(self._after_step))
         self._weights: CommonWeights | None = None
         self._decided = False
-        """Whether it is known if weights are common."""
+        """Whether the first step has decided if ranks share their weights."""
 
     def close(self) -> None:
-        """Sum no more: the optimizers of the whole process were listened to."""
+        """Remove all hooks, those on the process's optimizers too."""
         for hook in self._hooks:
             hook.remove()
 
-    def _over_these(self, optimizer: Any) -> bool:
-        """Hooks are called for every optimizer of the process: only one over these parameters uses the sums."""
-        return any(self.pieces.holds(one) for group in optimizer.param_groups for one in group["params"])
+    def _uses_sums(self, optimizer: Any) -> bool:
+        """Whether an optimizer has parameters of this model. Hooks are called for every optimizer of the process."""
+        return any(self.pieces.holds(parameter) for group in optimizer.param_groups for parameter in group["params"])
 
-    def _stepping(self, optimizer: Any, arguments: Any, named: Any) -> None:
-        if not self._over_these(optimizer):
+    def _before_step(self, optimizer: Any, arguments: Any, named: Any) -> None:
+        if not self._uses_sums(optimizer):
             return
-        plain = keeps_nothing(optimizer, arguments, named)
-        with unseen():
+        plain = is_stateless(optimizer, arguments, named)
+        with hide_from_counter():
             if not self._decided:
                 self._decided = True
                 self._weights = self.pieces.common_weights(optimizer) if plain else None
@@ -227,46 +233,46 @@ class Adding:
                 raise SondaError(
                     "another optimizer goes on with weights that ranks have in common", "use @backend=gloo"
                 )
-            self._weights.begin_step(self.pieces.mine())
+            self._weights.begin_step(self.pieces.summed_here())
 
-    def _stepped(self, optimizer: Any, *_: Any) -> None:
-        if not self._over_these(optimizer):
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        if not self._uses_sums(optimizer):
             return
         self.pieces.release()
         if self._weights is not None:
-            with self.waiting(), unseen():
+            with self.waiting(), hide_from_counter():
                 self._weights.end_step()
             self.group.meter.add(self.pieces.memory.take_waited())
 
-    def _ready(self, parameter: Any) -> None:
+    def _write_gradient(self, parameter: Any) -> None:
         import torch
 
         pieces = self.pieces
         if pieces.empty:
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
-        if pieces.lies_here(parameter):
+        if pieces.is_in_shared_memory(parameter):
             raise SondaError("gradients are not set to None between steps", "use zero_grad(), or @backend=gloo")
-        with unseen(), torch.no_grad():
+        with hide_from_counter(), torch.no_grad():
             parameter.grad = pieces.write(parameter, parameter.grad, self.shares())
 
     def _finish(self) -> None:
         meter, memory = self.group.meter, self.pieces.memory
-        meter.add(memory.take_waited())  # while backward still went on
+        meter.add(memory.take_waited())  # while backward was still running
         with self.waiting():
-            with unseen():
+            with hide_from_counter():
                 for parameter, total in self.pieces.finish():
                     parameter.grad = total
             meter.add(memory.take_waited())
 
 
 def _place(memory: SharedMemory, rank: int, at: int, parameter: Any) -> Any:
-    """A rank's memory from there on as a tensor that lies as the parameter does."""
-    strides = parameter.stride() if _dense(parameter) else _contiguous(parameter.shape)
+    """A rank's memory from offset `at` as a tensor with the shape, type and strides of the parameter."""
+    strides = parameter.stride() if _is_dense(parameter) else _contiguous_strides(parameter.shape)
     return memory.view(rank, at, parameter).as_strided(parameter.shape, strides)
 
 
-def _dense(tensor: Any) -> bool:
-    """Whether its elements fill its memory, in whatever order of dimensions."""
+def _is_dense(tensor: Any) -> bool:
+    """Whether a tensor's elements fill its memory without gaps, in any order of dimensions."""
     expected = 1
     for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if length != 1 and stride != expected:
@@ -275,7 +281,7 @@ def _dense(tensor: Any) -> bool:
     return True
 
 
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+def _contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     strides = [1] * len(shape)
     for at in range(len(shape) - 2, -1, -1):
         strides[at] = strides[at + 1] * max(1, shape[at + 1])

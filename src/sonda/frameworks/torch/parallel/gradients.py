@@ -1,9 +1,8 @@
-"""Gradients of unequal shares: the mean over the whole batch, exactly, and the time it takes to exchange them.
+"""Gradients of unequal shares: their exact mean over the whole batch, and the time to exchange them.
 
-A rank with n_i of N samples weighs its loss by n_i / N, which weighs its gradients alike; the communication hook sums
-them. Weighing the loss costs nothing, where weighing every bucket would be one more pass over all gradients; and what
-batch norms exchange on the way back is weighted too. PyTorch's own DDP averages, which is wrong by as much as the
-shares differ.
+A rank with n_i of N samples multiplies its loss by n_i / N, which weights its gradients too. The communication hook
+sums them. Weighting the loss costs nothing; weighting every bucket would be one more pass over all gradients. It also
+weights what batch norms exchange in backward. PyTorch's own DDP averages over ranks, which is wrong for unequal shares.
 """
 
 from __future__ import annotations
@@ -13,30 +12,30 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from sonda.frameworks.torch.parallel.all_reduce import Adding
-from sonda.frameworks.torch.parallel.group import Group, Waiting, unseen
+from sonda.frameworks.torch.parallel.all_reduce import GradientAdder
+from sonda.frameworks.torch.parallel.group import RankGroup, Waiting, hide_from_counter
 
 
-class Summing:
-    """DDP's communication hook: sums buckets over ranks while backward goes on, then waits for what is not there yet.
+class SummingHook:
+    """DDP's communication hook: sums buckets over ranks while backward runs, then waits for the sums still missing.
 
-    The wait is metered, and so apart from the work of backward.
+    The wait is metered, so it is told apart from the work of backward.
     """
 
-    def __init__(self, group: Group, waiting: Waiting = nullcontext) -> None:
+    def __init__(self, group: RankGroup, waiting: Waiting = nullcontext) -> None:
         self.group = group
         self.waiting = waiting
         self._futures: list[Any] = []
 
     def reduce(self, bucket: Any) -> Any:
-        """A bucket is ready; returns the future that will hold its sum."""
+        """Begin to sum a bucket that is ready. Returns the future of its sum."""
         import torch
         import torch.distributed as dist
 
         if not self._futures:
-            # Before DDP's own, which is queued with the last bucket: it then finds everything there.
+            # Runs before DDP's own callback, which is queued with the last bucket and then has nothing to wait for.
             torch.autograd.Variable._execution_engine.queue_callback(self._wait)
-        with unseen():
+        with hide_from_counter():
             work = dist.all_reduce(bucket.buffer(), group=self.group.gradients, async_op=True)
         future = work.get_future().then(lambda done: done.value()[0])
         self._futures.append(future)
@@ -44,33 +43,33 @@ class Summing:
 
     def _wait(self) -> None:
         futures, self._futures = self._futures, []
-        with self.waiting(), self.group.meter.measured():
+        with self.waiting(), self.group.meter.measure():
             for future in futures:
                 future.wait()
 
 
 def distribute(
     model: Any,
-    group: Group,
+    group: RankGroup,
     device: str,
     waiting: Waiting = nullcontext,
     shares: Callable[[], Sequence[float]] | None = None,
     deterministic: bool = False,
 ) -> Any:
-    """The model with summed gradients: under DDP, or as it is where the group exchanges through memory.
+    """A model whose gradients are summed over ranks: under DDP, or itself where the group exchanges through memory.
 
-    There ranks divide the work of summing by `shares()`, those in force. All ranks begin with the weights and buffers
-    of the first. Buffers are not broadcast later: shared batch norms keep theirs equal. `deterministic`: every step
-    sums in the same order, the first one after a checkpoint too.
+    Through memory, ranks divide the work of summing by `shares()`, the shares in force. All ranks begin with the
+    weights and buffers of the first. Buffers are not broadcast later: shared batch norms keep theirs equal.
+    `deterministic` makes every step sum in the same order, the first step after a checkpoint too.
     """
     if group.memory is not None:
-        _begin_alike(model, group)
-        Adding(model, group, group.memory, waiting, shares)
+        _broadcast_state(model, group)
+        GradientAdder(model, group, group.memory, waiting, shares)
         return model
     from torch.nn.parallel import DistributedDataParallel
 
     index = [int(device.partition(":")[2] or 0)] if device.startswith("cuda") else None
-    # Newer versions of PyTorch have another name for it, and the old one warns there.
+    # Newer versions of PyTorch renamed this option, and warn of the old name.
     known = inspect.signature(DistributedDataParallel.__init__).parameters
     syncing = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
     wrapped = DistributedDataParallel(
@@ -78,26 +77,26 @@ def distribute(
         device_ids=index,
         process_group=group.gradients,
         gradient_as_bucket_view=True,
-        # Else buckets are made anew after the first step. Three ranks or more add up in an order that depends on where
-        # in a bucket a gradient lies, and two numbers have one sum.
+        # Otherwise DDP rebuilds its buckets after the first step. With three ranks or more the order of a sum depends
+        # on a gradient's position in its bucket; a sum of two does not depend on their order.
         find_unused_parameters=deterministic and group.size > 2,
         **{syncing: False},
     )
-    summing = Summing(group, waiting)
+    summing = SummingHook(group, waiting)
     wrapped.register_comm_hook(None, lambda _state, bucket: summing.reduce(bucket))
     return wrapped
 
 
-def _begin_alike(model: Any, group: Group) -> None:
-    spread((*model.parameters(), *model.buffers()), group, 0)
+def _broadcast_state(model: Any, group: RankGroup) -> None:
+    broadcast_tensors((*model.parameters(), *model.buffers()), group, 0)
 
 
-def spread(tensors: Iterable[Any], group: Group, place: int) -> None:
-    """Give every rank of a group the values that the one at this place has."""
+def broadcast_tensors(tensors: Iterable[Any], group: RankGroup, place: int) -> None:
+    """Copy the values of the rank at position `place` to every rank of the group, in place."""
     import torch
     import torch.distributed as dist
 
-    with torch.no_grad(), unseen():
+    with torch.no_grad(), hide_from_counter():
         for tensor in tensors:
             plain = tensor.detach().contiguous()  # which channels-last weights are not
             dist.broadcast(plain, group.ranks[place], group.gradients)

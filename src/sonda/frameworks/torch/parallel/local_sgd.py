@@ -1,6 +1,6 @@
-"""Local SGD: every rank trains on its own, and weights are averaged now and then instead of gradients every step.
+"""Local SGD: every rank trains on its own, and ranks average their weights every few steps.
 
-With an average after every step of plain SGD it is the same as exchanging weighted gradients. (Stich, Local SGD
+An average after every step of plain SGD gives the same weights as exchanging weighted gradients. (Stich, Local SGD
 converges fast and communicates little, 2019.)
 """
 
@@ -10,16 +10,20 @@ from contextlib import nullcontext
 from typing import Any
 
 from sonda.frameworks.torch.parallel.gradients import Waiting
-from sonda.frameworks.torch.parallel.group import Group
+from sonda.frameworks.torch.parallel.group import RankGroup
 
 
-def average(model: Any, group: Group, weight: float) -> None:
-    """Replace weights and statistics by their mean over ranks, weighted; the weights of all ranks sum to 1."""
+def average_weights(model: Any, group: RankGroup, weight: float) -> None:
+    """Replace a model's parameters and statistics by their weighted mean over ranks.
+
+    `weight` is this rank's share of the mean; the shares of all ranks sum to 1.
+    """
     if group.size == 1:
         return
     import torch
 
-    tensors = [one for one in (*model.parameters(), *model.buffers()) if one.is_floating_point() or one.is_complex()]
+    state = (*model.parameters(), *model.buffers())
+    tensors = [tensor for tensor in state if tensor.is_floating_point() or tensor.is_complex()]
     with torch.no_grad():
         for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
             own = [tensor for tensor in tensors if tensor.dtype == dtype]
@@ -29,28 +33,31 @@ def average(model: Any, group: Group, weight: float) -> None:
                 tensor.copy_(mean.view_as(tensor))
 
 
-class Averaging:
-    """Told of every step: averages after each `every` of them, by the samples that each rank has seen since."""
+class WeightAverager:
+    """Averages the weights after every `interval` steps. A rank's share is that of the samples it has seen since."""
 
-    def __init__(self, model: Any, group: Group, every: int, waiting: Waiting = nullcontext) -> None:
+    def __init__(self, model: Any, group: RankGroup, interval: int, waiting: Waiting = nullcontext) -> None:
         self.model = model
         self.group = group
-        self.every = every
+        self.interval = interval
         self.waiting = waiting
         self._samples = self._steps = 0
 
-    def step_ended(self, step: int, samples: int) -> None:
-        """One more step is done. They are counted from the last average on, so that a training which goes on from a
-        checkpoint averages after the same steps."""
+    def end_step(self, step: int, samples: int) -> None:
+        """Count a step of so many samples, and average when it is due.
+
+        Steps are counted from the last average on, so that a training that continues from a checkpoint averages after
+        the same steps.
+        """
         self._samples += samples
         self._steps += 1
-        if self._steps == self.every:
+        if self._steps == self.interval:
             self.average_now()
 
     def average_now(self) -> None:
-        """Average what was learnt since the last time, if anything was; all ranks call this together."""
+        """Average the weights if any rank has trained since the last average. All ranks must call this together."""
         with self.waiting():
-            seen = [row[0] for row in self.group.numbers([float(self._samples)])]
-            if sum(seen):
-                average(self.model, self.group, self._samples / sum(seen))
+            samples = [row[0] for row in self.group.gather_numbers([float(self._samples)])]
+            if sum(samples):
+                average_weights(self.model, self.group, self._samples / sum(samples))
         self._samples = self._steps = 0

@@ -1,10 +1,10 @@
-"""Shared memory: how ranks on the processors of one machine exchange, at a fraction of what a socket costs.
+"""Shared memory: how ranks on the processors of one machine exchange, at a fraction of the cost of a socket.
 
-Every rank has a region of memory that all can read: a page of counters, slots for small things, room for all gradients.
-It writes there, raises a counter, and others wait for that counter. The kernel wakes those that wait (futex), so that
-a rank that waits uses no processor: with a quota of processor time it would pay for spinning.
+Every rank has a region of memory that all can read: a page of counters, slots for small exchanges, room for all
+gradients. A rank writes there and raises a counter, and the others wait for that counter. They wait in the kernel
+(futex) and use no processor: with a quota of processor time, spinning would cost them time for work.
 
-Nothing is summed twice and everybody sums in the order of ranks, so that all get the same bits.
+Every sum is computed once, in the order of ranks, so all ranks get the same bits.
 """
 
 from __future__ import annotations
@@ -20,36 +20,38 @@ import numpy as np
 
 from sonda.record.errors import SondaError
 
-MACHINE, SYSTEM_CALL = "x86_64", 202
-"""Stores become visible in their order on this machine; on others a counter could be seen before what it announces."""
-WAIT, WAKE, EVERYBODY = 0, 1, 1 << 30
+MACHINE, FUTEX_CALL = "x86_64", 202
+"""x86-64 makes stores visible in their order. Elsewhere a counter could be seen before the data that it announces."""
+FUTEX_WAIT, FUTEX_WAKE, ALL_WAITERS = 0, 1, 1 << 30
 HALF = 1 << 31
-SMALL, GRADIENTS, SUMMED, TAKEN, STEPPED = range(5)
-"""Counters: small exchanges done, pieces of gradients written or known not to come, steps whose pieces this rank has
-summed, steps whose gradients this rank needs no more, steps that this rank's optimizer has taken."""
+SMALL, GRADIENTS, SUMMED, RELEASED, STEPPED = range(5)
+"""The counters of a rank. SMALL: small exchanges done. GRADIENTS: pieces of gradients written, or known not to come.
+SUMMED: steps whose pieces this rank has summed. RELEASED: steps whose gradients this rank needs no more. STEPPED: steps
+that this rank's optimizer has taken."""
 COUNTERS = 5
-TOLD = 64
-"""Byte of the page of counters at which a rank tells the others a number."""
+PUBLISHED_AT = 64
+"""Offset of a rank's published number in its page of counters, bytes."""
 SLOT = 1 << 18
-"""Bytes of a small exchange at most. There are two slots: when a rank writes to one again, all have read it."""
+"""Most bytes of a small exchange. There are two slots: before a rank writes to one again, all ranks have read it."""
 SLOTS = mmap.PAGESIZE
 ROOM = SLOTS + 2 * SLOT
 MOST_RANKS = 4
-"""Every rank reads what all have written: beyond a few, that is more than what sockets cost."""
-LOOK_S = 0.2
+"""Every rank reads what all ranks wrote. With more than a few ranks that costs more than sockets do."""
+POLL_S = 0.2
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-"""Of glibc's `mallopt`: how much freed memory is kept, and pieces from which size on are always given back."""
+"""Options of glibc's `mallopt`: how much freed memory the process keeps, and the size from which allocations are mapped
+one by one, so that freeing them always returns their memory."""
 KEPT, MOST_MAPPED = 1 << 30, 1 << 25
-"""Bytes. mallopt(3): more than the second need not be taken for pieces that are given back; told the other number only,
-glibc keeps the limit that it began with, 128 kB."""
+"""Bytes. By mallopt(3), glibc may refuse a mapping threshold above MOST_MAPPED. If only the other option were set, its
+threshold would stay at the initial 128 kB."""
 
 
-class _Moment(ctypes.Structure):
+class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
 def reason_against(ranks: int) -> str:
-    """Why ranks of one machine cannot exchange through memory; '' where they can."""
+    """Why so many ranks of one machine cannot exchange through memory; '' where they can."""
     if platform.machine() != MACHINE or not hasattr(os, "memfd_create"):
         return f"exchanging through memory needs Linux on {MACHINE}"
     if ranks > MOST_RANKS:
@@ -58,17 +60,17 @@ def reason_against(ranks: int) -> str:
 
 
 class SharedMemory:
-    """The regions of all ranks of a group, seen from one of them. Tensors are those of the processor."""
+    """The regions of all ranks of a group, seen from one of them. All tensors are in the processor's memory."""
 
     def __init__(self, me: int, size: int, keys: Any, name: str, room: int, timeout_s: float) -> None:
-        """`keys` is a store of PyTorch's that all ranks see, `name` tells groups apart, `room` is for gradients. The
-        first rank has as much again, for weights."""
+        """`keys` is a store of PyTorch that all ranks see; `name` tells groups apart; `room` are the bytes for
+        gradients. The first rank's region has as many bytes again, for weights."""
         self.me, self.size, self.timeout_s = me, size, timeout_s
         self.waited = 0.0
-        """s spent waiting for others since `take_waited`."""
+        """Time spent waiting for others since `take_waited`, s."""
         length = ROOM + (2 * room if me == 0 else room)
         self.weights_at: int | None = ROOM + room
-        """Where weights may lie in the first rank's region; None once they do."""
+        """Offset for weights in the first rank's region; None once it is in use."""
         self._file = os.memfd_create(f"sonda-{name}-{me}")
         try:
             os.posix_fallocate(self._file, 0, length)
@@ -90,61 +92,60 @@ class SharedMemory:
         self._slots = [
             [np.frombuffer(region, np.uint8, SLOT, SLOTS + half * SLOT) for region in self._maps] for half in range(2)
         ]
-        self._told = [ctypes.c_int64.from_buffer(region, TOLD) for region in self._maps]
+        self._published = [ctypes.c_int64.from_buffer(region, PUBLISHED_AT) for region in self._maps]
         self._typed: list[dict[np.dtype, tuple[np.ndarray, ...]]] = [{}, {}]
         self._call = ctypes.CDLL(None, use_errno=True).syscall
-        self._at = 0
-        """Bytes of this step's gradients that were written."""
+        self._written = 0
+        """Bytes of this step's gradients written so far."""
 
     # ---- counters ---------------------------------------------------------------------------------------------
 
     def announce(self, which: int, by: int = 1) -> int:
-        """Raise a counter of this rank's, and wake who waits for it; returns its value."""
+        """Raise a counter of this rank and wake the ranks that wait for it. Returns its value."""
         counter = self._counters[self.me][which]
         counter.value += by
-        self._call(SYSTEM_CALL, ctypes.byref(counter), WAKE, EVERYBODY, None, None, 0)
+        self._call(FUTEX_CALL, ctypes.byref(counter), FUTEX_WAKE, ALL_WAITERS, None, None, 0)
         return int(counter.value)
 
-    def reached(self, which: int, value: int) -> bool:
-        """Whether that counter of every rank is at the value, or beyond."""
-        # Differences, so that a counter may come round.
+    def all_reached(self, which: int, value: int) -> bool:
+        """Whether this counter has reached the value on every rank."""
+        # Differences, so that a counter may wrap around.
         return all((counters[which].value - value) & 0xFFFF_FFFF < HALF for counters in self._counters)
 
     def wait(self, which: int, value: int) -> None:
-        """Until that counter of every rank is at the value, or beyond. Raises TimeoutError."""
-        if self.reached(which, value):
+        """Wait until this counter has reached the value on every rank. Raises TimeoutError."""
+        if self.all_reached(which, value):
             return
         begin = monotonic()
-        look = _Moment(0, int(1e9 * LOOK_S))
+        poll = _Timespec(0, int(1e9 * POLL_S))
         for rank in range(self.size):
             counter = self._counters[rank][which]
             while ((seen := counter.value) - value) & 0xFFFF_FFFF >= HALF:
                 expected = ctypes.c_uint32(seen)
-                self._call(SYSTEM_CALL, ctypes.byref(counter), WAIT, expected, ctypes.byref(look), None, 0)
+                self._call(FUTEX_CALL, ctypes.byref(counter), FUTEX_WAIT, expected, ctypes.byref(poll), None, 0)
                 if monotonic() - begin > self.timeout_s:
                     raise TimeoutError(f"timed out after {self.timeout_s:g} s waiting for rank {rank}")
         self.waited += monotonic() - begin
 
-    def own(self, which: int) -> int:
-        """This rank's counter."""
+    def own_count(self, which: int) -> int:
+        """The value of this rank's counter."""
         return int(self._counters[self.me][which].value)
 
-    def tell(self, number: int) -> None:
-        """Let the others read a number, of 64 bits with its sign, once the counter that is announced next has reached
-        them."""
-        self._told[self.me].value = number
+    def publish(self, number: int) -> None:
+        """Publish a signed 64-bit number. The others may read it once they have seen the next counter announced."""
+        self._published[self.me].value = number
 
-    def told(self) -> list[int]:
-        """What every rank has told last."""
-        return [one.value for one in self._told]
+    def published(self) -> list[int]:
+        """The number that each rank published last."""
+        return [number.value for number in self._published]
 
     def take_waited(self) -> float:
-        """s that this rank has waited since the last call."""
+        """Time that this rank has waited since the last call, s."""
         waited, self.waited = self.waited, 0.0
         return waited
 
     def view(self, rank: int, at: int, like: Any) -> Any:
-        """A rank's memory as a one-dimensional tensor of as many elements, of the same type."""
+        """A rank's memory from offset `at` as a one-dimensional tensor with as many elements as `like`, of its type."""
         import torch
 
         return torch.frombuffer(self._maps[rank], dtype=like.dtype, count=like.numel(), offset=at)
@@ -152,7 +153,7 @@ class SharedMemory:
     # ---- exchanges --------------------------------------------------------------------------------------------
 
     def gather(self, values: Any) -> Any:
-        """One row per rank of a one-dimensional tensor of at most `SLOT` bytes."""
+        """The one-dimensional tensors of all ranks as rows; each has at most `SLOT` bytes."""
         import torch
 
         flat = values.detach().view(torch.uint8).numpy()
@@ -162,36 +163,39 @@ class SharedMemory:
         return torch.from_numpy(np.stack([slot[: len(flat)] for slot in slots])).view(values.dtype)
 
     def slots(self, dtype: np.dtype, length: int) -> tuple[np.ndarray, ...]:
-        """The slots of the next small exchange, one per rank, for so many numbers: write to your own, `exchange()`,
-        then read all of them before the exchange that follows. Raises SondaError where they do not fit."""
-        if length * dtype.itemsize > SLOT:  # what is compiled writes wherever it is told to
+        """The slots of the next small exchange, one per rank, for `length` numbers.
+
+        Write to your own slot, call `exchange()`, then read all slots before the following exchange. Raises SondaError
+        where the numbers do not fit.
+        """
+        if length * dtype.itemsize > SLOT:  # compiled kernels do not check bounds
             raise SondaError(
                 f"{length:,} numbers of {dtype} are too many for one exchange through memory", "use @backend=gloo"
             )
-        half = (self.own(SMALL) + 1) & 1
+        half = (self.own_count(SMALL) + 1) & 1
         if dtype not in self._typed[half]:
             self._typed[half][dtype] = tuple(slot.view(dtype) for slot in self._slots[half])
         return self._typed[half][dtype]
 
     def exchange(self) -> None:
-        """Until every rank has written to its slot."""
+        """Announce that this rank has written to its slot, and wait until every rank has."""
         self.wait(SMALL, self.announce(SMALL))
 
     def write(self, values: Any) -> tuple[int, int]:
-        """Write a piece of this step's gradients; every rank writes equal pieces in the same order.
+        """Write a piece of this step's gradients; every rank writes pieces of equal size in the same order.
 
-        Returns what `add` needs to know of it.
+        Returns the offset and the counter value that `add` takes.
         """
-        if not self._at:
-            # What was written in the step before has been taken by everybody.
-            self.wait(TAKEN, self.own(TAKEN))
-        at = ROOM + self._at
+        if not self._written:
+            # Until all ranks have read the pieces of the step before.
+            self.wait(RELEASED, self.own_count(RELEASED))
+        at = ROOM + self._written
         self.view(self.me, at, values).copy_(values)
-        self._at += (values.numel() * values.element_size() + 63) & ~63
+        self._written += (values.numel() * values.element_size() + 63) & ~63
         return at, self.announce(GRADIENTS)
 
     def add(self, values: Any, at: int, number: int) -> None:
-        """Replace a piece by its sum over all ranks."""
+        """Replace a piece by its sum over all ranks. `at` and `number` are what `write` returned for it."""
         import torch
 
         self.wait(GRADIENTS, number)
@@ -200,15 +204,18 @@ class SharedMemory:
         for piece in pieces[2:]:
             values.add_(piece)
 
-    def step_ends(self) -> None:
-        """Everything of this step's gradients was added."""
-        self._at = 0
-        self.announce(TAKEN)
+    def end_step(self) -> None:
+        """Announce that this rank has added all pieces of this step."""
+        self._written = 0
+        self.announce(RELEASED)
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep the memory that it frees. Else the C library may give it back and ask for it anew in every
-    step, 85 MB page by page for a ResNet-34, depending on what else the process has done."""
+    """Let this process keep the memory that it frees.
+
+    Otherwise the C library may return it and ask for it again in every step, page by page: 85 MB for a ResNet-34. It
+    depends on the history of the process whether that happens.
+    """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):  # glibc
         library.mallopt(TRIM_THRESHOLD, KEPT)
@@ -216,7 +223,7 @@ def keep_freed_memory() -> None:
             library.mallopt(MMAP_THRESHOLD, MOST_MAPPED)
 
 
-def room_for(model: Any) -> int:
-    """Bytes for all gradients of a model, or its weights and buffers, in pieces that begin at whole lines of cache."""
+def shared_bytes(model: Any) -> int:
+    """Bytes for all gradients of a model, or for its weights and buffers. Each tensor begins at a cache line."""
     tensors = [*model.parameters(), *model.buffers()]
-    return sum((one.numel() * one.element_size() + 63) & ~63 for one in tensors) + mmap.PAGESIZE
+    return sum((tensor.numel() * tensor.element_size() + 63) & ~63 for tensor in tensors) + mmap.PAGESIZE

@@ -1,7 +1,7 @@
 """One call of an operation as the formulas see it: arguments by position or name, tensors, the memory they cover.
 
-Everything here is duck-typed over tensors: nothing is imported but the standard library, and no operation of the
-framework is started except to learn the sizes of sparse and nested tensors, which cannot be read otherwise.
+Everything here is duck-typed over tensors and imports only the standard library. It runs no operation of the framework,
+except to read the sizes of sparse and nested tensors.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from math import prod
 from typing import Any
 
 Region = tuple[Any, ...]
-"""What identifies the memory that a tensor covers: two tensors of equal region read the same bytes."""
+"""Identifies the memory that a tensor covers: two tensors with equal regions read the same bytes."""
 
 
-class Call:
-    """An operation with its arguments and its result; the dispatcher drops arguments that equal their default."""
+class OperationCall:
+    """An operation with its arguments and its result. The dispatcher drops arguments that equal their default."""
 
     __slots__ = ("args", "kwargs", "op", "out")
 
@@ -26,7 +26,7 @@ class Call:
         self.out = out
 
     def arg(self, position: int, name: str, default: Any = None) -> Any:
-        """The argument at `position` of the schema, or called `name`, or `default` where it was left out."""
+        """The argument at `position` of the schema, or named `name`, or `default` where it was left out."""
         if 0 <= position < len(self.args):
             return self.args[position]
         return self.kwargs.get(name, default)
@@ -37,13 +37,13 @@ class Call:
 
     @property
     def first(self) -> Any:
-        """The first tensor of the result; the first argument where an in-place operation returns nothing."""
+        """The first tensor of the result; the first argument where an in-place operation returned nothing."""
         return next(tensors_in(self.out), None) if self.out is not None else self.args[0]
 
 
 def is_tensor(value: Any) -> bool:
     """True for anything whose elements have a size, as tensors have."""
-    # Asked of the type: a nested tensor has no shape and raises when asked for one.
+    # Looked up in the type: a nested tensor raises when its shape is read.
     return hasattr(type(value), "element_size")
 
 
@@ -60,29 +60,29 @@ def tensors_in(value: Any) -> Iterator[Any]:
 
 
 def numel(tensor: Any) -> int:
-    """Elements of a tensor; of a sparse one, the values that it holds."""
+    """Number of elements of a tensor; for a sparse tensor, of its stored values."""
     if getattr(tensor, "is_sparse", False):
         return int(tensor._values().numel())
     return int(tensor.numel())
 
 
 def is_float(tensor: Any) -> bool:
-    """True for elements that stand for real or complex numbers; quantised ones do, integers do not."""
-    return bool(tensor.dtype.is_floating_point or is_exotic(tensor))
+    """True for floating-point, complex and quantised elements; False for integers."""
+    return bool(tensor.dtype.is_floating_point or is_complex_or_quantised(tensor))
 
 
-def is_exotic(tensor: Any) -> bool:
+def is_complex_or_quantised(tensor: Any) -> bool:
     """True for complex and quantised tensors, whose arithmetic the formulas do not describe."""
     return bool(tensor.dtype.is_complex or getattr(tensor, "is_quantized", False))
 
 
 def is_sparse(value: Any) -> bool:
-    """True for a tensor that holds only some of its elements, by coordinates or by compressed rows or columns."""
+    """True for a sparse tensor, by coordinates or by compressed rows or columns."""
     return is_tensor(value) and str(getattr(value, "layout", "")).startswith("torch.sparse")
 
 
 def storage_key(tensor: Any) -> Any:
-    """The identity of the memory behind a tensor; the tensor's own where it has no storage of its own."""
+    """Identifies the storage of a tensor; the tensor itself where it has no storage."""
     try:
         return tensor.untyped_storage()._cdata
     except Exception:  # sparse, nested and wrapper tensors raise several kinds
@@ -90,10 +90,10 @@ def storage_key(tensor: Any) -> Any:
 
 
 def region(tensor: Any) -> tuple[Region, int]:
-    """The memory that a tensor covers and its size in bytes.
+    """The memory that a tensor covers, and its size in bytes.
 
-    Dimensions of stride 0 (broadcast) and of size 1 take no memory, and adjacent dimensions are joined, so a matrix,
-    its transpose and its flat view are one region. Windows that overlap count the memory under them once.
+    Dimensions of stride 0 (broadcast) and of size 1 take no memory. Adjacent dimensions are joined, so a matrix, its
+    transpose and its flat view are one region. Overlapping windows count the memory under them once.
     """
     if getattr(tensor, "is_sparse", False):
         indices, values = tensor._indices(), tensor._values()

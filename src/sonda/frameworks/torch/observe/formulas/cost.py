@@ -1,11 +1,11 @@
-"""What an operation costs by its algorithm: FLOPs and bytes from the shapes that it was called with.
+"""The nominal cost of an operation: FLOPs and bytes by its algorithm, from the shapes of its call.
 
 The conventions are those of `flops:nominal`: a multiply-add is 2; +, −, ×, ÷, and a call of exp, log, tanh, sqrt …
 are 1 each; comparisons, selections, copies, casts, fills, random numbers and indexing are 0. Each formula's derivation
-stands beside it: `formulas_elementwise`, `formulas_products` (matrices, convolutions), `formulas_norms` (normalisation,
-softmax, losses), `formulas_layers` (reductions, pooling, embedding), `formulas_fused` (attention, recurrence,
-optimizers); bytes are in `formulas_bytes`. An operation without a formula has unknown FLOPs (None, never 0) so that a
-run can name it; so have complex and quantised arithmetic. Nothing but the standard library is imported.
+stands beside it, in `elementwise`, `products` (matrices, convolutions), `norms` (normalisation, softmax, losses),
+`reductions` (also pooling, embedding) and `fused` (attention, recurrence, optimizers); bytes are in `traffic`. An
+operation without a formula has unknown FLOPs (None, never 0), so that a run can name it. The same holds for complex and
+quantised arithmetic. Only the standard library is imported.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .call import Call, is_exotic, is_tensor, storage_key, tensors_in
-from .elementwise import elementwise
+from .call import OperationCall, is_complex_or_quantised, is_tensor, storage_key, tensors_in
+from .elementwise import elementwise_formula
 from .fused import FUSED
 from .norms import NORMS
 from .products import PRODUCTS
-from .reductions import LAYERS, norm_flops
-from .traffic import traffic
+from .reductions import REDUCTIONS, norm_flops
+from .traffic import moved_bytes
 
-Formula = Callable[[Call], int | None]
+Formula = Callable[[OperationCall], int | None]
 
 
-class Cost(NamedTuple):
-    """FLOPs and bytes of one call; `known` is False where no formula describes it, and flops is None then."""
+class OperationCost(NamedTuple):
+    """FLOPs and bytes of one call. Where no formula describes it, `known` is False and `flops` is None."""
 
     flops: int | None
     bytes: int | None
     known: bool
 
 
-def _names(text: str) -> frozenset[str]:
+def _name_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_FREE = _names(
+_FREE = _name_set(
     """
     empty empty_like empty_strided empty_permuted new_empty new_empty_strided empty_quantized _efficientzerotensor
     detach_ requires_grad_ t_ transpose_ squeeze_ unsqueeze_ swapaxes_ swapdims_ as_strided_ resize_ resize_as_ set_
@@ -52,14 +52,14 @@ _FREE = _names(
 _FREE_NAMESPACES = ("profiler", "prim", "debugprims")
 
 AUTOGRAD = "autograd"
-"""The namespace of nodes that are counted from outside: what they kept from the forward, and read, is not seen."""
+"""The namespace of autograd nodes counted from outside: what they saved in forward, and read, is not visible."""
 
-_COPYING_COLLECTIVES = _names(
+_COPYING_COLLECTIVES = _name_set(
     "broadcast_ allgather_ _allgather_base_ allgather_coalesced_ scatter_ gather_ alltoall_ alltoall_base_ "
     "send recv_ barrier monitored_barrier_ broadcast all_gather_into_tensor all_to_all_single wait_tensor"
 )
 
-_NO_ARITHMETIC = _names(
+_NO_ARITHMETIC = _name_set(
     """
     clone copy _to_copy _copy_from _copy_from_and_resize contiguous lift_fresh_copy cat stack hstack vstack _chunk_cat
     repeat repeat_interleave roll flip rot90 tile tril triu constant_pad_nd reflection_pad1d reflection_pad2d
@@ -90,73 +90,74 @@ _NO_ARITHMETIC = _names(
     t transpose _local_scalar_dense item view_as_complex_copy view_as_real_copy _to_dense to_dense
     """
 )
-"""Operations of comparisons, selections, copies and fills: 0 FLOPs, their bytes counted."""
+"""Comparisons, selections, copies and fills: 0 FLOPs, but their bytes count."""
 
 
-def cost(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Cost:
+def cost(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OperationCost:
     """FLOPs and bytes of one call that returned `out`; never raises.
 
     `name` is `str(func._overloadpacket)`, e.g. "aten.add_": namespace and operation without overload.
     """
     namespace, _, op = name.partition(".")
     if namespace in _FREE_NAMESPACES or (namespace == "aten" and op in _FREE):
-        return Cost(0, 0, True)
+        return OperationCost(0, 0, True)
     if namespace == AUTOGRAD:
-        return Cost(None, None, False)
-    call = Call(op, args, kwargs, out)
+        return OperationCost(None, None, False)
+    call = OperationCall(op, args, kwargs, out)
     inplace = op.endswith("_") and not op.endswith("__")
     try:
         if not inplace and _is_view(call):
-            return Cost(0, 0, True)
-    except Exception:  # an exotic tensor that cannot be asked for its memory: counted as an operation
+            return OperationCost(0, 0, True)
+    except Exception:  # a tensor whose memory cannot be read: counted as an operation
         pass
     moved = _bytes(call, op, inplace)
     flops = _flops(namespace, call, op, inplace)
-    return Cost(flops, moved, flops is not None)
+    return OperationCost(flops, moved, flops is not None)
 
 
-def _bytes(call: Call, op: str, inplace: bool) -> int | None:
+def _bytes(call: OperationCall, op: str, inplace: bool) -> int | None:
     try:
-        return traffic(call, op[:-1] if inplace else op, inplace)
-    except Exception:  # the observed program goes on whatever its tensors are; unknown is None
+        return moved_bytes(call, op[:-1] if inplace else op, inplace)
+    except Exception:  # unknown; the observed program must go on, whatever its tensors are
         return None
 
 
-def _flops(namespace: str, call: Call, op: str, inplace: bool) -> int | None:
+def _flops(namespace: str, call: OperationCall, op: str, inplace: bool) -> int | None:
     try:
         if namespace in ("c10d", "_c10d_functional"):
             return 0 if op in _COPYING_COLLECTIVES else None
         if namespace != "aten":
             return None
-        flops = _foreach(call, op, inplace) if op.startswith("_foreach_") else _single(call, op, inplace)
-        if flops and any(is_exotic(tensor) for tensor in tensors_in((call.args, call.out))):
+        flops = _foreach_flops(call, op, inplace) if op.startswith("_foreach_") else _single_flops(call, op, inplace)
+        if flops and any(is_complex_or_quantised(tensor) for tensor in tensors_in((call.args, call.out))):
             return None
     except Exception:  # as above
         return None
     return flops
 
 
-def _single(call: Call, op: str, inplace: bool) -> int | None:
+def _single_flops(call: OperationCall, op: str, inplace: bool) -> int | None:
     plain = op[:-1] if inplace else op
-    formula = FUSED.get(op) or _formula(plain)
+    formula = FUSED.get(op) or _find_formula(plain)
     if formula is not None:
         return formula(call)
     return 0 if plain in _NO_ARITHMETIC else None
 
 
-def _formula(op: str) -> Formula | None:
-    return PRODUCTS.get(op) or NORMS.get(op) or LAYERS.get(op) or FUSED.get(op) or elementwise(op)
+def _find_formula(op: str) -> Formula | None:
+    return PRODUCTS.get(op) or NORMS.get(op) or REDUCTIONS.get(op) or FUSED.get(op) or elementwise_formula(op)
 
 
-def _foreach(call: Call, op: str, inplace: bool) -> int | None:
-    """The sum over the tensors of a list: the i-th call takes the i-th of every list, and what is no list as it is."""
+def _foreach_flops(call: OperationCall, op: str, inplace: bool) -> int | None:
+    """FLOPs summed over a list of tensors. The i-th call takes the i-th element of every list, and every other
+    argument as it is."""
     plain = op.removeprefix("_foreach_").removesuffix("_")
     if plain in _NO_ARITHMETIC:
         return 0
     if plain == "norm":
         order = call.arg(1, "ord", 2)
         return sum(norm_flops(order, tensor.numel(), 1) for tensor in call.args[0])
-    formula = elementwise(plain)
+    formula = elementwise_formula(plain)
     if formula is None:
         return None
     results = call.args[0] if inplace else call.out
@@ -164,12 +165,12 @@ def _foreach(call: Call, op: str, inplace: bool) -> int | None:
     for at, result in enumerate(results):
         args = tuple(value[at] if isinstance(value, list | tuple) else value for value in call.args)
         kwargs = {key: value[at] if isinstance(value, list | tuple) else value for key, value in call.kwargs.items()}
-        total += formula(Call(plain, args, kwargs, result)) or 0
+        total += formula(OperationCall(plain, args, kwargs, result)) or 0
     return total
 
 
-def _is_view(call: Call) -> bool:
-    """True where every tensor of the result lies in memory of an argument, `out=` arguments apart."""
+def _is_view(call: OperationCall) -> bool:
+    """True where every tensor of the result shares its memory with an argument other than `out=`."""
     results = call.outputs()
     if not results or any(is_tensor(value) for value in call.kwargs.values()):
         return False

@@ -1,7 +1,7 @@
-"""FLOPs of operations that hold a whole layer: attention, recurrent networks, encoder layers, optimizers.
+"""FLOPs of operations that compute a whole layer: attention, recurrent networks, encoder layers, optimizers.
 
-What is counted is the full computation: causal and masked attention compute every score, sequences of a padded batch
-every step. Row sums that a kernel keeps for its backward (logsumexp) are its own bookkeeping and not counted.
+The full computation counts: causal and masked attention compute every score, and padded sequences every step. Row sums
+that a kernel saves for its backward (logsumexp) do not count.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .call import Call, is_float, is_tensor, numel, tensors_in
+from .call import OperationCall, is_float, is_tensor, numel, tensors_in
 
 _RELU, _TANH, _LSTM, _GRU = range(4)
 """Modes of a recurrent network, as cuDNN and oneDNN number them."""
@@ -27,12 +27,12 @@ into the hidden part 1, through r 4."""
 
 
 def _sizes(query: Any, key: Any, value: Any, heads_at: int) -> tuple[int, int, int, int]:
-    """(batch × query heads × queries, keys, width of a key, width of a value); fewer key heads are shared (GQA)."""
+    """(batch × query heads × queries, keys, width of a key, width of a value). In GQA query heads share key heads."""
     rows = numel(query) // query.shape[-1]
     return rows, key.shape[1 if heads_at == 2 else -2], query.shape[-1], value.shape[-1]
 
 
-def _attention(call: Call, mask_at: tuple[int, str], dropout_at: int, heads_at: int = 1) -> int | None:
+def _attention(call: OperationCall, mask_at: tuple[int, str], dropout_at: int, heads_at: int = 1) -> int | None:
     """Q Kᵀ and P V: 2 per score and width; × scale, + mask, softmax 4, dropout (mask × scale) 2 per score."""
     query, key, value = call.args[:3]
     if not is_float(query):
@@ -41,14 +41,16 @@ def _attention(call: Call, mask_at: tuple[int, str], dropout_at: int, heads_at: 
     return rows * keys * (2 * width + 2 * value_width + 4 + _per_score(call, mask_at, dropout_at, 2))
 
 
-def _per_score(call: Call, mask_at: tuple[int, str], dropout_at: int, dropout: int) -> int:
+def _per_score(call: OperationCall, mask_at: tuple[int, str], dropout_at: int, dropout: int) -> int:
     scaled = call.kwargs.get("scale") != 1.0
     mask = call.arg(*mask_at)
     added = is_tensor(mask) and is_float(mask)
     return scaled + added + (dropout if call.arg(dropout_at, "dropout_p", 0.0) else 0)
 
 
-def _attention_backward(call: Call, mask_at: tuple[int, str], dropout_at: int, heads_at: int = 1) -> int | None:
+def _attention_backward(
+    call: OperationCall, mask_at: tuple[int, str], dropout_at: int, heads_at: int = 1
+) -> int | None:
     """Scores again (2 E), dV and dP (2 Ev each), dQ and dK (2 E each).
 
     Per score: scale, mask, − logsumexp and exp 2, P (dP − D) 2, scale of the gradient 1, dropout on P and on dP 4.
@@ -63,14 +65,14 @@ def _attention_backward(call: Call, mask_at: tuple[int, str], dropout_at: int, h
     return rows * keys * (6 * width + 4 * value_width + per_score) + 2 * rows * value_width
 
 
-def _flat_attention(call: Call) -> int | None:
-    """Layout (batch, sequence, head, width); sequences packed one after another are not described."""
+def _flat_attention(call: OperationCall) -> int | None:
+    """Layout (batch, sequence, head, width); packed sequences have no formula."""
     if call.arg(3, "cum_seq_q") is not None:
         return None
     return _attention(call, (99, ""), 7, heads_at=2)
 
 
-def _flat_attention_backward(call: Call) -> int | None:
+def _flat_attention_backward(call: OperationCall) -> int | None:
     cumulative = call.args[6]
     if is_tensor(cumulative) and numel(cumulative):
         return None
@@ -101,22 +103,23 @@ def _recurrent_backward(
     return rows * per_row
 
 
-def _mkldnn_rnn(call: Call) -> int:
+def _mkldnn_rnn(call: OperationCall) -> int:
     """One layer in one direction."""
     image = call.args[0]
     rows, inputs = numel(image) // image.shape[-1], image.shape[-1]
     return _recurrent(rows, inputs, call.arg(10, "hidden_size"), call.arg(9, "mode"), call.arg(12, "has_biases"))
 
 
-def _mkldnn_rnn_backward(call: Call) -> int:
+def _mkldnn_rnn_backward(call: OperationCall) -> int:
     image = call.args[0]
     rows, inputs = numel(image) // image.shape[-1], image.shape[-1]
     mode, hidden, biases = call.arg(14, "mode"), call.arg(15, "hidden_size"), call.arg(17, "has_biases")
     return _recurrent_backward(rows, inputs, hidden, mode, biases)
 
 
-def _cudnn_rnn_layers(call: Call, mode_at: int) -> tuple[list[tuple[int, int, int, int, bool, int]], int, int]:
-    """(rows, inputs, hidden, mode, biases, output) of every layer and direction; width between layers; layers."""
+def _cudnn_rnn_layers(call: OperationCall, mode_at: int) -> tuple[list[tuple[int, int, int, int, bool, int]], int, int]:
+    """(rows, inputs, hidden, mode, biases, output) of every layer and direction; the width between layers; the number
+    of layers."""
     mode, hidden, projected, layers = call.args[mode_at : mode_at + 4]
     directions = 2 if call.args[mode_at + 7] else 1
     image, output = call.args[0], projected or hidden
@@ -127,14 +130,14 @@ def _cudnn_rnn_layers(call: Call, mode_at: int) -> tuple[list[tuple[int, int, in
     return [(rows, size, hidden, mode, biases, output) for size in sizes for _ in range(directions)], between, layers
 
 
-def _cudnn_rnn(call: Call) -> int:
+def _cudnn_rnn(call: OperationCall) -> int:
     """All layers and directions, and the dropout between layers (mask × scale) while training."""
     described, between, layers = _cudnn_rnn_layers(call, 6)
     dropout = 2 * described[0][0] * between * (layers - 1) if call.args[11] and call.args[12] else 0
     return sum(_recurrent(*layer) for layer in described) + dropout
 
 
-def _cudnn_rnn_backward(call: Call) -> int:
+def _cudnn_rnn_backward(call: OperationCall) -> int:
     described, between, layers = _cudnn_rnn_layers(call, 10)
     dropout = 2 * described[0][0] * between * (layers - 1) if call.args[15] and call.args[16] else 0
     weights = bool(call.arg(21, "output_mask")[3])
@@ -142,10 +145,10 @@ def _cudnn_rnn_backward(call: Call) -> int:
     return flops + dropout
 
 
-def _cell(mode: int) -> Callable[[Call], int]:
-    """A cell alone: the gates of input and state summed, biases, the cell's own arithmetic."""
+def _cell(mode: int) -> Callable[[OperationCall], int]:
+    """A single cell: the sum of the gates of input and state, biases, the cell's own arithmetic."""
 
-    def count(call: Call) -> int:
+    def count(call: OperationCall) -> int:
         gates, state = numel(call.args[0]), numel(call.args[2])
         biases = sum(call.arg(at, name) is not None for at, name in ((3, "input_bias"), (4, "hidden_bias")))
         return gates * (1 + biases) + _CELL[mode] * state
@@ -153,13 +156,13 @@ def _cell(mode: int) -> Callable[[Call], int]:
     return count
 
 
-def _lstm_cell_backward(call: Call) -> int:
+def _lstm_cell_backward(call: OperationCall) -> int:
     """The cell's own arithmetic, and the bias's sum of the gates' gradients over the batch."""
     state = numel(call.args[2])
     return (_CELL_BACKWARD[_LSTM] + (4 if call.arg(5, "has_bias") else 0)) * state
 
 
-def _gru_cell_backward(call: Call) -> int:
+def _gru_cell_backward(call: OperationCall) -> int:
     state = numel(call.args[0])
     return (_CELL_BACKWARD[_GRU] + (6 if call.arg(2, "has_bias") else 0)) * state
 
@@ -173,13 +176,13 @@ def _lengths(batch: Any) -> list[int]:
 
 def _self_attention(queries: list[int], keys: list[int], width: int, heads: int) -> int:
     """Projections with bias, query × 1/√d, scores, softmax 4, weighted values, output projection with bias."""
-    rows, others = sum(queries), sum(keys)
+    query_rows, key_rows = sum(queries), sum(keys)
     scores = sum(q * k for q, k in zip(queries, keys, strict=True))
-    projections = (rows + 2 * others + rows) * (2 * width * width + width)
-    return projections + rows * width + 4 * scores * width + 4 * scores * heads
+    projections = (query_rows + 2 * key_rows + query_rows) * (2 * width * width + width)
+    return projections + query_rows * width + 4 * scores * width + 4 * scores * heads
 
 
-def _multi_head_attention(call: Call) -> int:
+def _multi_head_attention(call: OperationCall) -> int:
     query, key = call.args[0], call.args[1]
     width, heads = call.args[3], call.args[4]
     queries, keys = _lengths(query), _lengths(key)
@@ -190,7 +193,7 @@ def _multi_head_attention(call: Call) -> int:
     return flops
 
 
-def _encoder_layer(call: Call) -> int:
+def _encoder_layer(call: OperationCall) -> int:
     """Self-attention, two residual sums, two layer norms (8n + 5r each), two linear layers, relu (0) or gelu (5)."""
     batch, width, heads = call.args[:3]
     lengths = _lengths(batch)
@@ -205,7 +208,7 @@ def _elements(tensors: Any) -> int:
     return sum(numel(tensor) for tensor in tensors_in(tensors))
 
 
-def _sgd(call: Call) -> int:
+def _sgd(call: OperationCall) -> int:
     """p − lr g: 2; weight decay g + d p: 2; momentum m b + (1 − dampening) g: 2 or 3, first step 0; Nesterov 2."""
     option = call.kwargs
     per_element = 2 + (2 if option["weight_decay"] else 0) + bool(option["maximize"]) + _unscaled(call)
@@ -216,10 +219,10 @@ def _sgd(call: Call) -> int:
     return per_element * _elements(call.args[0])
 
 
-def _adam(decay: int) -> Callable[[Call], int]:
+def _adam(decay: int) -> Callable[[OperationCall], int]:
     """m + (1 − β₁)(g − m): 3; β₂ v + (1 − β₂) g g: 4; √v / √c + ε: 3; p − step m / that: 3. Corrections are scalars."""
 
-    def count(call: Call) -> int:
+    def count(call: OperationCall) -> int:
         option = call.kwargs
         per_element = 13 + (decay if option["weight_decay"] else 0) + bool(option["maximize"]) + _unscaled(call)
         return per_element * _elements(call.args[0])
@@ -227,25 +230,25 @@ def _adam(decay: int) -> Callable[[Call], int]:
     return count
 
 
-def _adagrad(call: Call) -> int:
+def _adagrad(call: OperationCall) -> int:
     """s + g g: 2; √s + ε: 2; p − lr g / that: 3; weight decay 2."""
     option = call.kwargs
     per_element = 7 + (2 if option["weight_decay"] else 0) + bool(option["maximize"]) + _unscaled(call)
     return per_element * _elements(call.args[0])
 
 
-def _unscaled(call: Call) -> int:
-    """A gradient that carries a loss scale is divided by it."""
+def _unscaled(call: OperationCall) -> int:
+    """FLOPs of dividing a gradient by its loss scale, per element."""
     return 0 if call.kwargs.get("grad_scale") is None else 1
 
 
-def _unscale_gradients(call: Call) -> int:
+def _unscale_gradients(call: OperationCall) -> int:
     return _elements(call.args[0])
 
 
 _NO_MASK = (99, "")
 
-FUSED: dict[str, Callable[[Call], int | None]] = {
+FUSED: dict[str, Callable[[OperationCall], int | None]] = {
     "_scaled_dot_product_flash_attention_for_cpu": lambda c: _attention(c, (99, "attn_mask"), 3),
     "_scaled_dot_product_flash_attention": lambda c: _attention(c, _NO_MASK, 3),
     "_scaled_dot_product_efficient_attention": lambda c: _attention(c, (3, "attn_bias"), 5),

@@ -1,8 +1,8 @@
 """FLOPs of matrix products and convolutions, forward and backward: 2 per multiply-add, zeros of the padding included.
 
 A bias is one addition per element of the result. In `beta·C + alpha·A·B` the sum is one addition per element (none for
-beta = 0), and each factor that is neither 1 nor (beta) 0 one multiplication per element.
-Integer products are not counted (None): they are no floating-point work, and no formula here describes their machine.
+beta = 0). A factor is one multiplication per element, unless it is 1 or beta is 0.
+Integer products are not counted (None): they are not floating-point work.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-from .call import Call, is_float, is_sparse, numel
+from .call import OperationCall, is_float, is_sparse, numel
 
 Flops = int | None
 
 
-def _product(call: Call, inner: int, left: int = 0) -> Flops:
-    """Every element of the result is a sum of `inner` products; with a sparse operand, of those that it holds.
+def _product(call: OperationCall, inner: int, left: int = 0) -> Flops:
+    """Every element of the result is a sum of `inner` products; with a sparse operand only stored values count.
 
-    `left` is where the first operand stands among the arguments.
+    `left` is the position of the first operand among the arguments.
     """
     if not is_float(call.first):
         return None
@@ -26,48 +26,48 @@ def _product(call: Call, inner: int, left: int = 0) -> Flops:
     if not sparse:
         return 2 * inner * numel(call.first)
     if len(sparse) == 2 or call.args[sparse[0]].dim() != 2:
-        return None  # how many products meet depends on where the values stand
-    # Every value that is held meets each column of the other operand, or each row.
+        return None  # the number of products depends on the positions of the values
+    # Every stored value is multiplied with each column, or each row, of the dense operand.
     rows, columns = call.args[left].shape[0], call.args[left + 1].shape[1] if call.args[left + 1].dim() == 2 else 1
     return 2 * int(call.args[sparse[0]]._nnz()) * int(columns if sparse[0] == left else rows)
 
 
-def _matmul(call: Call) -> Flops:
+def _matmul(call: OperationCall) -> Flops:
     """mm, bmm, matmul, mv, dot: the last dimension of the first operand is summed over."""
     return _product(call, call.args[0].shape[-1])
 
 
-def _accumulated(call: Call, inner: int) -> Flops:
+def _accumulate(call: OperationCall, inner: int) -> Flops:
     products = _product(call, inner, left=1)
     beta, alpha = call.kwargs.get("beta", 1), call.kwargs.get("alpha", 1)
     per_element = (0 if beta == 0 else 1) + (beta not in (0, 1)) + (alpha != 1)
     return None if products is None else products + per_element * numel(call.first)
 
 
-def _addmm(call: Call) -> Flops:
+def _addmm(call: OperationCall) -> Flops:
     """addmm, baddbmm, addmv: beta C + alpha A B."""
-    return _accumulated(call, call.args[1].shape[-1])
+    return _accumulate(call, call.args[1].shape[-1])
 
 
-def _addbmm(call: Call) -> Flops:
+def _addbmm(call: OperationCall) -> Flops:
     """The products of a batch summed into one matrix."""
     batch, _, inner = call.args[1].shape
-    return _accumulated(call, batch * inner)
+    return _accumulate(call, batch * inner)
 
 
-def _addmm_activation(call: Call) -> Flops:
+def _addmm_activation(call: OperationCall) -> Flops:
     """addmm and relu (0) or gelu (5 per element)."""
     flops = _addmm(call)
     return None if flops is None else flops + (5 * numel(call.first) if call.kwargs.get("use_gelu") else 0)
 
 
-def _linear(call: Call) -> Flops:
+def _linear(call: OperationCall) -> Flops:
     products = _product(call, call.args[0].shape[-1])
     bias = call.arg(2, "bias")
     return products if products is None or bias is None else products + numel(call.first)
 
 
-def _linear_backward(call: Call) -> Flops:
+def _linear_backward(call: OperationCall) -> Flops:
     """Gradients of input and weight are one product each, of the bias a sum over the rows."""
     _, grad, weight = call.args[:3]
     mask = call.arg(3, "output_mask")
@@ -85,19 +85,19 @@ def convolution_products(batch: int, positions: int, weight_elements: int) -> in
     return batch * positions * weight_elements
 
 
-def _convolution(call: Call) -> Flops:
+def _convolution(call: OperationCall) -> Flops:
     return _convolve(call, bias=call.arg(2, "bias") is not None, transposed=bool(call.arg(6, "transposed", False)))
 
 
-def _forward_convolution(call: Call) -> Flops:
+def _forward_convolution(call: OperationCall) -> Flops:
     return _convolve(call, bias=call.arg(2, "bias") is not None, transposed=False)
 
 
-def _transposed_convolution(call: Call) -> Flops:
+def _transposed_convolution(call: OperationCall) -> Flops:
     return _convolve(call, bias=call.arg(2, "bias") is not None, transposed=True)
 
 
-def _convolve(call: Call, bias: bool, transposed: bool) -> Flops:
+def _convolve(call: OperationCall, bias: bool, transposed: bool) -> Flops:
     image, weight, result = call.args[0], call.args[1], call.first
     if not is_float(result):
         return None
@@ -109,7 +109,7 @@ def _convolve(call: Call, bias: bool, transposed: bool) -> Flops:
     return 2 * products + (numel(result) if bias else 0)
 
 
-def _convolution_backward(call: Call) -> Flops:
+def _convolution_backward(call: OperationCall) -> Flops:
     """Gradients of input and weight cost the forward's products each; of the bias one addition per element."""
     grad, image, weight = call.args[:3]
     transposed, mask = bool(call.arg(7, "transposed")), call.arg(10, "output_mask")
@@ -120,7 +120,7 @@ def _convolution_backward(call: Call) -> Flops:
     return 2 * products * (bool(mask[0]) + bool(mask[1])) + numel(grad) * bool(mask[2])
 
 
-PRODUCTS: dict[str, Callable[[Call], Flops]] = {
+PRODUCTS: dict[str, Callable[[OperationCall], Flops]] = {
     "mm": _matmul,
     "bmm": _matmul,
     "mv": _matmul,

@@ -1,8 +1,8 @@
 """FLOPs of reductions, pooling, interpolation, embeddings and scattered sums, forward and backward.
 
-A sum of k elements is k additions, as in the 2·k of an inner product; every value that is accumulated into a table or
-an image (backward of embedding, pooling and interpolation) is one addition. Windows of pooling count as full at the
-border, as the padding of convolutions does; adaptive windows count what they hold.
+A sum of k elements is k additions, as in the 2·k of an inner product. Every value accumulated into a table or an image
+(backward of embedding, pooling and interpolation) is one addition. Pooling windows count as full at the border, as the
+padding of convolutions does; adaptive windows count their actual elements.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from itertools import zip_longest
 from math import prod
 from typing import Any
 
-from .call import Call, is_float, numel
+from .call import OperationCall, is_float, numel
 
 _SUM, _MEAN, _MAX = 0, 1, 2
 """Modes of an embedding bag."""
 
 
-def _sum(call: Call) -> int:
+def _sum(call: OperationCall) -> int:
     """One addition (multiplication for prod, addition for cumsum) per element of the input."""
     return numel(call.args[0]) if is_float(call.first) else 0
 
 
-def _mean(call: Call) -> int:
+def _mean(call: OperationCall) -> int:
     return numel(call.args[0]) + numel(call.first)
 
 
-def _variance(call: Call) -> int:
+def _variance(call: OperationCall) -> int:
     """Two passes: mean n + r, squared deviations 3n, division r."""
     return 4 * numel(call.args[0]) + 2 * numel(call.first)
 
 
-def _deviation(call: Call) -> int:
+def _deviation(call: OperationCall) -> int:
     """The variance and a square root per result."""
     return _variance(call) + numel(call.first)
 
@@ -47,11 +47,11 @@ def norm_flops(order: Any, elements: int, results: int) -> int:
     return elements if order == 1 else 2 * elements + results
 
 
-def _norm(call: Call) -> int:
+def _norm(call: OperationCall) -> int:
     return norm_flops(call.arg(1, "ord", call.kwargs.get("p", 2)), numel(call.args[0]), numel(call.first))
 
 
-def _logsumexp(call: Call) -> int:
+def _logsumexp(call: OperationCall) -> int:
     """x − max, exp, Σ: 3n; log and + max per result."""
     return 3 * numel(call.args[0]) + 2 * numel(call.first)
 
@@ -62,12 +62,12 @@ def _window(size: Any, dimensions: int) -> int:
     return prod(sizes) if len(sizes) == dimensions else sizes[0] ** dimensions
 
 
-def _average_pool(dimensions: int) -> Callable[[Call], int]:
+def _average_pool(dimensions: int) -> Callable[[OperationCall], int]:
     """Per result: the window's additions and a division."""
     return lambda call: numel(call.first) * (_window(call.arg(1, "kernel_size"), dimensions) + 1)
 
 
-def _average_pool_backward(dimensions: int) -> Callable[[Call], int]:
+def _average_pool_backward(dimensions: int) -> Callable[[OperationCall], int]:
     """Per gradient: a division, and an addition into every element of the window."""
     return lambda call: numel(call.args[0]) * (_window(call.arg(2, "kernel_size"), dimensions) + 1)
 
@@ -80,10 +80,10 @@ def _adaptive_additions(large: Iterable[int], small: Iterable[int]) -> int:
     )
 
 
-def _adaptive_average(dimensions: int, image_at: int) -> Callable[[Call], int]:
-    """Additions under every window and one division per window; `image_at` says which argument is the large image."""
+def _adaptive_average(dimensions: int, image_at: int) -> Callable[[OperationCall], int]:
+    """The additions of every window and one division per window; `image_at` is the argument with the large image."""
 
-    def count(call: Call) -> int:
+    def count(call: OperationCall) -> int:
         image, pooled = call.args[image_at], call.first if image_at == 0 else call.args[0]
         planes = numel(image) // max(1, prod(image.shape[-dimensions:]))
         additions = _adaptive_additions(image.shape[-dimensions:], pooled.shape[-dimensions:])
@@ -92,26 +92,26 @@ def _adaptive_average(dimensions: int, image_at: int) -> Callable[[Call], int]:
     return count
 
 
-def _accumulated_gradient(call: Call) -> int:
+def _accumulated_gradient(call: OperationCall) -> int:
     """One addition per element of the gradient."""
     return numel(call.args[0]) if is_float(call.args[0]) else 0
 
 
-def _per_result(flops: int) -> Callable[[Call], int]:
+def _per_result(flops: int) -> Callable[[OperationCall], int]:
     return lambda call: flops * numel(call.first)
 
 
-def _per_gradient(flops: int) -> Callable[[Call], int]:
+def _per_gradient(flops: int) -> Callable[[OperationCall], int]:
     return lambda call: flops * numel(call.args[0])
 
 
-def _embedding_backward(call: Call) -> int:
+def _embedding_backward(call: OperationCall) -> int:
     """Every row's gradient is added into the table (and divided by the row's frequency where asked); sparse: a copy."""
     by_frequency, sparse = bool(call.arg(4, "scale_grad_by_freq", False)), bool(call.arg(5, "sparse", False))
     return numel(call.args[0]) * ((0 if sparse else 1) + by_frequency)
 
 
-def _embedding_bag(call: Call) -> int:
+def _embedding_bag(call: OperationCall) -> int:
     """Sum: one addition per element looked up, 2 with weights of the samples; mean: a division per result; max: 0."""
     table, indices = call.args[0], call.args[1]
     mode = call.arg(4, "mode", _SUM)
@@ -122,7 +122,7 @@ def _embedding_bag(call: Call) -> int:
     return looked_up * (1 + weighted) + (numel(call.first) if mode == _MEAN else 0)
 
 
-def _bag_gradient(call: Call, mode: int, weights: Any, lookups: int, dense: bool) -> int:
+def _bag_gradient(call: OperationCall, mode: int, weights: Any, lookups: int, dense: bool) -> int:
     """Per element looked up: the mean's or the weights' multiplication, and (dense) the addition into the table."""
     grad = call.args[0]
     if mode == _MAX:
@@ -130,44 +130,44 @@ def _bag_gradient(call: Call, mode: int, weights: Any, lookups: int, dense: bool
     return lookups * grad.shape[1] * ((mode == _MEAN) + (weights is not None) + dense)
 
 
-def _embedding_bag_backward(call: Call) -> int:
+def _embedding_bag_backward(call: OperationCall) -> int:
     dense = not call.arg(9, "sparse")
     weights = call.arg(10, "per_sample_weights")
     return _bag_gradient(call, call.arg(8, "mode"), weights, numel(call.args[1]), dense)
 
 
-def _embedding_bag_dense_backward(call: Call) -> int:
+def _embedding_bag_dense_backward(call: OperationCall) -> int:
     return _bag_gradient(call, call.arg(7, "mode"), call.arg(8, "per_sample_weights"), numel(call.args[1]), True)
 
 
-def _embedding_bag_sparse_backward(call: Call) -> int:
+def _embedding_bag_sparse_backward(call: OperationCall) -> int:
     return _bag_gradient(call, call.arg(7, "mode"), call.arg(8, "per_sample_weights"), numel(call.args[1]), False)
 
 
-def _sample_weights_backward(call: Call) -> int:
+def _sample_weights_backward(call: OperationCall) -> int:
     """An inner product of gradient and row per index looked up."""
     return 2 * numel(call.args[2]) * call.args[1].shape[1]
 
 
-def _scatter_add(call: Call) -> int:
+def _scatter_add(call: OperationCall) -> int:
     """One addition per index."""
     return numel(call.args[2]) if is_float(call.first) else 0
 
 
-def _index_add(call: Call) -> int:
+def _index_add(call: OperationCall) -> int:
     """One addition per element of the source, and a multiplication unless alpha is 1."""
     alpha = call.kwargs.get("alpha", 1)
     return numel(call.args[3]) * (1 + (alpha != 1)) if is_float(call.first) else 0
 
 
-def _index_put(call: Call) -> int:
+def _index_put(call: OperationCall) -> int:
     """One addition per value where values accumulate; else a copy."""
     if not call.arg(3, "accumulate", False) or not is_float(call.first):
         return 0
     return indexed_elements(call.args[0], call.args[1])
 
 
-def _scatter_reduce(call: Call) -> int | None:
+def _scatter_reduce(call: OperationCall) -> int | None:
     """sum and prod: one operation per index; amax and amin: 0; mean: one per index and a division per result."""
     reduce = call.arg(4, "reduce")
     if reduce not in ("sum", "prod", "mean", "amax", "amin", "add", "multiply") or not is_float(call.first):
@@ -176,7 +176,7 @@ def _scatter_reduce(call: Call) -> int | None:
     return values + (numel(call.first) if reduce == "mean" else 0)
 
 
-def _scatter(call: Call) -> int:
+def _scatter(call: OperationCall) -> int:
     """A copy, unless the old overload with `reduce` adds or multiplies."""
     return numel(call.args[2]) if call.kwargs.get("reduce") and is_float(call.first) else 0
 
@@ -190,7 +190,7 @@ def indexed_elements(table: Any, indices: Any) -> int:
             rest *= table.shape[dimension]
             dimension += 1
             continue
-        # A mask spans as many dimensions as it has, and only its values say how many elements it selects.
+        # A mask covers as many dimensions as it has, and the number of its True values says how many it selects.
         mask = str(index.dtype) in ("torch.bool", "torch.uint8")
         dimension += index.dim() if mask else 1
         sizes = [int(index.sum())] if mask else list(reversed(index.shape))
@@ -198,7 +198,7 @@ def indexed_elements(table: Any, indices: Any) -> int:
     return prod(selected) * rest * prod(table.shape[dimension:])
 
 
-LAYERS: dict[str, Callable[[Call], int | None]] = {
+REDUCTIONS: dict[str, Callable[[OperationCall], int | None]] = {
     **dict.fromkeys(("sum", "nansum", "prod", "cumsum", "cumprod", "trace"), _sum),
     **dict.fromkeys(("mean", "nanmean"), _mean),
     **dict.fromkeys(("var", "var_mean"), _variance),
