@@ -119,7 +119,7 @@ def test_a_graph_without_a_profile_says_why(
             raise stopping
 
     monkeypatch.setattr(graph, "stop_profile", stop)
-    monkeypatch.setattr("sonda.frameworks.tensorflow.observe.devices.about", lambda tf, number: {"name": "Toy"})
+    monkeypatch.setattr("sonda.frameworks.tensorflow.observe.devices.describe_gpu", lambda tf, number: {"name": "Toy"})
     graph.scoped("sequential/dense", "layer", "dense", "Dense", 9)
     for _ in range(400):
         if graph.begins(1, GRAPH):

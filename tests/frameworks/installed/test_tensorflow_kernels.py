@@ -27,7 +27,7 @@ from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.frameworks.tensorflow.drive import workload as tensorflow_driver
 from sonda.frameworks.tensorflow.drive import workload as tensorflow_whole
-from sonda.frameworks.tensorflow.drive.workload import PROFILE
+from sonda.frameworks.tensorflow.drive.steps import PROFILE
 from sonda.record.run import new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.studies.figures.registry import parse_figure

@@ -15,7 +15,7 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
-from sonda.frameworks.tensorflow.drive.workload import drive_network, drive_operations
+from sonda.frameworks.tensorflow.drive.steps import drive_network, drive_operations
 from sonda.record.errors import SondaError
 from sonda.targets.adapters.tensorflow import tensorflow_device
 from sonda.targets.job import Job

@@ -38,7 +38,7 @@ def run_in_tensorflow(job: Job, directory: Path, replay: bool) -> dict[str, Any]
 def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, Any]:
     """Timed steps; with `replay`, one step for a profiler outside."""
     from sonda.frameworks.harness.settings import Driving
-    from sonda.frameworks.tensorflow.drive.workload import drive_network, drive_operations
+    from sonda.frameworks.tensorflow.drive.steps import drive_network, drive_operations
     from sonda.targets.training.trainer import described
     from sonda.workloads.catalogue import describe
     from sonda.workloads.model_garden import ModelGarden
@@ -53,12 +53,12 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
     )  # fmt: skip
     notes: list[str] = []
     if isinstance(workload, ModelGarden):
-        from sonda.frameworks.tensorflow.drive.workload import drive_whole
+        from sonda.frameworks.tensorflow.drive.steps import drive_opaque
         from sonda.workloads.in_tensorflow.model_garden import build as build_garden
 
         task: Any = build_garden(workload, job.train, job.seed, job.compile)
         with observing(job, directory, counting, task.root, notes) as observer:
-            drive_whole(task, observer, how)
+            drive_opaque(task, observer, how)
         return described(workload, task)
     if isinstance(workload, Operations):
         from sonda.workloads.in_tensorflow.operations import build as build_operations

@@ -132,7 +132,7 @@ class Member:
             outcome.workload = about
             outcome.samples = [shares[outcome.rank]]
             if seen and self.plan.mode == "multiworker":
-                outcome.worked_ns, outcome.waited_ns = seen.worked, seen.waited
+                outcome.worked_ns, outcome.waited_ns = seen.work_ns, seen.communication_ns
 
     def meet(self) -> None:
         """Wait for the others: whoever ends first would take along those that are not done."""
@@ -202,7 +202,7 @@ class Member:
 
     def _steps(self, tf: Any, workload: Any, shares: Sequence[int], counting: Any) -> Any:
         from sonda.frameworks.harness.settings import Driving
-        from sonda.frameworks.tensorflow.drive.strategies import drive_shares
+        from sonda.frameworks.tensorflow.drive.strategies import drive_strategy
         from sonda.targets.adapters.tensorflow import observing
         from sonda.targets.profiles.tensorflow_events import profile_events_of
         from sonda.workloads.networks.cost import network_costs
@@ -215,7 +215,7 @@ class Member:
         how = Driving(True, job.steps, job.warmup, job.seconds, job.precision, device=device)
         batches, notes = self._batches(workload, shares)
         with observing(job, self.directory, counting, network.root, notes, self.number) as observer:
-            return drive_shares(
+            return drive_strategy(
                 self.shared, batches, sum(shares), costs, network.classes, observer, tf, how, profile_events_of
             )
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from sonda.frameworks.tensorflow.drive.workload import wait
+from sonda.frameworks.tensorflow.drive.steps import wait
 from sonda.workloads.description import Description
 from sonda.workloads.in_tensorflow.layers import Layers
 from sonda.workloads.in_tensorflow.network import NetworkInTensorflow

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from sonda.frameworks.harness.batches import learnt, pieces
-from sonda.frameworks.tensorflow.drive.workload import wait
+from sonda.frameworks.tensorflow.drive.steps import wait
 from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.data.prepared import epoch_order
 from sonda.workloads.data.training_set import TrainingSet

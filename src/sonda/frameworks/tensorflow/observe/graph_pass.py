@@ -155,7 +155,7 @@ class GraphPass(PiecePass):
         return {**({"graphs": [about]} if about else {}), **(self._of_gpus() if self._on_gpu else {})}
 
     def _of_gpus(self) -> dict:
-        known = {str(number): devices.about(self.tf, number) for number in range(len(devices.gpus(self.tf)))}
+        known = {str(number): devices.describe_gpu(self.tf, number) for number in range(len(devices.gpus(self.tf)))}
         found = {"devices": {number: about for number, about in known.items() if about}}
         if self._kernels:
             return {**found, "kernels": self._kernels, "launching": self._thread}
