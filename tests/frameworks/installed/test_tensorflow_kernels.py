@@ -64,15 +64,15 @@ def operations(place: Path, **how: Any) -> tuple[Assembly, int]:
 
 
 def network(place: Path, train: bool = True, **how: Any) -> tuple[Assembly, int]:
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
+    from sonda.workloads.in_tensorflow.layerwise import LayerwiseNetwork
     from sonda.workloads.in_tensorflow.network import build
-    from sonda.workloads.in_tensorflow.pieces import Pieces
 
     task = build(describe("mlp", {"layers": "12-8-3", "batch": "4"}), train, 5)
     begin = now()
     with observing(place, task.root) as observer:
         tensorflow_driver.drive_network(
-            task, lambda told: Pieces(task, told), lambda: batches(task, 5), observer,
+            task, lambda announcer: LayerwiseNetwork(task, announcer), lambda: make_batches(task, 5), observer,
             Driving(train, 3, 1, 1.0, device=ON_GPU, **how), profile_events_of,
         )  # fmt: skip
     return assemble(place, begin, now()), begin
@@ -124,7 +124,7 @@ def test_a_study_shows_the_gpu_of_a_training_step_that_is_one_graph(tmp_path: Pa
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def announcer(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a profiler outside would hear."""
     heard: list[str] = []
 
@@ -139,7 +139,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_job_for_a_profiler_outside_is_one_step(
-    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, announcer: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "TF_CPP_MIN_LOG_LEVEL"):
         monkeypatch.setenv(name, os.environ.get(name, ""))  # put back afterwards, whatever the job writes there
@@ -148,10 +148,10 @@ def test_a_job_for_a_profiler_outside_is_one_step(
     begin = now()
     run_in_tensorflow(job, tmp_path, replay=True)
     assert passes(assemble(tmp_path, begin, now())) == {"warmup": 2, "kernels": 1}
-    assert told == ["begin", "end"]
+    assert announcer == ["begin", "end"]
 
 
-def test_a_profiler_outside_is_told_of_one_step(tmp_path: Path, told: list[str]) -> None:
+def test_a_profiler_outside_is_told_of_one_step(tmp_path: Path, announcer: list[str]) -> None:
     class Whole:
         train, parameters = False, 1
 
@@ -169,7 +169,7 @@ def test_a_profiler_outside_is_told_of_one_step(tmp_path: Path, told: list[str])
         assert (
             tensorflow_whole.drive_whole(Whole(), observer, Driving(False, 9, 1, 1.0, device=ON_GPU, replay=True)) == 1
         )
-    assert told == ["begin", "end"] * 3
+    assert announcer == ["begin", "end"] * 3
 
 
 def test_a_gpu_is_waited_for_and_nothing_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

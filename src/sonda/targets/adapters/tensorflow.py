@@ -68,9 +68,9 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
             drive_operations(task, observer, how)
         return described(workload, task)
     from sonda.targets.profiles.tensorflow_events import profile_events_of
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
+    from sonda.workloads.in_tensorflow.layerwise import LayerwiseNetwork
     from sonda.workloads.in_tensorflow.network import build as build_network
-    from sonda.workloads.in_tensorflow.pieces import Pieces
 
     task = build_network(workload, job.train, job.seed, job.precision, job.compile)
     stream = None
@@ -81,8 +81,8 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
         notes += [stream.note] if stream.note else []
     with observing(job, directory, counting, task.root, notes) as observer:
         drive_network(
-            task, lambda told: Pieces(task, told), lambda: batches(task, job.seed, job.workers, job.prefetch, stream),
-            observer, how, profile_events_of,
+            task, lambda announcer: LayerwiseNetwork(task, announcer),
+            lambda: make_batches(task, job.seed, job.workers, job.prefetch, stream), observer, how, profile_events_of,
         )  # fmt: skip
     return described(workload, task)
 

@@ -140,11 +140,11 @@ class Member:
             self.shared.mean(0.0)
 
     def _network(self, strategy: Any, workload: Any) -> Any:
-        from sonda.workloads.in_tensorflow.strategies import Mirroring, Serving
+        from sonda.workloads.in_tensorflow.strategies import MirroredNetwork, ParameterServerNetwork
 
         if self.plan.mode == "parameterserver":
-            return Serving(strategy, workload, self.job.seed, self.job.precision, self.plan.ranks)
-        return Mirroring(strategy, workload, self.job.seed, self.job.precision)
+            return ParameterServerNetwork(strategy, workload, self.job.seed, self.job.precision, self.plan.ranks)
+        return MirroredNetwork(strategy, workload, self.job.seed, self.job.precision)
 
     def _strategy(self, tf: Any) -> Any:
         """TensorFlow's own. Raises SondaError where it has no such device."""
@@ -180,16 +180,16 @@ class Member:
         """Train through epochs; the first rank leaves the result."""
         from sonda.targets.adapters.tensorflow import observing
         from sonda.targets.training.announced import train_announced
-        from sonda.workloads.in_tensorflow.strategy_learner import SharedBatches, SharedLearner
+        from sonda.workloads.in_tensorflow.strategy_learner import StrategyBatches, StrategyLearner
 
         shared, ranks = self.shared, self.plan.ranks
         alone = self.plan.mode != "multiworker"
         mine = slice(0, ranks) if alone else slice(self.number, self.number + 1)
         dtype = shared.network.dtype
-        batches = SharedBatches(
+        batches = StrategyBatches(
             opened.data, opened.workload, self.job.seed, dtype, lambda size: spread_out(ranks, size), mine
         )
-        learner = SharedLearner(shared, batches)
+        learner = StrategyLearner(shared, batches)
 
         def together(numbers: list[float]) -> list[float]:
             return numbers if alone else [ranks * shared.mean(number) for number in numbers]
@@ -221,8 +221,8 @@ class Member:
 
     def _batches(self, workload: Any, shares: Sequence[int]) -> tuple[Callable[[], Iterator[Any]], list[str]]:
         """An endless row of this process' shares, and notes on the data."""
-        from sonda.workloads.in_tensorflow.input_pipeline import batches
-        from sonda.workloads.in_tensorflow.strategies import cut
+        from sonda.workloads.in_tensorflow.input_pipeline import make_batches
+        from sonda.workloads.in_tensorflow.strategies import split_batch
 
         job, network, notes = self.job, self.shared.network, self._notes(workload)
         stream = None
@@ -237,8 +237,8 @@ class Member:
             rows, own = slice(first, first + shares[self.number]), [shares[self.number]]
 
         def row() -> Iterator[Any]:
-            for inputs, targets in batches(network, job.seed, job.workers, job.prefetch, stream, rows):
-                yield cut(inputs, targets, own)
+            for inputs, targets in make_batches(network, job.seed, job.workers, job.prefetch, stream, rows):
+                yield split_batch(inputs, targets, own)
 
         return row, notes
 

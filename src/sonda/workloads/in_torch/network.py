@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sonda.record.protocols import Mark
 from sonda.workloads.in_torch.layers import build_model
 from sonda.workloads.in_torch.task import Examples, Made, TorchTask, examples_task
-from sonda.workloads.networks.examples import examples
+from sonda.workloads.networks.examples import synthetic_examples
 from sonda.workloads.networks.weights import initial_weights
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _task(kind: type[Made], network: Network, train: bool, seed: int, loss: Call
     if train:
         network.check_training()
     model = with_weights(build_model(network.structure()), network, seed)
-    inputs, targets = examples(network, seed)
+    inputs, targets = synthetic_examples(network, seed)
     data = Examples((torch.from_numpy(inputs),), torch.from_numpy(targets))
     tokens, phase_tokens = network.step_tokens(train)
 

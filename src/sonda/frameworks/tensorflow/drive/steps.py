@@ -61,7 +61,7 @@ def _state_device(recorder: Recorder, tf: Any, device: str) -> None:
 
 # ----------------------------------------------------------------------------------------------------------------------
 
-FUNCTIONS = {True: "learn", False: "inferred"}
+FUNCTIONS = {True: "learn", False: "infer_scoped"}
 """Names of the functions that are a step, by whether it trains."""
 
 
