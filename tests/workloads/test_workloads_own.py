@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sonda.record.errors import SondaError
 from sonda.workloads.catalogue import describe
-from sonda.workloads.input_shapes import KINDS, INTEGERS, InputShape, parse_shapes
+from sonda.workloads.input_shapes import INTEGERS, KINDS, InputShape, parse_shapes
 
 HEAD = "import torch\nfrom torch import nn\n"
 LINEAR = HEAD + "def build():\n    return nn.Linear(4, 3)\n"

@@ -17,7 +17,7 @@ from sonda.frameworks.jax.observe.jit_pass import JaxPass
 from sonda.frameworks.jax.observe.profiler import start_trace
 from sonda.frameworks.jax.observe.signatures import MOST_CHANGES, Shapes
 from sonda.frameworks.jax.profile.hlo import Module
-from sonda.frameworks.jax.profile.places import Places
+from sonda.frameworks.jax.profile.places import InstructionPlaces
 from sonda.record.spans import Spans, Words
 from sonda.targets.profiles import jax as jax_layers
 from sonda.targets.profiles.calls import CallLayers
@@ -70,7 +70,9 @@ def test_what_was_profiled_with_other_shapes_says_nothing_of_a_part() -> None:
     )  # fmt: skip
     process = {"callers": {"forward": [1]}, "shapes": {"1": [[1000, 0], [1050, 1]]}}
     callers = jax_layers._Callers(process, spans, 1000)
-    first, second = (jax_layers._Compiled(1, "score", "forward", shapes, Module(), Places({})) for shapes in (0, 1))
+    first, second = (
+        jax_layers._Compiled(1, "score", "forward", shapes, Module(), InstructionPlaces({})) for shapes in (0, 1)
+    )
     rows = np.flatnonzero(spans.where(kind="step"))
     with pytest.raises(ValueError, match="score was profiled with other shapes than most of its calls have here"):
         jax_layers._called(spans, rows, [first], callers)
