@@ -84,7 +84,7 @@ def jax_facts(place: Path, profiler: Any, compiled: bool) -> dict:
     text = SimpleNamespace(compile=lambda: SimpleNamespace(as_text=lambda: "HloModule jit_step"))
     for _ in range(400):
         if made.begins(1, 0):
-            made.called(1, "step", "fused", 0, True, compiled, 0, lambda: text)
+            made.note_call(1, "step", "fused", 0, True, compiled, 0, lambda: text)
     return made.facts(True, {})
 
 
