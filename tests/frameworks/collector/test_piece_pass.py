@@ -120,10 +120,10 @@ def test_a_graph_without_a_profile_says_why(
 
     monkeypatch.setattr(graph, "stop_profile", stop)
     monkeypatch.setattr("sonda.frameworks.tensorflow.observe.devices.describe_gpu", lambda tf, number: {"name": "Toy"})
-    graph.scoped("sequential/dense", "layer", "dense", "Dense", 9)
+    graph.note_scope("sequential/dense", "layer", "dense", "Dense", 9)
     for _ in range(400):
         if graph.begins(1, GRAPH):
-            graph.called(1, GRAPH, 0, traced)
+            graph.note_call(1, GRAPH, 0, traced)
     facts = graph.facts()
     cause = GraphPass.SPOILT if traced else "the profile was not written: [Errno 28] No space left on device"
     if gpus:

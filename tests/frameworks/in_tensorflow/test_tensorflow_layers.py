@@ -244,13 +244,13 @@ def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(graph, "start_profile", lambda folder: said.append("start"))
     monkeypatch.setattr(graph, "stop_profile", lambda save: said.append("stop"))
     assert not any(graph.begins(1, train) for _ in range(AFTER + 5)), "no layer of Keras is in the graph"
-    graph.scoped("sequential/dense", "layer", "dense", "Dense", 9)
+    graph.note_scope("sequential/dense", "layer", "dense", "Dense", 9)
     for number in range(CALLS):
         assert graph.begins(1, train)
-        graph.called(1, train, number, traced=False)
+        graph.note_call(1, train, number, traced=False)
         if number == 1:  # another function that learns, so that a step is told whole
             assert graph.begins(2, other)
-            graph.called(2, other, number, traced=True)
+            graph.note_call(2, other, number, traced=True)
     assert said == ["start", "stop"] and not graph.begins(1, train) and not graph.begins(3, other)
     (fact,) = graph.facts()["graphs"]
     assert fact["functions"] == ["__inference_train_12", "__inference_other_3"]
@@ -304,7 +304,7 @@ def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
         graph.comes(1)
         if graph.begins(1, train):
             profiled += 1
-            graph.called(1, train, 0, traced=False)
+            graph.note_call(1, train, 0, traced=False)
     assert graph.code == recorder.define(kind="pass", name="kernels")
     facts = graph.facts()
     assert facts["devices"] == {"0": {"name": "Example"}} and "graphs" not in facts
@@ -336,7 +336,7 @@ def test_a_replayed_step_has_all_functions_that_learn_in_turns(
         graph.comes(number)
         if number < 3 and graph.begins(number, train):
             said.append(number)
-            graph.called(number, train, 0, traced=False)
+            graph.note_call(number, train, 0, traced=False)
         elif number >= 3:
             graph.meanwhile()
 

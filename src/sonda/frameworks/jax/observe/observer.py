@@ -300,7 +300,7 @@ class JaxObserver(Replacing):
         self.kernels.comes(number)
         # An update has no layers: by itself it is not worth a profile.
         wanted = not self.kernels.running and (not updates or self.pieces.running)
-        if wanted and self.pieces.begins(number, self.shapes.now(number)):
+        if wanted and self.pieces.begins(number, self.shapes.current(number)):
             return self.pieces
         learns = phase == "fused" or not (self._learnt_shapes or updates)
         recorded = not self.pieces.running and self.kernels.begins(number, state.calls, learns)
