@@ -270,11 +270,11 @@ def test_no_option_of_run_hides_an_option_of_a_workload():
 
     from sonda.cli import app
     from sonda.record.errors import SondaError
-    from sonda.workloads.catalogue import describe, names
+    from sonda.workloads.catalogue import describe, workload_names
 
     command = typer.main.get_command(app).commands["run"]
     for option in (word[2:] for parameter in command.params for word in parameter.opts if word.startswith("--")):
-        for workload in names():
+        for workload in workload_names():
             with pytest.raises(SondaError, match="no option"):
                 describe(workload, {option: "1"})
 

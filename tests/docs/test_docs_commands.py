@@ -37,7 +37,7 @@ from docs_desk import laid
 from help_cases import ALL, examples
 from sonda.cli import app
 from sonda.targets.target import parse_target
-from sonda.workloads.catalogue import describe, names
+from sonda.workloads.catalogue import describe, workload_names
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -146,7 +146,7 @@ def test_lighter_settings_keep_the_words_of_a_command() -> None:
 
 @cache
 def options_of_workloads() -> set[str]:
-    own = {option for name in names() for option in describe(name, {}).parameters()}
+    own = {option for name in workload_names() for option in describe(name, {}).parameters()}
     return {"--preset", *(f"--{option.replace('_', '-')}" for option in own)}  # dlrm's preset stands for several
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sonda.frameworks.collector.piece_pass import PROFILING
 from sonda.frameworks.jax.observe import devices as jax_devices
-from sonda.frameworks.jax.profile.operations import Operation, numbered, runs
+from sonda.frameworks.jax.profile.operations import XlaOperation, number_runs, split_runs
 from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.probes.ncu.command import Settings
 from sonda.record.spans import Spans, Words
@@ -31,7 +31,7 @@ KERNELS = [
 
 
 def test_kernels_are_of_the_run_whose_begin_the_host_tells() -> None:
-    found = runs(xla_operations(H200.parent))
+    found = split_runs(xla_operations(H200.parent))
     assert [name for name, _ in found] == ["jit_step"] * 4
     for number, (_, operations) in enumerate(found, 1):
         assert [one.name.partition("<")[0] for one in operations] == KERNELS
@@ -39,11 +39,13 @@ def test_kernels_are_of_the_run_whose_begin_the_host_tells() -> None:
 
 
 def test_what_was_launched_before_any_run_is_untold_and_gpus_share_a_number() -> None:
-    def kernel(gpu: int, launched: int) -> tuple[Operation, int, int]:
-        return Operation("jit_f", 0, "add", 90 + launched, 99 + launched), gpu, launched
+    def kernel(gpu: int, launched: int) -> tuple[XlaOperation, int, int]:
+        return XlaOperation("jit_f", 0, "add", 90 + launched, 99 + launched), gpu, launched
 
     begins = {("jit_f", 0): [30, 10], ("jit_f", 1): [12, 32]}
-    found = numbered([kernel(0, 5), kernel(0, 11), kernel(1, 13), kernel(1, 31), kernel(0, 30), kernel(2, 40)], begins)
+    found = number_runs(
+        [kernel(0, 5), kernel(0, 11), kernel(1, 13), kernel(1, 31), kernel(0, 30), kernel(2, 40)], begins
+    )
     assert [(one.run, one.start) for one in found] == [(1, 101), (1, 103), (1, 121), (2, 120)]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sonda.record.errors import SondaError
-from sonda.workloads.catalogue import describe, names
+from sonda.workloads.catalogue import describe, workload_names
 from sonda.workloads.operations.stress import cache_bytes
 
 
@@ -80,10 +80,10 @@ def test_the_compute_kernel_multiplies_as_often_as_it_says():
     torch.testing.assert_close(result, task.model.a @ task.model.b)
 
 
-@pytest.mark.parametrize("name", [name for name in names() if name.startswith("stress-")])
+@pytest.mark.parametrize("name", [name for name in workload_names() if name.startswith("stress-")])
 def test_they_do_not_learn_and_have_a_least_size(name):
     with pytest.raises(SondaError, match="does not learn"):
         describe(name, {"size": "64KiB"}).build("torch", True, 0)
     with pytest.raises(SondaError, match="less than a page"):
         describe(name, {"size": "100"})
-    assert len([one for one in names() if one.startswith("stress-")]) == 3
+    assert len([one for one in workload_names() if one.startswith("stress-")]) == 3

@@ -11,8 +11,8 @@ import torch
 
 from sonda.record.errors import SondaError
 from sonda.workloads.catalogue import describe
-from sonda.workloads.networks.examples import batch_numbers, examples
-from sonda.workloads.networks.layers import walk
+from sonda.workloads.networks.examples import batch_numbers, synthetic_examples
+from sonda.workloads.networks.layers import walk_layers
 from sonda.workloads.networks.network import require_network
 from sonda.workloads.networks.weights import initial_weights
 
@@ -52,16 +52,16 @@ def network(request: pytest.FixtureRequest) -> tuple:
 
 def test_paths_classes_and_settings_are_those_of_pytorch(network: tuple) -> None:
     description, model = network
-    nodes = list(walk(description.structure()))
+    layers = list(walk_layers(description.structure()))
     modules = dict(model.named_modules())
-    assert [(path, node.class_name) for path, node in nodes] == [
+    assert [(path, layer.class_name) for path, layer in layers] == [
         (path, type(module).__name__) for path, module in modules.items()
     ]
-    for path, node in nodes:
-        for ours, theirs in SETTINGS.get(node.class_name, {}).items():
+    for path, layer in layers:
+        for ours, theirs in SETTINGS.get(layer.class_name, {}).items():
             value = getattr(modules[path], theirs)
             # PyTorch writes squares as pairs and shapes as tuples.
-            assert getattr(node, ours) == (value[0] if isinstance(value, tuple) else value), (path, ours)
+            assert getattr(layer, ours) == (value[0] if isinstance(value, tuple) else value), (path, ours)
 
 
 def test_weights_have_the_names_order_shapes_and_values_of_pytorch(network: tuple) -> None:
@@ -75,7 +75,9 @@ def test_weights_have_the_names_order_shapes_and_values_of_pytorch(network: tupl
         assert values.dtype == np.float32
         assert np.array_equal(values, theirs[name].numpy()), name
     learnt = {
-        f"{path}.{name}".lstrip(".") for path, node in walk(description.structure()) for name in node.parameters()
+        f"{path}.{name}".lstrip(".")
+        for path, layer in walk_layers(description.structure())
+        for name in layer.parameters()
     }
     assert learnt == {name for name, _ in model.named_parameters()}
 
@@ -115,15 +117,15 @@ def test_the_seed_fixes_weights_and_data(name: str) -> None:
     first, again, other = (initial_weights(description, seed) for seed in (5, 5, 6))
     assert all(np.array_equal(first[key], again[key]) for key in first)
     assert any(not np.array_equal(first[key], other[key]) for key in first)
-    inputs, targets = examples(description, 5)
-    others, _ = examples(description, 6)
+    inputs, targets = synthetic_examples(description, 5)
+    others, _ = synthetic_examples(description, 6)
     assert not np.array_equal(inputs, others) and len(inputs) == len(targets) == 4 * description.batch  # type: ignore[attr-defined]
 
 
 def test_examples_are_those_that_pytorch_is_given(network: tuple) -> None:
     description, _ = network
     task = description.in_torch(True, 3)
-    inputs, targets = examples(description, 3)
+    inputs, targets = synthetic_examples(description, 3)
     assert torch.equal(task.inputs[0], torch.from_numpy(inputs[: description.batch]))
     for (loaded, target), numbers in zip(
         islice(task.batches(0), 6), batch_numbers(len(targets), description.batch, 3), strict=False
@@ -133,11 +135,11 @@ def test_examples_are_those_that_pytorch_is_given(network: tuple) -> None:
 
 
 def test_targets_fit_the_loss() -> None:
-    _, rows = examples(describe("mlp", {"batch": "5", "layers": "3-4"}), 1)
-    _, classes = examples(describe("mlp", {"batch": "5", "layers": "3-4", "loss": "cross_entropy"}), 1)
+    _, rows = synthetic_examples(describe("mlp", {"batch": "5", "layers": "3-4"}), 1)
+    _, classes = synthetic_examples(describe("mlp", {"batch": "5", "layers": "3-4", "loss": "cross_entropy"}), 1)
     assert rows.dtype == np.float32 and classes.dtype == np.int64
     assert np.array_equal(rows.argmax(1), classes) and np.array_equal(rows.sum(1), np.ones(20))
-    text, following = examples(describe("transformer", {"length": "5"}), 1)
+    text, following = synthetic_examples(describe("transformer", {"length": "5"}), 1)
     assert np.array_equal(text[:, 1:], following[:, :-1])
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonda.record.errors import SondaError
-from sonda.workloads.catalogue import describe, names
+from sonda.workloads.catalogue import describe, workload_names
 from sonda.workloads.description import IMAGE, SIZE, widths
 
 BUILT_IN = ["ops", "mlp", "cnn", "resnet18", "resnet34", "resnet50", "lstm", "transformer", "dlrm"]
@@ -28,15 +28,15 @@ def error(name: str, **options: str) -> str:
 
 
 def test_built_in_names_are_all_there() -> None:
-    assert names()[: len(BUILT_IN)] == BUILT_IN
+    assert workload_names()[: len(BUILT_IN)] == BUILT_IN
     for name in BUILT_IN:
         assert describe(name, {}).name == name
 
 
 def test_describing_imports_no_framework() -> None:
     program = (
-        "import sys; from sonda.workloads.catalogue import describe, names\n"
-        "for name in names(): describe(name, {}).parameters()\n"
+        "import sys; from sonda.workloads.catalogue import describe, workload_names\n"
+        "for name in workload_names(): describe(name, {}).parameters()\n"
         "print([m for m in ('torch', 'pyarrow', 'numba', 'rich') if m in sys.modules])"
     )
     seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
@@ -131,7 +131,7 @@ def add_entry_point(monkeypatch: pytest.MonkeyPatch, directory: Path, text: str)
 
 def test_other_packages_add_workloads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     add_entry_point(monkeypatch, tmp_path, "def make(options):\n    return dict(options)\n")
-    assert names() == [*BUILT_IN, *STRESS, "added"]
+    assert workload_names() == [*BUILT_IN, *STRESS, "added"]
     assert describe("added", {"a": "b"}) == {"a": "b"}
     assert "did you mean 'added'?" in error("aded")
 

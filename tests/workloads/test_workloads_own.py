@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sonda.record.errors import SondaError
 from sonda.workloads.catalogue import describe
-from sonda.workloads.input_shapes import KINDS, WHOLES, InputShape, parse_shapes
+from sonda.workloads.input_shapes import INTEGERS, KINDS, InputShape, parse_shapes
 
 HEAD = "import torch\nfrom torch import nn\n"
 LINEAR = HEAD + "def build():\n    return nn.Linear(4, 3)\n"
@@ -132,7 +132,7 @@ class TestInputs:
     @given(
         st.lists(
             st.builds(
-                lambda shape, kind, bound: InputShape(tuple(shape), kind, bound) if kind in WHOLES
+                lambda shape, kind, bound: InputShape(tuple(shape), kind, bound) if kind in INTEGERS
                 else InputShape(tuple(shape), kind),
                 st.lists(st.integers(1, 999), min_size=1, max_size=5),
                 st.sampled_from(KINDS),

@@ -69,9 +69,9 @@ def _offered(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def _workloads() -> list[str]:
-    from sonda.workloads.catalogue import names
+    from sonda.workloads.catalogue import workload_names
 
-    return names()
+    return workload_names()
 
 
 def _accelerators() -> list[str]:

@@ -20,9 +20,9 @@ def own_options(words: Sequence[str]) -> str:
     if not words or words[0] not in COMMANDS or "--help" not in words:
         return ""
     from sonda.targets.job import as_text
-    from sonda.workloads.catalogue import describe, names
+    from sonda.workloads.catalogue import describe, workload_names
 
-    named = next((word for word in words[1:] if word in names()), "")
+    named = next((word for word in words[1:] if word in workload_names()), "")
     if not named:
         return ""
     known = describe(named, {}).parameters()

@@ -17,7 +17,7 @@ DOORS = (
     "harness.settings", "jax.drive", "jax.profile.cuda_graphs", "jax.profile.hlo", "jax.profile.hlo_cost",
     "jax.profile.operations", "jax.profile.places", "pytensor.drive", "pytensor.observe.linkers",
     "reconstruction.assembly", "reconstruction.events", "reconstruction.phases", "reconstruction.processes",
-    "tensorflow.drive.strategies", "tensorflow.drive.workload", "tensorflow.profile", "torch.drive.determinism",
+    "tensorflow.drive.steps", "tensorflow.drive.strategies", "tensorflow.profile", "torch.drive.determinism",
     "torch.drive.epochs", "torch.drive.learner", "torch.drive.state", "torch.drive.steps", "torch.observe.observer",
     "torch.observe.process", "torch.parallel.balance", "torch.parallel.batchnorm", "torch.parallel.calibration",
     "torch.parallel.chain", "torch.parallel.gradients", "torch.parallel.group", "torch.parallel.local_sgd",

@@ -1,6 +1,6 @@
-"""The workloads by name: built in, added by other packages, or somebody's own file.
+"""The workloads by name: built in, added by other packages, or a file of the user.
 
-Each entry of the group `sonda.workloads` is a callable that takes the options (a dictionary of text), gives a Workload.
+An entry point of the group `sonda.workloads` is a callable that takes options (a dictionary of text), gives a Workload.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ BUILT_IN: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
 }
 
 
-def names() -> list[str]:
-    """Names that `describe` knows: the built-in ones, then those of other packages."""
+def workload_names() -> list[str]:
+    """All names that `describe` knows: the built-in ones, then those of other packages."""
     return [*BUILT_IN, *(name for name in plugin_entries(WORKLOADS) if name not in BUILT_IN)]
 
 
 def describe(name: str, options: Mapping[str, str]) -> Workload:
     """The workload of that name, or of `file.py:factory`, with these options. No framework is imported.
 
-    Raises SondaError for an unknown name, an unknown option, or a value that cannot be.
+    Raises SondaError for an unknown name, an unknown option, or an impossible value.
     """
     if is_own(name):
         return cast(Workload, own_model(name, options))
@@ -55,12 +55,12 @@ def describe(name: str, options: Mapping[str, str]) -> Workload:
         return cast(Workload, BUILT_IN[name](name, options))
     if is_garden(name):
         return ModelGarden.from_options(name, options, experiment=name.removeprefix(PREFIX))
-    others = plugin_entries(WORKLOADS)
+    entries = plugin_entries(WORKLOADS)
     if name.endswith(".onnx"):
         raise SondaError(
             f"{name!r} is an ONNX file, which holds a graph and no PyTorch model whose operations could be seen",
             "load it in a file of your own as a torch.nn.Module: file.py:factory",
         )
-    if name not in others:
-        raise SondaError(f"there is no workload {name!r}", nearest(name, names(), "Your own: file.py:factory"))
-    return cast(Workload, call_entry(others[name], dict(options)))
+    if name not in entries:
+        raise SondaError(f"there is no workload {name!r}", nearest(name, workload_names(), "Your own: file.py:factory"))
+    return cast(Workload, call_entry(entries[name], dict(options)))

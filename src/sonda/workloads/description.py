@@ -1,7 +1,7 @@
-"""What every built-in workload's description shares: options given as text, checked, and shown again as plain values.
+"""What the descriptions of all built-in workloads share: options are read from text, checked, shown as plain values.
 
-A description is a frozen dataclass whose fields are made by `option`. Every such field can be set by a text option of
-the same name, where `-` and `_` are equal.
+A description is a frozen dataclass whose fields are made by `option`. A text option of the same name sets such a field;
+`-` and `_` are equal in names.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ UNITS = {"": 1, "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What an option's text may be. `parse` raises ValueError for anything else; `show` gives a plain value back."""
+class OptionKind:
+    """What the text of an option may be. `parse` raises ValueError for any other text; `show` gives a plain value."""
 
     words: str
     """Completes the sentence "size=... is not ..."."""
     parse: Callable[[str], Any]
     show: Callable[[Any], Any] = lambda value: value
     names: tuple[str, ...] = ()
-    """The words that it may be, or be made of, where these are few."""
+    """The words that the text may be, or consist of, where they are few."""
 
 
-def whole(least: int = 1) -> Kind:
+def whole(least: int = 1) -> OptionKind:
     """A whole number; `10_000` is read too."""
 
     def parse(text: str) -> int:
@@ -38,10 +38,10 @@ def whole(least: int = 1) -> Kind:
             raise ValueError
         return value
 
-    return Kind(f"a whole number of at least {least}", parse)
+    return OptionKind(f"a whole number of at least {least}", parse)
 
 
-def number(least: float = 0.0) -> Kind:
+def number(least: float = 0.0) -> OptionKind:
     """A finite number."""
 
     def parse(text: str) -> float:
@@ -50,10 +50,10 @@ def number(least: float = 0.0) -> Kind:
             raise ValueError
         return value
 
-    return Kind(f"a number of at least {least:g}", parse)
+    return OptionKind(f"a number of at least {least:g}", parse)
 
 
-def choice(*words: str) -> Kind:
+def choice(*words: str) -> OptionKind:
     """One of a few words."""
 
     def parse(text: str) -> str:
@@ -61,10 +61,10 @@ def choice(*words: str) -> Kind:
             raise ValueError
         return text
 
-    return Kind(f"one of {', '.join(words)}", parse, names=words)
+    return OptionKind(f"one of {', '.join(words)}", parse, names=words)
 
 
-def choices(*words: str) -> Kind:
+def choices(*words: str) -> OptionKind:
     """Several of a few words, separated by commas, each once; `all` means every one."""
 
     def parse(text: str) -> tuple[str, ...]:
@@ -73,10 +73,10 @@ def choices(*words: str) -> Kind:
             raise ValueError
         return chosen
 
-    return Kind(f"all, or some of {', '.join(words)} separated by commas", parse, ",".join, words)
+    return OptionKind(f"all, or some of {', '.join(words)} separated by commas", parse, ",".join, words)
 
 
-def widths(least: int) -> Kind:
+def widths(least: int) -> OptionKind:
     """Whole numbers joined by `-`, such as the widths of a perceptron `784-192-10`."""
 
     def parse(text: str) -> tuple[int, ...]:
@@ -86,7 +86,7 @@ def widths(least: int) -> Kind:
         return values
 
     words = f"{least} or more whole numbers joined by '-', such as 64-32"
-    return Kind(words, parse, lambda values: "-".join(map(str, values)))
+    return OptionKind(words, parse, lambda values: "-".join(map(str, values)))
 
 
 def _switch(text: str) -> bool:
@@ -111,17 +111,17 @@ def _size(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2]])
 
 
-SWITCH = Kind("true or false", _switch)
-IMAGE = Kind(
+SWITCH = OptionKind("true or false", _switch)
+IMAGE = OptionKind(
     "WIDTHxHEIGHT in pixels, such as 148x112, or one number for a square", _image, lambda hw: f"{hw[1]}x{hw[0]}"
 )
 """Written width first, as image files and `sonda data` have it; the value is height and width, as in the shape of an
 image tensor (samples x channels x height x width)."""
-SIZE = Kind("a size in bytes, such as 6MB (10^6 bytes) or 6MiB (2^20)", _size)
+SIZE = OptionKind("a size in bytes, such as 6MB (10^6 bytes) or 6MiB (2^20)", _size)
 
 
-def option(default: Any, kind: Kind, meaning: str) -> Any:
-    """A field of a description that a text option of the same name sets."""
+def option(default: Any, kind: OptionKind, meaning: str) -> Any:
+    """A field of a description, which a text option of the same name sets."""
     return field(default=default, metadata={"kind": kind, "meaning": meaning})
 
 
@@ -137,7 +137,7 @@ class Description:
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise SondaError when options that are right each by itself do not fit together."""
+        """Raise SondaError when options that are valid one by one contradict each other."""
 
     def in_torch(self, train: bool, seed: int) -> Task:
         """Make it ready in PyTorch."""
@@ -145,19 +145,19 @@ class Description:
 
     @classmethod
     def from_options(cls, name: str, options: Mapping[str, str], **fixed: Any) -> Self:
-        """The description that text options ask for; `name` is what the user called it, for errors.
+        """The description with these text options; `name` is the workload's name in errors.
 
         Raises SondaError for an unknown option, naming the nearest known ones, and for a value that cannot be.
         """
         kinds = {entry.name: entry.metadata["kind"] for entry in fields(cls) if entry.metadata}
         values: dict[str, Any] = {}
         for key, text in options.items():
-            wanted = key.replace("-", "_")
-            if wanted not in kinds:
-                raise SondaError(f"{name} has no option {key!r}", nearest(wanted, kinds))
-            if wanted in values:
+            field_name = key.replace("-", "_")
+            if field_name not in kinds:
+                raise SondaError(f"{name} has no option {key!r}", nearest(field_name, kinds))
+            if field_name in values:
                 raise SondaError(f"{name}: {key} is given twice", "give it once")
-            values[wanted] = read(name, key, text, kinds[wanted])
+            values[field_name] = parse_option(name, key, text, kinds[field_name])
         return cls(**values, **fixed)
 
     def parameters(self) -> dict[str, Any]:
@@ -174,30 +174,30 @@ class Description:
         return self.in_torch(train, seed)
 
 
-def spelt_alike(name: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Options with `_` in their names; raises SondaError when one is given in two spellings."""
+def normalise_names(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Options with `_` in place of `-` in their names; raises SondaError when one is given in two spellings."""
     given: dict[str, str] = {}
     for key, text in options.items():
-        spelt = key.replace("-", "_")
-        if spelt in given:
+        normalised = key.replace("-", "_")
+        if normalised in given:
             raise SondaError(f"{name}: {key} is given twice", "give it once")
-        given[spelt] = text
+        given[normalised] = text
     return given
 
 
-def read(name: str, key: str, text: str, kind: Kind) -> Any:
-    """The value of one option; raises SondaError when the text is not of its kind."""
+def parse_option(name: str, key: str, text: str, kind: OptionKind) -> Any:
+    """The value of an option's text; raises SondaError when the text is not of this kind."""
     try:
         return kind.parse(text.strip())
     except (ValueError, OverflowError):
         wrong = next((word for word in map(str.strip, text.split(",")) if word not in kind.names), text)
-        meant = near(wrong, kind.names)
-        near_by = f"did you mean {meant!r}? " if meant else ""
-        raise SondaError(f"{name}: {key}={text} cannot be read", f"{near_by}write {kind.words}") from None
+        suggestion = near(wrong, kind.names)
+        hint = f"did you mean {suggestion!r}? " if suggestion else ""
+        raise SondaError(f"{name}: {key}={text} cannot be read", f"{hint}write {kind.words}") from None
 
 
 def require_torch(name: str, framework: str) -> None:
-    """Raise SondaError unless the framework asked for is PyTorch and is installed."""
+    """Raise SondaError unless the framework is PyTorch and PyTorch is installed."""
     from importlib.util import find_spec
 
     if framework != "torch":

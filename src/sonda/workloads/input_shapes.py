@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from sonda.record.errors import SondaError, nearest
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
-WHOLES = ("int64", "int32", "int16", "int8", "uint8")
-KINDS = (*FLOATS, *WHOLES, "bool")
+INTEGERS = ("int64", "int32", "int16", "int8", "uint8")
+KINDS = (*FLOATS, *INTEGERS, "bool")
 DEFAULT_BOUND = 2
 """Whole numbers without a bound are 0 or 1, which every embedding of two rows or more has."""
 MOST_ELEMENTS = 1 << 60
@@ -31,15 +31,15 @@ class InputShape:
         text = "x".join(map(str, self.shape))
         if self.kind != "float32":
             text += f":{self.kind}"
-        return f"{text}<{self.bound}" if self.kind in WHOLES else text
+        return f"{text}<{self.bound}" if self.kind in INTEGERS else text
 
 
 def parse_shapes(text: str) -> tuple[InputShape, ...]:
-    """Read shapes; raises SondaError, naming the piece that is wrong."""
-    return tuple(_parse_one(piece.strip()) for piece in text.split(","))
+    """Read shapes from text; raises SondaError that names the wrong piece."""
+    return tuple(_parse_shape(piece.strip()) for piece in text.split(","))
 
 
-def _parse_one(piece: str) -> InputShape:
+def _parse_shape(piece: str) -> InputShape:
     match = PATTERN.fullmatch(piece)
     if not match:
         raise SondaError(f"{piece!r} is not an input shape", "write 8x3x224x224 or 8x128:int64<1000")
@@ -53,7 +53,7 @@ def _parse_one(piece: str) -> InputShape:
         raise SondaError(f"{piece!r:.80} has more than {MOST_ELEMENTS:,} elements", "give a smaller shape")
     if match[3] is None:
         return InputShape(shape, kind)
-    if kind not in WHOLES:
+    if kind not in INTEGERS:
         raise SondaError(f"{piece!r} gives a bound to {kind}", "only whole numbers have one, such as 8x128:int64<1000")
     bound = int(match[3])
     largest = 2 ** (int(re.sub(r"\D", "", kind)) - (kind != "uint8"))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import SondaError
-from sonda.workloads.description import choice, read, require_torch, spelt_alike
+from sonda.workloads.description import choice, normalise_names, parse_option, require_torch
 from sonda.workloads.input_shapes import InputShape, parse_shapes
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def own_model(name: str, options: Mapping[str, str]) -> OwnModel:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
         raise SondaError(f"cannot read {path}: {error.strerror}", "check the path before the colon") from None
-    others = spelt_alike(name, options)
-    shapes = parse_shapes(others.pop("input")) if "input" in others else ()
-    loss = read(name, "loss", others.pop("loss"), choice(*LOSSES)) if "loss" in others else ""
-    return OwnModel(path.resolve(), factory, digest, shapes, loss, others)
+    remaining = normalise_names(name, options)
+    shapes = parse_shapes(remaining.pop("input")) if "input" in remaining else ()
+    loss = parse_option(name, "loss", remaining.pop("loss"), choice(*LOSSES)) if "loss" in remaining else ""
+    return OwnModel(path.resolve(), factory, digest, shapes, loss, remaining)

@@ -84,7 +84,7 @@ def jax_facts(place: Path, profiler: Any, compiled: bool) -> dict:
     text = SimpleNamespace(compile=lambda: SimpleNamespace(as_text=lambda: "HloModule jit_step"))
     for _ in range(400):
         if made.begin_call(1, 0):
-            made.called(1, "step", "fused", 0, True, compiled, 0, lambda: text)
+            made.note_call(1, "step", "fused", 0, True, compiled, 0, lambda: text)
     return made.facts(True, {})
 
 
@@ -119,11 +119,11 @@ def test_a_graph_without_a_profile_says_why(
             raise stopping
 
     monkeypatch.setattr(graph, "stop_profile", stop)
-    monkeypatch.setattr("sonda.frameworks.tensorflow.observe.devices.about", lambda tf, number: {"name": "Toy"})
-    graph.scoped("sequential/dense", "layer", "dense", "Dense", 9)
+    monkeypatch.setattr("sonda.frameworks.tensorflow.observe.devices.describe_gpu", lambda tf, number: {"name": "Toy"})
+    graph.note_scope("sequential/dense", "layer", "dense", "Dense", 9)
     for _ in range(400):
         if graph.begin_call(1, GRAPH):
-            graph.called(1, GRAPH, 0, traced)
+            graph.note_call(1, GRAPH, 0, traced)
     facts = graph.facts()
     cause = GraphPass.SPOILT if traced else "the profile was not written: [Errno 28] No space left on device"
     if gpus:

@@ -12,7 +12,13 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.attribution import Piece, Place, write_call
 from sonda.frameworks.jax.profile.hlo import read_module
-from sonda.frameworks.jax.profile.operations import Operation, exclusive, place_of, places, runs
+from sonda.frameworks.jax.profile.operations import (
+    XlaOperation,
+    exclusive_times,
+    locate_instructions,
+    place_of,
+    split_runs,
+)
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.spans import Spans
 
@@ -63,7 +69,7 @@ def test_scopes_say_phase_and_layer(scopes: str, place: Place | None) -> None:
 
 
 def where(text: str) -> dict[str, Place]:
-    return places(read_module(text), lambda one: place_of(one.scopes, PATHS))
+    return locate_instructions(read_module(text), lambda one: place_of(one.scopes, PATHS))
 
 
 def test_instructions_without_scopes_count_for_those_that_use_them() -> None:
@@ -104,31 +110,31 @@ ENTRY %main (p: f32[8]) -> f32[8] {
     assert found["update"] == Place("backward", "features.1")
 
 
-def operation(name: str, start: int, end: int, run: int = 1, module: str = "jit_train") -> Operation:
-    return Operation(module, run, name, start, end)
+def operation(name: str, start: int, end: int, run: int = 1, module: str = "jit_train") -> XlaOperation:
+    return XlaOperation(module, run, name, start, end)
 
 
 def test_every_moment_counts_once() -> None:
     """A loop holds its body; two operations overlap; a gap belongs to nobody."""
     nested = [operation("while", 0, 100), operation("body", 10, 30), operation("body", 40, 70)]
-    assert exclusive(nested) == {"while": 50, "body": 50}
+    assert exclusive_times(nested) == {"while": 50, "body": 50}
     side_by_side = [operation("a", 0, 50), operation("b", 30, 80), operation("c", 90, 100)]
-    assert exclusive(side_by_side) == {"a": 30, "b": 50, "c": 10}
+    assert exclusive_times(side_by_side) == {"a": 30, "b": 50, "c": 10}
     # The same kernel on two lines of a profile.
-    assert exclusive([operation("a", 0, 50), operation("a", 0, 50)]) == {"a": 50}
+    assert exclusive_times([operation("a", 0, 50), operation("a", 0, 50)]) == {"a": 50}
     # A device waits for another that computes: the moment is computing's.
-    assert exclusive([operation("reduce", 0, 50), operation("a", 20, 40)], {"reduce"}) == {"reduce": 30, "a": 20}
-    assert exclusive([operation("a", 0, 50), operation("reduce", 20, 60)], {"reduce"}) == {"a": 50, "reduce": 10}
+    assert exclusive_times([operation("reduce", 0, 50), operation("a", 20, 40)], {"reduce"}) == {"reduce": 30, "a": 20}
+    assert exclusive_times([operation("a", 0, 50), operation("reduce", 20, 60)], {"reduce"}) == {"a": 50, "reduce": 10}
     # One shorter than the profile's clock can tell takes nothing from what runs around it, nor from what comes later.
     short = [operation("a", 0, 100), operation("short", 10, 10), operation("b", 200, 300)]
-    assert exclusive(short) == {"a": 100, "b": 100}
-    assert exclusive([]) == {}
+    assert exclusive_times(short) == {"a": 100, "b": 100}
+    assert exclusive_times([]) == {}
 
 
 def test_runs_are_told_apart_in_the_order_of_time() -> None:
     mixed = [operation("b", 50, 60, 7), operation("a", 0, 10, 9), operation("c", 20, 30, 9),
              operation("d", 40, 45, 7, "jit_decode")]  # fmt: skip
-    assert [(module, [one.name for one in inside]) for module, inside in runs(mixed)] == [
+    assert [(module, [one.name for one in inside]) for module, inside in split_runs(mixed)] == [
         ("jit_train", ["a", "c"]), ("jit_decode", ["d"]), ("jit_train", ["b"]),
     ]  # fmt: skip
 

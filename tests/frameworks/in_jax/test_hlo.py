@@ -7,7 +7,7 @@ import pytest
 from sonda.frameworks.harness.attribution import Place
 from sonda.frameworks.jax.profile.hlo import Frame, Module, read_module
 from sonda.frameworks.jax.profile.hlo_cost import executed_costs
-from sonda.frameworks.jax.profile.places import Places, program_places, scope_names, source_calls
+from sonda.frameworks.jax.profile.places import InstructionPlaces, program_places, scope_names, source_calls
 
 # Shortened from what JAX 0.10.2 made for a processor: a loop over two layers, and an update.
 LOOP = """\
@@ -67,19 +67,19 @@ def module() -> Module:
 
 
 @pytest.fixture(scope="module")
-def places(module: Module) -> Places:
+def places(module: Module) -> InstructionPlaces:
     return program_places(module, "fused")
 
 
 def test_calls_that_led_to_an_instruction_are_known(module: Module) -> None:
     """XLA writes the number of the frame around a frame one too high."""
-    frames = module.frames(module.named["dot.1"])
+    frames = module.frames(module.by_name["dot.1"])
     assert [(frame.function, frame.line) for frame in frames] == [
         ("<module>", 40), ("main.<locals>.step", 18), ("loss_of", 12), ("Dense.__call__", 7),
     ]  # fmt: skip
     # Inside the jitted function, and without a library where there is something else.
     assert [frame.line for frame in source_calls(frames, "jit(step)/jvp()/dot_general")] == [12]
-    assert module.frames(module.named["lt.1"]) == ()
+    assert module.frames(module.by_name["lt.1"]) == ()
 
 
 def test_files_and_lines_as_older_versions_write_them() -> None:
@@ -89,8 +89,8 @@ ENTRY %main (b: f32[]) -> f32[] {
 }
 """
     module = read_module(text)
-    assert module.frames(module.named["a"]) == (Frame("/programs/train.py", "", 3),)
-    assert program_places(module, "fused").of["a"] == Place("forward", "train:3")
+    assert module.frames(module.by_name["a"]) == (Frame("/programs/train.py", "", 3),)
+    assert program_places(module, "fused").by_name["a"] == Place("forward", "train:3")
 
 
 def test_a_loop_counts_as_often_as_it_runs_on_every_device(module: Module) -> None:
@@ -106,16 +106,16 @@ def test_a_loop_counts_as_often_as_it_runs_on_every_device(module: Module) -> No
     assert "while.1" not in costs and "out.1" not in costs and "lt.1" not in costs
 
 
-def test_phases_that_no_gradient_names_follow_from_what_uses_them(places: Places) -> None:
-    assert places.of["cast.1"].phase == "forward", "the forward uses it"
-    assert places.of["slope.1"] == Place("backward", "dense")
-    assert places.of["subtract.1"] == Place("optimizer", ""), "it is made of gradients"
-    assert places.of["decay.1"] == Place("optimizer", ""), "nothing of the forward uses it"
+def test_phases_that_no_gradient_names_follow_from_what_uses_them(places: InstructionPlaces) -> None:
+    assert places.by_name["cast.1"].phase == "forward", "the forward uses it"
+    assert places.by_name["slope.1"] == Place("backward", "dense")
+    assert places.by_name["subtract.1"] == Place("optimizer", ""), "it is made of gradients"
+    assert places.by_name["decay.1"] == Place("optimizer", ""), "nothing of the forward uses it"
 
 
-def test_layers_have_their_scopes_or_their_calls(places: Places) -> None:
-    assert places.of["dot.1"] == Place("forward", "dense")
-    assert places.of["tanh.1"] == Place("forward", "loss_of:12")
+def test_layers_have_their_scopes_or_their_calls(places: InstructionPlaces) -> None:
+    assert places.by_name["dot.1"] == Place("forward", "dense")
+    assert places.by_name["tanh.1"] == Place("forward", "loss_of:12")
     assert places.layers["dense"] == "Dense", "the class of the library's layer"
     assert places.layers["loss_of:12"] == "train.py:12"
     assert places.by_source and places.looped
@@ -257,6 +257,6 @@ ENTRY %main (x: f32[4,8], v: f32[8,8], w: f32[8,8]) -> (f32[8,8]) {
 }
 """  # noqa: E501
     places = program_places(read_module(text), "fused")
-    assert places.of["dot.4"] == Place("backward", "second")
-    assert places.of["copy.1"] == places.of["dot.2"] == Place("forward", "second")
-    assert places.of["copy.4"] == places.of["subtract.5"] == Place("optimizer", "")
+    assert places.by_name["dot.4"] == Place("backward", "second")
+    assert places.by_name["copy.1"] == places.by_name["dot.2"] == Place("forward", "second")
+    assert places.by_name["copy.4"] == places.by_name["subtract.5"] == Place("optimizer", "")

@@ -10,10 +10,10 @@ import pytest
 
 from places import DATA
 from sonda.frameworks.jax.profile import cuda_graphs as jax_graphs
-from sonda.frameworks.jax.profile.cuda_graphs import by_instruction
+from sonda.frameworks.jax.profile.cuda_graphs import name_by_instruction
 from sonda.frameworks.jax.profile.hlo import Module, read_module
-from sonda.frameworks.jax.profile.hlo_cost import cost_of, executed_costs, runs_nothing
-from sonda.frameworks.jax.profile.operations import Operation
+from sonda.frameworks.jax.profile.hlo_cost import executed_costs, instruction_cost, runs_nothing
+from sonda.frameworks.jax.profile.operations import XlaOperation
 from sonda.frameworks.jax.profile.places import program_places
 
 RECORDED = DATA / "gpu" / "jax"
@@ -23,19 +23,19 @@ SLOWEST = 50e12
 """FLOP/s that no large product stays below on tensor cores; a product held against another's kernel does."""
 
 
-def recorded(name: str) -> tuple[Module, list[Operation], list[int]]:
+def read_recording(name: str) -> tuple[Module, list[XlaOperation], list[int]]:
     """The compiled function, the kernels of one call in order, and the number of each in its graph."""
     kept: dict[str, Any] = json.loads(gzip.decompress((RECORDED / f"{name}.json.gz").read_bytes()))
-    kernels = [Operation("jit", 1, name, start, end, graph=True) for name, start, end, _, _ in kept["kernels"]]
+    kernels = [XlaOperation("jit", 1, name, start, end, graph=True) for name, start, end, _, _ in kept["kernels"]]
     return read_module(kept["text"]), kernels, [node for *_, node in kept["kernels"]]
 
 
 def test_kernels_have_the_place_in_the_graph_that_their_instruction_has_in_the_call() -> None:
     """The call is one graph. A node that is no kernel of XLA's own is a graph by itself, whose nodes come last: so a
     kernel of XLA's has the number of instructions that ran before it."""
-    module, kernels, nodes = recorded("jax_mlp")
-    order = [one.name for one in module.sequence(1000) or () if not runs_nothing(one)]
-    found = by_instruction(kernels, module)
+    module, kernels, nodes = read_recording("jax_mlp")
+    order = [one.name for one in module.run_sequence(1000) or () if not runs_nothing(one)]
+    found = name_by_instruction(kernels, module)
     assert len(order) == 23 and len(found) == 24  # one product clears memory first
     told = [(one.name, node) for one, node in zip(found, nodes, strict=True) if node < len(order)]
     assert len(told) == 15 and all(order[node] == name for name, node in told)
@@ -46,10 +46,10 @@ def test_kernels_have_the_place_in_the_graph_that_their_instruction_has_in_the_c
 
 @pytest.mark.parametrize("name", ["jax_mlp", "jax_scan"])
 def test_every_kernel_is_told_and_every_product_takes_as_long_as_its_flops_need(name: str) -> None:
-    module, kernels, _ = recorded(name)
+    module, kernels, _ = read_recording(name)
     lasted: dict[str, int] = {}
-    for one in by_instruction(kernels, module):
-        assert one.name in module.named
+    for one in name_by_instruction(kernels, module):
+        assert one.name in module.by_name
         lasted[one.name] = lasted.get(one.name, 0) + one.end - one.start
     products = [
         (cost.flops * times / lasted[one.name] * 1e9)
@@ -62,7 +62,7 @@ def test_every_kernel_is_told_and_every_product_takes_as_long_as_its_flops_need(
 def test_flops_and_bytes_of_a_scanned_transformer_on_a_gpu() -> None:
     """By hand, forward of a block of 16 x 256 x 512: 2·4096·512·(1536 + 512 + 2·2048) of weights, 2·2·16·256²·512 of
     attention; three times with backward, six blocks; what is counted beside products is below a hundredth."""
-    module, _, _ = recorded("jax_scan")
+    module, _, _ = read_recording("jax_scan")
     products = 6 * 3 * (2 * 4096 * 512 * (1536 + 512 + 4096) + 4 * 16 * 256**2 * 512)
     costs = [(one, times, cost) for one, times, cost in executed_costs(module)]
     total = sum((cost.flops or 0) * (times or 1) for _, times, cost in costs)
@@ -75,11 +75,11 @@ def test_flops_and_bytes_of_a_scanned_transformer_on_a_gpu() -> None:
 
 def test_layers_of_the_scanned_transformer_have_its_time() -> None:
     """All but the optimizer's and what XLA does around the loop: arrays that it fills, counters."""
-    module, kernels, _ = recorded("jax_scan")
+    module, kernels, _ = read_recording("jax_scan")
     places = program_places(module, "fused")
     lasted: dict[str, int] = {}
-    for one in by_instruction(kernels, module):
-        path = places.of[one.name].path if one.name in places.of else ""
+    for one in name_by_instruction(kernels, module):
+        path = places.by_name[one.name].path if one.name in places.by_name else ""
         lasted[path] = lasted.get(path, 0) + one.end - one.start
     layers = sum(time for path, time in lasted.items() if path)
     assert set(lasted) == {"", "eval_jaxpr.attention", "eval_jaxpr.ffn", "loss:11"} and layers > 0.9 * sum(
@@ -101,8 +101,8 @@ ENTRY %main (a: f32[8]) -> f32[8] {
 
 def told(*kernels: str) -> list[str]:
     """The instruction of each kernel of a graph; its own name where nothing tells."""
-    operations = [Operation("jit_f", 1, name, 10 * at, 10 * at + 9, graph=True) for at, name in enumerate(kernels)]
-    return [one.name for one in by_instruction(reversed(operations), read_module(TEXT))][::-1]
+    operations = [XlaOperation("jit_f", 1, name, 10 * at, 10 * at + 9, graph=True) for at, name in enumerate(kernels)]
+    return [one.name for one in name_by_instruction(reversed(operations), read_module(TEXT))][::-1]
 
 
 def test_kernels_of_libraries_belong_to_the_calls_between_what_xla_wrote() -> None:
@@ -120,13 +120,13 @@ def test_kernels_of_libraries_belong_to_the_calls_between_what_xla_wrote() -> No
 
 def test_instructions_that_the_profile_names_stay_and_are_nobody_elses() -> None:
     module = read_module(TEXT)
-    named = [Operation("jit_f", 1, "add_fusion.1", 0, 5), Operation("jit_f", 1, "custom-call.2", 6, 7)]
-    assert by_instruction(named, module) == named
+    named = [XlaOperation("jit_f", 1, "add_fusion.1", 0, 5), XlaOperation("jit_f", 1, "custom-call.2", 6, 7)]
+    assert name_by_instruction(named, module) == named
     in_graph = [
-        Operation("jit_f", 1, name, 10 + at, 11 + at, graph=True)
+        XlaOperation("jit_f", 1, name, 10 + at, 11 + at, graph=True)
         for at, name in enumerate(("mm", "add_fusion", "conv"))
     ]
-    found = [one.name for one in by_instruction([*named, *in_graph], module)]
+    found = [one.name for one in name_by_instruction([*named, *in_graph], module)]
     assert found == ["add_fusion.1", "custom-call.2", "custom-call.1", "add_fusion", "custom-call.3"]
 
 
@@ -137,11 +137,11 @@ def test_a_graph_of_xlas_own_kernels_is_told_by_order_too() -> None:
 
 def test_gpus_are_told_one_by_one() -> None:
     two = [
-        Operation("jit_f", 1, name, at, at + 1, 0, gpu, True)
+        XlaOperation("jit_f", 1, name, at, at + 1, 0, gpu, True)
         for gpu in (0, 1)
         for at, name in enumerate(("mm", "add_fusion"))
     ]
-    assert [one.name for one in by_instruction(two, read_module(TEXT))] == ["custom-call.1", "add_fusion"] * 2
+    assert [one.name for one in name_by_instruction(two, read_module(TEXT))] == ["custom-call.1", "add_fusion"] * 2
 
 
 def test_beyond_a_bound_kernels_are_told_by_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +164,6 @@ ENTRY %main (a: f32[8]) -> f32[8] {
 
 def test_a_sequence_has_what_a_loop_runs_as_often_as_it_runs() -> None:
     known = read_module(LOOP.replace("bodyTRIPS", 'body, backend_config={"known_trip_count":{"n":"3"}}'))
-    names = [one.name for one in known.sequence(100) or () if cost_of(one, known) is not None]
+    names = [one.name for one in known.run_sequence(100) or () if instruction_cost(one, known) is not None]
     assert names == ["inner_fusion"] * 3 + ["last"]
-    assert known.sequence(3) is None and read_module(LOOP.replace("TRIPS", "")).sequence(100) is None
+    assert known.run_sequence(3) is None and read_module(LOOP.replace("TRIPS", "")).run_sequence(100) is None

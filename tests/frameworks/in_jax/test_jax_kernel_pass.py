@@ -42,7 +42,7 @@ class Program:
             self.kernels.comes(number)
             if self.kernels.begin_call(number, self.calls[number], number == LEARN):
                 self.recorded.append((number, self.calls[number]))
-                self.kernels.called(number, "", "", 0, True, compiled, 0, None)
+                self.kernels.note_call(number, "", "", 0, True, compiled, 0, None)
 
 
 def steps(first: int, *functions: int, many: int = STEPS) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ import pytest
 
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.tensorflow.observe import fetches
-from sonda.frameworks.tensorflow.observe.fetches import Fetches, stages_of
+from sonda.frameworks.tensorflow.observe.fetches import GraphFetches, stages_of
 
 MS = 1_000_000
 
@@ -25,7 +25,7 @@ class Pipeline:
         self.elements, self.gaps, self.ended = 0, [], None
         self.notes: list[str] = []
         self.recorder = Recorder("")
-        self.fetches = Fetches(self.recorder, self.notes.append)
+        self.fetches = GraphFetches(self.recorder, self.notes.append)
         self.owner = Owner()
         self.broken = False
         monkeypatch.setattr(fetches, "_model_of", self.model)
@@ -43,7 +43,7 @@ class Pipeline:
         self.elements += gives
 
     def called(self, begin: int, end: int, traced: bool = False, done: bool = True) -> int:
-        return self.fetches.called(self.owner, object(), 1, begin, end, traced, done)
+        return self.fetches.note_call(self.owner, object(), 1, begin, end, traced, done)
 
     def steps(self, waits: list[int], computing: int = 2 * MS, late: int = MS // 10) -> list[int]:
         """Calls one behind the other, 1 ms apart."""
@@ -155,9 +155,9 @@ def test_batches_of_workers_are_waited_for_while_they_are_fetched(
     times = iter([5 * MS, 9 * MS, 21 * MS, 40 * MS])
     monkeypatch.setattr(fetches, "now", lambda: next(times))
     pipeline.broken = True
-    pipeline.fetches.noted(lambda: "first")
+    pipeline.fetches.time_fetch(lambda: "first")
     pipeline.called(4 * MS, 10 * MS, traced=True)
-    assert pipeline.fetches.noted(lambda: "second") == "second"
+    assert pipeline.fetches.time_fetch(lambda: "second") == "second"
     number = pipeline.called(20 * MS, 30 * MS)
     assert pipeline.told == {number: 9 * MS}
     assert pipeline.notes == []

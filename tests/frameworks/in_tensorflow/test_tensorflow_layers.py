@@ -17,7 +17,7 @@ from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.frameworks.tensorflow.observe import devices as tensorflow_devices
 from sonda.frameworks.tensorflow.observe import graph_pass
 from sonda.frameworks.tensorflow.observe.graph_pass import GraphPass
-from sonda.frameworks.tensorflow.profile import Event, Place, Scope, scoped_place
+from sonda.frameworks.tensorflow.profile import Place, ProfileEvent, Scope, scoped_place
 from sonda.record.spans import Spans, Words
 from sonda.targets.profiles import tensorflow as tensorflow_layers
 from sonda.targets.profiles.tensorflow import paths_of, with_graph_layers
@@ -133,18 +133,19 @@ def observed() -> Spans:
 
 
 EVENTS = [
-    Event("EagerLocalExecute: __inference_train_99", 40_000, 40_700),  # a function of the same name that evaluates
-    Event("EagerLocalExecute: __inference_train_12", 50_000, 50_700),
-    Event("StatefulPartitionedCall/sequential_1/dense_1/MatMul:MatMul", 50_010, 50_110),
-    Event("StatefulPartitionedCall/sequential_1/sub_1/dense_1_2/MatMul:MatMul", 50_110, 50_160),
-    Event("StatefulPartitionedCall/compile_loss/mse/Mean:Mean", 50_160, 50_180),
-    Event("StatefulPartitionedCall/gradient_tape/sequential_1/sub_1/dense_1_2/MatMul:MatMul", 50_200, 50_300),
-    Event("StatefulPartitionedCall/gradient_tape/sequential_1/dense_1/MatMul:MatMul", 50_300, 50_500),
-    Event("StatefulPartitionedCall/adam/Mul:Mul", 50_500, 50_560),
+    # A function of the same name that evaluates.
+    ProfileEvent("EagerLocalExecute: __inference_train_99", 40_000, 40_700),
+    ProfileEvent("EagerLocalExecute: __inference_train_12", 50_000, 50_700),
+    ProfileEvent("StatefulPartitionedCall/sequential_1/dense_1/MatMul:MatMul", 50_010, 50_110),
+    ProfileEvent("StatefulPartitionedCall/sequential_1/sub_1/dense_1_2/MatMul:MatMul", 50_110, 50_160),
+    ProfileEvent("StatefulPartitionedCall/compile_loss/mse/Mean:Mean", 50_160, 50_180),
+    ProfileEvent("StatefulPartitionedCall/gradient_tape/sequential_1/sub_1/dense_1_2/MatMul:MatMul", 50_200, 50_300),
+    ProfileEvent("StatefulPartitionedCall/gradient_tape/sequential_1/dense_1/MatMul:MatMul", 50_300, 50_500),
+    ProfileEvent("StatefulPartitionedCall/adam/Mul:Mul", 50_500, 50_560),
 ]
 
 
-def joined(monkeypatch: pytest.MonkeyPatch, events: list[Event]) -> tuple[Spans, list[str]]:
+def joined(monkeypatch: pytest.MonkeyPatch, events: list[ProfileEvent]) -> tuple[Spans, list[str]]:
     monkeypatch.setattr(tensorflow_layers, "profile_events_of", lambda folder: events)
     assembly = Assembly(observed())
     scopes = {scope: list(about) for scope, about in SCOPES.items()}
@@ -243,13 +244,13 @@ def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(graph, "start_profile", lambda folder: said.append("start"))
     monkeypatch.setattr(graph, "stop_profile", lambda save: said.append("stop"))
     assert not any(graph.begin_call(1, train) for _ in range(AFTER + 5)), "no layer of Keras is in the graph"
-    graph.scoped("sequential/dense", "layer", "dense", "Dense", 9)
+    graph.note_scope("sequential/dense", "layer", "dense", "Dense", 9)
     for number in range(CALLS):
         assert graph.begin_call(1, train)
-        graph.called(1, train, number, traced=False)
+        graph.note_call(1, train, number, traced=False)
         if number == 1:  # another function that learns, so that a step is told whole
             assert graph.begin_call(2, other)
-            graph.called(2, other, number, traced=True)
+            graph.note_call(2, other, number, traced=True)
     assert said == ["start", "stop"] and not graph.begin_call(1, train) and not graph.begin_call(3, other)
     (fact,) = graph.facts()["graphs"]
     assert fact["functions"] == ["__inference_train_12", "__inference_other_3"]
@@ -295,7 +296,7 @@ def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
     monkeypatch.setattr(piece_pass, "LONGEST", 1 << 62)
     monkeypatch.setattr(tensorflow_devices, "wait", lambda tf: said.append("wait"))
     monkeypatch.setattr(tensorflow_devices, "mark_clock", lambda tf: said.append("marks"))
-    monkeypatch.setattr(tensorflow_devices, "about", lambda tf, number: {"name": "Example"})
+    monkeypatch.setattr(tensorflow_devices, "describe_gpu", lambda tf, number: {"name": "Example"})
     marks = (lambda: said.append("begin"), lambda: said.append("end"))
     monkeypatch.setattr(graph_pass, "find_profiler_marks", lambda: marks)
     profiled = 0
@@ -303,7 +304,7 @@ def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
         graph.comes(1)
         if graph.begin_call(1, train):
             profiled += 1
-            graph.called(1, train, 0, traced=False)
+            graph.note_call(1, train, 0, traced=False)
     assert graph.code == recorder.define(kind="pass", name="kernels")
     facts = graph.facts()
     assert facts["devices"] == {"0": {"name": "Example"}} and "graphs" not in facts
@@ -335,7 +336,7 @@ def test_a_replayed_step_has_all_functions_that_learn_in_turns(
         graph.comes(number)
         if number < 3 and graph.begin_call(number, train):
             said.append(number)
-            graph.called(number, train, 0, traced=False)
+            graph.note_call(number, train, 0, traced=False)
         elif number >= 3:
             graph.end_if_late()
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.collector.traces import TracedFunction
-from sonda.frameworks.tensorflow.observe.tracing import Trace, XlaShapes, made_in
+from sonda.frameworks.tensorflow.observe.tracing import Trace, XlaShapes, add_xla
 
 XLA = SimpleNamespace(define=lambda **words: 40)
 """A recorder that gives every definition this code."""
@@ -38,18 +38,18 @@ def test_shapes_are_new_once_and_named_as_traces_name_them() -> None:
     step = compiled(lambda x, batch: None, "x", "batch")
     small, large = np.ones((2, 4), np.float32), np.ones((3, 4), np.float32)
     given = {"batch": {"image": (large, 1)}}
-    assert shapes.anew(7, step, (small,), given) == {
+    assert shapes.new_signature(7, step, (small,), given) == {
         "x": ("tensor", "float32[2, 4]"), "batch['image'][0]": ("tensor", "float32[3, 4]"),
     }  # fmt: skip
-    assert shapes.anew(7, step, (small * 2,), given) is None
-    assert shapes.anew(7, step, (large,), given) is not None
-    assert shapes.anew(8, step, (small,), given) is not None, "another function has shapes of its own"
-    assert shapes.anew(7, step, ("unruly",), given) is None
+    assert shapes.new_signature(7, step, (small * 2,), given) is None
+    assert shapes.new_signature(7, step, (large,), given) is not None
+    assert shapes.new_signature(8, step, (small,), given) is not None, "another function has shapes of its own"
+    assert shapes.new_signature(7, step, ("unruly",), given) is None
 
 
 def test_the_object_of_a_method_is_no_argument() -> None:
     shapes = XlaShapes(SimpleNamespace(flatten=flatten))
-    found = shapes.anew(1, compiled(Model().step, "self", "x", "batch"), (np.ones(3), np.ones((5, 5))), {})
+    found = shapes.new_signature(1, compiled(Model().step, "self", "x", "batch"), (np.ones(3), np.ones((5, 5))), {})
     assert found == {"x": ("tensor", "float64[3]"), "batch": ("tensor", "float64[5, 5]")}
 
 
@@ -58,19 +58,19 @@ def test_compiling_ends_a_usual_run_before_the_call_does() -> None:
     about = TracedFunction("step", "")
     trace = Trace()
     trace.compiled, trace.signature = (8, 1_010, 9, 1_200), {"x": ("tensor", "float32[?]"), "n": ("python", "1")}
-    first = made_in(about, trace, {"x": ("tensor", "float32[2]")}, XLA, 1_000, 5_000)
+    first = add_xla(about, trace, {"x": ("tensor", "float32[2]")}, XLA, 1_000, 5_000)
     assert first is trace and about.xla
     assert trace.compiled == (8, 1_010, 9, 1_200, 40, 1_200, 41, 5_000), "no run is known to compare with"
     assert trace.signature == {"x": ("tensor", "float32[2]"), "n": ("python", "1")}
     for lasted in (500, 300, 400):
-        assert made_in(about, None, None, XLA, 1_000, 1_000 + lasted) is None
+        assert add_xla(about, None, None, XLA, 1_000, 1_000 + lasted) is None
     assert about.fastest_ns == 300
-    again = made_in(about, None, {"x": ("tensor", "float32[3]")}, XLA, 1_000, 5_000)
+    again = add_xla(about, None, {"x": ("tensor", "float32[3]")}, XLA, 1_000, 5_000)
     assert again is not None and again.compiled == (40, 1_000, 41, 4_700) and again.lasted == 0
 
 
 def test_a_function_without_xla_has_nothing_but_its_graphs() -> None:
     about, trace = TracedFunction("step", ""), Trace()
     trace.compiled = (8, 1_010, 9, 1_200)
-    assert made_in(about, trace, None, None, 1_000, 5_000) is trace
+    assert add_xla(about, trace, None, None, 1_000, 5_000) is trace
     assert trace.compiled == (8, 1_010, 9, 1_200) and not about.xla

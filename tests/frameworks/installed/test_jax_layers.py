@@ -170,6 +170,6 @@ def test_transformations_inside_one_another() -> None:
 
     module = read_module(compiled(step, weights, x).as_text())
     places = program_places(module, "fused")
-    found = {(place.phase, place.path) for place in places.of.values()}
+    found = {(place.phase, place.path) for place in places.by_name.values()}
     assert {("forward", "hidden"), ("backward", "hidden"), ("optimizer", "")} <= found
     assert {path for _, path in found if ":" not in path} <= {"", "hidden", "last"}

@@ -29,7 +29,7 @@ from sonda.targets.local.child import run_child
 from sonda.targets.profiles.kernels import with_kernels
 from sonda.workloads.catalogue import describe
 from sonda.workloads.networks.cost import network_costs
-from sonda.workloads.networks.layers import walk
+from sonda.workloads.networks.layers import walk_layers
 
 jax = pytest.importorskip("jax")
 CNN = {"batch": "4", "image": "24x20"}
@@ -49,7 +49,7 @@ def observe(
     recorder = Recorder(str(place))
     observer = AnnouncedObserver(recorder, None, ready.network.class_name)
     observer.open({"jax": jax.__version__}, 1)
-    classes = {path: node.class_name for path, node in walk(ready.network)}
+    classes = {path: layer.class_name for path, layer in walk_layers(ready.network)}
     assert drive_network(ready, observer, jax, Driving(ready.train, 3, 2, 1.0, device=device), classes, read) == 3
     observer.finish(1)
     recorder.close()
@@ -100,7 +100,7 @@ def test_the_profile_tells_phases_and_layers_of_the_same_function(training: Asse
     # What cannot be fused into anything else: convolutions, poolings and products, forward and backward.
     for path in ("features.0", "features.2", "features.3", "features.5", "features.6", "classifier.1"):
         assert (path, "forward") in found and (path, "backward") in found, path
-    known = {path for path, _ in walk(describe("cnn", CNN).structure())} | {"CrossEntropyLoss"}
+    known = {path for path, _ in walk_layers(describe("cnn", CNN).structure())} | {"CrossEntropyLoss"}
     assert {path for path, _ in found} <= known
 
 

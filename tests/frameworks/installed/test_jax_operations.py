@@ -16,7 +16,7 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.kernels import keep_profile
 from sonda.frameworks.harness.settings import Driving
-from sonda.frameworks.jax.drive import TRACE, drive
+from sonda.frameworks.jax.drive import TRACE, drive_operations
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.probes.ncu.join import join
 from sonda.probes.ncu.replay import CountedKernels, CountedLaunch
@@ -46,7 +46,7 @@ def observe(tmp_path: Path, device: str = "cpu", steps: int = 3) -> tuple[Assemb
     recorder = Recorder(str(tmp_path))
     observer = AnnouncedObserver(recorder, None, "OperationList")
     observer.open({"jax": jax.__version__}, 1)
-    assert drive(task(), observer, jax, Driving(False, steps, 2, 1.0, device=device)) == steps
+    assert drive_operations(task(), observer, jax, Driving(False, steps, 2, 1.0, device=device)) == steps
     observer.finish(1)
     recorder.close()
     return assemble(tmp_path, begin, now()), begin

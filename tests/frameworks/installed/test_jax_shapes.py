@@ -15,9 +15,9 @@ from sonda.frameworks.collector.piece_pass import AFTER, CALLS
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.jax.observe.jit_pass import JaxPass
 from sonda.frameworks.jax.observe.profiler import start_trace
-from sonda.frameworks.jax.observe.signatures import MOST_CHANGES, Shapes
+from sonda.frameworks.jax.observe.signatures import MOST_CHANGES, CallShapes
 from sonda.frameworks.jax.profile.hlo import Module
-from sonda.frameworks.jax.profile.places import Places
+from sonda.frameworks.jax.profile.places import InstructionPlaces
 from sonda.record.spans import Spans, Words
 from sonda.targets.profiles import jax as jax_layers
 from sonda.targets.profiles.calls import CallLayers
@@ -70,7 +70,9 @@ def test_what_was_profiled_with_other_shapes_says_nothing_of_a_part() -> None:
     )  # fmt: skip
     process = {"callers": {"forward": [1]}, "shapes": {"1": [[1000, 0], [1050, 1]]}}
     callers = jax_layers._Callers(process, spans, 1000)
-    first, second = (jax_layers._Compiled(1, "score", "forward", shapes, Module(), Places({})) for shapes in (0, 1))
+    first, second = (
+        jax_layers._Compiled(1, "score", "forward", shapes, Module(), InstructionPlaces({})) for shapes in (0, 1)
+    )
     rows = np.flatnonzero(spans.where(kind="step"))
     with pytest.raises(ValueError, match="score was profiled with other shapes than most of its calls have here"):
         jax_layers._called(spans, rows, [first], callers)
@@ -95,7 +97,7 @@ def test_later_shapes_are_profiled_once_they_come_in_a_row(tmp_path: Path, monke
     def call(shapes: int) -> bool:
         profiled = made.begin_call(1, shapes)
         if profiled:
-            made.called(1, "step", "fused", 0, True, False, shapes, lambda: text)
+            made.note_call(1, "step", "fused", 0, True, False, shapes, lambda: text)
         return profiled
 
     def calls(*shapes: int) -> int:
@@ -112,14 +114,14 @@ def test_later_shapes_are_profiled_once_they_come_in_a_row(tmp_path: Path, monke
 
 def test_changes_of_shapes_are_kept_for_each_function_that_is_made_at_a_place() -> None:
     """The second function is the same code: JAX has compiled it already, and says nothing when it is called."""
-    shapes, place = Shapes(jax.tree_util), object()
+    shapes, place = CallShapes(jax.tree_util), object()
     first, second = (
-        SimpleNamespace(number=number, about=place, arguments=("x", "deep"), static={"deep"}) for number in (1, 2)
+        SimpleNamespace(number=number, history=place, arguments=("x", "deep"), static={"deep"}) for number in (1, 2)
     )
 
     def call(function: Any, begin: int, rows: int, deep: bool = True, compiled: bool = False) -> int:
-        shapes.called(function, (({"x": np.ones((rows, 3))}, deep), {}), begin, compiled)
-        return shapes.now(function.number)
+        shapes.note_call(function, (({"x": np.ones((rows, 3))}, deep), {}), begin, compiled)
+        return shapes.current(function.number)
 
     assert [call(first, 10, 4), call(first, 11, 4, compiled=True), call(first, 20, 4)] == [0, 0, 0]
     assert shapes.facts() == {}

@@ -23,7 +23,7 @@ from sonda.workloads.operations.ops import STUDIED, Operations
 pytensor = pytest.importorskip("pytensor")
 torch = pytest.importorskip("torch")
 
-from sonda.frameworks.pytensor.drive import drive_network, drive_operations, run_pieces  # noqa: E402
+from sonda.frameworks.pytensor.drive import drive_network, drive_operations, run_layerwise  # noqa: E402
 from sonda.workloads.in_pytensor.learner import PyTensorLearner  # noqa: E402
 from sonda.workloads.in_pytensor.network import build as build_network  # noqa: E402
 from sonda.workloads.in_pytensor.operations import build as build_operations  # noqa: E402
@@ -101,11 +101,11 @@ def test_inference_gives_the_output_of_pytorch_and_float64_stays_float64() -> No
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_step_in_pieces_is_the_step(loss: str) -> None:
     whole, apart = (build_network(network(loss), True, 3, "float32") for _ in range(2))
-    step, pieces = whole.training(), apart.pieces()
-    unheard = AnnouncedObserver(Recorder(""), None, "PerceptronNet")
+    step, functions = whole.training(), apart.step_functions()
+    silent = AnnouncedObserver(Recorder(""), None, "PerceptronNet")
     for _, batch in zip(range(3), whole.batches(), strict=False):
         step(*batch)
-        run_pieces(pieces, unheard, batch, list(apart.weights))
+        run_layerwise(functions, silent, batch, list(apart.weights))
     for name, weight in whole.weights.items():
         assert np.abs(weight.get_value() - apart.weights[name].get_value()).max() <= TOLERANCE
 

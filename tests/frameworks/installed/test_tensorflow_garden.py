@@ -20,7 +20,7 @@ from sonda.workloads.model_garden import ModelGarden
 
 tf = pytest.importorskip("tensorflow")
 
-from sonda.frameworks.tensorflow.drive.workload import drive_whole  # noqa: E402
+from sonda.frameworks.tensorflow.drive.steps import drive_opaque  # noqa: E402
 from sonda.workloads.in_tensorflow.model_garden import build  # noqa: E402
 
 
@@ -102,7 +102,7 @@ def test_training_runs_the_tasks_own_step(tmp_path: Path) -> None:
     observer = AnnouncedObserver(recorder, None, task.root)
     observer.open({"tensorflow": tf.__version__}, 1)
     begin = now()
-    assert drive_whole(task, observer, Driving(True, 3, 1, 1.0)) == 3
+    assert drive_opaque(task, observer, Driving(True, 3, 1, 1.0)) == 3
     observer.finish(1)
     recorder.close()
     assert not np.array_equal(before[0], task.model.trainable_weights[0].numpy())

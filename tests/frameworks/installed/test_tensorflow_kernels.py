@@ -25,9 +25,8 @@ from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.kernels import keep_profile
 from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
-from sonda.frameworks.tensorflow.drive import workload as tensorflow_driver
-from sonda.frameworks.tensorflow.drive import workload as tensorflow_whole
-from sonda.frameworks.tensorflow.drive.workload import PROFILE
+from sonda.frameworks.tensorflow.drive import steps as tensorflow_steps
+from sonda.frameworks.tensorflow.drive.steps import PROFILE
 from sonda.record.run import new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.studies.figures.registry import parse_figure
@@ -59,20 +58,20 @@ def operations(place: Path, **how: Any) -> tuple[Assembly, int]:
     task = build(Operations(op=OPERATIONS, size=3 * 2**20), 5, "float32", False)
     begin = now()
     with observing(place, "OperationList") as observer:
-        tensorflow_driver.drive_operations(task, observer, Driving(False, 2, 1, 1.0, device=ON_GPU, **how))
+        tensorflow_steps.drive_operations(task, observer, Driving(False, 2, 1, 1.0, device=ON_GPU, **how))
     return assemble(place, begin, now()), begin
 
 
 def network(place: Path, train: bool = True, **how: Any) -> tuple[Assembly, int]:
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
+    from sonda.workloads.in_tensorflow.layerwise import LayerwiseNetwork
     from sonda.workloads.in_tensorflow.network import build
-    from sonda.workloads.in_tensorflow.pieces import Pieces
 
     task = build(describe("mlp", {"layers": "12-8-3", "batch": "4"}), train, 5)
     begin = now()
     with observing(place, task.root) as observer:
-        tensorflow_driver.drive_network(
-            task, lambda told: Pieces(task, told), lambda: batches(task, 5), observer,
+        tensorflow_steps.drive_network(
+            task, lambda announcer: LayerwiseNetwork(task, announcer), lambda: make_batches(task, 5), observer,
             Driving(train, 3, 1, 1.0, device=ON_GPU, **how), profile_events_of,
         )  # fmt: skip
     return assemble(place, begin, now()), begin
@@ -124,7 +123,7 @@ def test_a_study_shows_the_gpu_of_a_training_step_that_is_one_graph(tmp_path: Pa
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def heard_marks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a profiler outside would hear."""
     heard: list[str] = []
 
@@ -139,7 +138,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_job_for_a_profiler_outside_is_one_step(
-    tmp_path: Path, told: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, heard_marks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("CUDA_VISIBLE_DEVICES", "TF_CPP_MIN_LOG_LEVEL"):
         monkeypatch.setenv(name, os.environ.get(name, ""))  # put back afterwards, whatever the job writes there
@@ -148,11 +147,11 @@ def test_a_job_for_a_profiler_outside_is_one_step(
     begin = now()
     run_in_tensorflow(job, tmp_path, replay=True)
     assert passes(assemble(tmp_path, begin, now())) == {"warmup": 2, "kernels": 1}
-    assert told == ["begin", "end"]
+    assert heard_marks == ["begin", "end"]
 
 
-def test_a_profiler_outside_is_told_of_one_step(tmp_path: Path, told: list[str]) -> None:
-    class Whole:
+def test_a_profiler_outside_is_told_of_one_step(tmp_path: Path, heard_marks: list[str]) -> None:
+    class Opaque:
         train, parameters = False, 1
 
         def function(self) -> Any:
@@ -165,11 +164,10 @@ def test_a_profiler_outside_is_told_of_one_step(tmp_path: Path, told: list[str])
         (tmp_path / name).mkdir()
         assert passes(run(tmp_path / name, replay=True)[0]) == {"warmup": 1, "kernels": 1}
     (tmp_path / "whole").mkdir()
+    how = Driving(False, 9, 1, 1.0, device=ON_GPU, replay=True)
     with observing(tmp_path / "whole", "") as observer:
-        assert (
-            tensorflow_whole.drive_whole(Whole(), observer, Driving(False, 9, 1, 1.0, device=ON_GPU, replay=True)) == 1
-        )
-    assert told == ["begin", "end"] * 3
+        assert tensorflow_steps.drive_opaque(Opaque(), observer, how) == 1
+    assert heard_marks == ["begin", "end"] * 3
 
 
 def test_a_gpu_is_waited_for_and_nothing_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,12 +184,12 @@ def test_a_gpu_is_waited_for_and_nothing_is_copied(tmp_path: Path, monkeypatch: 
         device = "/job:localhost/replica:0/task:0/device:CPU:0"
 
     one = OnGpu()
-    assert tensorflow_driver.wait(one) is one and waited == ["all"]
-    tensorflow_driver.wait(OnCpu())
-    tensorflow_driver.wait(None)
+    assert tensorflow_steps.wait(one) is one and waited == ["all"]
+    tensorflow_steps.wait(OnCpu())
+    tensorflow_steps.wait(None)
     assert waited == ["all"]
     # Of several results one wait is enough.
-    tensorflow_whole._wait({"scores": [OnGpu(), OnGpu()], "loss": (OnCpu(),)})
+    tensorflow_steps._wait_for_parts({"scores": [OnGpu(), OnGpu()], "loss": (OnCpu(),)})
     assert waited == ["all"] * 2
     # In pieces every phase and every layer ends when its kernels do: an inference of four layers in one around them.
     waited.clear()

@@ -15,13 +15,13 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
-from sonda.frameworks.tensorflow.drive.workload import drive_network, drive_operations
+from sonda.frameworks.tensorflow.drive.steps import drive_network, drive_operations
 from sonda.record.errors import SondaError
 from sonda.targets.adapters.tensorflow import tensorflow_device
 from sonda.targets.job import Job
 from sonda.targets.profiles.tensorflow_events import profile_events_of
 from sonda.workloads.catalogue import describe
-from sonda.workloads.networks.layers import walk
+from sonda.workloads.networks.layers import walk_layers
 from sonda.workloads.operations.ops import STUDIED, Operations
 
 tf = pytest.importorskip("tensorflow")
@@ -36,15 +36,22 @@ def network(name: str, train: bool, **how: Any) -> Any:
 
 
 def driven(task: Any, train: bool, directory: Path) -> Assembly:
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
-    from sonda.workloads.in_tensorflow.pieces import Pieces
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
+    from sonda.workloads.in_tensorflow.layerwise import LayerwiseNetwork
 
     recorder = Recorder(str(directory))
     observer = AnnouncedObserver(recorder, None, task.root)
     begin = perf_counter_ns()
     observer.open({"tensorflow": tf.__version__}, 1)
     how = Driving(train, steps=3, warmup=2, seconds=1.0)
-    drive_network(task, lambda told: Pieces(task, told), lambda: batches(task, SEED), observer, how, profile_events_of)
+    drive_network(
+        task,
+        lambda told: LayerwiseNetwork(task, told),
+        lambda: make_batches(task, SEED),
+        observer,
+        how,
+        profile_events_of,
+    )
     observer.finish(1)
     recorder.close()
     return assemble(directory, begin, perf_counter_ns())
@@ -69,13 +76,13 @@ class Told:
 
 
 def test_a_step_in_pieces_computes_what_the_graph_computes() -> None:
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
-    from sonda.workloads.in_tensorflow.pieces import Pieces
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
+    from sonda.workloads.in_tensorflow.layerwise import LayerwiseNetwork
 
     whole, apart = network("cnn", True), network("cnn", True)
     step, told = whole.function(), Told()
-    pieces = Pieces(apart, told)
-    rows = batches(whole, SEED), batches(apart, SEED)
+    pieces = LayerwiseNetwork(apart, told)
+    rows = make_batches(whole, SEED), make_batches(apart, SEED)
     for _ in range(2):
         ours, theirs = float(pieces.learn(*next(rows[1]))), float(step(*next(rows[0])))
         assert ours == pytest.approx(theirs, rel=1e-6)
@@ -83,7 +90,7 @@ def test_a_step_in_pieces_computes_what_the_graph_computes() -> None:
         assert np.allclose(values, apart.arrays()[name], rtol=1e-5, atol=1e-7), name
     phases = [words[1] for words in told.heard if words[0] == "phase"]
     assert phases == ["forward", "loss", "backward", "optimizer"] * 2
-    leaves = [path for path, node in walk(whole.structure) if not node.children()]
+    leaves = [path for path, node in walk_layers(whole.structure) if not node.children()]
     layers = [words for words in told.heard if words[0] == "layer"]
     assert [path for _, path, direction in layers if direction == "forward" and path in leaves] == leaves * 2
     assert [path for _, path, direction in layers if direction == "backward" and path] == leaves[::-1] * 2
@@ -136,11 +143,11 @@ def test_inference_is_a_forward_and_its_flops_are_those_of_the_network(tmp_path:
 
 def test_training_begins_with_the_initial_weights(tmp_path: Path) -> None:
     """Tracing runs a step, and 2 + 3 + 5 follow: the weights are those of ten steps, not eleven."""
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
 
     task, plain = network("mlp", True), network("mlp", True)
     driven(task, True, tmp_path)
-    row = batches(plain, SEED)
+    row = make_batches(plain, SEED)
     for _ in range(10):
         plain.learn(*next(row))
     for name, values in plain.arrays().items():
@@ -183,11 +190,11 @@ def test_operations_compute_what_numpy_computes(tmp_path: Path, compiled: bool) 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16", "bfloat16", "float64"])
 def test_precisions_learn(precision: str) -> None:
     """All begin with the same weights: a first loss in a short type differs by its rounding, 2^-8 at most."""
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
 
     task, plain = network("cnn", True, precision=precision), network("cnn", True)
-    first = float(task.learn(*next(batches(task, SEED))))
-    exact = float(plain.learn(*next(batches(plain, SEED))))
+    first = float(task.learn(*next(make_batches(task, SEED))))
+    exact = float(plain.learn(*next(make_batches(plain, SEED))))
     assert first == pytest.approx(exact, rel=2**-6) and first != exact
     kinds = {weight.dtype.name for weight in task.weights.values()}
     assert kinds == {"float32" if precision.startswith("mixed") else precision}
@@ -195,12 +202,12 @@ def test_precisions_learn(precision: str) -> None:
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(0, None), (2, 3)])
 def test_the_pipeline_gives_the_batches_of_every_framework(workers: int, prefetch: int | None) -> None:
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
-    from sonda.workloads.networks.examples import batch_numbers, examples
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
+    from sonda.workloads.networks.examples import batch_numbers, synthetic_examples
 
     task = network("mlp", True)
-    inputs, targets = examples(task.description, SEED)
-    row = batches(task, SEED, workers, prefetch)
+    inputs, targets = synthetic_examples(task.description, SEED)
+    row = make_batches(task, SEED, workers, prefetch)
     for numbers, (found, kinds), _ in zip(batch_numbers(len(targets), 4, SEED), row, range(6), strict=False):
         assert np.array_equal(found.numpy(), inputs[numbers])
         assert np.array_equal(kinds.numpy(), targets[numbers])
@@ -210,7 +217,7 @@ def test_the_pipeline_gives_the_batches_of_every_framework(workers: int, prefetc
 def test_as_many_batches_are_made_ahead_as_were_asked_for(prefetch: int) -> None:
     """tf.data by itself would make one ahead, asked or not, so that loading ahead could not be compared with none."""
     from sonda.workloads.data.image_stream import image_stream
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
 
     task = network("cnn", True)
     stream = image_stream(task.description, "cifar10-like", SEED, False)
@@ -223,7 +230,7 @@ def test_as_many_batches_are_made_ahead_as_were_asked_for(prefetch: int) -> None
             made.append(place)
             return stream.example(place)
 
-    row = batches(task, SEED, 0, prefetch, Counted())  # type: ignore[arg-type]
+    row = make_batches(task, SEED, 0, prefetch, Counted())  # type: ignore[arg-type]
     expected = stream.batches(task.samples)
     until = monotonic() + 60
     for taken in range(1, 9):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from sonda.frameworks.tensorflow.profile import Event, calls
+from sonda.frameworks.tensorflow.profile import ProfileEvent, split_calls
 from sonda.imports.xplane.instruction_ends import InstructionEnds
 
 
@@ -40,6 +40,8 @@ def test_an_instruction_that_others_go_on_with_lasts_until_what_follows_it_begin
 
 
 def test_what_ends_behind_its_call_counts_until_the_call_ends() -> None:
-    call = Event("EagerLocalExecute: __inference_step_7", 1000, 2000)
-    found = calls([call, Event("forward/a/Conv2D:convolution", 1900, 2300), Event("x:y", 2100, 2200)], "step")
-    assert found == [[Event("forward/a/Conv2D:convolution", 1900, 2000)]]
+    call = ProfileEvent("EagerLocalExecute: __inference_step_7", 1000, 2000)
+    found = split_calls(
+        [call, ProfileEvent("forward/a/Conv2D:convolution", 1900, 2300), ProfileEvent("x:y", 2100, 2200)], "step"
+    )
+    assert found == [[ProfileEvent("forward/a/Conv2D:convolution", 1900, 2000)]]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sonda.frameworks.harness.attribution import Place
-from sonda.frameworks.tensorflow.profile import calls, place_of, spent
+from sonda.frameworks.tensorflow.profile import place_of, split_calls, time_by_place
 from sonda.imports.xplane.file import open_space
 from sonda.imports.xplane.hlo import programs, shared_scopes
 from sonda.targets.profiles.tensorflow_events import profile_events_of
@@ -87,9 +87,9 @@ def test_an_instruction_counts_for_the_operation_that_it_came_from(tmp_path: Pat
 
 def test_what_xla_compiled_is_told_apart_like_a_graph(tmp_path: Path) -> None:
     profile(tmp_path)
-    (inside,) = calls(profile_events_of(tmp_path), "step")
+    (inside,) = split_calls(profile_events_of(tmp_path), "step")
     classes = {"": "Net", "first": "Linear", "second": "Linear", "relu": "ReLU"}
-    assert spent(inside, lambda name: place_of(name, classes)) == {
+    assert time_by_place(inside, lambda name: place_of(name, classes)) == {
         Place("forward", "first"): 20, Place("backward", ""): 10, Place("forward", "relu"): 10,
         Place("optimizer", ""): 10,
     }  # fmt: skip

@@ -17,7 +17,7 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.attribution import Piece, Place, order_pieces, write_call
 from sonda.frameworks.reconstruction.assembly import assemble
-from sonda.frameworks.tensorflow.profile import Event, calls, place_of, spent
+from sonda.frameworks.tensorflow.profile import ProfileEvent, place_of, split_calls, time_by_place
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, write_run
 from sonda.targets.adapters.registry import check_framework
@@ -189,28 +189,28 @@ def test_an_operation_without_a_phase_belongs_nowhere() -> None:
 def test_communication_counts_where_nothing_is_computed() -> None:
     """Replica 0 waits from 10 to 90 for replica 1, which computes from 20 to 60."""
     events = [
-        Event("gradient_tape/forward/features.0/Conv2D:Conv2D", 0, 10),
-        Event("communicate/CollectiveReduceV2:CollectiveReduceV2", 10, 90),
-        Event("gradient_tape/replica_1/forward/features.0/Conv2D:Conv2D", 20, 60),
-        Event("gradient_tape/replica_1/forward/features.2/MaxPoolGrad:MaxPoolGrad", 50, 60),
-        Event("optimizer/update/AssignSub:AssignSub", 90, 95),
-        Event("NoOp:NoOp", 0, 200),
+        ProfileEvent("gradient_tape/forward/features.0/Conv2D:Conv2D", 0, 10),
+        ProfileEvent("communicate/CollectiveReduceV2:CollectiveReduceV2", 10, 90),
+        ProfileEvent("gradient_tape/replica_1/forward/features.0/Conv2D:Conv2D", 20, 60),
+        ProfileEvent("gradient_tape/replica_1/forward/features.2/MaxPoolGrad:MaxPoolGrad", 50, 60),
+        ProfileEvent("optimizer/update/AssignSub:AssignSub", 90, 95),
+        ProfileEvent("NoOp:NoOp", 0, 200),
     ]
-    assert spent(events, lambda name: place_of(name, CLASSES)) == {
+    assert time_by_place(events, lambda name: place_of(name, CLASSES)) == {
         Place("backward", "features.0"): 40, Place("backward", "features.2"): 10, Place("communicate", ""): 40,
         Place("optimizer", ""): 5,
     }  # fmt: skip
 
 
 def test_events_are_those_of_the_call_around_them() -> None:
-    one, two = Event("forward/a:A", 11, 15), Event("forward/a:A", 31, 39)
+    one, two = ProfileEvent("forward/a:A", 11, 15), ProfileEvent("forward/a:A", 31, 39)
     events = [
-        Event("EagerLocalExecute: __inference__step_532", 30, 40), two, Event("forward/a:A", 22, 25), one,
-        Event("EagerLocalExecute: __inference__step_532", 10, 20),
-        Event("EagerLocalExecute: __inference__judged_77", 20, 28),
+        ProfileEvent("EagerLocalExecute: __inference__step_532", 30, 40), two, ProfileEvent("forward/a:A", 22, 25), one,
+        ProfileEvent("EagerLocalExecute: __inference__step_532", 10, 20),
+        ProfileEvent("EagerLocalExecute: __inference__judged_77", 20, 28),
     ]  # fmt: skip
-    assert calls(events, "_step") == [[one], [two]]
-    assert calls(events, "other") == []
+    assert split_calls(events, "_step") == [[one], [two]]
+    assert split_calls(events, "other") == []
 
 
 def test_pieces_stand_in_the_order_of_a_step() -> None:

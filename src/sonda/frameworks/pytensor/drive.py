@@ -1,8 +1,8 @@
 """Drives operations and networks in PyTensor: compile, warm up, timed steps, steps in pieces, a step that is counted.
 
-A timed step calls the functions that anybody would write: one for each operation, or one for a whole step of a network.
-How long the layers inside that one take nobody can tell, so networks have steps of their own in which every layer and
-direction is a function by itself (the pass `pieces`). They take longer together than the one.
+A timed step calls the functions that a program would write: one for each operation, or one for a whole step of a
+network. The layers inside a function cannot be timed. Therefore a network runs a few more steps, in which every layer
+and direction is a function by itself (the pass `pieces`). Together these take longer than the one function.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sonda.frameworks.pytensor.observe.compilations import NumbaCompilations
 from sonda.frameworks.pytensor.observe.linkers import linker_of
 
 
-class OperationsTask(Protocol):
+class PytensorOperationsTask(Protocol):
     """Operations that are ready to run, by name."""
 
     @property
@@ -36,8 +36,8 @@ class OperationsTask(Protocol):
     def function(self, op: str) -> Any: ...
 
 
-class NetworkTask(Protocol):
-    """A network with its examples. `inference`, `training` and `pieces` give functions that never ran."""
+class PytensorNetworkTask(Protocol):
+    """A network with its examples. `inference`, `training` and `step_functions` give functions that never ran."""
 
     @property
     def train(self) -> bool: ...
@@ -50,7 +50,7 @@ class NetworkTask(Protocol):
 
     @property
     def costs(self) -> Sequence[StepCost]:
-        """Every operation of a step."""
+        """The costs of every operation of a step."""
 
     def first(self) -> Any: ...
 
@@ -60,11 +60,11 @@ class NetworkTask(Protocol):
 
     def training(self) -> Any: ...
 
-    def pieces(self) -> Any: ...
+    def step_functions(self) -> Any: ...
 
 
-class Compiling:
-    """Makes functions ready under spans of their own, and keeps what a run should say of that."""
+class Compiler:
+    """Compiles functions, each in a span of its own, and notes what the run should say about it."""
 
     def __init__(self, observer: AnnouncedObserver) -> None:
         self.observer = observer
@@ -74,7 +74,7 @@ class Compiling:
         self.seconds = 0.0
 
     def run(self, name: str, make: Callable[[], Any], call: Callable[[Any], Any]) -> Any:
-        """What `make` gives, after `call` has run it once: Numba compiles at the first call."""
+        """The function that `make` gives, after `call` has called it once: Numba compiles at the first call."""
         begin = perf_counter_ns()
         with self.observer.span("compile", name):
             made = make()
@@ -85,7 +85,7 @@ class Compiling:
         return made
 
     def finish(self, function: Any) -> None:
-        """Note the linker of a function, how long all took, and whether it was compiled here or found on disk."""
+        """Note the linker of a function, how long compiling took, and whether Numba's code came from the disk."""
         self.numba.stop()
         self.linker = linker_of(function)
         note = f"PyTensor's linker is {self.linker}; compiling took {self.seconds:.2g} s before the steps, not in them"
@@ -94,13 +94,13 @@ class Compiling:
         self.observer.notes.append(note)
 
 
-def drive_operations(task: OperationsTask, observer: AnnouncedObserver, how: Driving) -> tuple[int, str]:
+def drive_operations(task: PytensorOperationsTask, observer: AnnouncedObserver, how: Driving) -> tuple[int, str]:
     """Run every operation once in a step; returns the number of timed steps, and the linker."""
-    compiling = Compiling(observer)
+    compiler = Compiler(observer)
     functions = {
-        name: compiling.run(name, partial(task.function, name), lambda function: function()) for name in task.names
+        name: compiler.run(name, partial(task.function, name), lambda function: function()) for name in task.names
     }
-    compiling.finish(functions[task.names[0]])
+    compiler.finish(functions[task.names[0]])
 
     def step(counted: bool = False) -> None:
         with observer.span("step", "test"), observer.phase("forward"), observer.layer(""):
@@ -117,64 +117,70 @@ def drive_operations(task: OperationsTask, observer: AnnouncedObserver, how: Dri
     done = time_steps(how, step)
     with observer.span("pass", "count"):
         step(counted=True)
-    return done, compiling.linker
+    return done, compiler.linker
 
 
-def drive_network(task: NetworkTask, observer: AnnouncedObserver, how: Driving) -> tuple[int, str]:
+def drive_network(task: PytensorNetworkTask, observer: AnnouncedObserver, how: Driving) -> tuple[int, str]:
     """Run inference or training; returns the number of timed steps, and the linker."""
-    compiling = Compiling(observer)
+    compiler = Compiler(observer)
     part = "train" if task.train else "test"
     first = next(task.batches()) if task.train else (task.first(),)
-    # Compiling calls every function once: training then begins anew.
-    kept = {name: weight.get_value() for name, weight in task.weights.items()}
+    # Compiling calls every function once. The weights are put back afterwards.
+    initial = {name: weight.get_value() for name, weight in task.weights.items()}
     name, make = ("training", task.training) if task.train else ("inference", task.inference)
-    whole = compiling.run(name, make, lambda function: function(*first))
-    unheard = AnnouncedObserver(Recorder(""), None, observer.root)
-    pieces = compiling.run("pieces", task.pieces, lambda made: run_pieces(made, unheard, first, list(task.weights)))
-    compiling.finish(whole)
+    step_function = compiler.run(name, make, lambda function: function(*first))
+    silent = AnnouncedObserver(Recorder(""), None, observer.root)
+    functions = compiler.run(
+        "pieces", task.step_functions, lambda functions: run_layerwise(functions, silent, first, list(task.weights))
+    )
+    compiler.finish(step_function)
     for name, weight in task.weights.items():
-        weight.set_value(kept[name])
+        weight.set_value(initial[name])
     batches = task.batches()
 
     def step() -> None:
         with observer.span("step", part):
             if not task.train:
                 with observer.phase("forward"), observer.layer(""):
-                    whole(*first)
+                    step_function(*first)
                 return
             with observer.phase("data"):
                 batch = next(batches)
             with observer.phase("fused"):
-                whole(*batch)
+                step_function(*batch)
 
     warm_up(observer, how, step)
     done = time_steps(how, step)
     with observer.span("pass", "pieces"):
         for _ in range(PIECES_STEPS):
             with observer.span("step", part):
-                run_pieces(pieces, observer, next(batches) if task.train else first, list(task.weights))
+                run_layerwise(functions, observer, next(batches) if task.train else first, list(task.weights))
     count_step(observer, part, task.costs, "pytensor", task.dtype)
-    return done, compiling.linker
+    return done, compiler.linker
 
 
-def run_pieces(pieces: Any, observer: AnnouncedObserver, batch: Sequence[Any], weights: Sequence[str]) -> None:
-    """One step in pieces; `weights` are the names in the order in which `pieces.update` takes their gradients."""
+def run_layerwise(functions: Any, observer: AnnouncedObserver, batch: Sequence[Any], weights: Sequence[str]) -> None:
+    """Run one step layer by layer; `weights` are the names in the order of the arguments of `functions.update`."""
     values = [batch[0]]
     with observer.phase("forward"), observer.layer(""):
-        for layer in pieces.layers:
+        for layer in functions.layers:
             with observer.layer(layer.path, layer.class_name):
                 values.append(layer.forward(values[-1]))
-    if pieces.update is None:
+    if functions.update is None:
         return
     with observer.phase("loss"):
-        pieces.loss(values[-1], batch[1])
+        functions.loss(values[-1], batch[1])
     gradients: dict[str, Any] = {}
     with observer.phase("backward"), observer.layer("", direction="backward"):
-        upstream = pieces.loss_gradient(values[-1], batch[1])
-        for number, layer in reversed(list(enumerate(pieces.layers))):
+        upstream = functions.loss_gradient(values[-1], batch[1])
+        for position, layer in reversed(list(enumerate(functions.layers))):
             with observer.layer(layer.path, layer.class_name, "backward"):
-                found = layer.backward(values[number], upstream) if layer.backward is not None else ()
-            upstream, own = (found[0], found[1:]) if number and found else (upstream, found)
-            gradients.update(zip(layer.weights, own, strict=True))
+                layer_gradients = layer.backward(values[position], upstream) if layer.backward is not None else ()
+            upstream, weight_gradients = (
+                (layer_gradients[0], layer_gradients[1:])
+                if position and layer_gradients
+                else (upstream, layer_gradients)
+            )
+            gradients.update(zip(layer.weights, weight_gradients, strict=True))
     with observer.phase("optimizer"):
-        pieces.update(*(gradients[name] for name in weights))
+        functions.update(*(gradients[name] for name in weights))

@@ -23,15 +23,15 @@ GRADIENT = "gradient_tape"
 MOVING = ("_Send", "_Recv", "_HostSend", "_HostRecv")
 """Operations between devices."""
 UPDATING = ("ResourceApply", "ResourceSparseApply")
-"""How operations begin that are an optimizer's whole update, also of one that is none of Keras'."""
+"""How the names of operations begin that are a whole update of an optimizer, whether or not Keras made it."""
 FUSED = re.compile(r"Fused(?:Conv2D|MatMul)")
 PRODUCTS = ("Conv2d", "Linear")
-"""Layers whose products swallow the bias and the activation behind them."""
+"""Layers whose product TensorFlow fuses with the bias and the activation behind it."""
 CALL = re.compile(r"EagerLocalExecute: (?P<graph>__inference_(?P<function>.*)_\d+)$")
 
 
 @dataclass(frozen=True)
-class Event:
+class ProfileEvent:
     """One event of a profile: its name (`scopes/operation:Kind`), from when to when, ns by the profile's clock."""
 
     name: str
@@ -50,8 +50,8 @@ class Scope:
 
 
 @contextmanager
-def profiled(tf: Any, folder: Path) -> Iterator[None]:
-    """Have TensorFlow write a profile of what runs in this block to a folder."""
+def write_profile(tf: Any, folder: Path) -> Iterator[None]:
+    """Have TensorFlow profile what runs in this block, and write the profile to a folder."""
     # Frames of Python would fill the profile and say nothing of operations.
     options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
     tf.profiler.experimental.start(str(folder), options)
@@ -61,30 +61,30 @@ def profiled(tf: Any, folder: Path) -> Iterator[None]:
         tf.profiler.experimental.stop()
 
 
-def calls(events: Iterable[Event], *functions: str) -> list[list[Event]]:
-    """The events of every call of a `tf.function`, by call, in order of time.
+def split_calls(events: Iterable[ProfileEvent], *functions: str) -> list[list[ProfileEvent]]:
+    """The events of every call of some `tf.function`s, by call, in order of time.
 
-    Functions have their name, or those of their graphs (`__inference_step_12`), which no other function has.
+    `functions` are names of functions, or of their graphs (`__inference_step_12`), which no other function has.
     """
-    known = list(events)
+    sequence = list(events)
     bounds = sorted(
-        (one.start, one.end)
-        for one in known
-        if (match := CALL.match(one.name)) and not {match["graph"], match["function"]}.isdisjoint(functions)
+        (event.start, event.end)
+        for event in sequence
+        if (match := CALL.match(event.name)) and not {match["graph"], match["function"]}.isdisjoint(functions)
     )
-    found: list[list[Event]] = [[] for _ in bounds]
-    named = [one for one in known if ":" in one.name and not CALL.match(one.name)]
-    at = 0
-    for one in sorted(named, key=lambda one: one.start):
-        while at < len(bounds) and bounds[at][1] <= one.start:
-            at += 1
-        if at < len(bounds) and bounds[at][0] <= one.start:
-            found[at].append(replace(one, end=min(one.end, bounds[at][1])))
-    return found
+    by_call: list[list[ProfileEvent]] = [[] for _ in bounds]
+    named = [event for event in sequence if ":" in event.name and not CALL.match(event.name)]
+    number = 0
+    for event in sorted(named, key=lambda event: event.start):
+        while number < len(bounds) and bounds[number][1] <= event.start:
+            number += 1
+        if number < len(bounds) and bounds[number][0] <= event.start:
+            by_call[number].append(replace(event, end=min(event.end, bounds[number][1])))
+    return by_call
 
 
 def place_of(name: str, classes: Mapping[str, str]) -> Place | None:
-    """The place of an operation by its name in the profile; None for what is in no phase.
+    """The place of an operation by its name in the profile; None where it is in no phase.
 
     `classes` are those of all layers by path, in the order of the network.
     """
@@ -107,40 +107,42 @@ def place_of(name: str, classes: Mapping[str, str]) -> Place | None:
 
 
 def product_before(path: str, classes: Mapping[str, str]) -> str:
-    """The layer itself where it is a product, else the nearest product before it; itself where there is none."""
+    """The path itself where its layer is a product, else that of the nearest product before it, if there is one."""
     paths = list(classes)
     before = paths[: paths.index(path) + 1] if path in classes else []
-    return next((one for one in reversed(before) if classes[one].startswith(PRODUCTS)), path)
+    return next((layer for layer in reversed(before) if classes[layer].startswith(PRODUCTS)), path)
 
 
 def scoped_place(name: str, scopes: Mapping[str, Scope]) -> Place | None:
     """The place of an operation of a graph whose scopes are known; its path is the scope of the innermost layer.
 
-    What is in no known scope is backward where a gradient made it, and nowhere otherwise.
+    An operation in no known scope belongs to the backward where a gradient made it. Otherwise it has no place: None.
     """
-    words, _, kind = name.rpartition(":")
+    names, _, kind = name.rpartition(":")
     if kind in MOVING:
         return Place(COMMUNICATE, "")
-    pieces = words.split("/")
+    pieces = names.split("/")
     backward = any(piece.startswith(GRADIENT) for piece in pieces)
-    found = ""
+    longest = ""
     for first in range(len(pieces)):
         for last in range(len(pieces), first, -1):
             scope = "/".join(pieces[first:last])
-            if scope in scopes and len(scope) > len(found):
-                found = scope
-    of = scopes[found].kind if found else ""
-    if of == "optimizer" or (not of and kind.startswith(UPDATING)):
+            if scope in scopes and len(scope) > len(longest):
+                longest = scope
+    role = scopes[longest].kind if longest else ""
+    if role == "optimizer" or (not role and kind.startswith(UPDATING)):
         return Place("optimizer", "")
-    if of == LOSS:
+    if role == LOSS:
         return Place("backward" if backward else LOSS, LOSS if backward else "")
-    if of:
-        return Place("backward" if backward else "forward", found)
+    if role:
+        return Place("backward" if backward else "forward", longest)
     return Place("backward", "") if backward else None
 
 
-def spent(events: Sequence[Event], where: Callable[[str], Place | None]) -> dict[Place, int]:
-    """ns of each place in one call. Every moment counts once: for the operation that began last, and for communication
-    only where nothing is computed. `where` is the place of an operation by its name."""
-    placed = [(one, place) for one in events if (place := where(one.name)) is not None]
-    return split_time((one.start, one.end, place, place.phase == COMMUNICATE) for one, place in placed)
+def time_by_place(events: Sequence[ProfileEvent], where: Callable[[str], Place | None]) -> dict[Place, int]:
+    """The time (ns) of each place in one call. `where` gives the place of an operation by its name.
+
+    Every moment counts once, for the operation that began last. It counts as communication only where nothing computes.
+    """
+    placed = [(event, place) for event in events if (place := where(event.name)) is not None]
+    return split_time((event.start, event.end, place, place.phase == COMMUNICATE) for event, place in placed)

@@ -18,7 +18,7 @@ from sonda.targets.target import parse_target
 
 if TYPE_CHECKING:
     from sonda.frameworks.harness.announcer import AnnouncedObserver
-    from sonda.frameworks.jax.profile.operations import Operation
+    from sonda.frameworks.jax.profile.operations import XlaOperation
     from sonda.imports.xplane.planes import XSpace
 
 
@@ -83,19 +83,19 @@ def network_of(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
 
 def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: bool, directory: Path) -> None:
     from sonda.frameworks.harness.settings import Driving
-    from sonda.frameworks.jax.drive import drive, drive_network
+    from sonda.frameworks.jax.drive import drive_network, drive_operations
 
     number = parse_target(job.on).devices[0]
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
     tell = telling(directory, job.steps, job.warmup)
     how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision, device=on, replay=replay, tell=tell)
     if not hasattr(task, "network"):
-        drive(task, observer, jax, how)
+        drive_operations(task, observer, jax, how)
         return
     drive_network(task, observer, jax, how, task.classes, xla_operations)
 
 
-def xla_operations(folder: Path) -> Iterator[Operation]:
+def xla_operations(folder: Path) -> Iterator[XlaOperation]:
     """Executions of XLA's instructions in the profile that JAX left in a folder.
 
     Those of a GPU have the number of their run by when they were launched; under a CUDA graph they have the name of
@@ -108,12 +108,12 @@ def xla_operations(folder: Path) -> Iterator[Operation]:
             yield from _of_profile(space)
 
 
-def _of_profile(space: XSpace) -> Iterator[Operation]:
-    from sonda.frameworks.jax.profile.operations import BEGINS, GRAPH, Operation, numbered
+def _of_profile(space: XSpace) -> Iterator[XlaOperation]:
+    from sonda.frameworks.jax.profile.operations import BEGINS, GRAPH, XlaOperation, number_runs
     from sonda.imports.xplane.instruction_ends import InstructionEnds
 
     ends = InstructionEnds(space)
-    on_gpus: list[tuple[Operation, int, int]] = []
+    on_gpus: list[tuple[XlaOperation, int, int]] = []
     begins: dict[tuple[str, int], list[int]] = {}
     launched: dict[int, int] = {}
     for plane in space.planes:
@@ -122,7 +122,7 @@ def _of_profile(space: XSpace) -> Iterator[Operation]:
             about, start = event.stats, int(event.start_ns)
             if "hlo_op" in about:
                 name = str(about["hlo_op"])
-                one = Operation(
+                one = XlaOperation(
                     str(about.get("hlo_module", "")), int(about.get("run_id", 0)), name, start,
                     ends.of(event), int(about.get("program_id", 0)),
                 )  # fmt: skip
@@ -135,7 +135,7 @@ def _of_profile(space: XSpace) -> Iterator[Operation]:
                 launched[int(about["correlation_id"])] = start
             elif match := BEGINS.match(event.name):
                 begins.setdefault((str(about.get("module_name", "")), int(match[1])), []).append(start)
-    yield from numbered(((one, gpu, launched.get(by, one.start)) for one, gpu, by in on_gpus), begins)
+    yield from number_runs(((one, gpu, launched.get(by, one.start)) for one, gpu, by in on_gpus), begins)
 
 
 def compile_once(folder: Path) -> dict[str, str]:

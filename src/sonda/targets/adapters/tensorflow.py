@@ -38,7 +38,7 @@ def run_in_tensorflow(job: Job, directory: Path, replay: bool) -> dict[str, Any]
 def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, Any]:
     """Timed steps; with `replay`, one step for a profiler outside."""
     from sonda.frameworks.harness.settings import Driving
-    from sonda.frameworks.tensorflow.drive.workload import drive_network, drive_operations
+    from sonda.frameworks.tensorflow.drive.steps import drive_network, drive_operations
     from sonda.targets.training.trainer import described
     from sonda.workloads.catalogue import describe
     from sonda.workloads.model_garden import ModelGarden
@@ -53,12 +53,12 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
     )  # fmt: skip
     notes: list[str] = []
     if isinstance(workload, ModelGarden):
-        from sonda.frameworks.tensorflow.drive.workload import drive_whole
+        from sonda.frameworks.tensorflow.drive.steps import drive_opaque
         from sonda.workloads.in_tensorflow.model_garden import build as build_garden
 
         task: Any = build_garden(workload, job.train, job.seed, job.compile)
         with observing(job, directory, counting, task.root, notes) as observer:
-            drive_whole(task, observer, how)
+            drive_opaque(task, observer, how)
         return described(workload, task)
     if isinstance(workload, Operations):
         from sonda.workloads.in_tensorflow.operations import build as build_operations
@@ -68,9 +68,9 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
             drive_operations(task, observer, how)
         return described(workload, task)
     from sonda.targets.profiles.tensorflow_events import profile_events_of
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
+    from sonda.workloads.in_tensorflow.layerwise import LayerwiseNetwork
     from sonda.workloads.in_tensorflow.network import build as build_network
-    from sonda.workloads.in_tensorflow.pieces import Pieces
 
     task = build_network(workload, job.train, job.seed, job.precision, job.compile)
     stream = None
@@ -81,8 +81,8 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
         notes += [stream.note] if stream.note else []
     with observing(job, directory, counting, task.root, notes) as observer:
         drive_network(
-            task, lambda told: Pieces(task, told), lambda: batches(task, job.seed, job.workers, job.prefetch, stream),
-            observer, how, profile_events_of,
+            task, lambda announcer: LayerwiseNetwork(task, announcer),
+            lambda: make_batches(task, job.seed, job.workers, job.prefetch, stream), observer, how, profile_events_of,
         )  # fmt: skip
     return described(workload, task)
 

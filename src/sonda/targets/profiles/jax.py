@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.harness.attribution import COMMUNICATE, LOSS, ORDER, Place, find_containers, order_pieces
-from sonda.frameworks.jax.profile.cuda_graphs import by_instruction
+from sonda.frameworks.jax.profile.cuda_graphs import name_by_instruction
 from sonda.frameworks.jax.profile.hlo import Module, read_module
 from sonda.frameworks.jax.profile.hlo_cost import executed_costs
-from sonda.frameworks.jax.profile.operations import Operation as JaxOperation
-from sonda.frameworks.jax.profile.operations import by_place, exclusive, runs
-from sonda.frameworks.jax.profile.places import Places, program_places
+from sonda.frameworks.jax.profile.operations import XlaOperation, exclusive_times, split_runs, time_by_place
+from sonda.frameworks.jax.profile.places import InstructionPlaces, program_places
 from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
@@ -45,7 +44,7 @@ class _Compiled:
     shapes: int
     """Their number."""
     module: Module
-    places: Places
+    places: InstructionPlaces
     calls: list[int] = field(default_factory=list)
     """Rows of its profiled calls."""
 
@@ -101,7 +100,8 @@ def _laid_out(
             layers.leave_out(call)
             continue
         one.calls.append(call)
-        times = by_place(exclusive(by_instruction(operations, one.module), one.places.waiting), one.places.of)
+        spent = exclusive_times(name_by_instruction(operations, one.module), one.places.waiting)
+        times = time_by_place(spent, one.places.by_name)
         if one.phase == "optimizer":  # has no layers
             layers.shorten(call, sum(times.values()))
             told += sum(times.values())
@@ -117,13 +117,13 @@ def _laid_out(
 def _matched(
     spans: Spans, calls: Sequence[Sequence[int]], compiled: Sequence[_Compiled], folder: Path, origin: int,
     notes: list[str],
-) -> Iterator[tuple[int, int, list[JaxOperation]]]:  # fmt: skip
+) -> Iterator[tuple[int, int, list[XlaOperation]]]:  # fmt: skip
     """For each profiled call the number of its text, its row, and the operations of its run.
 
     Notes say where the profile has another number of runs of a function than there were calls.
     """
-    found: dict[str, list[list[JaxOperation]]] = {}
-    for name, operations in runs(xla_operations(folder)):
+    found: dict[str, list[list[XlaOperation]]] = {}
+    for name, operations in split_runs(xla_operations(folder)):
         found.setdefault(name, []).append(operations)
     by_name: dict[str, list[Sequence[int]]] = {}
     for one in sorted(calls, key=lambda call: call[2]):
@@ -144,8 +144,8 @@ def _matched(
 
 
 def _paired(
-    calls: Sequence[Sequence[int]], ran: Sequence[list[JaxOperation]], compiled: Sequence[_Compiled]
-) -> list[tuple[Sequence[int], list[JaxOperation]]]:
+    calls: Sequence[Sequence[int]], ran: Sequence[list[XlaOperation]], compiled: Sequence[_Compiled]
+) -> list[tuple[Sequence[int], list[XlaOperation]]]:
     """Calls of functions of one name with their runs. Raises ValueError where it cannot be told which are whose.
 
     A function that is no phase (a helper) may have the same name: then a text has the runs of that program which ran as
@@ -153,17 +153,17 @@ def _paired(
     """
     if len(ran) == len(calls):
         return list(zip(calls, ran, strict=True))
-    programs: dict[int, list[list[JaxOperation]]] = {}
+    programs: dict[int, list[list[XlaOperation]]] = {}
     for operations in ran:
         programs.setdefault(operations[0].program, []).append(operations)
-    pairs: list[tuple[Sequence[int], list[JaxOperation]]] = []
+    pairs: list[tuple[Sequence[int], list[XlaOperation]]] = []
     for which in dict.fromkeys(call[0] for call in calls):
         mine = [call for call in calls if call[0] == which]
         module = compiled[which].module
-        fitting: dict[int, list[list[list[JaxOperation]]]] = {}
+        fitting: dict[int, list[list[list[XlaOperation]]]] = {}
         for inside in programs.values():
-            names = {one.name for operations in inside for one in by_instruction(operations, module)}
-            if len(inside) == len(mine) and names <= module.named.keys():
+            names = {one.name for operations in inside for one in name_by_instruction(operations, module)}
+            if len(inside) == len(mine) and names <= module.by_name.keys():
                 fitting.setdefault(len(names), []).append(inside)
         best = fitting[max(fitting)] if fitting else []
         if len(best) != 1:
@@ -312,7 +312,7 @@ def _operations(assembly: Assembly, function: _Compiled, times: int) -> list[Ope
         if often is None:
             raise ValueError(f"how often a loop in {function.name} runs is known only when it runs")
         phase = function.phase if function.phase != "fused" else "optimizer"
-        place = function.places.of.get(one.name, Place(phase, ""))
+        place = function.places.by_name.get(one.name, Place(phase, ""))
         path = LOSS_CLASS if LOSS in (place.phase, place.path) else place.path
         if cost.flops is None:
             assembly.unknown[cost.operation] = assembly.unknown.get(cost.operation, 0) + 1

@@ -11,7 +11,7 @@ import numpy as np
 
 from sonda.frameworks.harness.attribution import ORDER, Piece, Place, find_containers
 from sonda.frameworks.reconstruction.assembly import Assembly
-from sonda.frameworks.tensorflow.profile import FUSED, Scope, calls, scoped_place, spent
+from sonda.frameworks.tensorflow.profile import FUSED, Scope, scoped_place, split_calls, time_by_place
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
 from sonda.targets.profiles.calls import CallLayers, Operation
@@ -187,7 +187,7 @@ def _added(
     directory: Path, origin: int, notes: list[str],
 ) -> Spans:  # fmt: skip
     made = graph["calls"]
-    found = calls(profile_events_of(directory / graph["profile"]), *map(str, graph["functions"]))
+    found = split_calls(profile_events_of(directory / graph["profile"]), *map(str, graph["functions"]))
     if len(found) != len(made):
         notes.append(f"layers inside the graph are missing: its profile holds {len(found)} of {len(made)} calls")
         return spans
@@ -199,7 +199,7 @@ def _added(
             known[name] = of_product(name, scoped_place(name, scopes), scopes)
         return known[name]
 
-    times = {row: spent(events, where) for row, events in zip(rows, found, strict=True) if row is not None}
+    times = {row: time_by_place(events, where) for row, events in zip(rows, found, strict=True) if row is not None}
     if not times:
         notes.append("layers inside the graph are missing: something was traced in every step that was profiled")
         return spans

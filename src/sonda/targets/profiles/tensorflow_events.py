@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from sonda.frameworks.tensorflow.profile import Event
+from sonda.frameworks.tensorflow.profile import ProfileEvent
 from sonda.imports.xplane.file import open_space
 from sonda.imports.xplane.hlo import programs
 from sonda.imports.xplane.instruction_ends import InstructionEnds
 
 
-def profile_events_of(folder: Path) -> Iterator[Event]:
+def profile_events_of(folder: Path) -> Iterator[ProfileEvent]:
     """All events, file by file, plane by plane, line by line."""
     for path in sorted(folder.glob("**/*.xplane.pb")):
         with open_space(path) as space:
@@ -29,4 +29,4 @@ def profile_events_of(folder: Path) -> Iterator[Event]:
                             program = compiled.get(int(event.stats.get("program_id", -1)), {})
                             one = program.get(str(event.stats["hlo_op"]))
                             name = f"{one.scopes}:{one.opcode}" if one is not None and one.scopes else name
-                        yield Event(name, int(event.start_ns), ends.of(event))
+                        yield ProfileEvent(name, int(event.start_ns), ends.of(event))

@@ -132,7 +132,7 @@ class Member:
             outcome.workload = about
             outcome.samples = [shares[outcome.rank]]
             if seen and self.plan.mode == "multiworker":
-                outcome.worked_ns, outcome.waited_ns = seen.worked, seen.waited
+                outcome.worked_ns, outcome.waited_ns = seen.work_ns, seen.communication_ns
 
     def meet(self) -> None:
         """Wait for the others: whoever ends first would take along those that are not done."""
@@ -140,11 +140,11 @@ class Member:
             self.shared.mean(0.0)
 
     def _network(self, strategy: Any, workload: Any) -> Any:
-        from sonda.workloads.in_tensorflow.strategies import Mirroring, Serving
+        from sonda.workloads.in_tensorflow.strategies import MirroredNetwork, ParameterServerNetwork
 
         if self.plan.mode == "parameterserver":
-            return Serving(strategy, workload, self.job.seed, self.job.precision, self.plan.ranks)
-        return Mirroring(strategy, workload, self.job.seed, self.job.precision)
+            return ParameterServerNetwork(strategy, workload, self.job.seed, self.job.precision, self.plan.ranks)
+        return MirroredNetwork(strategy, workload, self.job.seed, self.job.precision)
 
     def _strategy(self, tf: Any) -> Any:
         """TensorFlow's own. Raises SondaError where it has no such device."""
@@ -180,16 +180,16 @@ class Member:
         """Train through epochs; the first rank leaves the result."""
         from sonda.targets.adapters.tensorflow import observing
         from sonda.targets.training.announced import train_announced
-        from sonda.workloads.in_tensorflow.strategy_learner import SharedBatches, SharedLearner
+        from sonda.workloads.in_tensorflow.strategy_learner import StrategyBatches, StrategyLearner
 
         shared, ranks = self.shared, self.plan.ranks
         alone = self.plan.mode != "multiworker"
         mine = slice(0, ranks) if alone else slice(self.number, self.number + 1)
         dtype = shared.network.dtype
-        batches = SharedBatches(
+        batches = StrategyBatches(
             opened.data, opened.workload, self.job.seed, dtype, lambda size: spread_out(ranks, size), mine
         )
-        learner = SharedLearner(shared, batches)
+        learner = StrategyLearner(shared, batches)
 
         def together(numbers: list[float]) -> list[float]:
             return numbers if alone else [ranks * shared.mean(number) for number in numbers]
@@ -202,7 +202,7 @@ class Member:
 
     def _steps(self, tf: Any, workload: Any, shares: Sequence[int], counting: Any) -> Any:
         from sonda.frameworks.harness.settings import Driving
-        from sonda.frameworks.tensorflow.drive.strategies import drive_shares
+        from sonda.frameworks.tensorflow.drive.strategies import drive_strategy
         from sonda.targets.adapters.tensorflow import observing
         from sonda.targets.profiles.tensorflow_events import profile_events_of
         from sonda.workloads.networks.cost import network_costs
@@ -215,14 +215,14 @@ class Member:
         how = Driving(True, job.steps, job.warmup, job.seconds, job.precision, device=device)
         batches, notes = self._batches(workload, shares)
         with observing(job, self.directory, counting, network.root, notes, self.number) as observer:
-            return drive_shares(
+            return drive_strategy(
                 self.shared, batches, sum(shares), costs, network.classes, observer, tf, how, profile_events_of
             )
 
     def _batches(self, workload: Any, shares: Sequence[int]) -> tuple[Callable[[], Iterator[Any]], list[str]]:
         """An endless row of this process' shares, and notes on the data."""
-        from sonda.workloads.in_tensorflow.input_pipeline import batches
-        from sonda.workloads.in_tensorflow.strategies import cut
+        from sonda.workloads.in_tensorflow.input_pipeline import make_batches
+        from sonda.workloads.in_tensorflow.strategies import split_batch
 
         job, network, notes = self.job, self.shared.network, self._notes(workload)
         stream = None
@@ -237,8 +237,8 @@ class Member:
             rows, own = slice(first, first + shares[self.number]), [shares[self.number]]
 
         def row() -> Iterator[Any]:
-            for inputs, targets in batches(network, job.seed, job.workers, job.prefetch, stream, rows):
-                yield cut(inputs, targets, own)
+            for inputs, targets in make_batches(network, job.seed, job.workers, job.prefetch, stream, rows):
+                yield split_batch(inputs, targets, own)
 
         return row, notes
 

@@ -27,7 +27,7 @@ from sonda.workloads.data.manifest import MANIFEST
 from sonda.workloads.data.prepared import Prepared, load
 from sonda.workloads.data.resize import resize, to_unit
 from sonda.workloads.data.source import ImageSource
-from sonda.workloads.networks.examples import positions
+from sonda.workloads.networks.examples import draw_positions
 
 BORDER = 4
 MIDDLE, SPREAD = np.float32(0.5), np.float32(0.25)
@@ -100,7 +100,7 @@ class ImageStream:
 
     def places(self) -> Iterator[int]:
         """Positions in the order of training, without end; every round has its own order."""
-        for count, number in enumerate(positions(self.length, self.seed)):
+        for count, number in enumerate(draw_positions(self.length, self.seed)):
             yield count // self.length * self.length + number
 
     def batches(self, batch: int) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""A network in JAX that learns from batches that it is given."""
+"""A network in JAX that learns batch by batch."""
 
 from __future__ import annotations
 
@@ -11,37 +11,39 @@ import numpy as np
 from sonda.workloads.description import Description
 from sonda.workloads.in_jax.layers import Arrays, Forward, cross_entropy, mean_squared_error
 from sonda.workloads.in_jax.network import NetworkInJax
-from sonda.workloads.networks.examples import arranged
+from sonda.workloads.networks.examples import images_channels_last
 from sonda.workloads.networks.weights import channels_first
 
 
 class JaxLearner:
-    """Functions are compiled for every number of samples by itself; batches are moved to the device in each step, and
-    what a step computes is waited for."""
+    """Learns batch by batch. Functions are compiled for every batch size.
+
+    Each step moves its batch to the device, and ends when the device has computed its results.
+    """
 
     def __init__(self, description: Description, seed: int, precision: str, device: Any) -> None:
         self.network = NetworkInJax(description, True, seed, precision, device)
-        self._train = jax.jit(self.network._train, donate_argnums=(0, 1, 2))
-        self._judge = jax.jit(self._judged)
+        self._train = jax.jit(self.network.train_step, donate_argnums=(0, 1, 2))
+        self._judge = jax.jit(self._evaluate)
         self._compiled: dict[tuple[bool, int], Any] = {}
 
-    def _judged(self, weights: Arrays, running: Arrays, inputs: Any, targets: Any) -> tuple[Any, Any]:
+    def _evaluate(self, weights: Arrays, running: Arrays, inputs: Any, targets: Any) -> tuple[Any, Any]:
         network = self.network
         forward = Forward({**weights, **running}, False, network.precision, network.narrow)
-        scores = network._scores(forward, inputs)
+        scores = network.scores(forward, inputs)
         squared = network.description.loss == "mse"
         loss = (mean_squared_error if squared else cross_entropy)(scores, targets)
         classes = targets.argmax(-1) if squared else targets
         return loss, jnp.sum(scores.argmax(-1) == classes)
 
-    def _moved(self, inputs: np.ndarray, targets: np.ndarray) -> tuple[Any, Any]:
-        return self.network._put(arranged(inputs)), self.network._put(targets)
+    def _batch_on_device(self, inputs: np.ndarray, targets: np.ndarray) -> tuple[Any, Any]:
+        return self.network.to_device(images_channels_last(inputs)), self.network.to_device(targets)
 
     def ready(self, inputs: np.ndarray, targets: np.ndarray, train: bool) -> None:
         network = self.network
-        batch = self._moved(inputs, targets)
+        batch = self._batch_on_device(inputs, targets)
         if train:
-            lowered = self._train.lower(network.weights, network.running, network.kept, *batch)
+            lowered = self._train.lower(network.weights, network.running, network.optimizer_state, *batch)
         else:
             lowered = self._judge.lower(network.weights, network.running, *batch)
         self._compiled[train, len(targets)] = lowered.compile()
@@ -49,18 +51,20 @@ class JaxLearner:
     def learn(self, inputs: np.ndarray, targets: np.ndarray) -> Any:
         network = self.network
         step = self._compiled[True, len(targets)]
-        network.weights, network.running, network.kept, loss = jax.block_until_ready(
-            step(network.weights, network.running, network.kept, *self._moved(inputs, targets))
+        network.weights, network.running, network.optimizer_state, loss = jax.block_until_ready(
+            step(network.weights, network.running, network.optimizer_state, *self._batch_on_device(inputs, targets))
         )
         return loss
 
     def judge(self, inputs: np.ndarray, targets: np.ndarray) -> tuple[Any, Any]:
         network = self.network
-        judged = self._compiled[False, len(targets)]
-        loss, right = jax.block_until_ready(judged(network.weights, network.running, *self._moved(inputs, targets)))
+        evaluate = self._compiled[False, len(targets)]
+        loss, right = jax.block_until_ready(
+            evaluate(network.weights, network.running, *self._batch_on_device(inputs, targets))
+        )
         return loss, right
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The weights by PyTorch's names and in its layout: convolutions output x input x height x width."""
-        found = {**self.network.weights, **self.network.running}
-        return {name: channels_first(np.asarray(values)) for name, values in found.items()}
+        weights = {**self.network.weights, **self.network.running}
+        return {name: channels_first(np.asarray(values)) for name, values in weights.items()}

@@ -1,4 +1,4 @@
-"""The six operations in JAX, each jitted by itself, on the shapes and values that PyTorch has."""
+"""The six operations in JAX, each jitted by itself, with the shapes and values of PyTorch's."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import jax
 import jax.numpy as jnp
 
 from sonda.frameworks.harness.settings import weights_type
-from sonda.workloads.in_jax.layers import PRODUCTS
+from sonda.workloads.in_jax.layers import PRODUCT_PRECISION
 from sonda.workloads.operations.cost import OperationCost, operation_cost
-from sonda.workloads.operations.operands import generator, values
+from sonda.workloads.operations.operands import draw_values, new_generator
 from sonda.workloads.operations.ops import SCALAR
 
 if TYPE_CHECKING:
     from sonda.workloads.operations.ops import Operations
 
 NARROW = {"mixed_bfloat16": jnp.bfloat16, "mixed_float16": jnp.float16}
-"""Products take operands of this type and give such a result, as under PyTorch's autocast; all else stays float32."""
+"""The type of operands and results of products, as under PyTorch's autocast; everything else stays float32."""
 
 
 class OperationsInJax:
-    """Operations by name, with their operands on the device and their formulas."""
+    """Operations by name, with their operands on the device and their costs."""
 
     samples = 1
     tokens = 0
 
     def __init__(self, description: Operations, seed: int, precision: str, device: Any) -> None:
-        description.check_studied("JAX")
+        description.require_studied("JAX")
         self.phase_tokens: dict[str, int] = {}
         self.names = description.op
         self.dtype = weights_type(precision)
-        drawn = generator(seed)
+        generator = new_generator(seed)
         self.operands = {
             op: tuple(
-                jax.device_put(jnp.asarray(values(shape, drawn), self.dtype), device)
+                jax.device_put(jnp.asarray(draw_values(shape, generator), self.dtype), device)
                 for shape in description.operands(op)
             )
             for op in self.names
@@ -51,7 +51,7 @@ def _function(op: str, precision: str) -> Callable[..., Any]:
     def dot(a: Any, b: Any) -> Any:
         if precision in NARROW:
             return jnp.matmul(a.astype(NARROW[precision]), b.astype(NARROW[precision]))
-        return jnp.matmul(a, b, precision=PRODUCTS.get(precision))
+        return jnp.matmul(a, b, precision=PRODUCT_PRECISION.get(precision))
 
     def add(a: Any, b: Any) -> Any:
         return a + b

@@ -15,18 +15,18 @@ DECAY = 0.01
 
 
 class Sgd:
-    """weight - rate x gradient. Keeps nothing."""
+    """weight - rate x gradient, without state."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate
 
     def start(self, weights: Arrays) -> Any:
-        """What is kept from step to step, at the beginning."""
+        """The state before the first step."""
         return ()
 
-    def update(self, weights: Arrays, gradients: Arrays, kept: Any) -> tuple[Arrays, Any]:
-        """Weights after a step, and what is kept then."""
-        return jax.tree.map(lambda weight, slope: weight - self.rate * slope, weights, gradients), kept
+    def update(self, weights: Arrays, gradients: Arrays, state: Any) -> tuple[Arrays, Any]:
+        """Weights and state after a step."""
+        return jax.tree.map(lambda weight, gradient: weight - self.rate * gradient, weights, gradients), state
 
 
 class AdamW:
@@ -39,15 +39,17 @@ class AdamW:
         zeros = jax.tree.map(jnp.zeros_like, weights)
         return jnp.zeros((), jnp.int32), zeros, jax.tree.map(jnp.zeros_like, weights)
 
-    def update(self, weights: Arrays, gradients: Arrays, kept: Any) -> tuple[Arrays, Any]:
-        step, first, second = kept
+    def update(self, weights: Arrays, gradients: Arrays, state: Any) -> tuple[Arrays, Any]:
+        step, first, second = state
         step = step + 1
-        towards = 1 - jnp.power(BETAS[0], step), 1 - jnp.power(BETAS[1], step)
-        first = jax.tree.map(lambda old, slope: old + (1 - BETAS[0]) * (slope - old), first, gradients)
-        second = jax.tree.map(lambda old, slope: BETAS[1] * old + (1 - BETAS[1]) * slope * slope, second, gradients)
+        corrections = 1 - jnp.power(BETAS[0], step), 1 - jnp.power(BETAS[1], step)
+        first = jax.tree.map(lambda old, gradient: old + (1 - BETAS[0]) * (gradient - old), first, gradients)
+        second = jax.tree.map(
+            lambda old, gradient: BETAS[1] * old + (1 - BETAS[1]) * gradient * gradient, second, gradients
+        )
 
-        def moved(weight: Any, one: Any, two: Any) -> Any:
+        def update_weight(weight: Any, mean: Any, square: Any) -> Any:
             weight = weight * (1 - self.rate * DECAY)
-            return weight - self.rate / towards[0] * one / (jnp.sqrt(two) / jnp.sqrt(towards[1]) + EPSILON)
+            return weight - self.rate / corrections[0] * mean / (jnp.sqrt(square) / jnp.sqrt(corrections[1]) + EPSILON)
 
-        return jax.tree.map(moved, weights, first, second), (step, first, second)
+        return jax.tree.map(update_weight, weights, first, second), (step, first, second)

@@ -1,4 +1,4 @@
-"""A network in PyTensor that learns from batches that it is given."""
+"""A network in PyTensor that learns batch by batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sonda.workloads.in_pytensor.network import NetworkInPyTensor
 
 
 class PyTensorLearner:
-    """Weights are PyTensor's shared variables, which a training step moves."""
+    """Learns batch by batch. Weights are PyTensor's shared variables, which a training step updates."""
 
     def __init__(self, description: Description, seed: int, precision: str) -> None:
         self.network = NetworkInPyTensor(description, True, seed, precision)
@@ -29,10 +29,10 @@ class PyTensorLearner:
             self._evaluation = self._evaluation or self.network.evaluation()
             self._evaluation(inputs, targets)
             return
-        kept = self.arrays()
+        initial = self.arrays()
         self._training = self._training or self.network.training()
         self._training(inputs, targets)
-        for name, values in kept.items():
+        for name, values in initial.items():
             self.network.weights[name].set_value(values)
 
     def learn(self, inputs: np.ndarray, targets: np.ndarray) -> float:

@@ -1,8 +1,8 @@
 """Networks of dense layers in PyTensor: the weights, data and mathematics that every framework has.
 
-A whole step is one function, as anybody would write it: for training the gradient is PyTensor's own, and SGD is its
-updates. What is inside a compiled function cannot be timed, so the same step is also there in pieces, a function for
-every layer and direction.
+A whole step is one function, as a program would write it: PyTensor derives the gradients, and SGD is the updates of the
+function. The inside of a compiled function cannot be timed. Therefore the same step also exists as many functions, one
+for every layer and direction.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pytensor.tensor.special import log_softmax, softmax
 from sonda.record.errors import SondaError
 from sonda.workloads.description import Description
 from sonda.workloads.networks.cost import network_costs
-from sonda.workloads.networks.examples import batch_numbers, examples
+from sonda.workloads.networks.examples import batch_numbers, synthetic_examples
 from sonda.workloads.networks.layers import (
     Flatten,
+    Layer,
     Linear,
-    Node,
     ReLU,
     Sequential,
     Sigmoid,
     Softmax,
     Tanh,
-    join,
+    join_path,
 )
 from sonda.workloads.networks.network import require_network
 from sonda.workloads.networks.weights import initial_weights
@@ -38,10 +38,10 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One layer with its functions: `forward(x)` gives y, `backward(x, dy)` the gradients of x and of its weights.
+class LayerFunctions:
+    """The functions of one layer: `forward(x)` gives y, `backward(x, dy)` the gradients of x and of its weights.
 
-    The first layer's backward gives none for x, which nobody needs.
+    The backward of the first layer gives no gradient of x, which is not needed.
     """
 
     path: str
@@ -52,17 +52,20 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """A step in pieces. `loss(output, targets)`, `loss_gradient` of the same, `update(*gradients)` of all weights."""
+class StepFunctions:
+    """A step as many functions: those of layers, `loss(output, targets)` and `loss_gradient` of the same arguments.
 
-    layers: tuple[Layer, ...]
+    `update(*gradients)` takes the gradients of all weights.
+    """
+
+    layers: tuple[LayerFunctions, ...]
     loss: Any = None
     loss_gradient: Any = None
     update: Any = None
 
 
 class NetworkInPyTensor:
-    """A network with its examples in memory. Functions are compiled by whoever asks for them."""
+    """A network with its examples in memory. Every method that gives a function compiles it anew."""
 
     tokens = 0
 
@@ -81,17 +84,17 @@ class NetworkInPyTensor:
             name: pytensor.shared(values.astype(precision), name)
             for name, values in initial_weights(network, seed).items()
         }
-        inputs, targets = examples(network, seed)
+        inputs, targets = synthetic_examples(network, seed)
         self.inputs = inputs.astype(precision, copy=False)
         self.targets = targets if targets.dtype.kind == "i" else targets.astype(precision, copy=False)
         self._seed = seed
 
     def first(self) -> np.ndarray:
-        """What an inference step is given."""
+        """The input of an inference step."""
         return self.inputs[: self.samples]
 
     def batches(self) -> Iterator[Batch]:
-        """Endless training batches from the first on, in the order that every framework has."""
+        """Endless training batches from the first one, in the order of every framework."""
         for numbers in batch_numbers(len(self.targets), self.samples, self._seed):
             yield self.inputs[numbers], self.targets[numbers]
 
@@ -103,11 +106,11 @@ class NetworkInPyTensor:
         return pytensor.function([x], self._output(x), name="inference")
 
     def training(self) -> Any:
-        """A function of a batch and its targets that gives the loss and moves the weights."""
+        """A function of a batch and its targets that gives the loss and updates the weights."""
         x, target = pt.matrix("x", dtype=self.dtype), self._target()
         loss = self._loss(self._output(x), target)
         gradients = pytensor.grad(loss, list(self.weights.values()))
-        return pytensor.function([x, target], loss, updates=self._moved(gradients), name="training")
+        return pytensor.function([x, target], loss, updates=self._sgd_updates(gradients), name="training")
 
     def evaluation(self) -> Any:
         """A function of a batch and its targets that gives the loss and the number of right answers."""
@@ -118,32 +121,32 @@ class NetworkInPyTensor:
         return pytensor.function([x, target], [self._loss(output, target), right], name="evaluation")
 
     def _output(self, x: Any) -> Any:
-        for path, node in _leaves(self.structure):
-            x = self._applied(node, path, x)
+        for path, layer in _leaves(self.structure):
+            x = self._apply(layer, path, x)
         return x
 
-    # ---- the step in pieces -----------------------------------------------------------------------------------
+    # ---- the step as many functions ---------------------------------------------------------------------------
 
-    def pieces(self) -> Pieces:
-        """The same step as many functions; those of the backward only where it trains."""
+    def step_functions(self) -> StepFunctions:
+        """The same step as many functions; those of the backward only in training."""
         leaves = enumerate(_leaves(self.structure))
-        layers = tuple(self._layer(path, node, first=not number) for number, (path, node) in leaves)
+        layers = tuple(self._layer_functions(path, layer, first=not number) for number, (path, layer) in leaves)
         if not self.train:
-            return Pieces(layers)
+            return StepFunctions(layers)
         output, target = pt.matrix("output", dtype=self.dtype), self._target()
         loss = self._loss(output, target)
         gradients = [weight.type(f"d_{name}") for name, weight in self.weights.items()]
-        return Pieces(
+        return StepFunctions(
             layers,
             pytensor.function([output, target], loss, name="loss"),
             pytensor.function([output, target], pytensor.grad(loss, output), name="loss backward"),
-            pytensor.function(gradients, None, updates=self._moved(gradients), name="optimizer"),
+            pytensor.function(gradients, None, updates=self._sgd_updates(gradients), name="optimizer"),
         )
 
-    def _layer(self, path: str, node: Node, first: bool) -> Layer:
+    def _layer_functions(self, path: str, layer: Layer, first: bool) -> LayerFunctions:
         x = pt.matrix("x", dtype=self.dtype)
-        y = self._applied(node, path, x)
-        names = tuple(f"{path}.{name}" for name in node.parameters())
+        y = self._apply(layer, path, x)
+        names = tuple(f"{path}.{name}" for name in layer.parameters())
         forward = pytensor.function([x], y, name=f"{path} forward")
         wanted = [*([] if first else [x]), *(self.weights[name] for name in names)]
         backward = None
@@ -151,25 +154,25 @@ class NetworkInPyTensor:
             dy = pt.matrix("dy", dtype=self.dtype)
             gradients = pytensor.grad(None, wanted, known_grads={y: dy})
             backward = pytensor.function([x, dy], gradients, name=f"{path} backward", on_unused_input="ignore")
-        return Layer(path, node.class_name, forward, backward, names)
+        return LayerFunctions(path, layer.class_name, forward, backward, names)
 
     # ---- mathematics ------------------------------------------------------------------------------------------
 
-    def _applied(self, node: Node, path: str, x: Any) -> Any:
-        if isinstance(node, Linear):
+    def _apply(self, layer: Layer, path: str, x: Any) -> Any:
+        if isinstance(layer, Linear):
             y = pt.dot(x, self.weights[f"{path}.weight"].T)
-            return y + self.weights[f"{path}.bias"] if node.bias else y
-        if isinstance(node, Sigmoid):
+            return y + self.weights[f"{path}.bias"] if layer.bias else y
+        if isinstance(layer, Sigmoid):
             return pt.sigmoid(x)
-        if isinstance(node, Tanh):
+        if isinstance(layer, Tanh):
             return pt.tanh(x)
-        if isinstance(node, ReLU):
+        if isinstance(layer, ReLU):
             return pt.maximum(x, np.zeros((), dtype=self.dtype))
-        if isinstance(node, Softmax):
+        if isinstance(layer, Softmax):
             return softmax(x, axis=1)
-        if isinstance(node, Flatten):
+        if isinstance(layer, Flatten):
             return x
-        raise SondaError(f"{node.class_name} is not there in PyTensor", "use mlp, or --framework torch")
+        raise SondaError(f"{layer.class_name} is not there in PyTensor", "use mlp, or --framework torch")
 
     def _target(self) -> Any:
         return pt.lvector("target") if self.targets.ndim == 1 else pt.matrix("target", dtype=self.dtype)
@@ -177,12 +180,12 @@ class NetworkInPyTensor:
     def _loss(self, output: Any, target: Any) -> Any:
         if self.targets.ndim > 1:
             return pt.mean(pt.sqr(output - target))
-        # Not by indexing: Numba takes a minute to compile that with its gradient.
+        # Not by indexing: Numba takes a minute to compile indexing with its gradient.
         chosen = pt.eq(target[:, None], pt.arange(self.classes))
         return -pt.sum(log_softmax(output, axis=1) * pt.cast(chosen, self.dtype)) / pt.cast(target.shape[0], self.dtype)
 
-    def _moved(self, gradients: Any) -> list[tuple[Any, Any]]:
-        """Every weight with what it becomes."""
+    def _sgd_updates(self, gradients: Any) -> list[tuple[Any, Any]]:
+        """Pairs of a weight and its value after an SGD step."""
         rate = np.asarray(self.learning_rate, dtype=self.dtype)
         return [
             (weight, weight - rate * gradient)
@@ -190,17 +193,17 @@ class NetworkInPyTensor:
         ]
 
 
-def _leaves(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
-    """Layers in the order in which they run. Raises SondaError for a network that is not one after the other."""
-    if not isinstance(node, Sequential):
-        if node.children():
-            raise SondaError(f"{node.class_name} is not there in PyTensor", "use mlp, or --framework torch")
-        yield path, node
+def _leaves(layer: Layer, path: str = "") -> Iterator[tuple[str, Layer]]:
+    """Layers in the order in which they run. Raises SondaError for a network that is no plain sequence."""
+    if not isinstance(layer, Sequential):
+        if layer.children():
+            raise SondaError(f"{layer.class_name} is not there in PyTensor", "use mlp, or --framework torch")
+        yield path, layer
         return
-    for name, child in node.children():
-        yield from _leaves(child, join(path, name))
+    for name, child in layer.children():
+        yield from _leaves(child, join_path(path, name))
 
 
 def build(description: Description, train: bool, seed: int, precision: str) -> NetworkInPyTensor:
-    """Make it ready, in float32 or float64. Raises SondaError for a layer that is not there."""
+    """Make it ready, in float32 or float64. Raises SondaError for a layer that is not implemented."""
     return NetworkInPyTensor(description, train, seed, precision)

@@ -1,6 +1,6 @@
-"""The six operations in PyTensor, each a function of its own, on the shapes and values that PyTorch has.
+"""The six operations in PyTensor, each a function of its own, with the shapes and values of PyTorch's.
 
-Operands are shared variables, where Theano's programs keep what is used again: a call checks and copies nothing.
+Operands are shared variables, as in programs for Theano: a call neither checks nor copies them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from sonda.workloads.operations.cost import OperationCost, operation_cost
-from sonda.workloads.operations.operands import generator, values
+from sonda.workloads.operations.operands import draw_values, new_generator
 from sonda.workloads.operations.ops import SCALAR
 
 if TYPE_CHECKING:
@@ -31,20 +31,20 @@ EXPRESSIONS: dict[str, Callable[..., Any]] = {
 
 
 class OperationsInPyTensor:
-    """Operations by name, with their operands and their formulas."""
+    """Operations by name, with their operands and costs."""
 
     samples = 1
     tokens = 0
 
     def __init__(self, description: Operations, seed: int, precision: str) -> None:
-        description.check_studied("PyTensor")
+        description.require_studied("PyTensor")
         self.phase_tokens: dict[str, int] = {}
         self.names = description.op
         self.dtype = precision
-        drawn = generator(seed)
+        generator = new_generator(seed)
         self.operands = {
             op: tuple(
-                pytensor.shared(values(shape, drawn).astype(precision, copy=False), borrow=True)
+                pytensor.shared(draw_values(shape, generator).astype(precision, copy=False), borrow=True)
                 for shape in description.operands(op)
             )
             for op in self.names
@@ -55,10 +55,10 @@ class OperationsInPyTensor:
         }
 
     def function(self, op: str) -> Any:
-        """The operation as PyTensor makes it ready; its linker may compile the rest at the first call."""
+        """The operation as a PyTensor function; its linker may compile the rest at the first call."""
         return pytensor.function([], EXPRESSIONS[op](*self.operands[op]), name=op)
 
 
 def build(description: Operations, seed: int, precision: str) -> OperationsInPyTensor:
-    """Make it ready, in float32 or float64. Raises SondaError for an operation that is not there."""
+    """Make it ready, in float32 or float64. Raises SondaError for an operation that is not implemented."""
     return OperationsInPyTensor(description, seed, precision)

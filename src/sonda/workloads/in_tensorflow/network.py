@@ -1,4 +1,4 @@
-"""A built-in network made ready in TensorFlow: the functions that anybody would write, and their arguments."""
+"""A built-in network in TensorFlow: a step as a program would write it, and its arguments."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import tensorflow as tf
 
 from sonda.frameworks.harness.settings import weights_type
 from sonda.workloads.description import Description
-from sonda.workloads.in_tensorflow.layers import Layers, cross_entropy, mean_squared_error
+from sonda.workloads.in_tensorflow.layers import TensorflowLayers, cross_entropy, mean_squared_error
 from sonda.workloads.networks.cost import LayerCost, network_costs
-from sonda.workloads.networks.examples import arranged, examples
-from sonda.workloads.networks.layers import classes_by_path, walk
+from sonda.workloads.networks.examples import images_channels_last, synthetic_examples
+from sonda.workloads.networks.layers import classes_by_path, walk_layers
 from sonda.workloads.networks.network import require_network
 from sonda.workloads.networks.weights import channels_first, channels_last, initial_weights
 
 LOSS_SCALE = 1024.0
-"""Under mixed float16 the loss is multiplied by this, so that small gradients are no zeros."""
+"""Under mixed float16 the loss is multiplied by this, so that small gradients do not become 0."""
 
 
 class NetworkInTensorflow:
-    """Weights are variables. `infer` and `learn` run operation by operation; `function` makes a graph of them."""
+    """A network whose weights are variables. `infer` and `learn` run eagerly; `function` makes a `tf.function`."""
 
     tokens = 0
 
     def __init__(self, description: Description, train: bool, seed: int, precision: str, compiled: bool) -> None:
-        """`compiled`: graphs are compiled by XLA. Made inside the device that it is to run on."""
+        """`compiled`: whether XLA compiles graphs. Call it inside `tf.device` of the device that it is to run on."""
         network = require_network(description)
         if train:
             network.check_training()
@@ -42,19 +42,19 @@ class NetworkInTensorflow:
         self.scale = LOSS_SCALE if precision == "mixed_float16" else 1.0
         self.structure = network.structure()
         self.root = self.structure.class_name
-        changing = {f"{path}.{name}" for path, node in walk(self.structure) for name in node.buffers()}
-        own = per_replica()
+        buffers = {f"{path}.{name}" for path, layer in walk_layers(self.structure) for name in layer.buffers()}
+        replica_options = per_replica_options()
         self.weights = {
             name: tf.Variable(
-                tf.cast(channels_last(values), self.kind), trainable=name not in changing,
-                **(own if name in changing else {}),
+                tf.cast(channels_last(values), self.kind), trainable=name not in buffers,
+                **(replica_options if name in buffers else {}),
             )
             for name, values in initial_weights(network, seed).items()
         }  # fmt: skip
         self.trained = {name: weight for name, weight in self.weights.items() if weight.trainable}
-        self.layers = Layers(self.weights, train, self.narrow, compiled)
-        inputs, self.targets = examples(network, seed)
-        self.inputs = arranged(inputs)
+        self.layers = TensorflowLayers(self.weights, train, self.narrow, compiled)
+        inputs, self.targets = synthetic_examples(network, seed)
+        self.inputs = images_channels_last(inputs)
         self.squared = network.loss == "mse"
 
     @property
@@ -64,20 +64,20 @@ class NetworkInTensorflow:
 
     @property
     def classes(self) -> dict[str, str]:
-        """Of all layers by path, '' among them."""
+        """Classes of all layers by path, that of the network ('') among them."""
         return classes_by_path(self.structure)
 
     @property
     def first(self) -> Any:
-        """What an inference step is given."""
+        """The input of an inference step."""
         return tf.cast(tf.constant(self.inputs[: self.samples]), self.kind)
 
     def infer(self, inputs: Any) -> Any:
         """The network's output."""
-        return self.layers.network(self.structure, "", inputs)
+        return self.layers.apply(self.structure, "", inputs)
 
-    def inferred(self, inputs: Any) -> Any:
-        """The same under the scope of its phase."""
+    def infer_scoped(self, inputs: Any) -> Any:
+        """The network's output, computed in the name scope of the phase."""
         with tf.name_scope("forward"):
             return self.infer(inputs)
 
@@ -85,7 +85,7 @@ class NetworkInTensorflow:
         return (mean_squared_error if self.squared else cross_entropy)(scores, targets)
 
     def learn(self, inputs: Any, targets: Any) -> Any:
-        """One step of training; the loss."""
+        """Run one step of training; returns the loss."""
         weights = list(self.trained.values())
         with tf.GradientTape() as tape:
             with tf.name_scope("forward"):
@@ -100,22 +100,22 @@ class NetworkInTensorflow:
 
     def update(self, weights: list[Any], gradients: list[Any]) -> None:
         """SGD: weight - rate x gradient."""
-        for weight, slope in zip(weights, gradients, strict=True):
-            weight.assign_sub(tf.constant(self.rate / self.scale, slope.dtype) * slope)
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.assign_sub(tf.constant(self.rate / self.scale, gradient.dtype) * gradient)
 
     def function(self) -> Any:
-        """A step as a graph that was not traced yet: `learn` in training, else `inferred`."""
-        return tf.function(self.learn if self.train else self.inferred, jit_compile=self.compiled)
+        """A step as a `tf.function` that was not traced yet: `learn` in training, else `infer_scoped`."""
+        return tf.function(self.learn if self.train else self.infer_scoped, jit_compile=self.compiled)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The weights by PyTorch's names and in its layout, copied."""
         return {name: channels_first(weight.read_value().numpy()) for name, weight in self.weights.items()}
 
 
-def per_replica() -> dict[str, Any]:
-    """How a variable is made that every replica of a strategy has for itself, as the statistics of batch norms.
+def per_replica_options() -> dict[str, Any]:
+    """Options of a variable that every replica of a strategy has for itself, such as the statistics of batch norms.
 
-    Whoever reads it from outside gets the mean. Parameter servers have one of each for all workers.
+    Code outside of a replica reads the mean of all. Parameter servers have one variable for all workers: no options.
     """
     strategy = tf.distribute.get_strategy()
     if not tf.distribute.has_strategy() or isinstance(strategy, tf.distribute.ParameterServerStrategy):
@@ -126,5 +126,5 @@ def per_replica() -> dict[str, Any]:
 def build(
     description: Description, train: bool, seed: int, precision: str = "float32", compiled: bool = False
 ) -> NetworkInTensorflow:
-    """Raises SondaError where the network is not there, or cannot be trained on so few values."""
+    """Make it ready. Raises SondaError where TensorFlow lacks the network, or it cannot be trained on so few values."""
     return NetworkInTensorflow(description, train, seed, precision, compiled)

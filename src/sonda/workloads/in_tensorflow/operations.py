@@ -1,4 +1,4 @@
-"""The six operations in TensorFlow, each a `tf.function` by itself, on the shapes and values that PyTorch has."""
+"""The six operations in TensorFlow, each a `tf.function` by itself, with the shapes and values of PyTorch's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from sonda.frameworks.harness.settings import weights_type
 from sonda.workloads.operations.cost import OperationCost, operation_cost
-from sonda.workloads.operations.operands import generator, values
+from sonda.workloads.operations.operands import draw_values, new_generator
 from sonda.workloads.operations.ops import SCALAR
 
 if TYPE_CHECKING:
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class OperationsInTensorflow:
-    """Operations by name, with their operands on the device and their formulas."""
+    """Operations by name, with their operands on the device and their costs."""
 
     samples = 1
     tokens = 0
 
     def __init__(self, description: Operations, seed: int, precision: str, compiled: bool) -> None:
-        """`compiled`: by XLA. Made inside the device that it is to run on."""
-        description.check_studied("TensorFlow")
+        """`compiled`: whether XLA compiles them. Call it inside `tf.device` of the device that it is to run on."""
+        description.require_studied("TensorFlow")
         self.phase_tokens: dict[str, int] = {}
         self.names = description.op
         self.dtype = weights_type(precision)
         kind = getattr(tf, self.dtype)
-        drawn = generator(seed)
+        generator = new_generator(seed)
         self.operands = {
-            op: tuple(tf.cast(tf.constant(values(shape, drawn)), kind) for shape in description.operands(op))
+            op: tuple(tf.cast(tf.constant(draw_values(shape, generator)), kind) for shape in description.operands(op))
             for op in self.names
         }
         self.functions = {op: tf.function(_function(op, precision), jit_compile=compiled) for op in self.names}
@@ -68,5 +68,5 @@ def _function(op: str, precision: str) -> Callable[..., Any]:
 
 
 def build(description: Operations, seed: int, precision: str, compiled: bool) -> OperationsInTensorflow:
-    """Raises SondaError for an operation that is not there."""
+    """Make it ready. Raises SondaError for an operation that is not implemented."""
     return OperationsInTensorflow(description, seed, precision, compiled)

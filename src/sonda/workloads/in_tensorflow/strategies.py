@@ -1,8 +1,8 @@
 """A built-in network under a strategy of TensorFlow's: replicas that share every batch, and what they exchange.
 
-The step is what anybody would write around `Strategy.run`: every replica takes the gradient of its share, gradients are
-summed where the strategy keeps its weights, and each copy of a weight is moved. A replica with n of N samples weighs
-its loss by n/N, so that the sum is the gradient of the whole batch, however unequal shares are.
+A step is what a program would write around `Strategy.run`. Every replica computes the gradients of its share, gradients
+are summed where the strategy keeps its weights, and each copy of a weight is updated. A replica with n of N samples
+weighs its loss by n/N, so that the sum is the gradient of the whole batch, however unequal the shares are.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 import tensorflow as tf
 
 from sonda.workloads.description import Description
-from sonda.workloads.in_tensorflow.learner import evaluated
+from sonda.workloads.in_tensorflow.learner import evaluate
 from sonda.workloads.in_tensorflow.network import NetworkInTensorflow
 
 COMMUNICATE = "communicate"
-"""The scope of what replicas exchange; the others are those of `NetworkInTensorflow.learn`."""
+"""The name scope of what replicas exchange; `NetworkInTensorflow.learn` has the other scopes."""
 
 
-class _Shared:
-    """What every shared network has, for whoever drives it."""
+class _StrategyNetwork:
+    """What the networks of all strategies have."""
 
     network: NetworkInTensorflow
 
@@ -35,11 +35,11 @@ class _Shared:
         return self.network.dtype
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The weights by PyTorch's names and in its layout; all processes of a strategy must ask for them."""
+        """The weights by PyTorch's names and in its layout. All processes of a strategy must call it."""
         return self.network.arrays()
 
 
-class Mirroring(_Shared):
+class MirroredNetwork(_StrategyNetwork):
     """A network whose step is one graph of all replicas of this process: mirrored, multiworker, centralstorage."""
 
     def __init__(self, strategy: Any, description: Description, seed: int, precision: str) -> None:
@@ -47,42 +47,43 @@ class Mirroring(_Shared):
         with strategy.scope():
             self.network = NetworkInTensorflow(description, True, seed, precision, False)
         self._learn = tf.function(self._step)
-        self._judge = tf.function(self._judged)
+        self._judge = tf.function(self._evaluate_replicas)
 
     def replicas(self) -> int:
-        """Of this process."""
+        """The number of replicas of this process."""
         return len(self.strategy.extended.worker_devices)
 
     def ready(self, parts: Sequence[tuple[Any, Any]], whole: int) -> Any:
-        """Shares of a batch of `whole` samples as `learn` takes them: inputs and targets of each replica here."""
-        given = iter(parts)
-        mine = {place: next(given) for place in self._places()}
+        """Shares of a batch of `whole` samples as `learn` takes them; `parts`: inputs and targets of each replica."""
+        remaining = iter(parts)
+        own_parts = {number: next(remaining) for number in self._replica_numbers()}
         spread = self.strategy.experimental_distribute_values_from_function
         inputs, targets = (
-            spread(lambda context, row=row: mine[context.replica_id_in_sync_group][row]) for row in range(2)
+            spread(lambda context, column=column: own_parts[context.replica_id_in_sync_group][column])
+            for column in range(2)
         )
         return inputs, targets, tf.constant(whole, self.network.kind)
 
-    def _places(self) -> Iterable[int]:
-        """Numbers of this process' replicas among all."""
+    def _replica_numbers(self) -> Iterable[int]:
+        """The numbers of this process' replicas among all replicas."""
         resolver = self.strategy.cluster_resolver
         task = resolver.task_id if resolver is not None and resolver.task_type == "worker" else 0
         return range(task * self.replicas(), (task + 1) * self.replicas())
 
     def learn(self, batch: Any) -> Any:
-        """One step of training; the losses of this process' replicas, of which `total` makes one."""
+        """Run one step of training; returns the losses of this process' replicas, which `total` adds up."""
         return self.strategy.experimental_local_results(self._learn(*batch))
 
     def _step(self, inputs: Any, targets: Any, whole: Any) -> Any:
         return self.strategy.run(self._replica, args=(inputs, targets, whole))
 
     def _replica(self, inputs: Any, targets: Any, whole: Any) -> Any:
-        loss, gradients = gradients_of(self.network, inputs, targets, whole)
-        tf.distribute.get_replica_context().merge_call(self._together, args=tuple(gradients))
+        loss, gradients = share_gradients(self.network, inputs, targets, whole)
+        tf.distribute.get_replica_context().merge_call(self._exchange_and_update, args=tuple(gradients))
         return loss
 
-    def _together(self, strategy: Any, *gradients: Any) -> None:
-        """What replicas do as one: add their gradients up, then move every copy of the weights."""
+    def _exchange_and_update(self, strategy: Any, *gradients: Any) -> None:
+        """Sum the gradients of all replicas, then update every copy of the weights."""
         network = self.network
         weights = list(network.trained.values())
         with tf.name_scope(COMMUNICATE):
@@ -90,53 +91,55 @@ class Mirroring(_Shared):
                 tf.distribute.ReduceOp.SUM, list(zip(gradients, weights, strict=True))
             )
         with tf.name_scope("optimizer"):
-            for weight, slope in zip(weights, summed, strict=True):
-                strategy.extended.update(weight, _moved, args=(slope, network.rate / network.scale), group=True)
+            for weight, gradient in zip(weights, summed, strict=True):
+                strategy.extended.update(
+                    weight, _move_weight, args=(gradient, network.rate / network.scale), group=True
+                )
 
     def judge(self, batch: Any) -> tuple[float, int]:
         """Sum of the losses of this process' shares, and right answers in them."""
-        found = self._judge(*batch)
-        losses, rights = (self.strategy.experimental_local_results(one) for one in found)
+        results = self._judge(*batch)
+        losses, rights = (self.strategy.experimental_local_results(result) for result in results)
         return sum(float(loss) for loss in losses), sum(int(right) for right in rights)
 
-    def _judged(self, inputs: Any, targets: Any, _whole: Any) -> Any:
-        return self.strategy.run(self._judged_replica, args=(inputs, targets))
+    def _evaluate_replicas(self, inputs: Any, targets: Any, _whole: Any) -> Any:
+        return self.strategy.run(self._evaluate_replica, args=(inputs, targets))
 
-    def _judged_replica(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
-        loss, right = evaluated(self.network, inputs, targets)
+    def _evaluate_replica(self, inputs: Any, targets: Any) -> tuple[Any, Any]:
+        loss, right = evaluate(self.network, inputs, targets)
         # A replica without a sample has no mean.
         return tf.math.multiply_no_nan(loss, tf.cast(tf.shape(targets)[0], loss.dtype)), right
 
     def settle(self) -> None:
-        """Every replica gets the mean of what each had for itself; all processes of a strategy must ask for it."""
+        """Give every replica the mean of the statistics that each has for itself. All processes must call it."""
         for name, weight in self.network.weights.items():
             if name not in self.network.trained:
                 weight.assign(weight.read_value())
 
     def total(self, losses: Any) -> float:
-        """The loss of the whole batch; all processes of a strategy must ask for it."""
-        return self._reduced("SUM", losses)
+        """The loss of the whole batch. All processes of a strategy must call it."""
+        return self._reduce("SUM", losses)
 
     def mean(self, value: float) -> float:
-        """Of the numbers that all processes give, which all must."""
-        return self._reduced("MEAN", [tf.constant(value, tf.float64)] * self.replicas())
+        """The mean of the numbers that all processes give. All processes must call it."""
+        return self._reduce("MEAN", [tf.constant(value, tf.float64)] * self.replicas())
 
-    def _reduced(self, how: str, values: Sequence[Any]) -> float:
-        known = iter(values)
-        spread = self.strategy.experimental_distribute_values_from_function(lambda _context: next(known))
+    def _reduce(self, how: str, values: Sequence[Any]) -> float:
+        remaining = iter(values)
+        spread = self.strategy.experimental_distribute_values_from_function(lambda _context: next(remaining))
         return float(self.strategy.reduce(how, spread, axis=None))
 
     def exchange(self) -> bool:
-        """Nothing: the profile of a step tells what it exchanges."""
+        """False, without exchanging anything: the profile of a step shows what it exchanges."""
         return False
 
 
-def _moved(weight: Any, slope: Any, rate: float) -> Any:
-    return weight.assign_sub(tf.constant(rate, slope.dtype) * slope)
+def _move_weight(weight: Any, gradient: Any, rate: float) -> Any:
+    return weight.assign_sub(tf.constant(rate, gradient.dtype) * gradient)
 
 
-def gradients_of(network: NetworkInTensorflow, inputs: Any, targets: Any, whole: Any) -> tuple[Any, list[Any]]:
-    """A share's part of the loss of a batch of `whole` samples, and its gradients times the network's scale."""
+def share_gradients(network: NetworkInTensorflow, inputs: Any, targets: Any, whole: Any) -> tuple[Any, list[Any]]:
+    """A share's part of the loss of a batch of `whole` samples, and the gradients of that part times the loss scale."""
     with tf.GradientTape() as tape:
         with tf.name_scope("forward"):
             scores = network.infer(inputs)
@@ -148,11 +151,11 @@ def gradients_of(network: NetworkInTensorflow, inputs: Any, targets: Any, whole:
     return loss, tape.gradient(scaled, list(network.trained.values()))
 
 
-class Serving(_Shared):
-    """A network whose weights are on parameter servers; workers take shares, each moving the weights by itself.
+class ParameterServerNetwork(_StrategyNetwork):
+    """A network whose weights are on parameter servers. Workers take shares, and each updates the weights by itself.
 
-    Workers do not wait for each other within a step: one may read weights that another has moved. A step ends when all
-    shares of its batch are done, so that no gradient is older than a step.
+    Workers do not wait for each other within a step: one may read weights that another has just updated. A step ends
+    when all shares of its batch are done, so that no gradient is older than a step.
     """
 
     def __init__(self, strategy: Any, description: Description, seed: int, precision: str, workers: int) -> None:
@@ -161,8 +164,8 @@ class Serving(_Shared):
         with strategy.scope():
             self.network = NetworkInTensorflow(description, True, seed, precision, False)
         self._learn = tf.function(self._step)
-        self._exchange = tf.function(self._exchanged)
-        self._judge = tf.function(lambda inputs, targets: evaluated(self.network, inputs, targets))
+        self._exchange = tf.function(self._exchange_step)
+        self._judge = tf.function(lambda inputs, targets: evaluate(self.network, inputs, targets))
 
     def replicas(self) -> int:
         return self.workers
@@ -172,13 +175,13 @@ class Serving(_Shared):
         return [(*part, count) for part in parts]
 
     def learn(self, batch: Any) -> Any:
-        """Shares go with the call to whichever worker is free."""
-        waiting = [self.coordinator.schedule(self._learn, args=one) for one in batch]
+        """Run one step of training: each share goes to whichever worker is free."""
+        results = [self.coordinator.schedule(self._learn, args=share) for share in batch]
         self.coordinator.join()
-        return waiting
+        return results
 
     def exchange(self) -> bool:
-        """What a step sends and nothing else: every worker reads all weights and writes a gradient of zeros."""
+        """Send what a step sends without computing: every worker reads all weights and writes a gradient of zeros."""
         for _ in range(self.workers):
             self.coordinator.schedule(self._exchange)
         self.coordinator.join()
@@ -188,12 +191,12 @@ class Serving(_Shared):
         return self.strategy.run(self._worker, args=(inputs, targets, whole))
 
     def _worker(self, inputs: Any, targets: Any, whole: Any) -> Any:
-        loss, gradients = gradients_of(self.network, inputs, targets, whole)
+        loss, gradients = share_gradients(self.network, inputs, targets, whole)
         with tf.name_scope("optimizer"):
             self.network.update(list(self.network.trained.values()), gradients)
         return loss
 
-    def _exchanged(self) -> Any:
+    def _exchange_step(self) -> Any:
         read = tf.constant(0.0, tf.float64)
         for weight in self.network.trained.values():
             values = weight.read_value()
@@ -203,7 +206,7 @@ class Serving(_Shared):
         return read
 
     def judge(self, batch: Any) -> tuple[float, int]:
-        """Sum of the losses of all shares, and right answers in them; by the coordinator, which reads the weights."""
+        """Sum of the losses of all shares, and right answers in them. The coordinator computes them itself."""
         loss, right = 0.0, 0
         for inputs, targets, _ in batch:
             if len(targets):
@@ -212,21 +215,21 @@ class Serving(_Shared):
         return loss, right
 
     def settle(self) -> None:
-        """Nothing: there is one of each weight."""
+        """Nothing to do: every weight exists once."""
 
     def total(self, losses: Any) -> float:
-        """The loss of the whole batch, of weights as each worker met them."""
-        return float(sum(float(one.fetch()) for one in losses))
+        """The loss of the whole batch, with the weights that each worker read."""
+        return float(sum(float(loss.fetch()) for loss in losses))
 
     def mean(self, value: float) -> float:
-        """The number: there is one coordinator."""
+        """The number itself: there is one coordinator."""
         return value
 
 
-def cut(inputs: np.ndarray | Any, targets: Any, shares: Sequence[int], first: int = 0) -> list[tuple[Any, Any]]:
-    """The rows of a batch by shares, beginning with row `first`."""
-    found, at = [], first
+def split_batch(inputs: np.ndarray | Any, targets: Any, shares: Sequence[int], first: int = 0) -> list[tuple[Any, Any]]:
+    """Split the rows of a batch into parts of these sizes, beginning with row `first`."""
+    parts, begin = [], first
     for share in shares:
-        found.append((inputs[at : at + share], targets[at : at + share]))
-        at += share
-    return found
+        parts.append((inputs[begin : begin + share], targets[begin : begin + share]))
+        begin += share
+    return parts

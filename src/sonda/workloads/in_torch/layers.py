@@ -14,19 +14,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sonda.workloads.networks import layers
-from sonda.workloads.networks.layers import Linear, Node, walk
+from sonda.workloads.networks.layers import Layer, Linear, walk_layers
 
 
-def build_model(structure: Node) -> nn.Module:
+def build_model(structure: Layer) -> nn.Module:
     """The module of a whole network, with PyTorch's own initial weights. Layers that share weights share one tensor."""
     model = build_module(structure)
-    for path, node in walk(structure):
+    for path, node in walk_layers(structure):
         if isinstance(node, Linear) and node.shared:
             model.get_submodule(path).weight = model.get_parameter(node.shared)
     return model
 
 
-def build_module(node: Node) -> nn.Module:
+def build_module(node: Layer) -> nn.Module:
     """The module of a node with the modules of its children."""
     module = MAKERS[type(node)](node)
     for name, child in node.children():
@@ -128,7 +128,7 @@ class Gpt(nn.Module):
         return self.head(self.norm(features))
 
 
-MAKERS: dict[type[Node], Callable[[Any], nn.Module]] = {
+MAKERS: dict[type[Layer], Callable[[Any], nn.Module]] = {
     layers.Linear: lambda node: nn.Linear(node.inputs, node.outputs, bias=node.bias),
     layers.Conv2d: lambda node: nn.Conv2d(
         node.inputs, node.outputs, node.kernel, node.stride, node.padding, bias=node.bias

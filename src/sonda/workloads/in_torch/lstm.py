@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from sonda.workloads.in_torch.task import Examples, TorchTask, make_examples_task, make_sgd, seed_generators
-from sonda.workloads.networks.examples import BATCHES_KEPT
+from sonda.workloads.networks.examples import DISTINCT_BATCHES
 
 if TYPE_CHECKING:
     from sonda.workloads.networks.lstm import Recurrent
@@ -35,7 +35,7 @@ class RecurrentNet(nn.Module):
 def build(description: Recurrent, train: bool, seed: int) -> TorchTask:
     generator = seed_generators(seed)
     model = RecurrentNet(description)
-    count = BATCHES_KEPT * description.batch
+    count = DISTINCT_BATCHES * description.batch
     if description.vocabulary:
         inputs = torch.randint(description.vocabulary, (count, description.length), generator=generator)
     else:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sonda.record.protocols import Mark
 from sonda.workloads.in_torch.layers import build_model
 from sonda.workloads.in_torch.task import Examples, TaskKind, TorchTask, make_examples_task
-from sonda.workloads.networks.examples import examples
+from sonda.workloads.networks.examples import synthetic_examples
 from sonda.workloads.networks.weights import initial_weights
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _task(
     if train:
         network.check_training()
     model = load_weights(build_model(network.structure()), network, seed)
-    inputs, targets = examples(network, seed)
+    inputs, targets = synthetic_examples(network, seed)
     data = Examples((torch.from_numpy(inputs),), torch.from_numpy(targets))
     tokens, phase_tokens = network.step_tokens(train)
 

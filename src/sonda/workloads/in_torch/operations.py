@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sonda.record.protocols import Mark
 from sonda.workloads.in_torch.task import make_sgd
-from sonda.workloads.operations.operands import generator, values
+from sonda.workloads.operations.operands import draw_values, new_generator
 from sonda.workloads.operations.ops import SCALAR
 
 if TYPE_CHECKING:
@@ -138,9 +138,9 @@ class OperationList(nn.Module):
 
     def __init__(self, description: Operations, seed: int) -> None:
         super().__init__()
-        drawn = generator(seed)
+        drawn = new_generator(seed)
         for op in description.op:
-            operands = [torch.from_numpy(values(shape, drawn)) for shape in description.operands(op)]
+            operands = [torch.from_numpy(draw_values(shape, drawn)) for shape in description.operands(op)]
             if op == "embedding_bag":
                 shape = (description.bags, description.indices)
                 module = EmbeddingBag(operands, torch.from_numpy(drawn.integers(len(operands[0]), size=shape)))

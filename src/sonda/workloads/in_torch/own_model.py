@@ -18,7 +18,7 @@ from sonda.record.errors import SondaError
 from sonda.workloads.in_torch.factory import explain_error, import_file, make_model, refuse_unknown_options
 from sonda.workloads.in_torch.task import EndlessSampler, Examples, TorchTask, make_sgd, seed_generators
 from sonda.workloads.input_shapes import FLOATS, InputShape
-from sonda.workloads.networks.examples import BATCHES_KEPT
+from sonda.workloads.networks.examples import DISTINCT_BATCHES
 
 if TYPE_CHECKING:
     from sonda.workloads.own_model import OwnModel
@@ -51,7 +51,7 @@ def build(own: OwnModel, train: bool, seed: int) -> TorchTask:
     model, own_inputs = make_model(own, module)
     model.train(train)
     if own.inputs:
-        batches = [tuple(draw_input(shape, generator) for shape in own.inputs) for _ in range(BATCHES_KEPT)]
+        batches = [tuple(draw_input(shape, generator) for shape in own.inputs) for _ in range(DISTINCT_BATCHES)]
     elif own_inputs is not None:
         batches = [tuple(own_inputs) if isinstance(own_inputs, (tuple, list)) else (own_inputs,)]
     else:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from sonda.record.protocols import Mark
-from sonda.workloads.networks.examples import positions
+from sonda.workloads.networks.examples import draw_positions
 
 CORES = "SONDA_CORES"
 """Environment variable: the processors of a bound workload, separated by commas."""
@@ -44,7 +44,7 @@ class EndlessSampler(Sampler):
         self.shuffled = shuffled
 
     def __iter__(self) -> Iterator[int]:
-        return positions(self.length, self.seed, self.shuffled)
+        return draw_positions(self.length, self.seed, self.shuffled)
 
 
 class TorchTask:

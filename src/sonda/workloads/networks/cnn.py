@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sonda.record.errors import SondaError
 from sonda.workloads.description import IMAGE, number, option, whole, widths
 from sonda.workloads.networks.image_classifiers import ConvolutionalClassifier
-from sonda.workloads.networks.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, in_order
+from sonda.workloads.networks.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Sequential, make_sequential
 
 
 @dataclass(frozen=True)
@@ -34,23 +34,23 @@ class ConvNet(ConvolutionalClassifier):
             raise SondaError(f"cnn: nothing is left of an image of {width}x{height}", "use 18x18 or more")
 
     def map_size(self) -> tuple[int, int]:
-        """Height and width of what the last convolution gives."""
+        """Height and width of the output of the last convolution."""
 
-        def left(side: int) -> int:
+        def shrink(side: int) -> int:
             return ((side - 2) // 2 - 2) // 2 - 2
 
-        return left(self.image[0]), left(self.image[1])
+        return shrink(self.image[0]), shrink(self.image[1])
 
     def structure(self) -> Sequential:
         """Convolution, pooling, convolution, pooling, convolution, dense, dense."""
         first, second, third = self.filters
         height, width = self.map_size()
-        features = in_order(
+        features = make_sequential(
             Conv2d(self.channels, first, 3), ReLU(), MaxPool2d(2, 2),
             Conv2d(first, second, 3), ReLU(), MaxPool2d(2, 2),
             Conv2d(second, third, 3), ReLU(),
         )  # fmt: skip
-        classifier = in_order(
+        classifier = make_sequential(
             Flatten(), Linear(third * height * width, self.hidden), ReLU(), Linear(self.hidden, self.classes)
         )
         return Sequential((("features", features), ("classifier", classifier)), "ConvolutionalNet")

@@ -22,10 +22,10 @@ from sonda.workloads.networks.layers import (
     Embedding,
     Flatten,
     Gpt,
+    Layer,
     LayerNorm,
     Linear,
     MaxPool2d,
-    Node,
     ReLU,
     Residual,
     Sequential,
@@ -33,15 +33,15 @@ from sonda.workloads.networks.layers import (
     Sigmoid,
     Softmax,
     Tanh,
-    join,
-    walk,
+    join_path,
+    walk_layers,
 )
 from sonda.workloads.networks.network import Network
 from sonda.workloads.networks.transformer import Transformer
 
-INDEX = 8
-"""Bytes of a class or a token."""
-ACTIVATIONS: dict[type[Node], tuple[str, int, int]] = {
+INDEX_BYTES = 8
+"""Bytes of the number of a class or of a token."""
+ACTIVATIONS: dict[type[Layer], tuple[str, int, int]] = {
     ReLU: ("relu", 0, 0),
     Sigmoid: ("sigmoid", 4, 3),
     Tanh: ("tanh", 1, 3),
@@ -49,7 +49,7 @@ ACTIVATIONS: dict[type[Node], tuple[str, int, int]] = {
     Softmax: ("softmax", 4, 4),
 }
 """Name, FLOPs of an element forward and backward."""
-ADAMW = 14
+ADAMW_FLOPS = 14
 """FLOPs of a parameter: decay 1, first moment 3, second moment 4, root, ÷ and + 3, step 3."""
 
 
@@ -72,18 +72,18 @@ def network_costs(network: Network, train: bool, width: int = 4) -> tuple[LayerC
     """
     structure = network.structure()
     if isinstance(network, Transformer) and not train:
-        return _generation(network, width)
+        return _generation_costs(network, width)
     tally = _Tally(width, train)
     output = tally.visit(structure, "", network.input_shape())
     if not train:
         return tuple(tally.forward)
     tally.loss(network.loss, output)
     backward = [replace(cost, phase="backward") for cost in reversed(tally.backward)]
-    return (*tally.forward, *backward, *_updates(structure, network.optimizer, width))
+    return (*tally.forward, *backward, *_optimizer_costs(structure, network.optimizer, width))
 
 
-def _generation(network: Transformer, width: int) -> tuple[LayerCost, ...]:
-    """The prompt at once, then token after token, each with the keys and values of all before it."""
+def _generation_costs(network: Transformer, width: int) -> tuple[LayerCost, ...]:
+    """Costs of the whole prompt at once, then token by token, each with the keys and values of all before it."""
     structure = network.structure()
     costs: list[LayerCost] = []
     for number in range(network.generate + 1):
@@ -94,20 +94,20 @@ def _generation(network: Transformer, width: int) -> tuple[LayerCost, ...]:
     return tuple(costs)
 
 
-def _updates(network: Node, optimizer: str, width: int) -> list[LayerCost]:
-    """SGD reads weight and gradient and writes the weight; AdamW reads and writes two moments beside."""
-    flops, moved = (2, 3) if optimizer == "sgd" else (ADAMW, 7)
-    found = []
-    for path, node in walk(network):
-        count = sum(prod(shape) for shape in node.parameters().values())
+def _optimizer_costs(network: Layer, optimizer: str, width: int) -> list[LayerCost]:
+    """Costs of the update. SGD reads weight and gradient, writes the weight; AdamW also reads, writes two moments."""
+    flops, moved = (2, 3) if optimizer == "sgd" else (ADAMW_FLOPS, 7)
+    costs = []
+    for path, layer in walk_layers(network):
+        count = sum(prod(shape) for shape in layer.parameters().values())
         if count:
-            cost = LayerCost("optimizer", path, node.class_name, optimizer, flops * count, moved * width * count)
-            found.append(cost)
-    return found
+            cost = LayerCost("optimizer", path, layer.class_name, optimizer, flops * count, moved * width * count)
+            costs.append(cost)
+    return costs
 
 
 class _Tally:
-    """Walks through a network with the shapes of its inputs; `backward` is in the order of the forward."""
+    """Adds up costs on a walk through a network with the shapes of its inputs; `backward` has the forward's order."""
 
     def __init__(self, width: int, train: bool, phase: str = "forward") -> None:
         self.width = width
@@ -115,173 +115,182 @@ class _Tally:
         self.phase = phase
         self.forward: list[LayerCost] = []
         self.backward: list[LayerCost] = []
-        self.inside = False
-        """Whether a layer with weights lies before this one, so that its input has a gradient."""
+        self.needs_input_gradient = False
+        """Whether a layer with weights comes before this one, so that its input needs a gradient."""
 
-    def add(self, path: str, node: Node, operation: str, flops: int, elements: int, indices: int = 0) -> None:
-        self.forward.append(self._cost(path, node.class_name, operation, flops, elements, indices))
+    def add_forward(self, path: str, layer: Layer, operation: str, flops: int, elements: int, indices: int = 0) -> None:
+        self.forward.append(self._cost(path, layer.class_name, operation, flops, elements, indices))
 
-    def back(self, path: str, node: Node, operation: str, flops: int, elements: int, indices: int = 0) -> None:
+    def add_backward(
+        self, path: str, layer: Layer, operation: str, flops: int, elements: int, indices: int = 0
+    ) -> None:
         if self.train:
-            self.backward.append(self._cost(path, node.class_name, operation, flops, elements, indices))
+            self.backward.append(self._cost(path, layer.class_name, operation, flops, elements, indices))
 
     def _cost(self, path: str, name: str, operation: str, flops: int, elements: int, indices: int) -> LayerCost:
-        return LayerCost(self.phase, path, name, operation, flops, self.width * elements + INDEX * indices)
+        return LayerCost(self.phase, path, name, operation, flops, self.width * elements + INDEX_BYTES * indices)
 
-    def visit(self, node: Node, path: str, shape: Shape) -> Shape:
-        """Count a node; returns the shape of its output."""
-        if isinstance(node, Sequential):
-            for name, child in node.children():
-                shape = self.visit(child, join(path, name), shape)
+    def visit(self, layer: Layer, path: str, shape: Shape) -> Shape:
+        """Add the costs of a layer; returns the shape of its output."""
+        if isinstance(layer, Sequential):
+            for name, child in layer.children():
+                shape = self.visit(child, join_path(path, name), shape)
             return shape
-        if isinstance(node, Residual):
-            return self._residual(node, path, shape)
-        if isinstance(node, Gpt):
-            return self.gpt(node, shape)
-        if isinstance(node, Linear):
-            return self._linear(node, path, shape)
-        if isinstance(node, Conv2d):
-            return self._convolution(node, path, shape)
-        if isinstance(node, BatchNorm2d):
-            return self._batch_norm(node, path, shape)
-        if isinstance(node, LayerNorm):
-            return self._layer_norm(node, path, shape)
-        if isinstance(node, MaxPool2d):
-            return self._max_pool(node, path, shape)
-        if isinstance(node, AdaptiveAvgPool2d):
-            return self._mean_pool(node, path, shape)
-        if isinstance(node, Flatten):
+        if isinstance(layer, Residual):
+            return self._residual(layer, path, shape)
+        if isinstance(layer, Gpt):
+            return self.gpt(layer, shape)
+        if isinstance(layer, Linear):
+            return self._linear(layer, path, shape)
+        if isinstance(layer, Conv2d):
+            return self._convolution(layer, path, shape)
+        if isinstance(layer, BatchNorm2d):
+            return self._batch_norm(layer, path, shape)
+        if isinstance(layer, LayerNorm):
+            return self._layer_norm(layer, path, shape)
+        if isinstance(layer, MaxPool2d):
+            return self._max_pool(layer, path, shape)
+        if isinstance(layer, AdaptiveAvgPool2d):
+            return self._mean_pool(layer, path, shape)
+        if isinstance(layer, Flatten):
             return shape[0], prod(shape[1:])
-        name, forward, backward = ACTIVATIONS[type(node)]
+        name, forward, backward = ACTIVATIONS[type(layer)]
         count = prod(shape)
-        self.add(path, node, name, forward * count, 2 * count)
-        self.back(path, node, f"{name}_backward", backward * count, 3 * count)
+        self.add_forward(path, layer, name, forward * count, 2 * count)
+        self.add_backward(path, layer, f"{name}_backward", backward * count, 3 * count)
         return shape
 
-    def _residual(self, node: Residual, path: str, shape: Shape) -> Shape:
+    def _residual(self, layer: Residual, path: str, shape: Shape) -> Shape:
         # What flows back through body and shortcut is added up where both began.
-        self.back(path, node, "add", prod(shape), 3 * prod(shape))
-        result = self.visit(node.body, f"{path}.body", shape)
-        self.visit(node.shortcut, f"{path}.shortcut", shape)
-        self.add(path, node, "add", prod(result), 3 * prod(result))
-        return self.visit(node.activation, f"{path}.activation", result)
+        self.add_backward(path, layer, "add", prod(shape), 3 * prod(shape))
+        result = self.visit(layer.body, f"{path}.body", shape)
+        self.visit(layer.shortcut, f"{path}.shortcut", shape)
+        self.add_forward(path, layer, "add", prod(result), 3 * prod(result))
+        return self.visit(layer.activation, f"{path}.activation", result)
 
-    def _linear(self, node: Linear, path: str, shape: Shape) -> Shape:
+    def _linear(self, layer: Linear, path: str, shape: Shape) -> Shape:
         rows = prod(shape[:-1])
-        weights, given, made = node.inputs * node.outputs, rows * node.inputs, rows * node.outputs
-        product, bias = 2 * rows * weights, node.bias * made
-        self.add(path, node, "linear", product + bias, given + weights + made + node.bias * node.outputs)
-        if node.bias:
-            self.back(path, node, "bias_gradient", made, made + node.outputs)
-        self.back(path, node, "weight_gradient", product, made + given + weights)
-        if self.inside:
-            self.back(path, node, "input_gradient", product, made + weights + given)
-        self.inside = True
-        return *shape[:-1], node.outputs
+        weights, input_size, output_size = layer.inputs * layer.outputs, rows * layer.inputs, rows * layer.outputs
+        product, bias = 2 * rows * weights, layer.bias * output_size
+        self.add_forward(
+            path, layer, "linear", product + bias, input_size + weights + output_size + layer.bias * layer.outputs
+        )
+        if layer.bias:
+            self.add_backward(path, layer, "bias_gradient", output_size, output_size + layer.outputs)
+        self.add_backward(path, layer, "weight_gradient", product, output_size + input_size + weights)
+        if self.needs_input_gradient:
+            self.add_backward(path, layer, "input_gradient", product, output_size + weights + input_size)
+        self.needs_input_gradient = True
+        return *shape[:-1], layer.outputs
 
-    def _convolution(self, node: Conv2d, path: str, shape: Shape) -> Shape:
+    def _convolution(self, layer: Conv2d, path: str, shape: Shape) -> Shape:
         batch, _, *sides = shape
-        height, width = ((side + 2 * node.padding - node.kernel) // node.stride + 1 for side in sides)
-        result = (batch, node.outputs, height, width)
-        weights = node.outputs * node.inputs * node.kernel**2
-        given, made, bias = prod(shape), prod(result), node.bias * node.outputs
+        height, width = ((side + 2 * layer.padding - layer.kernel) // layer.stride + 1 for side in sides)
+        result = (batch, layer.outputs, height, width)
+        weights = layer.outputs * layer.inputs * layer.kernel**2
+        input_size, output_size, bias = prod(shape), prod(result), layer.bias * layer.outputs
         product = 2 * batch * height * width * weights
-        self.add(path, node, "convolution", product + node.bias * made, given + weights + bias + made)
-        # Gradients come of one operation: the image is read for the weight's, the weight for the image's.
-        flops = product * (1 + self.inside) + node.bias * made
-        moved = made + given + weights + bias + self.inside * (weights + given)
-        self.back(path, node, "convolution_backward", flops, moved)
-        self.inside = True
+        self.add_forward(
+            path, layer, "convolution", product + layer.bias * output_size, input_size + weights + bias + output_size
+        )
+        # One operation gives all gradients. It reads the image for the weight's, the weight for the image's.
+        flops = product * (1 + self.needs_input_gradient) + layer.bias * output_size
+        moved = output_size + input_size + weights + bias + self.needs_input_gradient * (weights + input_size)
+        self.add_backward(path, layer, "convolution_backward", flops, moved)
+        self.needs_input_gradient = True
         return result
 
-    def _batch_norm(self, node: BatchNorm2d, path: str, shape: Shape) -> Shape:
-        count, channels = prod(shape), node.channels
+    def _batch_norm(self, layer: BatchNorm2d, path: str, shape: Shape) -> Shape:
+        count, channels = prod(shape), layer.channels
         if self.train:
             # Weight, bias, running values read; running values and the batch's own written.
-            self.add(path, node, "batch_norm", 6 * count + 15 * channels, 2 * count + 8 * channels)
-            self.back(path, node, "batch_norm_backward", 9 * count + 6 * channels, 3 * count + 5 * channels)
+            self.add_forward(path, layer, "batch_norm", 6 * count + 15 * channels, 2 * count + 8 * channels)
+            self.add_backward(path, layer, "batch_norm_backward", 9 * count + 6 * channels, 3 * count + 5 * channels)
         else:
-            self.add(path, node, "batch_norm", 2 * count + 6 * channels, 2 * count + 4 * channels)
+            self.add_forward(path, layer, "batch_norm", 2 * count + 6 * channels, 2 * count + 4 * channels)
         return shape
 
-    def _layer_norm(self, node: LayerNorm, path: str, shape: Shape) -> Shape:
-        count, rows, width = prod(shape), prod(shape[:-1]), node.width
-        self.add(path, node, "layer_norm", 8 * count + 5 * rows, 2 * count + 2 * width + 2 * rows * self.train)
-        self.back(path, node, "layer_norm_backward", 13 * count + 2 * rows, 3 * count + 3 * width + 2 * rows)
+    def _layer_norm(self, layer: LayerNorm, path: str, shape: Shape) -> Shape:
+        count, rows, width = prod(shape), prod(shape[:-1]), layer.width
+        self.add_forward(path, layer, "layer_norm", 8 * count + 5 * rows, 2 * count + 2 * width + 2 * rows * self.train)
+        self.add_backward(path, layer, "layer_norm_backward", 13 * count + 2 * rows, 3 * count + 3 * width + 2 * rows)
         return shape
 
-    def _max_pool(self, node: MaxPool2d, path: str, shape: Shape) -> Shape:
-        height, width = ((side + 2 * node.padding - node.kernel) // node.stride + 1 for side in shape[2:])
+    def _max_pool(self, layer: MaxPool2d, path: str, shape: Shape) -> Shape:
+        height, width = ((side + 2 * layer.padding - layer.kernel) // layer.stride + 1 for side in shape[2:])
         result = (*shape[:2], height, width)
-        given, made = prod(shape), prod(result)
-        self.add(path, node, "max_pool", 0, given + made)
+        input_size, output_size = prod(shape), prod(result)
+        self.add_forward(path, layer, "max_pool", 0, input_size + output_size)
         # The input again, to find where each maximum was.
-        self.back(path, node, "max_pool_backward", made, 2 * given + made)
+        self.add_backward(path, layer, "max_pool_backward", output_size, 2 * input_size + output_size)
         return result
 
-    def _mean_pool(self, node: Node, path: str, shape: Shape) -> Shape:
-        given, made = prod(shape), prod(shape[:2])
-        self.add(path, node, "mean", given + made, given + made)
-        self.back(path, node, "mean_backward", given, given + made)
+    def _mean_pool(self, layer: Layer, path: str, shape: Shape) -> Shape:
+        input_size, output_size = prod(shape), prod(shape[:2])
+        self.add_forward(path, layer, "mean", input_size + output_size, input_size + output_size)
+        self.add_backward(path, layer, "mean_backward", input_size, input_size + output_size)
         return *shape[:2], 1, 1
 
     # ---- the transformer ------------------------------------------------------------------------------------
 
-    def gpt(self, node: Gpt, shape: Shape, before: int = 0, cached: bool = False) -> Shape:
-        """`shape`: sequences x tokens; `before`: tokens whose keys and values are there already."""
+    def gpt(self, layer: Gpt, shape: Shape, before: int = 0, cached: bool = False) -> Shape:
+        """Add the costs of a GPT; returns the shape of its scores.
+
+        `shape` is sequences x tokens, `before` the number of tokens whose keys and values are cached already.
+        """
         batch, tokens = shape
-        features = (batch, tokens, node.tokens.width)
-        count, places = prod(features), tokens * node.tokens.width
-        self._embedding(node.tokens, "tokens", batch * tokens)
-        self._embedding(node.positions, "positions", tokens)
-        self.add("", node, "add", count, 2 * count + places)
-        self.back("", node, "sum", count, count + places)
-        self.inside = True
-        for name, block in node.blocks.children():
+        features = (batch, tokens, layer.tokens.width)
+        count, position_elements = prod(features), tokens * layer.tokens.width
+        self._embedding(layer.tokens, "tokens", batch * tokens)
+        self._embedding(layer.positions, "positions", tokens)
+        self.add_forward("", layer, "add", count, 2 * count + position_elements)
+        self.add_backward("", layer, "sum", count, count + position_elements)
+        self.needs_input_gradient = True
+        for name, block in layer.blocks.children():
             assert isinstance(block, Block)
             self._block(block, f"blocks.{name}", features, before, cached)
         if cached:
-            features = (batch, 1, node.tokens.width)
-        scores = self.visit(node.head, "head", self.visit(node.norm, "norm", features))
+            features = (batch, 1, layer.tokens.width)
+        scores = self.visit(layer.head, "head", self.visit(layer.norm, "norm", features))
         if cached:
-            self.add("", node, "argmax", 0, prod(scores), batch)
+            self.add_forward("", layer, "argmax", 0, prod(scores), batch)
         return scores
 
-    def _embedding(self, node: Embedding, path: str, rows: int) -> None:
-        self.add(path, node, "embedding", 0, 2 * rows * node.width, rows)
-        table = node.rows * node.width
+    def _embedding(self, layer: Embedding, path: str, rows: int) -> None:
+        self.add_forward(path, layer, "embedding", 0, 2 * rows * layer.width, rows)
+        table = layer.rows * layer.width
         if path == "tokens":
             # The head shares the table: both gradients are added up.
-            self.back(path, node, "add", table, 3 * table)
-        self.back(path, node, "embedding_backward", rows * node.width, rows * node.width + table, rows)
+            self.add_backward(path, layer, "add", table, 3 * table)
+        self.add_backward(path, layer, "embedding_backward", rows * layer.width, rows * layer.width + table, rows)
 
-    def _block(self, node: Block, path: str, shape: Shape, before: int, cached: bool) -> None:
+    def _block(self, layer: Block, path: str, shape: Shape, before: int, cached: bool) -> None:
         count = prod(shape)
-        self.back(path, node, "add", count, 3 * count)
-        normed = self.visit(node.before_attention, f"{path}.before_attention", shape)
-        self._attention(node.attention, f"{path}.attention", normed, before, cached)
-        self.add(path, node, "add", count, 3 * count)
-        self.back(path, node, "add", count, 3 * count)
-        normed = self.visit(node.before_perceptron, f"{path}.before_perceptron", shape)
-        self.visit(node.perceptron, f"{path}.perceptron", normed)
-        self.add(path, node, "add", count, 3 * count)
+        self.add_backward(path, layer, "add", count, 3 * count)
+        normed = self.visit(layer.before_attention, f"{path}.before_attention", shape)
+        self._attention(layer.attention, f"{path}.attention", normed, before, cached)
+        self.add_forward(path, layer, "add", count, 3 * count)
+        self.add_backward(path, layer, "add", count, 3 * count)
+        normed = self.visit(layer.before_perceptron, f"{path}.before_perceptron", shape)
+        self.visit(layer.perceptron, f"{path}.perceptron", normed)
+        self.add_forward(path, layer, "add", count, 3 * count)
 
-    def _attention(self, node: Attention, path: str, shape: Shape, before: int, cached: bool) -> None:
+    def _attention(self, layer: Attention, path: str, shape: Shape, before: int, cached: bool) -> None:
         batch, tokens, width = shape
-        self.visit(node.project, f"{path}.project", shape)
-        count, keys, head = prod(shape), before + tokens, width // node.heads
-        rows = batch * node.heads * tokens
+        self.visit(layer.project, f"{path}.project", shape)
+        count, keys, head = prod(shape), before + tokens, width // layer.heads
+        rows = batch * layer.heads * tokens
         if cached:
-            self.add(path, node, "keep", 0, 4 * count)
-        self.add(path, node, "attention", rows * keys * (4 * head + 5), 2 * count + 2 * batch * keys * width)
+            self.add_forward(path, layer, "keep", 0, 4 * count)
+        self.add_forward(path, layer, "attention", rows * keys * (4 * head + 5), 2 * count + 2 * batch * keys * width)
         # Of equal length in training: queries, keys, values, result and its gradient read, three gradients written.
-        self.back(path, node, "attention_backward", rows * keys * (10 * head + 6) + 2 * count, 8 * count)
-        self.visit(node.output, f"{path}.output", shape)
+        self.add_backward(path, layer, "attention_backward", rows * keys * (10 * head + 6) + 2 * count, 8 * count)
+        self.visit(layer.output, f"{path}.output", shape)
 
     # ---- the loss -------------------------------------------------------------------------------------------
 
     def loss(self, kind: str, shape: Shape) -> None:
-        """Of scores or shares (rows x classes); its backward is the first of all."""
+        """Add the costs of the loss of scores or shares (rows x classes), forward and backward."""
         count, rows = prod(shape), prod(shape[:-1])
         if kind == "mse":
             self._loss("MSELoss", "mse", 3 * count + 1, 2 * count + 1, 0)

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Self
 
 from sonda.record.errors import SondaError, nearest
-from sonda.workloads.description import SWITCH, Description, choice, number, option, spelt_alike, whole, widths
+from sonda.workloads.description import SWITCH, Description, choice, normalise_names, number, option, whole, widths
 
 if TYPE_CHECKING:
     from sonda.record.protocols import Task
@@ -84,7 +84,7 @@ class Recommender(Description):
 
     @classmethod
     def from_options(cls, name: str, options: Mapping[str, str], **fixed: Any) -> Self:
-        given = spelt_alike(name, options)
+        given = normalise_names(name, options)
         if set(given) >= BATCH:
             raise SondaError(f"{name}: batch is given twice, mini-batch-size is another name for it", "give it once")
         for key, (accepted, reason) in REFUSED.items():

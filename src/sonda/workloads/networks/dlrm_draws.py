@@ -36,7 +36,7 @@ class StreamBatch:
 
 @dataclass(frozen=True)
 class DlrmStream:
-    """What fixes the inputs of a DLRM program; `batches()` makes them."""
+    """Everything that determines the inputs of a DLRM program; `batches()` makes them."""
 
     rows: tuple[int, ...]
     """Rows of each embedding table."""
@@ -65,7 +65,7 @@ class DlrmStream:
         indices = []
         sizes = np.empty((len(self.rows), samples), dtype=np.int64)
         for table, rows in enumerate(self.rows):
-            drawn, counts = self._drawn(draws, rows, samples)
+            drawn, counts = self._draw_bags(draws, rows, samples)
             bags, sizes[table] = _distinct(np.round(drawn * (rows - 1)).astype(np.int64), counts, rows)
             indices.append(bags)
         targets = draws.take(samples).reshape(samples, 1).astype(np.float32)
@@ -73,8 +73,8 @@ class DlrmStream:
             targets = np.round(targets)
         return StreamBatch(dense, tuple(indices), sizes, targets)
 
-    def _drawn(self, draws: _Draws, rows: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
-        """What is drawn for the bags of a table, bag after bag, and how much for each."""
+    def _draw_bags(self, draws: _Draws, rows: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers drawn for the bags of a table, bag after bag, and how many for each bag."""
         most = self.indices_per_lookup
         if self.fixed:
             return draws.take(samples * most), np.full(samples, most, dtype=np.int64)
@@ -93,26 +93,26 @@ class _Draws:
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.RandomState(seed)
-        self._known = np.empty(0)
+        self._drawn = np.empty(0)
         self._next = 0
 
     def take(self, count: int) -> np.ndarray:
         """The next numbers, not to be changed."""
-        missing = count - (len(self._known) - self._next)
+        missing = count - (len(self._drawn) - self._next)
         if missing > 0:
             fresh = self._generator.random_sample(max(missing, self.AHEAD))
-            self._known, self._next = np.concatenate((self._known[self._next :], fresh)), 0
+            self._drawn, self._next = np.concatenate((self._drawn[self._next :], fresh)), 0
         self._next += count
-        return self._known[self._next - count : self._next]
+        return self._drawn[self._next - count : self._next]
 
 
 def _distinct(indices: np.ndarray, counts: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """The distinct rows of each bag, sorted, bag after bag; and how many each has."""
     bag = np.repeat(np.arange(len(counts)), counts)
     ordered = np.sort(bag * rows + indices)
-    kept = ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
-    bag = kept // rows
-    return kept - bag * rows, np.bincount(bag, minlength=len(counts))
+    distinct = ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]
+    bag = distinct // rows
+    return distinct - bag * rows, np.bincount(bag, minlength=len(counts))
 
 
 # ---- DLRM's own initial weights, draw by draw: tables, then the bottom perceptron, then the top one -----------------
@@ -135,13 +135,15 @@ class DlrmWeights:
         return table
 
     def table_rows(self, rows: int, columns: int, wanted: np.ndarray) -> np.ndarray:
-        """Only these rows of the table, ascending, float32. All of it is drawn, a part at a time; nothing else is kept,
-        so that tables of any size fit in memory."""
-        found = np.empty((len(wanted), columns), dtype=np.float32)
+        """Only the rows `wanted` of the table, which ascend, float32.
+
+        The whole table is drawn part by part and forgotten again, so that tables of any size fit in memory.
+        """
+        chosen = np.empty((len(wanted), columns), dtype=np.float32)
         for first, part in self._parts(rows, columns):
             begin, end = np.searchsorted(wanted, (first, first + len(part)))
-            found[begin:end] = part[wanted[begin:end] - first]
-        return found
+            chosen[begin:end] = part[wanted[begin:end] - first]
+        return chosen
 
     def _parts(self, rows: int, columns: int) -> Iterator[tuple[int, np.ndarray]]:
         """The rows of a table a part at a time, in double precision, each with the number of its first."""

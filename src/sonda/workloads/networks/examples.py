@@ -10,32 +10,34 @@ import numpy as np
 
 from sonda.workloads.networks.network import Network
 
-BATCHES_KEPT = 4
+DISTINCT_BATCHES = 4
 """Distinct batches that a synthetic data set holds."""
-APART = 1
-"""Set beside the seed: with the seed alone, data would be the same numbers as the first weights."""
+DATA_SEED = 1
+"""Set beside the seed: with the seed alone, data would be the same numbers as the initial weights."""
 
 
-def examples(network: Network, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Inputs and targets of some batches; row i of each is example i. The first batch is what an inference step is
-    given."""
-    return network.draw_examples(np.random.default_rng((seed, APART)), BATCHES_KEPT * network.batch)
+def synthetic_examples(network: Network, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs and targets of `DISTINCT_BATCHES` batches; row i of each is example i.
+
+    The first batch is the input of an inference step.
+    """
+    return network.draw_examples(np.random.default_rng((seed, DATA_SEED)), DISTINCT_BATCHES * network.batch)
 
 
-def arranged(inputs: np.ndarray) -> np.ndarray:
-    """Images with their channels last, for frameworks that want them so; other inputs as they are."""
+def images_channels_last(inputs: np.ndarray) -> np.ndarray:
+    """Images with their channels last; inputs that are no images as they are."""
     return np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)) if inputs.ndim == 4 else inputs
 
 
-def positions(length: int, seed: int, shuffled: bool = True) -> Iterator[int]:
-    """Positions 0 to length-1 again and again; if `shuffled`, in a new order each time that depends on the seed."""
-    drawn: Any = np.random.default_rng(seed)
+def draw_positions(length: int, seed: int, shuffled: bool = True) -> Iterator[int]:
+    """Endless positions from 0 to length - 1; if `shuffled`, each round in a new order that depends on the seed."""
+    generator: Any = np.random.default_rng(seed)
     while True:
-        yield from drawn.permutation(length).tolist() if shuffled else range(length)
+        yield from generator.permutation(length).tolist() if shuffled else range(length)
 
 
 def batch_numbers(length: int, batch: int, seed: int) -> Iterator[np.ndarray]:
     """Endless batches: the positions of their examples, int64. A batch may span two rounds through the data set."""
-    order = positions(length, seed)
+    order = draw_positions(length, seed)
     while True:
         yield np.fromiter(islice(order, batch), np.int64, batch)

@@ -1,5 +1,4 @@
-"""Networks that tell images apart: they take the shape of the images that they are trained on, unless their options say
-otherwise."""
+"""Networks that classify images. They take the shape of the images that they are trained on, unless options fix it."""
 
 from __future__ import annotations
 
@@ -19,15 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageClassifier(Network):
-    """Can be trained on images with classes."""
+    """A network that can be trained on images with classes."""
 
     flat: ClassVar[bool] = False
     """Whether it takes an image as one row of values."""
 
     def choose_images(self, options: Mapping[str, str], drawn: bool) -> tuple[tuple[int, int] | None, int | None]:
-        """Width and height, and channels, that images should be prepared with; None: as they are.
+        """Width and height, and channels, with which images should be prepared; None: as they are.
 
-        What the options say; for `drawn` images, which have no size of their own, also what the network has by itself.
+        The options decide. For `drawn` images, which have no size of their own, the network's defaults decide too.
         """
         raise NotImplementedError
 
@@ -40,10 +39,10 @@ class ImageClassifier(Network):
         """
         raise NotImplementedError
 
-    def require_equal(self, what: str, asked: object, there: object, source: str) -> None:
+    def require_equal(self, what: str, asked: object, actual: object, source: str) -> None:
         """Raise SondaError where an option and the images of `source` differ."""
-        if asked != there:
-            raise SondaError(f"{self.name}: {what} {asked}, and {source} has {there}", "leave it out, or prepare anew")
+        if asked != actual:
+            raise SondaError(f"{self.name}: {what} {asked}, and {source} has {actual}", "leave it out, or prepare anew")
 
     def require_outputs(self, classes: int, source: str) -> None:
         """Raise SondaError where there are fewer outputs than classes."""
@@ -75,12 +74,12 @@ class ConvolutionalClassifier(ImageClassifier):
         return images, generator.integers(self.classes, size=count)
 
     def choose_images(self, options: Mapping[str, str], drawn: bool) -> tuple[tuple[int, int] | None, int | None]:
-        given = given_names(options)
+        given = option_names(options)
         image = (self.image[1], self.image[0]) if drawn or "image" in given else None
         return image, self.channels if "channels" in given else None
 
     def fit_images(self, options: Mapping[str, str], shape: tuple[int, int, int], classes: int, source: str) -> Self:
-        given = given_names(options)
+        given = option_names(options)
         channels, height, width = shape
         if "image" in given:
             self.require_equal("--image", f"{self.image[1]}x{self.image[0]}", f"{width}x{height}", source)
@@ -94,7 +93,7 @@ class ConvolutionalClassifier(ImageClassifier):
 
 
 def require_classifier(workload: Workload | Any) -> ImageClassifier:
-    """The workload, or SondaError where it does not tell images apart."""
+    """The workload itself; raises SondaError where it does not classify images."""
     if not isinstance(workload, ImageClassifier):
         raise SondaError(
             f"{workload.name} cannot be trained on images by epochs", "use mlp, cnn, resnet18, resnet34 or resnet50"
@@ -102,6 +101,6 @@ def require_classifier(workload: Workload | Any) -> ImageClassifier:
     return workload
 
 
-def given_names(options: Mapping[str, str]) -> set[str]:
+def option_names(options: Mapping[str, str]) -> set[str]:
     """The names of options, with `_`."""
     return {name.replace("-", "_") for name in options}

@@ -1,8 +1,8 @@
-"""Layers that no framework owns, and how they are put together: the trees that networks are defined by.
+"""Layers that belong to no framework, and layers that hold others: the trees that define networks.
 
 Names of classes, children and weights are PyTorch's, so that a layer has one path in every framework:
 `stages.0.1.body.3`. Shapes of weights are PyTorch's too: convolutions output x input x height x width, dense layers
-output x input. A framework builds a network by the class of each node.
+output x input. A framework builds a network by the class of each layer.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Node:
-    """A layer, or several put together."""
+class Layer:
+    """A layer, or several layers put together."""
 
     @property
     def class_name(self) -> str:
         """The class of its module in PyTorch."""
         return type(self).__name__
 
-    def children(self) -> tuple[tuple[str, Node], ...]:
-        """What it is put together of, by name, in the order in which PyTorch lists them."""
+    def children(self) -> tuple[tuple[str, Layer], ...]:
+        """The layers that it holds, by name, in the order in which PyTorch lists them."""
         return ()
 
     def parameters(self) -> dict[str, Shape]:
-        """Its own weights that training changes by gradients, by name: their shapes."""
+        """Shapes of its own weights that training changes by gradients, by name."""
         return {}
 
     def buffers(self) -> dict[str, Shape]:
-        """Its own values that training changes otherwise, by name: their shapes."""
+        """Shapes of its own values that training changes in another way, by name."""
         return {}
 
 
@@ -39,7 +39,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Linear(Node):
+class Linear(Layer):
     inputs: int
     outputs: int
     bias: bool = True
@@ -54,7 +54,7 @@ class Linear(Node):
 
 
 @dataclass(frozen=True)
-class Conv2d(Node):
+class Conv2d(Layer):
     """Square kernels; `padding` on every side."""
 
     inputs: int
@@ -71,7 +71,7 @@ class Conv2d(Node):
 
 
 @dataclass(frozen=True)
-class BatchNorm2d(Node):
+class BatchNorm2d(Layer):
     """By the batch's own mean and (biased) variance in training, by running ones in inference.
 
     Training moves a running value by `momentum` of its distance from the batch's; the running variance is the unbiased
@@ -90,7 +90,7 @@ class BatchNorm2d(Node):
 
 
 @dataclass(frozen=True)
-class LayerNorm(Node):
+class LayerNorm(Layer):
     """Over the last axis, by its mean and biased variance."""
 
     width: int
@@ -101,7 +101,7 @@ class LayerNorm(Node):
 
 
 @dataclass(frozen=True)
-class Embedding(Node):
+class Embedding(Layer):
     rows: int
     width: int
 
@@ -110,8 +110,8 @@ class Embedding(Node):
 
 
 @dataclass(frozen=True)
-class MaxPool2d(Node):
-    """Padding never wins."""
+class MaxPool2d(Layer):
+    """The maximum of a window; padding is never the maximum."""
 
     kernel: int
     stride: int
@@ -119,38 +119,38 @@ class MaxPool2d(Node):
 
 
 @dataclass(frozen=True)
-class AdaptiveAvgPool2d(Node):
+class AdaptiveAvgPool2d(Layer):
     """The mean over height and width, which stay as axes of length 1."""
 
 
 @dataclass(frozen=True)
-class Flatten(Node):
+class Flatten(Layer):
     """All axes but the first as one: channels, then height, then width."""
 
 
 @dataclass(frozen=True)
-class ReLU(Node):
+class ReLU(Layer):
     in_place: bool = False
-    """Overwrites its input, where the framework can: PyTorch then needs less memory."""
+    """Whether it overwrites its input, where the framework can: PyTorch then needs less memory."""
 
 
 @dataclass(frozen=True)
-class Sigmoid(Node):
+class Sigmoid(Layer):
     pass
 
 
 @dataclass(frozen=True)
-class Tanh(Node):
+class Tanh(Layer):
     pass
 
 
 @dataclass(frozen=True)
-class GELU(Node):
+class GELU(Layer):
     """The exact one, by the error function."""
 
 
 @dataclass(frozen=True)
-class Softmax(Node):
+class Softmax(Layer):
     """Of rows x classes, over the classes."""
 
 
@@ -158,40 +158,40 @@ class Softmax(Node):
 
 
 @dataclass(frozen=True)
-class Sequential(Node):
-    """One after the other; with nothing inside it gives what it is given."""
+class Sequential(Layer):
+    """Layers one after the other; with no layers the output is the input."""
 
-    layers: tuple[tuple[str, Node], ...] = ()
+    layers: tuple[tuple[str, Layer], ...] = ()
     named: str = "Sequential"
-    """Its class; what it does does not hang on it."""
+    """The name of its class, for display only."""
 
     @property
     def class_name(self) -> str:
         return self.named
 
-    def children(self) -> tuple[tuple[str, Node], ...]:
+    def children(self) -> tuple[tuple[str, Layer], ...]:
         return self.layers
 
 
 @dataclass(frozen=True)
-class Residual(Node):
+class Residual(Layer):
     """activation(body(x) + shortcut(x))."""
 
     body: Sequential
     shortcut: Sequential
-    activation: Node
+    activation: Layer
     named: str = "Residual"
 
     @property
     def class_name(self) -> str:
         return self.named
 
-    def children(self) -> tuple[tuple[str, Node], ...]:
+    def children(self) -> tuple[tuple[str, Layer], ...]:
         return ("body", self.body), ("shortcut", self.shortcut), ("activation", self.activation)
 
 
 @dataclass(frozen=True)
-class Attention(Node):
+class Attention(Layer):
     """Each token looks at itself and at those before it.
 
     `project` gives queries, keys and values, one behind the other, each as heads x (width / heads).
@@ -201,12 +201,12 @@ class Attention(Node):
     project: Linear
     output: Linear
 
-    def children(self) -> tuple[tuple[str, Node], ...]:
+    def children(self) -> tuple[tuple[str, Layer], ...]:
         return ("project", self.project), ("output", self.output)
 
 
 @dataclass(frozen=True)
-class Block(Node):
+class Block(Layer):
     """x = x + attention(before_attention(x)), then x + perceptron(before_perceptron(x))."""
 
     before_attention: LayerNorm
@@ -214,7 +214,7 @@ class Block(Node):
     before_perceptron: LayerNorm
     perceptron: Sequential
 
-    def children(self) -> tuple[tuple[str, Node], ...]:
+    def children(self) -> tuple[tuple[str, Layer], ...]:
         return (
             ("before_attention", self.before_attention), ("attention", self.attention),
             ("before_perceptron", self.before_perceptron), ("perceptron", self.perceptron),
@@ -222,17 +222,17 @@ class Block(Node):
 
 
 @dataclass(frozen=True)
-class ModuleList(Node):
-    """A place for nodes; whoever holds it runs them one by one, so that it has no time of its own."""
+class ModuleList(Layer):
+    """A list of layers. The layer that holds the list runs them one by one, so the list has no time of its own."""
 
-    layers: tuple[Node, ...]
+    layers: tuple[Layer, ...]
 
-    def children(self) -> tuple[tuple[str, Node], ...]:
+    def children(self) -> tuple[tuple[str, Layer], ...]:
         return tuple((str(number), layer) for number, layer in enumerate(self.layers))
 
 
 @dataclass(frozen=True)
-class Gpt(Node):
+class Gpt(Layer):
     """head(norm(blocks(tokens(t) + positions(0, 1, …))))."""
 
     tokens: Embedding
@@ -241,30 +241,30 @@ class Gpt(Node):
     norm: LayerNorm
     head: Linear
 
-    def children(self) -> tuple[tuple[str, Node], ...]:
+    def children(self) -> tuple[tuple[str, Layer], ...]:
         return (
             ("tokens", self.tokens), ("positions", self.positions), ("blocks", self.blocks),
             ("norm", self.norm), ("head", self.head),
         )  # fmt: skip
 
 
-def in_order(*nodes: Node, named: str = "Sequential") -> Sequential:
-    """Nodes one after the other, called by their numbers."""
-    return Sequential(tuple((str(number), node) for number, node in enumerate(nodes)), named)
+def make_sequential(*layers: Layer, named: str = "Sequential") -> Sequential:
+    """Layers one after the other, named by their numbers."""
+    return Sequential(tuple((str(number), layer) for number, layer in enumerate(layers)), named)
 
 
-def join(path: str, name: str) -> str:
-    """The path of a node, or of a weight, inside the one at `path`; '' is the network itself."""
+def join_path(path: str, name: str) -> str:
+    """The path of a layer, or of a weight, inside the layer at `path`; '' is the network itself."""
     return f"{path}.{name}" if path else name
 
 
-def walk(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
-    """Every node with its path, a holder before what it holds, as PyTorch's `named_modules` lists them."""
-    yield path, node
-    for name, child in node.children():
-        yield from walk(child, join(path, name))
+def walk_layers(layer: Layer, path: str = "") -> Iterator[tuple[str, Layer]]:
+    """Every layer with its path, in the order of PyTorch's `named_modules`: a layer before those that it holds."""
+    yield path, layer
+    for name, child in layer.children():
+        yield from walk_layers(child, join_path(path, name))
 
 
-def classes_by_path(network: Node) -> dict[str, str]:
-    """The class of every node; that of the network itself at ''."""
-    return {path: node.class_name for path, node in walk(network)}
+def classes_by_path(network: Layer) -> dict[str, str]:
+    """The class of every layer by its path; that of the network itself at ''."""
+    return {path: layer.class_name for path, layer in walk_layers(network)}

@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from sonda.record.errors import SondaError
 from sonda.workloads.description import choice, number, option, whole, widths
-from sonda.workloads.networks.image_classifiers import ImageClassifier, given_names
-from sonda.workloads.networks.layers import Linear, Node, ReLU, Sequential, Shape, Sigmoid, Softmax, Tanh, in_order
+from sonda.workloads.networks.image_classifiers import ImageClassifier, option_names
+from sonda.workloads.networks.layers import (
+    Layer,
+    Linear,
+    ReLU,
+    Sequential,
+    Shape,
+    Sigmoid,
+    Softmax,
+    Tanh,
+    make_sequential,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
-ACTIVATIONS: dict[str, Node] = {"sigmoid": Sigmoid(), "relu": ReLU(), "tanh": Tanh()}
+ACTIVATIONS: dict[str, Layer] = {"sigmoid": Sigmoid(), "relu": ReLU(), "tanh": Tanh()}
 
 
 @dataclass(frozen=True)
@@ -47,11 +57,11 @@ class Perceptron(ImageClassifier):
 
     def structure(self) -> Sequential:
         """Dense layers with an activation between them; the last gives scores, or under `mse` their softmax."""
-        nodes: list[Node] = []
+        chain: list[Layer] = []
         for inputs, outputs in pairwise(self.layers):
-            nodes += [Linear(inputs, outputs), ACTIVATIONS[self.activation]]
-        nodes[-1:] = [Softmax()] if self.loss == "mse" else []
-        return in_order(*nodes, named="PerceptronNet")
+            chain += [Linear(inputs, outputs), ACTIVATIONS[self.activation]]
+        chain[-1:] = [Softmax()] if self.loss == "mse" else []
+        return make_sequential(*chain, named="PerceptronNet")
 
     def input_shape(self) -> Shape:
         return self.batch, self.layers[0]
@@ -71,11 +81,11 @@ class Perceptron(ImageClassifier):
             raise SondaError(
                 f"mlp: {self.layers[0]} inputs are no square image", "give a first width such as 784, or --data"
             )
-        return ((side, side), 1) if square and (drawn or "layers" in given_names(options)) else (None, None)
+        return ((side, side), 1) if square and (drawn or "layers" in option_names(options)) else (None, None)
 
     def fit_images(self, options: Mapping[str, str], shape: tuple[int, int, int], classes: int, source: str) -> Self:
         values = math.prod(shape)
-        if "layers" in given_names(options):
+        if "layers" in option_names(options):
             self.require_equal("layers begin with", self.layers[0], values, f"images of {source} with so many values")
             self.require_outputs(classes, source)
             return self

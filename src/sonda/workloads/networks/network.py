@@ -1,6 +1,6 @@
-"""What the description of a built-in network says beside its options: its layers, examples, loss and optimizer.
+"""What the description of a built-in network has beside its options: its layers, examples, loss and optimizer.
 
-Every framework builds a network from these alone. `lstm` and `dlrm` are in PyTorch only, and no such networks.
+Every framework builds a network from these alone. `lstm` and `dlrm` exist in PyTorch only, and are no such networks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from sonda.record.protocols import Task
-    from sonda.workloads.networks.layers import Node, Shape
+    from sonda.workloads.networks.layers import Layer, Shape
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class Network(Description):
         """`sgd` or `adamw`."""
         return "sgd"
 
-    def structure(self) -> Node:
-        """Its layers."""
+    def structure(self) -> Layer:
+        """The layers of the network."""
         raise NotImplementedError
 
     def input_shape(self) -> Shape:
-        """Of the input of one step."""
+        """The shape of the input of one step."""
         raise NotImplementedError
 
     def draw_examples(self, generator: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +64,7 @@ class Network(Description):
         return 0, {}
 
     def check_training(self) -> None:
-        """Raise SondaError where it can be built and not trained."""
+        """Raise SondaError where the network can be built but not trained."""
 
     def in_torch(self, train: bool, seed: int) -> Task:
         from sonda.workloads.in_torch.network import build
@@ -73,7 +73,7 @@ class Network(Description):
 
 
 def require_network(workload: Workload | Any) -> Network:
-    """The workload, or SondaError where it is no network of every framework."""
+    """The workload itself; raises SondaError where it is no network that every framework builds."""
     if not isinstance(workload, Network):
         raise SondaError(
             f"{workload.name} is not there as a network of every framework",

@@ -15,13 +15,13 @@ from sonda.workloads.networks.layers import (
     BatchNorm2d,
     Conv2d,
     Flatten,
+    Layer,
     Linear,
     MaxPool2d,
-    Node,
     ReLU,
     Residual,
     Sequential,
-    in_order,
+    make_sequential,
 )
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3)}
@@ -53,13 +53,15 @@ class ResNet(ConvolutionalClassifier):
         stages = []
         for stage, count in enumerate(BLOCKS[self.depth]):
             blocks = []
-            for place in range(count):
-                blocks.append(make_block(width, 64 * 2**stage, 2 if stage and not place else 1))
+            for position in range(count):
+                blocks.append(make_block(width, 64 * 2**stage, 2 if stage and not position else 1))
                 width = 64 * 2**stage * expansion
-            stages.append(in_order(*blocks))
-        parts: dict[str, Node] = {
-            "stem": in_order(make_convolution(self.channels, 64, 7, 2), BatchNorm2d(64), RELU, MaxPool2d(3, 2, 1)),
-            "stages": in_order(*stages),
+            stages.append(make_sequential(*blocks))
+        parts: dict[str, Layer] = {
+            "stem": make_sequential(
+                make_convolution(self.channels, 64, 7, 2), BatchNorm2d(64), RELU, MaxPool2d(3, 2, 1)
+            ),
+            "stages": make_sequential(*stages),
             "pool": AdaptiveAvgPool2d(),
             "flatten": Flatten(),
             "classifier": Linear(width, self.classes),
@@ -84,7 +86,7 @@ def make_convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) ->
 
 def make_residual(inputs: int, width: int, stride: int) -> Residual:
     """Two convolutions."""
-    body = in_order(
+    body = make_sequential(
         make_convolution(inputs, width, 3, stride), BatchNorm2d(width), RELU,
         make_convolution(width, width, 3), BatchNorm2d(width),
     )  # fmt: skip
@@ -93,7 +95,7 @@ def make_residual(inputs: int, width: int, stride: int) -> Residual:
 
 def make_bottleneck(inputs: int, width: int, stride: int) -> Residual:
     """Three convolutions, the middle one narrow; the stride is in the middle one, as in all today's libraries."""
-    body = in_order(
+    body = make_sequential(
         make_convolution(inputs, width, 1), BatchNorm2d(width), RELU,
         make_convolution(width, width, 3, stride), BatchNorm2d(width), RELU,
         make_convolution(width, 4 * width, 1), BatchNorm2d(4 * width),
@@ -105,4 +107,4 @@ def make_shortcut(inputs: int, outputs: int, stride: int) -> Sequential:
     """Past the body: nothing, or a 1 x 1 convolution where shapes differ."""
     if stride == 1 and inputs == outputs:
         return Sequential()
-    return in_order(make_convolution(inputs, outputs, 1, stride), BatchNorm2d(outputs))
+    return make_sequential(make_convolution(inputs, outputs, 1, stride), BatchNorm2d(outputs))

@@ -17,7 +17,7 @@ from sonda.workloads.networks.layers import (
     Linear,
     ModuleList,
     Shape,
-    in_order,
+    make_sequential,
 )
 from sonda.workloads.networks.network import Network
 
@@ -80,7 +80,7 @@ class Transformer(Network):
             LayerNorm(width),
             Attention(self.heads, dense(width, 3 * width), dense(width, width)),
             LayerNorm(width),
-            in_order(dense(width, 4 * width), GELU(), dense(4 * width, width)),
+            make_sequential(dense(width, 4 * width), GELU(), dense(4 * width, width)),
         )
         return Gpt(
             Embedding(self.vocabulary, width),

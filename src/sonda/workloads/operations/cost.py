@@ -16,7 +16,7 @@ PER_ELEMENT = {"add": 1, "mul": 1, "scalar": 1, "sigmoid": 4, "tanh": 1}
 
 @dataclass(frozen=True)
 class OperationCost:
-    """Of one call."""
+    """FLOPs and bytes of one call."""
 
     flops: int
     bytes: int

@@ -9,17 +9,17 @@ PERIOD = 1 << 22
 """Values after which those of a large operand repeat (16 MiB): drawing gigabytes would take longer than measuring."""
 
 
-def generator(seed: int) -> Any:
+def new_generator(seed: int) -> Any:
     """A fresh `numpy.random.Generator`."""
     import numpy as np
 
     return np.random.default_rng(seed)
 
 
-def values(shape: tuple[int, ...], drawn: Any) -> Any:
-    """Float32 values of the normal distribution, an array of this shape; `drawn` is the generator."""
+def draw_values(shape: tuple[int, ...], generator: Any) -> Any:
+    """An array of this shape with float32 values of the normal distribution, drawn from `generator`."""
     import numpy as np
 
     count = prod(shape)
-    block = drawn.standard_normal(min(count, PERIOD), dtype=np.float32)
+    block = generator.standard_normal(min(count, PERIOD), dtype=np.float32)
     return block.reshape(shape) if count <= PERIOD else np.resize(block, shape)

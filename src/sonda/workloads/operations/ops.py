@@ -63,9 +63,8 @@ class Operations(Description):
             if min(min(shape) for shape in self.operands(op)) < 1:
                 raise SondaError(f"ops: {self.size} bytes are too few for {op}", "use a larger size")
 
-    def check_studied(self, framework: str) -> None:
-        """Raise SondaError where one of the operations is not among the six, which are all that a framework other than
-        PyTorch has."""
+    def require_studied(self, framework: str) -> None:
+        """Raise SondaError unless all operations are among the six, the only ones in frameworks other than PyTorch."""
         for op in self.op:
             if op not in STUDIED:
                 raise SondaError(
@@ -109,7 +108,7 @@ class Operations(Description):
         return build(self, train, seed)
 
     def in_jax(self, seed: int, precision: str, device: Any) -> OperationsInJax:
-        """Make it ready in JAX, on one of JAX's devices. Raises SondaError for an operation that is not there."""
+        """Make it ready on one of JAX's devices. Raises SondaError for an operation that is not implemented."""
         from sonda.workloads.in_jax.operations import build
 
         return build(self, seed, precision, device)

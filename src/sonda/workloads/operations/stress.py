@@ -24,12 +24,12 @@ UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
 def cache_bytes(level: int, root: Path = Path("/")) -> int:
-    """What the first processor's cache of this level holds; an assumption where the kernel does not say."""
+    """Bytes of the first processor's cache of this level; an assumption where the kernel shows none."""
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*")):
         try:
-            found = int((index / "level").read_text())
+            its_level = int((index / "level").read_text())
             kind, size = (index / "type").read_text().strip(), (index / "size").read_text().strip()
-            if found == level and kind != "Instruction":
+            if its_level == level and kind != "Instruction":
                 return int(size[:-1]) * UNITS[size[-1]]
         except (OSError, ValueError, KeyError, IndexError):
             continue
@@ -38,7 +38,7 @@ def cache_bytes(level: int, root: Path = Path("/")) -> int:
 
 @dataclass(frozen=True)
 class Stress(Description):
-    """What the three share. They infer only: there is nothing to learn."""
+    """What the three stress workloads share. They only infer: they have nothing to learn."""
 
     kind: ClassVar[str]
 
@@ -47,15 +47,15 @@ class Stress(Description):
 
     def __post_init__(self) -> None:
         if not self.size:
-            object.__setattr__(self, "size", self.suitable())
+            object.__setattr__(self, "size", self.suitable_size())
         super().__post_init__()
 
     @property
     def name(self) -> str:
         return f"stress-{self.kind}"
 
-    def suitable(self) -> int:
-        """Bytes that suit this machine."""
+    def suitable_size(self) -> int:
+        """The size that suits this machine's caches, bytes."""
         raise NotImplementedError
 
     def check(self) -> None:
@@ -79,7 +79,7 @@ class StressCache(Stress):
 
     kind = "cache"
 
-    def suitable(self) -> int:
+    def suitable_size(self) -> int:
         return cache_bytes(3) // 2
 
     @property
@@ -93,7 +93,7 @@ class StressBandwidth(Stress):
 
     kind = "bandwidth"
 
-    def suitable(self) -> int:
+    def suitable_size(self) -> int:
         return 4 * cache_bytes(3)
 
     @property
@@ -110,7 +110,7 @@ class StressCompute(Stress):
 
     rounds: int = option(16, whole(), "products in a step")
 
-    def suitable(self) -> int:
+    def suitable_size(self) -> int:
         return cache_bytes(2) // 2
 
     @property

@@ -24,12 +24,12 @@ import tensorflow as tf
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.settings import Driving
-from sonda.frameworks.tensorflow.drive.strategies import drive_shares
+from sonda.frameworks.tensorflow.drive.strategies import drive_strategy
 from sonda.targets.profiles.tensorflow_events import profile_events_of
 from sonda.workloads.catalogue import describe
-from sonda.workloads.in_tensorflow.input_pipeline import batches
+from sonda.workloads.in_tensorflow.input_pipeline import make_batches
 from sonda.workloads.in_tensorflow.network import build
-from sonda.workloads.in_tensorflow.strategies import Mirroring, cut
+from sonda.workloads.in_tensorflow.strategies import MirroredNetwork, split_batch
 from sonda.workloads.networks.cost import network_costs
 
 FOLDER = Path(sys.argv[1])
@@ -64,7 +64,7 @@ def keep(name: str, weights: dict[str, np.ndarray]) -> None:
 
 
 def rows(network: Any) -> Iterator[tuple[Any, Any]]:
-    return batches(network, SEED)
+    return make_batches(network, SEED)
 
 
 def on_one(name: str) -> dict[str, np.ndarray]:
@@ -76,10 +76,10 @@ def on_one(name: str) -> dict[str, np.ndarray]:
 
 
 def shared(name: str, strategy: Any, shares: tuple[int, ...], steps: int = STEPS) -> dict[str, np.ndarray]:
-    task = Mirroring(strategy, NETWORKS[name], SEED, "float64")
+    task = MirroredNetwork(strategy, NETWORKS[name], SEED, "float64")
     row = rows(task.network)
     for _ in range(steps):
-        task.learn(task.ready(cut(*next(row), shares), BATCH))
+        task.learn(task.ready(split_batch(*next(row), shares), BATCH))
     return task.arrays()
 
 
@@ -87,32 +87,32 @@ def by_hand(name: str) -> dict[str, np.ndarray]:
     """One step: two plain networks with half of the batch each; means of gradients and of statistics."""
     halves = [build(NETWORKS[name], True, SEED, "float64") for _ in HALVES]
     whole, gradients = next(rows(halves[0])), []
-    for network, (inputs, targets) in zip(halves, cut(*whole, HALVES), strict=True):
+    for network, (inputs, targets) in zip(halves, split_batch(*whole, HALVES), strict=True):
         with tf.GradientTape() as tape:
             loss = network.loss(network.infer(inputs), targets)
         gradients.append(dict(zip(network.trained, tape.gradient(loss, list(network.trained.values())), strict=True)))
     for weight_name, weight in halves[0].trained.items():
         weight.assign_sub(halves[0].rate * (gradients[0][weight_name] + gradients[1][weight_name]) / 2)
-    found = [network.arrays() for network in halves]
+    arrays = [network.arrays() for network in halves]
     trained = halves[0].trained
-    return {key: found[0][key] if key in trained else (found[0][key] + found[1][key]) / 2 for key in found[0]}
+    return {key: arrays[0][key] if key in trained else (arrays[0][key] + arrays[1][key]) / 2 for key in arrays[0]}
 
 
 def drive(strategy: Any) -> None:
     """A training that is observed, into files."""
     (FOLDER / "events").mkdir()
     recorder = Recorder(str(FOLDER / "events"))
-    task = Mirroring(strategy, NETWORKS["cnn"], SEED, "float64")
+    task = MirroredNetwork(strategy, NETWORKS["cnn"], SEED, "float64")
     observer = AnnouncedObserver(recorder, None, task.network.root)
     observer.open({}, 1)
 
     def row() -> Iterator[Any]:
         for inputs, targets in rows(task.network):
-            yield cut(inputs, targets, HALVES)
+            yield split_batch(inputs, targets, HALVES)
 
     costs = network_costs(NETWORKS["cnn"], True, 8)
     how = Driving(True, steps=4, warmup=2, seconds=1.0)
-    drive_shares(task, row, BATCH, costs, task.network.classes, observer, tf, how, profile_events_of)
+    drive_strategy(task, row, BATCH, costs, task.network.classes, observer, tf, how, profile_events_of)
     observer.finish(1)
     recorder.close()
 

@@ -45,7 +45,7 @@ def become(order):
             from _sonda.tensorflow.observe import devices
 
             devices.gpus = lambda tf: ["GPU:0"]
-            devices.about = lambda tf, number: {"name": "Example"}
+            devices.describe_gpu = lambda tf, number: {"name": "Example"}
         observe_tensorflow(tf, order["settings"])
         observe_keras(keras, order["settings"])
     sys.argv = [order["program"], *order["arguments"]]

@@ -1,5 +1,5 @@
-"""The devices of a JAX program: threads of its processor; which GPUs it used, how much of their memory, and in which
-precision they multiply float32."""
+"""The devices of a JAX program: threads of its processor, the GPUs that it used with the memory that they took, and the
+precision in which they multiply float32."""
 
 from __future__ import annotations
 
@@ -8,36 +8,36 @@ from contextlib import suppress
 from typing import Any
 
 EXACT = ("highest", "float32", "F32_F32_F32")
-"""Of `jax_default_matmul_precision`: float32 is float32. Otherwise XLA takes TF32 where a GPU has it."""
+"""Values of `jax_default_matmul_precision` with true float32. Otherwise XLA takes TF32 where a GPU has it."""
 
 
 def gpus(jax: Any) -> list:
-    """GPUs that JAX has in this process; asked once it has computed something, because it then has its devices."""
+    """GPUs that JAX has in this process. Call it once JAX has computed something, and has its devices anyway."""
     with suppress(Exception):
-        return [one for one in jax.local_devices() if one.platform == "gpu"]
+        return [device for device in jax.local_devices() if device.platform == "gpu"]
     return []
 
 
-def about(jax: Any, known: list) -> dict:
-    """To be stated of these GPUs: those whose memory the program used; the first where JAX does not say."""
-    found: dict = {}
-    for one in known:
+def describe_gpus(jax: Any, devices: list) -> dict:
+    """Facts about the GPUs whose memory the program used; about the first GPU where JAX does not tell."""
+    described: dict = {}
+    for gpu in devices:
         peak = 0
         with suppress(Exception):
-            peak = int((one.memory_stats() or {}).get("peak_bytes_in_use", 0))
+            peak = int((gpu.memory_stats() or {}).get("peak_bytes_in_use", 0))
         if peak:
-            found[_number(one)] = {"name": one.device_kind, "peak_allocated": peak}
-    if not found:
-        found = {_number(one): {"name": one.device_kind} for one in known[:1]}
-    if not found:
+            described[_number(gpu)] = {"name": gpu.device_kind, "peak_allocated": peak}
+    if not described:
+        described = {_number(gpu): {"name": gpu.device_kind} for gpu in devices[:1]}
+    if not described:
         return {}
-    said = getattr(jax.config, "jax_default_matmul_precision", None)
-    exact = str(said) in EXACT
-    return {"devices": found, "tf32": {"matmul": not exact, "convolution": not exact}}
+    precision = getattr(jax.config, "jax_default_matmul_precision", None)
+    exact = str(precision) in EXACT
+    return {"devices": described, "tf32": {"matmul": not exact, "convolution": not exact}}
 
 
 def _number(device: Any) -> str:
-    """As CUDA counts those that this process sees."""
+    """The number of a GPU, as CUDA counts those that this process sees."""
     number = getattr(device, "local_hardware_id", None)
     return str(device.id if number is None else number)
 

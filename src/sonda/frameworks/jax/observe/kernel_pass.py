@@ -1,6 +1,6 @@
 """Kernels of a few calls of a JAX program on a GPU: JAX's own profiler around them, with the collector's clock in it.
 
-They come after the calls that tell what functions do inside (`jax_pass`), and are of the pass `kernels`.
+They come after the calls that tell what functions do inside (`jit_pass`), and are of the pass `kernels`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from . import devices as jax_devices
 from .profiler import drop_trace, mark_clock, start_trace
 
 FIRST = AFTER + CALLS + 5
-"""The call of a function from which on: behind those that tell what it does inside."""
+"""The first call of a function that is recorded, after those that tell what it does inside."""
 STEPS = 3
 COMPILED = "JAX compiled in the calls that were to be recorded"
 
 
 class JaxKernelPass(PiecePass):
-    """`comes` and `begins` stand before every call that is a phase, `called` behind those that are recorded.
+    """`comes` and `begins` are called before every call that is a phase, `note_call` after those that are recorded.
 
-    Steps are recorded whole: from a call of a function that learns until it is called again, or something is called
-    that was not called between its two calls before.
+    Whole steps are recorded: from a call of a function that learns until its next call, or until a function is called
+    that was not called between its last two calls.
     """
 
     PASS = "kernels"
@@ -32,28 +32,28 @@ class JaxKernelPass(PiecePass):
     TRIES = 3
 
     def __init__(self, recorder: Any, jax: Any, wanted: bool, replay: bool) -> None:
-        """`replay`: a profiler outside, which replays kernels, is told of one step; nothing is recorded."""
+        """`replay`: mark one step for a profiler outside, which replays kernels; nothing is recorded."""
         super().__init__(recorder, wanted)
         self.jax, self.replay = jax, replay
         self._kernels = ""
         self._thread = 0
-        """That calls the function."""
+        """The thread that calls the function."""
         self._turns = CallHistory()
         self._step: set = set()
-        """Those that a step calls."""
+        """Numbers of the functions that a step calls."""
 
     def is_ready(self) -> bool:
         return bool(jax_devices.gpus(self.jax))
 
     def comes(self, number: int) -> None:
-        """A function with this number is about to be called: of a step that is recorded, or of what follows it."""
+        """Note that the function of this number is about to be called, in the recorded step or after it."""
         again = number == self.function and self.done >= (1 if self.replay else STEPS)
         if self.running and (again or number not in self._step):
             self.end()
         self._turns.add(number)
 
     def begin_call(self, number: int, calls: int = 0, learns: bool = False) -> bool:
-        """Whether the call that comes is recorded: the one of this number of its function, which may learn."""
+        """Whether the coming call is recorded: number `calls` of its function; `learns`: the function learns."""
         if self.running or not self.left or not learns or calls < FIRST:
             return self.running
         if self._tried.get(number, 0) >= self.TRIES or not self.is_ready():
@@ -64,10 +64,10 @@ class JaxKernelPass(PiecePass):
         self._start()
         return self.running
 
-    def called(
+    def note_call(
         self, number: int, name: str, phase: str, begin: int, done: bool, compiled: bool, shapes: int, lower: Any
     ) -> None:  # fmt: skip
-        """A call that was recorded is over, or failed (`JaxPass.called`)."""
+        """Note that a recorded call is over, or failed (`JaxPass.note_call`)."""
         if self.running and (compiled or not done):
             self.end(keep=False)
             self.why = COMPILED if self._tried[self.function] >= self.TRIES else ""
@@ -92,12 +92,12 @@ class JaxKernelPass(PiecePass):
 
     def keep_profile(self) -> None:
         if not self.replay:
-            found = sorted(glob.glob(os.path.join(glob.escape(self.folder), "**", "*.xplane.pb"), recursive=True))
-            self._kernels = os.path.relpath(found[-1], self.recorder.directory) if found else ""
-            self.why = "" if found else "JAX's profiler wrote no profile"
+            profiles = sorted(glob.glob(os.path.join(glob.escape(self.folder), "**", "*.xplane.pb"), recursive=True))
+            self._kernels = os.path.relpath(profiles[-1], self.recorder.directory) if profiles else ""
+            self.why = "" if profiles else "JAX's profiler wrote no profile"
 
     def facts(self) -> dict:
-        """What is to be stated at the end."""
+        """Facts that are stated at the end."""
         if self._kernels:
             return {"kernels": self._kernels, "launching": self._thread}
         return {"no_kernels": self.why} if self.why else {}

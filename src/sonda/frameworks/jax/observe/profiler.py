@@ -20,7 +20,7 @@ def start_trace(profiler: Any, folder: str) -> None:
 
 
 def drop_trace() -> None:
-    """Forget a profile that could not be written: JAX holds it, and would start none for the program."""
+    """Drop a profile that could not be written: JAX keeps it, and would not start another for the program."""
     from jax._src import profiler
 
     with profiler._profile_state.lock:
@@ -28,7 +28,7 @@ def drop_trace() -> None:
 
 
 def mark_clock(profiler: Any) -> None:
-    """Marks in the profile, whose names hold our time before each."""
+    """Write marks into the profile. The name of each holds our time before it."""
     for _ in range(MARKS):
         with profiler.TraceAnnotation(f"{CLOCK}{now()}"):
             pass

@@ -1,7 +1,7 @@
-"""Products that XLA wrote anew and left without scopes: whose they are tells another product of the same weights.
+"""The layer of products that XLA rewrote without scopes: another product of the same weights tells it.
 
-The gradient of a convolution's weights is one: XLA makes another convolution of it, and does not say whence it came.
-What updates the weights reads both, though, and so does the forward.
+The gradient of a convolution's weights is such a product: XLA makes another convolution of it, and drops its scopes.
+But the update reads that gradient and the weights, and the product of the forward reads the weights too.
 """
 
 from __future__ import annotations
@@ -9,76 +9,85 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from sonda.frameworks.jax.profile.hlo import Instruction, Module
-from sonda.frameworks.jax.profile.hlo_cost import size_of
+from sonda.frameworks.jax.profile.hlo_cost import bytes_of
 
 PRODUCTS = ("convolution", "dot")
 SOURCES = ("parameter", "get-tuple-element")
 
 
-class Twins:
-    """Finds for a product without scopes those with scopes that read, or make a change of, the same weights."""
+class ProductTwins:
+    """Finds, for a product without scopes, products with scopes that read or update the same weights."""
 
     def __init__(self, module: Module, users: Mapping[str, Sequence[Instruction]]) -> None:
         self.module = module
         self.users = users
-        self._products = [one for one in module.named.values() if self.product(one) and self.said(one) is not None]
+        self._products = [
+            instruction
+            for instruction in module.by_name.values()
+            if self.is_product(instruction) and self.scoped_product(instruction) is not None
+        ]
         self._readers: dict[str, list[Instruction]] = {}
-        for one in self._products:
-            for source in self._sources(one):
-                self._readers.setdefault(source, []).append(one)
+        for instruction in self._products:
+            for source in self._sources(instruction):
+                self._readers.setdefault(source, []).append(instruction)
 
-    def product(self, one: Instruction) -> bool:
-        return bool(self._inside(one))
+    def is_product(self, instruction: Instruction) -> bool:
+        return bool(self._products_in(instruction))
 
-    def said(self, one: Instruction) -> Instruction | None:
-        """The product that an instruction is or holds, where it has scopes."""
-        return next((inner for inner in self._inside(one) if inner.scopes), None)
+    def scoped_product(self, instruction: Instruction) -> Instruction | None:
+        """The product that an instruction is or holds, if it has scopes; None otherwise."""
+        return next((inner for inner in self._products_in(instruction) if inner.scopes), None)
 
-    def of(self, one: Instruction) -> Iterator[list[Instruction]]:
-        """Products with scopes: those of the weights that its result changes, then those of what it reads."""
-        size = size_of(one.arrays)
+    def twins_of(self, instruction: Instruction) -> Iterator[list[Instruction]]:
+        """Products with scopes: first those of the weights that its result updates, then those of its own inputs."""
+        result_bytes = bytes_of(instruction.arrays)
         updated = {
             source
-            for user in self._named_users(one)
+            for user in self._scoped_users(instruction)
             for source in self._sources(user)
-            if size_of(self.module.named[source].arrays) == size
+            if bytes_of(self.module.by_name[source].arrays) == result_bytes
         }
-        for sources in (updated, self._sources(one)):
+        for sources in (updated, self._sources(instruction)):
             readers = [reader for source in sorted(sources) for reader in self._readers.get(source, ())]
-            yield [twin for reader in readers if (twin := self.said(reader)) is not None]
+            yield [twin for reader in readers if (twin := self.scoped_product(reader)) is not None]
 
-    def _inside(self, one: Instruction) -> list[Instruction]:
-        if one.opcode in PRODUCTS:
-            return [one]
-        held = one.called if one.opcode in ("fusion", "call") else ()
-        return [inner for name in held for inner in self.module.computations.get(name, ()) if inner.opcode in PRODUCTS]
+    def _products_in(self, instruction: Instruction) -> list[Instruction]:
+        if instruction.opcode in PRODUCTS:
+            return [instruction]
+        computations = instruction.callees if instruction.opcode in ("fusion", "call") else ()
+        return [
+            inner
+            for name in computations
+            for inner in self.module.computations.get(name, ())
+            if inner.opcode in PRODUCTS
+        ]
 
-    def _sources(self, one: Instruction) -> set[str]:
-        """What an instruction is given from outside, as it is or as XLA has rearranged it."""
-        found: set[str] = set()
-        asked = list(one.operands)
-        seen: set[str] = set()
-        while asked:
-            name = asked.pop()
-            source = self.module.named.get(name)
-            if source is None or name in seen:
+    def _sources(self, instruction: Instruction) -> set[str]:
+        """Names of the inputs of the function that an instruction reads, as they are or rearranged by XLA."""
+        sources: set[str] = set()
+        pending = list(instruction.operands)
+        visited: set[str] = set()
+        while pending:
+            name = pending.pop()
+            source = self.module.by_name.get(name)
+            if source is None or name in visited:
                 continue
-            seen.add(name)
+            visited.add(name)
             if source.opcode in SOURCES:
-                found.add(name)
-            elif not source.scopes and not self.product(source):
-                asked += source.operands
-        return found
+                sources.add(name)
+            elif not source.scopes and not self.is_product(source):
+                pending += source.operands
+        return sources
 
-    def _named_users(self, one: Instruction) -> list[Instruction]:
-        """Those that use a result, as it is or rearranged."""
-        found: list[Instruction] = []
-        asked, seen = [one.name], {one.name}
-        while asked:
-            for user in self.users.get(asked.pop(), ()):
+    def _scoped_users(self, instruction: Instruction) -> list[Instruction]:
+        """Instructions with scopes that use a result, as it is or rearranged."""
+        scoped: list[Instruction] = []
+        pending, visited = [instruction.name], {instruction.name}
+        while pending:
+            for user in self.users.get(pending.pop(), ()):
                 if user.scopes:
-                    found.append(user)
-                elif user.name not in seen and user.opcode != "tuple":
-                    seen.add(user.name)
-                    asked.append(user.name)
-        return found
+                    scoped.append(user)
+                elif user.name not in visited and user.opcode != "tuple":
+                    visited.add(user.name)
+                    pending.append(user.name)
+        return scoped

@@ -1,8 +1,8 @@
 """Operations of a PyTensor function whose linker runs them one by one: each is a layer, numbered in the order in which
 they run.
 
-A virtual machine in Python calls a function for each operation, so clocks go around it. The one in C measures how long
-each took and not when: its operations are laid one after another, from the begin of the call.
+PyTensor's virtual machine in Python calls a function for each operation, which is timed. The one in C measures how long
+each operation took and not when: its operations are laid out one after another, from the begin of the call.
 """
 
 from __future__ import annotations
@@ -12,70 +12,75 @@ from typing import Any, Protocol
 
 from ...collector.recorder import Recorder, Stream
 
-# ---- Which of PyTensor's linkers made a function, in the word that PyTensor's own settings have for it --------------
+# ---- The linker that made a function, by the name that it has in PyTensor's settings --------------------------------
 
-WORDS = {
+LINKER_NAMES = {
     "NumbaLinker": "numba", "JAXLinker": "jax", "PytorchLinker": "pytorch", "MLXLinker": "mlx", "PerformLinker": "py",
     "CLinker": "c", "OpWiseCLinker": "c|py",
 }  # fmt: skip
-IN_ONE = frozenset({"numba", "jax", "pytorch", "mlx", "c"})
-"""Linkers that make one piece of code of a whole graph: nobody can tell how long one of its operations takes."""
+WHOLE_GRAPH = frozenset({"numba", "jax", "pytorch", "mlx", "c"})
+"""Linkers that compile a whole graph into one piece of code, in which single operations cannot be timed."""
 
 
 def linker_of(function: Any) -> str:
-    """`numba`, `cvm`, `vm`, …; the name of its class where PyTensor has no word for it."""
+    """The linker of a function: `numba`, `cvm`, `vm`, …; the name of its class where PyTensor has no name for it."""
     linker = function.maker.linker
     name = type(linker).__name__
     if name == "VMLinker":
         return "cvm" if linker.use_cloop else "vm"
-    return WORDS.get(name, name)
+    return LINKER_NAMES.get(name, name)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-class Nodes(Protocol):
-    """The operations of one function."""
+class OperationRecorder(Protocol):
+    """Records the operations of one function."""
 
     def begin(self, stream: Stream) -> None:
-        """A call begins, whose operations are to be recorded."""
+        """Begin to record the operations of a call."""
 
     def end(self, stream: Stream) -> None:
-        """The call ends."""
+        """End the call."""
 
     def remove(self) -> None:
         """Put everything back."""
 
 
-def nodes_of(function: Any, recorder: Recorder, root: int, root_name: str) -> Nodes | None:
-    """Who records the operations of this function; None where that cannot be, or its program measures them itself."""
+def operation_recorder(function: Any, recorder: Recorder, root: int, root_name: str) -> OperationRecorder | None:
+    """A recorder for the operations of a function; None where there can be none, or the program profiles it itself."""
     machine = function.vm
     nodes = getattr(machine, "nodes", None)
     if not nodes or function.profile is not None:
         return None
     codes = [
         recorder.define(
-            kind="layer", name=_name(node.op), path=str(number), root=root, root_name=root_name, direction="forward"
+            kind="layer",
+            name=_operation_name(node.op),
+            path=str(number),
+            root=root,
+            root_name=root_name,
+            direction="forward",
         )
         for number, node in enumerate(nodes)
     ]
     if type(machine).__name__ in ("Loop", "Stack") and isinstance(machine.thunks, list):
-        return _InPython(machine, codes)
+        return _PythonRecorder(machine, codes)
     if hasattr(machine, "time_thunks") and hasattr(machine, "call_times"):
-        return _InC(machine, codes)
+        return _CRecorder(machine, codes)
     return None
 
 
-def _name(operation: Any) -> str:
-    """A class, as layers have: `Dot22`, and of an operation on every element `Sigmoid` or `Composite`."""
+def _operation_name(operation: Any) -> str:
+    """The class of an operation: `Dot22`; of an operation on every element `Sigmoid` or `Composite`."""
     return type(getattr(operation, "scalar_op", operation)).__name__
 
 
-class _InPython:
+class _PythonRecorder:
     def __init__(self, machine: Any, codes: list) -> None:
         self._machine = machine
         self._push: Any = None
-        """Of the thread whose call is recorded; None between such calls."""
+        """`push` of the stream of the call that is recorded; None between such calls."""
         self._originals = list(machine.thunks)
         machine.thunks[:] = [self._timed(thunk, code) for thunk, code in zip(self._originals, codes, strict=True)]
 
@@ -90,7 +95,7 @@ class _InPython:
             finally:
                 push((code + 1, now()))
 
-        # Machines and messages of errors ask a thunk for its inputs, its outputs, and whether it is lazy.
+        # Virtual machines and error messages read inputs, outputs and laziness from a thunk.
         vars(timed).update(vars(thunk))
         return timed
 
@@ -105,12 +110,12 @@ class _InPython:
         self._machine.thunks[:] = self._originals
 
 
-class _InC:
+class _CRecorder:
     def __init__(self, machine: Any, codes: list) -> None:
         self._machine = machine
         self._codes = codes
         self._before: list = []
-        """How often each ran, and how long it took, before this call."""
+        """For each operation, its calls and seconds before this call."""
         self._start = 0
 
     def begin(self, stream: Stream) -> None:
@@ -122,10 +127,10 @@ class _InC:
         time, latest = self._start, now()
         events: list = []
         after = zip(self._machine.call_counts, self._machine.call_times, strict=True)
-        for code, (often, long), (count, total) in zip(self._codes, self._before, after, strict=True):
-            if count > often:
-                # Its clock is not this one, and counts in µs: nothing may end after the call.
-                stop = min(time + round((total - long) * 1e9), latest)
+        for code, (old_calls, old_seconds), (calls, seconds) in zip(self._codes, self._before, after, strict=True):
+            if calls > old_calls:
+                # PyTensor has another clock, which counts in µs: nothing may end after the call.
+                stop = min(time + round((seconds - old_seconds) * 1e9), latest)
                 events += (code, time, code + 1, stop)
                 time = stop
         stream.push(events)

@@ -1,10 +1,11 @@
 """Observes an unmodified PyTensor program: compilations, and every call of a compiled function.
 
-A call is a step. One that updates shared variables of numbers trains (a random generator's state is no such variable):
-forward, loss, backward and optimizer are one function, so it is one phase, `fused`. All others are a forward. Linkers
-that run a graph operation by operation show how long each took; those that make one piece of code of it do not.
+A call is a step. A function trains if it updates shared variables of floating-point numbers, which the state of a
+random generator is not. Forward, loss, backward and optimizer are then one function, and one phase: `fused`. All other
+calls are a forward. Linkers that run a graph operation by operation show how long each took; those that compile it into
+one piece of code do not.
 
-Nothing of the program's graphs is changed: a function is called as it is, with clocks around it.
+The program's graphs are not changed: a function is called as it is, and timed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ...collector.patches import PatchingObserver
 from ...collector.recorder import Recorder, Stream
 from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from .compilations import NumbaCompilations
-from .linkers import IN_ONE, Nodes, linker_of, nodes_of
+from .linkers import WHOLE_GRAPH, OperationRecorder, linker_of, operation_recorder
 
 
 def observe_pytensor(pytensor: Any, settings: dict, counting: Any = None) -> None:
@@ -29,14 +30,14 @@ def observe_pytensor(pytensor: Any, settings: dict, counting: Any = None) -> Non
     observer.install()
     watch.add(
         ObservedFramework(
-            "pytensor", observer.remove, lambda: observer.steps, threads, measure_recording_costs, observer.facts
+            "pytensor", observer.remove, lambda: observer.steps, thread_count, measure_recording_costs, observer.facts
         ),
         pytensor=str(pytensor.__version__),
     )
 
 
-def threads() -> int:
-    """Threads of PyTensor's products of matrices; everything else runs in one."""
+def thread_count() -> int:
+    """Threads of PyTensor's products of matrices; everything else runs in one thread."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "")
         if text.isdecimal() and int(text):
@@ -44,14 +45,16 @@ def threads() -> int:
     return len(os.sched_getaffinity(0))
 
 
-class _Known:
-    """What is known of a compiled function: its name, whether it trains, its codes, its linker, and its operations."""
+class _FunctionState:
+    """What is known of a compiled function: number, codes, linker, whether it trains, who records its operations."""
 
-    __slots__ = ("linker", "nodes", "number", "phase", "root", "trains")
+    __slots__ = ("linker", "number", "operations", "phase", "root", "trains")
 
-    def __init__(self, number: int, phase: int, root: int, linker: str, trains: bool, nodes: Nodes | None) -> None:
+    def __init__(
+        self, number: int, phase: int, root: int, linker: str, trains: bool, operations: OperationRecorder | None
+    ) -> None:
         self.number, self.phase, self.root = number, phase, root
-        self.linker, self.trains, self.nodes = linker, trains, nodes
+        self.linker, self.trains, self.operations = linker, trains, operations
 
 
 class PyTensorObserver(PatchingObserver):
@@ -66,9 +69,9 @@ class PyTensorObserver(PatchingObserver):
         self.compilations = NumbaCompilations()
         self._functions = 0
         self._linkers: dict = {}
-        """Steps by linker."""
-        self._known: Any = weakref.WeakKeyDictionary()
-        """By the maker of a function: the function itself cannot be referred to weakly."""
+        """The number of steps by linker."""
+        self._states: Any = weakref.WeakKeyDictionary()
+        """By the maker of a function: the function itself cannot have weak references."""
         define = self.recorder.define
         self._forward = watch.phases.codes["forward"]
         self._fused = watch.phases.codes["fused"]
@@ -84,21 +87,21 @@ class PyTensorObserver(PatchingObserver):
         from pytensor.compile import maker
         from pytensor.compile.executor import Function
 
-        compiling = self._compiling(maker.function)
+        wrapped = self._wrap_compiling(maker.function)
         for owner in (self.pytensor, self.pytensor.compile, maker):
-            self.replace(owner, "function", lambda _: compiling)  # one for all three
-        self.replace(Function, "__call__", self._called)
+            self.replace(owner, "function", lambda _: wrapped)  # one for all three
+        self.replace(Function, "__call__", self._wrap_call)
         self.on = True
 
     def remove(self) -> None:
         super().remove()
         self.compilations.stop()
-        for known in list(self._known.values()):
-            if known.nodes is not None:
-                known.nodes.remove()
+        for state in list(self._states.values()):
+            if state.operations is not None:
+                state.operations.remove()
 
     def _stream(self) -> Stream | None:
-        """This thread's stream; None when nothing is to be recorded, or this is a part of something that is."""
+        """This thread's stream; None where nothing is recorded, or this call is part of a recorded one."""
         if not self.on or self.recorder.off or self.watch.schedule.over:
             return None
         stream = self.recorder.stream()
@@ -106,15 +109,15 @@ class PyTensorObserver(PatchingObserver):
 
     # ---- compiling --------------------------------------------------------------------------------------------
 
-    def _compiling(self, original: Any) -> Any:
-        """`pytensor.function`: rewriting a graph and, with some linkers, compiling it."""
+    def _wrap_compiling(self, original: Any) -> Any:
+        """A wrapper of `pytensor.function`, which rewrites a graph and, with some linkers, compiles it."""
 
         def function(*args: Any, **kwargs: Any) -> Any:
             stream = self._stream()
             if stream is None:
                 return original(*args, **kwargs)
             code = self.recorder.define(kind="compile", name=str(kwargs.get("name") or "pytensor.function"))
-            # Graphs inside a graph (a loop's body) are compiled in the time of the one around them.
+            # Graphs inside a graph (the body of a loop) are compiled within the time of the outer one.
             stream.layers.append(code)
             stream.push((code, now()))
             try:
@@ -127,26 +130,26 @@ class PyTensorObserver(PatchingObserver):
 
     # ---- calling ----------------------------------------------------------------------------------------------
 
-    def _called(self, original: Any) -> Any:
-        """The call of a compiled function."""
-        known_of = self._known.get
+    def _wrap_call(self, original: Any) -> Any:
+        """A wrapper of the call of a compiled function."""
+        state_of = self._states.get
 
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
             stream = self._stream()
             if stream is None:
                 return original(function, *args, **kwargs)
-            known = known_of(function.maker)
-            if known is None:
-                known = self._learn(function)
-                if known.linker in IN_ONE:
-                    return self._first(original, function, known, stream, args, kwargs)
-                self._known[function.maker] = known
+            state = state_of(function.maker)
+            if state is None:
+                state = self._inspect(function)
+                if state.linker in WHOLE_GRAPH:
+                    return self._first_call(original, function, state, stream, args, kwargs)
+                self._states[function.maker] = state
             detail = stream.detail
-            stream.begin(known.phase, None)
+            stream.begin(state.phase, None)
             if detail:
-                stream.push((known.root, now()))
-                if known.nodes is not None:
-                    known.nodes.begin(stream)
+                stream.push((state.root, now()))
+                if state.operations is not None:
+                    state.operations.begin(stream)
             failed = True
             try:
                 result = original(function, *args, **kwargs)
@@ -154,21 +157,23 @@ class PyTensorObserver(PatchingObserver):
                 return result
             finally:
                 if detail:
-                    if known.nodes is not None:
-                        known.nodes.end(stream)
-                    stream.push((known.root + 1, now()))
-                self._ended(stream, known, failed)
+                    if state.operations is not None:
+                        state.operations.end(stream)
+                    stream.push((state.root + 1, now()))
+                self._end_call(stream, state, failed)
 
         return call
 
-    def _first(self, original: Any, function: Any, known: _Known, stream: Stream, args: tuple, kwargs: dict) -> Any:
-        """The first call, in which Numba compiles: that comes apart, and the step begins behind it.
+    def _first_call(
+        self, original: Any, function: Any, state: _FunctionState, stream: Stream, args: tuple, kwargs: dict
+    ) -> Any:
+        """Run the first call, in which Numba compiles: compiling is a span of its own, and the step begins after it.
 
-        Of code that is found on disk nobody says how long loading took: such a step is of the pass `warmup`.
+        If the code was on disk, nothing tells how long loading took: then the step is of the pass `warmup`.
         """
         self.compilations.listen()
-        self.compilations.taken()
-        stream.layers.append(known.root)  # what it calls is a part of it
+        self.compilations.take_intervals()
+        stream.layers.append(state.root)  # calls inside it are a part of it
         failed = True
         begin = now()
         try:
@@ -179,58 +184,60 @@ class PyTensorObserver(PatchingObserver):
             end = now()
             stream.layers.pop()
             code = self.recorder.define(kind="compile", name=f"{function.name or 'pytensor.function'}: Numba")
-            compiled = self.compilations.taken()
+            compiled = self.compilations.take_intervals()
             for started, ended in compiled:
                 stream.push((code, started, code + 1, ended))
                 begin = ended
             if not failed:
-                self._known[function.maker] = known
-                root = (known.root, begin, known.root + 1, end) if stream.detail else ()
-                step = (known.phase, begin, *root, *self._facts(known), known.phase + 1, end)
+                self._states[function.maker] = state
+                root = (state.root, begin, state.root + 1, end) if stream.detail else ()
+                step = (state.phase, begin, *root, *self._call_values(state), state.phase + 1, end)
                 stream.push(step if compiled else (self._warmup, begin, *step, self._warmup + 1, end))
-                self._stepped(known)
+                self._count_step(state)
 
-    def _ended(self, stream: Stream, known: _Known, failed: bool) -> None:
-        """Close the phase of a call and say what it was. One that failed is no step, as a fetch that found nothing."""
-        stream.push((self._values["exhausted"], 1) if failed else self._facts(known))
+    def _end_call(self, stream: Stream, state: _FunctionState, failed: bool) -> None:
+        """Close the phase of a call with values that say what it was. A failed call is no step, like an empty fetch."""
+        stream.push((self._values["exhausted"], 1) if failed else self._call_values(state))
         stream.end()
         if not failed:
-            self._stepped(known)
+            self._count_step(state)
 
-    def _facts(self, known: _Known) -> tuple:
+    def _call_values(self, state: _FunctionState) -> tuple:
         values = self._values
-        facts = (values["shape"], 0, values["training"], int(known.trains))
-        return (*facts, values["optimizer"], known.number) if known.trains else facts
+        described = (values["shape"], 0, values["training"], int(state.trains))
+        return (*described, values["optimizer"], state.number) if state.trains else described
 
-    def _stepped(self, known: _Known) -> None:
+    def _count_step(self, state: _FunctionState) -> None:
         self.steps += 1
-        self._linkers[known.linker] = self._linkers.get(known.linker, 0) + 1
+        self._linkers[state.linker] = self._linkers.get(state.linker, 0) + 1
         self.watch.end_step(now())
 
-    def _learn(self, function: Any) -> _Known:
+    def _inspect(self, function: Any) -> _FunctionState:
         linker = linker_of(function)
-        trains = any(_learnt(one) for one in function.maker.expanded_inputs)
+        trains = any(_is_trained(entry) for entry in function.maker.expanded_inputs)
         self._functions += 1
         number = self._functions
         name = str(function.name or "function")
         root = self.recorder.define(
             kind="layer", name=name, path="", root=number, root_name=name, direction="forward"
         )  # fmt: skip
-        nodes = None if linker in IN_ONE else nodes_of(function, self.recorder, number, name)
-        return _Known(number, self._fused if trains else self._forward, root, linker, trains, nodes)
+        operations = None if linker in WHOLE_GRAPH else operation_recorder(function, self.recorder, number, name)
+        return _FunctionState(number, self._fused if trains else self._forward, root, linker, trains, operations)
 
     # ---- what only the end knows ------------------------------------------------------------------------------
 
     def facts(self) -> dict:
         """Notes about linkers."""
         notes = []
-        for linker, steps in sorted(self._linkers.items(), key=lambda one: -one[1]):
-            inside = "" if linker not in IN_ONE else ": one piece of code, in which no operation has a time of its own"
+        for linker, steps in sorted(self._linkers.items(), key=lambda item: -item[1]):
+            inside = (
+                "" if linker not in WHOLE_GRAPH else ": one piece of code, in which no operation has a time of its own"
+            )
             notes.append(f"PyTensor's linker of {steps:,} steps was {linker}{inside}")
         return {"notes": [*self.watch.schedule.notes, *notes]} if notes else {}
 
 
-def _learnt(entry: Any) -> bool:
-    """Whether an input of a graph is a variable of numbers that the function changes."""
+def _is_trained(entry: Any) -> bool:
+    """Whether an input of a graph is a variable of floating-point numbers that the function updates."""
     dtype = str(getattr(entry.variable.type, "dtype", ""))
     return entry.update is not None and dtype.startswith(("float", "complex", "bfloat"))

@@ -1,7 +1,7 @@
 """Makes Keras announce its layers, losses, optimizers and loops, on whichever framework it computes.
 
-What Keras runs layer by layer (PyTorch, or `run_eagerly`) is seen layer by layer; what it compiles is one phase, which
-the framework's own observer sees. `fit`, `evaluate` and `predict` say which part a step is of, and which epoch.
+Models that Keras runs layer by layer (with PyTorch, or `run_eagerly`) are observed layer by layer. Compiled models are
+one phase, which the framework's own observer sees. `fit`, `evaluate` and `predict` tell the part and epoch of a step.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from typing import Any
 from ...collector.overhead import measure_recording_costs
 from ...collector.patches import PatchingObserver
 from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
-from .keras_input import Batches, loading_of_adapter
+from .keras_input import BatchIterator, loading_of_adapter
 
-SYMBOLIC = "KerasTensor"
-"""The class of what stands for a tensor while a model is put together."""
+SYMBOLIC_CLASS = "KerasTensor"
+"""The class of symbolic tensors, with which Keras builds a model."""
 
 
-class _Mine(threading.local):
-    """Of the calling thread."""
+class _ThreadState(threading.local):
+    """What the calling thread is doing."""
 
     symbolic = 0
-    """Calls that put a model together and compute nothing."""
-    losing = ""
-    """The class of the loss that a graph is being made of."""
+    """Running calls that build a model and compute nothing."""
+    loss_class = ""
+    """The class of the loss whose graph is being made; '' outside of a loss."""
 
     @contextmanager
-    def loss_of(self, one: Any) -> Any:
-        """What is made inside belongs to this loss, or to the one around it; a trainer is none."""
-        kept = self.losing
-        if not kept and type(one).__name__.endswith("Loss"):
-            self.losing = type(one).__name__
-        elif not kept and not hasattr(one, "fit"):
-            self.losing = f"{type(one).__name__}Loss"
+    def inside_loss(self, target: Any) -> Any:
+        """Operations that are made inside belong to this loss, or to an outer one; a trainer is no loss."""
+        outer = self.loss_class
+        if not outer and type(target).__name__.endswith("Loss"):
+            self.loss_class = type(target).__name__
+        elif not outer and not hasattr(target, "fit"):
+            self.loss_class = f"{type(target).__name__}Loss"
         try:
             yield
         finally:
-            self.losing = kept
+            self.loss_class = outer
 
 
 class KerasObserver(PatchingObserver):
@@ -51,13 +51,13 @@ class KerasObserver(PatchingObserver):
         self.keras = keras
         self.recorder = watch.recorder
         self.phases = watch.phases
-        self.mine = _Mine()
+        self.thread = _ThreadState()
         self.steps = 0
         super().__init__()
         self._codes: dict = {}
-        """By the code of the layer around it and the layer's identity: the layer, weakly, and its code."""
+        """By the code of the outer layer and the identity of a layer: a weak reference to the layer, and its code."""
         self._names: dict = {}
-        """By the code of the layer around it: names that are taken."""
+        """By the code of the outer layer: how often each name occurs in it."""
         self._roots = 0
         self.loops = watch.loops
         define = self.recorder.define
@@ -68,7 +68,7 @@ class KerasObserver(PatchingObserver):
 
     @property
     def tensorflow(self) -> Any:
-        """The observer of TensorFlow, where that computes; else None."""
+        """The observer of TensorFlow if Keras computes with it, else None."""
         return self.watch.tensorflow if self.backend == "tensorflow" else None
 
     # ---- installing -------------------------------------------------------------------------------------------
@@ -89,82 +89,82 @@ class KerasObserver(PatchingObserver):
             from tensorflow.python.eager.context import executing_eagerly
 
             self._eagerly = executing_eagerly
-            # Under a strategy a batch is fetched for it, which is none of a step either.
-            self.replace(TensorFlowTrainer, "_maybe_symbolic_build", self._building)
+            # Under a strategy it fetches a batch, which belongs to no step either.
+            self.replace(TensorFlowTrainer, "_maybe_symbolic_build", self._wrap_building)
             self._kinds = ((Layer, "layer"), (BaseOptimizer, "optimizer"))
-            self.replace(name_scope, "__enter__", self._scope)
-            self.replace(PyDatasetAdapter, "_get_iterator", self._noted)
+            self.replace(name_scope, "__enter__", self._wrap_scope)
+            self.replace(PyDatasetAdapter, "_get_iterator", self._time_worker_batches)
         elif self.backend == "jax":
             from jax._src.core import trace_state_clean  # type: ignore[import-not-found,unused-ignore]
             from keras.src.backend.jax.trainer import JAXEpochIterator
 
             self._eagerly = trace_state_clean
-            self.replace(JAXEpochIterator, "_get_iterator", self._timed)
+            self.replace(JAXEpochIterator, "_get_iterator", self._time_jax_batches)
         else:
             self._eagerly = lambda: True
         if self.backend != "torch":
-            # There layers are PyTorch's modules, and its observer sees their backward too.
-            self.replace(Layer, "__call__", self._layer)
-        self.replace(Loss, "__call__", self._in_phase("loss"))
-        self.replace(Trainer, "_compute_loss", self._in_phase("loss"))
-        self.replace(Trainer, "_symbolic_build", self._building)
-        self.replace(Trainer, "reset_metrics", self._resets)
-        self.replace(BaseOptimizer, "apply", self._apply)
-        self.replace(CallbackList, "on_epoch_begin", self._epoch_begins)
-        self.replace(CallbackList, "on_train_begin", self._loop_begins("train", "train"))
-        self.replace(CallbackList, "on_train_end", self._loop_ends)
-        self.replace(CallbackList, "on_test_begin", self._loop_begins("test", "test"))
-        self.replace(CallbackList, "on_test_end", self._loop_ends)
-        self.replace(CallbackList, "on_predict_begin", self._loop_begins("predict", "test"))
-        self.replace(CallbackList, "on_predict_end", self._loop_ends)
-        self.replace(EpochIterator, "__iter__", self._walks)
-        self.replace(EpochIterator, "__next__", self._fetch)
+            # With PyTorch, layers are its modules, and its observer sees their backward too.
+            self.replace(Layer, "__call__", self._wrap_layer)
+        self.replace(Loss, "__call__", self._wrap_in_phase("loss"))
+        self.replace(Trainer, "_compute_loss", self._wrap_in_phase("loss"))
+        self.replace(Trainer, "_symbolic_build", self._wrap_building)
+        self.replace(Trainer, "reset_metrics", self._wrap_reset)
+        self.replace(BaseOptimizer, "apply", self._wrap_apply)
+        self.replace(CallbackList, "on_epoch_begin", self._wrap_epoch_begin)
+        self.replace(CallbackList, "on_train_begin", self._wrap_loop_begin("train", "train"))
+        self.replace(CallbackList, "on_train_end", self._wrap_loop_end)
+        self.replace(CallbackList, "on_test_begin", self._wrap_loop_begin("test", "test"))
+        self.replace(CallbackList, "on_test_end", self._wrap_loop_end)
+        self.replace(CallbackList, "on_predict_begin", self._wrap_loop_begin("predict", "test"))
+        self.replace(CallbackList, "on_predict_end", self._wrap_loop_end)
+        self.replace(EpochIterator, "__iter__", self._wrap_epoch_iterator)
+        self.replace(EpochIterator, "__next__", self._wrap_fetch)
         self.on = True
 
     @property
     def _silent(self) -> bool:
-        """Whether nothing is recorded here: it is over, a graph is being made, or a model put together."""
-        if not self.on or self.recorder.off or self.watch.schedule.over or self.mine.symbolic:
+        """Whether nothing is recorded here: observing is over, or a graph or a model is being made."""
+        if not self.on or self.recorder.off or self.watch.schedule.over or self.thread.symbolic:
             return True
-        return not self._eagerly() or (self.tensorflow is not None and bool(self.tensorflow.mine.depth))
+        return not self._eagerly() or (self.tensorflow is not None and bool(self.tensorflow.thread.depth))
 
     # ---- layers -----------------------------------------------------------------------------------------------
 
-    def _layer(self, original: Any) -> Any:
-        mine = self.mine
+    def _wrap_layer(self, original: Any) -> Any:
+        thread = self.thread
 
         def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
             if self._silent:
                 return original(layer, *args, **kwargs)
-            if _symbolic(args) or (kwargs and _symbolic(tuple(kwargs.values()))):
-                mine.symbolic += 1
+            if _is_symbolic(args) or (kwargs and _is_symbolic(tuple(kwargs.values()))):
+                thread.symbolic += 1
                 try:
                     return original(layer, *args, **kwargs)
                 finally:
-                    mine.symbolic -= 1
+                    thread.symbolic -= 1
             stream = self.recorder.stream()
             if not stream.layers:
-                return self._outermost(original, stream, layer, args, kwargs)
-            return self._recorded(original, stream, layer, args, kwargs)
+                return self._call_outermost(original, stream, layer, args, kwargs)
+            return self._call_recorded(original, stream, layer, args, kwargs)
 
         return call
 
-    def _outermost(self, original: Any, stream: Any, layer: Any, args: tuple, kwargs: dict) -> Any:
-        """A layer that no other layer called: a forward, or a part of a phase that is open already."""
+    def _call_outermost(self, original: Any, stream: Any, layer: Any, args: tuple, kwargs: dict) -> Any:
+        """Call a layer that no other layer called: a forward, unless a phase is open already."""
         if stream.phases:
-            return self._recorded(original, stream, layer, args, kwargs)
+            return self._call_recorded(original, stream, layer, args, kwargs)
         stream.begin(self.phases.codes["forward"], None)
         try:
-            return self._recorded(original, stream, layer, args, kwargs)
+            return self._call_recorded(original, stream, layer, args, kwargs)
         finally:
             learns = bool(self.loops.running and self.loops.running[-1].part == "train")
             stream.push((self.values["training"], int(learns), *self.loops.phase_values()))
             stream.end()
 
-    def _recorded(self, original: Any, stream: Any, layer: Any, args: tuple, kwargs: dict) -> Any:
+    def _call_recorded(self, original: Any, stream: Any, layer: Any, args: tuple, kwargs: dict) -> Any:
         if not stream.detail:
             return original(layer, *args, **kwargs)
-        code = self._code(layer, stream.layers[-1] if stream.layers else -1)
+        code = self._layer_code(layer, stream.layers[-1] if stream.layers else -1)
         stream.layers.append(code)
         stream.push((code, now()))
         try:
@@ -173,52 +173,52 @@ class KerasObserver(PatchingObserver):
             stream.push((code + 1, now()))
             stream.layers.pop()
 
-    def _code(self, layer: Any, holder: int) -> int:
-        """The code of a layer where it is called. Layers of one name under one holder are numbered."""
+    def _layer_code(self, layer: Any, holder: int) -> int:
+        """The code of a layer in this outer layer. Layers of the same name in it are numbered."""
         key = (holder, id(layer))
-        known, code = self._codes.get(key, (None, -1))
-        if known is None or known() is not layer:  # the number may have been another one's
+        reference, code = self._codes.get(key, (None, -1))
+        if reference is None or reference() is not layer:  # the identity may have been another layer's
             name = str(layer.name)
-            taken = self._names.setdefault(holder, {})
-            taken[name] = taken.get(name, 0) + 1
-            own = name if taken[name] == 1 else f"{name}#{taken[name]}"
-            words = {"kind": "layer", "name": type(layer).__name__, "direction": "forward"}
+            counts = self._names.setdefault(holder, {})
+            counts[name] = counts.get(name, 0) + 1
+            path = name if counts[name] == 1 else f"{name}#{counts[name]}"
+            definition = {"kind": "layer", "name": type(layer).__name__, "direction": "forward"}
             if holder < 0:
                 self._roots += 1
-                code = self.recorder.define(**words, path="", root=self._roots, root_name=own)
+                code = self.recorder.define(**definition, path="", root=self._roots, root_name=path)
             else:
-                code = self.recorder.define(**words, path=own, inside=holder // 2)
+                code = self.recorder.define(**definition, path=path, inside=holder // 2)
             self._codes[key] = (weakref.ref(layer), code)
         return code
 
-    def _scope(self, original: Any) -> Any:
-        """A scope of the graph that is being made: whose operations have its name."""
+    def _wrap_scope(self, original: Any) -> Any:
+        """A wrapper that notes the scope of the graph that is being made: operations have its name."""
 
         def enter(scope: Any) -> Any:
             result = original(scope)
             tensorflow = self.watch.tensorflow
             if tensorflow is None or self._eagerly():
                 return result
-            about = next(((kind, type(scope.caller).__name__) for owner, kind in self._kinds
+            described = next(((kind, type(scope.caller).__name__) for owner, kind in self._kinds
                           if isinstance(scope.caller, owner)), None)  # fmt: skip
-            if about is None and self.mine.losing:
-                about = ("loss", self.mine.losing)
-            if about is not None:
+            if described is None and self.thread.loss_class:
+                described = ("loss", self.thread.loss_class)
+            if described is not None:
                 from tensorflow.python.framework.ops import get_name_scope
 
-                number = tensorflow.number(scope.caller) if about[0] == "layer" else 0
-                tensorflow.graph.scoped(get_name_scope(), about[0], str(scope.name), about[1], number)
+                number = tensorflow.number(scope.caller) if described[0] == "layer" else 0
+                tensorflow.graph.note_scope(get_name_scope(), described[0], str(scope.name), described[1], number)
             return result
 
         return enter
 
     # ---- loss and optimizer -----------------------------------------------------------------------------------
 
-    def _in_phase(self, name: str) -> Any:
+    def _wrap_in_phase(self, name: str) -> Any:
         def wrap(original: Any) -> Any:
             def call(*args: Any, **kwargs: Any) -> Any:
                 if self._silent or self.recorder.stream().layers:
-                    with self.mine.loss_of(args[0]):
+                    with self.thread.inside_loss(args[0]):
                         return original(*args, **kwargs)
                 stream = self.recorder.stream()
                 stream.begin(self.phases.codes[name], None)
@@ -232,11 +232,11 @@ class KerasObserver(PatchingObserver):
 
         return wrap
 
-    def _apply(self, original: Any) -> Any:
+    def _wrap_apply(self, original: Any) -> Any:
         def apply(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             tensorflow = self.tensorflow
-            if tensorflow is not None and (tensorflow.mine.depth or not self._eagerly()):
-                tensorflow.learning()
+            if tensorflow is not None and (tensorflow.thread.depth or not self._eagerly()):
+                tensorflow.note_gradient()
             if self._silent:
                 return original(optimizer, *args, **kwargs)
             if tensorflow is not None:
@@ -248,37 +248,37 @@ class KerasObserver(PatchingObserver):
             finally:
                 stream.push((self.values["optimizer"], id(optimizer), *self.loops.phase_values()))
                 stream.end()
-                self._stepped(id(optimizer))
+                self._count_step(id(optimizer))
 
         return apply
 
-    def _stepped(self, optimizer: int) -> None:
+    def _count_step(self, optimizer: int) -> None:
         self.steps += 1
         if self.backend == "torch":  # which may be counting operations, until an optimizer has stepped
             self.watch.schedule.end_optimizer_step(optimizer, now(), self.recorder.written)
         else:
             self.watch.end_step(now())
 
-    def _building(self, original: Any) -> Any:
-        """Weights are made before the first step: a forward that is none of a step."""
+    def _wrap_building(self, original: Any) -> Any:
+        """A wrapper for making weights before the first step: a forward that belongs to no step."""
 
         def build(*args: Any, **kwargs: Any) -> Any:
             stream = self.recorder.stream()
             if self._silent or stream.phases:
                 return original(*args, **kwargs)
             stream.begin(self.phases.codes["forward"], None)
-            self.mine.symbolic += 1
+            self.thread.symbolic += 1
             try:
                 return original(*args, **kwargs)
             finally:
-                self.mine.symbolic -= 1
+                self.thread.symbolic -= 1
                 stream.push((self.values["exhausted"], 1))
                 stream.end()
 
         return build
 
-    def _resets(self, original: Any) -> Any:
-        """Means begin anew, and what they counted."""
+    def _wrap_reset(self, original: Any) -> Any:
+        """A wrapper that forgets counted samples when the mean loss begins anew."""
 
         def reset(trainer: Any) -> Any:
             if self.tensorflow is not None:
@@ -289,34 +289,34 @@ class KerasObserver(PatchingObserver):
 
     # ---- loops ------------------------------------------------------------------------------------------------
 
-    def _loop_begins(self, loop: str, part: str) -> Any:
+    def _wrap_loop_begin(self, loop: str, part: str) -> Any:
         def wrap(original: Any) -> Any:
-            def begins(*args: Any, **kwargs: Any) -> Any:
+            def begin(*args: Any, **kwargs: Any) -> Any:
                 self.loops.begin(loop, part)
                 return original(*args, **kwargs)
 
-            return begins
+            return begin
 
         return wrap
 
-    def _loop_ends(self, original: Any) -> Any:
-        def ends(*args: Any, **kwargs: Any) -> Any:
+    def _wrap_loop_end(self, original: Any) -> Any:
+        def end(*args: Any, **kwargs: Any) -> Any:
             self.loops.end()
             return original(*args, **kwargs)
 
-        return ends
+        return end
 
-    def _epoch_begins(self, original: Any) -> Any:
-        def begins(*args: Any, **kwargs: Any) -> Any:
+    def _wrap_epoch_begin(self, original: Any) -> Any:
+        def begin(*args: Any, **kwargs: Any) -> Any:
             self.loops.begin_epoch()
             return original(*args, **kwargs)
 
-        return begins
+        return begin
 
-    def _walks(self, original: Any) -> Any:
-        """A loop walks through its data: what is known of that is stated once."""
+    def _wrap_epoch_iterator(self, original: Any) -> Any:
+        """A wrapper that states, once for each loop, how its data are loaded."""
 
-        def walks(batches: Any) -> Any:
+        def iterate(batches: Any) -> Any:
             if self.loops.running and not self.loops.running[-1].introduced:
                 self.loops.running[-1].introduced = True
                 with suppress(Exception):  # an adapter of another version
@@ -325,30 +325,29 @@ class KerasObserver(PatchingObserver):
                         self.recorder.state_lasting(loader=self.loops.running[-1].loader, loads=loads)
             return original(batches)
 
-        return walks
+        return iterate
 
-    def _timed(self, original: Any) -> Any:
-        """The iterator that steps of JAX have their batches from."""
+    def _time_jax_batches(self, original: Any) -> Any:
+        """A wrapper that times the batches of steps in JAX."""
 
         def batches(epoch: Any) -> Any:
-            return Batches(iter(original(epoch)), self._fetch(lambda fetch: fetch()))
+            return BatchIterator(iter(original(epoch)), self._wrap_fetch(lambda fetch: fetch()))
 
         return batches
 
-    def _noted(self, original: Any) -> Any:
-        """What workers have made goes into a graph of TensorFlow without anything in between: while it is waited for,
-        the graph waits."""
+    def _time_worker_batches(self, original: Any) -> Any:
+        """A wrapper that times the batches that workers make: a graph of TensorFlow waits for them."""
 
         def batches(adapter: Any) -> Any:
-            made = original(adapter)
+            iterator = original(adapter)
             if adapter.enqueuer is None or self.tensorflow is None:
-                return made
-            return Batches(iter(made), self.tensorflow.fetches.noted)
+                return iterator
+            return BatchIterator(iter(iterator), self.tensorflow.fetches.time_fetch)
 
         return batches
 
-    def _fetch(self, original: Any) -> Any:
-        """A batch that Keras itself fetches; in TensorFlow a graph or an iterator of tf.data does."""
+    def _wrap_fetch(self, original: Any) -> Any:
+        """A wrapper for fetching by Keras itself; in TensorFlow a graph or an iterator of tf.data fetches."""
         code = self.recorder.define(kind="phase", name="data")
 
         def fetch(*args: Any, **kwargs: Any) -> Any:
@@ -368,14 +367,14 @@ class KerasObserver(PatchingObserver):
         return fetch
 
 
-def _symbolic(values: tuple) -> bool:
-    """Whether one of these stands for a tensor that is not there yet."""
+def _is_symbolic(values: tuple) -> bool:
+    """Whether one of these values is, or holds, a symbolic tensor."""
     for value in values:
-        if type(value).__name__ == SYMBOLIC:
+        if type(value).__name__ == SYMBOLIC_CLASS:
             return True
-        if isinstance(value, (list, tuple)) and _symbolic(tuple(value)):
+        if isinstance(value, (list, tuple)) and _is_symbolic(tuple(value)):
             return True
-        if isinstance(value, dict) and _symbolic(tuple(value.values())):
+        if isinstance(value, dict) and _is_symbolic(tuple(value.values())):
             return True
     return False
 
@@ -388,7 +387,7 @@ def observe_keras(keras: Any, settings: dict, counting: Any = None) -> None:
     framework = observer.backend if observer.backend in ("tensorflow", "torch", "jax") else "tensorflow"
 
     def threads() -> int:
-        others = [one for one in watch.observed if one.framework == framework and one is not observed]
+        others = [other for other in watch.observed if other.framework == framework and other is not observed]
         return int(others[0].threads()) if others else 1
 
     observed = ObservedFramework(framework, observer.remove, lambda: observer.steps, threads, measure_recording_costs)

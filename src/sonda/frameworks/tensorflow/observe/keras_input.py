@@ -1,4 +1,4 @@
-"""Where the loops of Keras have their batches from: how these are made, and how long they are waited for."""
+"""The input of the loops of Keras: how batches are made, and an iterator by which waiting for them is timed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from .data import loading_of
 
 
-class Batches:
-    """Stands for an iterator of batches, and has every batch fetched by `fetch(next)`."""
+class BatchIterator:
+    """An iterator in place of another one: every batch is fetched by `fetch(next)`."""
 
     def __init__(self, iterator: Iterator[Any], fetch: Callable[[Any], Any]) -> None:
         self._next = iterator.__next__
         self._fetch = fetch
 
-    def __iter__(self) -> Batches:
+    def __iter__(self) -> BatchIterator:
         return self
 
     def __next__(self) -> Any:
@@ -23,9 +23,9 @@ class Batches:
 
 
 def loading_of_adapter(adapter: Any, backend: str) -> dict:
-    """How the data of a loop is loaded: `loader` is what the program gave to Keras, the rest as for a data set.
+    """How the data of a loop is loaded: `loader` is what the program gave to Keras, the rest as in `loading_of`.
 
-    TensorFlow makes batches of a `PyDataset` without workers, of a generator and of arrays ahead; JAX makes none.
+    TensorFlow makes batches ahead of a `PyDataset` without workers, of a generator and of arrays; JAX does not.
     """
     name = type(adapter).__name__
     ahead = -1 if backend == "tensorflow" else 0
@@ -34,9 +34,9 @@ def loading_of_adapter(adapter: Any, backend: str) -> dict:
     if name == "PyDatasetAdapter":
         if adapter.enqueuer is None:
             return {"loader": "PyDataset", "workers": 0, "prefetch": ahead}
-        given = adapter.py_dataset
-        kind = "processes" if given.use_multiprocessing else "threads"
-        queue = int(given.max_queue_size)
-        return {"loader": "PyDataset", "workers": int(given.workers), "prefetch": queue, "worker_kind": kind}
-    known = {"GeneratorDataAdapter": "generator", "ArrayDataAdapter": "arrays"}
-    return {"loader": known[name], "workers": 0, "prefetch": ahead} if name in known else {}
+        dataset = adapter.py_dataset
+        kind = "processes" if dataset.use_multiprocessing else "threads"
+        queue = int(dataset.max_queue_size)
+        return {"loader": "PyDataset", "workers": int(dataset.workers), "prefetch": queue, "worker_kind": kind}
+    loaders = {"GeneratorDataAdapter": "generator", "ArrayDataAdapter": "arrays"}
+    return {"loader": loaders[name], "workers": 0, "prefetch": ahead} if name in loaders else {}

@@ -1,4 +1,4 @@
-"""Calls of a `tf.function` that are remembered, so that what its graph costs can be counted when the program ends."""
+"""Calls of `tf.function`s that learn, remembered so that the costs of their graphs can be counted at the end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .flops import count_graph
 from .keras_batches import samples_of, trainer_of
 
 
-class Called:
-    """The shapes of calls; `before` and `after` are told of calls of Keras that fetch their batches themselves."""
+class LearnerCalls:
+    """Shapes of the calls of one function; `read_before` and `read_after` measure batches that Keras fetches itself."""
 
     def __init__(self, tf: Any, function: Any) -> None:
         self.tf = tf
@@ -20,104 +20,105 @@ class Called:
         self._trainer = trainer_of(function)
         self._counted: int | None = None
         self.batch = 0
-        """Rows of the largest batch that was fetched; 0: not known."""
-        self._often: dict = {}
-        """Calls by the shapes of their arguments."""
+        """Rows of the largest batch that was fetched; 0: unknown."""
+        self._shape_counts: dict = {}
+        """The number of calls by the shapes of their arguments."""
 
-    def came(self, args: tuple, kwargs: dict) -> None:
-        """A call with these arguments."""
+    def count_shapes(self, args: tuple, kwargs: dict) -> None:
+        """Count a call with these arguments."""
         leaves = self.tf.nest.flatten((args, kwargs), expand_composites=True)
-        shapes = tuple(one.shape for one in leaves if hasattr(one, "shape") and hasattr(one, "dtype"))
-        self._often[shapes] = self._often.get(shapes, 0) + 1
+        shapes = tuple(leaf.shape for leaf in leaves if hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+        self._shape_counts[shapes] = self._shape_counts.get(shapes, 0) + 1
 
-    def before(self) -> None:
+    def read_before(self) -> None:
         self._counted = samples_of(self._trainer, wait=True) if self._trainer is not None else None
 
-    def after(self) -> None:
+    def read_after(self) -> None:
         counted = samples_of(self._trainer, wait=True) if self._trainer is not None else None
-        # Older versions of Keras count steps: one each.
+        # Older versions of Keras count steps, by one each.
         if counted is not None and self._counted is not None and counted - self._counted > 1:
             self.batch = max(self.batch, counted - self._counted)
 
-    def between(self) -> bool:
-        """Between two calls: what was counted since the last time is a batch. Whether somebody was waited for."""
+    def read_between(self) -> bool:
+        """Measure the batch between two calls; returns whether the program had to wait for it."""
         if self._trainer is None or self.batch:
             return False
-        self.after()
-        self.before()
+        self.read_after()
+        self.read_before()
         return True
 
     def costs(self) -> dict:
-        """What is stated: rows of the graph at the shapes that most calls had; or why there are none."""
-        shapes, often = max(self._often.items(), key=lambda one: one[1])
-        every = sum(self._often.values())
-        if 2 * often <= every:
-            return {"uncounted": f"calls have {len(self._often)} shapes, the most frequent in {often} of {every} calls"}
+        """Costs of the graph with the shapes of most calls, as facts; or why there are none."""
+        shapes, count = max(self._shape_counts.items(), key=lambda item: item[1])
+        total = sum(self._shape_counts.values())
+        if 2 * count <= total:
+            many = len(self._shape_counts)
+            return {"uncounted": f"calls have {many} shapes, the most frequent in {count} of {total} calls"}
         try:
             return {"costs": count_graph(self.tf, self._graph(shapes), list(shapes), self.batch)}
         except Exception as error:
             return {"uncounted": first_line(error)}
 
     def _graph(self, shapes: tuple) -> Any:
-        """The function's last that takes such arguments."""
-        graphs = [one.graph for one in self._function._list_all_concrete_functions()]
+        """The function's last graph that takes arguments of these shapes."""
+        graphs = [concrete.graph for concrete in self._function._list_all_concrete_functions()]
         for graph in reversed(graphs):
-            own = [one.shape for one in graph.inputs[: len(shapes)]]
+            own = [tensor.shape for tensor in graph.inputs[: len(shapes)]]
             if len(own) == len(shapes) and all(
-                mine.is_compatible_with(given) for mine, given in zip(own, shapes, strict=True)
+                shape.is_compatible_with(called) for shape, called in zip(own, shapes, strict=True)
             ):
                 return graph
         raise ValueError("none of the function's graphs takes the arguments of its calls")
 
 
-# ---- The functions of a TensorFlow program that learn: which there are, and what each of their graphs costs ---------
+# ---- All functions that learn ---------------------------------------------------------------------------------------
 
-MOST = 4
-"""Functions that are remembered. They keep the weights of a model that the program has dropped."""
+MOST_FUNCTIONS = 4
+"""Functions that are remembered. Each keeps the weights of its model alive, also if the program drops it."""
 READINGS = 4
-"""Calls of a function that is not profiled, before which Keras is asked for the samples that it has counted."""
+"""Calls of a function that is not profiled before which the samples that Keras counted are read."""
 
 
-class Learners:
-    """`called` is told of every call of a function that learns."""
+class LearningFunctions:
+    """Remembers the calls of all functions that learn."""
 
     def __init__(self, tf: Any) -> None:
         self.tf = tf
-        self._calls: dict = {}
-        """By the number of a function."""
-        self._known: dict = {}
-        """By the number of a function: its calls."""
+        self._call_counts: dict = {}
+        """The number of calls, by the number of a function."""
+        self._functions: dict = {}
+        """The calls of a function by its number."""
 
-    def of(self, number: int) -> Called | None:
-        return self._known.get(number)
+    def calls_of(self, number: int) -> LearnerCalls | None:
+        return self._functions.get(number)
 
     @property
-    def many(self) -> int:
-        return len(self._calls)
+    def count(self) -> int:
+        return len(self._call_counts)
 
-    def called(self, number: int, function: Any, args: tuple, kwargs: dict, alone: bool) -> bool:
-        """Remember a call; whether that has made the step wait. `alone`: this function will not be profiled."""
-        count = self._calls[number] = self._calls.get(number, 0) + 1
-        if len(self._calls) > MOST:
-            self._known.clear()
+    def note_call(self, number: int, function: Any, args: tuple, kwargs: dict, alone: bool) -> bool:
+        """Remember a call; returns whether the step had to wait. `alone`: this function will not be profiled."""
+        count = self._call_counts[number] = self._call_counts.get(number, 0) + 1
+        if len(self._call_counts) > MOST_FUNCTIONS:
+            self._functions.clear()
             return False
-        with suppress(Exception):  # of a function that is another's
-            known = self._known[number] if count > 1 else Called(self.tf, function)
-            known.came(args, kwargs)
-            self._known[number] = known
-        one = self.of(number)
-        return one is not None and alone and AFTER <= count <= AFTER + READINGS and one.between()
+        with suppress(Exception):  # a function of another kind
+            calls = self._functions[number] if count > 1 else LearnerCalls(self.tf, function)
+            calls.count_shapes(args, kwargs)
+            self._functions[number] = calls
+        noted = self.calls_of(number)
+        return noted is not None and alone and AFTER <= count <= AFTER + READINGS and noted.read_between()
 
     def facts(self) -> dict:
-        """What is stated: rows of every function's graph; or why there are none. Nothing of a program of few steps."""
-        if max(self._calls.values(), default=0) < AFTER:
+        """Costs of every function's graph, as facts; or why there are none. {} for a program of few steps."""
+        if max(self._call_counts.values(), default=0) < AFTER:
             return {}
-        if len(self._calls) > MOST:
-            return {"uncounted": f"{len(self._calls)} functions learn, and no more than {MOST} are counted"}
-        if not self._known:
+        if len(self._call_counts) > MOST_FUNCTIONS:
+            return {"uncounted": f"{self.count} functions learn, and no more than {MOST_FUNCTIONS} are counted"}
+        if not self._functions:
             return {}
-        if set(self._known) != set(self._calls):
+        if set(self._functions) != set(self._call_counts):
             return {"uncounted": "nothing is known of a function that learns"}
-        found = [one.costs() for one in self._known.values()]
-        refused = next((one for one in found if "uncounted" in one), None)
-        return refused or {"costs": [one["costs"] for one in found]}
+        costs = [calls.costs() for calls in self._functions.values()]
+        refused = next((row for row in costs if "uncounted" in row), None)
+        return refused or {"costs": [row["costs"] for row in costs]}

@@ -1,9 +1,9 @@
 """Makes TensorFlow announce its phases, and changes nothing that it computes.
 
-Phases: data (a batch that the program itself fetches from tf.data), forward (what a gradient tape records), backward
-(a tape's gradient), fused (a call of a `tf.function` that learns: forward, backward and optimizer in one graph,
-input too where the graph fetches it), forward again (a call of one that does not learn). Tracing is a `compile` span
-inside such a call, what XLA compiles another, and the step around them is of the pass `warmup`.
+Phases: data (the program itself fetches a batch from tf.data), forward (a gradient tape records), backward (a tape's
+gradient), fused (a call of a `tf.function` that learns: forward, backward and optimizer in one graph, with the input
+where the graph fetches it). A call of a `tf.function` that does not learn is a forward too. Tracing is a `compile` span
+inside such a call, compiling by XLA another one, and the step around them is of the pass `warmup`.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from ...collector.patches import PatchingObserver
 from ...collector.traces import TracedFunction, Traces, code_place
 from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from .data import Datasets
-from .fetches import Fetches
+from .fetches import GraphFetches
 from .graph_pass import GraphPass
 from .keras_batches import KerasBatches
-from .tracing import Trace, XlaShapes, made_in, signature_of
+from .tracing import Trace, XlaShapes, add_xla, signature_of
 
-FETCHING = ("IteratorGetNext", "MultiDeviceIteratorGetNext", "ReduceDataset", "AnonymousIterator")
-"""How operations of graphs begin that fetch batches."""
+FETCH_OPERATIONS = ("IteratorGetNext", "MultiDeviceIteratorGetNext", "ReduceDataset", "AnonymousIterator")
+"""How the names of operations begin that fetch batches in a graph."""
 OWN_ITERATOR = "it is given no iterator, and has one of its own or one for several devices"
-MANUAL = -1
-"""The optimizer of a program that updates its weights itself, as far as is known: its steps end with a backward."""
+MANUAL_OPTIMIZER = -1
+"""Stands for the optimizer of a program that seems to update its weights itself: its steps end with a backward."""
 
 WORTH_COUNTING = 8_000_000
-"""ns. TensorFlow has a dozen threads, and what the operating system counts of all of them takes 0.15 ms to read at both
-ends of a phase: 2 % of this."""
+"""The least length of a phase that is counted, ns. TensorFlow has a dozen threads; reading their counters takes 0.15 ms
+at both ends of a phase, 2 % of this."""
 
 
-class _Mine(threading.local):
-    """Of the calling thread."""
+class _ThreadState(threading.local):
+    """What the calling thread is doing."""
 
     depth = 0
-    """Functions whose call is running; what they call in turn is a part of it."""
+    """Functions whose call is running; calls inside them are a part of it."""
     tracing: Any = None
     """The trace that is being made, or None."""
     tapes: int = 0
-    """Tapes that record."""
+    """The number of tapes that record."""
 
 
 class TensorflowObserver(PatchingObserver):
@@ -58,29 +58,29 @@ class TensorflowObserver(PatchingObserver):
         self.traces = Traces()
         self.shapes = XlaShapes(tf.nest)
         self.batches, self.datasets = KerasBatches(), Datasets(self.recorder)
-        self.mine = _Mine()
+        self.thread = _ThreadState()
         self.steps = 0
         self.optimizers = 0
-        """Steps of optimizers that were seen outside graphs."""
+        """The number of optimizer steps outside of graphs."""
         self.loops = watch.loops
         super().__init__()
-        self._known: dict = {}
+        self._traits: dict = {}
         """By the number of a function: (learns, has weights)."""
         self._numbers: Any = weakref.WeakKeyDictionary()
-        """Of functions, iterators and data sets: addresses are given again to others."""
-        self._last = 0
-        self._places: dict = {}
-        """By the number of a function and the loop that runs it: what is kept of it."""
-        self._model_seen = False
-        self._making: Trace | None = None
-        """The trace that is being made in any thread: strategies make the graphs of their replicas in others."""
+        """Numbers of functions, iterators and data sets: their addresses may be used again."""
+        self._last_number = 0
+        self._histories: dict = {}
+        """By the number of a function and the loop that runs it: its calls and traces."""
+        self._has_model = False
+        self._trace_being_made: Trace | None = None
+        """The trace that any thread is making: strategies make the graphs of replicas in other threads."""
         define = self.recorder.define
         self.codes = {**watch.phases.codes, "data": define(kind="phase", name="data")}
         names = ("optimizer", "loader", "iterator", "exhausted", "training", "helper", "fetch")
         self.values = {name: define(kind="value", quantity=name, source="counted") for name in names}
         self._warmup = define(kind="pass", name="warmup")
         self.graph = GraphPass(self.recorder, tf, watch.schedule.profile, watch.schedule.replay)
-        self.fetches = Fetches(self.recorder, lambda note: watch.schedule.notes.append(note))
+        self.fetches = GraphFetches(self.recorder, lambda note: watch.schedule.notes.append(note))
 
     # ---- installing -------------------------------------------------------------------------------------------
 
@@ -91,12 +91,12 @@ class TensorflowObserver(PatchingObserver):
         from tensorflow.python.profiler import profiler_v2
 
         self.eagerly = context.executing_eagerly
-        self.replace(polymorphic_function.Function, "__call__", self._function)
-        self.replace(tracing_compilation, "_create_concrete_function", self._tracing)
-        self.replace(backprop.GradientTape, "__enter__", self._enter_tape)
-        self.replace(backprop.GradientTape, "__exit__", self._exit_tape)
-        self.replace(backprop.GradientTape, "gradient", self._gradient)
-        self.replace(iterator_ops.OwnedIterator, "_next_internal", self._next)
+        self.replace(polymorphic_function.Function, "__call__", self._wrap_function)
+        self.replace(tracing_compilation, "_create_concrete_function", self._wrap_tracing)
+        self.replace(backprop.GradientTape, "__enter__", self._wrap_tape_enter)
+        self.replace(backprop.GradientTape, "__exit__", self._wrap_tape_exit)
+        self.replace(backprop.GradientTape, "gradient", self._wrap_gradient)
+        self.replace(iterator_ops.OwnedIterator, "_next_internal", self._wrap_next)
         for owner in (profiler_v2, self.tf.profiler.experimental):
             self.replace(owner, "start", self.graph.wrap_start)
         self.on = True
@@ -113,7 +113,7 @@ class TensorflowObserver(PatchingObserver):
 
     @contextmanager
     def phase(self, name: str, *values: int) -> Any:
-        """A phase of this thread, with values (code, number, ...) that say what it is."""
+        """A phase of this thread, with values (code, number, ...) that describe it."""
         stream = self.recorder.stream()
         stream.begin(self.codes[name], None)
         try:
@@ -122,48 +122,48 @@ class TensorflowObserver(PatchingObserver):
             stream.push((*values, *self.loops.phase_values()))
             stream.end()
 
-    def stepped(self) -> None:
-        """A step is over."""
+    def count_step(self) -> None:
+        """Count a step, which is over."""
         self.steps += 1
         self.watch.end_step(now())
         if self.watch.schedule.over:
             self.graph.stop()
 
-    def number(self, one: Any) -> int:
+    def number(self, value: Any) -> int:
         """A number that no other object has."""
         try:
-            found = self._numbers.get(one)
-            if found is None:
-                self._last += 1
-                found = self._numbers[one] = self._last
+            known = self._numbers.get(value)
+            if known is None:
+                self._last_number += 1
+                known = self._numbers[value] = self._last_number
         except TypeError:
-            return id(one)
-        return int(found)
+            return id(value)
+        return int(known)
 
     # ---- functions --------------------------------------------------------------------------------------------
 
-    def _function(self, original: Any) -> Any:
-        mine = self.mine
+    def _wrap_function(self, original: Any) -> Any:
+        thread = self.thread
 
         def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-            if mine.depth or self.off or not self.eagerly() or function._run_functions_eagerly:
+            if thread.depth or self.off or not self.eagerly() or function._run_functions_eagerly:
                 return original(function, *args, **kwargs)
-            return self._call(original, function, args, kwargs)
+            return self._call_function(original, function, args, kwargs)
 
         return call
 
-    def _call(self, original: Any, function: Any, args: tuple, kwargs: dict) -> Any:
-        """An outermost call: a phase, where it is one of a step."""
-        mine, stream = self.mine, self.recorder.stream()
+    def _call_function(self, original: Any, function: Any, args: tuple, kwargs: dict) -> Any:
+        """Run an outermost call, and write it as a phase where it belongs to a step."""
+        thread, stream = self.thread, self.recorder.stream()
         identity = self.number(function)
-        known = self._known.get(identity)
-        # What a function is, is known once it was traced: only then its first call can be written.
-        first = known is None
-        name = self._phase_of(known)
-        about = self._about(function, identity)
-        mine.depth, mine.tracing = 1, None
-        inside = bool(stream.phases)  # of a tape, or of a layer: a part of that phase
-        shapes = self.shapes.anew(identity, function, args, kwargs) if function._jit_compile else None
+        traits = self._traits.get(identity)
+        # What a function does is known once it was traced: the phase of its first call is written afterwards.
+        first = traits is None
+        name = self._phase_of(traits)
+        history = self._history(function, identity)
+        thread.depth, thread.tracing = 1, None
+        inside = bool(stream.phases)  # of a tape or a layer, whose phase it is a part of
+        shapes = self.shapes.new_signature(identity, function, args, kwargs) if function._jit_compile else None
         self.graph.comes(identity)
         profiled = name == "fused" and not inside and self.graph.begin_call(identity, function, args, kwargs)
         if profiled:
@@ -180,175 +180,178 @@ class TensorflowObserver(PatchingObserver):
             return result
         finally:
             end = now()
-            mine.depth = 0
-            about.calls += 1
-            about.call_ns += end - begin
-            trace, mine.tracing = mine.tracing, None
+            thread.depth = 0
+            history.calls += 1
+            history.call_ns += end - begin
+            trace, thread.tracing = thread.tracing, None
             if trace is not None or first:
-                known = self._learn(function, identity, trace)
+                traits = self._note_traits(function, identity, trace)
             xla = function._jit_compile
             if not xla and self.loops.running:
-                xla, shapes = self.batches.taken(identity, function, done)
-            trace = made_in(about, trace, shapes, xla and self.recorder, begin, end)
+                xla, shapes = self.batches.batch_of_call(identity, function, done)
+            trace = add_xla(history, trace, shapes, xla and self.recorder, begin, end)
             if first and not inside:
-                name = self._phase_of(known)
+                name = self._phase_of(traits)
                 stream.push((self.codes[name], begin) if name else ())
             if trace is not None:
-                self.traces.add_trace(about, identity, trace.signature, trace.lasted, end - begin - trace.lasted)
+                self.traces.add_trace(history, identity, trace.signature, trace.lasted, end - begin - trace.lasted)
                 stream.push((self._warmup, begin, *trace.compiled, self._warmup + 1, end))
             elif name and not inside and not profiled and self.graph.pop_settling():
                 stream.push((self._warmup, begin, self._warmup + 1, end))
             if name and not inside:
-                stream.push(self._fetched(function, (*args, *kwargs.values()), begin, end, trace is not None, done))
-                self._close_call(stream, identity, known, done, end if first else 0)
+                arguments = (*args, *kwargs.values())
+                stream.push(self._fetch_values(function, arguments, begin, end, trace is not None, done))
+                self._end_call(stream, identity, traits, done, end if first else 0)
             if profiled:
                 stream.push((self.graph.code + 1, now()))
-                self.graph.called(identity, function, begin, trace is not None or not done)
+                self.graph.note_call(identity, function, begin, trace is not None or not done)
 
-    def _close_call(self, stream: Any, identity: int, known: Any, done: bool, end: int) -> None:
-        """End the phase of a call, of a first one at `end`. One that failed, for want of data perhaps, is no step."""
+    def _end_call(self, stream: Any, identity: int, traits: Any, done: bool, end: int) -> None:
+        """End the phase of a call; of a first call at `end`. A failed call is no step: perhaps its data ended."""
         if not done:
             stream.push((self.values["exhausted"], 1))
-        elif known[0]:
+        elif traits[0]:
             stream.push((self.values["optimizer"], identity))
-        elif not known[1] and not self.loops.running:
+        elif not traits[1] and not self.loops.running:
             stream.push((self.values["helper"], 1))
         stream.push(self.loops.phase_values())
         if end:
-            stream.push((self.codes[self._phase_of(known)] + 1, end))
+            stream.push((self.codes[self._phase_of(traits)] + 1, end))
             self.recorder.flush_if_due(stream, end)
         else:
             stream.end()
         if done:
-            self.stepped()
+            self.count_step()
 
-    def _fetched(self, function: Any, values: tuple, begin: int, end: int, traced: bool, done: bool) -> tuple:
-        """What a call says of the batches that its graph fetched itself, where it was given an iterator or has one."""
-        iterator = next((one for one in values if hasattr(one, "_iterator_resource")), None)
+    def _fetch_values(self, function: Any, values: tuple, begin: int, end: int, traced: bool, done: bool) -> tuple:
+        """Values that describe the batches which a graph fetched itself, from an iterator that it was given or has."""
+        iterator = next((value for value in values if hasattr(value, "_iterator_resource")), None)
         if iterator is None:
             if traced and fetches_itself(function):
-                self.fetches.tell_unknown(OWN_ITERATOR)
+                self.fetches.note_unknown(OWN_ITERATOR)
             return ()
         data, numbers = self._introduce(iterator)
         try:
-            fetch = self.fetches.called(iterator, iterator._iterator_resource, data, begin, end, traced, done)
+            fetch = self.fetches.note_call(iterator, iterator._iterator_resource, data, begin, end, traced, done)
         except Exception:
             report_failure(self.recorder.directory)
             return ()
         return (self.values["fetch"], fetch, *(() if self.loops.running else numbers))
 
     def _introduce(self, iterator: Any) -> tuple:
-        """The number of the loader that an iterator is of, and the values that name both."""
+        """The number of an iterator's loader, and the values that name both."""
         if self.loops.running:
             return self.loops.running[-1].loader, self.loops.phase_values()
         dataset = getattr(iterator, "_dataset", iterator)
-        data = self.datasets.introduce(self.number(dataset), dataset)
-        return data, (self.values["loader"], data, self.values["iterator"], self.number(iterator))
+        loader = self.datasets.introduce(self.number(dataset), dataset)
+        return loader, (self.values["loader"], loader, self.values["iterator"], self.number(iterator))
 
-    def _phase_of(self, known: tuple | None) -> str:
-        """The phase that a call is; '' for none. A function without weights is a helper where others have some: those
-        that are called before are said to be, for whoever reads what came afterwards."""
-        if known is None:
+    def _phase_of(self, traits: tuple | None) -> str:
+        """The phase of a call; '' for none. A function without weights is a helper where others have weights.
+
+        Before others are known its calls are phases, which a value marks as those of a possible helper.
+        """
+        if traits is None:
             return ""
-        learns, weights = known
+        learns, weights = traits
         if learns:
             return "fused"
-        return "forward" if weights or self.loops.running or not self._model_seen else ""
+        return "forward" if weights or self.loops.running or not self._has_model else ""
 
-    def _learn(self, function: Any, identity: int, trace: Trace | None) -> tuple:
-        """What a call has told of its function: whether it learns, and whether it has weights."""
+    def _note_traits(self, function: Any, identity: int, trace: Trace | None) -> tuple:
+        """Note what a call tells of its function: whether it learns, and whether it has weights."""
         if trace is None:  # its graphs were made before it was called
-            made = [(one.graph, one.trainable_variables) for one in function._list_all_concrete_functions()]
-            learns = any("gradient_tape" in one.name for graph, _ in made for one in graph.get_operations())
-            found = (learns, any(bool(variables) for _, variables in made))
+            graphs = [(made.graph, made.trainable_variables) for made in function._list_all_concrete_functions()]
+            learns = any("gradient_tape" in op.name for graph, _ in graphs for op in graph.get_operations())
+            traits = (learns, any(bool(variables) for _, variables in graphs))
         else:
-            before = self._known.get(identity, (False, False))
-            found = (before[0] or trace.learns, before[1] or trace.variables)
-        self._known[identity] = found
-        self._model_seen = self._model_seen or any(found)
-        return found
+            before = self._traits.get(identity, (False, False))
+            traits = (before[0] or trace.learns, before[1] or trace.variables)
+        self._traits[identity] = traits
+        self._has_model = self._has_model or any(traits)
+        return traits
 
-    def _about(self, function: Any, identity: int) -> TracedFunction:
-        """What is kept of a `tf.function`; of those that Keras makes, by the loop that runs them."""
+    def _history(self, function: Any, identity: int) -> TracedFunction:
+        """Calls and traces of a `tf.function`; those that Keras makes are kept by the loop that runs them."""
         loop = self.loops.running[-1].name if self.loops.running else ""
-        found = self._places.get((identity, loop))
-        if found is None:
+        history = self._histories.get((identity, loop))
+        if history is None:
             place = code_place(getattr(function, "_python_function", None))
             name = str(getattr(function, "_name", "")) or "function"
             if loop and place.startswith("trainer.py:"):
                 name, place = f"the {loop} function of Keras", ""
-            found = self._places[identity, loop] = self.traces.find_function(name, place)
-        return found
+            history = self._histories[identity, loop] = self.traces.find_function(name, place)
+        return history
 
-    def _tracing(self, original: Any) -> Any:
-        """A graph is made of a function: once or twice in the first call, and again for other arguments."""
-        mine = self.mine
+    def _wrap_tracing(self, original: Any) -> Any:
+        """A wrapper of tracing, which makes a graph: once or twice in the first call, and again for other arguments."""
+        thread = self.thread
 
-        def traced(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
-            words = (function_type, type_context, func_graph, tracing_options)
-            depth = mine.depth
+        def trace_function(function_type: Any, type_context: Any, func_graph: Any, tracing_options: Any) -> Any:
+            arguments = (function_type, type_context, func_graph, tracing_options)
+            depth = thread.depth
             if depth > 1 or self.off or not self.eagerly():
-                return original(*words)
-            trace = mine.tracing or Trace()
+                return original(*arguments)
+            trace = thread.tracing or Trace()
             if depth:
-                mine.tracing = trace
+                thread.tracing = trace
             code = self.recorder.define(kind="compile", name=str(tracing_options.name))
-            mine.depth, self._making = 2, trace
+            thread.depth, self._trace_being_made = 2, trace
             begin = now()
             try:
-                made = original(*words)
-                trace.variables = trace.variables or bool(made.trainable_variables)
-                return made
+                concrete = original(*arguments)
+                trace.variables = trace.variables or bool(concrete.trainable_variables)
+                return concrete
             finally:
                 end = now()
-                mine.depth, self._making = depth, None
+                thread.depth, self._trace_being_made = depth, None
                 trace.lasted += end - begin
                 trace.signature = signature_of(function_type)
                 trace.compiled += (code, begin, code + 1, end)
-                if not depth:  # it is made without being called
+                if not depth:  # traced without a call
                     self.recorder.stream().push(trace.compiled)
 
-        return traced
+        return trace_function
 
     # ---- tapes ------------------------------------------------------------------------------------------------
 
-    def learning(self) -> None:
-        """Gradients are taken in the graph that is being made."""
-        trace = self.mine.tracing or self._making
+    def note_gradient(self) -> None:
+        """Note that gradients are taken in the graph that is being made."""
+        trace = self.thread.tracing or self._trace_being_made
         if trace is not None:
             trace.learns = True
 
-    def _enter_tape(self, original: Any) -> Any:
-        mine = self.mine
+    def _wrap_tape_enter(self, original: Any) -> Any:
+        thread = self.thread
 
         def enter(tape: Any) -> Any:
             result = original(tape)
-            # In a loop of Keras' own the layers say where the forward is.
-            if mine.depth or self.off or self.loops.running or not self.eagerly():
+            # In a loop of Keras the layers tell where the forward is.
+            if thread.depth or self.off or self.loops.running or not self.eagerly():
                 return result
-            if not mine.tapes:
+            if not thread.tapes:
                 self.recorder.stream().begin(self.codes["forward"], None)
-            mine.tapes += 1
+            thread.tapes += 1
             return result
 
         return enter
 
-    def _exit_tape(self, original: Any) -> Any:
-        mine = self.mine
+    def _wrap_tape_exit(self, original: Any) -> Any:
+        thread = self.thread
 
         def leave(tape: Any, kind: Any, value: Any, traceback: Any) -> Any:
             try:
                 return original(tape, kind, value, traceback)
             finally:
-                if mine.tapes and not mine.depth:
-                    mine.tapes -= 1
-                    if not mine.tapes:
+                if thread.tapes and not thread.depth:
+                    thread.tapes -= 1
+                    if not thread.tapes:
                         self.close("forward", (self.values["training"], 1, *self.loops.phase_values()))
 
         return leave
 
     def close(self, name: str, values: tuple = ()) -> None:
-        """Close the phase of this name, and what an exception left open inside it."""
+        """Close the phase of this name, and whatever an exception left open inside it."""
         stream = self.recorder.stream()
         code = self.codes[name]
         if not any(phase[0] == code for phase in stream.phases):
@@ -361,30 +364,30 @@ class TensorflowObserver(PatchingObserver):
             if opened == code:
                 return
 
-    def _gradient(self, original: Any) -> Any:
-        mine = self.mine
+    def _wrap_gradient(self, original: Any) -> Any:
+        thread = self.thread
 
         def gradient(*args: Any, **kwargs: Any) -> Any:
-            if mine.depth or not self.eagerly():
-                self.learning()
-            if mine.depth or self.off or not self.eagerly():
+            if thread.depth or not self.eagerly():
+                self.note_gradient()
+            if thread.depth or self.off or not self.eagerly():
                 return original(*args, **kwargs)
-            ending = () if self.optimizers or mine.tapes else (self.values["optimizer"], MANUAL)
-            with self.phase("backward", *ending):
+            optimizer_values = () if self.optimizers or thread.tapes else (self.values["optimizer"], MANUAL_OPTIMIZER)
+            with self.phase("backward", *optimizer_values):
                 result = original(*args, **kwargs)
-            if ending:
-                self.stepped()
+            if optimizer_values:
+                self.count_step()
             return result
 
         return gradient
 
     # ---- data -------------------------------------------------------------------------------------------------
 
-    def _next(self, original: Any) -> Any:
-        mine = self.mine
+    def _wrap_next(self, original: Any) -> Any:
+        thread = self.thread
 
         def fetch(iterator: Any) -> Any:
-            if mine.depth or self.off or self.recorder.stream().phases or not self.eagerly():
+            if thread.depth or self.off or self.recorder.stream().phases or not self.eagerly():
                 return original(iterator)
             stream = self.recorder.stream()
             stream.begin(self.codes["data"], None)
@@ -407,14 +410,14 @@ class TensorflowObserver(PatchingObserver):
 def fetches_itself(function: Any) -> bool:
     """Whether a graph of a `tf.function` fetches batches."""
     try:
-        made = function._list_all_concrete_functions()
-        return any(one.type.startswith(FETCHING) for each in made for one in each.graph.get_operations())
-    except Exception:  # of a function that is another's
+        graphs = [made.graph for made in function._list_all_concrete_functions()]
+        return any(op.type.startswith(FETCH_OPERATIONS) for graph in graphs for op in graph.get_operations())
+    except Exception:  # a function of another kind
         return False
 
 
 def thread_count(tf: Any) -> int:
-    """Threads that one operation may use; TensorFlow takes all processors where it was not told."""
+    """Threads that one operation may use; by default TensorFlow takes all processors."""
     return int(tf.config.threading.get_intra_op_parallelism_threads()) or len(os.sched_getaffinity(0))
 
 

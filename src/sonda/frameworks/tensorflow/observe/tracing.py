@@ -1,7 +1,7 @@
-"""Shapes that XLA has compiled a function for: it compiles anew for others, also where the graph stays the same.
+"""Traces of `tf.function`s, and shapes for which XLA compiled them: it compiles for new shapes, also of the same graph.
 
 A `tf.function(jit_compile=True)` whose graph takes any number of rows is traced once, and compiled for each number.
-Nothing tells when that happens; that its tensors have other shapes than ever before does.
+TensorFlow does not tell when that happens. It is inferred from tensors with shapes that the function never had before.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from typing import Any
 
 from ...collector.traces import TracedFunction, flatten_arguments
 
-# ---- The signature of a trace of TensorFlow's: what a graph is made for, argument by argument -----------------------
+# ---- The signature of a trace: the arguments that a graph is made for -----------------------------------------------
 
 
 def signature_of(function_type: Any) -> dict:
-    """What a trace is for, from the types of its arguments."""
-    found: dict = {}
+    """The signature of a trace, from the types of its arguments."""
+    signature: dict = {}
     for name, parameter in function_type.parameters.items():
-        for inner, kind in flatten_arguments(str(name), parameter.type_constraint, _parts):
-            found[inner] = _described(kind)
-    return found
+        for inner, kind in flatten_arguments(str(name), parameter.type_constraint, _components):
+            signature[inner] = _describe_type(kind)
+    return signature
 
 
-def _parts(kind: Any) -> Any:
+def _components(kind: Any) -> Any:
     return getattr(kind, "components", None) or getattr(kind, "mapping", None)
 
 
-def _described(kind: Any) -> tuple:
+def _describe_type(kind: Any) -> tuple:
     if hasattr(kind, "value"):
         return ("python", repr(kind.value))
     if hasattr(kind, "shape") and hasattr(kind, "dtype"):
@@ -36,89 +36,89 @@ def _described(kind: Any) -> tuple:
     return ("object", str(kind))
 
 
-# ---- A call of a `tf.function` in which something is made: graphs by TensorFlow, a program by XLA -------------------
+# ---- A call in which TensorFlow makes graphs, or XLA compiles -------------------------------------------------------
 
 
 class Trace:
-    """What is found out meanwhile."""
+    """What is found out while graphs are made in a call."""
 
     def __init__(self) -> None:
         self.learns = False
         self.variables = False
         self.lasted = 0
-        """ns, all graphs."""
+        """Time of tracing all graphs, ns."""
         self.signature: dict = {}
         self.compiled: tuple = ()
-        """Begin and end of everything that was made, as events."""
+        """Begin and end of everything that was compiled, as events."""
 
 
-def made_in(
-    about: TracedFunction, trace: Trace | None, shapes: dict | None, xla: Any, begin: int, end: int
+def add_xla(
+    history: TracedFunction, trace: Trace | None, shapes: dict | None, recorder: Any, begin: int, end: int
 ) -> Trace | None:
-    """What was made in a call from `begin` to `end`, ns; None where everything was there already.
+    """The trace of a call from `begin` to `end` (ns) with the compilation by XLA; None where nothing was compiled.
 
-    `trace`: of graphs; `shapes`: those that are new to a function that XLA compiles; `xla`: the recorder, of such a
-    function. XLA compiles after the graphs are made and before it runs. The run counts for as long as the fastest one
-    so far took; before there was one, nothing tells it from compiling.
+    `trace` is that of graphs. `shapes` are those that are new to a function that XLA compiles. `recorder` is given for
+    such a function only. XLA compiles after the graphs are made and before it runs. The run is taken to be as long as
+    the fastest one so far; before there was one, it counts as compiling.
     """
     if trace is None and shapes is None:
-        about.fastest_ns = min(end - begin, about.fastest_ns or end)
+        history.fastest_ns = min(end - begin, history.fastest_ns or end)
         return None
     trace = trace or Trace()
-    if xla:
-        about.xla = True
-        # What is compiled anew is the graph that was traced last, for other shapes.
-        before = trace.signature or (about.signatures[-1] if about.signatures else {})
-        trace.signature = {**before, **(shapes or {})}
-        code = xla.define(kind="compile", name=f"{about.name}: XLA")
-        traced = trace.compiled[-1] if trace.compiled else begin
-        trace.compiled += (code, traced, code + 1, max(end - about.fastest_ns, traced))
+    if recorder:
+        history.xla = True
+        # XLA compiles the graph that was traced last, for new shapes.
+        graph_signature = trace.signature or (history.signatures[-1] if history.signatures else {})
+        trace.signature = {**graph_signature, **(shapes or {})}
+        code = recorder.define(kind="compile", name=f"{history.name}: XLA")
+        traced_until = trace.compiled[-1] if trace.compiled else begin
+        trace.compiled += (code, traced_until, code + 1, max(end - history.fastest_ns, traced_until))
     return trace
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 
 MOST_SHAPES = 10_000
-"""Of one function that are remembered."""
+"""Shapes of one function that are remembered."""
 
 
 class XlaShapes:
-    """`anew` is asked before each outermost call of a function that XLA compiles."""
+    """Remembers the shapes of calls; `new_signature` is called before each call of a function that XLA compiles."""
 
     def __init__(self, nest: Any) -> None:
         self._flatten = nest.flatten
-        self._seen: dict = {}
-        """By the number of a function: its shapes so far."""
+        self._known: dict = {}
+        """Hashes of shapes so far, by the number of a function."""
 
-    def anew(self, number: int, function: Any, args: tuple, kwargs: dict) -> dict | None:
-        """The signature of a call whose tensors have shapes that this function was not called with yet, else None."""
+    def new_signature(self, number: int, function: Any, args: tuple, kwargs: dict) -> dict | None:
+        """The signature of a call if its tensors have shapes that this function never had, else None."""
         try:
             leaves = self._flatten((args, kwargs), expand_composites=True)
-            shapes = hash(tuple(_shape(leaf) for leaf in leaves))
-            seen = self._seen.setdefault(number, set())
-            if shapes in seen:
+            shapes = hash(tuple(_shape_of(leaf) for leaf in leaves))
+            known = self._known.setdefault(number, set())
+            if shapes in known:
                 return None
-            if len(seen) < MOST_SHAPES:
-                seen.add(shapes)
-            return _signature(function, args, kwargs)
-        except Exception:  # of an argument that is no nest: TensorFlow will say so itself
+            if len(known) < MOST_SHAPES:
+                known.add(shapes)
+            return _call_signature(function, args, kwargs)
+        except Exception:  # an argument is no nest: TensorFlow itself will say so
             return None
 
 
-def _shape(leaf: Any) -> Any:
+def _shape_of(leaf: Any) -> Any:
     shape = getattr(leaf, "shape", None)
     return None if shape is None else tuple(shape)
 
 
-def _signature(function: Any, args: tuple, kwargs: dict) -> dict:
-    """Names and shapes of the tensors, named as a trace names them."""
+def _call_signature(function: Any, args: tuple, kwargs: dict) -> dict:
+    """The signature of a call: its tensors, named as in the signature of a trace."""
     names = list(function.function_type.parameters)
     if getattr(function.python_function, "__self__", None) is not None and names[:1] == ["self"]:
         del names[0]
-    found: dict = {}
+    signature: dict = {}
     for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
         for inner, leaf in flatten_arguments(str(name), value):
             if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
                 kind = getattr(leaf.dtype, "name", str(leaf.dtype))
-                found[inner] = ("tensor", f"{kind}[{', '.join(map(str, leaf.shape))}]")
-    return found
+                signature[inner] = ("tensor", f"{kind}[{', '.join(map(str, leaf.shape))}]")
+    return signature

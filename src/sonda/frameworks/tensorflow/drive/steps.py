@@ -1,10 +1,11 @@
 """Drives a workload in TensorFlow: trace, warm up, timed steps, steps in pieces, a step that is counted.
 
-A timed step is a call of one `tf.function`, as programs in TensorFlow have it: training is one phase, `fused`. Phases
-and layers are those of steps of their own (the pass `pieces`): the same function under TensorFlow's profiler. On a GPU
-a profile of the host tells when kernels are launched, not when they run: there steps in pieces run layer by layer
-without a graph, each waited for, while of timed steps nothing but the end is; the kernels of a few more of them, run as
-they were timed, are recorded. A profiler outside that replays kernels is told of one step.
+A timed step is a call of one `tf.function`, as programs in TensorFlow write it: training is one phase, `fused`. Phases
+and layers come from a few more steps (the pass `pieces`): the same function under TensorFlow's profiler.
+
+On a GPU a profile of the host tells when kernels are launched, not when they run. There the steps of the pass `pieces`
+run layer by layer without a graph, and every layer is waited for; of a timed step only the end is. A few more steps run
+as they were timed, and their kernels are recorded. A profiler outside that replays kernels is told of one step.
 """
 
 from __future__ import annotations
@@ -23,24 +24,24 @@ from sonda.frameworks.harness.counted_step import OperationsTaskProtocol, StepCo
 from sonda.frameworks.harness.kernels import ProfileFile, Profiler, profile_kernels
 from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
 from sonda.frameworks.harness.steps import PIECES_STEPS, run_steps
-from sonda.frameworks.tensorflow.drive.pieces import ReadProfile, steps_in_pieces, where_it_ran
+from sonda.frameworks.tensorflow.drive.profiled_steps import ReadProfile, attribute_cost, profile_steps
 from sonda.frameworks.tensorflow.observe import devices
-from sonda.frameworks.tensorflow.observe.devices import about, mark_clock
+from sonda.frameworks.tensorflow.observe.devices import describe_gpu, mark_clock
 
-# ---- Kernels of a few steps of a TensorFlow program: its own profiler around them, and what is said of the GPU ------
+# ---- Kernels of a few steps: TensorFlow's own profiler around them, and what is stated of the GPU -------------------
 
 PROFILE = ProfileFile("TensorFlow", "profile", ".xplane.pb", "tensorflow.kernels.xplane.pb")
 
 
 def record_kernels(observer: AnnouncedObserver, tf: Any, how: Driving, step: Callable[[], None]) -> None:
-    """Run steps of their own whose kernels are recorded, and say which GPU it was."""
-    with recorded_by(observer.recorder, tf), observer.span("pass", "kernels"):
+    """Run a few more steps, record their kernels, and state which GPU ran them."""
+    with record_profile(observer.recorder, tf), observer.span("pass", "kernels"):
         for _ in range(KERNEL_STEPS):
             step()
     _state_device(observer.recorder, tf, how.device)
 
 
-def recorded_by(recorder: Recorder, tf: Any) -> AbstractContextManager[None]:
+def record_profile(recorder: Recorder, tf: Any) -> AbstractContextManager[None]:
     """Record the kernels of what runs in this block."""
     profiler = tf.profiler.experimental
 
@@ -52,19 +53,19 @@ def recorded_by(recorder: Recorder, tf: Any) -> AbstractContextManager[None]:
 
 
 def _state_device(recorder: Recorder, tf: Any, device: str) -> None:
-    """Which GPU it was, and the most of its memory that TensorFlow held."""
+    """State which GPU it was, and the most of its memory that TensorFlow's tensors took."""
     number = device.partition(":")[2] or "0"
-    if found := about(tf, int(number)):
-        recorder.state(devices={number: found})
+    if description := describe_gpu(tf, int(number)):
+        recorder.state(devices={number: description})
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 
-FUNCTIONS = {True: "learn", False: "inferred"}
-"""Names of the functions that are a step, of training or not."""
+FUNCTIONS = {True: "learn", False: "infer_scoped"}
+"""Names of the functions that are a step, by whether it trains."""
 
 
-class NetworkTask(Protocol):
+class TensorflowNetworkTask(Protocol):
     """A network with its weights."""
 
     @property
@@ -84,26 +85,26 @@ class NetworkTask(Protocol):
 
     @property
     def compiled(self) -> bool:
-        """By XLA."""
+        """Whether XLA compiles it."""
 
     @property
     def classes(self) -> Mapping[str, str]:
-        """Of all layers by path, '' among them."""
+        """Of all layers by path, that of the network ('') among them."""
 
     def function(self) -> Any:
-        """A step as a graph that was not traced yet."""
+        """A step as a `tf.function` that was not traced yet."""
 
 
-class Announcer(Protocol):
-    """Who is told of phases and layers."""
+class LayerAnnouncer(Protocol):
+    """Whoever is told of phases and layers."""
 
     def phase(self, name: str) -> AbstractContextManager[None]: ...
 
     def layer(self, path: str, class_name: str = "", direction: str = "forward") -> AbstractContextManager[None]: ...
 
 
-class InPieces(Protocol):
-    """Runs a step layer by layer, and announces them."""
+class LayerwiseStep(Protocol):
+    """Runs a step layer by layer, and announces the layers."""
 
     def infer(self, inputs: Any) -> Any: ...
 
@@ -122,7 +123,7 @@ def drive_operations(task: OperationsTaskProtocol, observer: AnnouncedObserver, 
     _note_tracing(observer, begin, len(task.names))
 
     def step(waiting: bool = not how.on_gpu, counted: bool = False) -> None:
-        """`waiting`: for every operation by itself."""
+        """`waiting`: whether every operation is waited for by itself."""
         with observer.span("step", "test"), observer.phase("forward"), observer.layer(""):
             for name in task.names:
                 with observer.layer(name, name.capitalize()):
@@ -137,8 +138,8 @@ def drive_operations(task: OperationsTaskProtocol, observer: AnnouncedObserver, 
             if not waiting:
                 wait(result)
 
-    def record(one: Callable[[], None]) -> None:
-        record_kernels(observer, _tensorflow(), how, one)
+    def record(recorded: Callable[[], None]) -> None:
+        record_kernels(observer, _tensorflow(), how, recorded)
 
     done = run_steps(observer, how, step, record, lambda: step(waiting=True))
     if how.replay:
@@ -149,104 +150,112 @@ def drive_operations(task: OperationsTaskProtocol, observer: AnnouncedObserver, 
 
 
 def drive_network(
-    task: NetworkTask,
-    pieces: Callable[[Announcer], InPieces],
+    task: TensorflowNetworkTask,
+    make_layerwise: Callable[[LayerAnnouncer], LayerwiseStep],
     batches: Batches,
     observer: AnnouncedObserver,
     how: Driving,
-    read: ReadProfile,
+    read_profile: ReadProfile,
 ) -> int:
-    """Run inference or training; `batches` begins an endless row anew, `pieces` tells whom of its layers.
+    """Run inference or training; returns the number of timed steps.
 
-    Returns the number of timed steps.
+    `batches` begins an endless row of batches anew. `make_layerwise` gives a step that announces its layers to the one
+    it is given.
     """
     part = "train" if task.train else "test"
     first = next(batches()) if task.train else (task.first,)
-    whole = task.function()
-    begin = perf_counter_ns()
-    with observer.span("compile", "training" if task.train else "inference"):
-        # A graph is optimised, and compiled by XLA, when it first runs: training then begins anew.
-        kept = {name: weight.value() for name, weight in task.weights.items()}
-        wait(whole(*first))
-        for name, weight in task.weights.items():
-            weight.assign(kept[name])
-    _note_tracing(observer, begin, 1)
+    function = task.function()
+    _trace(task, observer, function, first)
     row = batches() if task.train else iter(())
-    announced = pieces(Waiting(observer) if how.on_gpu else observer)
+    layerwise = make_layerwise(SynchronisingAnnouncer(observer) if how.on_gpu else observer)
 
-    def in_pieces(run: InPieces) -> None:
-        wait(run.learn(*next(row)) if task.train else run.infer(*first))
+    def run_layerwise(step: LayerwiseStep) -> None:
+        wait(step.learn(*next(row)) if task.train else step.infer(*first))
 
     def step() -> None:
         with observer.span("step", part):
             if VARIABLE in os.environ:
-                # Of a step that is modelled, nothing but its pieces tells phases and layers apart.
-                in_pieces(announced)
+                # In a step that callgrind models, only a layerwise step tells phases and layers apart.
+                run_layerwise(layerwise)
                 return
             if not task.train:
                 with observer.phase("forward"), observer.layer(""):
-                    wait(whole(*first))
+                    wait(function(*first))
                 return
             with observer.phase("data"):
                 batch = next(row)
             with observer.phase("fused"):
-                wait(whole(*batch))
+                wait(function(*batch))
 
-    done = run_steps(observer, how, step, lambda one: record_kernels(observer, _tensorflow(), how, one))
+    done = run_steps(observer, how, step, lambda recorded: record_kernels(observer, _tensorflow(), how, recorded))
     if how.replay:
         return done
     if how.on_gpu or VARIABLE in os.environ:
-        # The first of all finds its kernels for the first time, and nobody hears of it.
-        in_pieces(pieces(unheard(observer.root)))
+        # The very first step looks up its kernels, and is not recorded.
+        run_layerwise(make_layerwise(make_silent_observer(observer.root)))
         with observer.span("pass", "pieces"):
             for _ in range(PIECES_STEPS):
                 with observer.span("step", part):
-                    in_pieces(announced)
+                    run_layerwise(layerwise)
         observer.notes.append(
             "layers are those of steps that run layer by layer, without the graph"
             + ", which XLA compiled" * task.compiled
         )
         costs = list(task.costs)
     else:
-        costs = _profiled(task, observer, lambda: next(row) if task.train else first, whole, part, read)
+        costs = _profile_layers(task, observer, lambda: next(row) if task.train else first, function, read_profile)
     count_step(observer, part, costs, "tensorflow", task.dtype)
     return done
 
 
-def _profiled(
-    task: NetworkTask, observer: AnnouncedObserver, given: Callable[[], Any], whole: Any, part: str, read: ReadProfile
-) -> list[StepCost]:
-    """More of the timed steps under TensorFlow's profiler; costs of a step under the layers that have its time."""
+def _trace(task: TensorflowNetworkTask, observer: AnnouncedObserver, function: Any, batch: tuple[Any, ...]) -> None:
+    """Call the step once, and put the weights back: TensorFlow and XLA optimise a graph when it first runs."""
+    begin = perf_counter_ns()
+    with observer.span("compile", "training" if task.train else "inference"):
+        initial = {name: weight.value() for name, weight in task.weights.items()}
+        wait(function(*batch))
+        for name, weight in task.weights.items():
+            weight.assign(initial[name])
+    _note_tracing(observer, begin, 1)
+
+
+def _profile_layers(
+    task: TensorflowNetworkTask, observer: AnnouncedObserver, next_batch: Callable[[], Any], function: Any,
+    read_profile: ReadProfile,
+) -> list[StepCost]:  # fmt: skip
+    """Run more of the timed steps under TensorFlow's profiler; the costs of a step under the layers that have time."""
 
     def step() -> tuple[int, int]:
-        with observer.span("step", part):
+        with observer.span("step", "train" if task.train else "test"):
             with observer.phase("data") if task.train else nullcontext():
-                batch = given()
+                batch = next_batch()
             begin = perf_counter_ns()
-            wait(whole(*batch))
+            wait(function(*batch))
             return begin, perf_counter_ns()
 
     loss = next((cost.class_name for cost in task.costs if cost.phase == LOSS), "")
     phases = [phase for phase in ORDER if phase != COMMUNICATE] if task.train else ["forward"]
-    inside = steps_in_pieces(observer, _tensorflow(), step, FUNCTIONS[task.train], task.classes, loss, read, phases)
-    if inside.missing:
-        observer.notes.append(f"phases and layers of a step are missing: {inside.missing}")
+    profiled = profile_steps(
+        observer, _tensorflow(), step, FUNCTIONS[task.train], task.classes, loss, read_profile, phases
+    )
+    if profiled.missing:
+        observer.notes.append(f"phases and layers of a step are missing: {profiled.missing}")
         return list(task.costs)
     fused = "what XLA fuses" if task.compiled else "what is fused"
     observer.notes.append(
-        f"layers are those of the same function under TensorFlow's profiler, which tells {100 * inside.share:.0f} % of "
-        f"its time apart: {fused} counts for the layer of its product" + ", or of its last operation" * task.compiled
+        f"layers are those of the same function under TensorFlow's profiler, which tells {100 * profiled.share:.0f} % "
+        f"of its time apart: {fused} counts for the layer of its product" + ", or of its last operation" * task.compiled
     )
-    return [where_it_ran(cost, inside.ran, task.classes) for cost in task.costs]
+    return [attribute_cost(cost, profiled.layers, task.classes) for cost in task.costs]
 
 
-def unheard(root: str) -> AnnouncedObserver:
+def make_silent_observer(root: str) -> AnnouncedObserver:
     """An observer that writes nothing."""
     return AnnouncedObserver(Recorder(""), None, root)
 
 
-class Waiting:
-    """Tells an observer of phases and layers, each of which ends when the devices have done what was asked of them."""
+class SynchronisingAnnouncer:
+    """Tells an observer of phases and layers. Each of them ends when the devices have done all their work."""
 
     def __init__(self, observer: AnnouncedObserver) -> None:
         self._observer = observer
@@ -265,14 +274,14 @@ class Waiting:
 
 
 def wait(result: Any) -> Any:
-    """Until a GPU has computed this, which stays there: nothing is copied. On a processor it is there already."""
+    """Wait until a GPU has computed a result, without copying it; returns it. On a processor it is there already."""
     if result is not None and "GPU" in getattr(result, "device", ""):
         _synchronise()
     return result
 
 
 def _synchronise() -> None:
-    """Until all devices have done what was asked of them."""
+    """Wait until all devices have done all their work."""
     devices.wait(_tensorflow())
 
 
@@ -290,11 +299,11 @@ def _note_tracing(observer: AnnouncedObserver, begin: int, functions: int) -> No
     )
 
 
-# ---- Drives a model in TensorFlow whose inside is somebody else's: trace, warm up, timed steps ----------------------
+# ---- A model whose layers Sonda does not know: trace, warm up, timed steps ------------------------------------------
 
 
-class WholeTask(Protocol):
-    """A model with what its steps are given."""
+class OpaqueTask(Protocol):
+    """A model with the arguments of its steps."""
 
     @property
     def train(self) -> bool: ...
@@ -307,13 +316,13 @@ class WholeTask(Protocol):
     def arguments(self) -> tuple[Any, ...]: ...
 
 
-def drive_whole(task: WholeTask, observer: AnnouncedObserver, how: Driving) -> int:
+def drive_opaque(task: OpaqueTask, observer: AnnouncedObserver, how: Driving) -> int:
     """Run inference or training as asked; returns the number of timed steps."""
     part, phase = ("train", "fused") if task.train else ("test", "forward")
     step_function, arguments = task.function(), task.arguments()
     begin = perf_counter_ns()
     with observer.span("compile", "training" if task.train else "inference"):
-        _wait(step_function(*arguments))
+        _wait_for_parts(step_function(*arguments))
     lasted = (perf_counter_ns() - begin) / 1e9
     observer.notes += [
         f"{task.parameters:,} parameters; tracing and the first run took {lasted:.2g} s before the steps, not in them",
@@ -322,22 +331,22 @@ def drive_whole(task: WholeTask, observer: AnnouncedObserver, how: Driving) -> i
 
     def step() -> None:
         with observer.span("step", part), observer.phase(phase):
-            _wait(step_function(*arguments))
+            _wait_for_parts(step_function(*arguments))
 
-    def record(one: Callable[[], None]) -> None:
+    def record(recorded: Callable[[], None]) -> None:
         import tensorflow
 
-        record_kernels(observer, tensorflow, how, one)
+        record_kernels(observer, tensorflow, how, recorded)
 
     return run_steps(observer, how, step, record)
 
 
-def _wait(result: Any) -> None:
-    """Until all parts of a result are there: devices are waited for once, whichever part is found on one first."""
+def _wait_for_parts(result: Any) -> None:
+    """Wait until all parts of a nested result are there. The first part on a GPU waits for all devices."""
     parts = list(result.values()) if isinstance(result, dict) else [result]
     while parts:
-        one = parts.pop()
-        parts += one.values() if isinstance(one, dict) else one if isinstance(one, (list, tuple)) else ()
-        if "GPU" in getattr(one, "device", ""):
-            wait(one)
+        part = parts.pop()
+        parts += part.values() if isinstance(part, dict) else part if isinstance(part, (list, tuple)) else ()
+        if "GPU" in getattr(part, "device", ""):
+            wait(part)
             return
