@@ -18,14 +18,12 @@ from sonda.accelerators.mapping import fullest_tiles as few_tiles_kernel
 from sonda.frameworks.torch.parallel import norm_kernels
 from sonda.imports.xplane import scanner as xplane_kernel
 from sonda.record.jit import cache_directory, compiled
-from sonda.workloads.data import png as png_kernel
 
 ALONE = [
     reduction._gather,
     packages_kernel.packages,
     streaming_kernel.stream,
     folding_kernel.fold,
-    png_kernel.undo_filters,
     *norm_kernels.PYTHON_KERNELS,
 ]
 CALLING = [

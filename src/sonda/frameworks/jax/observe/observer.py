@@ -236,7 +236,7 @@ class JaxObserver(PatchingObserver):
                 self._callers.setdefault(phase, set()).add(state.number)
             stream.begin(codes[phase], None)
         if profiling is None:
-            self.pieces.meanwhile()
+            self.pieces.end_if_late()
             self.kernels.end_if_late()
         # The phase has begun: compiling lies inside it.
         begin = now()
