@@ -6,7 +6,7 @@ from time import perf_counter
 
 from sonda.record.run import ProbeState
 from sonda.record.samples import Sample
-from sonda.targets.instrument import AGAIN, Contribution, Instrument, Rerun, Seen
+from sonda.targets.instrument import AGAIN, Contribution, EndedRun, Instrument, Rerun
 
 
 class Warm(Instrument):
@@ -17,7 +17,7 @@ class Warm(Instrument):
     def __init__(self, options: list[str]) -> None:
         self.limit = float(options[0].removesuffix("s")) if options else 600.0
 
-    def collect(self, seen: Seen) -> Contribution:
+    def collect(self, seen: EndedRun) -> Contribution:
         with seen.plan.store.scratch() as directory:
             command = seen.again(Rerun(directory, observed=False))
             begin = perf_counter()

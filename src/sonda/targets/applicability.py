@@ -51,72 +51,72 @@ PRECISIONS_OF = {"pytensor": ("float32", "float64")}
 """Where a framework has few precisions: those."""
 
 
-def inapplicable(job: Job) -> dict[str, str]:
+def inapplicable_settings(job: Job) -> dict[str, str]:
     """Settings that were asked for and mean nothing to this job, with the reasons; in the order of `Job`'s fields."""
-    reasons = {**IN_FRAMEWORK.get(job.framework, {}), **_by_place(job), **_by_work(job)}
+    reasons = {**IN_FRAMEWORK.get(job.framework, {}), **_refused_by_target(job), **_refused_by_workload(job)}
     if job.precision in PRECISIONS_OF.get(job.framework, ()):
         reasons.pop("precision", None)
-    return {name: reasons[name] for name in DEFAULTS if name in reasons and _asked(job, name)}
+    return {name: reasons[name] for name in DEFAULTS if name in reasons and _is_asked(job, name)}
 
 
-def applied(job: Job) -> tuple[Job, list[str]]:
+def drop_inapplicable(job: Job) -> tuple[Job, list[str]]:
     """The job without what means nothing to it, and a note for each such setting."""
-    without = inapplicable(job)
-    plain = msgspec.structs.replace(job, **{name: DEFAULTS[name] for name in without})
+    reasons = inapplicable_settings(job)
+    plain = msgspec.structs.replace(job, **{name: DEFAULTS[name] for name in reasons})
     if job.workload != "ops" or job.framework == "torch" or "op" in job.options:
-        return plain, sentences(without)
+        return plain, describe_inapplicable(reasons)
     # `ops` by itself is all operations, and only PyTorch has more than those of the study.
     plain = msgspec.structs.replace(plain, options={**job.options, "op": ",".join(STUDIED)})
-    return plain, [*sentences(without), f"--op: {', '.join(STUDIED)} are all that every framework has"]
+    return plain, [*describe_inapplicable(reasons), f"--op: {', '.join(STUDIED)} are all that every framework has"]
 
 
-def sentences(without: dict[str, str]) -> list[str]:
+def describe_inapplicable(reasons: dict[str, str]) -> list[str]:
     """`--gpu-private-threads: TensorFlow on a GPU only`."""
-    return [f"--{name.replace('_', '-')}: {reason}" for name, reason in without.items()]
+    return [f"--{name.replace('_', '-')}: {reason}" for name, reason in reasons.items()]
 
 
-def _asked(job: Job, name: str) -> bool:
+def _is_asked(job: Job, name: str) -> bool:
     value = getattr(job, name)
     return bool(value != DEFAULTS[name] and not (name == "pin" and value is False))
 
 
-def _by_place(job: Job) -> dict[str, str]:
+def _refused_by_target(job: Job) -> dict[str, str]:
     """What the target has no use for."""
     spec = parse_target(job.on)
     on_gpu = any(device.kind == "cuda" for device in spec.devices)
-    found = {}
+    reasons = {}
     if not (on_gpu and job.framework == "tensorflow"):
-        found["gpu_private_threads"] = "TensorFlow on a GPU only"
+        reasons["gpu_private_threads"] = "TensorFlow on a GPU only"
     if not on_gpu:
-        found["pin"] = "only a GPU fetches from memory"
+        reasons["pin"] = "only a GPU fetches from memory"
         if job.precision == "tf32":
-            found["precision"] = f"TF32 is for a GPU, not for {job.on}"
+            reasons["precision"] = f"TF32 is for a GPU, not for {job.on}"
     if spec.mode:
-        found |= dict.fromkeys(ONE_DEVICE, f"on one device only, not on {spec.mode}=")
-    return found
+        reasons |= dict.fromkeys(ONE_DEVICE, f"on one device only, not on {spec.mode}=")
+    return reasons
 
 
-def _by_work(job: Job) -> dict[str, str]:
+def _refused_by_workload(job: Job) -> dict[str, str]:
     """What the workload has no use for."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     if job.workload.startswith(GARDEN):
-        found |= dict.fromkeys(INPUT, "an experiment's steps are given one drawn batch, which is in memory")
+        reasons |= dict.fromkeys(INPUT, "an experiment's steps are given one drawn batch, which is in memory")
         # TF32 is a switch of the GPU, for whatever runs there.
-        return found | ({"precision": "the experiment chooses its own"} if job.precision != "tf32" else {})
+        return reasons | ({"precision": "the experiment chooses its own"} if job.precision != "tf32" else {})
     if job.workload in WITHOUT_IMAGES:
-        found["channels_last"] = f"{job.workload} has no images"
-        found |= {} if job.epochs else {"data": f"{job.workload} has no images"}
+        reasons["channels_last"] = f"{job.workload} has no images"
+        reasons |= {} if job.epochs else {"data": f"{job.workload} has no images"}
     if not job.train:
-        return found | dict.fromkeys(INPUT, "inference is given one batch, which is in memory")
+        return reasons | dict.fromkeys(INPUT, "inference is given one batch, which is in memory")
     if job.epochs and is_own(job.workload):
-        return found | dict.fromkeys((*INPUT, "split", "images", "transfer"), "data() of a file says that itself")
+        return reasons | dict.fromkeys((*INPUT, "split", "images", "transfer"), "data() of a file says that itself")
     if job.epochs:
         # A whole training reads a prepared set, whose images are decoded and mapped into memory.
-        return found | dict.fromkeys(("prefetch", "cache", "pin"), "of timed steps, not of a training by epochs")
-    if not job.data or "data" in found:
-        found["cache"] = IN_MEMORY
+        return reasons | dict.fromkeys(("prefetch", "cache", "pin"), "of timed steps, not of a training by epochs")
+    if not job.data or "data" in reasons:
+        reasons["cache"] = IN_MEMORY
         if job.framework in WITHOUT_LOADER:
-            found["prefetch"] = IN_MEMORY
+            reasons["prefetch"] = IN_MEMORY
     if job.framework == "torch" and bool(job.prefetch) != bool(job.workers):
-        found["prefetch"] = "PyTorch loads ahead in processes that load, and these always do; see --workers"
-    return found
+        reasons["prefetch"] = "PyTorch loads ahead in processes that load, and these always do; see --workers"
+    return reasons

@@ -65,59 +65,59 @@ def clocked_circumstances(redact: bool, disturbed: list[str]) -> Circumstances:
     )
 
 
-def gpus(assembly: Assembly) -> dict[str, Any]:
+def describe_gpus(assembly: Assembly) -> dict[str, Any]:
     """For the `target` of a run: the GPUs that its program used, and whether float32 may be TF32 there; or nothing."""
     if not assembly.devices:
         return {}
     devices = {
         f"cuda:{number}": {
-            name: value for name, value in about.items() if name != "uuid"
+            name: value for name, value in facts.items() if name != "uuid"
         }  # names a machine, not a kind
-        for number, about in assembly.devices.items()
+        for number, facts in assembly.devices.items()
     }
     return {"devices": devices, **({"tf32": assembly.tf32} if assembly.tf32 else {})}
 
 
-def identities(assembly: Assembly) -> dict[str, str]:
+def gpu_identities(assembly: Assembly) -> dict[str, str]:
     """The GPUs that the program used, as the driver knows them, by its own names."""
-    return {f"cuda:{number}": str(about.get("uuid", "")) for number, about in assembly.devices.items()}
+    return {f"cuda:{number}": str(facts.get("uuid", "")) for number, facts in assembly.devices.items()}
 
 
-def precision(assembly: Assembly) -> dict[str, str]:
+def describe_precision(assembly: Assembly) -> dict[str, str]:
     """The type of elements that most of a program's FLOPs were done in, for its `workload`; nothing where none were."""
-    known = {kind: flops for kind, flops in assembly.flops.items() if flops}
-    return {"precision": max(known, key=lambda kind: known[kind])} if known else {}
+    counted = {kind: flops for kind, flops in assembly.flops.items() if flops}
+    return {"precision": max(counted, key=lambda kind: counted[kind])} if counted else {}
 
 
-def habits(assembly: Assembly) -> dict[str, Any]:
+def describe_habits(assembly: Assembly) -> dict[str, Any]:
     """For the `workload` of a program: options that it has in use, as those of Sonda's own workloads are kept."""
     chief = assembly.crew.chief
-    found = {**chief.habits, **{name: value for name, value in chief.loads.items() if value is not None}}
-    weights = found.pop("weights", "")
+    options = {**chief.habits, **{name: value for name, value in chief.loads.items() if value is not None}}
+    weights = options.pop("weights", "")
     # What most FLOPs were done in may be an evaluation's.
-    used = found.get("autocast") or precision(assembly).get("precision") or weights
+    used = options.get("autocast") or describe_precision(assembly).get("precision") or weights
     # Threads that step beside each other wait for the interpreter's lock, which no loader helps.
     waits = {"waits": chief.waits} if chief.waits and chief.stepping == 1 else {}
-    return {**found, **waits, **({"precision": used} if used in PRECISIONS else precision(assembly))}
+    return {**options, **waits, **({"precision": used} if used in PRECISIONS else describe_precision(assembly))}
 
 
-def pipelines(assembly: Assembly) -> dict[str, Any]:
+def describe_pipelines(assembly: Assembly) -> dict[str, Any]:
     """For the `workload` of a program: the stages of tf.data that fed each of its parts, where there were such."""
-    known: dict[tuple[str, ...], dict[str, Any]] = {}
-    for one in assembly.pipelines:
-        part, stages = assembly.crew.part_fed_by(one["loader"]), one["stages"]
-        same = known.setdefault((part, *(stage["name"] for stage in stages)), {"part": part, "stages": stages})
-        if same["stages"] is not stages:  # another data set that is made alike
-            same["stages"] = [_joined_stage(*both) for both in zip(same["stages"], stages, strict=True)]
-    told = [one for one in known.values() if one["part"]]
-    return {"pipelines": told} if told else {}
+    pipelines: dict[tuple[str, ...], dict[str, Any]] = {}
+    for pipeline in assembly.pipelines:
+        part, stages = assembly.crew.part_fed_by(pipeline["loader"]), pipeline["stages"]
+        joined = pipelines.setdefault((part, *(stage["name"] for stage in stages)), {"part": part, "stages": stages})
+        if joined["stages"] is not stages:  # another data set that is made alike
+            joined["stages"] = [_add_stages(*pair) for pair in zip(joined["stages"], stages, strict=True)]
+    fed = [pipeline for pipeline in pipelines.values() if pipeline["part"]]
+    return {"pipelines": fed} if fed else {}
 
 
-def _joined_stage(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return {**one, "elements": one["elements"] + other["elements"], "ns": one["ns"] + other["ns"]}
+def _add_stages(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    return {**first, "elements": first["elements"] + second["elements"], "ns": first["ns"] + second["ns"]}
 
 
-def processes(assembly: Assembly) -> dict[str, int]:
+def describe_processes(assembly: Assembly) -> dict[str, int]:
     """For the `target` of a program: how many of its processes computed at the same time, where several did."""
     return {"processes": assembly.crew.at_once} if assembly.crew.at_once > 1 else {}
 
@@ -127,8 +127,8 @@ def _unknown_operations(assembly: Assembly) -> list[str]:
     if not assembly.unknown:
         return []
     names = ", ".join(sorted(assembly.unknown)[:5])
-    more = f" and {len(assembly.unknown) - 5} more" if len(assembly.unknown) > 5 else ""
-    return [f"no FLOP formula for {names}{more}: their FLOPs are missing"]
+    rest = f" and {len(assembly.unknown) - 5} more" if len(assembly.unknown) > 5 else ""
+    return [f"no FLOP formula for {names}{rest}: their FLOPs are missing"]
 
 
 def _overhead(assembly: Assembly) -> dict[str, float]:
@@ -150,12 +150,12 @@ def _overhead(assembly: Assembly) -> dict[str, float]:
     counted = rows & ~np.isnan(spans.metric("task_clock", "counted"))
     waited = rows & ~np.isnan(spans.metric("run_queue_wait", "counted"))
     forward = rows & spans.words("name").equal("forward")
-    phases, forwards, read, asked = (float(which.sum() / steps.sum()) for which in (rows, forward, counted, waited))
+    phases, forwards, read, waits = (float(mask.sum() / steps.sum()) for mask in (rows, forward, counted, waited))
     spent = (layers - marks) * assembly.span_ns + marks * costs.get("mark_ns", assembly.span_ns)
     spent += (phases - forwards) * assembly.phase_ns
     spent += forwards * max(costs.get("forward_ns", 0.0), assembly.phase_ns)
     spent += (phases - read) * costs.get("group_ns", 0.0)
-    spent += read * costs.get("os_ns", 0.0) + asked * costs.get("wait_ns", 0.0)
+    spent += read * costs.get("os_ns", 0.0) + waits * costs.get("wait_ns", 0.0)
     return {
         **costs, "spans_per_step": layers, "phases_per_step": phases, "readings_per_step": read,
         "step_share": spent * float(steps.sum()) / time,

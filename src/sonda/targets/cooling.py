@@ -51,14 +51,14 @@ class Cooling:
         for sensor, value in before.items() if first else ():
             self._start[sensor] = min(value, self._start.get(sensor, value))
         now = before
-        while (hot := self._too_hot(now)) and self._clock() - began < self.most_s:
+        while (hot := self._describe_hottest(now)) and self._clock() - began < self.most_s:
             self._say(f"cooling down: {hot}")
             self._sleep(min(LOOK_S, max(0.0, self.most_s - (self._clock() - began))))
             now = self._read()
-        found = {"waited_s": self._clock() - began, "start": dict(self._start), "before": before, "after": now}
-        return {**found, "reason": f"not back after {self.most_s:g} s: {hot}"} if hot else found
+        record = {"waited_s": self._clock() - began, "start": dict(self._start), "before": before, "after": now}
+        return {**record, "reason": f"not back after {self.most_s:g} s: {hot}"} if hot else record
 
-    def _too_hot(self, now: Mapping[str, float]) -> str:
+    def _describe_hottest(self, now: Mapping[str, float]) -> str:
         """`cuda:0 temperature 61 °C, 47 °C at the beginning`: the sensor that is farthest off; empty: all are back."""
         above = {name: value - self._start[name] for name, value in now.items() if name in self._start}
         worst = max(above, key=lambda name: above[name], default="")

@@ -148,7 +148,7 @@ class Command:
 
 
 @dataclass
-class Seen:
+class EndedRun:
     """What an instrument is shown once the program has ended. The plan's directory is still there."""
 
     plan: RunPlan
@@ -164,7 +164,7 @@ class Contribution:
     """What an instrument adds to a run."""
 
     spans: Spans | None = None
-    """The table with its columns or rows; None where it leaves `Seen.spans` as they are."""
+    """The table with its columns or rows; None where it leaves `EndedRun.spans` as they are."""
     target: dict[str, Any] = field(default_factory=dict)
     """Fields of the run's target by name, as plain values; what has no field there is kept among what is `added`."""
     states: list[ProbeState] = field(default_factory=list)
@@ -193,7 +193,7 @@ class Instrument(Protocol):
         """Entered before the program starts and left after its end."""
         return nullcontext()
 
-    def collect(self, seen: Seen) -> Contribution:
+    def collect(self, seen: EndedRun) -> Contribution:
         """What it adds. A failure that leaves the run worth keeping is a `ProbeState`, not an exception."""
         ...
 

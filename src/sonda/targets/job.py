@@ -11,7 +11,7 @@ import msgspec
 
 from sonda.record.errors import SondaError, nearest
 from sonda.targets.adapters.registry import check_framework
-from sonda.targets.target import whole_of
+from sonda.targets.target import parse_whole
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16", "float64")
 """`bfloat16` and `float16`: weights, data and arithmetic. `mixed_`: weights in float32, arithmetic in the short one
@@ -87,9 +87,9 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     redact: bool = False
     """Keep no host name."""
 
-    def how(self) -> dict[str, Any]:
+    def settings_record(self) -> dict[str, Any]:
         """The settings that change how the workload runs, for `run.json`; of those that are seldom given, the given."""
-        given = {name: getattr(self, name) for name in GIVEN if getattr(self, name) != DEFAULTS[name]}
+        given = {name: getattr(self, name) for name in KEPT_WHERE_GIVEN if getattr(self, name) != DEFAULTS[name]}
         return {
             "train": self.train,
             "precision": self.precision,
@@ -100,7 +100,7 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
         }
 
 
-def job_of(configuration: Mapping[str, Any]) -> Job:
+def make_job(configuration: Mapping[str, Any]) -> Job:
     """The job of a configuration: `workload`, settings of a run by name, and the workload's own options.
 
     Raises SondaError when a value cannot be.
@@ -112,25 +112,25 @@ def job_of(configuration: Mapping[str, Any]) -> Job:
         if name in RUN_OPTIONS:
             settings[name] = value
         elif name != "workload":
-            options[key] = as_text(value)
+            options[key] = option_text(value)
     try:
         return check_job(msgspec.convert({**settings, "options": options}, Job))
     except msgspec.ValidationError as error:
         # `Expected `int`, got `str` - at `$.steps``
-        what, _, where = str(error).replace("`", "").partition(" - at $.")
+        problem, _, field = str(error).replace("`", "").partition(" - at $.")
         raise SondaError(
-            f"{where} cannot be {as_text(configuration.get(where, ''))}", what[:1].lower() + what[1:]
+            f"{field} cannot be {option_text(configuration.get(field, ''))}", problem[:1].lower() + problem[1:]
         ) from None
 
 
-def as_text(value: object) -> str:
+def option_text(value: object) -> str:
     """A value as the command line writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def options_of(words: Sequence[str], options: Mapping[str, str]) -> dict[str, str]:
+def parse_options(words: Sequence[str], options: Mapping[str, str]) -> dict[str, str]:
     """The workload's own options among the words of a command line: `--key value`, `--key=value`, or a bare `--key`."""
-    found = dict(options)
+    parsed = dict(options)
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
@@ -139,24 +139,24 @@ def options_of(words: Sequence[str], options: Mapping[str, str]) -> dict[str, st
         key, equals, value = word[2:].partition("=")
         if not equals:
             value = waiting.pop(0) if waiting and not waiting[0].startswith("--") else "true"
-        found[key] = value
-    return found
+        parsed[key] = value
+    return parsed
 
 
-def whole_number(name: str, text: str) -> int:
+def parse_whole_option(name: str, text: str) -> int:
     """An option that may be a range elsewhere; raises SondaError for what is no whole number."""
-    number = whole_of(text)
+    number = parse_whole(text)
     if number is None:
         raise SondaError(f"--{name} {text!r} is not a whole number", "a range such as 10:30 is for a command after --")
     return number
 
 
-def with_words(job: Job, words: Sequence[str]) -> Job:
+def with_options(job: Job, words: Sequence[str]) -> Job:
     """The job with options as a remedy writes them: `--threads 2`, `--channels-last`."""
-    settings = {name.replace("-", "_"): value for name, value in options_of(words, {}).items()}
-    own = {name: value for name, value in settings.items() if name in RUN_OPTIONS}
+    settings = {name.replace("-", "_"): value for name, value in parse_options(words, {}).items()}
+    run_options = {name: value for name, value in settings.items() if name in RUN_OPTIONS}
     options = {**job.options, **{name: value for name, value in settings.items() if name not in RUN_OPTIONS}}
-    return msgspec.convert({**msgspec.structs.asdict(job), **own, "options": options}, Job, strict=False)
+    return msgspec.convert({**msgspec.structs.asdict(job), **run_options, "options": options}, Job, strict=False)
 
 
 def check_job(job: Job) -> Job:
@@ -188,7 +188,7 @@ RUN_OPTIONS = tuple(name for name in Job.__struct_fields__ if name not in ("work
 """Options that every workload has; all others are the workload's own."""
 
 DEFAULTS: dict[str, Any] = msgspec.structs.asdict(Job(workload=""))
-GIVEN = (
+KEPT_WHERE_GIVEN = (
     "epochs", "split", "images", "transfer", "inter_op_threads", "bind", "gpu_private_threads", "deterministic", "data",
     "prefetch", "cache", "pin",
 )  # fmt: skip

@@ -17,7 +17,7 @@ FILE = "progress.json"
 EVERY_S = 0.5
 
 
-class Progress(msgspec.Struct, kw_only=True):
+class ProgressRecord(msgspec.Struct, kw_only=True):
     """Where a training stands, or, without epochs, how many steps are done."""
 
     part: str = ""
@@ -32,7 +32,7 @@ class Progress(msgspec.Struct, kw_only=True):
     """Of the last validation."""
     left_s: float | None = None
 
-    def reached(self, lead: str = "") -> Reached:
+    def describe(self, lead: str = "") -> Reached:
         """For the screen, after `lead`."""
         share = self.step / max(1, self.steps)
         if not self.epochs:
@@ -48,22 +48,22 @@ class Progress(msgspec.Struct, kw_only=True):
 
 
 class ProgressFile:
-    """The file as the training process writes it; `due` says whether it is time again."""
+    """The file as the training process writes it; `is_due` says whether it is time again."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE
         self._next = 0.0
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         return monotonic() >= self._next
 
-    def write(self, progress: Progress) -> None:
+    def write(self, progress: ProgressRecord) -> None:
         self._next = monotonic() + EVERY_S
         with suppress(OSError):  # nobody trains worse without it
             write_whole(self.path, msgspec.json.encode(progress))
 
 
-def telling(directory: Path, steps: int | None, warmup: int) -> Callable[[int], None]:
+def progress_writer(directory: Path, steps: int | None, warmup: int) -> Callable[[int], None]:
     """What a driver is to call between steps with how many timed ones are done, -`warmup` before the first of all.
 
     Where nobody said how many there will be, it does nothing.
@@ -73,27 +73,27 @@ def telling(directory: Path, steps: int | None, warmup: int) -> Callable[[int], 
     file = ProgressFile(directory)
 
     def tell(done: int) -> None:
-        if file.due():
-            file.write(Progress(step=warmup + done, steps=warmup + steps, warmup=warmup))
+        if file.is_due():
+            file.write(ProgressRecord(step=warmup + done, steps=warmup + steps, warmup=warmup))
 
     return tell
 
 
 @contextmanager
-def read_aloud(directory: Path, say: Say, lead: str = "") -> Iterator[None]:
+def report_progress(directory: Path, say: Say, lead: str = "") -> Iterator[None]:
     """Say where the run in this directory stands, after `lead`, now and then, until the block ends."""
     ended = threading.Event()
 
     def listen() -> None:
-        said = b""
+        last = b""
         while not ended.wait(EVERY_S):
             try:
                 text = (directory / FILE).read_bytes()
             except OSError:
                 continue
-            if text != said:
-                said = text
-                say(msgspec.json.decode(text, type=Progress).reached(lead))
+            if text != last:
+                last = text
+                say(msgspec.json.decode(text, type=ProgressRecord).describe(lead))
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()

@@ -12,7 +12,7 @@ PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
-def handled(handler: Callable[[int, object], None], *numbers: signal.Signals) -> Iterator[None]:
+def handle_signals(handler: Callable[[int, object], None], *numbers: signal.Signals) -> Iterator[None]:
     """Give these signals to `handler`, and back at the end. Outside of the main thread nothing is changed."""
     try:
         old = {number: signal.signal(number, handler) for number in numbers}
@@ -36,10 +36,10 @@ def end_with_parent(number: int = signal.SIGKILL, parent: int = 0) -> None:
 
 def signal_name(number: int) -> str:
     """`SIGKILL`; `signal 40` for one of those that have no name of their own."""
-    return next((one.name for one in signal.Signals if one.value == number), f"signal {number}")
+    return next((known.name for known in signal.Signals if known.value == number), f"signal {number}")
 
 
-def ending(code: int) -> str:
+def describe_exit(code: int) -> str:
     """How a child ended, by its code: `ended with code 1`; `was ended by SIGTERM` where the code is that, negative."""
     if code >= 0:
         return f"ended with code {code}"

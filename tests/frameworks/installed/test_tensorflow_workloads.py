@@ -19,7 +19,7 @@ from sonda.frameworks.tensorflow.drive.workload import drive_network, drive_oper
 from sonda.record.errors import SondaError
 from sonda.targets.adapters.tensorflow import tensorflow_device
 from sonda.targets.job import Job
-from sonda.targets.profiles.tensorflow_events import profile_events_of
+from sonda.targets.profiles.tensorflow_events import read_profile_events
 from sonda.workloads.catalogue import describe
 from sonda.workloads.networks.layers import walk
 from sonda.workloads.operations.ops import STUDIED, Operations
@@ -44,7 +44,9 @@ def driven(task: Any, train: bool, directory: Path) -> Assembly:
     begin = perf_counter_ns()
     observer.open({"tensorflow": tf.__version__}, 1)
     how = Driving(train, steps=3, warmup=2, seconds=1.0)
-    drive_network(task, lambda told: Pieces(task, told), lambda: batches(task, SEED), observer, how, profile_events_of)
+    drive_network(
+        task, lambda told: Pieces(task, told), lambda: batches(task, SEED), observer, how, read_profile_events
+    )
     observer.finish(1)
     recorder.close()
     return assemble(directory, begin, perf_counter_ns())

@@ -84,7 +84,7 @@ def test_kernels_that_wait_for_those_of_other_ranks_are_not_repeated(monkeypatch
 def test_where_ranks_cannot_be_run_once_more_one_line_says_so(
     on: str, settings: dict[str, Any], where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sonda.targets.ranks.launcher.require", lambda framework: None)
+    monkeypatch.setattr("sonda.targets.ranks.launcher.require_framework", lambda framework: None)
     launcher = RanksLauncher(job(on, **settings))
     for probe in ("ncu", "callgrind", "perf-stat"):
         assert refusal(launcher, probe) == f"--probe {probe} cannot be read of a ranks run {where}"

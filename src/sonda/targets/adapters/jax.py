@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import SondaError
-from sonda.targets.adapters.registry import OPERATION_LIST, imported
+from sonda.targets.adapters.registry import OPERATION_LIST, import_framework
 from sonda.targets.job import Job
-from sonda.targets.progress import telling
+from sonda.targets.progress import progress_writer
 from sonda.targets.target import parse_target
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
 
     # Before numpy and JAX start threads, which then inherit the counters.
     counting = Counting(str(directory))
-    from sonda.targets.training.trainer import described
+    from sonda.targets.training.trainer import describe_task
     from sonda.workloads.catalogue import describe
     from sonda.workloads.operations.ops import Operations
 
@@ -58,14 +58,14 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
         task: Any = workload.in_jax(job.seed, job.precision, device)
         root = OPERATION_LIST
     else:
-        task, notes = network_of(job, workload, device)
+        task, notes = build_network(job, workload, device)
         root = task.network.class_name
     with announcing(directory, counting, root, jax_versions(), job.threads or 1, notes) as observer:
         _drive(job, task, observer, jax, replay, directory)
-    return described(workload, task)
+    return describe_task(workload, task)
 
 
-def network_of(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
+def build_network(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
     """The network with the data that it is trained on, and notes on these."""
     from sonda.workloads.in_jax.network import build
 
@@ -87,7 +87,7 @@ def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: b
 
     number = parse_target(job.on).devices[0]
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
-    tell = telling(directory, job.steps, job.warmup)
+    tell = progress_writer(directory, job.steps, job.warmup)
     how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision, device=on, replay=replay, tell=tell)
     if not hasattr(task, "network"):
         drive(task, observer, jax, how)
@@ -105,10 +105,10 @@ def xla_operations(folder: Path) -> Iterator[Operation]:
 
     for path in sorted(folder.glob("**/*.xplane.pb")):
         with open_space(path) as space:
-            yield from _of_profile(space)
+            yield from _profiled_operations(space)
 
 
-def _of_profile(space: XSpace) -> Iterator[Operation]:
+def _profiled_operations(space: XSpace) -> Iterator[Operation]:
     from sonda.frameworks.jax.profile.operations import BEGINS, GRAPH, Operation, numbered
     from sonda.imports.xplane.instruction_ends import InstructionEnds
 
@@ -119,26 +119,29 @@ def _of_profile(space: XSpace) -> Iterator[Operation]:
     for plane in space.planes:
         gpu = GPU.search(plane.name)
         for event in (event for line in plane.lines for event in line.events()):
-            about, start = event.stats, int(event.start_ns)
-            if "hlo_op" in about:
-                name = str(about["hlo_op"])
-                one = Operation(
-                    str(about.get("hlo_module", "")), int(about.get("run_id", 0)), name, start,
-                    ends.of(event), int(about.get("program_id", 0)),
+            stats, start = event.stats, int(event.start_ns)
+            if "hlo_op" in stats:
+                name = str(stats["hlo_op"])
+                operation = Operation(
+                    str(stats.get("hlo_module", "")), int(stats.get("run_id", 0)), name, start,
+                    ends.of(event), int(stats.get("program_id", 0)),
                 )  # fmt: skip
-                if gpu is None or "run_id" in about:
-                    yield one
+                if gpu is None or "run_id" in stats:
+                    yield operation
                     continue
-                one = replace(one, name=event.name, graph=True) if GRAPH.match(name) else one
-                on_gpus.append((one, int(gpu[1]), int(about.get("correlation_id", 0))))
-            elif "correlation_id" in about:
-                launched[int(about["correlation_id"])] = start
+                operation = replace(operation, name=event.name, graph=True) if GRAPH.match(name) else operation
+                on_gpus.append((operation, int(gpu[1]), int(stats.get("correlation_id", 0))))
+            elif "correlation_id" in stats:
+                launched[int(stats["correlation_id"])] = start
             elif match := BEGINS.match(event.name):
-                begins.setdefault((str(about.get("module_name", "")), int(match[1])), []).append(start)
-    yield from numbered(((one, gpu, launched.get(by, one.start)) for one, gpu, by in on_gpus), begins)
+                begins.setdefault((str(stats.get("module_name", "")), int(match[1])), []).append(start)
+    yield from numbered(
+        ((operation, gpu, launched.get(correlation, operation.start)) for operation, gpu, correlation in on_gpus),
+        begins,
+    )
 
 
-def compile_once(folder: Path) -> dict[str, str]:
+def compilation_cache(folder: Path) -> dict[str, str]:
     """Variables by which the processes of one run share what JAX compiles.
 
     On a GPU it chooses among kernels by trying them: without that, a process that counts could run other ones.
@@ -160,7 +163,7 @@ def import_jax(job: Job) -> Any:
         os.environ["PJRT_NPROC"] = str(job.threads)
     if job.deterministic:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".lstrip()
-    jax = imported("jax")
+    jax = import_framework("jax")
     if job.precision == "float64":
         jax.config.update("jax_enable_x64", True)
     return jax
@@ -174,16 +177,16 @@ def jax_device(job: Job, jax: Any) -> Any:
     """JAX's own device of a target. Raises SondaError where JAX cannot use it."""
     device = parse_target(job.on).devices[0]
     try:
-        known = jax.devices()
+        devices = jax.devices()
     except RuntimeError:
         raise SondaError(
             f"target {job.on!r}: JAX {jax.__version__} finds no GPU that it can use",
             "install JAX for this machine's driver (pip install 'jax[cuda13]'), or use --on cpu",
         ) from None
-    if device.kind == "cuda" and device.index >= len(known):
-        there = ", ".join(f"cuda:{number}" for number in range(len(known)))
-        raise SondaError(f"target {job.on!r}: there is no such GPU", f"JAX has {there}")
-    return known[device.index if device.kind == "cuda" else 0]
+    if device.kind == "cuda" and device.index >= len(devices):
+        names = ", ".join(f"cuda:{number}" for number in range(len(devices)))
+        raise SondaError(f"target {job.on!r}: there is no such GPU", f"JAX has {names}")
+    return devices[device.index if device.kind == "cuda" else 0]
 
 
 # ---- A whole training in JAX, in the process that trains ------------------------------------------------------------
@@ -198,7 +201,7 @@ def train_in_jax(job: Job, directory: Path) -> dict[str, Any]:
     jax = import_jax(job)
     from sonda.frameworks.harness.announcer import announcing
     from sonda.targets.training.announced import train_announced
-    from sonda.targets.training.trainer import described, open_training
+    from sonda.targets.training.trainer import describe_task, open_training
     from sonda.workloads.in_jax.learner import JaxLearner
 
     opened = open_training(job)
@@ -206,4 +209,4 @@ def train_in_jax(job: Job, directory: Path) -> dict[str, Any]:
     root = learner.network.network.class_name
     with announcing(directory, counting, root, jax_versions(), job.threads or 1, [WAITED]) as observer:
         train_announced(job, directory, opened, learner, observer)
-    return described(opened.workload, learner.network)
+    return describe_task(opened.workload, learner.network)

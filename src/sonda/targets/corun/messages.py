@@ -54,7 +54,7 @@ class Order(msgspec.Struct, kw_only=True):
     members: list[int] = []
 
 
-class Report(msgspec.Struct, kw_only=True):
+class WindowReport(msgspec.Struct, kw_only=True):
     """What a participant did in a window. Times are ns of CLOCK_MONOTONIC."""
 
     window: int
@@ -70,5 +70,5 @@ class Report(msgspec.Struct, kw_only=True):
     remedy: str = ""
 
 
-def encoded(message: msgspec.Struct) -> bytes:
+def encode_line(message: msgspec.Struct) -> bytes:
     return msgspec.json.encode(message) + b"\n"

@@ -19,7 +19,7 @@ def keep_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def below(process: int, root: Path = Path("/proc")) -> dict[int, str]:
+def processes_below(process: int, root: Path = Path("/proc")) -> dict[int, str]:
     """The living processes below this one and the state of each, `R`, `S`, `T` and so on; itself not."""
     parents: dict[int, tuple[int, str]] = {}
     for name in os.listdir(root):
@@ -30,16 +30,16 @@ def below(process: int, root: Path = Path("/proc")) -> dict[int, str]:
                 continue  # it has ended meanwhile
             parents[int(name)] = int(parent), state
     children: dict[int, list[int]] = {}
-    for one, (above, _) in parents.items():
-        children.setdefault(above, []).append(one)
-    found: dict[int, str] = {}
+    for child, (parent_pid, _) in parents.items():
+        children.setdefault(parent_pid, []).append(child)
+    states: dict[int, str] = {}
     waiting = list(children.get(process, ()))
     while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found[one] = parents[one][1]
-            waiting += children.get(one, ())
-    return {one: state for one, state in found.items() if state not in "ZX"}
+        pid = waiting.pop()
+        if pid not in states:
+            states[pid] = parents[pid][1]
+            waiting += children.get(pid, ())
+    return {pid: state for pid, state in states.items() if state not in "ZX"}
 
 
 def _send(process: int, number: int) -> None:
@@ -49,31 +49,31 @@ def _send(process: int, number: int) -> None:
         pass
 
 
-def hold(process: int) -> None:
+def stop_below(process: int) -> None:
     """Stop all below, also those that are started meanwhile."""
     for _ in range(TRIES):
-        moving = [one for one, state in below(process).items() if state not in "Tt"]
+        moving = [pid for pid, state in processes_below(process).items() if state not in "Tt"]
         if not moving:
             return
-        for one in moving:
-            _send(one, signal.SIGSTOP)
+        for pid in moving:
+            _send(pid, signal.SIGSTOP)
         time.sleep(NAP_S)
 
 
-def release(process: int) -> None:
+def continue_below(process: int) -> None:
     """Let all below go on."""
-    for one in below(process):
-        _send(one, signal.SIGCONT)
+    for pid in processes_below(process):
+        _send(pid, signal.SIGCONT)
 
 
 def end_below(process: int) -> None:
     """End all below, also those that are started meanwhile and those that ignore what can be ignored."""
     for _ in range(TRIES):
-        left = below(process)
+        left = processes_below(process)
         if not left:
             return
-        for one in left:
-            _send(one, signal.SIGKILL)
+        for pid in left:
+            _send(pid, signal.SIGKILL)
         time.sleep(NAP_S)
 
 

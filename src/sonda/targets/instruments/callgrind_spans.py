@@ -56,26 +56,26 @@ def modelled_step(
 
     `scratch` is an empty directory for what is read back.
     """
-    thread = next((one for one, pairs in events.threads.items() if _has_pass(events, pairs)), None)
+    thread = next((identity for identity, pairs in events.threads.items() if _has_pass(events, pairs)), None)
     if thread is None or not parts:
         return None
     counts = {number: np.array([counters.get(name, 0) for name in EVENT_NAMES]) for number, counters in parts.items()}
-    walk = _Walk(events, counts)
+    counter = _SpanCounter(events, counts)
     # Bits above the code say which counters were read there; none are under the emulator.
-    walk.over((events.threads[thread] & (CODE_MASK, -1)).tolist())
+    counter.read_pairs((events.threads[thread] & (CODE_MASK, -1)).tolist())
     first = len(events.definitions)
     values = [
         {"id": first + at, "kind": "value", "quantity": QUANTITIES[name], "source": "modelled"}
         for at, name in enumerate(EVENT_NAMES)
     ]
-    _write(scratch / "0.events", [*events.definitions, *values], events.facts, thread, walk.written)
+    _write_events(scratch / "0.events", [*events.definitions, *values], events.facts, thread, counter.written)
     assembly = assemble(scratch, begin, begin)
     rank = int(events.fact("rank", 0))
     return ModelledStep(
-        spans=_kept(assembly.spans, walk.whole, rank),
-        part=_part(assembly.spans),
-        markers=walk.markers,
-        complete=walk.complete,
+        spans=_step_table(assembly.spans, counter.whole, rank),
+        part=_part_name(assembly.spans),
+        markers=counter.markers,
+        complete=counter.complete,
         isa=str(events.fact("isa", "")),
         threads=int(events.fact("threads", 1)),
         rank=rank,
@@ -83,22 +83,26 @@ def modelled_step(
 
 
 def _has_pass(events: ProcessEvents, pairs: np.ndarray) -> bool:
-    numbers = [one["id"] for one in events.definitions if one.get("kind") == "pass" and one.get("name") == "modelled"]
+    numbers = [
+        definition["id"]
+        for definition in events.definitions
+        if definition.get("kind") == "pass" and definition.get("name") == "modelled"
+    ]
     return bool(np.isin((pairs[:, 0] & CODE_MASK) >> 1, numbers).any())
 
 
-class _Walk:
+class _SpanCounter:
     """Goes through a thread's events once and gives every part to the spans around it.
 
     A layer has what the layers inside it have; a phase inside another phase has its own, as phases are exclusive.
     """
 
     def __init__(self, events: ProcessEvents, parts: dict[int, Counts]) -> None:
-        self.kind = [str(one.get("kind", "")) for one in events.definitions]
-        self.name = [str(one.get("name", "")) for one in events.definitions]
-        self.quantity = [str(one.get("quantity", "")) for one in events.definitions]
+        self.kind = [str(definition.get("kind", "")) for definition in events.definitions]
+        self.name = [str(definition.get("name", "")) for definition in events.definitions]
+        self.quantity = [str(definition.get("quantity", "")) for definition in events.definitions]
         self.parts = parts
-        self.part = next(at for at, one in enumerate(events.definitions) if one.get("quantity") == "part")
+        self.part = next(at for at, definition in enumerate(events.definitions) if definition.get("quantity") == "part")
         self.first_value = 2 * len(events.definitions)
         self.loss = next((2 * at for at, name in enumerate(self.name)
                           if name == "loss" and self.kind[at] == "phase"), -1)  # fmt: skip
@@ -114,69 +118,70 @@ class _Walk:
         self._after = ("", 0)
         """The phase that ended last, and when."""
 
-    def over(self, pairs: list[list[int]]) -> None:
+    def read_pairs(self, pairs: list[list[int]]) -> None:
         begins = [code for code, _ in pairs]
         self.markers = self._measure_markers(pairs)
-        upcoming = [at for at, code in enumerate(begins) if self._is(code, "phase") and not code & 1]
+        upcoming = [at for at, code in enumerate(begins) if self._is_kind(code, "phase") and not code & 1]
         for at, (code, value) in enumerate(pairs):
             kind = self.kind[code >> 1]
             if code >> 1 == self.part:
                 if self._inside and value in self.parts:
-                    self._add(self.parts[value] - self._marker(begins, at))
+                    self._add(self.parts[value] - self._marker_cost(begins, at))
             elif kind == "value":
                 if self.quantity[code >> 1] in FACTS:
                     self.written += (code, value)
             elif kind not in SPANS:
                 continue
             elif not code & 1:
-                self._begin(code, value, [begins[one] for one in upcoming if one > at][:1])
+                self._begin(code, value, [begins[index] for index in upcoming if index > at][:1])
             else:
                 self._end(code, value)
 
-    def _is(self, code: int, kind: str) -> bool:
+    def _is_kind(self, code: int, kind: str) -> bool:
         return self.kind[code >> 1] == kind
 
     def _measure_markers(self, pairs: list[list[int]]) -> Markers:
-        found: dict[str, list[Counts]] = {"span": [], "phase": []}
+        costs_by_name: dict[str, list[Counts]] = {"span": [], "phase": []}
         open_name = ""
         for code, value in pairs:
-            if self._is(code, "calibration"):
+            if self._is_kind(code, "calibration"):
                 open_name = "" if code & 1 else self.name[code >> 1]
             elif code >> 1 == self.part and open_name and value in self.parts:
-                found[open_name].append(self.parts[value])
+                costs_by_name[open_name].append(self.parts[value])
         costs = [
-            np.median(found[name][-EMPTY:], axis=0) if found[name] else np.zeros(len(EVENT_NAMES)) for name in found
+            np.median(costs_by_name[name][-EMPTY:], axis=0) if costs_by_name[name] else np.zeros(len(EVENT_NAMES))
+            for name in costs_by_name
         ]
         return Markers(*costs)
 
-    def _marker(self, codes: list[int], at: int) -> Counts:
+    def _marker_cost(self, codes: list[int], at: int) -> Counts:
         """What of a part is observing: that of a span, or that of a phase where one ends with it."""
         boundary = next((code for code in codes[at + 1 : at + 100] if self.kind[code >> 1] in SPANS), 0)
-        return self.markers.phase if boundary & 1 and self._is(boundary, "phase") else self.markers.span
+        return self.markers.phase if boundary & 1 and self._is_kind(boundary, "phase") else self.markers.span
 
     def _add(self, counts: Counts) -> None:
         counts = np.maximum(counts, 0)
         self.whole += counts
         in_phase = False
         for code, sums, takes in self._open:
-            in_phase |= self._is(code, "phase")
+            in_phase |= self._is_kind(code, "phase")
             if takes:
                 sums += counts
         if not in_phase:
             self._gap += counts
 
     def _begin(self, code: int, time: int, following: Sequence[int]) -> None:
-        if self._is(code, "pass"):
+        if self._is_kind(code, "pass"):
             self._inside = self._inside or self.name[code >> 1] == "modelled"
-        takes = not self._is(code, "pass")
-        if self._is(code, "phase"):
-            around = [one for one, (other, _, _) in enumerate(self._open) if self._is(other, "phase")]
-            if around:
-                held = any(self._is(other, "layer") for other, _, _ in self._open[around[-1] + 1 :])
-                same = self.name[self._open[around[-1]][0] >> 1] == self.name[code >> 1]
-                takes = not held and not same
+        takes = not self._is_kind(code, "pass")
+        if self._is_kind(code, "phase"):
+            phases = [index for index, (open_code, _, _) in enumerate(self._open) if self._is_kind(open_code, "phase")]
+            if phases:
+                in_layer = any(self._is_kind(open_code, "layer") for open_code, _, _ in self._open[phases[-1] + 1 :])
+                same = self.name[self._open[phases[-1]][0] >> 1] == self.name[code >> 1]
+                takes = not in_layer and not same
                 if takes:
-                    self._open[around[-1]] = (*self._open[around[-1]][:2], False)
+                    self._open[phases[-1]] = (*self._open[phases[-1]][:2], False)
             else:
                 self._close_gap(self.name[code >> 1], time, following)
         self._open.append((code, np.zeros(len(EVENT_NAMES)), takes))
@@ -195,19 +200,21 @@ class _Walk:
         self._gap = np.zeros(len(EVENT_NAMES))
 
     def _end(self, code: int, time: int) -> None:
-        if self._is(code, "pass") and self.name[code >> 1] == "modelled":
+        if self._is_kind(code, "pass") and self.name[code >> 1] == "modelled":
             self._inside = False
             self.complete = True
-        if any(one == code - 1 for one, _, _ in self._open):
+        if any(open_code == code - 1 for open_code, _, _ in self._open):
             opened, sums, _ = self._open.pop()
             while opened != code - 1:  # an exception went past it: what it took is not known
                 opened, sums, _ = self._open.pop()
-            if self._inside and (self._is(code, "layer") or self._is(code, "phase")):
+            if self._inside and (self._is_kind(code, "layer") or self._is_kind(code, "phase")):
                 self._write_values(sums)
-            if self._is(code, "phase"):
-                around = [one for one, (other, _, _) in enumerate(self._open) if self._is(other, "phase")]
-                if around:
-                    self._open[around[-1]] = (*self._open[around[-1]][:2], True)
+            if self._is_kind(code, "phase"):
+                phases = [
+                    index for index, (open_code, _, _) in enumerate(self._open) if self._is_kind(open_code, "phase")
+                ]
+                if phases:
+                    self._open[phases[-1]] = (*self._open[phases[-1]][:2], True)
                 else:
                     self._after = (self.name[code >> 1], time)
                     self._gap = np.zeros(len(EVENT_NAMES))
@@ -218,16 +225,16 @@ class _Walk:
             self.written += (self.first_value + 2 * at, round(count))
 
 
-def _write(
+def _write_events(
     path: Path, definitions: list[dict[str, Any]], facts: list[dict[str, Any]], thread: int, pairs: list[int]
 ) -> None:
     """A file as a collector writes it."""
-    records = [(b"D", msgspec.json.encode(one)) for one in (*definitions, *facts)]
+    records = [(b"D", msgspec.json.encode(record)) for record in (*definitions, *facts)]
     records.append((b"E", struct.pack("<q", thread) + np.array(pairs, dtype="<i8").tobytes()))
     path.write_bytes(MAGIC + b"".join(HEAD.pack(kind, len(payload)) + payload for kind, payload in records))
 
 
-def _part(spans: Spans) -> str:
+def _part_name(spans: Spans) -> str:
     """Train, validate or test: the part that the modelled step is of."""
     kind, name, parent = spans.words("kind").decoded(), spans.words("name").decoded(), spans.number("parent")
     for row in np.flatnonzero(spans.where(kind="step", pass_="modelled")).tolist():
@@ -238,7 +245,7 @@ def _part(spans: Spans) -> str:
     return ""
 
 
-def _kept(spans: Spans, whole: Counts, rank: int) -> Spans:
+def _step_table(spans: Spans, whole: Counts, rank: int) -> Spans:
     """The step, then its phases and layers that have counters; nothing else that was seen under the emulator."""
     counted = ~np.isnan(spans.metric("instructions", "modelled"))
     rows = np.flatnonzero(counted & (spans.where(kind="phase") | spans.where(kind="layer")))
@@ -267,7 +274,7 @@ def _kept(spans: Spans, whole: Counts, rank: int) -> Spans:
     return Spans(numbers, words, metrics)
 
 
-def with_modelled(native: Spans, modelled: Spans) -> Spans:
+def append_modelled(native: Spans, modelled: Spans) -> Spans:
     """Both tables in one: the modelled step hangs on the run's first span."""
     offset = len(native)
     parent = modelled.number("parent")

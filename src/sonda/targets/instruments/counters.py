@@ -15,7 +15,7 @@ from sonda.probes.counters.pmu import Plan, plan
 from sonda.probes.counters.pmu_events import quantity
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
-from sonda.targets.instrument import INSIDE, Contribution, Instrument, RunPlan, Seen
+from sonda.targets.instrument import INSIDE, Contribution, EndedRun, Instrument, RunPlan
 from sonda.targets.job import split_probes
 
 PMU = "pmu"
@@ -26,7 +26,7 @@ CHILDREN, NO_LAYERS = "children", "no-layers"
 
 
 @dataclass(frozen=True)
-class Counters(Contribution):
+class CounterRequest(Contribution):
     """What counters add to a run: `topdown`, the definition that was counted; `shown`, what is shown in any case."""
 
     events: dict[str, Event] = field(default_factory=dict)
@@ -40,15 +40,15 @@ class CounterInstrument(Instrument):
 
     def __init__(self, probes: Sequence[str] | str) -> None:
         self.probes = probes
-        self.asked = Counters()
+        self.asked = CounterRequest()
 
     def prepare(self, plan: RunPlan) -> Mapping[str, str]:
-        self.asked = ask(self.probes, plan.directory, plan.counted)
+        self.asked = request_counters(self.probes, plan.directory, plan.counted)
         if plan.counted:
             plan.events.update(self.asked.events)
         return {}
 
-    def collect(self, seen: Seen) -> Contribution:
+    def collect(self, ended_run: EndedRun) -> Contribution:
         return self.asked
 
 
@@ -58,7 +58,7 @@ def named_events(probes: Sequence[str] | str) -> list[str]:
     return [option for option in options if option not in (CHILDREN, NO_LAYERS)]
 
 
-def ask(probes: Sequence[str] | str, directory: Path, counted: str = "") -> Counters:
+def request_counters(probes: Sequence[str] | str, directory: Path, counted: str = "") -> CounterRequest:
     """Leave in `directory` what the collector is to count, where `pmu` is among `probes`.
 
     `pmu:children+no-layers+branch-misses` counts child processes too, layers not, and an event more. A machine without
@@ -77,41 +77,41 @@ def ask(probes: Sequence[str] | str, directory: Path, counted: str = "") -> Coun
         children, layers = CHILDREN in word.options, NO_LAYERS not in word.options
         extra = named_events([word.text])
         try:
-            found = plan(extra=extra)
+            pmu_plan = plan(extra=extra)
         except SondaError as error:
             states.append(ProbeState(PMU, "missing", error.cause, error.remedy))
             continue
-        events = _for_the_whole(found, extra)
+        events = _whole_program_events(pmu_plan, extra)
         if counted:
             states.append(ProbeState(PMU, "ok", f"counted {counted}"))
-            if found.beside:
+            if pmu_plan.beside:
                 notes.append("counts of large and of small cores are each scaled to all of the time, and too high")
             continue
-        write(found, directory, children, layers)
-        notes += found.notes
-        if found.table is not None:
-            target["topdown"] = found.topdown()
-    return Counters(target=target, notes=notes, states=states, events=events)
+        write_request(pmu_plan, directory, children, layers)
+        notes += pmu_plan.notes
+        if pmu_plan.table is not None:
+            target["topdown"] = pmu_plan.topdown()
+    return CounterRequest(target=target, notes=notes, states=states, events=events)
 
 
-def _for_the_whole(found: Plan, extra: Sequence[str]) -> dict[str, Event]:
+def _whole_program_events(pmu_plan: Plan, extra: Sequence[str]) -> dict[str, Event]:
     """Cycles, instructions and the events that were named: few enough to count all the time."""
     wanted = {*HARDWARE, *(quantity(name) for name in extra)}
-    events = {event.name: event for group in found.groups for event in group if event.name in wanted}
-    return events | {event.name: event for group in found.beside for event in group}
+    events = {event.name: event for group in pmu_plan.groups for event in group if event.name in wanted}
+    return events | {event.name: event for group in pmu_plan.beside for event in group}
 
 
-def write(found: Plan, directory: Path, children: bool = False, layers: bool = True) -> None:
+def write_request(pmu_plan: Plan, directory: Path, children: bool = False, layers: bool = True) -> None:
     """Write the file that the collector reads when it starts."""
-    asked = {
-        "groups": [[_plain(event) for event in group] for group in found.groups],
-        "beside": [[_plain(event) for event in group] for group in found.beside],
+    request = {
+        "groups": [[event_fields(event) for event in group] for group in pmu_plan.groups],
+        "beside": [[event_fields(event) for event in group] for group in pmu_plan.beside],
         "children": children,
         "layers": layers,
     }
-    (directory / FILE).write_bytes(msgspec.json.encode(asked))
+    (directory / FILE).write_bytes(msgspec.json.encode(request))
 
 
-def _plain(event: Event) -> dict[str, Any]:
+def event_fields(event: Event) -> dict[str, Any]:
     needed = ("name", "type", "config")
     return {key: value for key, value in event._asdict().items() if value or key in needed}

@@ -13,9 +13,9 @@ from sonda.probes.energy.meter import INTERVAL_S, Energy, EnergySampler, check_t
 from sonda.probes.energy.model import parse_model
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected
-from sonda.targets.instrument import AROUND, Contribution, Instrument, RunPlan, Seen
+from sonda.targets.instrument import AROUND, Contribution, EndedRun, Instrument, RunPlan
 from sonda.targets.job import split_probes
-from sonda.targets.target import seconds_of
+from sonda.targets.target import parse_seconds
 
 ENERGY, MODEL, METERED = "energy", "energy-model", "metered"
 """Two probes, and where a run's `target` keeps what they found."""
@@ -24,7 +24,7 @@ IDLE_S = 2.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class EnergySettings:
     """How energy is to be read. `root` stands in for `/`."""
 
     interval: float = INTERVAL_S
@@ -37,41 +37,41 @@ class Asked:
     gpus: bool = True
 
 
-def asked(probes: Sequence[str] | str) -> Asked | None:
+def parse_energy_probes(probes: Sequence[str] | str) -> EnergySettings | None:
     """What the probes ask for: `energy`, `energy:10ms+idle=0s`, `energy-model:cpu=20..95+gpu=60..700`; None: nothing
     of energy.
 
     Raises SondaError for an option that is none.
     """
-    found: dict[str, Any] = {}
-    wanted = False
+    settings: dict[str, Any] = {}
+    requested = False
     for word in split_probes(probes):
         if word.name == MODEL:
-            wanted, found["model"] = True, word.written
+            requested, settings["model"] = True, word.written
             parse_model(word.written)
         elif word.name == ENERGY:
-            wanted = True
+            requested = True
             for option in word.options:
                 idle = option.removeprefix("idle=")
-                found["interval" if idle == option else "idle"] = _seconds(idle)
-    if not wanted:
+                settings["interval" if idle == option else "idle"] = _require_seconds(idle)
+    if not requested:
         return None
-    check_times(found.get("interval", INTERVAL_S), found.get("idle", IDLE_S))
-    return Asked(**found)
+    check_times(settings.get("interval", INTERVAL_S), settings.get("idle", IDLE_S))
+    return EnergySettings(**settings)
 
 
-def asked_for_command(interval: str, idle: str, model: str) -> Asked:
+def parse_energy_options(interval: str, idle: str, model: str) -> EnergySettings:
     """The options of `sonda energy`. Raises SondaError for what is no time or no model."""
     if model:
         parse_model(model)
-    found = Asked(interval=_seconds(interval), idle=_seconds(idle), model=model)
-    check_times(found.interval, found.idle)
-    return found
+    settings = EnergySettings(interval=_require_seconds(interval), idle=_require_seconds(idle), model=model)
+    check_times(settings.interval, settings.idle)
+    return settings
 
 
-def _seconds(text: str) -> float:
+def _require_seconds(text: str) -> float:
     """`2s`, `500ms`, `0`. Raises SondaError for anything else."""
-    seconds = seconds_of(text)
+    seconds = parse_seconds(text)
     if seconds is None:
         raise SondaError(f"{text!r} is not a time", "write it like 500ms or 2s")
     return seconds
@@ -82,37 +82,42 @@ class EnergyInstrument(Instrument):
 
     needs = frozenset({AROUND})
 
-    def __init__(self, wanted: Asked, required: bool = False) -> None:
-        self.wanted = wanted
+    def __init__(self, settings: EnergySettings, required: bool = False) -> None:
+        self.settings = settings
         self.required = required
         self.sampler: EnergySampler | None = None
 
     def prepare(self, plan: RunPlan) -> Mapping[str, str]:
-        wanted = self.wanted
+        settings = self.settings
         self.sampler = EnergySampler(
-            plan.directory, wanted.interval, wanted.idle, root=wanted.root, gpus=wanted.gpus, model=wanted.model
+            plan.directory,
+            settings.interval,
+            settings.idle,
+            root=settings.root,
+            gpus=settings.gpus,
+            model=settings.model,
         )
         return self.sampler.environment  # by which the program can announce regions
 
     @contextmanager
     def around(self, plan: RunPlan) -> Iterator[None]:
         assert self.sampler is not None
-        if self.wanted.idle:
-            plan.say(Expected(f"measuring idle power for {self.wanted.idle:g} s", self.wanted.idle))
+        if self.settings.idle:
+            plan.say(Expected(f"measuring idle power for {self.settings.idle:g} s", self.settings.idle))
         with self.sampler:
             if self.required:
-                _refuse_nothing(self.sampler)
+                _require_sensor(self.sampler)
             yield
 
-    def collect(self, seen: Seen) -> Contribution:
+    def collect(self, ended_run: EndedRun) -> Contribution:
         assert self.sampler is not None
-        observation = seen.observation
+        observation = ended_run.observation
         energy = self.sampler.result(observation.begin, observation.end)
         used = devices_used(energy, observation.used, observation.identities)
-        seen.spans.metrics.update(attribute(seen.spans, energy.readings, energy.origin, used or None))
+        ended_run.spans.metrics.update(attribute(ended_run.spans, energy.readings, energy.origin, used or None))
         regions = [list(region) for region in energy.regions]
         return Contribution(
-            seen.spans, {METERED: {**energy.facts, "used": used, "regions": regions}}, energy.states, energy.notes,
+            ended_run.spans, {METERED: {**energy.facts, "used": used, "regions": regions}}, energy.states, energy.notes,
             energy.samples,
         )  # fmt: skip
 
@@ -129,11 +134,11 @@ def devices_used(energy: Energy, used: Sequence[str] | None, identities: Mapping
             if sample.sensor == "utilisation" and sample.value > 0 and sample.time >= 0
         }
         return ["cpu", *sorted(busy)]
-    here = {identity: device for device, identity in energy.readings.identities.items()}
-    return [here.get(identities.get(device, ""), device) for device in used]
+    by_identity = {identity: device for device, identity in energy.readings.identities.items()}
+    return [by_identity.get(identities.get(device, ""), device) for device in used]
 
 
-def _refuse_nothing(sampler: EnergySampler) -> None:
+def _require_sensor(sampler: EnergySampler) -> None:
     """Raise SondaError where the sampler has nothing to read: the program would run for nothing."""
     state = sampler.available()
     if state.state != "ok":

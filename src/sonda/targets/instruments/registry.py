@@ -10,16 +10,16 @@ from sonda.record.plugins import PROBES, call_entry, import_entry, plugin_entrie
 from sonda.record.protocols import Probe
 from sonda.targets.instrument import Instrument, Launcher
 from sonda.targets.instruments import callgrind, energy, ncu
-from sonda.targets.instruments.callgrind import CallgrindInstrument, sizes_of
+from sonda.targets.instruments.callgrind import CallgrindInstrument, parse_cache_sizes
 from sonda.targets.instruments.counters import ALWAYS, PMU, CounterInstrument
 from sonda.targets.instruments.energy import ENERGY, MODEL, EnergyInstrument
-from sonda.targets.instruments.ncu import NcuInstrument, settings_of
+from sonda.targets.instruments.ncu import NcuInstrument, parse_ncu_settings
 from sonda.targets.instruments.plugins import PluginInstrument
-from sonda.targets.instruments.second_sources import SECOND, SecondSources
+from sonda.targets.instruments.second_sources import SECOND, SecondSourcesInstrument
 from sonda.targets.job import ProbeWord, split_probes
 
 ORDER: tuple[type[Instrument], ...] = (
-    NcuInstrument, CallgrindInstrument, CounterInstrument, SecondSources, EnergyInstrument,
+    NcuInstrument, CallgrindInstrument, CounterInstrument, SecondSourcesInstrument, EnergyInstrument,
 )  # fmt: skip
 """In which the instruments of a run are prepared, entered and collected; those of other packages come last. Callgrind
 adds rows, so energy, which is spread over rows, comes behind it; second sources count what counters were asked for."""
@@ -31,7 +31,7 @@ SONDAS: dict[str, type[Instrument]] = {
     ncu.PROBE: NcuInstrument,
     ENERGY: EnergyInstrument,
     MODEL: EnergyInstrument,
-    **dict.fromkeys(SECOND, SecondSources),
+    **dict.fromkeys(SECOND, SecondSourcesInstrument),
 }
 """Probes of Sonda's own."""
 
@@ -57,7 +57,7 @@ def instruments_for(probes: str | Sequence[str], launcher: Launcher) -> list[Ins
 
     Raises SondaError for a probe that is none or cannot be made, and for one that the launcher cannot serve.
     """
-    asked: dict[type[Instrument], list[ProbeWord]] = {}
+    words_by_kind: dict[type[Instrument], list[ProbeWord]] = {}
     added: list[tuple[str, Probe]] = []
     strangers: list[Instrument] = []
     for word in split_probes(probes):
@@ -65,7 +65,7 @@ def instruments_for(probes: str | Sequence[str], launcher: Launcher) -> list[Ins
             raise SondaError(f"there is no probe {word.name!r}", nearest(word.name, probe_names()))
         if word.name in SONDAS:
             instrument: Any = SONDAS[word.name]
-            asked.setdefault(instrument, []).append(word)
+            words_by_kind.setdefault(instrument, []).append(word)
         else:
             instrument = call_entry(plugin_entries(PROBES)[word.name], word.options)
             if hasattr(instrument, "collect"):
@@ -81,11 +81,11 @@ def instruments_for(probes: str | Sequence[str], launcher: Launcher) -> list[Ins
             )
     counters = CounterInstrument(probes)
     make: dict[type[Instrument], Callable[[list[ProbeWord]], Instrument]] = {
-        NcuInstrument: lambda own: NcuInstrument(settings_of(own[0])),
-        CallgrindInstrument: lambda own: CallgrindInstrument(sizes_of(own[0])),
-        CounterInstrument: lambda own: counters,
-        SecondSources: lambda own: SecondSources([word.name for word in own], counters),
-        EnergyInstrument: lambda own: EnergyInstrument(energy.asked(probes) or energy.Asked()),
+        NcuInstrument: lambda words: NcuInstrument(parse_ncu_settings(words[0])),
+        CallgrindInstrument: lambda words: CallgrindInstrument(parse_cache_sizes(words[0])),
+        CounterInstrument: lambda words: counters,
+        SecondSourcesInstrument: lambda words: SecondSourcesInstrument([word.name for word in words], counters),
+        EnergyInstrument: lambda words: EnergyInstrument(energy.parse_energy_probes(probes) or energy.EnergySettings()),
     }
-    instruments = [make[kind](asked[kind]) for kind in ORDER if kind in asked]
+    instruments = [make[kind](words_by_kind[kind]) for kind in ORDER if kind in words_by_kind]
     return [*instruments, *([PluginInstrument(added)] if added else []), *strangers]

@@ -18,16 +18,16 @@ from sonda.probes.counters.pmu_events import quantity
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected
 from sonda.record.run import ProbeState
-from sonda.targets.instrument import AGAIN, Command, Contribution, Instrument, Rerun, Seen
+from sonda.targets.instrument import AGAIN, Command, Contribution, EndedRun, Instrument, Rerun
 from sonda.targets.instruments.counters import HARDWARE, CounterInstrument
 from sonda.targets.pipeline import STARTING_S
-from sonda.targets.signals import ending
+from sonda.targets.signals import describe_exit
 
 SECOND: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
 OWN = "sonda"
 
 
-class SecondSources(Instrument):
+class SecondSourcesInstrument(Instrument):
     """The probes `perf-stat` and `papi`: each counts the program once more, when it has been measured.
 
     Where the launcher does not count the whole program itself, Sonda's own counters count it once more too.
@@ -39,56 +39,56 @@ class SecondSources(Instrument):
         self.names = tuple(dict.fromkeys(names))
         self.counters = counters
 
-    def collect(self, seen: Seen) -> Contribution:
-        kept, states = count_again(self.names, seen, self.counters.asked.events)
-        return Contribution(target={"second": kept} if kept or not seen.plan.outside else {}, states=states)
+    def collect(self, ended_run: EndedRun) -> Contribution:
+        counts, states = count_again(self.names, ended_run, self.counters.asked.events)
+        return Contribution(target={"second": counts} if counts or not ended_run.plan.outside else {}, states=states)
 
 
 def count_again(
-    names: Sequence[str], seen: Seen, events: Mapping[str, Event]
+    names: Sequence[str], ended_run: EndedRun, events: Mapping[str, Event]
 ) -> tuple[dict[str, Any], list[ProbeState]]:
     """What each source counted in a run of its own, for `second` of a run's target, and their states.
 
     A workload takes as many steps as were timed. Sonda's own counters come first, where they are wanted, with `events`
     of the PMU.
     """
-    plan, spans = seen.plan, seen.observation.native
+    plan, spans = ended_run.plan, ended_run.observation.native
     rank = spans.number("rank")
     timed = spans.where(kind="step", pass_="timed") & (rank == rank.min(initial=0))
     lasted = (
-        (seen.observation.end - seen.observation.begin) * 1e-9
+        (ended_run.observation.end - ended_run.observation.begin) * 1e-9
         if plan.job is None
         else STARTING_S + float(spans.number("duration")[timed].sum()) * 1e-9
     )
-    kept: dict[str, Any] = {}
+    counts_by_source: dict[str, Any] = {}
     states: list[ProbeState] = []
     for name in names if plan.outside else (OWN, *names):
         counter: CommandCounter = KernelCounter(known=events) if name == OWN else SECOND[name]()
-        wanted = (*SYSTEM, *events) if name == OWN else (*SYSTEM, *HARDWARE)
+        counted_events = (*SYSTEM, *events) if name == OWN else (*SYSTEM, *HARDWARE)
         with plan.store.scratch() as directory:
-            command = seen.again(Rerun(directory, observed=False, steps=int(timed.sum()) or None))
+            command = ended_run.again(Rerun(directory, observed=False, steps=int(timed.sum()) or None))
             plan.say(Expected(f"counting {command.name} once more, with {counter.name}", lasted))
-            state, counted = _counted(name, counter, command, wanted)
+            state, counted = _count_once(name, counter, command, counted_events)
         if name != OWN:
             states.append(state)
         if counted:
-            kept[name] = counted
-    return kept, states
+            counts_by_source[name] = counted
+    return counts_by_source, states
 
 
-def _counted(
+def _count_once(
     name: str, counter: CommandCounter, command: Command, events: Sequence[str]
 ) -> tuple[ProbeState, dict[str, Any]]:
     state = counter.state()
     if state.state != "ok":
         return ProbeState(name, state.state, state.reason, state.remedy), {}
     try:
-        found = counter.count(command.words, events, environment={**os.environ, **command.environment})
-        if found.code and not found.counts:
-            raise SondaError(f"its run of the program {ending(found.code)}", "see its output above")
+        result = counter.count(command.words, events, environment={**os.environ, **command.environment})
+        if result.code and not result.counts:
+            raise SondaError(f"its run of the program {describe_exit(result.code)}", "see its output above")
     except SondaError as error:
         return ProbeState(name, "dead", error.cause, error.remedy), {}
-    counts = {quantity(one): {"value": count.value, "scaled": count.scaled} for one, count in found.counts.items()}
-    missing = {quantity(one): reason for one, reason in found.missing.items()}
-    kept = {"counts": counts, **({"missing": missing} if missing else {})}
-    return ProbeState(name, "ok", state.reason), kept
+    counts = {quantity(event): {"value": count.value, "scaled": count.scaled} for event, count in result.counts.items()}
+    missing = {quantity(event): reason for event, reason in result.missing.items()}
+    record = {"counts": counts, **({"missing": missing} if missing else {})}
+    return ProbeState(name, "ok", state.reason), record

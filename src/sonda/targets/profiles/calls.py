@@ -30,7 +30,7 @@ class _Row(NamedTuple):
     bytes: float = np.nan
 
 
-class Operation(NamedTuple):
+class CountedOperation(NamedTuple):
     """What is counted of a step: where it belongs, what it is, its FLOPs (NaN: nobody knows) and bytes."""
 
     phase: str
@@ -64,15 +64,15 @@ class CallLayers:
         """
         begin, step = int(self.spans.number("start")[call]), int(self.spans.number("parent")[call])
         end = begin + int(self.spans.number("duration")[call])
-        number: list[int] = []
-        for one in lay_out(begin, end, pieces, classes):
-            if not number:
-                self._firsts[call] = (one.name, one.end)
-                number.append(call)
+        rows: list[int] = []
+        for laid in lay_out(begin, end, pieces, classes):
+            if not rows:
+                self._firsts[call] = (laid.name, laid.end)
+                rows.append(call)
                 continue
-            around = number[one.inside] if one.inside >= 0 else step
-            number.append(
-                self._add(_Row(call, around, one.start, one.end, one.kind, one.name, one.path, one.direction))
+            parent = rows[laid.inside] if laid.inside >= 0 else step
+            rows.append(
+                self._add(_Row(call, parent, laid.start, laid.end, laid.kind, laid.name, laid.path, laid.direction))
             )
         return sum(piece.lasted for piece in pieces)
 
@@ -93,7 +93,7 @@ class CallLayers:
             step = int(parent[phase])
             self._begins[step] = min(int(start[phase]), self._begins.get(step, int(start[phase])))
 
-    def count(self, after: int, operations: Iterable[Operation], classes: Mapping[str, str]) -> None:
+    def count(self, after: int, operations: Iterable[CountedOperation], classes: Mapping[str, str]) -> None:
         """A counted step, which takes no time, behind all steps of the part or epoch that the step of a row is in.
 
         `classes` are those of layers, by path.
@@ -108,37 +108,39 @@ class CallLayers:
         step = add(around, "step", name)
         phases: dict[str, int] = {}
         layers: dict[tuple[str, str], int] = {}
-        for one in operations:
-            if one.phase not in phases:
-                phases[one.phase] = add(step, "phase", one.phase)
-            holder = phases[one.phase]
-            direction = "backward" if one.phase == "backward" else "forward"
-            parts = one.path.split(".") if one.path else []
+        for operation in operations:
+            if operation.phase not in phases:
+                phases[operation.phase] = add(step, "phase", operation.phase)
+            holder = phases[operation.phase]
+            direction = "backward" if operation.phase == "backward" else "forward"
+            parts = operation.path.split(".") if operation.path else []
             for count in range(1, len(parts) + 1):
                 path = ".".join(parts[:count])
                 if path in classes and (count == len(parts) or direction == "forward"):
-                    if (one.phase, path) not in layers:
-                        layers[one.phase, path] = add(holder, "layer", classes[path], path=path, direction=direction)
-                    holder = layers[one.phase, path]
-            add(holder, "op", one.name, flops=one.flops, bytes=one.bytes)
+                    if (operation.phase, path) not in layers:
+                        layers[operation.phase, path] = add(
+                            holder, "layer", classes[path], path=path, direction=direction
+                        )
+                    holder = layers[operation.phase, path]
+            add(holder, "op", operation.name, flops=operation.flops, bytes=operation.bytes)
 
     def table(self) -> Spans:
-        spans = self._renamed() if self._firsts or self._left_out else self.spans
+        spans = self._with_first_phases() if self._firsts or self._left_out else self.spans
         if not self._rows:
             return spans
         rows = self._rows
-        of = np.array([row.of for row in rows], dtype=np.int64)
-        more = Spans(
+        origins = np.array([row.of for row in rows], dtype=np.int64)
+        added = Spans(
             {
                 "start": np.array([row.start for row in rows]),
                 "duration": np.array([row.end - row.start for row in rows]),
-                **{name: spans.number(name)[of] for name in ("rank", "thread")},
+                **{name: spans.number(name)[origins] for name in ("rank", "thread")},
             },
             {
                 **{
                     name: Words.of(getattr(row, name) for row in rows) for name in ("kind", "name", "path", "direction")
                 },
-                "pass": Words.of(self._pass(row) for row in rows),
+                "pass": Words.of(self._row_pass(row) for row in rows),
             },
             {
                 f"{name}:nominal": np.array([getattr(row, name) for row in rows])
@@ -146,22 +148,22 @@ class CallLayers:
                 if any(row.kind == "op" for row in rows)
             },
         )
-        return join_spans(spans, more, np.array([row.parent for row in rows], dtype=np.int64))
+        return join_spans(spans, added, np.array([row.parent for row in rows], dtype=np.int64))
 
-    def _pass(self, row: _Row) -> str:
+    def _row_pass(self, row: _Row) -> str:
         return "warmup" if int(self.spans.number("parent")[row.of]) in self._left_out else row.pass_
 
-    def _passes(self) -> Words:
+    def _pass_words(self) -> Words:
         """Of the spans that were there, with steps that are left out."""
         if not self._left_out:
             return self.spans.words("pass")
         parent = self.spans.number("parent")
         inside = np.isin(np.arange(len(parent)), list(self._left_out))
-        while (more := ~inside & (parent >= 0) & inside[parent]).any():
-            inside |= more
+        while (below := ~inside & (parent >= 0) & inside[parent]).any():
+            inside |= below
         return Words.of(np.where(inside, "warmup", self.spans.words("pass").decoded()).tolist())
 
-    def _renamed(self) -> Spans:
+    def _with_first_phases(self) -> Spans:
         """The spans with calls as their first phases; what was counted in these was counted in the whole call."""
         spans = self.spans
         names, lasted = spans.words("name").decoded().astype(object), spans.number("duration").copy()
@@ -177,5 +179,5 @@ class CallLayers:
             values[rows] = np.nan
         numbers = {name: spans.number(name) for name in NUMBER_COLUMNS} | {"duration": lasted, "start": start}
         words = {name: spans.words(name) for name in TEXT_COLUMNS}
-        words |= {"name": Words.of(names.tolist()), "pass": self._passes()}
+        words |= {"name": Words.of(names.tolist()), "pass": self._pass_words()}
         return Spans(numbers, words, metrics)

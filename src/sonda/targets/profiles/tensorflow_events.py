@@ -15,7 +15,7 @@ from sonda.imports.xplane.hlo import programs
 from sonda.imports.xplane.instruction_ends import InstructionEnds
 
 
-def profile_events_of(folder: Path) -> Iterator[Event]:
+def read_profile_events(folder: Path) -> Iterator[Event]:
     """All events, file by file, plane by plane, line by line."""
     for path in sorted(folder.glob("**/*.xplane.pb")):
         with open_space(path) as space:
@@ -27,6 +27,10 @@ def profile_events_of(folder: Path) -> Iterator[Event]:
                         name = event.name
                         if compiled and "hlo_op" in event.stats:
                             program = compiled.get(int(event.stats.get("program_id", -1)), {})
-                            one = program.get(str(event.stats["hlo_op"]))
-                            name = f"{one.scopes}:{one.opcode}" if one is not None and one.scopes else name
+                            instruction = program.get(str(event.stats["hlo_op"]))
+                            name = (
+                                f"{instruction.scopes}:{instruction.opcode}"
+                                if instruction is not None and instruction.scopes
+                                else name
+                            )
                         yield Event(name, int(event.start_ns), ends.of(event))

@@ -24,7 +24,7 @@ MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Unseen:
+class UnobservedProcess:
     """A process that loaded a framework and was not observed."""
 
     program: str
@@ -45,7 +45,7 @@ class Lookout:
     ) -> None:
         """`root` is the program's first process, `injected` what PYTHONPATH must have in it; of the words of a command
         of Python `flags` gives those of one letter, `name` the program."""
-        self.found: dict[int, Unseen] = {}
+        self.found: dict[int, UnobservedProcess] = {}
         self._injected, self._flags, self._name, self._proc = injected.encode(), flags, name, proc
         self._tree = {root}
         self._others: set[int] = set()
@@ -58,9 +58,9 @@ class Lookout:
         """Look at those of the program's processes that were there the last time, and at which others there are."""
         for process in self._tree - self._decided:
             self._look_at(process)
-        alive = {int(name) for name in self._names() if name.isdigit()}
-        for known in (self._tree, self._others, self._decided):
-            known &= alive
+        alive = {int(name) for name in self._list_processes() if name.isdigit()}
+        for group in (self._tree, self._others, self._decided):
+            group &= alive
         new = {process: self._parent(process) for process in alive - self._tree - self._others}
         while True:
             born = {process for process, parent in new.items() if parent in self._tree} - self._tree
@@ -73,7 +73,7 @@ class Lookout:
         words = [word.decode(errors="replace") for word in self._read(f"{process}/cmdline").split(b"\0")[:-1]]
         if not words or not self._is_python(process):
             return
-        why = self._hidden(words, self._read(f"{process}/environ"))
+        why = self._explain_hidden(words, self._read(f"{process}/environ"))
         if not why:
             self._decided.add(process)
             return
@@ -83,9 +83,9 @@ class Lookout:
             self._decided.add(process)
             self._words[process] = words
             if self._words.get(self._parent(process)) != words:  # what an unobserved process forks belongs to it
-                self.found[process] = Unseen(self._name(words), framework, why)
+                self.found[process] = UnobservedProcess(self._name(words), framework, why)
 
-    def _hidden(self, words: list[str], environment: bytes) -> str:
+    def _explain_hidden(self, words: list[str], environment: bytes) -> str:
         """Why a process that was started so does not observe itself; '' where it does."""
         flags = self._flags(words)
         for flag in "IES":
@@ -105,7 +105,7 @@ class Lookout:
         fields = self._read(f"{process}/stat").rpartition(b")")[2].split()
         return int(fields[1]) if len(fields) > 1 else 0
 
-    def _names(self) -> list[str]:
+    def _list_processes(self) -> list[str]:
         try:
             return os.listdir(self._proc)
         except OSError:
@@ -119,7 +119,7 @@ class Lookout:
 
 
 @contextmanager
-def looked_after(lookout: Lookout) -> Iterator[None]:
+def keep_looking(lookout: Lookout) -> Iterator[None]:
     """Look again and again, from a thread of its own, while the block runs."""
     over = threading.Event()
 
@@ -136,17 +136,17 @@ def looked_after(lookout: Lookout) -> Iterator[None]:
         thread.join()
 
 
-def note_of(unseen: list[Unseen]) -> str:
+def describe_unobserved(unseen: list[UnobservedProcess]) -> str:
     """One line that says which processes were not observed and why; '' for none."""
     if not unseen:
         return ""
     reasons: dict[tuple[str, str], int] = {}
-    for one in unseen:
-        reasons[one.program, one.why] = reasons.get((one.program, one.why), 0) + 1
+    for process in unseen:
+        reasons[process.program, process.why] = reasons.get((process.program, process.why), 0) + 1
     named = [f"{program}{f' ({count} times)' if count > 1 else ''}: {why}"
              for (program, why), count in list(reasons.items())[:MOST_NAMED]]  # fmt: skip
-    more = f"; and {len(reasons) - MOST_NAMED} more" if len(reasons) > MOST_NAMED else ""
-    frameworks = " and ".join(sorted({one.framework for one in unseen}))
-    which = "a process" if len(unseen) == 1 else f"{len(unseen)} processes"
-    were = "was" if len(unseen) == 1 else "were"
-    return f"{which} that loaded {frameworks} {were} not observed: {'; '.join(named)}{more}"
+    rest = f"; and {len(reasons) - MOST_NAMED} more" if len(reasons) > MOST_NAMED else ""
+    frameworks = " and ".join(sorted({process.framework for process in unseen}))
+    subject = "a process" if len(unseen) == 1 else f"{len(unseen)} processes"
+    verb = "was" if len(unseen) == 1 else "were"
+    return f"{subject} that loaded {frameworks} {verb} not observed: {'; '.join(named)}{rest}"

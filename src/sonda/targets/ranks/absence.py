@@ -39,50 +39,52 @@ class Absence:
     remedy: str
 
 
-def answer(directory: Path, rank: int) -> None:
+def answer_signals(directory: Path, rank: int) -> None:
     """Have this process answer whoever asks where it is."""
-    faulthandler.register(ASKING, _stack(directory, rank).open("wb"), all_threads=False, chain=False)
-    _process(directory, rank).write_text(str(os.getpid()))
+    faulthandler.register(ASKING, _stack_file(directory, rank).open("wb"), all_threads=False, chain=False)
+    _process_file(directory, rank).write_text(str(os.getpid()))
 
 
-def absences(directory: Path, others: Iterable[int]) -> list[Absence]:
+def find_absences(directory: Path, others: Iterable[int]) -> list[Absence]:
     """Which of the other ranks of this machine wait for nobody, although one waits for them."""
-    asked, found = {}, []
+    signalled, absences = {}, []
     for rank in others:
         outcome = read_outcome(directory, rank)
         if outcome is not None and (outcome.late or outcome.lost):
             continue
-        state, number = _state(directory, rank)
+        state, number = _process_state(directory, rank)
         if state in ("T", "t"):
-            found.append(Absence(rank, "is stopped by a signal", "see who stopped it, and start again"))
+            absences.append(Absence(rank, "is stopped by a signal", "see who stopped it, and start again"))
         elif outcome is not None or state in ("Z", "X"):
-            found.append(Absence(rank, "has ended", "see its output above"))
+            absences.append(Absence(rank, "has ended", "see its output above"))
         elif not number:
-            found.append(Absence(rank, "has not begun", "see its output above, or give it longer with @timeout="))
+            absences.append(Absence(rank, "has not begun", "see its output above, or give it longer with @timeout="))
         else:
-            _ask(number)
-            asked[rank] = number
+            _request_stack(number)
+            signalled[rank] = number
     until = monotonic() + PATIENCE_S
-    for rank in asked:
-        while not (frames := _frames(directory, rank)) and monotonic() < until:
+    for rank in signalled:
+        while not (frames := _read_frames(directory, rank)) and monotonic() < until:
             sleep(POLL_S)
-        if not _waits(frames):
-            found.append(Absence(rank, _doing(frames), "see whether it hangs, or give it longer with @timeout="))
-    return sorted(found, key=lambda absence: absence.rank)
+        if not _is_waiting(frames):
+            absences.append(
+                Absence(rank, _describe_frames(frames), "see whether it hangs, or give it longer with @timeout=")
+            )
+    return sorted(absences, key=lambda absence: absence.rank)
 
 
-def _process(directory: Path, rank: int) -> Path:
+def _process_file(directory: Path, rank: int) -> Path:
     return directory / f"process-{rank}"
 
 
-def _stack(directory: Path, rank: int) -> Path:
+def _stack_file(directory: Path, rank: int) -> Path:
     return directory / f"stack-{rank}"
 
 
-def _state(directory: Path, rank: int) -> tuple[str, int]:
+def _process_state(directory: Path, rank: int) -> tuple[str, int]:
     """The system's letter for what a process does, X where it is gone, and its number; '' and 0 where it has none."""
     try:
-        number = int(_process(directory, rank).read_text())
+        number = int(_process_file(directory, rank).read_text())
     except (FileNotFoundError, ValueError):
         return "", 0
     try:
@@ -91,33 +93,33 @@ def _state(directory: Path, rank: int) -> tuple[str, int]:
         return "X", number
 
 
-def _ask(number: int) -> None:
+def _request_stack(number: int) -> None:
     try:
         os.kill(number, ASKING)
     except OSError:
         pass  # it has just ended
 
 
-def _frames(directory: Path, rank: int) -> list[tuple[str, int, str]]:
+def _read_frames(directory: Path, rank: int) -> list[tuple[str, int, str]]:
     """File, line and function of what a rank is in, the innermost first; none as long as it has not answered."""
     try:
-        text = _stack(directory, rank).read_text(errors="replace")
+        text = _stack_file(directory, rank).read_text(errors="replace")
     except FileNotFoundError:
         return []
     matches = [FRAME.fullmatch(line) for line in text.splitlines()]
     return [(match[1], int(match[2]), match[3]) for match in matches if match is not None]
 
 
-def _waits(frames: list[tuple[str, int, str]]) -> bool:
+def _is_waiting(frames: list[tuple[str, int, str]]) -> bool:
     """Whether a rank with this stack waits for others, too."""
     exchanging = bool(frames) and any(part in frames[0][0] for part in EXCHANGING)
     return exchanging or any(function == COMPANY and EXCHANGING[1] in file for file, _, function in frames)
 
 
-def _doing(frames: list[tuple[str, int, str]]) -> str:
+def _describe_frames(frames: list[tuple[str, int, str]]) -> str:
     """In words, by the innermost frame of the user's own, or by the innermost of all."""
     if not frames:
         return "does not answer"
-    own = [frame for frame in frames if not any(part in frame[0] for part in OURS)]
-    file, line, function = (own or frames)[0]
+    users_frames = [frame for frame in frames if not any(part in frame[0] for part in OURS)]
+    file, line, function = (users_frames or frames)[0]
     return f"is in {function} of {Path(file).name}, line {line}"

@@ -19,10 +19,10 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.targets.job import JOB, OUTCOME, Job
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.nodes import KEPT, PART, PARTS, Kept, is_taken
-from sonda.targets.ranks.outcomes import BEGUN, Foreseen, Report, read_outlook
+from sonda.targets.ranks.nodes import KEPT, PART, PARTS, RunLocation, is_port_taken
+from sonda.targets.ranks.outcomes import BEGUN, AgentReport, Forecast, read_outlook
 from sonda.targets.ranks.plan import Plan
-from sonda.targets.signals import ending
+from sonda.targets.signals import describe_exit
 from sonda.targets.target import STRATEGIES
 from sonda.targets.training.supervisor import LostError
 
@@ -38,7 +38,7 @@ class KeptElsewhereError(SondaError):
         super().__init__(f"run {run} of all nodes is kept on node {node}", exit_code=0)
 
 
-class Part(msgspec.Struct, frozen=True):
+class NodeFiles(msgspec.Struct, frozen=True):
     """What one node saw, as a run of its own: the name of its directory, and its files."""
 
     name: str
@@ -55,7 +55,10 @@ def agent_command(job: Job, plan: Plan, directory: Path) -> list[str]:
 
 
 class Agent:
-    """The process that starts the ranks of this node: `run`, then `gather` and `told` or `deliver`, then `close`."""
+    """The process that starts the ranks of this node.
+
+    Call `run` first, then `gather_parts` and `publish` on the first node or `deliver_part` on the others, then `close`.
+    """
 
     def __init__(
         self, job: Job, plan: Plan, directory: Path, say: Say, variables: Mapping[str, str] | None = None
@@ -73,25 +76,25 @@ class Agent:
         self.same: dict[str, str] = {}
         """Of nodes that are processes of one machine, the first of them."""
 
-    def run(self) -> tuple[Report, Foreseen | None]:
+    def run(self) -> tuple[AgentReport, Forecast | None]:
         """Run the ranks to their end; says the outlook as soon as it is there. Raises SondaError when a rank fails.
 
         With several nodes: of those of this node, after the ranks of all have ended.
         """
         command = agent_command(self._job, self._plan, self._directory)
-        if self._plan.nodes > 1 and is_taken(self._plan.at):
+        if self._plan.nodes > 1 and is_port_taken(self._plan.at):
             self._say(Lasting(f"a program listens at {self._plan.at} already: taken to be another node"))
         self._process = subprocess.Popen(command, env=self._environment, stdin=subprocess.DEVNULL)
         try:
-            foreseen = self._watch()
+            forecast = self._watch()
             path = self._directory / OUTCOME
             if not path.exists():
                 (self._directory / "room").write_bytes(bytes(ROOM))  # raises OSError where the disk is full
                 raise SondaError(
-                    f"the process that started the ranks of {self._job.on} {ending(self._process.returncode)}",
+                    f"the process that started the ranks of {self._job.on} {describe_exit(self._process.returncode)}",
                     "see its output above",
                 )
-            report = msgspec.json.decode(path.read_bytes(), type=Report)
+            report = msgspec.json.decode(path.read_bytes(), type=AgentReport)
             if report.cause:
                 self._process.wait()
                 raise (LostError if report.lost else SondaError)(report.cause, report.remedy)
@@ -99,37 +102,37 @@ class Agent:
             self.close()
             raise
         self.node, self.nodes, self.same = report.node, report.nodes or [""], report.same
-        return report, foreseen
+        return report, forecast
 
-    def _watch(self) -> Foreseen | None:
+    def _watch(self) -> Forecast | None:
         """Until the ranks have ended."""
-        foreseen: Foreseen | None = None
+        forecast: Forecast | None = None
         deadline = monotonic() + self._plan.timeout
         while True:
-            ended = self._ended(POLL_S) or (self._plan.nodes > 1 and (self._directory / OUTCOME).exists())
-            if foreseen is None:
-                foreseen = read_outlook(self._directory)
-                for sentence in foreseen.sentences if foreseen else ():
+            ended = self._has_ended(POLL_S) or (self._plan.nodes > 1 and (self._directory / OUTCOME).exists())
+            if forecast is None:
+                forecast = read_outlook(self._directory)
+                for sentence in forecast.sentences if forecast else ():
                     self._say(Lasting(sentence))
             if ended:
-                return foreseen
+                return forecast
             # Whatever else listens at that port may never answer, and PyTorch would wait for it. On one node nobody is
             # waited for yet.
             if self._plan.nodes > 1 and monotonic() > deadline and not (self._directory / BEGUN).exists():
                 self.close()
-                raise self._unmet()
+                raise self._meeting_failure()
 
-    def _unmet(self) -> SondaError:
+    def _meeting_failure(self) -> SondaError:
         """Nobody answered; this node's own agent, which may have listened, has ended."""
         cause = f"the ranks did not meet at {self._plan.at} within {self._plan.timeout:g} s"
-        if is_taken(self._plan.at):
+        if is_port_taken(self._plan.at):
             return SondaError(
                 f"{cause}; a program listens there that is no node of this training, or waits for others too",
                 "give another port, or start the same command on every node",
             )
         return SondaError(cause, "check that all nodes were started and that the port is free and reachable")
 
-    def _ended(self, seconds: float) -> bool:
+    def _has_ended(self, seconds: float) -> bool:
         assert self._process is not None
         try:
             self._process.wait(seconds)
@@ -144,56 +147,56 @@ class Agent:
         """Whether the run is kept here."""
         return self.node == self.nodes[0]
 
-    def gather(self) -> tuple[list[NodePart], list[str]]:
+    def gather_parts(self) -> tuple[list[NodePart], list[str]]:
         """What other nodes saw, in the order of their ranks, and the names of nodes of which nothing came."""
         path = self._directory / PARTS
-        self._await(path.exists)
+        self._wait_until(path.exists)
         lost = msgspec.json.decode(path.read_bytes(), type=list[str]) if path.exists() else self.nodes[1:]
-        found = []
+        parts = []
         store = Store(self._directory / "nodes")
         for number, node in enumerate(self.nodes):
             path = self._directory / f"{PART}-{number}"
             if number and node not in lost:
-                part = msgspec.msgpack.decode(path.read_bytes(), type=Part)
+                part = msgspec.msgpack.decode(path.read_bytes(), type=NodeFiles)
                 run = store.adopt(part.name, part.files)
-                found.append(NodePart(node, run.info, run.spans, run.samples))
+                parts.append(NodePart(node, run.info, run.spans, run.samples))
                 path.unlink()
-        return found, lost
+        return parts, lost
 
-    def told(self, keep: Callable[[], Run]) -> Run:
+    def publish(self, keep: Callable[[], Run]) -> Run:
         """What `keep()` gives, the run of all nodes; the others hear of it, also of a failure."""
         try:
             run = keep()
         except SondaError as error:
-            self._tell(Kept(cause=f"node {self.node}: {error.cause}", remedy=error.remedy))
+            self._announce(RunLocation(cause=f"node {self.node}: {error.cause}", remedy=error.remedy))
             raise
-        self._tell(Kept(run=run.id, node=self.node))
+        self._announce(RunLocation(run=run.id, node=self.node))
         return run
 
-    def _tell(self, kept: Kept) -> None:
+    def _announce(self, location: RunLocation) -> None:
         if len(self.nodes) > 1:
-            write_whole(self._directory / KEPT, msgspec.json.encode(kept))
-            self._await(lambda: False)
+            write_whole(self._directory / KEPT, msgspec.json.encode(location))
+            self._wait_until(lambda: False)
 
-    def deliver(self, part: Run) -> KeptElsewhereError:
+    def deliver_part(self, part: Run) -> KeptElsewhereError:
         """Send what this node saw to the first, and say where the run of all is. Raises SondaError if there is none."""
         files = {path.name: path.read_bytes() for path in part.directory.iterdir()}
-        write_whole(self._directory / PART, msgspec.msgpack.encode(Part(part.directory.name, files)))
-        self._await(lambda: (self._directory / KEPT).exists())
+        write_whole(self._directory / PART, msgspec.msgpack.encode(NodeFiles(part.directory.name, files)))
+        self._wait_until(lambda: (self._directory / KEPT).exists())
         try:
-            kept = msgspec.json.decode((self._directory / KEPT).read_bytes(), type=Kept)
+            location = msgspec.json.decode((self._directory / KEPT).read_bytes(), type=RunLocation)
         except FileNotFoundError:
             raise SondaError(
                 f"the agent of node {self.node} ended before node {self.nodes[0]} had kept the run",
                 "start the same command again on every node",
             ) from None
-        if kept.cause:
-            raise SondaError(kept.cause, kept.remedy)
-        return KeptElsewhereError(kept.run, kept.node)
+        if location.cause:
+            raise SondaError(location.cause, location.remedy)
+        return KeptElsewhereError(location.run, location.node)
 
-    def _await(self, done: Callable[[], bool]) -> None:
+    def _wait_until(self, done: Callable[[], bool]) -> None:
         """Until something is there, or the agent has ended."""
-        while not done() and not self._ended(POLL_S):
+        while not done() and not self._has_ended(POLL_S):
             pass
 
     def close(self) -> None:

@@ -14,11 +14,20 @@ BEGUN = "begun"
 """Left by the ranks of a node once they have met those of others."""
 
 
-class Foreseen(msgspec.Struct, kw_only=True):
+class Forecast(msgspec.Struct, kw_only=True):
     """The outlook before the run: sentences for the user, numbers for the record."""
 
     sentences: list[str]
     numbers: dict[str, Any]
+
+
+class RankParts(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a rank has of the model or of the machine, where that is not all of the model on one device."""
+
+    devices: list[str] = []
+    """Of a rank that trains on several GPUs."""
+    modules: list[str] = []
+    """Of a stage of a pipeline, by path."""
 
 
 class RankOutcome(msgspec.Struct, kw_only=True):
@@ -35,7 +44,7 @@ class RankOutcome(msgspec.Struct, kw_only=True):
     waited_ns: list[int] = []
     changes: list[dict[str, Any]] = []
     """Shares and the step from which on they were in force."""
-    about: dict[str, Any] = {}
+    about: RankParts = msgspec.field(default_factory=RankParts)
     cause: str = ""
     remedy: str = ""
     lost: bool = False
@@ -46,7 +55,7 @@ class RankOutcome(msgspec.Struct, kw_only=True):
     """Its cause names the rank that did not come."""
 
 
-class Report(msgspec.Struct, kw_only=True):
+class AgentReport(msgspec.Struct, kw_only=True):
     """What became of all ranks of a node."""
 
     ranks: list[RankOutcome] = []
@@ -77,13 +86,13 @@ def read_outcome(directory: Path, rank: int) -> RankOutcome | None:
         return None
 
 
-def write_outlook(directory: Path, outlook: Foreseen) -> None:
-    write_whole(directory / OUTLOOK, msgspec.json.encode(outlook))
+def write_outlook(directory: Path, forecast: Forecast) -> None:
+    write_whole(directory / OUTLOOK, msgspec.json.encode(forecast))
 
 
-def read_outlook(directory: Path) -> Foreseen | None:
+def read_outlook(directory: Path) -> Forecast | None:
     """None as long as it is not there."""
     try:
-        return msgspec.json.decode((directory / OUTLOOK).read_bytes(), type=Foreseen)
+        return msgspec.json.decode((directory / OUTLOOK).read_bytes(), type=Forecast)
     except FileNotFoundError:
         return None

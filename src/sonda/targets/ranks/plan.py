@@ -11,7 +11,7 @@ import msgspec
 from sonda.frameworks.torch.parallel.shared_memory import reason_against
 from sonda.record.errors import SondaError, nearest
 from sonda.targets.job import Job
-from sonda.targets.target import Device, TargetSpec, available_threads, has_gpu, whole_of
+from sonda.targets.target import DeviceSpec, TargetSpec, available_threads, has_gpu, parse_whole
 from sonda.workloads.own_model import is_own
 
 OPTIONS = {
@@ -72,22 +72,24 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
         device = self.devices[rank % len(self.devices)]
         return f"{device} (rank {rank})" if self.ranks > len(set(self.devices)) else device
 
-    def speaks(self, rank: int, chosen: Sequence[int]) -> bool:
+    def reports_for_node(self, rank: int, chosen: Sequence[int]) -> bool:
         """Whether a rank speaks for its node: the first of those of it that train."""
-        each = len(self.devices)
-        return rank == min((one for one in chosen if one // each == rank // each), default=-1)
+        devices_per_node = len(self.devices)
+        return rank == min(
+            (candidate for candidate in chosen if candidate // devices_per_node == rank // devices_per_node), default=-1
+        )
 
 
-def plan_of(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
+def make_plan(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
     """Check a job for several devices and say how it is shared. Raises SondaError, one line, for what cannot be.
 
     Unless it is to run `here`, nothing is said of GPUs that this machine does not have.
     """
     text, mode = spec.text, spec.mode
-    known = OPTIONS[mode]
+    options = OPTIONS[mode]
     for option, value in spec.options.items():
-        if option not in known:
-            words = f"known: {', '.join(known)}" if known else f"{mode} has none"
+        if option not in options:
+            words = f"known: {', '.join(options)}" if options else f"{mode} has none"
             raise SondaError(f"target {text!r}: {mode} has no option {option!r}", words)
         if value and option == "auto":
             raise SondaError(f"target {text!r}: auto takes no value", "write @auto")
@@ -110,9 +112,9 @@ def plan_of(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
     if mode in ("pipeline", "hybrid", "localsgd") and nodes * len(spec.devices) < 2:
         raise SondaError(f"target {text!r}: {mode} needs two devices or more", f"write {mode}=A+B")
     if job.epochs and is_own(job.workload):
-        _refuse_of_file(spec)
-    refuse_twice(spec)
-    _refuse_measured(job, spec)
+        _refuse_file_loaders(spec)
+    refuse_repeated_gpus(spec)
+    _refuse_indeterminate(job, spec)
     if (nodes > 1) != ("at" in spec.options):
         raise SondaError(
             f"target {text!r}: several nodes need both nodes and at",
@@ -120,27 +122,27 @@ def plan_of(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
         )
     return Plan(
         mode=mode,
-        devices=tuple(written(device) for device in spec.devices),
-        threads=threads_of_ranks(spec.devices, job),
-        backend=_backend(spec, kinds, nodes, job.precision),
+        devices=tuple(format_device(device) for device in spec.devices),
+        threads=rank_threads(spec.devices, job),
+        backend=_choose_backend(spec, kinds, nodes, job.precision),
         auto="auto" in spec.options,
         equal=mode == "ddp" or spec.options.get("shares") == "equal",
-        shares=_shares(spec, nodes),
+        shares=_parse_shares(spec, nodes),
         moving=mode in ("hybrid", "localsgd") and "shares" not in spec.options,
-        each=one_of(spec, "batch", ("all", "each")) == "each",
-        shared_norms=one_of(spec, "batchnorm", ("shared", "local")) == "shared",
-        equal_weights=one_of(spec, "weights", ("samples", "equal")) == "equal",
+        each=word_option(spec, "batch", ("all", "each")) == "each",
+        shared_norms=word_option(spec, "batchnorm", ("shared", "local")) == "shared",
+        equal_weights=word_option(spec, "weights", ("samples", "equal")) == "equal",
         h=whole_option(spec, "h", DEFAULT_H) if mode == "localsgd" else 1,
         microbatches=whole_option(spec, "microbatches", MICROBATCHES) if mode == "pipeline" else 1,
-        replicas=_replicas(spec, nodes),
-        everybody=one_of(spec, "evaluate", ("all", "first")) == "all",
+        replicas=_parse_replicas(spec, nodes),
+        everybody=word_option(spec, "evaluate", ("all", "first")) == "all",
         nodes=nodes,
         at=_meeting_place(spec),
         timeout=float(whole_option(spec, "timeout", 300)),
     )
 
 
-def _refuse_of_file(spec: TargetSpec) -> None:
+def _refuse_file_loaders(spec: TargetSpec) -> None:
     """Raise SondaError for ways to share a training whose batches are those of a file's own loaders."""
     if spec.mode == "pipeline":
         raise SondaError(
@@ -153,7 +155,7 @@ def _refuse_of_file(spec: TargetSpec) -> None:
         )
 
 
-def _refuse_measured(job: Job, spec: TargetSpec) -> None:
+def _refuse_indeterminate(job: Job, spec: TargetSpec) -> None:
     """Raise SondaError where measured times, which never come twice, would decide about the result's last digits."""
     if not job.deterministic:
         return
@@ -169,7 +171,7 @@ def _refuse_measured(job: Job, spec: TargetSpec) -> None:
         )
 
 
-def refuse_twice(spec: TargetSpec) -> None:
+def refuse_repeated_gpus(spec: TargetSpec) -> None:
     """Raise SondaError where a GPU stands twice."""
     used = [device.index for device in spec.devices if device.kind == "cuda"]
     twice = next((index for index in used if used.count(index) > 1), None)
@@ -177,7 +179,7 @@ def refuse_twice(spec: TargetSpec) -> None:
         raise SondaError(f"target {spec.text!r}: cuda:{twice} stands twice", "give every rank a GPU of its own")
 
 
-def written(device: Device) -> str:
+def format_device(device: DeviceSpec) -> str:
     """A device as its user writes it."""
     if device.kind == "cuda":
         return f"cuda:{device.index}"
@@ -186,7 +188,7 @@ def written(device: Device) -> str:
     return f"cpu/{device.threads}" if device.threads else "cpu"
 
 
-def threads_of_ranks(devices: tuple[Device, ...], job: Job) -> tuple[int, ...]:
+def rank_threads(devices: tuple[DeviceSpec, ...], job: Job) -> tuple[int, ...]:
     """Threads of every rank; those that say no number share what is left, where every GPU has one for the program that
     drives it."""
     if job.threads:
@@ -197,16 +199,19 @@ def threads_of_ranks(devices: tuple[Device, ...], job: Job) -> tuple[int, ...]:
     return tuple(0 if device.kind == "cuda" else device.threads or left for device in devices)
 
 
-def crowding(plan: Plan, processors: int) -> str:
+def describe_crowding(plan: Plan, processors: int) -> str:
     """What to say where the ranks of this node want more threads than it has processors, a GPU one for the program that
     drives it; '' where they do not."""
-    wanted = sum(threads or 1 for threads in plan.threads)
-    if wanted <= processors:
+    threads_wanted = sum(threads or 1 for threads in plan.threads)
+    if threads_wanted <= processors:
         return ""
-    return f"ranks want {wanted} threads of {processors} processors: they hold each other up, and bounds are too high"
+    return (
+        f"ranks want {threads_wanted} threads of {processors} processors: they hold each other up, and bounds are too "
+        "high"
+    )
 
 
-def _backend(spec: TargetSpec, kinds: set[str], nodes: int, precision: str) -> str:
+def _choose_backend(spec: TargetSpec, kinds: set[str], nodes: int, precision: str) -> str:
     """What was asked for; else nccl among GPUs, memory for a hybrid of processors, and gloo."""
     against = (
         reason_against(len(spec.devices)) if kinds == {"cpu"} and nodes == 1 else "shared is for processors of one node"
@@ -226,7 +231,7 @@ def _backend(spec: TargetSpec, kinds: set[str], nodes: int, precision: str) -> s
     return backend
 
 
-def _shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
+def _parse_shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
     text = spec.options.get("shares", "")
     if text in ("", "equal"):
         if "shares" in spec.options and not text:
@@ -247,7 +252,7 @@ def _shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
 def whole_option(spec: TargetSpec, name: str, default: int) -> int:
     """An option that is a whole number from 1 on; raises SondaError for others."""
     text = spec.options.get(name, str(default))
-    number = whole_of(text)
+    number = parse_whole(text)
     if not number:
         raise SondaError(
             f"target {spec.text!r}: {name} {text!r} is not a whole number from 1 on", f"write @{name}={default}"
@@ -255,7 +260,7 @@ def whole_option(spec: TargetSpec, name: str, default: int) -> int:
     return number
 
 
-def _replicas(spec: TargetSpec, nodes: int) -> int:
+def _parse_replicas(spec: TargetSpec, nodes: int) -> int:
     replicas, devices = whole_option(spec, "replicas", 1), nodes * len(spec.devices)
     if replicas > 1 and (devices % replicas or devices // replicas < 2):
         where = f" on {nodes} nodes" if nodes > 1 else ""
@@ -266,18 +271,18 @@ def _replicas(spec: TargetSpec, nodes: int) -> int:
     return replicas
 
 
-def one_of(spec: TargetSpec, name: str, known: tuple[str, ...]) -> str:
+def word_option(spec: TargetSpec, name: str, words: tuple[str, ...]) -> str:
     """An option that is one of these words, the first where it is not given; raises SondaError for others."""
-    value = spec.options.get(name, known[0])
-    if value not in known:
-        raise SondaError(f"target {spec.text!r}: {name} cannot be {value!r}", nearest(value, known))
+    value = spec.options.get(name, words[0])
+    if value not in words:
+        raise SondaError(f"target {spec.text!r}: {name} cannot be {value!r}", nearest(value, words))
     return value
 
 
 def _meeting_place(spec: TargetSpec) -> str:
     text = spec.options.get("at", "localhost:0")
     host, _, port = text.rpartition(":")
-    number = whole_of(port)
+    number = parse_whole(port)
     if not host or number is None or number > 65535:
         raise SondaError(f"target {spec.text!r}: at {text!r} is not a host and port", "write @at=HOST:PORT")
     return text
@@ -298,28 +303,28 @@ def check_batch(plan: Plan, samples: int) -> int:
     return batch
 
 
-def check_chosen(plan: Plan, chosen: Sequence[int]) -> None:
+def check_chosen_ranks(plan: Plan, chosen: Sequence[int]) -> None:
     """Raises SondaError where a whole training would leave out a node, which then has no epochs to tell of."""
-    each = len(plan.devices)
+    devices_per_node = len(plan.devices)
     for node in range(plan.nodes):
-        if not any(one // each == node for one in chosen):
+        if not any(rank // devices_per_node == node for rank in chosen):
             raise SondaError(
                 f"@auto would leave out all devices of node {node + 1} of {plan.nodes}: they do not pay here",
                 "train on fewer nodes, or leave out auto",
             )
 
 
-def record(plan: Plan) -> dict[str, Any]:
+def describe_plan(plan: Plan) -> dict[str, Any]:
     """For `run.json`: what is not the default of its mode."""
-    kept: dict[str, Any] = {"mode": plan.mode, "backend": plan.backend}
+    record: dict[str, Any] = {"mode": plan.mode, "backend": plan.backend}
     if plan.servers:
-        kept["servers"] = plan.servers
+        record["servers"] = plan.servers
     if plan.mode == "localsgd":
-        kept["h"] = plan.h
+        record["h"] = plan.h
     if plan.mode == "pipeline":
-        kept["microbatches"] = plan.microbatches
+        record["microbatches"] = plan.microbatches
         if plan.replicas > 1:
-            kept["replicas"] = plan.replicas
+            record["replicas"] = plan.replicas
     else:
-        kept["batch"] = "each" if plan.each else "all"
-    return kept
+        record["batch"] = "each" if plan.each else "all"
+    return record

@@ -19,16 +19,16 @@ from sonda.frameworks.torch.drive.determinism import refusal
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import JOB, Job, split_probes
 from sonda.targets.local.worker import REPLAYED, describe_failure
-from sonda.targets.quota import hold_this_process
-from sonda.targets.ranks.absence import Absence, absences, answer
+from sonda.targets.quota import limit_this_process
+from sonda.targets.ranks.absence import Absence, answer_signals, find_absences
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.outcomes import BEGUN, Foreseen, RankOutcome, write_outcome, write_outlook
+from sonda.targets.ranks.outcomes import BEGUN, Forecast, RankOutcome, RankParts, write_outcome, write_outlook
 from sonda.targets.ranks.plan import Plan, check_batch
 from sonda.targets.signals import end_with_parent
 from sonda.targets.target import parse_target
 
 if TYPE_CHECKING:
-    from sonda.targets.training.trainer import OpenedFile
+    from sonda.targets.training.trainer import OpenedOwnModel
 
 LATE = "timed out"
 LOST = ("connection", "broken pipe", "socket", "peer", LATE, "gloo", "nccl")
@@ -41,7 +41,7 @@ def main() -> int:
     end_with_parent(parent=int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     directory = Path(sys.argv[1])
     (directory / BEGUN).touch()
-    answer(directory, int(os.environ["RANK"]))
+    answer_signals(directory, int(os.environ["RANK"]))
     job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
     rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
@@ -60,14 +60,14 @@ def main() -> int:
         if type(error).__name__ == "OutOfMemoryError":
             refused = SondaError("not enough memory for this workload", "use a smaller --batch")
         outcome.cause, outcome.remedy = refused.cause, refused.remedy
-        said = str(error).lower()
-        outcome.lost = type(error).__name__ == "DistBackendError" or any(word in said for word in LOST)
-        outcome.late = LATE in said and any(word in said for word in EXCHANGED)
+        message = str(error).lower()
+        outcome.lost = type(error).__name__ == "DistBackendError" or any(word in message for word in LOST)
+        outcome.late = LATE in message and any(word in message for word in EXCHANGED)
         if outcome.late:
-            here = range(rank - local, rank - local + len(plan.devices))
-            absent = absences(directory, [other for other in here if other != rank])
+            ranks_here = range(rank - local, rank - local + len(plan.devices))
+            absent = find_absences(directory, [number for number in ranks_here if number != rank])
             outcome.absent = bool(absent)
-            outcome.cause, outcome.remedy = _late(error, plan, absent)
+            outcome.cause, outcome.remedy = _explain_timeout(error, plan, absent)
     try:
         write_outcome(directory, outcome)
     except OSError:
@@ -78,7 +78,7 @@ def main() -> int:
     return 0
 
 
-def _late(error: Exception, plan: Plan, absent: list[Absence]) -> tuple[str, str]:
+def _explain_timeout(error: Exception, plan: Plan, absent: list[Absence]) -> tuple[str, str]:
     """Cause and remedy of a wait that took too long: the ranks that did not come, as far as they are known."""
     if absent:
         named = [
@@ -111,7 +111,7 @@ class Rank:
         except ImportError:
             raise MissingExtraError("PyTorch", "torch") from None
         from sonda.frameworks.torch.parallel.group import Meter, join, leave
-        from sonda.targets.training.trainer import described, described_file
+        from sonda.targets.training.trainer import describe_own_task, describe_task
         from sonda.workloads.own_model import is_own
 
         self.torch = torch
@@ -119,49 +119,49 @@ class Rank:
             torch.set_num_threads(self.outcome.threads)
         share = parse_target(self.outcome.device).devices[0].share
         if share is not None:
-            hold_this_process(share)
+            limit_this_process(share)
         self.device = torch_device(self.outcome.device, torch)
         self.meter = Meter()
         backend = "gloo" if self.plan.backend == "shared" else self.plan.backend
         self.group = join(backend, self.meter, self.plan.timeout)
-        self.own: OpenedFile | None = None
+        self.own: OpenedOwnModel | None = None
         if self.job.epochs and is_own(self.job.workload):
-            self.own = self._open_file()
+            self.own = self._open_own()
             self.task = self.own.training.task
-            about = described_file(self.own)
+            description = describe_own_task(self.own)
         else:
             if self.job.epochs:
-                workload = self._open()
+                workload = self._open_data()
             self.task = workload.build(self.job.framework, True, self.job.seed)
-            about = described(workload, self.task)
+            description = describe_task(workload, self.task)
         self._train()
-        self.outcome.workload = about
+        self.outcome.workload = description
         leave()
 
-    def _open(self) -> Any:
+    def _open_data(self) -> Any:
         """The data of a whole training, and its network."""
-        from sonda.targets.training.trainer import images_of, open_training
+        from sonda.targets.training.trainer import load_images, open_training
 
         opened = open_training(self.job)
-        self._keep(opened)
-        self.data = images_of(self.job, opened, self.device, self.keeper)
+        self._make_keeper(opened)
+        self.data = load_images(self.job, opened, self.device, self.keeper)
         return opened.workload
 
-    def _open_file(self) -> OpenedFile:
+    def _open_own(self) -> OpenedOwnModel:
         """A model of somebody's own and the loaders of its file."""
-        from sonda.targets.training.trainer import open_file
+        from sonda.targets.training.trainer import open_own_training
 
-        opened = open_file(self.job)
-        self._keep(opened)
+        opened = open_own_training(self.job)
+        self._make_keeper(opened)
         self.data = opened.training.loaders
         return opened
 
-    def _keep(self, opened: Any) -> None:
+    def _make_keeper(self, opened: Any) -> None:
         from sonda.targets.training.trainer import Keeper
 
         local = int(os.environ["LOCAL_RANK"]) == 0
         self.keeper = Keeper(
-            self.job, opened, self.directory, self.outcome.rank, local, lambda own: self.group.numbers([own])[0][0]
+            self.job, opened, self.directory, self.outcome.rank, local, lambda value: self.group.numbers([value])[0][0]
         )
 
     # ---- the modes --------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Rank:
 
     def _data_parallel(self) -> None:
         """PyTorch's older way: one process, a copy of the model on every GPU for each forward."""
-        self.outcome.about = {"devices": list(self.plan.devices)}
+        self.outcome.about = RankParts(devices=list(self.plan.devices))
         indices = [int(device.partition(":")[2]) for device in self.plan.devices]
         plain = self.task.model
         self.task.model = self.torch.nn.DataParallel(plain.to(self.device), device_ids=indices)
@@ -212,22 +212,22 @@ class Rank:
             self.device, replay, deterministic=job.deterministic, kernels=kernels,
         )  # fmt: skip
 
-    def keys(self) -> Any:
+    def key_store(self) -> Any:
         """A store that all ranks see."""
         import torch.distributed as dist
 
         world: Any = dist.group.WORLD
         return world.get_group_store()
 
-    def finished(self) -> None:
+    def synchronize(self) -> None:
         """Returns when the device has done what it was asked."""
         if self.device != "cpu":
             self.torch.cuda.synchronize(self.device)
 
-    def foreseen(self, sentences: list[str], numbers: dict[str, Any]) -> None:
+    def show_forecast(self, sentences: list[str], numbers: dict[str, Any]) -> None:
         """Have the outlook shown; the first rank of the run says it for all."""
         if self.outcome.rank == 0:
-            write_outlook(self.directory, Foreseen(sentences=sentences, numbers=numbers))
+            write_outlook(self.directory, Forecast(sentences=sentences, numbers=numbers))
 
     def drive(self, make: Callable[[Any], Any], steps: int | None) -> None:
         """Drive the task that `make(waiting)` gives, observed."""
@@ -258,10 +258,10 @@ class Rank:
     def drive_epochs(self, make: Callable[[Any], Any]) -> None:
         """Train through the job's epochs with the learner that `make(waiting)` gives, observed."""
         from sonda.frameworks.torch.drive.epochs import drive_epochs
-        from sonda.targets.training.trainer import announce_data, observing
+        from sonda.targets.training.trainer import ObservedTorch, announce_data
 
         # Steps for the kernels of a GPU are steps that ranks without one would not take.
-        with observing(self.directory, self.torch, self.counting, alone=False) as observer:
+        with ObservedTorch(self.directory, self.torch, self.counting, alone=False) as observer:
             announce_data(self.data, observer)
             waiting = _observe_waiting(observer, self.meter)
             walks, _ = drive_epochs(
@@ -311,8 +311,8 @@ def torch_device(written: str, torch: Any) -> str:
         )
     index = int(written.partition(":")[2])
     if index >= torch.cuda.device_count():
-        known = ", ".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
-        raise SondaError(f"there is no {written}", f"this machine has {known}")
+        names = ", ".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+        raise SondaError(f"there is no {written}", f"this machine has {names}")
     torch.cuda.set_device(index)
     return written
 

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.targets.serving.loop import FailedQueryError, HostClock, Journal, Served
+from sonda.targets.serving.loop import FailedQueryError, HostClock, QueryJournal, ServedQueries
 from sonda.targets.serving.scenarios import Infer
-from sonda.targets.serving.traffic import Traffic
+from sonda.targets.serving.traffic import ServingTraffic
 
 DETAIL = "mlperf_log_detail.txt"
 MARK = ":::MLLOG "
@@ -32,8 +32,8 @@ side."""
 
 
 def run_loadgen(
-    traffic: Traffic, count: int, rate: float, seed: int, infer: Infer, directory: Path
-) -> tuple[Served, dict[str, Any]]:
+    traffic: ServingTraffic, count: int, rate: float, seed: int, infer: Infer, directory: Path
+) -> tuple[ServedQueries, dict[str, Any]]:
     """So many queries through LoadGen, about `rate` a second; returns them and what LoadGen's detail log says.
 
     Raises MissingExtraError where it is not installed, FailedQueryError when the model fails.
@@ -58,36 +58,36 @@ def run_loadgen(
         loadgen.DestroySUT(system)
     if server.failed is not None:
         raise server.failed
-    return server.journal.served(np.array(server.arrived)), read_detail((directory / DETAIL).read_text("utf-8"))
+    return server.journal.served_queries(np.array(server.arrived)), read_detail((directory / DETAIL).read_text("utf-8"))
 
 
 def read_detail(text: str) -> dict[str, Any]:
     """Results and errors of a detail log, by key; `errors` are its lines that are errors, also of a VALID run."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     errors = []
     for line in text.splitlines():
         if MARK not in line:
             continue
         try:
             entry = msgspec.json.decode(line.partition(MARK)[2])
-            key, value, about = str(entry["key"]), entry["value"], entry.get("metadata", {})
+            key, value, metadata = str(entry["key"]), entry["value"], entry.get("metadata", {})
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
             continue
-        if about.get("is_error"):
+        if metadata.get("is_error"):
             errors.append(f"{key}: {value}")
         elif key.startswith(KEPT) and isinstance(value, str | int | float | bool):
-            found[key] = value
-    return {**found, "errors": errors}
+            results[key] = value
+    return {**results, "errors": errors}
 
 
 class _Server:
     """Answers what LoadGen issues: at once in closed loops and offline, in a thread of its own for the server."""
 
-    def __init__(self, traffic: Traffic, infer: Infer, loadgen: Any) -> None:
+    def __init__(self, traffic: ServingTraffic, infer: Infer, loadgen: Any) -> None:
         self.traffic = traffic
         self.loadgen = loadgen
         self.clock = HostClock()
-        self.journal = Journal(infer, self.clock)
+        self.journal = QueryJournal(infer, self.clock)
         self.arrived: list[int] = []
         self.failed: FailedQueryError | None = None
         self.waiting: SimpleQueue[int | None] = SimpleQueue()
@@ -109,9 +109,9 @@ class _Server:
                 self.waiting.put(identity)
             return
         while identities:
-            taken = self._fitting(len(identities))
-            self._answer(identities[:taken], taken)
-            identities = identities[taken:]
+            batch = self._fitting(len(identities))
+            self._answer(identities[:batch], batch)
+            identities = identities[batch:]
 
     def close(self) -> None:
         if self.thread.is_alive():
@@ -120,16 +120,16 @@ class _Server:
 
     def _work(self) -> None:
         """Until told to end: as many of those waiting as fit into one inference."""
-        held: list[int] = []
+        pending: list[int] = []
         while True:
-            while not held or (not self.waiting.empty() and len(held) < self.traffic.max_batch):
+            while not pending or (not self.waiting.empty() and len(pending) < self.traffic.max_batch):
                 identity = self.waiting.get()
                 if identity is None:
                     return
-                held.append(identity)
-            taken = self._fitting(len(held))
-            self._answer(held[:taken], taken)
-            held = held[taken:]
+                pending.append(identity)
+            batch = self._fitting(len(pending))
+            self._answer(pending[:batch], batch)
+            pending = pending[batch:]
 
     def _fitting(self, waiting: int) -> int:
         return max(size for size in self.traffic.sizes if size <= waiting)
@@ -145,7 +145,7 @@ class _Server:
         self.loadgen.QuerySamplesComplete(answers)
 
 
-def _settings(traffic: Traffic, count: int, rate: float, seed: int, loadgen: Any) -> Any:
+def _settings(traffic: ServingTraffic, count: int, rate: float, seed: int, loadgen: Any) -> Any:
     settings = loadgen.TestSettings()
     settings.mode = loadgen.TestMode.PerformanceOnly
     settings.scenario = {

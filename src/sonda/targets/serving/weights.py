@@ -11,7 +11,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.record.training import WEIGHTS
-from sonda.targets.job import Job, as_text
+from sonda.targets.job import Job, option_text
 from sonda.workloads.catalogue import describe
 
 NOT_OF_THE_MODEL = ("batch", "learning_rate")
@@ -36,13 +36,13 @@ def with_weights(job: Job, reference: str, store: Store) -> tuple[Job, str]:
     name = run.info.workload.name
     if name != job.workload:
         raise SondaError(f"run {reference} trained {name}, not {job.workload}", f"write: sonda serve {name}")
-    return msgspec.structs.replace(job, options={**_options(run, name), **job.options}), str(path.resolve())
+    return msgspec.structs.replace(job, options={**_model_options(run, name), **job.options}), str(path.resolve())
 
 
-def _options(run: Run, name: str) -> dict[str, str]:
-    known = [key for key in describe(name, {}).parameters() if key not in NOT_OF_THE_MODEL]
+def _model_options(run: Run, name: str) -> dict[str, str]:
+    keys = [key for key in describe(name, {}).parameters() if key not in NOT_OF_THE_MODEL]
     parameters = run.info.workload.parameters
-    return {key: as_text(parameters[key]) for key in known if key in parameters}
+    return {key: option_text(parameters[key]) for key in keys if key in parameters}
 
 
 def load_weights(path: str, model: Any) -> None:

@@ -16,13 +16,13 @@ from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.counted_step import count_step
 from sonda.frameworks.harness.epochs import EpochLearner, Together, drive_epochs, make_ready
 from sonda.targets.job import Job
-from sonda.targets.training.trainer import Keeper, Opened
+from sonda.targets.training.trainer import Keeper, OpenedSet
 from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.networks.cost import network_costs
 
 
 def train_announced(
-    job: Job, directory: Path, opened: Opened, learner: Any, observer: AnnouncedObserver, dtype: str = "float32",
+    job: Job, directory: Path, opened: OpenedSet, learner: Any, observer: AnnouncedObserver, dtype: str = "float32",
     batches: EpochBatches | None = None, together: Together = lambda numbers: numbers,
 ) -> None:  # fmt: skip
     """Train through a job's epochs and leave the result in the directory; the observer is open already.

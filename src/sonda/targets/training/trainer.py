@@ -20,8 +20,8 @@ from sonda.frameworks.harness.checkpoint import Checkpoints, write_arrays
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.training import FINAL, Trained, Walk, write_trained
 from sonda.targets.job import Job
-from sonda.targets.progress import Progress, ProgressFile
-from sonda.targets.target import anywhere
+from sonda.targets.progress import ProgressFile, ProgressRecord
+from sonda.targets.target import without_meeting_place
 from sonda.workloads.catalogue import describe
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import PARTS, TrainingSet, divide
@@ -42,7 +42,7 @@ DECISIVE = (
 """Settings of a job that make its training another one."""
 
 
-class Source(Protocol):
+class TrainingSource(Protocol):
     """Where a training has its data from, as far as its keeper must know."""
 
     @property
@@ -58,7 +58,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSet:
     """The data of a training and the network that fits them."""
 
     workload: ImageClassifier
@@ -83,7 +83,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class OpenedFile:
+class OpenedOwnModel:
     """A model of somebody's own with the data, optimizer and loss of its file."""
 
     workload: OwnModel
@@ -112,7 +112,7 @@ class OpenedFile:
         return Criteria(lambda value: adapted(value, how), self.training.task.loss, self.training.accuracy)
 
 
-def open_training(job: Job) -> Opened:
+def open_training(job: Job) -> OpenedSet:
     """Open the prepared data set of a job. Raises SondaError where network and data do not fit."""
     begun = perf_counter_ns()
     prepared = load(job.data)
@@ -122,23 +122,23 @@ def open_training(job: Job) -> Opened:
     network = workload.fit_images(
         job.options, (shape[1], shape[2], shape[3]), len(prepared.classes), prepared.directory.name
     )
-    return Opened(network, data, begun, perf_counter_ns() - begun)
+    return OpenedSet(network, data, begun, perf_counter_ns() - begun)
 
 
-def open_file(job: Job) -> OpenedFile:
+def open_own_training(job: Job) -> OpenedOwnModel:
     """Import the file of somebody's own model and make ready what it trains on. Raises SondaError."""
     from sonda.workloads.in_torch.own_training import build_training
 
     begun = perf_counter_ns()
-    own = own_model(job.workload, job.options)
-    return OpenedFile(own, build_training(own, job.seed), begun)
+    model = own_model(job.workload, job.options)
+    return OpenedOwnModel(model, build_training(model, job.seed), begun)
 
 
-def settings_of(job: Job, digest: str) -> dict[str, str]:
+def training_settings(job: Job, digest: str) -> dict[str, str]:
     """What a training is known by: a checkpoint with other settings belongs to another."""
-    found = {name: str(getattr(job, name)) for name in DECISIVE}
-    found["on"] = anywhere(job.on)
-    return {**found, **{f"--{name}": text for name, text in sorted(job.options.items())}, "data": digest}
+    settings = {name: str(getattr(job, name)) for name in DECISIVE}
+    settings["on"] = without_meeting_place(job.on)
+    return {**settings, **{f"--{name}": text for name, text in sorted(job.options.items())}, "data": digest}
 
 
 class Keeper:
@@ -147,43 +147,43 @@ class Keeper:
     def __init__(
         self,
         job: Job,
-        opened: Source,
+        opened: TrainingSource,
         directory: Path,
         rank: int = 0,
         reports: bool = True,
-        agree: Callable[[float], float] = lambda own: own,
+        agree: Callable[[float], float] = lambda value: value,
     ) -> None:
         """`reports`: the first of its node. `agree` gives every rank the first one's number."""
         self.job, self.directory, self.first, self.reports = job, directory, rank == 0, reports
         self.place = Path(job.checkpoint)
-        self.checkpoints = Checkpoints(self.place, settings_of(job, opened.digest))
+        self.checkpoints = Checkpoints(self.place, training_settings(job, opened.digest))
         self.progress = ProgressFile(directory)
         self._begun = opened.begun
         self._arrays: Mapping[str, np.ndarray] | None = None
         self._earlier: list[Walk] = []
         self.trained = opened.trained(job)
-        self._find(agree)
+        self._load_checkpoint(agree)
 
-    def _find(self, agree: Callable[[float], float]) -> None:
+    def _load_checkpoint(self, agree: Callable[[float], float]) -> None:
         """Take the newest checkpoint; every rank the one that the first has found.
 
         Raises SondaError where this rank, on another node, has other data than the first.
         """
-        data = float(int(self.trained.digest[:12], 16))  # 48 bits, which a double holds
-        if agree(data) != data:
+        fingerprint = float(int(self.trained.digest[:12], 16))  # 48 bits, which a double holds
+        if agree(fingerprint) != fingerprint:
             raise SondaError(
                 f"the data in {self.job.data} are not those of the first node", "give the same set to every node"
             )
-        found = self.checkpoints.newest() if self.first else None
+        checkpoint = self.checkpoints.newest() if self.first else None
         self.trained.notes += self.checkpoints.notes
-        self.trained.resumed = int(agree(float(found[0].epochs if found else 0)))
+        self.trained.resumed = int(agree(float(checkpoint[0].epochs if checkpoint else 0)))
         if not self.first and self.trained.resumed:
-            found = self.checkpoints.of_epoch(self.trained.resumed)
-        if found is not None:
-            self._earlier = msgspec.convert(found[0].facts["walks"], list[Walk])
-            self._arrays = found[1]
+            checkpoint = self.checkpoints.of_epoch(self.trained.resumed)
+        if checkpoint is not None:
+            self._earlier = msgspec.convert(checkpoint[0].facts["walks"], list[Walk])
+            self._arrays = checkpoint[1]
 
-    def lead(self, first: bool, reports: bool) -> None:
+    def set_duties(self, first: bool, reports: bool) -> None:
         """Keep for all ranks that train, and report for those of a node, or leave that to others: those before it may
         have been left out."""
         self.first, self.reports = first, reports
@@ -193,7 +193,12 @@ class Keeper:
         from sonda.frameworks.harness.course import Course
 
         return Course(
-            self.job.epochs, self.trained.images, self.trained.resumed, keep=self._keep, end=self._end, tell=self._tell
+            self.job.epochs,
+            self.trained.images,
+            self.trained.resumed,
+            keep=self._save_checkpoint,
+            end=self._save_weights,
+            tell=self._write_progress,
         )
 
     def restore(self, model: Any, loop: Any) -> None:
@@ -210,14 +215,14 @@ class Keeper:
             self._arrays = None
         self.trained.initialisation_ns = perf_counter_ns() - self._begun - self.trained.loading_ns
 
-    def _keep(self, done: int, learner: Learner, loop: Any, walks: list[Walk]) -> None:
+    def _save_checkpoint(self, done: int, learner: Learner, loop: Any, walks: list[Walk]) -> None:
         if self.first:
             from sonda.frameworks.torch.drive.state import arrays_of
 
             facts = {"walks": msgspec.to_builtins([*self._earlier, *walks])}
             self.checkpoints.save(done, arrays_of(learner.plain, loop.optimizer, loop.scaler), facts)
 
-    def _end(self, learner: Learner) -> None:
+    def _save_weights(self, learner: Learner) -> None:
         if self.first:
             from sonda.frameworks.torch.drive.state import arrays_of
 
@@ -235,18 +240,18 @@ class Keeper:
                 f"cannot keep the trained weights in {self.place}: {error.strerror or error}", "free some space"
             ) from None
 
-    def _tell(self, part: str, epoch: int, step: int, steps: int, walks: list[Walk]) -> None:
-        if self.reports and self.progress.due():
-            known = [walk for walk in (*self._earlier, *walks) if walk.accuracy is not None]
+    def _write_progress(self, part: str, epoch: int, step: int, steps: int, walks: list[Walk]) -> None:
+        if self.reports and self.progress.is_due():
+            validated = [walk for walk in (*self._earlier, *walks) if walk.accuracy is not None]
             self.progress.write(
-                Progress(
+                ProgressRecord(
                     part=part,
                     epoch=epoch,
                     epochs=self.job.epochs,
                     step=step,
                     steps=steps,
-                    accuracy=known[-1].accuracy if known else None,
-                    left_s=_left(part, epoch, step / steps, self.job.epochs, walks),
+                    accuracy=validated[-1].accuracy if validated else None,
+                    left_s=_seconds_left(part, epoch, step / steps, self.job.epochs, walks),
                 )
             )
 
@@ -259,13 +264,13 @@ class Keeper:
             write_trained(self.directory, self.trained)
 
 
-def _left(part: str, epoch: int, done: float, epochs: int, walks: list[Walk]) -> float | None:
+def _seconds_left(part: str, epoch: int, done: float, epochs: int, walks: list[Walk]) -> float | None:
     """s until the last epoch ends, by the epochs that this process has trained; None where none is done yet."""
-    own = [walk for walk in walks if walk.part != "test"]
-    if not own or part == "test":
+    own_walks = [walk for walk in walks if walk.part != "test"]
+    if not own_walks or part == "test":
         return None
-    first = own[0].epoch
-    whole = sum(walk.end - walk.begin for walk in own if walk.epoch < epoch)
+    first = own_walks[0].epoch
+    whole = sum(walk.end - walk.begin for walk in own_walks if walk.epoch < epoch)
     if epoch == first or not whole:
         return None
     share = done if part == "train" else 1.0
@@ -299,26 +304,26 @@ def train_in_torch(job: Job, directory: Path) -> dict[str, Any]:
     data: Any
     learner: Learner
     if is_own(job.workload):
-        own = open_file(job)
-        keeper = Keeper(job, own, directory)
-        task, data = own.training.task, own.training.loaders
-        learner = AloneOnLoaders(task, data, own.criteria(how))
-        about = described_file(own)
+        opened_model = open_own_training(job)
+        keeper = Keeper(job, opened_model, directory)
+        task, data = opened_model.training.task, opened_model.training.loaders
+        learner = AloneOnLoaders(task, data, opened_model.criteria(how))
+        description = describe_own_task(opened_model)
     else:
         opened = open_training(job)
         keeper = Keeper(job, opened, directory)
         task = opened.workload.build("torch", True, job.seed)
-        data = images_of(job, opened, device, keeper)
+        data = load_images(job, opened, device, keeper)
         learner = Alone(task, data, task.samples)
-        about = described(opened.workload, task)
-    with observing(directory, torch, counting) as observer:
+        description = describe_task(opened.workload, task)
+    with ObservedTorch(directory, torch, counting) as observer:
         announce_data(data, observer)
         walks, _ = drive_epochs(lambda: learner, observer, how, keeper.course(), keeper.restore)
     keeper.finish(walks)
-    return about
+    return description
 
 
-def described(workload: Any, task: Any) -> dict[str, Any]:
+def describe_task(workload: Any, task: Any) -> dict[str, Any]:
     """What a run says of its workload."""
     return {
         "parameters": workload.parameters(),
@@ -329,12 +334,12 @@ def described(workload: Any, task: Any) -> dict[str, Any]:
     }
 
 
-def described_file(opened: OpenedFile) -> dict[str, Any]:
+def describe_own_task(opened: OpenedOwnModel) -> dict[str, Any]:
     """What a run says of a model of somebody's own that was trained by epochs."""
-    return {**described(opened.workload, opened.training.task), "loss": opened.training.loss}
+    return {**describe_task(opened.workload, opened.training.task), "loss": opened.training.loss}
 
 
-def images_of(job: Job, opened: Opened, device: str, keeper: Keeper) -> Any:
+def load_images(job: Job, opened: OpenedSet, device: str, keeper: Keeper) -> Any:
     """The images on their way to a device; the time of moving them up front is loading."""
     from sonda.workloads.in_torch.training_images import TrainingImages
 
@@ -352,7 +357,7 @@ def announce_data(data: Any, observer: Any) -> None:
     data.mark = lambda name: nullcontext() if observer.current_stream() is None else observer.announced(name)
 
 
-class observing:  # noqa: N801
+class ObservedTorch:
     """A context in which PyTorch is observed; layers of the first steps only, so that any training stays bounded."""
 
     def __init__(self, directory: Path, torch: Any, counting: Any, alone: bool = True) -> None:
