@@ -1,7 +1,7 @@
 """Settings that mean nothing where a job runs, each with its reason.
 
-Every framework understands every word. What cannot be done is said: a run keeps the sentence among its notes and goes
-on without the setting; a study, whose point would be the same as another, says it in place of figures.
+Every framework accepts every setting. A run without use for one goes on without it and keeps the reason among its
+notes. A study shows the reason in place of figures, because that point would be the same as another.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ IN_FRAMEWORK: dict[str, dict[str, str]] = {
         "deterministic": "PyTensor has no switch for it",
     },
 }
-"""What a framework has no use for, whatever it runs on."""
+"""Settings that a framework has no use for on any device, with the reasons."""
 IN_MEMORY = "its data are in memory already; give --data"
 WITHOUT_LOADER = ("jax", "pytensor")
 """Frameworks for which Sonda loads the images of `--data` itself."""
@@ -60,7 +60,7 @@ def inapplicable_settings(job: Job) -> dict[str, str]:
 
 
 def drop_inapplicable(job: Job) -> tuple[Job, list[str]]:
-    """The job without what means nothing to it, and a note for each such setting."""
+    """The job without the settings that mean nothing to it, and a note for each of these."""
     reasons = inapplicable_settings(job)
     plain = msgspec.structs.replace(job, **{name: DEFAULTS[name] for name in reasons})
     if job.workload != "ops" or job.framework == "torch" or "op" in job.options:
@@ -81,7 +81,7 @@ def _is_asked(job: Job, name: str) -> bool:
 
 
 def _refused_by_target(job: Job) -> dict[str, str]:
-    """What the target has no use for."""
+    """Settings that the target has no use for, with the reasons."""
     spec = parse_target(job.on)
     on_gpu = any(device.kind == "cuda" for device in spec.devices)
     reasons = {}
@@ -97,7 +97,7 @@ def _refused_by_target(job: Job) -> dict[str, str]:
 
 
 def _refused_by_workload(job: Job) -> dict[str, str]:
-    """What the workload has no use for."""
+    """Settings that the workload has no use for, with the reasons."""
     reasons: dict[str, str] = {}
     if job.workload.startswith(GARDEN):
         reasons |= dict.fromkeys(INPUT, "an experiment's steps are given one drawn batch, which is in memory")

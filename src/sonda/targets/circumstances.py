@@ -25,7 +25,7 @@ PRECISIONS = ("float64", "float32", "float16", "bfloat16")
 def observed_circumstances(
     assembly: Assembly, threads: int, root: Path, before: Conditions, after: Conditions, redact: bool = False
 ) -> Circumstances:
-    """What follows from what was observed inside a program, between two readings of the machine's conditions.
+    """The circumstances of a program that was observed from inside, between two readings of the machine's conditions.
 
     Call it when profiles have been read: they add to the assembly. The machine's ceilings are measured where `root`
     does not hold them, and left out where nothing was observed.
@@ -59,14 +59,14 @@ def observed_circumstances(
 
 
 def clocked_circumstances(redact: bool, disturbed: list[str]) -> Circumstances:
-    """What is known of a program that only the clock was read of."""
+    """The circumstances of a program of which only the clock was read."""
     return Circumstances(
         now(), machine_record(redact=redact), versions(), [ProbeState("clock", "ok")], disturbed=disturbed
     )
 
 
 def describe_gpus(assembly: Assembly) -> dict[str, Any]:
-    """For the `target` of a run: the GPUs that its program used, and whether float32 may be TF32 there; or nothing."""
+    """Fields of a run's `target`: the GPUs that its program used, and whether float32 may be TF32 there."""
     if not assembly.devices:
         return {}
     devices = {
@@ -79,18 +79,18 @@ def describe_gpus(assembly: Assembly) -> dict[str, Any]:
 
 
 def gpu_identities(assembly: Assembly) -> dict[str, str]:
-    """The GPUs that the program used, as the driver knows them, by its own names."""
+    """The driver's UUIDs of the GPUs that the program used, by the program's names."""
     return {f"cuda:{number}": str(facts.get("uuid", "")) for number, facts in assembly.devices.items()}
 
 
 def describe_precision(assembly: Assembly) -> dict[str, str]:
-    """The type of elements that most of a program's FLOPs were done in, for its `workload`; nothing where none were."""
+    """The field `precision` of a run's `workload`: the type in which most FLOPs were done; empty where none were."""
     counted = {kind: flops for kind, flops in assembly.flops.items() if flops}
     return {"precision": max(counted, key=lambda kind: counted[kind])} if counted else {}
 
 
 def describe_habits(assembly: Assembly) -> dict[str, Any]:
-    """For the `workload` of a program: options that it has in use, as those of Sonda's own workloads are kept."""
+    """Fields of a run's `workload`: options that the program uses, named like those of Sonda's own workloads."""
     chief = assembly.crew.chief
     options = {**chief.habits, **{name: value for name, value in chief.loads.items() if value is not None}}
     weights = options.pop("weights", "")
@@ -102,7 +102,7 @@ def describe_habits(assembly: Assembly) -> dict[str, Any]:
 
 
 def describe_pipelines(assembly: Assembly) -> dict[str, Any]:
-    """For the `workload` of a program: the stages of tf.data that fed each of its parts, where there were such."""
+    """The field `pipelines` of a run's `workload`: the stages of tf.data that fed each of its parts, if any."""
     pipelines: dict[tuple[str, ...], dict[str, Any]] = {}
     for pipeline in assembly.pipelines:
         part, stages = assembly.crew.part_fed_by(pipeline["loader"]), pipeline["stages"]
@@ -118,7 +118,7 @@ def _add_stages(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]
 
 
 def describe_processes(assembly: Assembly) -> dict[str, int]:
-    """For the `target` of a program: how many of its processes computed at the same time, where several did."""
+    """The field `processes` of a run's `target`: how many computed at the same time, where several did."""
     return {"processes": assembly.crew.at_once} if assembly.crew.at_once > 1 else {}
 
 
@@ -132,8 +132,11 @@ def _unknown_operations(assembly: Assembly) -> list[str]:
 
 
 def _overhead(assembly: Assembly) -> dict[str, float]:
-    """What observing cost: ns per layer span, phase and reading of counters, how many of them a timed step has, and
-    the least share of the time of all timed steps that this is: in a program each costs more than over and over."""
+    """What observing cost: ns per layer span, phase and reading of counters, and how many of them a timed step has.
+
+    `step_share` is their share of the time of all timed steps. It is a lower bound: these costs were measured in a
+    tight loop, and in a program each costs more.
+    """
     spans = assembly.spans
     if assembly.span_ns is None or assembly.phase_ns is None:
         return {}

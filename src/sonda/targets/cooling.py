@@ -1,4 +1,4 @@
-"""Cooling down: before a run the machine is to be as cool as it was at the beginning, or to have rested."""
+"""Cooling down: before a run the machine waits until it is as cool as it was at the beginning, or rests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Cooling:
         self._first = True
 
     def wait(self) -> dict[str, Any]:
-        """Wait, and say what was waited: `waited_s`, temperatures at the `start`, `before` and `after`, a `reason`."""
+        """Wait; returns `waited_s`, temperatures at the `start`, `before` and `after` in °C, and maybe a `reason`.
+
+        The keys are the fields of `record.run.CoolDown`. Empty where nothing was to be waited for.
+        """
         if not self.most_s and not self.rest_s:
             return {}
         began = self._clock()
@@ -59,7 +62,7 @@ class Cooling:
         return {**record, "reason": f"not back after {self.most_s:g} s: {hot}"} if hot else record
 
     def _describe_hottest(self, now: Mapping[str, float]) -> str:
-        """`cuda:0 temperature 61 °C, 47 °C at the beginning`: the sensor that is farthest off; empty: all are back."""
+        """`cuda:0 temperature 61 °C, 47 °C at the beginning` for the sensor farthest off; '' where all are back."""
         above = {name: value - self._start[name] for name, value in now.items() if name in self._start}
         worst = max(above, key=lambda name: above[name], default="")
         if not worst or above[worst] <= NEAR_C:

@@ -69,8 +69,8 @@ class RunPlan:
     outside: bool = False
     """Whether the launcher itself counts the whole program, from outside."""
     counted: str = ""
-    """How the launcher counts what the PMU is asked for: `per interval`, `over windows`; '' where it does not, but the
-    collector inside the program."""
+    """How the launcher counts events of the PMU: `per interval`, `over windows`; '' where the collector inside the
+    program counts them."""
     events: dict[str, Event] = field(default_factory=dict)
     """Events of the PMU for a launcher that counts, by name; instruments add theirs in `prepare`."""
 
@@ -90,7 +90,7 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class Observation:
-    """What became of a program that a launcher has run."""
+    """What a launcher read of the program that it has run."""
 
     spans: Spans
     """The first is the whole run; steps hang on it, or on parts of it."""
@@ -149,7 +149,7 @@ class Command:
 
 @dataclass
 class EndedRun:
-    """What an instrument is shown once the program has ended. The plan's directory is still there."""
+    """A run whose program has ended, as an instrument is shown it. The plan's directory is still there."""
 
     plan: RunPlan
     observation: Observation

@@ -88,7 +88,10 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     """Keep no host name."""
 
     def settings_record(self) -> dict[str, Any]:
-        """The settings that change how the workload runs, for `run.json`; of those that are seldom given, the given."""
+        """The settings that change how the workload runs, for `run.json`.
+
+        Those in `KEPT_WHERE_GIVEN` are there only where they differ from their defaults.
+        """
         given = {name: getattr(self, name) for name in KEPT_WHERE_GIVEN if getattr(self, name) != DEFAULTS[name]}
         return {
             "train": self.train,
@@ -103,7 +106,7 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
 def make_job(configuration: Mapping[str, Any]) -> Job:
     """The job of a configuration: `workload`, settings of a run by name, and the workload's own options.
 
-    Raises SondaError when a value cannot be.
+    Raises SondaError for a value of the wrong type or out of range.
     """
     settings: dict[str, Any] = {"workload": configuration.get("workload", "")}
     options: dict[str, str] = {}
@@ -144,7 +147,7 @@ def parse_options(words: Sequence[str], options: Mapping[str, str]) -> dict[str,
 
 
 def parse_whole_option(name: str, text: str) -> int:
-    """An option that may be a range elsewhere; raises SondaError for what is no whole number."""
+    """A whole number as the text of an option gives it. Raises SondaError for other text, also for a range."""
     number = parse_whole(text)
     if number is None:
         raise SondaError(f"--{name} {text!r} is not a whole number", "a range such as 10:30 is for a command after --")
@@ -152,7 +155,7 @@ def parse_whole_option(name: str, text: str) -> int:
 
 
 def with_options(job: Job, words: Sequence[str]) -> Job:
-    """The job with options as a remedy writes them: `--threads 2`, `--channels-last`."""
+    """The job with further options, written as on the command line: `--threads 2`, `--channels-last`."""
     settings = {name.replace("-", "_"): value for name, value in parse_options(words, {}).items()}
     run_options = {name: value for name, value in settings.items() if name in RUN_OPTIONS}
     options = {**job.options, **{name: value for name, value in settings.items() if name not in RUN_OPTIONS}}
@@ -160,7 +163,7 @@ def with_options(job: Job, words: Sequence[str]) -> Job:
 
 
 def check_job(job: Job) -> Job:
-    """The job with its words made regular; raises SondaError for what cannot be."""
+    """The job with its precision written in full. Raises SondaError for settings that cannot be."""
     precision = SHORT_PRECISIONS.get(job.precision, job.precision)
     if precision not in PRECISIONS:
         raise SondaError(f"unknown precision {job.precision!r}", nearest(job.precision, PRECISIONS))

@@ -27,14 +27,14 @@ STARTING_S = 6.0
 
 @dataclass(frozen=True)
 class RunLabels:
-    """Where a run belongs: its id where that is decided beforehand, its repetitions, its study."""
+    """What a run is filed under: its id where that is decided beforehand, its group of repetitions, its study."""
 
     identity: str = ""
     group: str = ""
     study: str = ""
     point: dict[str, Scalar] = field(default_factory=dict)
     cool_down: dict[str, Any] = field(default_factory=dict)
-    """What was waited before it; see `record.run.CoolDown`."""
+    """How long the machine cooled down before it; see `record.run.CoolDown`."""
 
 
 def make_run(
@@ -44,7 +44,7 @@ def make_run(
     labels: RunLabels | None = None,
     say: Say = lambda text: None,
 ) -> Run:
-    """Have the launcher run what it is for, read by the instruments, and keep the run.
+    """Launch what the launcher is for, read it with the instruments, and keep the run.
 
     `targets.instrument` says what is called when. Raises SondaError where it cannot be run or fails.
     """
@@ -148,7 +148,7 @@ def measure(job: Job, store: Store, labels: RunLabels | None = None, say: Say = 
 
 
 def drop_measured_settings(job: Job) -> Job:
-    """The job without what only matters where time is measured."""
+    """The job with defaults for the settings that only matter where time is measured."""
     return msgspec.structs.replace(job, **{name: DEFAULTS[name] for name in MEASURED_ONLY})
 
 

@@ -1,4 +1,4 @@
-"""How far a run is: a small file that the process of a workload rewrites, and whoever started it reads aloud."""
+"""How far a run is: a small file that the process of a workload rewrites and its parent reads for the screen."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ProgressRecord(msgspec.Struct, kw_only=True):
 
 
 class ProgressFile:
-    """The file as the training process writes it; `is_due` says whether it is time again."""
+    """The file as the training process writes it; `is_due` says whether it is time to write again."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE
@@ -59,14 +59,14 @@ class ProgressFile:
 
     def write(self, progress: ProgressRecord) -> None:
         self._next = monotonic() + EVERY_S
-        with suppress(OSError):  # nobody trains worse without it
+        with suppress(OSError):  # the training goes on without it
             write_whole(self.path, msgspec.json.encode(progress))
 
 
 def progress_writer(directory: Path, steps: int | None, warmup: int) -> Callable[[int], None]:
-    """What a driver is to call between steps with how many timed ones are done, -`warmup` before the first of all.
+    """A function for a driver to call between steps with the number of timed steps done; -`warmup` before the first.
 
-    Where nobody said how many there will be, it does nothing.
+    It writes the progress to the directory. It does nothing where `steps`, the number of timed steps, is not known.
     """
     if not steps:
         return lambda done: None
@@ -81,7 +81,7 @@ def progress_writer(directory: Path, steps: int | None, warmup: int) -> Callable
 
 @contextmanager
 def report_progress(directory: Path, say: Say, lead: str = "") -> Iterator[None]:
-    """Say where the run in this directory stands, after `lead`, now and then, until the block ends."""
+    """Pass the progress of the run in a directory to `say`, after `lead`, whenever it changes, until the block ends."""
     ended = threading.Event()
 
     def listen() -> None:

@@ -1,9 +1,9 @@
 """A quota of processor time for one process: by a control group of its own where one may be made, else by signals.
 
-In every period a process may use so much processor time; then it is stopped until the period ends. A process that waits
-uses nothing of it. A second process, the warden, sees to that: it makes the group and removes it when the held process
-has ended, however that ended. Where it may make none, it stops and continues the process itself; for that it looks
-every millisecond, which takes a few percent of a processor, and processes that the held one starts are not held.
+In every period a process may use a given processor time; then it is stopped until the period ends. A process that waits
+uses nothing of it. A second process, the warden, enforces the quota. It makes a control group and removes it when the
+limited process has ended, however that ended. Where it may make no group, it stops and continues the process itself.
+For that it looks every millisecond, which takes a few percent of a processor; child processes are not limited then.
 
 The warden runs this file and nothing else of Sonda's.
 """
@@ -26,19 +26,19 @@ PERIOD_S = 0.04
 """Of a warden that sends signals, which cannot look as often as the kernel."""
 LOOK_S = 0.001
 EMPTY_S = 5.0
-"""How long a group may take to be empty after the held process: processes that it started may end later."""
+"""How long a group may take to become empty after the limited process has ended: its children may end later."""
 
 _wardens: list[subprocess.Popen[bytes]] = []
 
 
 def limit_this_process(share: float) -> None:
-    """Let this process have this share of one processor until it ends; returns when that holds."""
+    """Limit this process to a share of one processor until it ends. Returns when the limit is in force."""
     _wardens.append(_start_warden(os.getpid(), share))
 
 
 @contextmanager
 def limit_process(process: int, share: float) -> Iterator[None]:
-    """Let a process have this share of one processor, until the end of the block."""
+    """Limit a process to a share of one processor until the block ends."""
     warden = _start_warden(process, share)
     try:
         yield
@@ -61,10 +61,10 @@ def _start_warden(process: int, share: float) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Hold a process until stdin is closed, which the end of whoever started this does too."""
+    """Limit a process until stdin is closed, also by the end of the parent."""
     process, share = int(sys.argv[1]), float(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # for the held process, which must not stay stopped; this ends after it
+        signal.signal(number, signal.SIG_IGN)  # they mean the limited process; the warden outlives it to continue it
     groups = make_control_group(process, share)
     os.close(1)
     if groups is None:
@@ -88,9 +88,9 @@ def main() -> None:
 def make_control_group(
     process: int, share: float, groups: Path = GROUPS, listing: str = ""
 ) -> tuple[Path, Path] | None:
-    """A new group of control with this process in it, and the one in which it was; None where none may be made.
+    """Move a process into a new control group; returns that group and the former one, or None where none may be made.
 
-    `groups` is where they are mounted, `told` what the kernel says of those of the process (`/proc/PID/cgroup`).
+    `groups` is where control groups are mounted, `listing` the text of `/proc/PID/cgroup`.
     """
     before = _cpu_group(listing or Path(f"/proc/{process}/cgroup").read_text(), groups)
     if before is None:
@@ -115,7 +115,7 @@ def make_control_group(
 
 
 def _cpu_group(listing: str, groups: Path) -> Path | None:
-    """The group of a process that divides processors: of the older kind where there is one, else of the newer."""
+    """The control group of a process that limits processor time: of cgroup v1 where there is one, else of v2."""
     for line in listing.splitlines():
         _, controllers, path = line.split(":", 2)
         if "cpu" in controllers.split(","):
@@ -125,7 +125,7 @@ def _cpu_group(listing: str, groups: Path) -> Path | None:
 
 
 def process_clock(process: int) -> int:
-    """The clock that counts a process's time on processors, all threads together (Linux: `CPUCLOCK_PROF | pid`)."""
+    """The id of the clock that counts the processor time of a process, all threads (Linux: `CPUCLOCK_PROF | pid`)."""
     return (~process << 3) | 2
 
 

@@ -31,9 +31,10 @@ FORM = (
 
 @dataclass(frozen=True)
 class DeviceSpec:
-    """One device. `threads` is set where the user gave a number, `index` for a GPU, `name` for a simulated one.
+    """One device of a target.
 
-    `share` is the part of one processor that a slow device is held to; it has one thread.
+    `threads` is set where the user gave a number, `index` for a GPU, `name` for a simulated accelerator. `share` limits
+    a slow device to this part of one processor; such a device has one thread.
     """
 
     kind: str
@@ -54,7 +55,7 @@ class TargetSpec:
 
 
 def parse_target(text: str) -> TargetSpec:
-    """Parse a target; raises SondaError naming what is wrong with it."""
+    """Parse a target. Raises SondaError that names what is wrong with it."""
     body, at, tail = text.partition("@")
     mode = ""
     head, equals, rest = body.partition("=")
@@ -75,7 +76,7 @@ def parse_target(text: str) -> TargetSpec:
 
 
 def parse_whole(text: str) -> int | None:
-    """A whole number from 0 on in digits; None for other text, also for more digits than mean anything."""
+    """A whole number from 0 on, written in digits; None for other text and for more than 18 digits."""
     return int(text) if text.isdecimal() and len(text) < 19 else None
 
 
@@ -86,7 +87,7 @@ def parse_seconds(text: str) -> float | None:
 
 
 def without_meeting_place(text: str) -> str:
-    """The target without the place where its nodes meet, which is another one every time a queue starts them."""
+    """The target without `at=`, the place where its nodes meet: a queue may start them elsewhere every time."""
     head, _, tail = text.partition("@")
     options = ",".join(word for word in tail.split(",") if word and not word.startswith("at="))
     return f"{head}@{options}" if options else head
@@ -116,13 +117,13 @@ def _parse_device(text: str, part: str) -> DeviceSpec:
 
 
 def describe_slow_devices(devices: Iterable[DeviceSpec]) -> list[str]:
-    """What a run's notes say of devices that are held to a part of a processor."""
+    """Notes on devices that are limited to a part of a processor."""
     shares = dict.fromkeys(device.share for device in devices if device.share is not None)
     return [f"cpu/{share:g} is held to {share:g} of one processor; roofs are those of a whole one" for share in shares]
 
 
 def require_one_device(spec: TargetSpec) -> DeviceSpec:
-    """The one device that this version can run on; raises SondaError for the others."""
+    """The device of a target that has one. Raises SondaError for several, and for one that this machine lacks."""
     if spec.mode or len(spec.devices) > 1 or spec.options:
         raise SondaError(f"target {spec.text!r}: this needs one device", "use --on cpu, cuda:N or sim:NAME")
     device = spec.devices[0]
@@ -138,7 +139,7 @@ def require_one_device(spec: TargetSpec) -> DeviceSpec:
 
 
 def has_gpu() -> bool:
-    """Whether the driver of a GPU is there, asked without importing a framework."""
+    """Whether the driver of a GPU is loaded; no framework is imported to find out."""
     return any(os.path.exists(path) for path in DRIVERS)
 
 

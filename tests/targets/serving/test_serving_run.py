@@ -26,7 +26,7 @@ from sonda.targets.job import Job
 from sonda.targets.serving import worker as serving_worker
 from sonda.targets.serving.launcher import measure_serving
 from sonda.targets.serving.traffic import ServingTraffic, check_traffic, parse_nanoseconds
-from sonda.targets.serving.worker import build_served_model, with_batch
+from sonda.targets.serving.worker import build_served_model, options_with_batch
 
 __all__ = ["here"]
 
@@ -252,9 +252,9 @@ def test_every_size_of_inference_uses_one_model(here: Path) -> None:
 
 def test_inputs_of_ones_own_model_are_resized(here: Path) -> None:
     job = Job(workload=f"{here / 'own.py'}:build", options={"input": "8x4,8x2:int64<9,3x3"})
-    assert with_batch(job, 2)["input"] == "2x4,2x2:int64<9,3x3"
+    assert options_with_batch(job, 2)["input"] == "2x4,2x2:int64<9,3x3"
     with pytest.raises(SondaError, match="set by the traffic"):
-        with_batch(Job(workload="mlp", options={"batch": "4"}), 1)
+        options_with_batch(Job(workload="mlp", options={"batch": "4"}), 1)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from sonda.targets.pipeline import RunLabels
 from sonda.targets.serving.launcher import measure_serving
 from sonda.targets.serving.traffic import ServingTraffic, check_traffic, parse_nanoseconds
 from sonda.targets.serving.weights import with_weights
-from sonda.targets.serving.worker import with_batch
+from sonda.targets.serving.worker import options_with_batch
 
 SCENARIO, TRAINED, TRAINED_ON = "scenario", "trained", "trained_on"
 SETTINGS = (
@@ -73,7 +73,7 @@ def served_job(configuration: Configuration) -> Job:
     """The model that is served. Raises SondaError for what cannot be."""
     away = (*SETTINGS, "seconds", *(OF_TRAINING if _epochs(configuration) else ()))
     job = make_job({key: value for key, value in configuration.items() if name_of(key) not in away})
-    with_batch(job, 1)
+    options_with_batch(job, 1)
     return job
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 DEFAULTS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
-"""What JAX reads when it is imported, unless the user has set it: memory of a GPU as it is needed, warnings only."""
+"""Variables that JAX reads at import, unless the user has set them: GPU memory as needed, only warnings."""
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 """For `XLA_FLAGS`; on a processor XLA has nothing to choose between."""
 
@@ -66,7 +66,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
 
 
 def build_network(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
-    """The network with the data that it is trained on, and notes on these."""
+    """Build the network with the data that it is trained on; returns it and notes on the data."""
     from sonda.workloads.in_jax.network import build
 
     batches, notes = None, []
@@ -98,8 +98,7 @@ def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: b
 def xla_operations(folder: Path) -> Iterator[Operation]:
     """Executions of XLA's instructions in the profile that JAX left in a folder.
 
-    Those of a GPU have the number of their run by when they were launched; under a CUDA graph they have the name of
-    their kernel.
+    On a GPU the moment of the launch tells the number of the run. Under a CUDA graph the name is that of the kernel.
     """
     from sonda.imports.xplane.file import open_space
 
@@ -142,9 +141,9 @@ def _profiled_operations(space: XSpace) -> Iterator[Operation]:
 
 
 def compilation_cache(folder: Path) -> dict[str, str]:
-    """Variables by which the processes of one run share what JAX compiles.
+    """Variables that make the processes of one run share what JAX compiles, in a folder.
 
-    On a GPU it chooses among kernels by trying them: without that, a process that counts could run other ones.
+    On a GPU JAX chooses kernels by trying them. Without sharing, a process that counts could run other kernels.
     """
     return {
         "JAX_COMPILATION_CACHE_DIR": str(folder),
@@ -154,7 +153,7 @@ def compilation_cache(folder: Path) -> dict[str, str]:
 
 
 def import_jax(job: Job) -> Any:
-    """JAX with as many threads as were asked for, on the kind of device that was asked for."""
+    """Import JAX with the threads, the kind of device and the precision of a job."""
     on_gpu = parse_target(job.on).devices[0].kind == "cuda"
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)

@@ -18,8 +18,8 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     """Build and drive the workload in this process, observed; returns what the run should say of the workload.
 
-    PyTensor's own settings (`PYTENSOR_FLAGS`, `.pytensorrc`) hold but for floatX, which is the precision asked for: the
-    linker is the user's, Numba by default. Raises SondaError where PyTensor is missing or lacks the operation.
+    PyTensor's own settings (`PYTENSOR_FLAGS`, `.pytensorrc`) apply, except floatX, which is the precision asked for.
+    The linker is the user's, by default Numba. Raises SondaError where PyTensor is missing or lacks the operation.
     """
     from sonda.frameworks.collector.counters.process import Counting
 

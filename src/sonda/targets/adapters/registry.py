@@ -1,4 +1,4 @@
-"""The frameworks that a workload can run in: what each is called, what it needs, what it has, and who runs it.
+"""The frameworks that a workload can run in: their names, needs and limits, and the worker of each.
 
 An adapter's worker is `run(job, directory, replay) -> dict`. It builds and drives the workload in this process, which
 is its own, writes the collector's events to `directory`, and returns what the run should say of the workload. With
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sonda.targets.job import Job
 
 SHARED = {"protobuf": ("protobuf", "descriptors cannot be created"), "numpy": ("numpy", "_array_api")}
-"""Packages about whose versions frameworks disagree, and words by which a failure tells that it is about them."""
+"""Packages of which frameworks need different versions, and words by which a failed import names them."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Adapter:
     least: tuple[int, ...]
     """The oldest version that works."""
     worker: str
-    """`module:function` of who runs a job."""
+    """`module:function` that runs a job."""
     workloads: tuple[str, ...] = ()
-    """Workloads that are there; () for all."""
+    """Workloads that it has; () for all."""
     devices: tuple[str, ...] = ("cpu", "cuda")
     modes: tuple[str, ...] = ()
     """Ways of using several devices."""
     without: tuple[str, ...] = ()
-    """Settings and probes that it lacks, as the user writes them: asking for one is a mistake."""
+    """Settings and probes that it lacks, as the user writes them; asking for one is an error."""
 
 
 ADAPTERS: dict[str, Adapter] = {
@@ -77,7 +77,7 @@ OPERATION_LIST = "OperationList"
 
 
 def check_framework(job: Job) -> None:
-    """Raise SondaError for what the framework asked for does not run. Nothing is imported."""
+    """Raise SondaError where a job's framework cannot run it. Nothing is imported."""
     adapter = ADAPTERS.get(job.framework)
     if adapter is None:
         raise SondaError(f"framework {job.framework!r} is not there", nearest(job.framework, FRAMEWORKS))
@@ -94,7 +94,7 @@ def check_framework(job: Job) -> None:
     if job.train and job.workload == "ops" and job.framework != "torch":
         raise SondaError(f"ops cannot be trained in {words}", "leave out --train, or use --framework torch")
     if not job.on:
-        return  # an exploration chooses where
+        return  # an exploration chooses the target later
     spec = parse_target(job.on)
     if spec.mode and spec.mode not in adapter.modes:
         whose = next(name for name, candidate in ADAPTERS.items() if spec.mode in candidate.modes)
@@ -110,7 +110,7 @@ def check_framework(job: Job) -> None:
 
 
 def require_framework(framework: str) -> None:
-    """Raise SondaError unless the framework is installed and new enough; asked without importing it."""
+    """Raise SondaError unless the framework is installed and new enough. It is not imported."""
     adapter = ADAPTERS[framework]
     if find_spec(adapter.package) is None:
         raise MissingExtraError(adapter.words, adapter.extra)
@@ -124,7 +124,7 @@ def require_framework(framework: str) -> None:
 
 
 def version_of(framework: str) -> str:
-    """The version that is installed; '' where no distribution says so."""
+    """The installed version; '' where no distribution has one."""
     for name in ADAPTERS[framework].distributions:
         try:
             return metadata.version(name)
@@ -134,7 +134,7 @@ def version_of(framework: str) -> str:
 
 
 def import_framework(framework: str) -> Any:
-    """The framework's package. Raises SondaError in one line where it is missing, too old, or its import fails."""
+    """Import the framework's package. Raises SondaError where it is missing, too old, or its import fails."""
     require_framework(framework)
     try:
         return importlib.import_module(ADAPTERS[framework].package)
@@ -163,7 +163,7 @@ def compilation_variables(framework: str, folder: Path) -> dict[str, str]:
 
 
 def _import_failure(framework: str, error: Exception) -> SondaError:
-    """Its import failed: what it says, and which package is at fault where that can be told."""
+    """The error of a failed import, and the package that is at fault where that can be told."""
     adapter = ADAPTERS[framework]
     text = str(error).lower()
     named = next((name for name, words in SHARED.items() if any(word in text for word in words)), "")

@@ -18,7 +18,7 @@ from sonda.targets.progress import progress_writer
 from sonda.targets.target import parse_target
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-"""What TensorFlow reads when it is imported, unless the user has set it: errors only."""
+"""Variables that TensorFlow reads at import, unless the user has set them: only errors."""
 
 
 def run_in_tensorflow(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
@@ -111,7 +111,7 @@ def _train(job: Job, directory: Path, counting: Any) -> dict[str, Any]:
 
 
 def import_tensorflow(job: Job) -> Any:
-    """TensorFlow with the threads that were asked for, on the kind of device that was asked for."""
+    """Import TensorFlow with the threads, the kind of device and the precision of a job."""
     on_gpu = parse_target(job.on).devices[0].kind == "cuda"
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -136,8 +136,10 @@ def import_tensorflow(job: Job) -> Any:
 
 @contextmanager
 def _silence_stderr() -> Iterator[None]:
-    """What TensorFlow's libraries write to stderr while they are loaded, before anybody can tell them not to, is
-    dropped; unless loading fails."""
+    """Drop what is written to stderr in the block; write it after all where the block fails.
+
+    TensorFlow's libraries print while they are loaded, before they can be configured.
+    """
     with tempfile.TemporaryFile() as written:
         sys.stderr.flush()
         stderr = os.dup(2)
@@ -154,7 +156,7 @@ def _silence_stderr() -> Iterator[None]:
 
 
 def tensorflow_device(job: Job, tf: Any) -> str:
-    """TensorFlow's own name of a target. Raises SondaError where TensorFlow cannot use it."""
+    """TensorFlow's name of a job's device. Raises SondaError where TensorFlow cannot use it."""
     device = parse_target(job.on).devices[0]
     if device.kind != "cuda":
         return "/CPU:0"

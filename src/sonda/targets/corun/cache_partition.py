@@ -1,4 +1,4 @@
-"""Dividing last-level cache and memory bandwidth for an experiment: what can be had here, and why not the rest."""
+"""Dividing last-level cache and memory bandwidth for an experiment: what this machine can divide, and why not more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sonda.targets.corun.plan import Cast, CorunSettings, check_shares, plan_par
 
 
 class CacheDivision:
-    """What resctrl can do for this experiment, and why it cannot do the rest."""
+    """What resctrl divides for this experiment, and why it cannot divide the rest."""
 
     def __init__(self, setting: CorunSettings, files: ResctrlFiles | None = None) -> None:
         """`files` is the resctrl to use, the machine's unless given."""
@@ -43,7 +43,8 @@ class CacheDivision:
     def divide(self, cast: Cast) -> None:
         """Find the partitions that were asked for.
 
-        Raises SondaError for what the processor refuses, and for what none could do also where nothing can be divided.
+        Raises SondaError for what this processor refuses. Shares that no processor could give are refused even where
+        nothing can be divided.
         """
         check_shares(self.setting, cast.names)
         if self.setting.divides and not self.lacks and self.capabilities is not None:
@@ -61,7 +62,7 @@ class CacheDivision:
         return ""
 
     def open(self, stack: ExitStack, root: Path, cast: Cast) -> Partition | None:
-        """Groups until the stack ends; None where nothing is to be divided and nothing can be watched."""
+        """Open resctrl groups until the stack ends; None where nothing is divided and nothing can be monitored."""
         if self.files is None or self.capabilities is None or not (self.partitions or self.capabilities.features):
             return None
         used = {cache_domain(core) for participant in cast.participants for core in participant.cores}

@@ -1,7 +1,7 @@
 """A command as a participant: an observed PyTorch program by its steps, any other by whole runs or by the window.
 
-The command runs in a group of its own below this process; what it prints is kept in a file, of which the last line is
-told where it fails.
+The command runs in a process group of its own below this process. Its output goes to a file, whose last line is shown
+where the command fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PIECES = 2 * SLICES
 
 
 class CommandParticipant:
-    """The command, started and warm: its steps found, run once, or let run for as long as a window."""
+    """The command, started and warm. Its region is steps, whole runs, or a window during which it runs on."""
 
     def __init__(self, participation: Participation, directory: Path, board: Board) -> None:
         self.participation = participation
@@ -94,9 +94,9 @@ class CommandParticipant:
             self._stopped = True
 
     def _let_run(self, seconds: float) -> None:
-        """Let the command run on; raises SondaError when it ends meanwhile."""
+        """Let the command run for some s. Raises SondaError when it ends meanwhile."""
         assert self.program is not None
-        # Asleep all the time: looking again and again would itself be company.
+        # Sleep until then: polling would disturb the other participants.
         ended = os.pidfd_open(self.program.pid)
         try:
             if not select.select([ended], [], [], seconds)[0]:
@@ -127,7 +127,7 @@ class CommandParticipant:
                 raise SondaError(f"cannot be started: {error.strerror}", "check the command") from None
 
     def _find_steps(self) -> Ready | None:
-        """Run the command observed until it has made its first steps; None where it ends well without."""
+        """Run the command observed until it has made its first steps; None where it ends well without steps."""
         orders, answers = self.directory / "orders", self.directory / "answers"
         os.mkfifo(orders, 0o600)
         os.mkfifo(answers, 0o600)
@@ -158,7 +158,7 @@ class CommandParticipant:
             return None
 
     def _answer(self) -> bytes:
-        """The next line of the observed program. Raises SondaError when it ends without one."""
+        """The next line from the observed program. Raises SondaError when it ends without one."""
         assert self.program is not None
         ended = os.pidfd_open(self.program.pid)
         try:
@@ -175,7 +175,7 @@ class CommandParticipant:
         return line
 
     def _end_leftovers(self) -> None:
-        """End what a run left behind: the next one begins as the first did."""
+        """End processes that a run left behind, so that the next run begins like the first."""
         end_below(os.getpid())
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The crew: the processes of an experiment, started, given windows, watched, and stopped whatever happens."""
+"""The crew: the processes of an experiment. They are started, given windows, watched, and always stopped."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from sonda.targets.corun.plan import Participant
 from sonda.targets.corun.process_tree import end_tree
 from sonda.targets.signals import describe_exit
 
-# ---- The watchdog: who of those that should be stepping has not, seen on the board ----------------------------------
+# ---- The watchdog: participants that should step and do not, as the board shows -------------------------------------
 
 
 class Watchdog:
-    """Tells which slots have finished no step for `timeout` seconds, although they should."""
+    """Finds slots that should step and have finished no step for `timeout` s."""
 
     def __init__(self, board: Board, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.board = board
@@ -34,7 +34,7 @@ class Watchdog:
         self._seen: dict[int, tuple[int, float]] = {}
 
     def restart(self) -> None:
-        """A new window begins: nobody owes a step yet."""
+        """Begin a new window, in which no step is due yet."""
         self._seen.clear()
 
     def stuck(self, members: Sequence[int]) -> list[int]:
@@ -53,16 +53,16 @@ class Watchdog:
 # ----------------------------------------------------------------------------------------------------------------------
 
 LOOK_S = 0.1
-"""Between two looks at who is still alive and moving."""
+"""Between two checks of who is alive and stepping."""
 LONGEST_MESSAGE = 1 << 24
 STARTING_S = 120.0
-"""Seconds that everybody has at least to import PyTorch, build its workload and warm up; a command, to run once."""
+"""s that a participant has at least to import PyTorch, build its workload and warm up; a command, to run once."""
 ENDING_S = 10.0
 """Seconds that a participant may take to write down what it saw."""
 
 
 class _Member:
-    """One process and what it said that was not read yet."""
+    """One process and the part of its output that was not read yet."""
 
     def __init__(self, participant: Participant, process: subprocess.Popen[bytes]) -> None:
         self.participant = participant
@@ -79,7 +79,7 @@ class _Member:
 
 
 class Crew:
-    """Participants of one repetition, from `with Crew(...)` to its end: then every one of them is gone."""
+    """Participants of one repetition. They start with `with Crew(...)`, and all have ended when the block ends."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class Crew:
         started: Callable[[int, int], None] = lambda slot, process: None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`groups` of events are counted; `started` is told of each process while it has done nothing yet.
+        """`groups` are events to count. `started(slot, process)` is called for each process before it does anything.
 
-        `environment`: variables for all of them, beside this process's.
+        `environment` are variables for all of them, beside this process's.
         """
         self.participants = participants
         self.directory = directory
@@ -204,7 +204,7 @@ class Crew:
 
     def _stuck(self, members: Sequence[int], window: int) -> list[int]:
         stuck = self.watchdog.stuck(members)
-        # Who waits for a participant that never arrived is not to blame.
+        # Participants that wait for one that never arrived are not stuck themselves.
         absent = self.board.missing(members, window)
         return [slot for slot in stuck if slot in absent] or stuck
 
@@ -220,7 +220,11 @@ class Crew:
     def _gather(
         self, slots: Sequence[int], kind: Any, doing: str, limit: float, late: Callable[[list[int]], list[int]]
     ) -> dict[int, Any]:
-        """A message of each of these participants; `late` says who of those that said nothing had `limit` s."""
+        """Wait for a message of type `kind` from each of these slots.
+
+        `late` says which of the slots that are still silent have had their `limit` s. Raises SondaError for these, and
+        for a participant that failed or ended. `doing` says for the error what they were doing.
+        """
         messages: dict[int, Any] = {}
         while len(messages) < len(slots):
             for key, _ in self._selector.select(LOOK_S):
@@ -263,7 +267,7 @@ class Crew:
         raise self._process_failure(member, describe_exit(code), doing)
 
     def _participant_failure(self, participant: Participant, message: Ready | WindowReport, doing: str) -> SondaError:
-        """What a participant says of its own end."""
+        """The error of a participant that states its own failure."""
         if not participant.command:
             return SondaError(f"{participant.name}: {message.cause}", message.remedy)
         event, colon, why = message.cause.partition(": ")

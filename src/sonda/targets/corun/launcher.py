@@ -1,4 +1,4 @@
-"""Several programs at once: everybody alone, every two, all together, measured in turn in the same processes."""
+"""Several programs side by side: each alone, each pair, and all together, measured in turn in the same processes."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def corun(
 ) -> Run:
     """Carry out the experiment and keep it as one run, whose `target["corun"]` holds what was measured.
 
-    Participants and cores are as in `cast_of`. `files` is the resctrl to use, the machine's unless given; `place` is
-    where the run belongs. `warn` is told, before anything is measured, what was asked for and cannot be; `say` unless
-    given. Raises SondaError when it cannot be done, or when a participant dies or hangs; all of them are stopped then,
-    and cache partitions restored.
+    Participants and cores are as in `parse_cast`. `files` is the resctrl to use, the machine's unless given. `warn` is
+    called before anything is measured with what was asked for and cannot be done; it is `say` unless given. Raises
+    SondaError when the experiment cannot be done, or when a participant dies or hangs. Then all of them are stopped and
+    cache partitions are restored.
     """
     launcher = CorunLauncher(participants, cores, setting or CorunSettings(), files, warn)
     return make_run(launcher, instruments_for(launcher.setting.probe, launcher), store, labels, say)
@@ -62,7 +62,7 @@ def corun(
 class CorunLauncher(Launcher):
     """Runs programs alone and side by side. Raises SondaError for programs and settings that cannot be.
 
-    Its participants count by themselves, window by window, what the system and the PMU count.
+    Its participants read the counters of the system and the PMU themselves, window by window.
     """
 
     kind = "corun"
@@ -107,7 +107,7 @@ class CorunLauncher(Launcher):
             self.cast, self.setting, self.partition, self.groups, SpanGatherer(self.begin), plan.say, environment
         )
         for repetition in range(self.setting.repeat):
-            # Forth and back, so that a machine that drifts favours nobody.
+            # Every second repetition goes backwards, so that a drift of the machine favours no participant.
             order = windows if repetition % 2 == 0 else windows[::-1]
             self.experiment.repeat(repetition, order, plan.directory / str(repetition))
         self.end = perf_counter_ns()
@@ -154,7 +154,7 @@ class CorunLauncher(Launcher):
 
 
 class _Experiment:
-    """Repetitions, one after the other, and what they gave."""
+    """Repetitions, one after the other, and their results."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class _Experiment:
         )
 
     def _region_notes(self) -> list[str]:
-        """What a step of each command is."""
+        """Notes on what a step of each command is."""
         words = {
             RUNS: "a step is a whole run of the command",
             WINDOW: "the command runs on while a window lasts and has no steps",
@@ -218,7 +218,7 @@ class _Experiment:
                 if ready.region in words]  # fmt: skip
 
     def repeat(self, repetition: int, windows: Sequence[PlannedWindow], directory: Path) -> None:
-        """All windows once, with processes of their own."""
+        """Measure all windows once, with new processes."""
         begin = perf_counter_ns()
         measured: list[WindowMeasurement] = []
         everything = self.setting.repeat * len(windows)
@@ -304,7 +304,7 @@ def _describe_part(
 
 
 def _counter_columns(counters: dict[str, float]) -> dict[str, float]:
-    """What was counted in a window, by column: scaled counts are estimates, and those are of the PMU only."""
+    """The counts of a window by column, `quantity:source`. Scaled counts are estimates; only the PMU's are scaled."""
     system = ("cpu_time", "run_queue_wait", "page_faults", "context_switches")
     source = "estimated" if "scaled" in counters else "counted"
     return {f"{name}:{'counted' if name in system else source}": value for name, value in counters.items()
@@ -313,7 +313,7 @@ def _counter_columns(counters: dict[str, float]) -> dict[str, float]:
 
 @contextmanager
 def _end_on_signals() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP end the experiment as an exception, so that all is stopped and restored."""
+    """Turn SIGTERM and SIGHUP into SondaError, so that programs are stopped and partitions restored."""
 
     def end(number: int, _frame: object) -> None:
         raise SondaError(f"ended by {signal.Signals(number).name}: all programs were stopped", exit_code=128 + number)

@@ -1,7 +1,7 @@
-"""The child process of an experiment with several programs: one workload or command, stepped when it is told to.
+"""The child process of a co-run: one workload or command, which steps when it is ordered to.
 
-`python -m sonda.targets.corun.participant DIRECTORY`: JSON lines on stdin say what to do, JSON lines on stdout what
-became of it. What the workload prints goes to stderr.
+`python -m sonda.targets.corun.participant DIRECTORY` reads orders as JSON lines from stdin and writes reports as JSON
+lines to stdout. What the workload prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ OBSERVED_STEPS = 200
 
 
 class ParticipantProtocol(Protocol):
-    """Whoever takes part: ready once it is made."""
+    """A workload or a command that takes part. It is ready once it is constructed."""
 
     ready: Ready
 
     def measure(self, order: Order) -> WindowReport:
-        """Line up, measure, and go on until everybody has."""
+        """Line up with the others, measure, and go on stepping until all have measured."""
 
     def close(self) -> None:
-        """Write down what was seen."""
+        """Write what was observed, and end."""
 
 
 class _PhaseMarks:
@@ -58,7 +58,7 @@ class _PhaseMarks:
 
 
 class _DirectedSchedule(Schedule):
-    """Which steps are recorded in detail is told from outside."""
+    """A schedule whose steps in detail are chosen by the participant."""
 
     def finished(self, now: int, written: int) -> None:
         self.steps += 1
@@ -135,7 +135,7 @@ class WorkloadParticipant:
         self.board.step(self.participation.slot)
 
     def measure(self, order: Order) -> WindowReport:
-        # The parent sees earlier who does not come; this is for a parent that does not look any more.
+        # The parent notices earlier that a participant is missing; this timeout is for a parent that hangs.
         going = window(self.board, self.participation.slot, order.window, order.members, self.participation.seconds,
                        60 + 2 * self.participation.timeout, self.counters)  # fmt: skip
         while True:
@@ -160,7 +160,7 @@ def main() -> int:
     keep_orphans()
     first = sys.stdin.buffer.readline()
     if not first:
-        return 1  # the parent was gone before it could say anything
+        return 1  # the parent ended before it sent anything
     participation = msgspec.json.decode(first, type=Participation)
     board = Board(participation.board, participation.slots)
     os.sched_setaffinity(0, participation.cores)

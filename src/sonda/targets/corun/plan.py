@@ -1,4 +1,4 @@
-"""What an experiment with several programs is to do: who takes part, on which cores, in which windows."""
+"""The plan of a co-run: which programs take part, on which cores, in which windows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Participant:
     command: tuple[str, ...] = ()
     """Where there is no job."""
     region: str = ""
-    """Of a command: `window`, or empty where it is to be found out."""
+    """Of a command: `window`, or '' where the participant is to find it out."""
 
     @property
     def threads(self) -> int:
@@ -47,7 +47,7 @@ class Participant:
 
 @dataclass(frozen=True)
 class CorunSettings:
-    """How to measure. What is divided is measured with all participants together, beside no partition at all."""
+    """How to measure. Partitions are measured with all participants together, besides windows without a partition."""
 
     seconds: float = 5.0
     repeat: int = 3
@@ -89,7 +89,7 @@ class PlannedWindow:
 
 @dataclass(frozen=True)
 class Cast:
-    """Who takes part, and what to know about where they run."""
+    """The participants, and notes on the cores that they run on."""
 
     participants: tuple[Participant, ...]
     notes: list[str] = field(default_factory=list)
@@ -174,7 +174,7 @@ def _parse_command(text: str, name: str | None, kind: str, line: str) -> tuple[s
 
 
 def _assign_cores(text: str, names: Sequence[str], root: Path) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Cores of every participant, and what to know about them."""
+    """Cores of every participant, and notes on what they share."""
     usable = sorted(os.sched_getaffinity(0))
     count = len(names)
     if text:
@@ -210,7 +210,7 @@ def _parse_cores(text: str) -> tuple[int, ...]:
 
 
 def _describe_neighbours(assigned: Sequence[tuple[int, ...]], names: Sequence[str], root: Path) -> list[str]:
-    """Sentences about participants that share more or less than memory and the last-level cache."""
+    """Notes on participants that share more or less than memory and the last-level cache."""
     notes = []
     for (a, first), (b, second) in combinations(zip(names, assigned, strict=True), 2):
         shared = sorted(set(first) & set(second))
@@ -236,7 +236,7 @@ def _cache_sharers(core: int, root: Path) -> list[int]:
 
 
 def plan_windows(count: int, partitions: Sequence[tuple[str, Shares]] = ()) -> list[PlannedWindow]:
-    """Everybody alone, every two, all together, and all together under each partition."""
+    """Windows of each participant alone, each pair, all together, and all together under each partition."""
     everybody = tuple(range(count))
     windows = [PlannedWindow((slot,)) for slot in everybody]
     windows += [PlannedWindow(pair) for pair in combinations(everybody, 2)]
@@ -256,7 +256,7 @@ def check_shares(setting: CorunSettings, names: Sequence[str]) -> None:
 def plan_partitions(
     setting: CorunSettings, names: Sequence[str], cache: CacheControl | None
 ) -> list[tuple[str, Shares]]:
-    """Partitions that were asked for, with their labels. Raises SondaError for what cannot be shared out so."""
+    """The partitions that were asked for, with their labels. Raises SondaError for what the cache cannot divide so."""
     bandwidths = _parse_in_order("bandwidth", setting.bandwidth, names)
     if cache is None:
         if setting.ways or setting.partition or setting.sweep:

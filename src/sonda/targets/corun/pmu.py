@@ -18,10 +18,10 @@ ALWAYS = (("cycles", "instructions"), ("cache-misses",))
 def event_groups(
     extra: Sequence[str] = (), pmus: Callable[[], list[Pmu]] = core_pmus, trial: Callable[..., Any] = try_group
 ) -> tuple[list[dict[str, Any]], ProbeState]:
-    """Groups as `WindowCounters` takes them, and the state of the PMU: why there are none, where there are none.
+    """Groups of events as `WindowCounters` takes them, and the state of the PMU, which says why there are none.
 
-    A processor with two kinds of core has groups for both, which are added up. Raises SondaError for an event that was
-    named and that the PMU does not know.
+    A processor with two kinds of core has groups for both, and their counts are added up. Raises SondaError for a named
+    event that the PMU does not know.
     """
     try:
         plan()

@@ -1,4 +1,4 @@
-"""Spans of an experiment with several programs: windows as epochs, the steps measured in them, their phases and layers.
+"""Spans of a co-run: windows as epochs, the steps measured in them, their phases and layers.
 
 `rank` is the participant, `call` the number of the window; the name of an epoch says who ran together. Layers are there
 for some of the steps, evenly spread.
@@ -31,7 +31,7 @@ class WindowMeasurement:
 
 
 class SpanGatherer:
-    """Takes what each process saw and keeps what belongs to a window."""
+    """Gathers the spans of each process that belong to a window."""
 
     def __init__(self, origin: int) -> None:
         self.origin = origin
@@ -43,7 +43,7 @@ class SpanGatherer:
         self._add_one("run", "run", -1, 0, 0, 0, 0)
 
     def add(self, spans: Spans, begin: int, measured: Sequence[WindowMeasurement]) -> None:
-        """`spans` of one process, whose times count from `begin`."""
+        """Add what one process `measured`; `spans` are its own, with times in ns since `begin`."""
         start = spans.number("start") + begin
         end = start + spans.number("duration")
         is_step = spans.where(kind="step")
@@ -66,7 +66,7 @@ class SpanGatherer:
         start: np.ndarray,
         measurement: WindowMeasurement,
     ) -> None:
-        """Steps and all phases and layers in them; everybody's parent stands before it."""
+        """Add steps and all phases and layers in them. A parent's row comes before those of its children."""
         above = spans.number("parent")
         selected = steps.copy()
         while True:
@@ -121,7 +121,7 @@ class SpanGatherer:
         self._metrics.setdefault(column, []).append((row, values))
 
     def table(self) -> Spans:
-        """All of it."""
+        """The table of all spans."""
         metrics = {}
         for column, pieces in self._metrics.items():
             values = np.full(self.count, np.nan)

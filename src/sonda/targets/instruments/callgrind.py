@@ -43,18 +43,18 @@ from sonda.targets.signals import describe_exit, end_with_parent
 
 PROBE = "callgrind"
 LIMIT_S, SLOWDOWN = 600.0, 3000.0
-"""A pass is given up after so many seconds, and so many times what the program took natively up to the same step;
-emulation alone takes some hundred times."""
+"""A pass is given up after `LIMIT_S` seconds and `SLOWDOWN` times what the program took natively up to the same step.
+Emulation alone takes some hundred times as long."""
 
 
 @dataclass(frozen=True)
 class StepChoice:
-    """Which steps of a program are used: instrumentation begins with `start`, `step` is modelled; both from 0."""
+    """The steps that matter: instrumentation begins with step `start`, step `step` is modelled; both count from 0."""
 
     start: int
     step: int
     native_s: float = 0.0
-    """How long the program natively takes up to its end."""
+    """s that the program natively takes until the modelled step has ended."""
 
 
 class CallgrindInstrument(Instrument):
@@ -102,18 +102,18 @@ class CallgrindInstrument(Instrument):
 
 
 def parse_cache_sizes(word: ProbeWord) -> tuple[int, ...]:
-    """Of `callgrind:512KiB+2MiB`, the sizes of last-level caches, bytes. Raises SondaError for what is none."""
+    """Sizes of last-level caches in bytes, of a word such as `callgrind:512KiB+2MiB`. Raises SondaError for others."""
     return parse_sizes(word.written) if ":" in word.text else ()
 
 
 def instruction_set(directory: Path) -> str:
-    """What PyTorch said of the processor natively (`AVX512`), from the collectors' files; '' where none did."""
+    """The instruction set that PyTorch used natively (`AVX512`), from the collectors' files; '' where not stated."""
     facts = (read_events(path).fact("isa", "") for path in sorted(directory.glob("*.events")))
     return next((str(isa) for isa in facts if isa), "")
 
 
 def choose_steps(native: Spans) -> StepChoice | None:
-    """The third training step, or the third of whatever there is; an earlier one where there are fewer."""
+    """Choose the third training step, or the third step of any kind; an earlier one where there are fewer."""
     is_step = native.where(kind="step") & (native.number("rank") == native.number("rank").min(initial=0))
     rows = np.flatnonzero(is_step)
     if not len(rows):
@@ -139,17 +139,17 @@ def choose_steps(native: Spans) -> StepChoice | None:
 
 @dataclass(frozen=True)
 class Emulation:
-    """How one program is run under valgrind; the caches may change from pass to pass."""
+    """One program under valgrind; the simulated caches may change from pass to pass."""
 
     again: Callable[[Path, tuple[str, ...]], Command]
-    """The program under these words, leaving its files in a directory."""
+    """Gives the program's command under these words, which leaves its files in a directory."""
     threads: int
     steps: StepChoice
     store: Store
     say: Say
 
     def model(self, native: Spans, sizes: tuple[int, ...], machine: dict[str, Any], native_isa: str) -> Contribution:
-        """The modelled step behind the native run's spans, and the miss curve of caches of these sizes."""
+        """Model a step and append it to the native run's spans; with `sizes` (bytes) also the miss curve."""
         machine_caches = read_geometry()
         caches = machine_caches.simulable()
         penalties = measure_penalties(machine)
@@ -198,9 +198,9 @@ class Emulation:
         return Contribution(spans, {"modelled": target}, [ProbeState(PROBE, "ok")], notes)
 
     def run(self, caches: Caches, expected: float = 0.0) -> tuple[list[ModelledStep], float]:
-        """The modelled step of every rank and the seconds it all took; raises SondaError where there is none.
+        """Run one pass: the modelled step of every rank, and the s that it took. Raises SondaError where there is none.
 
-        `expected`: what a pass with other caches took.
+        `expected` are the s that a pass with other caches took.
         """
         with self.store.scratch() as scratch:
             directory = scratch.resolve()
@@ -254,7 +254,7 @@ def _run_emulated(command: Command, threads: int, steps: StepChoice, directory: 
 
 @contextmanager
 def _kill_group_at_end(child: subprocess.Popen[bytes]) -> Any:
-    """End the program with all that it started, whatever happens here."""
+    """Kill the program and all that it started when the block ends, also by an exception."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The spans of a modelled step: what callgrind wrote at each boundary, given to the phases and layers it belongs to."""
+"""The spans of a modelled step: counts that callgrind wrote at each boundary, added to the phases and layers around."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Counts = np.ndarray
 
 @dataclass
 class Markers:
-    """What observing a boundary costs by itself; it is in every part and is taken off again."""
+    """Counts of observing a boundary itself. Every part contains them, and they are subtracted."""
 
     span: Counts = field(default_factory=lambda: np.zeros(len(EVENT_NAMES)))
     """Between the begin and the end of an empty span."""
@@ -37,13 +37,13 @@ class Markers:
 
 @dataclass
 class ModelledStep:
-    """One modelled step: its rows (the step first), and how it was come by."""
+    """One modelled step: its rows, the step first, and how it was modelled."""
 
     spans: Spans
     part: str
     markers: Markers
     complete: bool
-    """False where the program ended before the step did: what was complete by then is there."""
+    """False where the program ended before the step did; then only what was complete by then is there."""
     isa: str
     threads: int
     rank: int
@@ -52,9 +52,9 @@ class ModelledStep:
 def modelled_step(
     events: ProcessEvents, parts: dict[int, dict[str, int]], scratch: Path, begin: int
 ) -> ModelledStep | None:
-    """The modelled step of one process; None where it did not get that far. `begin` is the run's begin, ns.
+    """The modelled step of one process; None where it did not get that far.
 
-    `scratch` is an empty directory for what is read back.
+    `begin` is when the run began, ns. `scratch` is an empty directory for a file that is written and read back.
     """
     thread = next((identity for identity, pairs in events.threads.items() if _has_pass(events, pairs)), None)
     if thread is None or not parts:
@@ -92,9 +92,10 @@ def _has_pass(events: ProcessEvents, pairs: np.ndarray) -> bool:
 
 
 class _SpanCounter:
-    """Goes through a thread's events once and gives every part to the spans around it.
+    """Reads a thread's events once and adds the counts of every part to the spans around it.
 
-    A layer has what the layers inside it have; a phase inside another phase has its own, as phases are exclusive.
+    The counts of a layer include those of the layers inside it. Phases are exclusive: counts of a phase inside another
+    one are not in the outer phase.
     """
 
     def __init__(self, events: ProcessEvents, parts: dict[int, Counts]) -> None:
@@ -155,7 +156,7 @@ class _SpanCounter:
         return Markers(*costs)
 
     def _marker_cost(self, codes: list[int], at: int) -> Counts:
-        """What of a part is observing: that of a span, or that of a phase where one ends with it."""
+        """The counts of observing in a part: those of a phase where the part ends with one, else those of a span."""
         boundary = next((code for code in codes[at + 1 : at + 100] if self.kind[code >> 1] in SPANS), 0)
         return self.markers.phase if boundary & 1 and self._is_kind(boundary, "phase") else self.markers.span
 
@@ -188,7 +189,7 @@ class _SpanCounter:
         self.written += (code, time)
 
     def _close_gap(self, name: str, time: int, following: Sequence[int]) -> None:
-        """What ran between a forward and its backward, outside any module, is the loss (as for a timed step)."""
+        """Write what ran between a forward and its backward, outside any module, as the loss, as in a timed step."""
         next_name = self.name[following[0] >> 1] if following else ""
         is_loss = self._after[0] == "forward" and (
             name == "backward" or (name == "optimizer" and next_name == "backward")
@@ -205,7 +206,7 @@ class _SpanCounter:
             self.complete = True
         if any(open_code == code - 1 for open_code, _, _ in self._open):
             opened, sums, _ = self._open.pop()
-            while opened != code - 1:  # an exception went past it: what it took is not known
+            while opened != code - 1:  # an exception left this span without an end: its counts are not known
                 opened, sums, _ = self._open.pop()
             if self._inside and (self._is_kind(code, "layer") or self._is_kind(code, "phase")):
                 self._write_values(sums)
@@ -228,14 +229,14 @@ class _SpanCounter:
 def _write_events(
     path: Path, definitions: list[dict[str, Any]], facts: list[dict[str, Any]], thread: int, pairs: list[int]
 ) -> None:
-    """A file as a collector writes it."""
+    """Write a file like a collector's."""
     records = [(b"D", msgspec.json.encode(record)) for record in (*definitions, *facts)]
     records.append((b"E", struct.pack("<q", thread) + np.array(pairs, dtype="<i8").tobytes()))
     path.write_bytes(MAGIC + b"".join(HEAD.pack(kind, len(payload)) + payload for kind, payload in records))
 
 
 def _part_name(spans: Spans) -> str:
-    """Train, validate or test: the part that the modelled step is of."""
+    """The part that the modelled step belongs to: train, validate or test; '' for none."""
     kind, name, parent = spans.words("kind").decoded(), spans.words("name").decoded(), spans.number("parent")
     for row in np.flatnonzero(spans.where(kind="step", pass_="modelled")).tolist():
         while row >= 0 and kind[row] != "part":
@@ -246,7 +247,7 @@ def _part_name(spans: Spans) -> str:
 
 
 def _step_table(spans: Spans, whole: Counts, rank: int) -> Spans:
-    """The step, then its phases and layers that have counters; nothing else that was seen under the emulator."""
+    """The step, then its phases and layers that have counters. Other spans under the emulator are dropped."""
     counted = ~np.isnan(spans.metric("instructions", "modelled"))
     rows = np.flatnonzero(counted & (spans.where(kind="phase") | spans.where(kind="layer")))
     place = np.zeros(len(spans), dtype=np.int64)
@@ -275,7 +276,7 @@ def _step_table(spans: Spans, whole: Counts, rank: int) -> Spans:
 
 
 def append_modelled(native: Spans, modelled: Spans) -> Spans:
-    """Both tables in one: the modelled step hangs on the run's first span."""
+    """The native spans with the modelled step behind them, whose parent is the run's first span."""
     offset = len(native)
     parent = modelled.number("parent")
     return join_spans(native, modelled, np.where(parent >= 0, parent + offset, 0 if offset else -1))

@@ -1,4 +1,4 @@
-"""Counters of a run: what is asked of the observed program (`pmu`, `os`), and what became of it."""
+"""The probes `pmu` and `os`: what the collector inside the program is asked to count, and what the run keeps of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHILDREN, NO_LAYERS = "children", "no-layers"
 
 @dataclass(frozen=True)
 class CounterRequest(Contribution):
-    """What counters add to a run: `topdown`, the definition that was counted; `shown`, what is shown in any case."""
+    """What counters add to a run. Its target has `topdown`, the definition that was counted, and `shown`."""
 
     events: dict[str, Event] = field(default_factory=dict)
     """Events of the PMU, by name, for whoever counts the whole program from outside."""
@@ -59,11 +59,12 @@ def named_events(probes: Sequence[str] | str) -> list[str]:
 
 
 def request_counters(probes: Sequence[str] | str, directory: Path, counted: str = "") -> CounterRequest:
-    """Leave in `directory` what the collector is to count, where `pmu` is among `probes`.
+    """Write to `directory` what the collector is to count, where `pmu` is among `probes`.
 
-    `pmu:children+no-layers+branch-misses` counts child processes too, layers not, and an event more. A machine without
-    a PMU leaves nothing: the run goes on without, and its probes say why. `counted` says how the launcher counts the
-    PMU, which is left to it then: both would share its counters, and each would see a part of the time only.
+    `pmu:children+no-layers+branch-misses` counts child processes too, no layers, and one more event. On a machine
+    without a PMU nothing is written: the run goes on, and the state of the probe says why. `counted` says how the
+    launcher itself counts the PMU; then the collector does not, because both would share the PMU's counters and each
+    would see only a part of the time.
     """
     target: dict[str, Any] = {}
     notes: list[str] = []
@@ -95,7 +96,7 @@ def request_counters(probes: Sequence[str] | str, directory: Path, counted: str 
 
 
 def _whole_program_events(pmu_plan: Plan, extra: Sequence[str]) -> dict[str, Event]:
-    """Cycles, instructions and the events that were named: few enough to count all the time."""
+    """Cycles, instructions and the named events, by name: few enough to be counted all the time."""
     wanted = {*HARDWARE, *(quantity(name) for name in extra)}
     events = {event.name: event for group in pmu_plan.groups for event in group if event.name in wanted}
     return events | {event.name: event for group in pmu_plan.beside for event in group}

@@ -38,10 +38,9 @@ class EnergySettings:
 
 
 def parse_energy_probes(probes: Sequence[str] | str) -> EnergySettings | None:
-    """What the probes ask for: `energy`, `energy:10ms+idle=0s`, `energy-model:cpu=20..95+gpu=60..700`; None: nothing
-    of energy.
+    """Settings from the words of `--probe`: `energy`, `energy:10ms+idle=0s`, `energy-model:cpu=20..95+gpu=60..700`.
 
-    Raises SondaError for an option that is none.
+    None where no word is about energy. Raises SondaError for an unknown option.
     """
     settings: dict[str, Any] = {}
     requested = False
@@ -61,7 +60,7 @@ def parse_energy_probes(probes: Sequence[str] | str) -> EnergySettings | None:
 
 
 def parse_energy_options(interval: str, idle: str, model: str) -> EnergySettings:
-    """The options of `sonda energy`. Raises SondaError for what is no time or no model."""
+    """Settings from the options of `sonda energy`. Raises SondaError for what is no time or no model."""
     if model:
         parse_model(model)
     settings = EnergySettings(interval=_require_seconds(interval), idle=_require_seconds(idle), model=model)
@@ -78,7 +77,10 @@ def _require_seconds(text: str) -> float:
 
 
 class EnergyInstrument(Instrument):
-    """Reads energy while a program runs, from before its start. `required`: refuses where nothing can be read."""
+    """Reads energy from before a program starts until it ends.
+
+    `required`: raise SondaError where nothing can be read.
+    """
 
     needs = frozenset({AROUND})
 
@@ -123,9 +125,9 @@ class EnergyInstrument(Instrument):
 
 
 def devices_used(energy: Energy, used: Sequence[str] | None, identities: Mapping[str, str]) -> list[str]:
-    """The devices that a program used, by our names; it may number GPUs in another way, and then says who they are.
+    """The devices that a program used, by Sonda's names. `identities` has the UUIDs of GPUs by the program's names.
 
-    Where nobody knows which it used: the processor, and every GPU that was busy at any time while it ran.
+    Where `used` is None: the processor, and every GPU that was busy at any time while the program ran.
     """
     if used is None:
         busy = {
@@ -139,7 +141,7 @@ def devices_used(energy: Energy, used: Sequence[str] | None, identities: Mapping
 
 
 def _require_sensor(sampler: EnergySampler) -> None:
-    """Raise SondaError where the sampler has nothing to read: the program would run for nothing."""
+    """Raise SondaError where the sampler can read nothing, before the program runs in vain."""
     state = sampler.available()
     if state.state != "ok":
         raise SondaError(

@@ -1,6 +1,6 @@
 """The miss curve: the same modelled step with last-level caches of several sizes.
 
-It shows, layer by layer, how much cache a program needs: what partitioning a real cache would do, without one.
+It shows, layer by layer, how much cache a program needs: the effect of partitioning a real cache, without doing so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def resize_last_level(caches: Caches, size: int) -> Caches:
 def miss_curve(
     sizes: Sequence[int], caches: Caches, modelled: Spans, model: Callable[[Caches], Spans]
 ) -> list[dict[str, Any]]:
-    """A point for the caches that were modelled already (`known`) and one for each size, smallest first.
+    """A point for the caches that were simulated already (`modelled`) and one for each size, smallest first.
 
     `model` runs one pass and returns its spans. Sizes that come to the same geometry are run once.
     """

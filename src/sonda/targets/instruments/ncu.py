@@ -76,7 +76,7 @@ class NcuInstrument(Instrument):
 
 
 def read_ranks(directory: Path) -> dict[str, int] | None:
-    """The ranks of observed processes, by process, from what they left in a directory; None for less than two ranks."""
+    """The ranks of observed processes by process number, from their files in a directory; None below two ranks."""
     ranks = {path.stem: int(read_events(path).fact("rank", 0)) for path in sorted(directory.glob("*.events"))}
     return ranks if len(set(ranks.values())) > 1 else None
 
@@ -99,9 +99,9 @@ def parse_ncu_settings(word: ProbeWord) -> Settings:
 def count_command(
     command: Command, settings: Settings, card: GpuDevice, spans: Spans, say: Say, directory: Path
 ) -> Contribution:
-    """Count the kernels of a command, which leaves its files in a directory, on the spans that were timed.
+    """Count the kernels of a command and join the counts to the spans that were timed.
 
-    A failure is said and does not lose the run.
+    The command leaves its files in `directory`. A failure becomes the state of the probe and does not lose the run.
     """
     major, _, minor = (card.capability or "0.0").partition(".")
     try:

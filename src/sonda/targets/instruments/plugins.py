@@ -28,7 +28,7 @@ PATIENCE = 5.0
 
 @dataclass
 class WatchedProbe:
-    """One probe and what it has read: moments (ns on the host's clock) with their readings."""
+    """One probe and its readings so far, each with its moment in ns on the host's clock."""
 
     name: str
     probe: Probe
@@ -36,7 +36,7 @@ class WatchedProbe:
     failure: str = ""
 
     def read_once(self) -> bool:
-        """Read once; False where that failed, after which it is not read again."""
+        """Read the probe once; False where that failed. A probe that failed is not read again."""
         try:
             readings = tuple(self.probe.read())
             if not all(isinstance(reading, Reading) for reading in readings):
@@ -48,7 +48,7 @@ class WatchedProbe:
         return True
 
     def read_until(self, ended: threading.Event) -> None:
-        """Read every interval, and once more at the end."""
+        """Read the probe every interval until `ended` is set, and once more then."""
         interval = max(SHORTEST, float(getattr(self.probe, "interval", 0.5)))
         going = not self.failure
         while going:
@@ -61,7 +61,7 @@ class WatchedProbe:
         return ProbeState(self.name, "ok", f"read {len(self.read)} times")
 
     def samples(self, begin: int) -> list[Sample]:
-        """Every reading at its moment; the first, taken just before the program began, stands at 0."""
+        """Every reading at its moment since `begin`, ns; the first one, just before the program began, is at 0."""
         return [
             Sample(
                 max(0, moment - begin),
@@ -76,7 +76,7 @@ class WatchedProbe:
         ]
 
     def summarise(self) -> list[dict[str, Any]]:
-        """Of every sensor, for the run's `target`: mean, least and most of its readings, or by how much it grew."""
+        """A record of every sensor for the run's `target`: mean, least and most of its readings, or its growth."""
         series: dict[tuple[str, str], list[Reading]] = {}
         for _, readings in self.read:
             for reading in readings:
@@ -143,7 +143,7 @@ class PluginInstrument(Instrument):
 
 
 def _ask_state(name: str, probe: Any) -> ProbeState:
-    """What a probe says of itself, under the name by which it was asked for."""
+    """The state of a probe, under the name by which it was asked for. Raises SondaError where it states none."""
     try:
         state = probe.state()
         return ProbeState(name, state.state, state.reason, state.remedy)

@@ -42,7 +42,7 @@ def probe_names() -> list[str]:
 
 
 def needs_of(name: str) -> frozenset[str]:
-    """What a probe needs of a launcher; more than any offers where its package cannot be imported."""
+    """What a probe needs of a launcher; where its package cannot be imported, something that none offers."""
     if name in SONDAS:
         return SONDAS[name].needs
     try:
@@ -53,9 +53,9 @@ def needs_of(name: str) -> frozenset[str]:
 
 
 def instruments_for(probes: str | Sequence[str], launcher: Launcher) -> list[Instrument]:
-    """The instruments that these probes ask for, in their order.
+    """The instruments that these probes ask for, in the order of `ORDER`.
 
-    Raises SondaError for a probe that is none or cannot be made, and for one that the launcher cannot serve.
+    Raises SondaError for a probe that is unknown or cannot be made, and for one whose needs the launcher lacks.
     """
     words_by_kind: dict[type[Instrument], list[ProbeWord]] = {}
     added: list[tuple[str, Probe]] = []

@@ -1,7 +1,7 @@
 """Second sources: `perf stat` and PAPI around a program, beside Sonda's own counters around the same one.
 
-Each counts a run of its own, from exec to exit: sources that share a run would share the PMU, and each would see a part
-of the time only.
+Each source counts a run of its own, from exec to exit. Sources that share a run would share the PMU, and each would see
+only a part of the time.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class SecondSourcesInstrument(Instrument):
 def count_again(
     names: Sequence[str], ended_run: EndedRun, events: Mapping[str, Event]
 ) -> tuple[dict[str, Any], list[ProbeState]]:
-    """What each source counted in a run of its own, for `second` of a run's target, and their states.
+    """Run the program once for each source; returns `second` of a run's target, and the states of the sources.
 
-    A workload takes as many steps as were timed. Sonda's own counters come first, where they are wanted, with `events`
-    of the PMU.
+    A workload takes as many steps as were timed. Where the launcher does not count the whole program, Sonda's own
+    counters come first, with `events` of the PMU.
     """
     plan, spans = ended_run.plan, ended_run.observation.native
     rank = spans.number("rank")

@@ -21,7 +21,7 @@ BOUND = "SONDA_CORES"
 
 
 def choose_cores(bind: str, threads: int, allowed: Sequence[int] | None = None, cpus: Path = CPUS) -> tuple[int, ...]:
-    """A processor for every thread, or none where nothing is bound. Raises SondaError where there are not enough."""
+    """A processor for every thread; empty where nothing is bound. Raises SondaError where there are not enough."""
     if bind == "none":
         return ()
     usable = sorted(allowed if allowed is not None else os.sched_getaffinity(0))
@@ -42,14 +42,14 @@ def choose_cores(bind: str, threads: int, allowed: Sequence[int] | None = None, 
 
 
 def bound_threads(job: Job) -> int | None:
-    """Threads that a list of cores means where none were given."""
+    """The threads of a job: as given, else as many as its list of cores has; None where neither says."""
     if job.threads or job.bind in ("none", "compact", "spread"):
         return job.threads
     return len(_parse_cores(job.bind))
 
 
 def binding_variables(cores: Sequence[int]) -> dict[str, str]:
-    """What OpenMP reads when it starts: a place for every thread; and the cores, for whoever has threads of its own."""
+    """Variables that bind threads: OpenMP's places, and `SONDA_CORES` for libraries with threads of their own."""
     if not cores:
         return {}
     return {

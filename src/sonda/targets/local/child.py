@@ -1,4 +1,4 @@
-"""The child process of a job: started, waited for, and asked what became of it."""
+"""The child process of a job: its start, its end, and its outcome."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def job_command(job: Job, directory: Path) -> list[str]:
 
 
 def run_job_file(directory: Path) -> int:
-    """Be the worker of the job in a directory; its exit code."""
+    """Run the job in a directory in this process; returns the exit code."""
     path = directory / JOB
     threads = msgspec.json.decode(path.read_bytes(), type=Job).threads
     if threads:

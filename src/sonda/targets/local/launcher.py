@@ -54,19 +54,19 @@ def measure_local(job: Job, store: Store, labels: RunLabels | None = None, say: 
 
 
 WHOLE_TRAINING = " of a whole training"
-"""Of a run that nobody runs once more: it takes hours."""
+"""Said of a run that is not run once more, since it takes hours."""
 MEASURING = Expected("measuring what this machine can do, once", TAKES_S)
 """Said while the ceilings are measured; where they are known it is gone at once."""
 
 
 def describe_running(job: Job) -> str:
-    """What is said while a job runs: where it is the time that is given and not the steps, how long it will take."""
+    """The line on the screen while a job runs, with the expected time in s where the job is given by seconds."""
     counted = job.steps is not None or bool(job.epochs)
     text = f"{'starting' if counted else 'running'} {job.workload} on {job.on}"
     if job.framework != DEFAULTS["framework"]:
         # Importing it may take longer than all that follows.
         text = f"importing {ADAPTERS[job.framework].words}, then {text}"
-    # Steps and epochs that are asked for are counted by who does them, once the first has begun.
+    # The worker reports progress by itself where steps or epochs are given, once the first has begun.
     return Expected(text, STARTING_S + (0.0 if counted else job.seconds))
 
 
@@ -100,7 +100,7 @@ class LocalLauncher(Launcher):
 
     @contextmanager
     def around(self, plan: RunPlan) -> Iterator[None]:
-        """What the machine can do is measured first, and the data of a whole training made ready."""
+        """Measure the machine's ceilings and prepare the data of a whole training; lock its checkpoints meanwhile."""
         self.training = SupervisedTraining.prepare(self.job, plan.store, plan.say)
         plan.say(MEASURING)
         load_or_measure(plan.store.root, [self.threads])

@@ -46,7 +46,7 @@ class SimulationOutcome(msgspec.Struct, kw_only=True):
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What the child says at the end: the workload as it was built, or why it could not run."""
+    """What the child leaves at its end: the workload as it was built, or why it could not run."""
 
     workload: dict[str, Any] = {}
     simulation: SimulationOutcome | None = None
@@ -59,7 +59,7 @@ def main() -> int:
     end_with_parent()
     confine_process()
     directory = Path(sys.argv[1])
-    # A profiler between this process and its parent need not pass on what it is given.
+    # A profiler between this process and its parent may not pass on its standard input.
     job = msgspec.json.decode(sys.stdin.buffer.read() or (directory / JOB).read_bytes(), type=Job)
     os.dup2(2, 1)
     share = parse_target(job.on).devices[0].share

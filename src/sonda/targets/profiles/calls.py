@@ -1,6 +1,6 @@
-"""New spans inside calls that a profiler told more of: phases and layers of a compiled function, and what it costs.
+"""New spans inside calls that were profiled: phases and layers of a compiled function, and its costs.
 
-Phases do not lie in one another: the row of the call becomes the first of its phases, the others follow behind it.
+Phases are not nested: the row of the call becomes the first of its phases, and rows of the others are appended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sonda.record.spans import NUMBER_COLUMNS, TEXT_COLUMNS, Spans, Words, join_
 
 
 class _Row(NamedTuple):
-    """A new span; `parent` is a row of the whole, `of` the row whose thread and rank it has."""
+    """A new span. `parent` is a row of the whole table; the thread and the rank are those of the row `of`."""
 
     of: int
     parent: int
@@ -31,7 +31,7 @@ class _Row(NamedTuple):
 
 
 class CountedOperation(NamedTuple):
-    """What is counted of a step: where it belongs, what it is, its FLOPs (NaN: nobody knows) and bytes."""
+    """An operation of a counted step: its phase and path, its name, its FLOPs (NaN: not known) and bytes."""
 
     phase: str
     path: str
@@ -41,7 +41,7 @@ class CountedOperation(NamedTuple):
 
 
 class CallLayers:
-    """Gathers what is new; `table` is the whole."""
+    """Gathers new spans of calls; `table` gives the old and the new ones."""
 
     def __init__(self, spans: Spans) -> None:
         self.spans = spans
@@ -58,7 +58,7 @@ class CallLayers:
         return len(self.spans) + len(self._rows) - 1
 
     def lay_out(self, call: int, pieces: Sequence[Piece], classes: Mapping[str, str]) -> int:
-        """Put phases and layers of a call, whose row is given, in its place; ns that the pieces take together.
+        """Put phases and layers in the place of a call, whose row is given; returns the ns of all pieces together.
 
         `classes` are those of layers that hold others, by path.
         """
@@ -77,16 +77,16 @@ class CallLayers:
         return sum(piece.lasted for piece in pieces)
 
     def shorten(self, call: int, lasted: int) -> None:
-        """A call lasts only so many ns of its time: those that its operations took, as with calls that are laid out."""
+        """Shorten a call to `lasted` ns, the time of its operations, as for calls that are laid out."""
         names = self.spans.words("name")
         self._firsts[call] = (names.words[names.codes[call]], int(self.spans.number("start")[call]) + lasted)
 
     def leave_out(self, call: int) -> None:
-        """The step of a call is in no figure: it is of the pass `warmup`."""
+        """Leave the step of a call out of all figures, by putting it into the pass `warmup`."""
         self._left_out.add(int(self.spans.number("parent")[call]))
 
     def begin_with_calls(self) -> None:
-        """Steps whose calls were laid out begin with the first of these: before it somebody started a profiler."""
+        """Let steps with calls that were laid out begin with their first phase: before it the profiler started."""
         start, parent = self.spans.number("start"), self.spans.number("parent")
         steps = np.unique(parent[list(self._firsts)]) if self._firsts else np.zeros(0, dtype=np.int64)
         for phase in np.flatnonzero(self.spans.where(kind="phase") & np.isin(parent, steps)).tolist():
@@ -94,7 +94,7 @@ class CallLayers:
             self._begins[step] = min(int(start[phase]), self._begins.get(step, int(start[phase])))
 
     def count(self, after: int, operations: Iterable[CountedOperation], classes: Mapping[str, str]) -> None:
-        """A counted step, which takes no time, behind all steps of the part or epoch that the step of a row is in.
+        """Add a counted step, which takes no time, at the end of the part or epoch of the step in row `after`.
 
         `classes` are those of layers, by path.
         """
@@ -154,7 +154,7 @@ class CallLayers:
         return "warmup" if int(self.spans.number("parent")[row.of]) in self._left_out else row.pass_
 
     def _pass_words(self) -> Words:
-        """Of the spans that were there, with steps that are left out."""
+        """The passes of the old spans, with `warmup` for steps that are left out."""
         if not self._left_out:
             return self.spans.words("pass")
         parent = self.spans.number("parent")
@@ -164,7 +164,7 @@ class CallLayers:
         return Words.of(np.where(inside, "warmup", self.spans.words("pass").decoded()).tolist())
 
     def _with_first_phases(self) -> Spans:
-        """The spans with calls as their first phases; what was counted in these was counted in the whole call."""
+        """The old spans, where calls have become their first phases. Counts of the whole call are dropped there."""
         spans = self.spans
         names, lasted = spans.words("name").decoded().astype(object), spans.number("duration").copy()
         start = spans.number("start").copy()

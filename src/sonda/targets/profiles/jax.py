@@ -1,8 +1,8 @@
 """Phases, layers and costs inside the jitted functions of a JAX program, from JAX's own profile of a few calls of each.
 
-The calls of the pass `pieces` ran under JAX's profiler, which says how long every instruction of XLA took. The text of
-what XLA made of the function says which scopes and lines of the program an instruction came from, and what it costs.
-Durations of layers are measured, their places within the call are not.
+The calls of the pass `pieces` ran under JAX's profiler, which measures the duration of every instruction of XLA. The
+text that XLA made of the function tells the scopes and lines of the program that an instruction came from, and its
+cost. Durations of layers are measured; their places within the call are not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sonda.targets.profiles.calls import CallLayers, CountedOperation
 LOSS_CLASS = "Loss"
 """The class of what is in a scope `loss`."""
 MOST_ROWS = 64
-"""Of an instruction that a loop runs; more runs share these rows."""
+"""Rows of an instruction that a loop runs; more runs share these rows."""
 MISSING = "layers inside jitted functions are missing"
 
 
@@ -85,7 +85,7 @@ class JittedProcess(msgspec.Struct, kw_only=True):
 
 @dataclass
 class _Compiled:
-    """What XLA made of a jitted function for some shapes of its arguments."""
+    """A compiled jitted function for some shapes of its arguments: its text, read."""
 
     number: int
     """Of the function."""
@@ -100,9 +100,9 @@ class _Compiled:
 
 
 def with_jitted_layers(assembly: Assembly, spans: Spans, directory: Path, begin: int) -> tuple[Spans, list[str]]:
-    """The spans with what the profiles of jitted functions tell, and notes. FLOPs go into the assembly by their type.
+    """The spans with layers from the profiles of jitted functions, and notes. FLOPs go into the assembly by type.
 
-    `begin` is the begin of the run on the collector's clock, ns.
+    `begin` is when the run began on the collector's clock, ns.
     """
     notes: list[str] = []
     layers = CallLayers(spans)
@@ -133,9 +133,10 @@ def with_jitted_layers(assembly: Assembly, spans: Spans, directory: Path, begin:
 def _lay_out_profile(
     layers: CallLayers, profile: JittedProfile, directory: Path, callers: _Callers, notes: list[str]
 ) -> tuple[list[_Compiled], int]:
-    """Lay out the calls of one profile, with notes on functions that it does not fit; ns that are told apart.
+    """Lay out the calls of one profile; returns its functions and the ns that were attributed to layers.
 
-    Layers are those of the shapes that most calls of a part have: steps with others are left out.
+    Layers are those of the shapes that most calls of a part have; steps with other shapes are left out. `notes` get a
+    line for functions that the profile does not fit. Raises ValueError where the profile failed.
     """
     if profile.failed is not None:
         raise ValueError(profile.failed)
@@ -200,10 +201,10 @@ def _match_calls(
 def _pair_runs(
     calls: Sequence[JittedCall], ran: Sequence[list[JaxOperation]], compiled: Sequence[_Compiled]
 ) -> list[tuple[JittedCall, list[JaxOperation]]]:
-    """Calls of functions of one name with their runs. Raises ValueError where it cannot be told which are whose.
+    """Pair calls of functions of one name with their runs. Raises ValueError where the pairing is ambiguous.
 
-    A function that is no phase (a helper) may have the same name: then a text has the runs of that program which ran as
-    often as the text was called, has no instructions but those of the text, and more of them than any other.
+    A function that is no phase (a helper) may have the same name. Then a text gets the runs of the program that ran as
+    often as the text was called, has only instructions of the text, and has more of them than any other program.
     """
     if len(ran) == len(calls):
         return list(zip(calls, ran, strict=True))
@@ -248,7 +249,7 @@ def _layer_notes(functions: Sequence[_Compiled], share: float, spent: float) -> 
 
 
 class _Callers:
-    """Which functions a process called often, and with which shapes. `origin`: the begin of the run, ns."""
+    """The functions that a process called often, and with which shapes. `origin` is when the run began, ns."""
 
     def __init__(self, process: JittedProcess, spans: Spans, origin: int) -> None:
         self.by_phase: Mapping[str, Sequence[int]] = process.callers
@@ -275,7 +276,7 @@ class _Callers:
         return numbers[np.maximum(np.searchsorted(times - self.origin, ends) - 1, 0)]
 
     def has_usual_shapes(self, function: _Compiled, call: int) -> bool:
-        """Whether most timed calls of the part that a call is in have its shapes, or no shapes are those of most."""
+        """Whether most timed calls in the part of a call have its shapes; True where no shapes have a majority."""
         timed = self._timed.get((self._part.get(int(self._parent[call]), ""), function.phase), [])
         if not timed or not self._changes.get(function.number):
             return True
@@ -286,7 +287,7 @@ class _Callers:
 def _count_steps(
     assembly: Assembly, layers: CallLayers, functions: Sequence[_Compiled], callers: _Callers
 ) -> list[str]:
-    """Add a counted step to every part whose steps are calls of functions that are known; notes on what is missing."""
+    """Add a counted step to every part whose steps call these functions; returns notes on what is missing."""
     spans = layers.spans
     notes: dict[str, None] = {}
     steps = np.flatnonzero(spans.where(kind="step"))
@@ -323,8 +324,10 @@ def parts_of(spans: Spans, steps: np.ndarray) -> np.ndarray:
 def _called_functions(
     spans: Spans, steps: np.ndarray, compiled: Sequence[_Compiled], callers: _Callers
 ) -> list[tuple[_Compiled, int]]:
-    """The functions that each of these steps calls, for the shapes that most have, and how often. Raises ValueError
-    where that is not known."""
+    """The functions that each of these steps calls, compiled for the usual shapes, and how often a step calls each.
+
+    Raises ValueError where that is not known.
+    """
     timed = steps[spans.words("pass").equal("timed")[steps]]
     phase, parent = np.flatnonzero(spans.where(kind="phase")), spans.number("parent")
     phase = phase[np.isin(parent[phase], timed)]
@@ -368,7 +371,7 @@ def _usual_shapes(callers: _Callers, function: _Compiled, ends: np.ndarray, call
 
 
 def _step_operations(assembly: Assembly, function: _Compiled, times: int) -> list[CountedOperation]:
-    """What a step does that calls a function so often. Raises ValueError where nobody knows how often a loop runs."""
+    """The operations of a step that calls a function `times` times. Raises ValueError for a loop of unknown length."""
     operations: list[CountedOperation] = []
     for instruction, repetitions, cost in executed_costs(function.module):
         if repetitions is None:
@@ -378,7 +381,7 @@ def _step_operations(assembly: Assembly, function: _Compiled, times: int) -> lis
         path = LOSS_CLASS if LOSS in (place.phase, place.path) else place.path
         if cost.flops is None:
             assembly.unknown[cost.operation] = assembly.unknown.get(cost.operation, 0) + 1
-        # On GPUs a step is held against the ceilings of one.
+        # On GPUs a step is compared with the ceilings of one.
         runs = repetitions * times * (1 if assembly.devices else function.module.copies)
         rows = min(runs, MOST_ROWS)
         flops = np.nan if cost.flops is None else cost.flops * runs

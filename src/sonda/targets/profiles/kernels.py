@@ -1,8 +1,8 @@
 """Kernels and copies of a GPU under the phases and layers that launched them.
 
 The steps of the pass `kernels` ran under the framework's own profiler. Its trace or profile is read like any imported
-one; every activity of the device hangs on the span that was open, on the thread that launched it, at the moment of the
-launch.
+one. The parent of every activity of the device is the span that was open at the moment of the launch, on the thread
+that launched it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from sonda.record.spans import Spans, Words, join_spans
 
 ON_DEVICE = ("kernel", "copy", "collective")
 DOUBTFUL_NS = 20_000
-"""Clocks that cannot be tied together more closely than this leave launches of small layers in doubt."""
+"""Where clocks are tied less closely than this, it is doubtful which small layer launched a kernel."""
 
 
 @dataclass
 class SpansWithKernels:
-    """What was found on devices, and what must be said about it."""
+    """Spans with the activities of devices, and notes on them."""
 
     spans: Spans
     notes: list[str] = field(default_factory=list)
@@ -35,7 +35,10 @@ class SpansWithKernels:
 
 @dataclass(frozen=True)
 class ClockTie:
-    """Ties a trace's clock to the collector's: ns to subtract at the first and at the last group of marks."""
+    """Ties a trace's clock to the collector's.
+
+    `offsets` are the ns to subtract at `moments`, the first and the last group of marks.
+    """
 
     moments: tuple[int, int]
     offsets: tuple[float, float]
@@ -48,7 +51,7 @@ class ClockTie:
 
 
 def with_kernels(assembly: Assembly, directory: Path, begin: int) -> SpansWithKernels:
-    """The assembled spans with the activities of devices behind them. `begin` is the run's beginning, ns."""
+    """The assembled spans with the activities of devices behind them. `begin` is when the run began, ns."""
     result = SpansWithKernels(assembly.spans)
     if assembly.no_kernels:
         result.notes.append(f"no kernels were recorded: {assembly.no_kernels}")
@@ -63,7 +66,10 @@ def with_kernels(assembly: Assembly, directory: Path, begin: int) -> SpansWithKe
 
 
 def _add_trace(result: SpansWithKernels, path: Path, rank: int, begin: int, number: int, launching: int | None) -> None:
-    """`launching`: the thread that launched everything, where the trace does not number threads as the system does."""
+    """Add the activities of one trace to `result`.
+
+    `launching` is the thread that launched everything, for traces that do not number threads as the system does.
+    """
     read = read_xplane if path.name.endswith(".xplane.pb") else read_kineto
     trace = link_in_memory(read(path, path.parent, number, lambda _: None))
     clock = tie_clocks(trace)
@@ -164,7 +170,7 @@ def _innermost(spans: Spans, rows: np.ndarray, moment: np.ndarray) -> np.ndarray
     start, end = spans.number("start"), spans.number("start") + spans.number("duration")
     rows = rows[np.lexsort((-end[rows], start[rows]))]
     at = np.searchsorted(start[rows], moment, "right") - 1
-    # What began last may have ended: then its holder, or its holder's, is open. Every turn asks one place further out.
+    # The span that began last may have ended. Then the span around it may be open; each turn goes one further out.
     around = _holders(start[rows], end[rows])
     asking = np.flatnonzero(at >= 0)
     while len(asking):
@@ -175,7 +181,7 @@ def _innermost(spans: Spans, rows: np.ndarray, moment: np.ndarray) -> np.ndarray
 
 
 def _holders(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """For every interval, in the order of their starts, the place of the nearest one that holds it, or -1."""
+    """For every interval, in the order of their starts, the index of the innermost one that contains it, or -1."""
     holders = np.full(len(start), -1, dtype=np.int64)
     stack: list[int] = []
     for place, (begin, stop) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):

@@ -1,4 +1,4 @@
-"""What a graph of a TensorFlow program costs, layer by layer: a counted step made of what the collector counted."""
+"""Layers inside the graphs of a TensorFlow program: their costs, as a counted step, and their times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sonda.targets.profiles.tensorflow_events import read_profile_events
 ROOT = ""
 """The path of the outermost layer."""
 PRODUCTS = ("Conv", "Dense", "EinsumDense", "Depthwise", "Separable")
-"""How classes of Keras layers begin whose products swallow what is behind them."""
+"""Beginnings of the names of Keras layers whose products TensorFlow fuses with the operations behind them."""
 
 
 class ProfiledCall(NamedTuple):
@@ -60,7 +60,7 @@ class GraphProfile(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True)
 class GraphCost:
-    """Operations of one kind in one scope: where they belong, FLOPs and bytes (NaN: nobody knows)."""
+    """Operations of one kind in one scope: their place, FLOPs and bytes (NaN: not known)."""
 
     place: Place
     kind: str
@@ -89,8 +89,10 @@ def costs_of(graph: GraphProfile) -> list[list[GraphCost]]:
 
 
 def product_place(name: str, place: Place | None, scopes: Mapping[str, Scope]) -> Place | None:
-    """The place of an operation in which a product and what is behind it are fused: TensorFlow names it after the last
-    of them, and it counts for the nearest product before."""
+    """The place of an operation; of a fused one, that of its product.
+
+    TensorFlow names a fused operation after the last of its parts. It counts for the nearest product before that.
+    """
     if place is None or place.path not in scopes or not FUSED.search(name.rpartition(":")[2]):
         return place
     names = list(scopes)
@@ -135,10 +137,11 @@ def with_costs(
 
 
 def _step_costs(spans: Spans, calls: np.ndarray, functions: Sequence[Sequence[GraphCost]]) -> list[GraphCost] | None:
-    """What each step does whose calls these are; None where steps differ, or do something outside of functions.
+    """The costs of each step with these calls; None where steps differ, or compute outside of functions.
 
-    A function that comes again begins another step. So each of as many calls as there are functions is another one's;
-    where calls are fewer, nobody knows whose they are, which is all the same for functions that cost the same.
+    A function that is called again begins another step. So where a step has as many calls as there are functions, each
+    is of another function. Where it has fewer, it is not known which are called; that does not matter for functions
+    that cost the same.
     """
     parent = spans.number("parent")
     steps, calls_per_step = np.unique(parent[calls], return_counts=True)
@@ -155,7 +158,7 @@ def _step_costs(spans: Spans, calls: np.ndarray, functions: Sequence[Sequence[Gr
 
 
 def _sums(costs: Sequence[GraphCost]) -> dict[tuple[str, str], tuple[float, ...]]:
-    """By kind and type: operations of which all is known, their FLOPs and bytes, and other operations."""
+    """By kind and type: the number of operations with known costs, their FLOPs and bytes, and the number of others."""
     sums: dict[tuple[str, str], tuple[float, ...]] = {}
     for cost in costs:
         is_known = not np.isnan(cost.flops + cost.bytes)
@@ -166,21 +169,21 @@ def _sums(costs: Sequence[GraphCost]) -> dict[tuple[str, str], tuple[float, ...]
 
 
 def paths_of(scopes: Mapping[str, Scope], used: Collection[str]) -> dict[str, str]:
-    """The path of every layer that is used, or around one that is, by its scope: names from the outermost inwards.
+    """The path of every layer that is used, or that contains a used one, by scope: names from the outermost inwards.
 
-    The one model that holds all others is left out, and has the path ''; of several each begins with its name. A layer
-    that is called again has its path again; other layers of one name are numbered where they are called. A graph that
-    was only made, and never run, has scopes of the same layers too.
+    A single outermost model has the path '' and is not in other paths; of several, paths begin with their names. Calls
+    of one layer share a path. Different layers of one name are numbered in the order of their calls. A graph that was
+    made and never run has scopes of the same layers too.
     """
     layers = {scope: scope_facts for scope, scope_facts in scopes.items() if scope_facts.kind == "layer"}
     around = {scope: _enclosing_scopes(scope, layers) for scope in layers}
     used_scopes = {layer for scope in used if scope in layers for layer in (scope, *around[scope])}
     outermost = {around[scope][0] for scope in used_scopes if around[scope]}
-    """Models: they hold others."""
+    """Models: they contain other layers."""
     models = {(layers[scope].name, layers[scope].number) for scope in outermost}
     paths: dict[str, str] = {}
     numbers_of_name: dict[tuple[str, str], list[int | str]] = {}
-    # A layer may be met before the one around it, whose scope was a plain one in the graph before.
+    # A layer may come before the one around it, which had no scope of its own in an earlier graph.
     for scope in dict.fromkeys(layer for inner in layers if inner in used_scopes for layer in (*around[inner], inner)):
         layer_scope = layers[scope]
         if scope in outermost and len(models) == 1:
@@ -204,13 +207,13 @@ def _enclosing_scopes(scope: str, layers: Mapping[str, Scope]) -> list[str]:
     return [enclosing for enclosing in above if enclosing in layers]
 
 
-# ---- Phases and layers inside the compiled steps of a TensorFlow program, from TensorFlow's own profile of a --------
+# ---- Phases and layers inside the compiled steps of a program, from TensorFlow's own profile of a few calls ---------
 
 
 def with_graph_layers(assembly: Assembly, spans: Spans, directory: Path, begin: int) -> tuple[Spans, list[str]]:
-    """The spans with what the profiles of graphs tell of their steps behind them, and notes.
+    """The spans with layers and costs from the profiles of graphs behind them, and notes.
 
-    `begin` is the begin of the run on the collector's clock, ns.
+    `begin` is when the run began on the collector's clock, ns.
     """
     notes: list[str] = []
     for facts in assembly.graphs:
@@ -290,7 +293,7 @@ def _profiled_rows(spans: Spans, profiled_calls: Sequence[ProfiledCall], origin:
 
 
 def _call_pieces(times: Mapping[Place, int], scopes: Mapping[str, Scope], paths: Mapping[str, str]) -> list[Piece]:
-    """What a call spent by phase and layer, in the order of time; what is in no layer comes last in its phase."""
+    """The time of a call by phase and layer, in order; time outside of layers comes last in its phase."""
     pieces = []
     for phase in ORDER:
         phase_times = {place.path: ns for place, ns in times.items() if place.phase == phase}

@@ -1,7 +1,7 @@
 """Events of a profile that TensorFlow left in a folder, named as its graphs name operations: `scopes/operation:Kind`.
 
-What XLA compiled runs instruction by instruction, under names of XLA's own (`fusion.3`). The profile also holds the
-program, whose instructions know the operation that they came from: such an event has that operation's name.
+XLA runs compiled code instruction by instruction, under names of its own (`fusion.3`). The profile also holds the
+program, whose instructions name the operation that they came from. Such an event gets the name of that operation.
 """
 
 from __future__ import annotations

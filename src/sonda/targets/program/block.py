@@ -34,7 +34,7 @@ _observing: list[ProfiledBlock] = []
 
 
 class ProfiledBlock:
-    """Observes from its making until `finish`."""
+    """A block that is observed from the construction of this object until `finish`."""
 
     def __init__(self, store: Store, directory: Path, name: str, count: bool) -> None:
         self.store = store

@@ -91,7 +91,7 @@ class EnergyLauncher(Launcher):
 
 
 def _others(before: Conditions, after: Conditions) -> list[str]:
-    """A sensor measures the machine: what others did in the meantime is in its numbers."""
+    """Sentences on other programs that ran meanwhile: sensors measure the machine, so their energy is included."""
     flags = contamination(before, after, before.cores or 1, "passive")
     return [
         f"other programs kept {flag.value:.1f} CPUs busy meanwhile: their energy is in these numbers; stop them"

@@ -63,7 +63,7 @@ LONGEST = 1e6
 
 @dataclass(frozen=True)
 class WatchSettings:
-    """How a program is observed: steps `first` up to `last` in detail, for `max_time` s; 0 means to the end."""
+    """How a program is observed: steps `first` up to `last` in detail, for `max_time` s at most; 0 means to the end."""
 
     count: bool = True
     first: int = 0
@@ -103,7 +103,7 @@ def parse_interval(text: str) -> float:
 def run_command(
     command: Sequence[str], store: Store, watching: WatchSettings, say: Say = lambda text: None
 ) -> tuple[Run, int]:
-    """Run a program unmodified, that `refuse_isolated` lets pass; returns the run and the program's own exit code.
+    """Run a program unmodified; returns the run and the program's own exit code. Call `refuse_isolated` first.
 
     Its Python processes are observed from inside, the whole of it is counted from outside. The code is 128 + n for a
     program that signal n ended.
@@ -207,7 +207,7 @@ def read_failure(directory: Path) -> str:
 
 
 def refuse_isolated(command: Sequence[str]) -> None:
-    """Raise SondaError for an interpreter that will not look at PYTHONPATH: `-I`, `-E`, `-S`."""
+    """Raise SondaError for a Python that ignores PYTHONPATH: one with `-I`, `-E` or `-S`."""
     words = list(command)
     if not words:
         raise SondaError("no command after --", "write: sonda run -- python train.py")
@@ -281,7 +281,7 @@ def _run_observed(
     events: Mapping[str, Event],
     variables: Mapping[str, str],
 ) -> tuple[Counted, list[UnobservedProcess]]:
-    """Run the program to its end; also its processes that could not be observed.
+    """Run the program to its end; returns its counts and its processes that could not be observed.
 
     Raises SondaError where it cannot be started.
     """
@@ -301,7 +301,7 @@ def _run_observed(
 
 @contextmanager
 def pass_on_signals(child: Stopped) -> Iterator[None]:
-    """Stay alive while the program is interrupted, and pass on what it was not told itself."""
+    """Survive interrupts until the block ends, and pass them to the program where the terminal did not send them."""
 
     def pass_on(number: int, _frame: object) -> None:
         if number == signal.SIGINT and _terminal_interrupts_children():

@@ -1,8 +1,8 @@
-"""Python processes of a program that cannot be observed, looked for from outside while it runs.
+"""Python processes of a program that cannot be observed, found from outside while it runs.
 
 A process observes itself where it starts with the environment that Sonda gave the program. One that is started with
-another environment, or with a flag of Python that ignores it, leaves nothing; the files of the system tell that it is
-there, with which words it was started, and whether it has loaded a framework: only then was there something to see.
+another environment, or with a flag of Python that ignores it, leaves nothing. `/proc` shows that it exists, its command
+line, and whether it has loaded a framework. Only a process with a framework is reported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UnobservedProcess:
 
 
 class Lookout:
-    """`look` once in a while; `found` are the processes that could not be observed, by their numbers."""
+    """Finds unobserved processes: call `look` once in a while; `found` has them by their process numbers."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class Lookout:
         name: Callable[[list[str]], str],
         proc: Path = Path("/proc"),
     ) -> None:
-        """`root` is the program's first process, `injected` what PYTHONPATH must have in it; of the words of a command
-        of Python `flags` gives those of one letter, `name` the program."""
+        """`root` is the program's first process, `injected` the entry that PYTHONPATH must hold. `flags` gives the
+        one-letter flags of a Python command line, `name` the name of its program."""
         self.found: dict[int, UnobservedProcess] = {}
         self._injected, self._flags, self._name, self._proc = injected.encode(), flags, name, proc
         self._tree = {root}
@@ -55,7 +55,7 @@ class Lookout:
         """What the processes that load a framework unobserved were started with."""
 
     def look(self) -> None:
-        """Look at those of the program's processes that were there the last time, and at which others there are."""
+        """Check the program's processes that were found last time, then find new ones."""
         for process in self._tree - self._decided:
             self._look_at(process)
         alive = {int(name) for name in self._list_processes() if name.isdigit()}
@@ -120,7 +120,7 @@ class Lookout:
 
 @contextmanager
 def keep_looking(lookout: Lookout) -> Iterator[None]:
-    """Look again and again, from a thread of its own, while the block runs."""
+    """Look at regular intervals, in a thread, until the block ends."""
     over = threading.Event()
 
     def look() -> None:
@@ -137,7 +137,7 @@ def keep_looking(lookout: Lookout) -> Iterator[None]:
 
 
 def describe_unobserved(unseen: list[UnobservedProcess]) -> str:
-    """One line that says which processes were not observed and why; '' for none."""
+    """A line that says which processes were not observed and why; '' for none."""
     if not unseen:
         return ""
     reasons: dict[tuple[str, str], int] = {}

@@ -1,4 +1,4 @@
-"""A command counted from outside while it runs: what the kernel counts always, the PMU's events where asked for."""
+"""A command counted from outside while it runs: by the kernel's own counters, and the PMU's events where asked for."""
 
 from __future__ import annotations
 

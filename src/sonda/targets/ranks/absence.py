@@ -1,7 +1,7 @@
-"""Ranks that did not come: which they are, and what they do instead.
+"""Ranks that did not come to an exchange: which they are, and what they do instead.
 
-A rank that has waited in vain asks the others of its machine where they are. Every rank leaves its process number and
-answers a signal with its stack, which Python writes without the help of what may hang there.
+A rank that has waited in vain asks the other ranks of its machine what they do. Every rank leaves its process number
+and answers a signal with its stack. `faulthandler` writes the stack, so that a rank answers even where it hangs.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ PATIENCE_S = 1.0
 POLL_S = 0.02
 FRAME = re.compile(r'\s*File "(.*)", line (\d+) in (.*)')
 EXCHANGING = ("torch/distributed/", "sonda/frameworks/torch/parallel/")
-"""Where a rank is that waits for others, as those do for it."""
+"""Parts of paths: a rank whose innermost frame is there waits for others too."""
 COMPANY = "keep_company"
-"""Where a rank is that computes until the others have been calibrated."""
+"""The function in which a rank computes until the others have been calibrated."""
 OURS = ("/sonda/", "/site-packages/", "/lib/python", "<frozen")
-"""Parts of paths that are no file of the user's."""
+"""Parts of paths that are not of the user's files."""
 
 
 @dataclass(frozen=True)
 class Absence:
-    """A rank that did not come, and what it does: `is stopped`."""
+    """A rank that did not come, and what it does instead, such as `is stopped by a signal`."""
 
     rank: int
     doing: str
@@ -40,13 +40,13 @@ class Absence:
 
 
 def answer_signals(directory: Path, rank: int) -> None:
-    """Have this process answer whoever asks where it is."""
+    """Have this process answer `ASKING` with its stack, and leave its process number in the directory."""
     faulthandler.register(ASKING, _stack_file(directory, rank).open("wb"), all_threads=False, chain=False)
     _process_file(directory, rank).write_text(str(os.getpid()))
 
 
 def find_absences(directory: Path, others: Iterable[int]) -> list[Absence]:
-    """Which of the other ranks of this machine wait for nobody, although one waits for them."""
+    """Which of `others`, ranks of this machine, do not wait in an exchange although this rank waits for them."""
     signalled, absences = {}, []
     for rank in others:
         outcome = read_outcome(directory, rank)
@@ -82,7 +82,7 @@ def _stack_file(directory: Path, rank: int) -> Path:
 
 
 def _process_state(directory: Path, rank: int) -> tuple[str, int]:
-    """The system's letter for what a process does, X where it is gone, and its number; '' and 0 where it has none."""
+    """The kernel's letter for the state of a rank's process, X where it is gone, and its number; '' and 0 before."""
     try:
         number = int(_process_file(directory, rank).read_text())
     except (FileNotFoundError, ValueError):
@@ -101,7 +101,7 @@ def _request_stack(number: int) -> None:
 
 
 def _read_frames(directory: Path, rank: int) -> list[tuple[str, int, str]]:
-    """File, line and function of what a rank is in, the innermost first; none as long as it has not answered."""
+    """File, line and function of a rank's frames, the innermost first; empty as long as it has not answered."""
     try:
         text = _stack_file(directory, rank).read_text(errors="replace")
     except FileNotFoundError:
@@ -111,13 +111,13 @@ def _read_frames(directory: Path, rank: int) -> list[tuple[str, int, str]]:
 
 
 def _is_waiting(frames: list[tuple[str, int, str]]) -> bool:
-    """Whether a rank with this stack waits for others, too."""
+    """Whether a rank with this stack waits for other ranks too."""
     exchanging = bool(frames) and any(part in frames[0][0] for part in EXCHANGING)
     return exchanging or any(function == COMPANY and EXCHANGING[1] in file for file, _, function in frames)
 
 
 def _describe_frames(frames: list[tuple[str, int, str]]) -> str:
-    """In words, by the innermost frame of the user's own, or by the innermost of all."""
+    """What a rank does, in words: its innermost frame in a file of the user's, else its innermost frame."""
     if not frames:
         return "does not answer"
     users_frames = [frame for frame in frames if not any(part in frame[0] for part in OURS)]

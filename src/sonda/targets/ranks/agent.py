@@ -1,4 +1,4 @@
-"""Starting the agent of this node: ranks run to their end, and several nodes make one run of what all of them saw."""
+"""The agent of this node: it runs the ranks to their end, and several nodes make one run of all their parts."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from sonda.targets.training.supervisor import LostError
 
 POLL_S = 0.1
 ROOM = 1 << 18
-"""Bytes that ranks need at least to say what became of them."""
+"""Bytes that ranks need at least to write their outcomes."""
 
 
 class KeptElsewhereError(SondaError):
-    """Nothing went wrong: the run of several nodes is kept by another one."""
+    """Not a failure: another node keeps the run of several nodes."""
 
     def __init__(self, run: str, node: str) -> None:
         super().__init__(f"run {run} of all nodes is kept on node {node}", exit_code=0)
@@ -46,7 +46,7 @@ class NodeFiles(msgspec.Struct, frozen=True):
 
 
 def agent_command(job: Job, plan: Plan, directory: Path) -> list[str]:
-    """The command of an agent that runs a job by a plan, both of which are left in its directory."""
+    """Write a job and a plan to a directory; returns the command of the agent that runs them."""
     (directory / JOB).write_bytes(msgspec.json.encode(job))
     (directory / PLAN).write_bytes(msgspec.json.encode(plan))
     # -P: a file in the user's directory that is named like a module must not be imported.
@@ -66,8 +66,8 @@ class Agent:
         self._job, self._plan, self._directory, self._say = job, plan, directory, say
         # The agent's own threads; every rank has its own.
         self._environment = {**os.environ, **(variables or {}), "OMP_NUM_THREADS": "1"}
-        # Where a node goes away, PyTorch would print pages of C++; what happened is said in a line. In deterministic
-        # mode every rank would complain of how gradients are kept in one order.
+        # When a node disappears, PyTorch would print pages of C++; Sonda says what happened in a line. In deterministic
+        # mode every rank would warn about the order in which gradients are kept.
         if plan.nodes > 1 or job.deterministic:
             self._environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         self._process: subprocess.Popen[bytes] | None = None
@@ -77,9 +77,9 @@ class Agent:
         """Of nodes that are processes of one machine, the first of them."""
 
     def run(self) -> tuple[AgentReport, Forecast | None]:
-        """Run the ranks to their end; says the outlook as soon as it is there. Raises SondaError when a rank fails.
+        """Run the ranks to their end; shows the forecast as soon as it is there. Raises SondaError when a rank fails.
 
-        With several nodes: of those of this node, after the ranks of all have ended.
+        With several nodes it returns when the ranks of all nodes have ended; the report is of this node's ranks.
         """
         command = agent_command(self._job, self._plan, self._directory)
         if self._plan.nodes > 1 and is_port_taken(self._plan.at):
@@ -105,7 +105,7 @@ class Agent:
         return report, forecast
 
     def _watch(self) -> Forecast | None:
-        """Until the ranks have ended."""
+        """Wait until the ranks have ended; returns their forecast. Raises SondaError where nodes do not meet."""
         forecast: Forecast | None = None
         deadline = monotonic() + self._plan.timeout
         while True:
@@ -116,14 +116,13 @@ class Agent:
                     self._say(Lasting(sentence))
             if ended:
                 return forecast
-            # Whatever else listens at that port may never answer, and PyTorch would wait for it. On one node nobody is
-            # waited for yet.
+            # Another program at that port may never answer, and PyTorch would wait for it. One node waits for no other.
             if self._plan.nodes > 1 and monotonic() > deadline and not (self._directory / BEGUN).exists():
                 self.close()
                 raise self._meeting_failure()
 
     def _meeting_failure(self) -> SondaError:
-        """Nobody answered; this node's own agent, which may have listened, has ended."""
+        """Why nodes did not meet. Call it when this node's own agent, which may have listened, has ended."""
         cause = f"the ranks did not meet at {self._plan.at} within {self._plan.timeout:g} s"
         if is_port_taken(self._plan.at):
             return SondaError(
@@ -148,7 +147,7 @@ class Agent:
         return self.node == self.nodes[0]
 
     def gather_parts(self) -> tuple[list[NodePart], list[str]]:
-        """What other nodes saw, in the order of their ranks, and the names of nodes of which nothing came."""
+        """The parts of other nodes in the order of their ranks, and the names of nodes that sent none."""
         path = self._directory / PARTS
         self._wait_until(path.exists)
         lost = msgspec.json.decode(path.read_bytes(), type=list[str]) if path.exists() else self.nodes[1:]
@@ -164,7 +163,7 @@ class Agent:
         return parts, lost
 
     def publish(self, keep: Callable[[], Run]) -> Run:
-        """What `keep()` gives, the run of all nodes; the others hear of it, also of a failure."""
+        """Keep the run of all nodes by `keep()` and tell the other nodes where it is, or why it failed."""
         try:
             run = keep()
         except SondaError as error:
@@ -179,7 +178,7 @@ class Agent:
             self._wait_until(lambda: False)
 
     def deliver_part(self, part: Run) -> KeptElsewhereError:
-        """Send what this node saw to the first, and say where the run of all is. Raises SondaError if there is none."""
+        """Send this node's part to the first; returns where the run of all is. Raises SondaError if there is none."""
         files = {path.name: path.read_bytes() for path in part.directory.iterdir()}
         write_whole(self._directory / PART, msgspec.msgpack.encode(NodeFiles(part.directory.name, files)))
         self._wait_until(lambda: (self._directory / KEPT).exists())
@@ -195,12 +194,12 @@ class Agent:
         return KeptElsewhereError(location.run, location.node)
 
     def _wait_until(self, done: Callable[[], bool]) -> None:
-        """Until something is there, or the agent has ended."""
+        """Wait until `done()` or the end of the agent."""
         while not done() and not self._has_ended(POLL_S):
             pass
 
     def close(self) -> None:
-        """End the agent, which takes its ranks along."""
+        """End the agent and with it its ranks."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -1,7 +1,7 @@
 """The agent: `python -m sonda.targets.ranks.elastic_agent DIRECTORY` starts the ranks of this node and waits for them.
 
-It is PyTorch's own (torchrun's): ranks find each other through a store on a free port, and where one of them ends
-badly the others are stopped. It leaves `outcome.json`: what the first rank said, or which rank failed and why.
+It is PyTorch's own, that of torchrun. Ranks find each other through a store on a free port. Where one of them fails,
+the others are stopped. It leaves `outcome.json`: the outcomes of the ranks, or which rank failed and why.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STOP_S = 5
 
 
 class OthersLostError(LostError):
-    """Ranks ended because others were gone; why those went, they do not know."""
+    """Ranks ended because others were gone; why those ended is not known here."""
 
 
 def main() -> int:
@@ -52,10 +52,10 @@ def main() -> int:
 
 
 def run_on_nodes(plan: Plan, directory: Path) -> AgentReport:
-    """Run the ranks of this node together with those of others, to the moment when one run of all is kept.
+    """Run the ranks of this node together with those of others, until one run of all nodes is kept.
 
-    The outcome is left as soon as the ranks of all nodes have ended well: whoever started this then hands over what
-    it saw of them.
+    The outcome is written as soon as the ranks of all nodes have ended well. The parent process then hands over this
+    node's part of the run.
     """
     job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
     try:
@@ -126,10 +126,11 @@ def _rank_numbers(directory: Path) -> list[int]:
 
 
 def _first_failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> SondaError:
-    """Who failed first, of those in the order in which they ended: a rank that has waited in vain, for the other hangs
-    and was killed by the agent; one that was killed or says why, rather than those that lost it.
+    """The failure to report, of those in the order in which ranks ended.
 
-    What all ranks say alike, such as an option that the workload does not have, names none of them.
+    A rank that has waited in vain comes first: the rank that it waited for hangs and was killed by the agent. Then a
+    rank that was killed or states a cause, before ranks that only lost others. A cause that all ranks state alike, such
+    as an unknown option of the workload, names no rank.
     """
     outcomes = {rank: read_outcome(directory, rank) for rank in range(plan.ranks)}
     causes = {outcome.cause if outcome else "" for outcome in outcomes.values()}

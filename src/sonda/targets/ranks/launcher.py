@@ -64,7 +64,7 @@ LATE_S = 3600.0
 
 
 def measure_ranks(job: Job, store: Store, labels: RunLabels | None = None, say: Say = lambda text: None) -> Run:
-    """Train on several devices and keep what all ranks saw as one run, on several nodes that of the first.
+    """Train on several devices and keep what all ranks saw as one run; with several nodes the first keeps it.
 
     Raises SondaError when it cannot be done, and KeptElsewhereError where another node keeps the run.
     """
@@ -90,7 +90,7 @@ class RanksLauncher(Launcher):
         self.report = AgentReport()
         self.offers = frozenset({AROUND, INSIDE, AGAIN, REPLAY})
         if self.ranks.backend == "nccl" and self.ranks.ranks > 1:
-            # One of its kernels waits for those of other ranks, which do not come as often as it is repeated.
+            # A kernel of nccl waits for those of other ranks. Replaying it would wait for launches that never come.
             self.where, self.offers = " whose GPUs exchange by nccl", self.offers - {REPLAY}
         if self.ranks.nodes > 1 or self.spec.mode in STRATEGIES:
             # The agents of several nodes meet once; TensorFlow's processes do not mark a step for others.
@@ -108,7 +108,7 @@ class RanksLauncher(Launcher):
 
     @contextmanager
     def around(self, plan: RunPlan) -> Iterator[None]:
-        """What the machine can do is measured first, and the data of a whole training made ready."""
+        """Measure the machine's ceilings and prepare the data of a whole training; lock its checkpoints meanwhile."""
         self.training = SupervisedTraining.prepare(self.job, plan.store, plan.say)
         plan.say(MEASURING)
         load_or_measure(plan.store.root, [self.threads])
@@ -167,18 +167,18 @@ class RanksLauncher(Launcher):
         if rerun.threads:
             threads = tuple(count and (device.threads or rerun.threads)
                             for count, device in zip(threads, self.spec.devices, strict=True))  # fmt: skip
-        # Under an emulator ranks come late; whoever runs them again ends them where they take too long.
+        # Under an emulator ranks come late. The instrument that runs them again has a time limit of its own.
         ranks = msgspec.structs.replace(self.ranks, threads=threads, timeout=max(LATE_S, self.ranks.timeout))
         shares = tuple(rank.samples[-1] for rank in self.report.ranks if rank.samples)
         if ranks.moving and len(shares) == ranks.ranks:
-            # What a tool slows down must not change who does what.
+            # Shares must not change because a tool slows some ranks down.
             ranks = msgspec.structs.replace(ranks, shares=shares, moving=False, auto=False)
         variables = {**({UNDER: msgspec.json.encode(rerun.under).decode()} if rerun.under else {}),
                      **({REPLAYED: "1"} if rerun.replay else {})}  # fmt: skip
         return Command(job.workload, tuple(agent_command(job, ranks, rerun.directory)), environment=variables)
 
     def keep(self, plan: RunPlan, draft: Draft) -> Run:
-        """Write the run; with several nodes, that of all, on the first. Raises KeptElsewhereError on the others."""
+        """Write the run. Of several nodes the first writes that of all; the others raise KeptElsewhereError."""
         agent, training, store = self.agent, self.training, plan.store
         assert agent is not None
         own_part = NodePart(agent.node, draft.info, draft.spans, draft.samples)
@@ -207,7 +207,7 @@ class RanksLauncher(Launcher):
 
 
 def _add_agent_time(conditions: Conditions, report: AgentReport) -> Conditions:
-    """With the processor time of ranks whose agent still runs, which the system does not count as ours yet."""
+    """The conditions with the processor time of the ranks: the kernel does not count it yet while their agent runs."""
     return replace(conditions, cpu_time=conditions.cpu_time + report.cpu_s)
 
 
@@ -218,7 +218,7 @@ def devices_used(ranks: Sequence[RankOutcome]) -> list[str]:
 
 
 def _assign_unranked(spans: Spans, ranks: Sequence[RankOutcome]) -> Spans:
-    """The spans; what is of no rank, as the whole run, counts as the first one's, which speaks for all of its node."""
+    """The spans, where those of no rank, such as the whole run, get the lowest rank among `ranks`."""
     rank = spans.number("rank")
     numbers = [outcome.rank for outcome in ranks]
     rank[~np.isin(rank, numbers)] = min(numbers)

@@ -1,8 +1,8 @@
-"""Nodes that train together, as their agents see them: who is there, what became of each, and parts of one run.
+"""Nodes that train together: how their agents meet, exchange reports, and gather the parts of one run.
 
-All of it goes through one store of PyTorch's at the place where nodes meet. The node at that place hosts it and has
-number 0: the first ranks are there, and there the run is kept. Clocks of different nodes are never compared: each
-measures its own time, and only what it found is sent.
+All messages go through one store of PyTorch's at the place where nodes meet. The node at that place hosts the store and
+has number 0. It has the first ranks and keeps the run. Clocks of different nodes are never compared: each node measures
+by its own clock and sends results.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sonda.targets.ranks.plan import Plan
 from sonda.version import VERSION
 
 PART, PARTS, KEPT = "part", "parts", "kept.json"
-"""Files between an agent and whoever started it: this node's part of the run, those of all others, where it is kept."""
+"""Files between an agent and its parent: this node's part of the run, nodes whose parts are lost, where it is kept."""
 CHUNK = 1 << 20
 """Bytes of one value: PyTorch's store refuses more than 8 MiB."""
 POLL_S = 0.1
 GONE_S = 20
-"""A node that says nothing for so long, while it should, is gone: ranks that lost others end within seconds."""
+"""A node that should answer and is silent for so long is gone: ranks that lost others end within seconds."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 OWN = ("data", "checkpoint", "redact")
 """Settings of a job that may differ from node to node: places, and what is kept."""
@@ -43,15 +43,15 @@ class NodeGreeting(msgspec.Struct, kw_only=True):
     version: str
     job: dict[str, str]
     boot: str = ""
-    """What tells this boot of a kernel from all others; '' where it is not known."""
+    """The kernel's id of this boot; '' where it is not known."""
 
 
 class FullError(ConnectionError):
-    """As many nodes as there should be have met already."""
+    """All nodes that were expected have met already."""
 
 
 class RunLocation(msgspec.Struct, kw_only=True):
-    """Where the run is, or why there is none."""
+    """The run of all nodes and the node that keeps it, or why there is none."""
 
     run: str = ""
     node: str = ""
@@ -60,8 +60,11 @@ class RunLocation(msgspec.Struct, kw_only=True):
 
 
 class NodeMeeting:
-    """The nodes of one training, from their meeting to its end. `names` are theirs by number; `same` says of those that
-    are processes of one machine which is the first of them."""
+    """The nodes of one training, from their meeting to its end.
+
+    `names` has the names of the nodes by number. `same` has, for each node that shares its machine with others, the
+    first node there.
+    """
 
     def __init__(
         self, store: Any, number: int, names: list[str], timeout: float, same: dict[str, str] | None = None
@@ -76,9 +79,10 @@ class NodeMeeting:
     # ---- what became of the ranks -----------------------------------------------------------------------------
 
     def exchange_reports(self, report: AgentReport) -> AgentReport:
-        """Say how the ranks of this node ended, and hear of the others'.
+        """Publish how the ranks of this node ended, and wait for the reports of the others.
 
-        The report of whoever knows why they failed first, or of a node that is gone; this node's where all went well.
+        Returns this node's report where all went well. Else it returns the report of a node that knows the cause, or
+        one that says which node is gone.
         """
         try:
             self._store.set(f"ended/{self.number}", msgspec.json.encode(report))
@@ -91,7 +95,7 @@ class NodeMeeting:
     def _await_reports(self, report: AgentReport) -> AgentReport:
         if report.cause and not report.heard:
             return report
-        # Ranks that ended well have waited for all others, whose agents may still be busy.
+        # Ranks that ended well have waited for all others; agents of those may still be busy.
         patience = GONE_S if report.cause else self._timeout
         limit = monotonic() + patience
         waiting = set(self.others)
@@ -117,7 +121,7 @@ class NodeMeeting:
     # ---- one run of all parts ---------------------------------------------------------------------------------
 
     def gather_run(self, directory: Path) -> None:
-        """Send this node's part to the first, or receive those of all others; ends when the run is kept."""
+        """Send this node's part to the first node, or receive those of all others. Returns when the run is kept."""
         try:
             location = self._receive_parts(directory) if self.number == 0 else self._send_part(directory)
         except Exception as error:
@@ -163,7 +167,7 @@ class NodeMeeting:
         return location
 
     def _await_part(self, number: int) -> bool:
-        """Wait for another node's part; False when that node shows no sign of life any more."""
+        """Wait for the part of another node; False where that node has shown no sign of life for `GONE_S`."""
         seen, limit = -1, monotonic() + GONE_S
         while not self._store.check([f"part/{number}"]):
             beats = self._store.add(f"alive/{number}", 0)
@@ -175,7 +179,7 @@ class NodeMeeting:
         return True
 
     def leave(self) -> None:
-        """The first node hosts the store: it stays until the others have heard what there is to hear."""
+        """Leave the meeting. The first node, which hosts the store, stays until the others have left."""
         try:
             self._store.add("left", 1)
             limit = monotonic() + GONE_S
@@ -188,9 +192,9 @@ class NodeMeeting:
 
 @contextmanager
 def meet_nodes(plan: Plan, job: Job) -> Iterator[NodeMeeting]:
-    """Meet the other nodes at the plan's place and leave them in the end.
+    """Meet the other nodes at the plan's place; leave them when the block ends.
 
-    Raises SondaError where they do not come, are another Sonda, or run another job.
+    Raises SondaError where they do not come, have another version of Sonda, or run another job.
     """
     limit = monotonic() + plan.timeout
     full: FullError | None = None
@@ -250,12 +254,12 @@ def _join_store(plan: Plan, limit: float) -> tuple[Any, int]:
 
 
 def can_host(host: str, port: int) -> bool:
-    """Whether this is the machine of that name, and nobody listens at the port yet."""
+    """Whether this machine has that name and its port is free."""
     return any(_can_bind(address) for address in _addresses(host, port))
 
 
 def is_port_taken(at: str) -> bool:
-    """Whether HOST:PORT is of this machine, and a program listens there already: another node's, or anybody's."""
+    """Whether HOST:PORT is of this machine and a program listens there already, another node's or any other."""
     host, _, port = at.rpartition(":")
     own_addresses = [address for address in _addresses(host, 0) if _can_bind(address)]
     families = {family for family, *_ in own_addresses}
@@ -263,7 +267,7 @@ def is_port_taken(at: str) -> bool:
 
 
 def _addresses(host: str, port: int) -> list[Any]:
-    """The addresses that the name stands for; none where it stands for none."""
+    """The addresses of a host name; none where it is unknown."""
     try:
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError:
@@ -291,7 +295,7 @@ def _meeting_failure(plan: Plan, error: Exception) -> SondaError:
 
 
 def _check_agreement(facts: list[NodeGreeting], names: list[str]) -> None:
-    """Raises SondaError where nodes are different Sondas, or were given different commands."""
+    """Raise SondaError where nodes have different versions of Sonda or were given different commands."""
     for node_facts, name in zip(facts, names, strict=True):
         if node_facts.version != facts[0].version:
             raise SondaError(
@@ -319,8 +323,10 @@ def _distinct_names(names: list[str]) -> list[str]:
 
 
 def _boot_id() -> str:
-    """The kernel draws it when it starts. Containers of one machine have other host names and the same kernel, and so
-    the same sensors."""
+    """The id that the kernel draws at boot; '' where it cannot be read.
+
+    Containers of one machine have different host names but the same kernel, and so the same sensors.
+    """
     try:
         return BOOT.read_text().strip()
     except OSError:
@@ -328,7 +334,7 @@ def _boot_id() -> str:
 
 
 def _first_on_machine(boots: list[str], names: list[str]) -> dict[str, str]:
-    """The first node of its machine, for every node that shares one."""
+    """For every node that shares its machine with others, the first node there."""
     return {
         name: names[boots.index(boot)]
         for name, boot in zip(names, boots, strict=True) if boot and boots.count(boot) > 1
@@ -336,13 +342,13 @@ def _first_on_machine(boots: list[str], names: list[str]) -> dict[str, str]:
 
 
 def _is_disconnected(error: Exception) -> bool:
-    """PyTorch says in several ways that nobody is at the other end."""
+    """Whether an error of PyTorch's means that the other end is gone. PyTorch has several such errors."""
     return isinstance(error, OSError) or type(error).__name__ in (
         "DistNetworkError", "DistStoreError", "DistBackendError", "DistError",
     )  # fmt: skip
 
 
 def wait_until(done: Callable[[], bool]) -> None:
-    """Wait for what will come, or for whoever started this, whose end is the end of this process."""
+    """Wait until `done()`. The end of the parent ends this process too."""
     while not done():
         sleep(POLL_S)

@@ -1,4 +1,4 @@
-"""What ranks leave behind: one file each, and the outlook that the first writes before training begins."""
+"""Files of ranks: one outcome each, and the forecast that the first writes before training begins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BEGUN = "begun"
 
 
 class Forecast(msgspec.Struct, kw_only=True):
-    """The outlook before the run: sentences for the user, numbers for the record."""
+    """The forecast before the run: sentences for the user, numbers for the record."""
 
     sentences: list[str]
     numbers: dict[str, Any]
@@ -31,7 +31,7 @@ class RankParts(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class RankOutcome(msgspec.Struct, kw_only=True):
-    """What became of one rank."""
+    """How one rank ended: what it trained, or why it failed."""
 
     rank: int
     device: str
@@ -50,13 +50,13 @@ class RankOutcome(msgspec.Struct, kw_only=True):
     lost: bool = False
     """It failed because another rank was gone."""
     late: bool = False
-    """It has waited for another rank for as long as it may."""
+    """It has waited for another rank for as long as the plan allows."""
     absent: bool = False
     """Its cause names the rank that did not come."""
 
 
 class AgentReport(msgspec.Struct, kw_only=True):
-    """What became of all ranks of a node."""
+    """How all ranks of a node ended."""
 
     ranks: list[RankOutcome] = []
     cause: str = ""
@@ -64,9 +64,9 @@ class AgentReport(msgspec.Struct, kw_only=True):
     lost: bool = False
     """A rank was killed or lost, which may go well another time."""
     cpu_s: float = 0.0
-    """Of the agent and its ranks; whoever started the agent sees it only after its end."""
+    """Processor time of the agent and its ranks, s; the parent sees it only after the agent's end."""
     heard: bool = False
-    """All that is known here is that others were gone: another node may know why."""
+    """The only cause known here is that others were gone; another node may know why."""
     node: str = ""
     """This node's name, and those of all by number, where there are several."""
     nodes: list[str] = []

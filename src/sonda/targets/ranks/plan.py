@@ -1,4 +1,4 @@
-"""The plan of a run on several devices: what the words of its target mean, checked before anything is started."""
+"""The plan of a run on several devices: its target and options, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MICROBATCHES = 4
 
 
 class Plan(msgspec.Struct, kw_only=True, frozen=True):
-    """How a job is shared. `threads` has one entry per rank of this node, 0 for a GPU."""
+    """How a job is shared by ranks. `threads` has one entry per rank of this node, 0 for a GPU."""
 
     mode: str
     devices: tuple[str, ...]
@@ -73,7 +73,7 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
         return f"{device} (rank {rank})" if self.ranks > len(set(self.devices)) else device
 
     def reports_for_node(self, rank: int, chosen: Sequence[int]) -> bool:
-        """Whether a rank speaks for its node: the first of those of it that train."""
+        """Whether a rank is the first of those ranks of its node that are `chosen` to train."""
         devices_per_node = len(self.devices)
         return rank == min(
             (candidate for candidate in chosen if candidate // devices_per_node == rank // devices_per_node), default=-1
@@ -81,9 +81,9 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def make_plan(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
-    """Check a job for several devices and say how it is shared. Raises SondaError, one line, for what cannot be.
+    """Check a job for several devices and plan how it is shared. Raises SondaError for what cannot be.
 
-    Unless it is to run `here`, nothing is said of GPUs that this machine does not have.
+    Unless it is to run `here`, GPUs that this machine does not have are no error.
     """
     text, mode = spec.text, spec.mode
     options = OPTIONS[mode]
@@ -143,7 +143,7 @@ def make_plan(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
 
 
 def _refuse_file_loaders(spec: TargetSpec) -> None:
-    """Raise SondaError for ways to share a training whose batches are those of a file's own loaders."""
+    """Raise SondaError for modes and options that cannot share the batches of a file's own loaders."""
     if spec.mode == "pipeline":
         raise SondaError(
             f"target {spec.text!r}: a pipeline does not walk through the loaders of a file",
@@ -156,7 +156,7 @@ def _refuse_file_loaders(spec: TargetSpec) -> None:
 
 
 def _refuse_indeterminate(job: Job, spec: TargetSpec) -> None:
-    """Raise SondaError where measured times, which never come twice, would decide about the result's last digits."""
+    """Raise SondaError where a deterministic job would depend on measured times, which differ from run to run."""
     if not job.deterministic:
         return
     text = f"target {spec.text!r}"
@@ -189,8 +189,10 @@ def format_device(device: DeviceSpec) -> str:
 
 
 def rank_threads(devices: tuple[DeviceSpec, ...], job: Job) -> tuple[int, ...]:
-    """Threads of every rank; those that say no number share what is left, where every GPU has one for the program that
-    drives it."""
+    """Threads of every rank; 0 for a GPU. Ranks without a number share the processors that the others leave.
+
+    Each GPU leaves one processor fewer, for the program that drives it.
+    """
     if job.threads:
         raise SondaError(f"--threads does not say which rank of {job.on} it means", "write cpu/N for each rank")
     named = sum(1 if device.kind == "cuda" else device.threads or 0 for device in devices)
@@ -200,8 +202,10 @@ def rank_threads(devices: tuple[DeviceSpec, ...], job: Job) -> tuple[int, ...]:
 
 
 def describe_crowding(plan: Plan, processors: int) -> str:
-    """What to say where the ranks of this node want more threads than it has processors, a GPU one for the program that
-    drives it; '' where they do not."""
+    """A sentence for ranks of this node that want more threads than it has processors; '' where they do not.
+
+    A GPU counts as one thread, for the program that drives it.
+    """
     threads_wanted = sum(threads or 1 for threads in plan.threads)
     if threads_wanted <= processors:
         return ""
@@ -212,7 +216,10 @@ def describe_crowding(plan: Plan, processors: int) -> str:
 
 
 def _choose_backend(spec: TargetSpec, kinds: set[str], nodes: int, precision: str) -> str:
-    """What was asked for; else nccl among GPUs, memory for a hybrid of processors, and gloo."""
+    """The backend asked for; else nccl among GPUs, shared memory for a hybrid of processors, else gloo.
+
+    Raises SondaError for a backend that these devices cannot use.
+    """
     against = (
         reason_against(len(spec.devices)) if kinds == {"cpu"} and nodes == 1 else "shared is for processors of one node"
     )
@@ -272,7 +279,7 @@ def _parse_replicas(spec: TargetSpec, nodes: int) -> int:
 
 
 def word_option(spec: TargetSpec, name: str, words: tuple[str, ...]) -> str:
-    """An option that is one of these words, the first where it is not given; raises SondaError for others."""
+    """An option that is one of these words; the first where it is not given. Raises SondaError for others."""
     value = spec.options.get(name, words[0])
     if value not in words:
         raise SondaError(f"target {spec.text!r}: {name} cannot be {value!r}", nearest(value, words))
@@ -289,7 +296,7 @@ def _meeting_place(spec: TargetSpec) -> str:
 
 
 def check_batch(plan: Plan, samples: int) -> int:
-    """The batch of all ranks together, for a workload of so many samples. Raises SondaError where that cannot be."""
+    """The batch of all ranks together, for a workload of so many samples. Raises SondaError where none can be."""
     batch = samples * plan.ranks if plan.each else samples
     if batch < plan.ranks:
         raise SondaError(
@@ -304,7 +311,7 @@ def check_batch(plan: Plan, samples: int) -> int:
 
 
 def check_chosen_ranks(plan: Plan, chosen: Sequence[int]) -> None:
-    """Raises SondaError where a whole training would leave out a node, which then has no epochs to tell of."""
+    """Raise SondaError where a whole training would leave out all ranks of a node: it would report no epochs."""
     devices_per_node = len(plan.devices)
     for node in range(plan.nodes):
         if not any(rank // devices_per_node == node for rank in chosen):
@@ -315,7 +322,7 @@ def check_chosen_ranks(plan: Plan, chosen: Sequence[int]) -> None:
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
-    """For `run.json`: what is not the default of its mode."""
+    """Fields of a run's target: mode, backend, and the options that the mode has."""
     record: dict[str, Any] = {"mode": plan.mode, "backend": plan.backend}
     if plan.servers:
         record["servers"] = plan.servers

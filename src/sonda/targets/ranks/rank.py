@@ -1,7 +1,7 @@
-"""One rank: `python -m sonda.targets.ranks.rank DIRECTORY AGENT`, started by the agent, whose process that is, with
-`RANK` in its environment.
+"""One rank: `python -m sonda.targets.ranks.rank DIRECTORY AGENT`, with `RANK` in its environment.
 
-It takes part in calibration and training, observed like any workload, and leaves `rank-N.json` beside its events.
+The agent, whose process number is AGENT, starts it. It takes part in calibration and training, observed like any
+workload, and leaves `rank-N.json` beside its events.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 LATE = "timed out"
 LOST = ("connection", "broken pipe", "socket", "peer", LATE, "gloo", "nccl")
-"""Words in what PyTorch says when another rank is gone."""
+"""Words in PyTorch's errors when another rank is gone."""
 EXCHANGED = ("gloo", "nccl", "waiting for rank", "clients", "tcpstore", "wait timeout")
-"""Words in what an exchange says that has timed out; a workload may wait for other things too."""
+"""Words in the errors of an exchange that timed out; a workload may time out elsewhere too."""
 
 
 def main() -> int:
@@ -71,9 +71,9 @@ def main() -> int:
     try:
         write_outcome(directory, outcome)
     except OSError:
-        os._exit(1)  # the disk is full, which whoever started the ranks finds too
+        os._exit(1)  # the disk is full, which the parent of the agent finds too
     if outcome.cause:
-        # Threads of the communication may wait for a rank that is gone: nothing is left to be cleaned up.
+        # Threads of the communication may wait for a rank that is gone: leave without joining them.
         os._exit(1)
     return 0
 
@@ -148,7 +148,7 @@ class Rank:
         return opened.workload
 
     def _open_own(self) -> OpenedOwnModel:
-        """A model of somebody's own and the loaders of its file."""
+        """The user's model and the loaders of its file."""
         from sonda.targets.training.trainer import open_own_training
 
         opened = open_own_training(self.job)
@@ -179,7 +179,7 @@ class Rank:
             train_shares(self)
 
     def _data_parallel(self) -> None:
-        """PyTorch's older way: one process, a copy of the model on every GPU for each forward."""
+        """PyTorch's DataParallel: one process, a copy of the model on every GPU for each forward."""
         self.outcome.about = RankParts(devices=list(self.plan.devices))
         indices = [int(device.partition(":")[2]) for device in self.plan.devices]
         plain = self.task.model
@@ -220,12 +220,12 @@ class Rank:
         return world.get_group_store()
 
     def synchronize(self) -> None:
-        """Returns when the device has done what it was asked."""
+        """Wait until the device has finished its work."""
         if self.device != "cpu":
             self.torch.cuda.synchronize(self.device)
 
     def show_forecast(self, sentences: list[str], numbers: dict[str, Any]) -> None:
-        """Have the outlook shown; the first rank of the run says it for all."""
+        """Leave the forecast for the agent's parent to show; the first rank does so for all."""
         if self.outcome.rank == 0:
             write_outlook(self.directory, Forecast(sentences=sentences, numbers=numbers))
 
@@ -275,10 +275,10 @@ class Rank:
 
 
 def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
-    """Have the observer see what ranks exchange; returns what is entered while this rank waits for gradients.
+    """Have the observer see what ranks exchange; returns a context for the time in which this rank waits for gradients.
 
-    That is a phase of its own, `communicate`. What batch norms and the stages of a pipeline exchange lies inside of
-    other phases: there it is a number, the `communication` of a layer or phase.
+    That time is a phase of its own, `communicate`. Exchanges of batch norms and of pipeline stages lie inside other
+    phases; there they are a metric, the `communication` of a layer or phase.
     """
     recorder, communication = observer.recorder, observer.communication
 

@@ -1,4 +1,4 @@
-"""Training by shares: calibration, outlook, and then every rank its part of each batch (ddp, hybrid, localsgd)."""
+"""Training by shares (ddp, hybrid, localsgd): calibration, forecast, then every rank trains its share of each batch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sonda.targets.ranks.rank import Rank
 
 FEWEST_STEPS, MOST_STEPS = 6, 20
-"""Timed steps where the user did not say how many: as many of these as are foreseen to fit into the seconds given.
-Every rank computes the number from the same outlook, so all do as many."""
+"""Bounds of the timed steps where the user gave no number: as many as are expected to fit into the seconds given.
+Every rank computes the number from the same outlook, so all take as many."""
 
 
 def train_shares(rank: Rank) -> None:
@@ -51,7 +51,7 @@ def train_shares(rank: Rank) -> None:
 
 
 def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
-    """This rank's line, s of the batch of all ranks on each alone, and what exchanging costs."""
+    """This rank's line (time over samples), s of the whole batch on each rank alone, and the cost of exchanging."""
     from sonda.frameworks.torch.drive.steps import Unheard, loop_of
     from sonda.frameworks.torch.parallel.calibration import (
         TrialTask,
@@ -154,11 +154,11 @@ def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> Non
 
 
 def _do_nothing() -> None:
-    """Nothing to be done, or to be waited for."""
+    """Stands in where nothing is to be done or waited for."""
 
 
 def _report(rank: Rank, task: SharedTask, timed: slice, on_device: bool = False) -> None:
-    """Leave what the timed steps of this rank were; without times where only a device knows them."""
+    """Put the timed steps of this rank into its outcome; without times where only a device knows them."""
     log = task.log
     rank.outcome.samples = log.samples[timed]
     if not on_device:

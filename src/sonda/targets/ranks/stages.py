@@ -1,4 +1,4 @@
-"""Training by stages: the model is cut where measured times say, and every rank trains its piece (pipeline)."""
+"""Training by stages (pipeline): the model is cut by measured times, and every rank trains its stage."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def _measure_alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float
 
 
 def _make_groups(rank: Rank, stages: int) -> tuple[Group, Group]:
-    """The ranks of this rank's pipeline, and those that hold the same stage of others."""
+    """The group of this rank's pipeline, and the group of the ranks with the same stage in all pipelines."""
     from sonda.frameworks.torch.parallel.group import part
 
     replicas = rank.plan.replicas
@@ -158,7 +158,7 @@ def _make_groups(rank: Rank, stages: int) -> tuple[Group, Group]:
 
 
 def _example_input(rank: Rank) -> Any:
-    """The inputs of one batch as the model will be given them. Raises SondaError where there are several."""
+    """The input of one batch as the model will be given it. Raises SondaError for a model with several inputs."""
     from sonda.frameworks.torch.drive.steps import Unheard, adapted, loop_of
     from sonda.frameworks.torch.parallel.calibration import TrialTask
 
@@ -200,9 +200,10 @@ def _show_forecast(rank: Rank, chain: _MeasuredChain) -> None:
 
 
 def expected_speedup(alone: list[float], step: float) -> tuple[float | None, str]:
-    """The speed-up over the fastest device, in words too, of a step of `step` s; None where it cannot be told.
+    """The speed-up over the fastest device alone, and a sentence on it; None where it cannot be told.
 
-    More than there are devices none can bring: then the longer of two trials was disturbed.
+    `alone` are s of the whole batch on each device, `step` are s of a step of the pipeline. A speed-up above the number
+    of devices is impossible: then the measurement of the fastest device was disturbed.
     """
     fastest = min(alone)
     if not math.isfinite(fastest):

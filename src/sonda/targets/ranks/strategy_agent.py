@@ -1,9 +1,9 @@
 """The agent of TensorFlow's strategies.
 
-`python -m sonda.targets.ranks.strategy_agent DIRECTORY` starts their processes.
-One process for strategies whose replicas are devices of one process; one for every worker, every server and the
-coordinator otherwise, which find each other by `TF_CONFIG` on this machine's loopback. Where one of them ends badly the
-others are stopped. It leaves `outcome.json`: what the ranks said, or which process failed and why.
+`python -m sonda.targets.ranks.strategy_agent DIRECTORY` starts their processes. Strategies whose replicas are devices
+of one process have one; others have one for every worker, every server and the coordinator. These find each other by
+`TF_CONFIG` on this machine's loopback. Where one of them fails, the others are stopped. The agent leaves
+`outcome.json`: the outcomes of the ranks, or which process failed and why.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from sonda.targets.training.supervisor import LostError
 POLL_S = 0.05
 HOST = "127.0.0.1"
 RANK, WORKER, SERVER, COORDINATOR = "rank", "worker", "ps", "chief"
-"""What a process is, the last three in TensorFlow's words."""
+"""Roles of processes, the last three in TensorFlow's words."""
 
 
 @dataclass(frozen=True)
 class MemberProcess:
-    """A process of a strategy: what it is, its number among those, and its name for the user."""
+    """A process of a strategy: its role, its number among those of its role, and its name for the user."""
 
     role: str
     number: int
@@ -114,7 +114,7 @@ def run_members(plan: Plan, directory: Path) -> AgentReport:
 
 
 def _wait(members_of_plan: list[MemberProcess], running: list[subprocess.Popen[bytes]], directory: Path) -> None:
-    """Until all that train have ended well. Raises SondaError as soon as one process ends badly."""
+    """Wait until all processes that train have ended well. Raises SondaError as soon as one fails."""
     while True:
         ended = [(member, process.poll()) for member, process in zip(members_of_plan, running, strict=True)]
         for member, code in ended:

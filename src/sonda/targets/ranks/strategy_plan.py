@@ -34,7 +34,7 @@ SERVERS = 1
 
 
 def make_strategy_plan(job: Job, spec: TargetSpec) -> Plan:
-    """How a job is shared by a strategy. Raises SondaError, one line, for what cannot be."""
+    """Check a job for a strategy and plan how it is shared. Raises SondaError for what cannot be."""
     text, mode = spec.text, spec.mode
     for option in spec.options:
         if option not in OPTIONS[mode]:

@@ -1,8 +1,8 @@
-"""One process of a strategy: `python -m sonda.targets.ranks.strategy_rank DIRECTORY ROLE NUMBER AGENT`, started by the
-agent, whose process that is.
+"""One process of a strategy: `python -m sonda.targets.ranks.strategy_rank DIRECTORY ROLE NUMBER AGENT`.
 
-A rank or a coordinator trains, observed like any workload, and leaves `rank-N.json` for every replica it speaks for;
-a server or a worker of parameter servers does what the coordinator asks until it is stopped.
+The agent, whose process number is AGENT, starts it. A rank or a coordinator trains, observed like any workload, and
+leaves `rank-N.json` for every replica that it reports for. A server or a worker of parameter servers does what the
+coordinator asks until it is stopped.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class StrategyMember:
         self.shared: Any = None
 
     def _threads(self) -> int:
-        """Of this process; replicas of one process share a pool, in which each has its part."""
+        """Threads of this process. Replicas of one process share a pool of all their threads."""
         if self.role in (SERVER, COORDINATOR):
             return SERVER_THREADS
         if self.plan.mode in ONE_PROCESS:
@@ -76,7 +76,7 @@ class StrategyMember:
         return max(1, self.plan.threads[self.number])
 
     def outcomes(self) -> list[RankOutcome]:
-        """Of the replicas that this process speaks for."""
+        """Empty outcomes of the replicas that this process reports for."""
         own_ranks = [self.number] if self.plan.mode == "multiworker" else range(self.plan.ranks)
         return [
             RankOutcome(rank=rank, device=self.plan.devices[rank], threads=self.plan.threads[rank])
@@ -84,7 +84,7 @@ class StrategyMember:
         ]
 
     def import_tensorflow(self) -> Any:
-        """TensorFlow, seeing the device that is this process' own where each has one."""
+        """Import TensorFlow; where each process has a device of its own, only that one is visible."""
         from sonda.targets.adapters.tensorflow import import_tensorflow
 
         device = self.plan.devices[self.number]
@@ -94,7 +94,7 @@ class StrategyMember:
         return import_tensorflow(self.job)
 
     def serve(self) -> None:
-        """Do what the coordinator asks, for ever."""
+        """Do what the coordinator asks until this process is killed."""
         tf = self.import_tensorflow()
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         settings = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=self.threads)
@@ -110,7 +110,7 @@ class StrategyMember:
     # ---- training ---------------------------------------------------------------------------------------------
 
     def train(self, outcomes: Sequence[RankOutcome]) -> None:
-        """Timed steps or epochs, observed; what became of it stands in the outcomes."""
+        """Train timed steps or epochs, observed, and complete the outcomes."""
         from sonda.frameworks.collector.counters.process import Counting
 
         # Before numpy and TensorFlow start threads, which then inherit the counters.
@@ -140,7 +140,7 @@ class StrategyMember:
                 outcome.worked_ns, outcome.waited_ns = log.worked, log.waited
 
     def wait_for_others(self) -> None:
-        """Wait for the others: whoever ends first would take along those that are not done."""
+        """Wait for the other ranks: one that ends first would make the others fail."""
         if self.plan.mode == "multiworker":
             self.shared.mean(0.0)
 
@@ -152,7 +152,7 @@ class StrategyMember:
         return Mirroring(strategy, workload, self.job.seed, self.job.precision)
 
     def _strategy(self, tf: Any) -> Any:
-        """TensorFlow's own. Raises SondaError where it has no such device."""
+        """The strategy of TensorFlow's for this mode. Raises SondaError where TensorFlow has no such device."""
         plan = self.plan
         if plan.mode == "parameterserver":
             resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -227,7 +227,7 @@ class StrategyMember:
             )
 
     def _batches(self, workload: Any, shares: Sequence[int]) -> tuple[Callable[[], Iterator[Any]], list[str]]:
-        """An endless row of this process' shares, and notes on the data."""
+        """A function that gives this process' shares of batches, endlessly, and notes on the data."""
         from sonda.workloads.in_tensorflow.input_pipeline import batches
         from sonda.workloads.in_tensorflow.strategies import cut
 
@@ -250,7 +250,7 @@ class StrategyMember:
         return shared_batches, notes
 
     def _notes(self, workload: Any) -> list[str]:
-        """What is to be known of a strategy; said once."""
+        """Notes on a strategy; only the first rank or the coordinator has them."""
         if self.number or self.role not in (RANK, COORDINATOR):
             return []
         notes = []
@@ -266,7 +266,7 @@ class StrategyMember:
 
 
 def split_evenly(ranks: int, size: int) -> tuple[int, ...]:
-    """Samples of every rank of a batch of any size: as equal as can be, the first ones have more; some may have 0."""
+    """Samples of every rank for a batch of this size, as equal as possible. The first have more; some may have 0."""
     return tuple(size // ranks + (rank < size % ranks) for rank in range(ranks))
 
 

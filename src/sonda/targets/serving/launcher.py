@@ -1,4 +1,4 @@
-"""The target of `sonda serve`: a model in a process of its own under traffic, every query a span."""
+"""The target of `sonda serve`: a model in a process of its own under traffic. Every query is a span."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from sonda.targets.local.child import run_child
 from sonda.targets.local.worker import TRAFFIC
 from sonda.targets.pipeline import STARTING_S, RunLabels, make_run
 from sonda.targets.serving.traffic import SECONDS, ServingTraffic, check_traffic
-from sonda.targets.serving.worker import QUERIES, with_batch
+from sonda.targets.serving.worker import QUERIES, options_with_batch
 from sonda.targets.target import available_threads, parse_target, require_one_device
 
 SERVING = "serving"
@@ -36,7 +36,7 @@ SERVING = "serving"
 
 
 def _describe_serving(job: Job, traffic: ServingTraffic) -> str:
-    """What is said while a model is served: how long it takes, where time or rate of the queries are given."""
+    """The line on the screen while a model is served, with the expected s where time or rate of queries are given."""
     text = f"serving {job.workload} on {job.on}, {traffic.scenario}"
     if traffic.find or (traffic.queries is not None and not traffic.qps):
         return text
@@ -66,7 +66,7 @@ class ServingLauncher(Launcher):
                 job.on if device.kind == "sim" else f"--framework {job.framework}" if not job.train else "training"
             )
             raise SondaError(f"{refused} cannot be served", "use a PyTorch model with --on cpu or cuda:N")
-        with_batch(job, 1)  # what the user said of sizes is refused here, before a process is started
+        options_with_batch(job, 1)  # what the user said of sizes is refused here, before a process is started
         if job.threads and device.threads and job.threads != device.threads:
             raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
         self.threads = job.threads or device.threads or available_threads()
@@ -108,11 +108,11 @@ class ServingLauncher(Launcher):
 
 
 def query_spans(moments: np.ndarray, begin: int, end: int, traffic: ServingTraffic, device: str) -> Spans:
-    """The run, the part that counts from the first arrival to the last answer, and a span for every query.
+    """Spans of a served run: the run, a part from the first arrival to the last answer, and every query.
 
-    `moments` are rows arrived, begun, done (ns) and batch, a column for every query; `begin` and `end` the run's.
-    A query's span lasts from its planned arrival to its answer, `queue_wait` until its inference began, which
-    `inference_queries` shared.
+    `moments` has the rows arrived, begun, done (ns) and batch, and a column for every query. `begin` and `end` are
+    those of the run. A query's span lasts from its planned arrival to its answer. Its metric `queue_wait` ends when its
+    inference began; `inference_queries` is how many queries that inference answered.
     """
     arrived, begun, done, batch = (np.asarray(row, dtype=np.int64) for row in moments)
     count = len(arrived)

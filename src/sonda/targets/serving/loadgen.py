@@ -1,7 +1,7 @@
-"""MLPerf's own traffic generator, LoadGen, in place of Sonda's: the same model, its queries, its verdict.
+"""MLPerf's own traffic generator, LoadGen, in place of Sonda's, with the same model.
 
-LoadGen decides when queries come and measures them itself; what it says stands beside what is measured here. Here a
-query arrives when LoadGen hands it over, which under load is a little after the moment that LoadGen planned.
+LoadGen decides when queries come and measures them itself. The run keeps its results beside Sonda's. For Sonda a query
+arrives when LoadGen hands it over, which under load is a little after the moment that LoadGen planned.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ MARK = ":::MLLOG "
 KEPT = ("result_", "early_stopping_", "loadgen_version")
 """Beginnings of the keys of LoadGen's detail log that a run keeps."""
 LIBRARY = 1024
-"""Samples that LoadGen believes to choose from; the model is given the same input every time."""
+"""Samples that LoadGen is told of; the model is given the same input every time."""
 SLACK = 0.5
-"""LoadGen makes closed loops' queries beforehand, by an expected latency; this part of the real one is on the safe
-side."""
+"""LoadGen makes the queries of closed loops beforehand, by an expected latency. This factor makes it expect a shorter
+one, so that there are enough queries."""
 
 
 def run_loadgen(
     traffic: ServingTraffic, count: int, rate: float, seed: int, infer: Infer, directory: Path
 ) -> tuple[ServedQueries, dict[str, Any]]:
-    """So many queries through LoadGen, about `rate` a second; returns them and what LoadGen's detail log says.
+    """Serve `count` queries through LoadGen, about `rate` a second; returns them and results from its detail log.
 
     Raises MissingExtraError where it is not installed, FailedQueryError when the model fails.
     """
@@ -62,7 +62,7 @@ def run_loadgen(
 
 
 def read_detail(text: str) -> dict[str, Any]:
-    """Results and errors of a detail log, by key; `errors` are its lines that are errors, also of a VALID run."""
+    """Results of a detail log by LoadGen's keys, and its error lines under `errors`; a VALID run may have some too."""
     results: dict[str, Any] = {}
     errors = []
     for line in text.splitlines():
@@ -81,7 +81,7 @@ def read_detail(text: str) -> dict[str, Any]:
 
 
 class _Server:
-    """Answers what LoadGen issues: at once in closed loops and offline, in a thread of its own for the server."""
+    """Answers LoadGen's queries: at once in closed loops and offline, in a thread of its own for scenario server."""
 
     def __init__(self, traffic: ServingTraffic, infer: Infer, loadgen: Any) -> None:
         self.traffic = traffic
@@ -119,7 +119,7 @@ class _Server:
             self.thread.join()
 
     def _work(self) -> None:
-        """Until told to end: as many of those waiting as fit into one inference."""
+        """Answer as many waiting queries as fit into one inference, again and again, until `close`."""
         pending: list[int] = []
         while True:
             while not pending or (not self.waiting.empty() and len(pending) < self.traffic.max_batch):

@@ -1,9 +1,9 @@
-"""Queries brought to a model and timed, one inference at a time.
+"""Queries served by a model and timed, one inference at a time.
 
-Arrivals are decided beforehand and a latency counts from the arrival that was planned, never from the moment at which
-the model had time for it: what a slow inference makes others wait is in their latencies (no coordinated omission).
-Because there is one model, and it takes queries in the order of their arrival, no thread has to issue them while it
-computes: nobody disturbs it.
+Arrivals are planned beforehand. A latency counts from the planned arrival, never from the moment at which the model had
+time for the query. So latencies include the time that a slow inference makes others wait (no coordinated omission).
+There is one model, which answers queries in the order of their arrival. So no thread has to issue queries while the
+model computes, and none disturbs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 SPIN = 200_000
-"""ns before a moment at which waiting becomes asking the clock: a sleeping process wakes up later than that."""
+"""ns before a moment in which waiting polls the clock instead of sleeping: a sleeping process would wake up late."""
 
 
 class Clock(Protocol):
@@ -25,7 +25,7 @@ class Clock(Protocol):
     def now(self) -> int: ...
 
     def wait_until(self, moment: int) -> None:
-        """Return at that moment, or at once where it is over."""
+        """Return at that moment, or at once where it has passed."""
 
 
 class HostClock:
@@ -65,7 +65,7 @@ class FailedQueryError(Exception):
 
 
 class QueryJournal:
-    """Collects what becomes of queries, inference by inference."""
+    """Runs inferences and records when each began and ended and how many queries it answered."""
 
     def __init__(self, infer: Callable[[int], None], clock: Clock) -> None:
         self.infer = infer
@@ -92,7 +92,7 @@ class QueryJournal:
 
 
 def serve_closed(infer: Callable[[int], None], clock: Clock, enough: Callable[[int, int], bool]) -> ServedQueries:
-    """One query after another until `enough(queries, ns)`; a query arrives when the one before is answered."""
+    """Serve one query after another until `enough(queries, ns)`. A query arrives when the one before is answered."""
     journal = QueryJournal(infer, clock)
     begin = clock.now()
     moments = [begin]
@@ -109,11 +109,11 @@ def serve_open(
     batch_wait: int = 0,
     hopeless: Callable[[int], bool] | None = None,
 ) -> ServedQueries:
-    """Queries that arrive at given moments (sorted, ns on `clock`), answered in that order.
+    """Serve queries that arrive at given moments (sorted, ns on `clock`), in that order.
 
-    An inference holds as many of those waiting as one of the `sizes` allows. Where fewer than the largest are there,
-    it waits for more until the oldest has waited `batch_wait` ns. It ends early as soon as `hopeless(latency)` says so
-    of a query.
+    An inference answers the largest of the `sizes` that the waiting queries fill. Where fewer wait than the largest
+    size, it waits for more until the oldest has waited `batch_wait` ns. Serving ends early where `hopeless(latency)` is
+    True for a query.
     """
     journal = QueryJournal(infer, clock)
     # Plain lists: the first numpy call after a sleep takes 50 µs, all of which would be in the latency.

@@ -1,4 +1,7 @@
-"""A whole run of served traffic: tried, searched where asked for, then the queries that count; knows no framework."""
+"""A whole run of served traffic: trial inferences, a search for the rate where asked for, then the queries that count.
+
+It knows no framework.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,9 @@ MOST_DOUBLINGS = 6
 
 
 def find_rate(holds: Callable[[float], bool], guess: float) -> float:
-    """The highest rate (queries/s) that held, within 3 %; `guess` is where to begin.
+    """The highest rate (queries/s) for which `holds(rate)`, within 3 %, by bisection from `guess`.
 
-    Raises SondaError when no rate down to a thousandth of it holds. Beyond 64 times the guess it looks no further.
+    Raises SondaError when no rate down to a thousandth of the guess holds. It tries no rate above 64 times the guess.
     """
     low, high = guess, guess
     if holds(guess):
@@ -63,18 +66,18 @@ def find_rate(holds: Callable[[float], bool], guess: float) -> float:
 # ----------------------------------------------------------------------------------------------------------------------
 
 TRIED = 5
-"""Inferences of each size before the traffic, after warm-up: what one takes must be known to refuse the impossible."""
+"""Inferences of each size before the traffic, after warm-up; their times tell which rates and bounds are impossible."""
 OVERLOAD = 2.0
-"""A rate above so many times what the model was seen to answer is refused; below, the run itself says what became."""
+"""A rate above this multiple of what the model answered in trials is refused; below, the run shows the result."""
 BACKWARDS = 0.95
 MOST_BACKWARDS = 8
-"""A rate that held in the search and not in the run that counts is lowered so, at most so often."""
+"""A rate that held in the search but not in the run that counts is lowered by this factor, at most so many times."""
 LEAST_BOUNDS = 20
-"""Traffic of a search lasts so many times the bound at least, unless its queries are given: in less, a queue that only
-grows would hold it."""
+"""Traffic of a search lasts at least this multiple of the bound, unless the number of queries is given. In shorter
+traffic even a queue that only grows would keep the bound."""
 
 Infer = Callable[[int], None]
-"""One inference with so many queries, back when the answer is there."""
+"""Runs one inference with so many queries, and returns when the answer is there."""
 
 
 class TrafficFacts(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -123,12 +126,11 @@ def run_traffic(
 def _search_rate(
     traffic: ServingTraffic, capacity: float, seed: int, infer: Infer, clock: Clock
 ) -> tuple[ServedQueries, float, list[RateTrial]]:
-    """The highest rate under the bound: trials by bisection, then the run that counts, lowered until it holds.
+    """Search the highest rate under the bound by bisection, then serve the run that counts, slower until it holds.
 
-    Returns the queries of the run that counts, its rate in queries/s, and all trials.
-
-    Trials are as long as that run, because fewer queries may have a smaller share of late ones and would find a lower
-    rate; one that has failed already ends at once.
+    Returns the queries of the run that counts, its rate in queries/s, and all trials. Trials are as long as that run,
+    because with fewer queries a smaller share is allowed to be late, and the search would find a lower rate. A trial
+    that has failed already ends at once.
     """
     percentile, bound = traffic.percentile, traffic.bound
     assert bound is not None
@@ -168,7 +170,7 @@ def _search_rate(
 def _serve_at_rate(
     traffic: ServingTraffic, rate: float, count: int, seed: int, infer: Infer, clock: Clock, allowed: int | None = None
 ) -> ServedQueries:
-    """Poisson arrivals at a rate; with `allowed`, only until more than so many were late."""
+    """Serve queries with Poisson arrivals at a rate; with `allowed`, only until more than so many were late."""
     late = 0
 
     def hopeless(latency: int) -> bool:
@@ -212,7 +214,7 @@ def _refuse_impossible(traffic: ServingTraffic, tried: Mapping[int, int], capaci
 
 
 def _offline_count(traffic: ServingTraffic, capacity: float) -> int:
-    """Queries of an offline run: as asked for, else as many as the seconds are likely to hold, whole inferences."""
+    """Queries of an offline run: as asked for, else as many as probably fit into the seconds, in whole inferences."""
     if traffic.queries is not None:
         return traffic.queries
     expected = capacity * (traffic.seconds or SECONDS)

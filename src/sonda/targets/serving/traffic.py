@@ -32,7 +32,7 @@ MOST_QPS, MOST_QUERIES, MOST_BATCH = 1e6, 10_000_000, 65_536
 
 
 class ServingTraffic(msgspec.Struct, kw_only=True, frozen=True):
-    """Queries to come, and what is asked of their latencies. Times are ns, percentiles 0 to 1."""
+    """How queries arrive, and the bound of their latencies. Times are ns unless said otherwise, percentiles 0 to 1."""
 
     scenario: str
     queries: int | None = None
@@ -65,12 +65,12 @@ class ServingTraffic(msgspec.Struct, kw_only=True, frozen=True):
         return sorted({1 << power for power in range(self.max_batch.bit_length())} | {self.max_batch})
 
     def describe(self) -> dict[str, Any]:
-        """For `run.json`; of the weights, the run that they are of and not where it lies."""
+        """The traffic for `run.json`; of the weights, the last two parts of their path, which name the run."""
         return {**msgspec.to_builtins(self), "weights": "/".join(Path(self.weights).parts[-2:])}
 
 
 def check_traffic(traffic: ServingTraffic) -> ServingTraffic:
-    """The traffic with the scenario's own values where none were given; raises SondaError for what cannot be."""
+    """The traffic with the scenario's own values where none were given. Raises SondaError for what cannot be."""
     name = traffic.scenario
     if name not in SCENARIOS:
         raise SondaError(f"there is no scenario {name!r}", nearest(name, SCENARIOS))

@@ -19,10 +19,10 @@ NOT_OF_THE_MODEL = ("batch", "learning_rate")
 
 
 def with_weights(job: Job, reference: str, store: Store) -> tuple[Job, str]:
-    """The job that builds the model these weights are of, and the file that holds them.
+    """The job that builds the model of these weights, and the file that holds them.
 
-    `reference` is the path of a `weights.npz`, or names a run that trained. What the run says of its model (image,
-    channels, classes) counts where the job does not say it. Raises SondaError where there are no such weights.
+    `reference` is the path of a `weights.npz`, or names a run that trained. Options of the model (image, channels,
+    classes) are those of that run where the job does not give them. Raises SondaError where there are no such weights.
     """
     if reference.endswith(".npz"):
         path = Path(reference)
@@ -46,7 +46,7 @@ def _model_options(run: Run, name: str) -> dict[str, str]:
 
 
 def load_weights(path: str, model: Any) -> None:
-    """Give a model the tensors of a file. Raises SondaError where they are of another model, or cannot be read."""
+    """Load the tensors of a file into a model. Raises SondaError where they do not fit or cannot be read."""
     import zipfile
 
     import numpy as np

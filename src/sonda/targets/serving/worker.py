@@ -1,4 +1,4 @@
-"""The served model, inside the child process: built in PyTorch for every size of inference, then given its traffic."""
+"""The served model, inside the child process: it is built in PyTorch for every size of inference, then served."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from sonda.targets.serving.scenarios import Infer, run_traffic
 from sonda.targets.serving.traffic import ServingTraffic
 
 QUERIES = "queries.npy"
-"""Left for the parent: the moments of the queries that came."""
+"""File for the parent: the moments of all queries."""
 
 
 def serve_job(job: Job, directory: Path) -> dict[str, Any]:
-    """Serve the job's workload under the traffic that `directory` holds; leaves the queries there.
+    """Serve the job's workload under the traffic in `directory`; leaves the moments of the queries there.
 
-    Returns what the run should say of the workload, and under `serving` of the traffic. Raises SondaError.
+    Returns what the run should say of the workload, and under `serving` of the traffic. Raises SondaError where the
+    model fails or cannot do what the traffic asks.
     """
     from sonda.targets.local.worker import TRAFFIC, describe_failure
 
@@ -61,7 +62,7 @@ def build_served_model(job: Job, traffic: ServingTraffic) -> tuple[Infer, dict[s
     model: Any = None
     for size in traffic.sizes:
         samples = size * traffic.samples
-        task = describe(job.workload, with_batch(job, samples)).build(job.framework, False, job.seed)
+        task = describe(job.workload, options_with_batch(job, samples)).build(job.framework, False, job.seed)
         if task.samples != samples:
             raise SondaError(
                 f"{job.workload} makes inferences of {task.samples} samples, not of {samples}",
@@ -80,13 +81,13 @@ def build_served_model(job: Job, traffic: ServingTraffic) -> tuple[Infer, dict[s
         if how.on_gpu:
             torch.cuda.synchronize(how.device)
 
-    workload = describe(job.workload, with_batch(job, traffic.samples))
+    workload = describe(job.workload, options_with_batch(job, traffic.samples))
     # `batch` would be read as the size of every inference; `samples` are those of a query.
     parameters = {name: value for name, value in workload.parameters().items() if name != "batch"}
     return infer, {**parameters, "name": workload.name, "samples": traffic.samples}
 
 
-def with_batch(job: Job, samples: int) -> dict[str, str]:
+def options_with_batch(job: Job, samples: int) -> dict[str, str]:
     """The workload's options for inferences of so many samples. Raises SondaError where the user set their size."""
     from sonda.workloads.input_shapes import parse_shapes
     from sonda.workloads.own_model import is_own

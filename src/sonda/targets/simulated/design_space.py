@@ -1,8 +1,8 @@
 """Exploring: a program on every accelerator of a grid of settings, all at once.
 
-What an engine takes depends on its own fields only, what memory adds on those of the memory too. So every engine is
-simulated once for each of its designs, and the grid is put together from these parts as arrays with an axis for every
-field that varies: a point more costs a few additions.
+The cycles of an engine depend on its own fields only; those that memory adds depend on the memory's fields too. So
+every engine is simulated once for each of its designs. The grid is then composed of these parts, as arrays with an axis
+for every field that varies. One more point costs a few additions.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from sonda.record.errors import SondaError
 Numbers = NDArray[np.float64]
 MAPPING = "mapping"
 FIXED = "fixed "
-"""Stands before the keys of what does not vary, so that they are not taken for axes of the same name."""
+"""Prefix of the keys of settings that do not vary, so that they are not taken for axes of the same name."""
 Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
 class GridPoints:
-    """Every point of a grid, the last axis fastest. What cannot be has a reason; its counts are 0, its figures NaN."""
+    """Every point of a grid, the last axis fastest. An impossible point has a reason; its counts are 0, figures NaN."""
 
     axes: dict[str, tuple[str, ...]]
     """The fields that this accelerator has, and their values."""
@@ -61,16 +61,16 @@ class GridPoints:
     area: Numbers
     """The same in `units[1]`: of the engines that work, and one global buffer for all of them."""
     reasons: tuple[str, ...]
-    """'' and other words that points share: whatever stands in the way, and what the host does."""
+    """Texts that points refer to, the first is '': why points are impossible, and what runs on the host."""
     impossible: NDArray[np.int32]
-    """Place in `reasons` of why a point cannot be; 0 where it can."""
+    """Index in `reasons` of why a point is impossible; 0 where it is possible."""
     unpriced: NDArray[np.int32]
-    """The same of why it has no energy."""
+    """Index in `reasons` of why a point has no energy; 0 where it has one."""
     on_host: NDArray[np.int32]
-    """The same of which kinds of operation no engine takes: points that differ in it do not do the same."""
+    """Index in `reasons` of the kinds of operation that no engine takes. Points that differ in it do other work."""
     units: tuple[str, str]
     missing: tuple[str, ...]
-    """What was counted but the energy table has no entry for."""
+    """What was counted without an entry in the energy table."""
     recalled: tuple[str, ...]
     """Entries used that nobody has verified."""
 
@@ -92,7 +92,7 @@ def explore(
 
 
 def values_by_field(axes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """The values of every single field, as many as its key has: those of fields that vary in step are apart."""
+    """The values of every single field: those of fields that vary in step are separated."""
     apart: dict[str, tuple[str, ...]] = {}
     for key, values in axes.items():
         columns = zip(*(own_values(key, value) for value in values), strict=True)
@@ -101,7 +101,7 @@ def values_by_field(axes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, .
 
 
 def refusal_of_field(accelerator: Accelerator, key: str) -> SondaError | None:
-    """Why a field cannot vary; nothing where it can."""
+    """Why a field of this accelerator cannot vary; None where it can."""
     try:
         if key != MAPPING:
             paths_of(accelerator, key)
@@ -113,7 +113,7 @@ def refusal_of_field(accelerator: Accelerator, key: str) -> SondaError | None:
 def needed_patterns(
     accelerator: Accelerator, axes: Mapping[str, Sequence[str]], fixed: Mapping[str, str]
 ) -> frozenset[str]:
-    """Kinds of operation whose zeros some point of the grid must know."""
+    """Kinds of operation for which some point of the grid must know where the zeros are."""
     axes = {**{key: (value,) for key, value in fixed.items()}, **axes}
     routing = [
         key for key in axes if key != MAPPING and refusal_of_field(accelerator, key) is None
@@ -128,7 +128,7 @@ def needed_patterns(
 
 
 class _Grid:
-    """Goes through the grid slice by slice: in a slice routes, energy table, clock and rule of mapping are the same."""
+    """Fills the grid slice by slice. In a slice routes, energy table, clock and mapping rule are the same."""
 
     def __init__(
         self,
@@ -183,8 +183,10 @@ class _Grid:
         )  # fmt: skip
 
     def _outer_axes(self) -> list[str]:
-        """Axes that concern more than one engine or the memory, and those that change the same engine or memory as
-        they do: only together they are a design that can be checked."""
+        """Axes that concern more than one engine or the memory alone, and axes that change the same engine or memory.
+
+        Only together they are a design that can be checked.
+        """
         outer = {key for key, paths in self._paths.items() if _concern_all(paths)}
         while True:
             parts = {_owner_of_field(path) for key in outer for path in self._paths[key]}
@@ -194,7 +196,7 @@ class _Grid:
             outer |= touching
 
     def _fill_slice(self, base: Accelerator, mapping: str) -> _GridArrays:
-        """All inner axes of one accelerator under one rule of mapping; axes that do not matter have length 1."""
+        """The arrays over all inner axes for one accelerator and mapping rule; axes without effect have length 1."""
         charges = self._load_charges(base)
         of_memory, changes = self._combinations(("memory",))
         described = described_memory(base)
@@ -225,7 +227,7 @@ class _Grid:
         return arrays
 
     def _combinations(self, begins: Path) -> tuple[list[int], list[dict[Path, str]]]:
-        """The inner axes whose fields begin so, and these fields in every combination, the last axis fastest."""
+        """Indices of the inner axes with fields under this path, and all combinations of these, last axis fastest."""
         touching = {
             place: [
                 {path: value for path, value in change.items() if path[: len(begins)] == begins}
@@ -240,7 +242,7 @@ class _Grid:
         ]
 
     def _spread(self, array: NDArray[Any], of_engine: list[int], of_memory: list[int]) -> NDArray[Any]:
-        """Designs x memories laid out over the inner axes; 1 where the array does not depend on an axis."""
+        """Lay an array of designs x memories out over the inner axes; length 1 where it does not depend on an axis."""
         sizes, places = [], [*of_engine, *of_memory]
         for length, axes_of_part in zip(array.shape, (of_engine, of_memory), strict=True):
             sizes += [1 if length == 1 else len(self._axes[self._inner[place]]) for place in axes_of_part]
@@ -251,7 +253,7 @@ class _Grid:
         return ordered.reshape(shape)
 
     def _reason_codes(self, results: list[list[Any]], of_engine: list[int], of_memory: list[int]) -> NDArray[np.int32]:
-        """Places of the reasons of what is an error, 0 for all else, laid out over the inner axes."""
+        """Indices of the reasons of results that are errors, 0 for others, laid out over the inner axes."""
         codes = [
             [self._reason_code(result) if isinstance(result, SondaError) else 0 for result in row] for row in results
         ]
@@ -293,11 +295,11 @@ class _GridArrays:
         self.impossible, self.unpriced, self.on_host = (np.zeros(shape, np.int32) for _ in range(3))
 
     def deny(self, codes: NDArray[np.int32]) -> None:
-        """Note why points cannot be, where nothing was noted before."""
+        """Set the reasons why points are impossible, where none was set before."""
         self.impossible = np.where(self.impossible > 0, self.impossible, codes)
 
     def add_engine(self, costs: Costs, spread: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-        """What one engine takes."""
+        """Add cycles, bytes, energy and area of one engine."""
         stalls = spread(costs.stalls)
         self.cycles = self.cycles + spread(costs.cycles) + stalls
         self.stalls = self.stalls + stalls
@@ -306,7 +308,7 @@ class _GridArrays:
         self.area = added(self.area, np.stack([spread(figure) for figure in costs.area]))
 
     def put_slice(self, at: tuple[Any, ...], arrays: _GridArrays) -> None:
-        """A slice into its place; axes of length 1 are repeated."""
+        """Put a slice into its place; axes of length 1 are repeated."""
         for name in ("cycles", "stalls", "dram_bytes", "impossible", "unpriced", "on_host"):
             getattr(self, name)[at] = getattr(arrays, name)
         for name in ("energy", "area"):
@@ -328,12 +330,12 @@ def _concern_all(paths: list[Path]) -> bool:
 
 
 def _owner_of_field(path: Path) -> Path:
-    """The engine or the memory that a field belongs to; a field of neither stands for itself."""
+    """The path of the engine or the memory that a field belongs to; a field of neither owns itself."""
     return {"engines": path[:2], "memory": path[:1]}.get(path[0], path)
 
 
 def _try_to_make(make: Callable[..., Made], *arguments: Any) -> Made | SondaError:
-    """What it makes, or why it cannot."""
+    """What `make` returns, or the SondaError that it raises."""
     try:
         return make(*arguments)
     except SondaError as error:

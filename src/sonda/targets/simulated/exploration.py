@@ -1,4 +1,4 @@
-"""A job on every accelerator of a grid: what is checked beforehand, and what one process explores of it."""
+"""A job on every accelerator of a grid: the grid, checked beforehand, and the explorer of one process."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ MOST_SIMULATIONS = 2_000_000
 
 @dataclass(frozen=True)
 class Grid:
-    """What is to be explored, checked: no model was run yet."""
+    """What is to be explored, checked before any model runs."""
 
     job: Job
     axes: dict[str, dict[str, tuple[str, ...]]]
     """The fields that each target has, and their values, by target."""
     zeros: tuple[str, ...]
-    """Kinds of operation whose zeros some point must know."""
+    """Kinds of operation for which some point must know where the zeros are."""
     descriptions: dict[str, Any]
     """The accelerators, before anything varies, by target."""
     workload: dict[str, Any]
@@ -87,7 +87,7 @@ def make_grid(job: Job, targets: Sequence[str], axes: Mapping[str, Sequence[str]
 
 
 class Explorer:
-    """What one process needs to explore parts of a grid: the operations of the model, and what it simulated already."""
+    """Explores parts of a grid in one process. It remembers the model's operations and what it has simulated."""
 
     def __init__(self, job: Job, zeros: Sequence[str]) -> None:
         """Raises SondaError when the model fails."""
@@ -99,12 +99,14 @@ class Explorer:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be said of the model."""
+        """Notes on the model."""
         return self._program.notes
 
     def explore(self, on: str, axes: Mapping[str, Sequence[str]]) -> tuple[GridPoints, float, int]:
-        """The points of a target with every combination of these settings, the seconds it took, and how many distinct
-        operations on distinct engines were simulated for them. Compiling is not counted."""
+        """The points of a target with every combination of these settings, the s that it took, and the simulations.
+
+        Simulations are distinct operations on distinct engines. The time does not include compiling.
+        """
         if on not in self._accelerators:
             self._accelerators[on] = _load_explorable(self.job, on)
             first = {key: tuple(values)[:1] for key, values in axes.items() if key != MAPPING}
@@ -137,7 +139,7 @@ def _point_clocks(accelerator: Accelerator, points: GridPoints, fixed: Mapping[s
 
 
 def _hertz(text: str) -> float:
-    """NaN for no clock, and for what is none: such points are impossible."""
+    """A clock in Hz from GHz as text; NaN for no clock and for other text, whose points are impossible."""
     try:
         return np.nan if text == NONE else float(text) * 1e9
     except ValueError:

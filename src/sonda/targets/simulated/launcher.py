@@ -1,8 +1,8 @@
 """The target `sim:NAME`: a workload on a simulated accelerator.
 
-The model runs once on this machine's processor, in a process of its own, to see its operations; engines then take them
-one after the other. Workloads whose operations follow from their description are not run at all. Everything that the
-analysis says of the run (energy, area, what-ifs) is computed here and kept with it.
+The model runs once on this machine's processor, in a process of its own, to capture its operations. Engines then run
+them one after the other. Workloads whose operations follow from their description are not run at all. Energy, area and
+what-ifs of the run are computed here and kept with it.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Simulation:
 
     spans: Spans
     mapping: list[dict[str, Any]]
-    """What was chosen for every operation on an engine, and what one of them took, in their order; those alike are one
-    entry with a `count`."""
+    """The mapping and the cycles of every operation on an engine, in their order; equal ones are one entry with a
+    `count`."""
     host: dict[str, int]
     """Operations that no engine took, by name."""
     energy: dict[str, Any]
@@ -65,7 +65,7 @@ class Simulation:
     notes: list[str]
 
     def target(self) -> dict[str, Any]:
-        """What `run.json` says of the target, besides its description."""
+        """Fields of the run's target, besides the accelerator's description."""
         return {
             "mapping": self.mapping,
             "host": self.host,
@@ -78,7 +78,7 @@ class Simulation:
 def measure_simulated(job: Job, store: Store, labels: RunLabels | None = None, say: Say = lambda text: None) -> Run:
     """Simulate a job and keep the run. Raises SondaError when the accelerator cannot run it."""
     in_study = bool(labels and labels.study)
-    # Many points of a study would each pay for what nobody asks of one of them.
+    # Points of a study need no what-ifs, which would take time for each of them.
     launcher = SimulationLauncher(job, curious=not in_study)
     # A study may measure and simulate the same configuration: its probes are for the measured one.
     return make_run(launcher, instruments_for("" if in_study else job.probe, launcher), store, labels, say)
@@ -91,7 +91,7 @@ class SimulationLauncher(Launcher):
     offers = frozenset()
 
     def __init__(self, job: Job, curious: bool = True) -> None:
-        """`curious`: also what a wider bottleneck would bring."""
+        """`curious`: also simulate what a wider bottleneck would bring."""
         self.job = check_job(job)
         self.curious = curious
         self.accelerator = accelerator_of(self.job)
@@ -150,7 +150,7 @@ def _refuse_job(job: Job) -> None:
 
 
 def simulate(program: Program, placement: Placement, curious: bool = True) -> Simulation:
-    """Every operation of a program on its engine; where `curious`, also with its bottleneck widened.
+    """Simulate every operation of a program on its engine; where `curious`, also with the bottleneck widened.
 
     Raises SondaError naming the layer that an engine cannot run.
     """
@@ -199,7 +199,7 @@ def write_spans(path: Path, spans: Spans) -> None:
 
 
 def read_spans(path: Path) -> Spans:
-    """What `write_spans` wrote."""
+    """Read what `write_spans` wrote."""
     import pyarrow as pa
 
     with pa.OSFile(str(path), "rb") as source:

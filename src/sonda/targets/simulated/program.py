@@ -24,12 +24,12 @@ def program_from_description(workload: Workload) -> Program | None:
 
 @lru_cache(maxsize=16)
 def _dlrm_program(description: Recommender) -> Program:
-    """Remembered, because a study asks for the same workload once for each of its variants."""
+    """The program of DLRM; cached, because a study asks for the same workload once for each of its variants."""
     return _DlrmWriter(description).program()
 
 
 class _DlrmWriter:
-    """Writes DLRM's calls and operations down in the order in which the model makes them."""
+    """Lists DLRM's calls and operations in the order in which the model makes them."""
 
     def __init__(self, description: Recommender) -> None:
         self.description = description
@@ -114,7 +114,7 @@ def make_program(job: Job, patterns: frozenset[str]) -> Program:
 
 
 def capture_program(job: Job, workload: Workload, patterns: frozenset[str]) -> tuple[Task, Program]:
-    """The model made ready for inference, and what it does when it is run once."""
+    """Build the model for inference and run it once; returns its task and the captured program."""
     from sonda.accelerators.operations.capture import capture
 
     try:

@@ -14,8 +14,10 @@ USUAL = "sim:tpu-16x16"
 
 
 def verify_mesh(job: Job) -> ScaleSimReport:
-    """The products of the job, or built-in ones where it names no workload, on the mesh that it names. Raises
-    SondaError where that is no mesh."""
+    """Verify the products of a job, or built-in ones where it names no workload, on the mesh that it names.
+
+    Raises SondaError where that is no mesh.
+    """
     job = check_job(job)
     device = require_one_device(parse_target(job.on or USUAL))
     if device.kind != "sim":

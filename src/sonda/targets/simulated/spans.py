@@ -21,11 +21,11 @@ def spans_of(
     clock_hz: float | None,
     energies: Sequence[Figure | None] = (),
 ) -> Spans:
-    """Run, part, step, phases, calls of modules and operations, one operation after the other.
+    """Spans of a simulated step: run, part, step, phases, calls of modules, and operations one after the other.
 
-    Metrics of a span are sums over the operations inside it, missing where there are none on an engine. Times are
-    cycles at the clock; without a clock all times are 0. `energies` are in J, one for each operation; a span has none
-    where any operation inside has none.
+    Metrics of a span are sums over the operations inside it; they are missing where none of these ran on an engine.
+    Times are cycles divided by the clock; without a clock all times are 0. `energies` are in J, one for each operation.
+    A span has no energy where any operation inside has none.
     """
     return _Writer(program, placed, clock_hz, energies or [None] * len(placed)).spans()
 
@@ -67,7 +67,7 @@ class _Writer:
         return self._table()
 
     def _add_calls_until(self, operations: int, cycle: int) -> None:
-        """The calls that began before so many operations were made."""
+        """Add the calls that began before the operation with this number."""
         calls = self.program.calls
         while len(self.call_rows) < len(calls) and calls[len(self.call_rows)].first <= operations:
             call = calls[len(self.call_rows)]
@@ -82,7 +82,7 @@ class _Writer:
         return self.phases[name]
 
     def _add_operation(self, where: Placed | OnHost, phase: str, energy: Figure | None, cycle: int) -> int:
-        """One operation that begins in this cycle; returns the cycle after it."""
+        """Add an operation that begins in this cycle; returns the cycle after its last."""
         operation = where.operation
         caller = operation.caller
         around = self.call_rows[caller] if caller >= 0 else self._phase(phase)
@@ -141,7 +141,7 @@ class _Writer:
 
 
 def _operation_metrics(placed: Placed, energy: Figure | None) -> dict[str, float]:
-    """What an operation on an engine adds to every span around it; NaN makes a sum missing."""
+    """Metrics that an operation on an engine adds to every span around it; NaN makes a sum missing."""
     result, traffic = placed.result, placed.traffic
     values: dict[str, float] = {
         "cycles": placed.cycles,

@@ -17,7 +17,7 @@ from sonda.record.simulated import WhatIf
 
 MEMORY, BEST = "memory", "best"
 PATIENCE = 2.0
-"""Processor seconds that one what-if may take, however busy the machine is; a longer one is given up and says so."""
+"""Processor seconds that one what-if may take; a longer one is given up, and its reason says so."""
 MOST = 2
 """What-ifs of a run."""
 WIDER = {
@@ -26,7 +26,7 @@ WIDER = {
     "reduction": ("write_ports", "multipliers"),
     "writeback": ("write_ports", "multipliers"),
 }
-"""By what cycles are spent on: the field that is doubled, and the one that is doubled too where it alone cannot be."""
+"""By part of the cycle stack: the field to double, and the one to double too where the first alone cannot be."""
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ def find_bottleneck(program: Program, placed: Sequence[Placed | OnHost]) -> Bott
 
 
 def widen_bottleneck(accelerator: Accelerator, bottleneck: Bottleneck) -> Iterator[tuple[str, str, Accelerator]]:
-    """Changes, what they are, and the accelerator with them; those that its description refuses are left out."""
+    """Changes as `--set` writes them, their words, and the changed accelerator; those it cannot have are left out."""
     memory, engine = accelerator.memory, bottleneck.engine
     attempts: list[list[tuple[str, str]]] = []
-    """Of each, the first that can be built is taken."""
+    """Each is a list of choices; the first one that can be built is taken."""
     if bottleneck.part == MEMORY and memory is not None:
         kibibytes = 2 * memory.buffer_bytes / 1024
         attempts += [

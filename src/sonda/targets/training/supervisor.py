@@ -1,6 +1,6 @@
-"""A whole training (`--epochs`), seen by whoever starts it: data made ready, checkpoints, and the run that comes out.
+"""A whole training (`--epochs`), in the process that starts it: its data, its checkpoints, and the run made of it.
 
-What the run holds is said in `sonda.record.training`.
+`sonda.record.training` says what the run holds.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ from sonda.targets.progress import FILE as PROGRESS
 from sonda.targets.progress import report_progress
 from sonda.targets.ranks.outcomes import BEGUN, OUTLOOK
 
-# ---- Walks of a training on the spans of its run: losses, accuracies, and epochs that an earlier process has --------
+# ---- Walks of a training on the spans of its run: losses, accuracies, and epochs that an earlier process trained ----
 
 
 def with_walks(spans: Spans, trained: Trained, origin: int) -> Spans:
-    """The spans with what is known of every walk; `origin` is when the run began, ns.
+    """The spans with loss, accuracy and samples of every walk; `origin` is when the run began, ns.
 
-    Walks without a span of their own get one: those of ranks that were lost and started again where they were, so that
-    their energy is known too; those of an earlier command before this one's beginning, with their own durations, end to
-    end.
+    Walks without a span get one. Those of ranks that were lost and restarted get it where they ran, so that their
+    energy is known too. Those of an earlier command get it before the beginning of this run, end to end.
     """
     earlier = sum(walk.epoch < trained.resumed and walk.part != "test" for walk in trained.walks)
     rank = spans.number("rank")
@@ -76,9 +75,9 @@ def with_walks(spans: Spans, trained: Trained, origin: int) -> Spans:
 
 
 def _count_since(earlier: Sequence[Walk], own_walks: Sequence[Walk], origin: int) -> int:
-    """How many of the earlier walks, the last of them, were done since the run began.
+    """How many of the earlier walks, counted from the last, were done since the run began at `origin`, ns.
 
-    All were clocked since the machine was started: one that would end after the next began is of another start.
+    Their clock counts from the machine's boot. A walk that seems to end after the next one began is of another boot.
     """
     count = 0
     latest = own_walks[0].begin if own_walks else None
@@ -90,7 +89,7 @@ def _count_since(earlier: Sequence[Walk], own_walks: Sequence[Walk], origin: int
 
 
 def _append_walks(spans: Spans, earlier: Sequence[Walk], own_walks: Sequence[Walk], origin: int) -> Spans:
-    """Spans of a part and of an epoch for each of these walks, behind all others."""
+    """The spans with a part and an epoch for each of these walks behind them."""
     walks = [*earlier, *own_walks]
     if not walks:
         return spans
@@ -128,21 +127,21 @@ class LostError(SondaError):
 
 @dataclass
 class SupervisedTraining:
-    """A training that is to be started: `job` has its data and checkpoints as absolute paths.
+    """A training that is to be started. `job` has its data and checkpoints as absolute paths.
 
-    Of a job without epochs it is the job, and adds nothing to anything.
+    For a job without epochs it holds the job and adds nothing.
     """
 
     job: Job
     restarts: int = 0
     trained: Trained | None = None
-    """What came of it, once `add_walks` was called."""
+    """The result, once `add_walks` was called."""
     skipped: str = ""
     """Which images could not be used; '' where all could."""
 
     @classmethod
     def prepare(cls, job: Job, store: Store, say: Say) -> SupervisedTraining:
-        """Makes the data of a job with epochs ready; raises SondaError for what cannot be trained."""
+        """Prepare the data of a job with epochs. Raises SondaError for what cannot be trained."""
         if not job.epochs:
             return cls(job)
         from sonda.frameworks.harness.checkpoint import Checkpoints
@@ -178,9 +177,9 @@ class SupervisedTraining:
 
     @contextmanager
     def lock_checkpoints(self, directory: Path, say: Say, nodes: int = 1) -> Iterator[None]:
-        """Keep other trainings away from the checkpoints, and say how far it is, until the block ends.
+        """Lock the checkpoints against other trainings and report the progress until the block ends.
 
-        Several nodes may share one place.
+        Several nodes may share one directory. Raises SondaError where it is locked or cannot be written.
         """
         if not self.job.epochs:
             with report_progress(directory, say, f"running {self.job.workload} on {self.job.on}, "):
@@ -208,7 +207,7 @@ class SupervisedTraining:
             os.close(descriptor)
 
     def run_with_restarts(self, start: Callable[[], Result], directory: Path, say: Say) -> Result:
-        """What `start()` gives; it is called again, some times, where a rank is lost meanwhile."""
+        """Return what `start()` gives; call it again where a rank is lost, `RESTARTS` times at most."""
         while True:
             try:
                 return start()
@@ -224,7 +223,10 @@ class SupervisedTraining:
                 _remove_rank_files(directory)
 
     def add_walks(self, spans: Spans, directory: Path, begin: int) -> Spans:
-        """The spans with what the training process left in its directory; `begin` is when the run began, ns."""
+        """The spans with the walks that the training process left in its directory; `begin` is the run's begin, ns.
+
+        Raises SondaError where it left none.
+        """
         if not self.job.epochs:
             return spans
         self.trained = read_trained(directory)
@@ -236,19 +238,19 @@ class SupervisedTraining:
         return with_walks(spans, self.trained, begin)
 
     def files(self) -> Mapping[str, Path]:
-        """Files that belong into the run."""
+        """Files to keep in the run, by name."""
         path = self.checkpoint_directory / FINAL
         return {WEIGHTS: path} if self.trained is not None and path.is_file() else {}
 
     def describe(self) -> dict[str, Any]:
-        """For `workload` in `run.json`."""
+        """The field `training` of a run's `workload`; nothing without epochs."""
         if self.trained is None:
             return {}
         weights = {"weights": WEIGHTS} if self.files() else {}
         return {"training": {**self.trained.about(), **weights}}
 
     def notes(self) -> list[str]:
-        """What a reader of the numbers must know."""
+        """Notes on skipped images, resumed epochs and restarts."""
         if self.trained is None:
             return []
         notes = [*([self.skipped] if self.skipped else []), *self.trained.notes]
@@ -261,7 +263,7 @@ class SupervisedTraining:
         return notes
 
     def discard_checkpoints(self) -> None:
-        """The run is kept: what was for going on is not needed any more."""
+        """Remove checkpoints and final weights, which are not needed once the run is kept."""
         if self.trained is None:
             return
         from sonda.frameworks.harness.checkpoint import Checkpoints
@@ -286,7 +288,7 @@ def check_training(job: Job) -> None:
 
 
 def _remove_rank_files(directory: Path) -> None:
-    """Take away what ranks left that were stopped: their last epochs will be trained again."""
+    """Remove files of ranks that were stopped: their last epochs will be trained again."""
     for pattern in ("*.events", "*.failure", "*.full", "rank-*.json", OUTCOME, OUTLOOK, BEGUN, TRAINING, PROGRESS):
         for path in directory.glob(pattern):
             path.unlink()

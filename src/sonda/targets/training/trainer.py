@@ -1,6 +1,6 @@
-"""The process that trains: it opens the data, goes on from a checkpoint where there is one, and says how far it is.
+"""The process that trains: it opens the data, resumes from a checkpoint where there is one, and writes its progress.
 
-Shared by one device (`train_in_torch`) and by the ranks of several, whose first does the keeping for all.
+One device (`train_in_torch`) and ranks share this module. Of several ranks the first keeps checkpoints for all.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DECISIVE = (
 
 
 class TrainingSource(Protocol):
-    """Where a training has its data from, as far as its keeper must know."""
+    """The data of a training, as far as its keeper must know them."""
 
     @property
     def begun(self) -> int:
@@ -59,7 +59,7 @@ class TrainingSource(Protocol):
 
 @dataclass(frozen=True)
 class OpenedSet:
-    """The data of a training and the network that fits them."""
+    """A prepared data set and the network that fits its images."""
 
     workload: ImageClassifier
     data: TrainingSet
@@ -84,7 +84,7 @@ class OpenedSet:
 
 @dataclass(frozen=True)
 class OpenedOwnModel:
-    """A model of somebody's own with the data, optimizer and loss of its file."""
+    """A model of the user's with the data, optimizer and loss of its file."""
 
     workload: OwnModel
     training: OwnTraining
@@ -105,7 +105,7 @@ class OpenedOwnModel:
         )
 
     def criteria(self, how: Driving) -> Criteria:
-        """How batches are made ready and answers judged, where the model is driven like that."""
+        """How batches are adapted, the loss and the accuracy, for a model that is driven with these settings."""
         from sonda.frameworks.harness.batches import Criteria
         from sonda.frameworks.torch.drive.steps import adapted
 
@@ -126,7 +126,7 @@ def open_training(job: Job) -> OpenedSet:
 
 
 def open_own_training(job: Job) -> OpenedOwnModel:
-    """Import the file of somebody's own model and make ready what it trains on. Raises SondaError."""
+    """Import the file of the user's model and prepare its data. Raises SondaError where that fails."""
     from sonda.workloads.in_torch.own_training import build_training
 
     begun = perf_counter_ns()
@@ -135,7 +135,7 @@ def open_own_training(job: Job) -> OpenedOwnModel:
 
 
 def training_settings(job: Job, digest: str) -> dict[str, str]:
-    """What a training is known by: a checkpoint with other settings belongs to another."""
+    """The settings that identify a training, as text. A checkpoint with other settings belongs to another training."""
     settings = {name: str(getattr(job, name)) for name in DECISIVE}
     settings["on"] = without_meeting_place(job.on)
     return {**settings, **{f"--{name}": text for name, text in sorted(job.options.items())}, "data": digest}
@@ -153,7 +153,7 @@ class Keeper:
         reports: bool = True,
         agree: Callable[[float], float] = lambda value: value,
     ) -> None:
-        """`reports`: the first of its node. `agree` gives every rank the first one's number."""
+        """`reports` is True for the first rank of its node. `agree(number)` returns the number of the first rank."""
         self.job, self.directory, self.first, self.reports = job, directory, rank == 0, reports
         self.place = Path(job.checkpoint)
         self.checkpoints = Checkpoints(self.place, training_settings(job, opened.digest))
@@ -165,7 +165,7 @@ class Keeper:
         self._load_checkpoint(agree)
 
     def _load_checkpoint(self, agree: Callable[[float], float]) -> None:
-        """Take the newest checkpoint; every rank the one that the first has found.
+        """Read the newest checkpoint; all ranks read the one that the first has found.
 
         Raises SondaError where this rank, on another node, has other data than the first.
         """
@@ -184,12 +184,14 @@ class Keeper:
             self._arrays = checkpoint[1]
 
     def set_duties(self, first: bool, reports: bool) -> None:
-        """Keep for all ranks that train, and report for those of a node, or leave that to others: those before it may
-        have been left out."""
+        """Decide anew whether this rank keeps checkpoints (`first`) and writes progress and result (`reports`).
+
+        Ranks before it may have been left out of the training.
+        """
         self.first, self.reports = first, reports
 
     def course(self) -> Course:
-        """How far the training has to go, with this keeper as its ears."""
+        """The course of the training, which calls this keeper after epochs, at the end and between steps."""
         from sonda.frameworks.harness.course import Course
 
         return Course(
@@ -202,7 +204,10 @@ class Keeper:
         )
 
     def restore(self, model: Any, loop: Any) -> None:
-        """Put the checkpoint's state back, if there is one; with this the model is ready."""
+        """Restore the state of the checkpoint, if there is one. Initialisation ends with this.
+
+        Raises SondaError where the checkpoint does not fit the model.
+        """
         if self._arrays is not None:
             from sonda.frameworks.torch.drive.state import restore
 
@@ -229,7 +234,7 @@ class Keeper:
             self.keep_weights(arrays_of(learner.plain))
 
     def keep_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Leave the final weights, by name, beside the checkpoints. Raises SondaError where there is no room."""
+        """Write the final weights, by name, beside the checkpoints. Raises SondaError where the disk is full."""
         partial = self.place / f"{FINAL}.part"
         try:
             write_arrays(partial, arrays)
@@ -256,7 +261,7 @@ class Keeper:
             )
 
     def finish(self, walks: list[Walk]) -> None:
-        """Leave what became of it for whoever started this process."""
+        """Write the result for the parent process."""
         if self.reports:
             self.trained.walks = [*self._earlier, *walks]
             if is_own(self.job.workload):  # a loader may leave out some of its data set, or know of none
@@ -265,7 +270,7 @@ class Keeper:
 
 
 def _seconds_left(part: str, epoch: int, done: float, epochs: int, walks: list[Walk]) -> float | None:
-    """s until the last epoch ends, by the epochs that this process has trained; None where none is done yet."""
+    """s until the last epoch ends, from the epochs that this process has trained; None before the first is done."""
     own_walks = [walk for walk in walks if walk.part != "test"]
     if not own_walks or part == "test":
         return None
@@ -335,12 +340,12 @@ def describe_task(workload: Any, task: Any) -> dict[str, Any]:
 
 
 def describe_own_task(opened: OpenedOwnModel) -> dict[str, Any]:
-    """What a run says of a model of somebody's own that was trained by epochs."""
+    """What a run says of a model of the user's that was trained by epochs."""
     return {**describe_task(opened.workload, opened.training.task), "loss": opened.training.loss}
 
 
 def load_images(job: Job, opened: OpenedSet, device: str, keeper: Keeper) -> Any:
-    """The images on their way to a device; the time of moving them up front is loading."""
+    """The images of a training for a device. The time of moving them up front counts as loading."""
     from sonda.workloads.in_torch.training_images import TrainingImages
 
     begin = perf_counter_ns()
@@ -353,16 +358,16 @@ def load_images(job: Job, opened: OpenedSet, device: str, keeper: Keeper) -> Any
 
 
 def announce_data(data: Any, observer: Any) -> None:
-    """Have batches that no loader of PyTorch's fetches seen as the phase they are."""
+    """Have the observer see the phases of data that are loaded without a loader of PyTorch's."""
     data.mark = lambda name: nullcontext() if observer.current_stream() is None else observer.announced(name)
 
 
 class ObservedTorch:
-    """A context in which PyTorch is observed; layers of the first steps only, so that any training stays bounded."""
+    """A context in which PyTorch is observed. Only the first steps have layers, so that a run's size stays bounded."""
 
     def __init__(self, directory: Path, torch: Any, counting: Any, alone: bool = True) -> None:
-        """`alone`: else this is one rank of several, which takes no step that others do not take, and tells itself what
-        it exchanges."""
+        """`alone` is False for one rank of several. Such a rank takes no extra steps for kernels, and its exchanges are
+        announced by the rank itself."""
         from sonda.frameworks.collector.recorder import Recorder
         from sonda.frameworks.collector.sampling.schedule import Schedule
         from sonda.frameworks.torch.drive.epochs import DETAILED
