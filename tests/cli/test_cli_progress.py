@@ -23,7 +23,7 @@ from sonda.studies.engine.progress_line import ProgressLine
 from sonda.studies.engine.runner import StudyProgress
 from sonda.studies.file.study import Study
 from sonda.targets.job import Job
-from sonda.targets.local.launcher import MEASURING, describe_running
+from sonda.targets.local.launcher import MEASURING_CEILINGS, describe_running
 from sonda.targets.pipeline import STARTING_S
 from sonda.targets.progress import ProgressRecord as TrainingProgress
 from sonda.targets.progress import progress_writer, report_progress
@@ -131,7 +131,7 @@ def test_a_stream_that_is_closed_disturbs_nothing(watch):
 
 
 def test_the_first_minute_says_how_long_measuring_the_machine_takes(watch):
-    watch.progress.say(MEASURING)
+    watch.progress.say(MEASURING_CEILINGS)
     assert watch.after(2) == f"measuring what this machine can do, once … 2 s, about {TAKES_S - 2:.0f} s left"
 
 

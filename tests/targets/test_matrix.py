@@ -18,9 +18,9 @@ from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.torch.drive.steps import Training, loop_of
 from sonda.record.errors import SondaError
 from sonda.targets.adapters.registry import FRAMEWORKS
-from sonda.targets.applicability import IN_FRAMEWORK, drop_inapplicable, inapplicable_settings
+from sonda.targets.applicability import INAPPLICABLE_IN, drop_inapplicable, inapplicable_settings
 from sonda.targets.job import DEFAULTS, Job, check_job, make_job, with_options
-from sonda.targets.local.binding import BOUND, binding_variables, bound_threads, choose_cores, confine_process
+from sonda.targets.local.binding import CORES_VARIABLE, binding_variables, bound_threads, choose_cores, confine_process
 from sonda.workloads.catalogue import describe
 
 
@@ -142,8 +142,8 @@ def test_what_means_something_is_left_alone() -> None:
 
 
 def test_every_framework_says_what_it_has_no_use_for_in_words_of_jobs() -> None:
-    assert set(IN_FRAMEWORK) == set(FRAMEWORKS)
-    assert all(name in DEFAULTS for reasons in IN_FRAMEWORK.values() for name in reasons)
+    assert set(INAPPLICABLE_IN) == set(FRAMEWORKS)
+    assert all(name in DEFAULTS for reasons in INAPPLICABLE_IN.values() for name in reasons)
 
 
 # ---- binding ------------------------------------------------------------------------------------------------------
@@ -188,7 +188,10 @@ def test_a_list_is_taken_as_it_is_and_says_how_many_threads(two_packages: Path) 
 
 def test_openmp_is_told_a_place_for_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     told = binding_variables((0, 4))
-    assert told == {"OMP_PROC_BIND": "true", "OMP_PLACES": "{0},{4}", BOUND: "0,4"} and binding_variables(()) == {}
+    assert (
+        told == {"OMP_PROC_BIND": "true", "OMP_PLACES": "{0},{4}", CORES_VARIABLE: "0,4"}
+        and binding_variables(()) == {}
+    )
     asked: list[Any] = []
     monkeypatch.setattr("os.sched_setaffinity", lambda process, cores: asked.append((process, tuple(cores))))
     assert confine_process(told) == (0, 4) and asked == [(0, (0, 4))]

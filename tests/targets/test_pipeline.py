@@ -27,7 +27,7 @@ from sonda.targets.instrument import (
     Observation,
     RunPlan,
 )
-from sonda.targets.instruments.registry import SONDAS, instruments_for
+from sonda.targets.instruments.registry import BUILT_IN, instruments_for
 from sonda.targets.pipeline import RunLabels, make_run
 
 
@@ -139,7 +139,7 @@ def test_a_launcher_that_fails_is_closed_and_keeps_nothing(tmp_path: Path) -> No
 
 
 def test_a_probe_is_refused_where_the_launcher_does_not_offer_what_it_needs() -> None:
-    assert [type(one) for one in instruments_for("energy", Fake())] == [SONDAS["energy"]]
+    assert [type(one) for one in instruments_for("energy", Fake())] == [BUILT_IN["energy"]]
     for word in ("pmu", "callgrind:2MiB", "perf-stat", "ncu"):
         with pytest.raises(SondaError, match=f"^--probe {word} cannot be read of a fake run"):
             instruments_for(f"energy,{word}", Fake())

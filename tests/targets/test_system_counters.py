@@ -178,7 +178,7 @@ def test_a_workload_is_counted_once_more_by_each_source(tmp_path: Path, monkeypa
     other = Source(Counted(0, {"page-faults": Count(101.0, 1, 1)}, missing={"cycles": "not supported"}))
     dead = Source(SondaError("cannot attach", "be root"))
     monkeypatch.setattr(second, "KernelCounter", lambda known: own)
-    monkeypatch.setattr(second, "SECOND", {"perf-stat": lambda: other, "papi": lambda: dead})
+    monkeypatch.setattr(second, "SOURCES", {"perf-stat": lambda: other, "papi": lambda: dead})
     launcher = LocalLauncher(Job(workload="mlp", steps=7, bind="0", probe="pmu,perf-stat"))
     plan = launcher.plan(Store(tmp_path), tmp_path, str)
     observation = Observation(NOTHING, {}, {}, Circumstances("", {}, {}))

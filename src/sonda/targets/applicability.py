@@ -14,13 +14,13 @@ from sonda.workloads.model_garden import PREFIX as GARDEN
 from sonda.workloads.operations.ops import STUDIED
 from sonda.workloads.own_model import is_own
 
-ONE_DEVICE = ("inter_op_threads", "bind", "prefetch", "cache", "pin")
+ONE_DEVICE_SETTINGS = ("inter_op_threads", "bind", "prefetch", "cache", "pin")
 """Settings of a workload on one device."""
-INPUT = ("data", "workers", "prefetch", "cache", "pin")
+INPUT_SETTINGS = ("data", "workers", "prefetch", "cache", "pin")
 """Settings of the input pipeline."""
 WITHOUT_IMAGES = ("ops", "mlp", "lstm", "transformer", "dlrm", "stress-cache", "stress-bandwidth", "stress-compute")
 """Built-in workloads whose data are no images."""
-IN_FRAMEWORK: dict[str, dict[str, str]] = {
+INAPPLICABLE_IN: dict[str, dict[str, str]] = {
     "torch": {},
     "tensorflow": {
         "channels_last": "TensorFlow keeps images with channels last anyway",
@@ -53,7 +53,7 @@ PRECISIONS_OF = {"pytensor": ("float32", "float64")}
 
 def inapplicable_settings(job: Job) -> dict[str, str]:
     """Settings that were asked for and mean nothing to this job, with the reasons; in the order of `Job`'s fields."""
-    reasons = {**IN_FRAMEWORK.get(job.framework, {}), **_refused_by_target(job), **_refused_by_workload(job)}
+    reasons = {**INAPPLICABLE_IN.get(job.framework, {}), **_refused_by_target(job), **_refused_by_workload(job)}
     if job.precision in PRECISIONS_OF.get(job.framework, ()):
         reasons.pop("precision", None)
     return {name: reasons[name] for name in DEFAULTS if name in reasons and _is_asked(job, name)}
@@ -92,7 +92,7 @@ def _refused_by_target(job: Job) -> dict[str, str]:
         if job.precision == "tf32":
             reasons["precision"] = f"TF32 is for a GPU, not for {job.on}"
     if spec.mode:
-        reasons |= dict.fromkeys(ONE_DEVICE, f"on one device only, not on {spec.mode}=")
+        reasons |= dict.fromkeys(ONE_DEVICE_SETTINGS, f"on one device only, not on {spec.mode}=")
     return reasons
 
 
@@ -100,16 +100,18 @@ def _refused_by_workload(job: Job) -> dict[str, str]:
     """Settings that the workload has no use for, with the reasons."""
     reasons: dict[str, str] = {}
     if job.workload.startswith(GARDEN):
-        reasons |= dict.fromkeys(INPUT, "an experiment's steps are given one drawn batch, which is in memory")
+        reasons |= dict.fromkeys(INPUT_SETTINGS, "an experiment's steps are given one drawn batch, which is in memory")
         # TF32 is a switch of the GPU, for whatever runs there.
         return reasons | ({"precision": "the experiment chooses its own"} if job.precision != "tf32" else {})
     if job.workload in WITHOUT_IMAGES:
         reasons["channels_last"] = f"{job.workload} has no images"
         reasons |= {} if job.epochs else {"data": f"{job.workload} has no images"}
     if not job.train:
-        return reasons | dict.fromkeys(INPUT, "inference is given one batch, which is in memory")
+        return reasons | dict.fromkeys(INPUT_SETTINGS, "inference is given one batch, which is in memory")
     if job.epochs and is_own(job.workload):
-        return reasons | dict.fromkeys((*INPUT, "split", "images", "transfer"), "data() of a file says that itself")
+        return reasons | dict.fromkeys(
+            (*INPUT_SETTINGS, "split", "images", "transfer"), "data() of a file says that itself"
+        )
     if job.epochs:
         # A whole training reads a prepared set, whose images are decoded and mapped into memory.
         return reasons | dict.fromkeys(("prefetch", "cache", "pin"), "of timed steps, not of a training by epochs")

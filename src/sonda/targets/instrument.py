@@ -193,7 +193,7 @@ class Instrument(Protocol):
         """Entered before the program starts and left after its end."""
         return nullcontext()
 
-    def collect(self, seen: EndedRun) -> Contribution:
+    def collect(self, ended_run: EndedRun) -> Contribution:
         """What it adds. A failure that leaves the run worth keeping is a `ProbeState`, not an exception."""
         ...
 

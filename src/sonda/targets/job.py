@@ -24,7 +24,7 @@ JOB, OUTCOME = "job.json", "outcome.json"
 """In the directory of the process: the job itself, and what became of it."""
 BINDINGS = ("none", "compact", "spread")
 CORES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-LEAST = {
+LEAST_VALUES = {
     "steps": 1, "warmup": 0, "epochs": 0, "images": 0, "seed": 0,
     "workers": 0, "threads": 1, "inter_op_threads": 1, "gpu_private_threads": 0, "prefetch": 0,
 }  # fmt: skip
@@ -168,7 +168,7 @@ def check_job(job: Job) -> Job:
     if precision not in PRECISIONS:
         raise SondaError(f"unknown precision {job.precision!r}", nearest(job.precision, PRECISIONS))
     check_framework(job)
-    for name, least in LEAST.items():
+    for name, least in LEAST_VALUES.items():
         value = getattr(job, name)
         if value is not None and value < least:
             raise SondaError(f"--{name.replace('_', '-')} {value} is too small", f"give {least} or more")
@@ -181,7 +181,7 @@ def check_job(job: Job) -> Job:
 
         check_training(job)
     else:
-        idle = [name for name in OF_EPOCHS if getattr(job, name) != DEFAULTS[name]]
+        idle = [name for name in EPOCHS_ONLY if getattr(job, name) != DEFAULTS[name]]
         if idle:
             raise SondaError(f"--{idle[0]} is for a whole training", "add --epochs N, or leave it out")
     return msgspec.structs.replace(job, precision=precision)
@@ -196,7 +196,7 @@ KEPT_WHERE_GIVEN = (
     "prefetch", "cache", "pin",
 )  # fmt: skip
 """Settings that a run keeps only where they were given."""
-OF_EPOCHS = ("split", "images", "transfer", "checkpoint")
+EPOCHS_ONLY = ("split", "images", "transfer", "checkpoint")
 """Settings that mean nothing without epochs."""
 
 

@@ -20,7 +20,7 @@ from sonda.frameworks.jax.profile.hlo import Module
 from sonda.frameworks.jax.profile.places import Places
 from sonda.record.spans import Spans, Words
 from sonda.targets.profiles import jax as jax_layers
-from sonda.targets.profiles.calls import CallLayers
+from sonda.targets.profiles.call_layers import CallLayers
 
 jax = pytest.importorskip("jax")
 ROWS, MORE, WIDTH = 64, 512, 96

@@ -19,13 +19,13 @@ LIMIT_S = 60
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from sonda.targets.ranks.absence import answer
+from sonda.targets.ranks.absence import answer_signals
 
 def {function}():
     Path(sys.argv[2]).touch()
     time.sleep({seconds})
 
-answer(Path(sys.argv[1]), 1)
+answer_signals(Path(sys.argv[1]), 1)
 {function}()
 """
 Start = Callable[..., "subprocess.Popen[bytes]"]

@@ -27,7 +27,7 @@ from sonda.record.training import FINAL
 from sonda.targets.job import JOB, Job
 from sonda.targets.ranks import nodes as parallel_nodes
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.nodes import KEPT, PART, PARTS, NodeMeeting, RunLocation, meet_nodes
+from sonda.targets.ranks.nodes import LOCATION, LOST, PART, NodeMeeting, RunLocation, meet_nodes
 from sonda.targets.ranks.outcomes import BEGUN, AgentReport, read_outcome
 from sonda.targets.ranks.plan import Plan, make_plan
 from sonda.targets.target import parse_target
@@ -149,15 +149,15 @@ def test_parts_of_any_size_come_to_the_first_node_and_the_others_hear_where_the_
         if nodes.number:
             (place / PART).write_bytes(content)
         else:
-            (place / KEPT).write_bytes(msgspec.json.encode(RunLocation(run="ab12", node="first")))
+            (place / LOCATION).write_bytes(msgspec.json.encode(RunLocation(run="ab12", node="first")))
         nodes.gather_run(place)
         return nodes.number
 
     job = job_at(free_port())
     assert sorted(both(hand_over, [job, job]).values()) == [0, 1]
     assert (tmp_path / "0" / f"{PART}-1").read_bytes() == content
-    assert msgspec.json.decode((tmp_path / "0" / PARTS).read_bytes()) == []
-    assert msgspec.json.decode((tmp_path / "1" / KEPT).read_bytes(), type=RunLocation).run == "ab12"
+    assert msgspec.json.decode((tmp_path / "0" / LOST).read_bytes()) == []
+    assert msgspec.json.decode((tmp_path / "1" / LOCATION).read_bytes(), type=RunLocation).run == "ab12"
 
 
 def test_a_part_that_never_comes_is_not_waited_for(
@@ -169,12 +169,12 @@ def test_a_part_that_never_comes_is_not_waited_for(
     def hand_over(nodes: NodeMeeting) -> None:
         if nodes.number == 0:
             lost.append(nodes.names[1])
-            (tmp_path / KEPT).write_bytes(msgspec.json.encode(RunLocation(run="ab12", node="first")))
+            (tmp_path / LOCATION).write_bytes(msgspec.json.encode(RunLocation(run="ab12", node="first")))
             nodes.gather_run(tmp_path)
 
     job = job_at(free_port())
     both(hand_over, [job, job])
-    assert msgspec.json.decode((tmp_path / PARTS).read_bytes()) == lost
+    assert msgspec.json.decode((tmp_path / LOST).read_bytes()) == lost
 
 
 def test_a_third_node_finds_the_meeting_closed(named: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ def test_a_pipeline_on_each_of_two_nodes_trains_as_one_process_does(tmp_path: Pa
         (tmp_path / node / PLAN).write_bytes(msgspec.json.encode(make_plan(job, parse_target(on))))
     assert on_ranks(4, node_cases.whole_rank, [str(tmp_path / node) for node in NAMES]) == [0, 0, 0, 0]
     outcomes = [read_outcome(tmp_path / NAMES[rank // 2], rank) for rank in range(4)]
-    stages = [outcome.about["modules"] for outcome in outcomes if outcome is not None]
+    stages = [outcome.about.modules for outcome in outcomes if outcome is not None]
     assert stages[:2] == stages[2:] and not set(stages[0]) & set(stages[1])
     assert is_that_of_one_process(tmp_path / "checkpoints" / FINAL, data)
 

@@ -199,7 +199,7 @@ def train_in_jax(job: Job, directory: Path) -> dict[str, Any]:
     counting = Counting(str(directory))
     jax = import_jax(job)
     from sonda.frameworks.harness.announcer import announcing
-    from sonda.targets.training.announced import train_announced
+    from sonda.targets.training.epoch_trainer import train_epochs
     from sonda.targets.training.trainer import describe_task, open_training
     from sonda.workloads.in_jax.learner import JaxLearner
 
@@ -207,5 +207,5 @@ def train_in_jax(job: Job, directory: Path) -> dict[str, Any]:
     learner = JaxLearner(opened.workload, job.seed, job.precision, jax_device(job, jax))
     root = learner.network.network.class_name
     with announcing(directory, counting, root, jax_versions(), job.threads or 1, [WAITED]) as observer:
-        train_announced(job, directory, opened, learner, observer)
+        train_epochs(job, directory, opened, learner, observer)
     return describe_task(opened.workload, learner.network)

@@ -61,14 +61,14 @@ def _train(job: Job, directory: Path, counting: Any, threads: int) -> dict[str, 
     """Train through epochs; what the run should say of the workload."""
     from sonda.frameworks.harness.announcer import announcing
     from sonda.frameworks.pytensor.observe.linkers import linker_of
-    from sonda.targets.training.announced import train_announced
+    from sonda.targets.training.epoch_trainer import train_epochs
     from sonda.targets.training.trainer import describe_task, open_training
     from sonda.workloads.in_pytensor.learner import PyTensorLearner
 
     opened = open_training(job)
     learner = PyTensorLearner(opened.workload, job.seed, job.precision)
     with announcing(directory, counting, learner.network.root, _versions(), threads) as observer:
-        train_announced(job, directory, opened, learner, observer, job.precision)
+        train_epochs(job, directory, opened, learner, observer, job.precision)
         linker = linker_of(learner.function)
         observer.notes.append(f"PyTensor's linker is {linker}")
     return {**describe_task(opened.workload, learner.network), "linker": linker}

@@ -99,14 +99,14 @@ def observe_tensorflow(
 
 def _train(job: Job, directory: Path, counting: Any) -> dict[str, Any]:
     """Train through epochs; what the run should say of the workload."""
-    from sonda.targets.training.announced import train_announced
+    from sonda.targets.training.epoch_trainer import train_epochs
     from sonda.targets.training.trainer import describe_task, open_training
     from sonda.workloads.in_tensorflow.learner import TensorflowLearner
 
     opened = open_training(job)
     learner = TensorflowLearner(opened.workload, job.seed, job.precision, job.compile)
     with observe_tensorflow(job, directory, counting, learner.network.root) as observer:
-        train_announced(job, directory, opened, learner, observer, learner.network.dtype)
+        train_epochs(job, directory, opened, learner, observer, learner.network.dtype)
     return describe_task(opened.workload, learner.network)
 
 

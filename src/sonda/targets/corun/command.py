@@ -25,9 +25,9 @@ from sonda.targets.signals import signal_name
 
 OUTPUT = "output"
 LAST_CHARACTERS = 200
-NEVER = 1 << 62
+NEVER_DETAILED = 1 << 62
 """First step whose layers are recorded, unless the windows say otherwise."""
-PIECES = 2 * SLICES
+LOOKS_PER_WINDOW = 2 * SLICES
 """Looks at a command that runs on, in a window."""
 
 
@@ -80,7 +80,7 @@ class CommandParticipant:
             if self._stopped:
                 continue_below(os.getpid())
                 self._stopped = False
-            self._let_run(self.participation.seconds / PIECES)
+            self._let_run(self.participation.seconds / LOOKS_PER_WINDOW)
             return
         program = self._start({})
         code = program.wait()
@@ -133,7 +133,7 @@ class CommandParticipant:
         os.mkfifo(answers, 0o600)
         # Both ways, so that opening does not wait for the program.
         self._orders, self._answers = os.open(orders, os.O_RDWR), os.open(answers, os.O_RDWR | os.O_NONBLOCK)
-        observing = {"directory": str(self.directory), "count": False, "first": NEVER, "kernels": False}
+        observing = {"directory": str(self.directory), "count": False, "first": NEVER_DETAILED, "kernels": False}
         participation = self.participation
         part = {
             "board": f"/proc/{os.getpid()}/fd/{participation.board}",

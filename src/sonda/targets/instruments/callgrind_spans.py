@@ -19,7 +19,7 @@ from sonda.probes.callgrind.valgrind import EVENT_NAMES, QUANTITIES
 from sonda.record.spans import Spans, Words, join_spans
 
 CODE_MASK = (1 << 32) - 1
-SPANS = ("pass", "step", "phase", "layer")
+SPAN_KINDS = ("pass", "step", "phase", "layer")
 """Kinds of span that a modelled step is made of. What was counted under the emulator is not worth keeping."""
 Counts = np.ndarray
 """One number per event of `EVENT_NAMES`."""
@@ -131,7 +131,7 @@ class _SpanCounter:
             elif kind == "value":
                 if self.quantity[code >> 1] in FACTS:
                     self.written += (code, value)
-            elif kind not in SPANS:
+            elif kind not in SPAN_KINDS:
                 continue
             elif not code & 1:
                 self._begin(code, value, [begins[index] for index in upcoming if index > at][:1])
@@ -157,7 +157,7 @@ class _SpanCounter:
 
     def _marker_cost(self, codes: list[int], at: int) -> Counts:
         """The counts of observing in a part: those of a phase where the part ends with one, else those of a span."""
-        boundary = next((code for code in codes[at + 1 : at + 100] if self.kind[code >> 1] in SPANS), 0)
+        boundary = next((code for code in codes[at + 1 : at + 100] if self.kind[code >> 1] in SPAN_KINDS), 0)
         return self.markers.phase if boundary & 1 and self._is_kind(boundary, "phase") else self.markers.span
 
     def _add(self, counts: Counts) -> None:

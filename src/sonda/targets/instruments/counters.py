@@ -19,7 +19,7 @@ from sonda.targets.instrument import INSIDE, Contribution, EndedRun, Instrument,
 from sonda.targets.job import split_probes
 
 PMU = "pmu"
-ALWAYS = "os"
+OS = "os"
 HARDWARE = ("cycles", "instructions")
 CHILDREN, NO_LAYERS = "children", "no-layers"
 """Options of `pmu` that are no events."""
@@ -71,8 +71,8 @@ def request_counters(probes: Sequence[str] | str, directory: Path, counted: str 
     states: list[ProbeState] = []
     events: dict[str, Event] = {}
     for word in split_probes(probes):
-        if word.name == ALWAYS:
-            target["shown"] = [ALWAYS]
+        if word.name == OS:
+            target["shown"] = [OS]
         if word.name != PMU:
             continue
         children, layers = CHILDREN in word.options, NO_LAYERS not in word.options

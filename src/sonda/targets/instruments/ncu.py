@@ -24,7 +24,7 @@ from sonda.targets.instrument import AGAIN, REPLAY, Command, Contribution, Ended
 from sonda.targets.job import ProbeWord
 
 PROBE = "ncu"
-EMPTIED, LEFT = "all", "none"
+CACHES_EMPTIED = "all"
 STALLS = "stalls"
 PROGRAM_LIMIT_S = 3600.0
 """For one run of a program to its end."""
@@ -93,7 +93,7 @@ def parse_ncu_settings(word: ProbeWord) -> Settings:
             f"--probe {word.text} is unknown",
             "write ncu:all (caches emptied), ncu:none (left), ncu:stalls (stalls of every kernel)",
         )
-    return Settings(cache=caches[0] if caches else EMPTIED, stalls=STALLS in words)
+    return Settings(cache=caches[0] if caches else CACHES_EMPTIED, stalls=STALLS in words)
 
 
 def count_command(

@@ -11,11 +11,11 @@ from sonda.record.protocols import Probe
 from sonda.targets.instrument import Instrument, Launcher
 from sonda.targets.instruments import callgrind, energy, ncu
 from sonda.targets.instruments.callgrind import CallgrindInstrument, parse_cache_sizes
-from sonda.targets.instruments.counters import ALWAYS, PMU, CounterInstrument
+from sonda.targets.instruments.counters import OS, PMU, CounterInstrument
 from sonda.targets.instruments.energy import ENERGY, MODEL, EnergyInstrument
 from sonda.targets.instruments.ncu import NcuInstrument, parse_ncu_settings
 from sonda.targets.instruments.plugins import PluginInstrument
-from sonda.targets.instruments.second_sources import SECOND, SecondSourcesInstrument
+from sonda.targets.instruments.second_sources import SOURCES, SecondSourcesInstrument
 from sonda.targets.job import ProbeWord, split_probes
 
 ORDER: tuple[type[Instrument], ...] = (
@@ -24,27 +24,27 @@ ORDER: tuple[type[Instrument], ...] = (
 """In which the instruments of a run are prepared, entered and collected; those of other packages come last. Callgrind
 adds rows, so energy, which is spread over rows, comes behind it; second sources count what counters were asked for."""
 
-SONDAS: dict[str, type[Instrument]] = {
+BUILT_IN: dict[str, type[Instrument]] = {
     PMU: CounterInstrument,
-    ALWAYS: CounterInstrument,
+    OS: CounterInstrument,
     callgrind.PROBE: CallgrindInstrument,
     ncu.PROBE: NcuInstrument,
     ENERGY: EnergyInstrument,
     MODEL: EnergyInstrument,
-    **dict.fromkeys(SECOND, SecondSourcesInstrument),
+    **dict.fromkeys(SOURCES, SecondSourcesInstrument),
 }
 """Probes of Sonda's own."""
 
 
 def probe_names() -> list[str]:
     """Probes that can be asked for: Sonda's, then those that other packages add."""
-    return [*SONDAS, *(name for name in plugin_entries(PROBES) if name not in SONDAS)]
+    return [*BUILT_IN, *(name for name in plugin_entries(PROBES) if name not in BUILT_IN)]
 
 
 def needs_of(name: str) -> frozenset[str]:
     """What a probe needs of a launcher; where its package cannot be imported, something that none offers."""
-    if name in SONDAS:
-        return SONDAS[name].needs
+    if name in BUILT_IN:
+        return BUILT_IN[name].needs
     try:
         made_by: Any = import_entry(plugin_entries(PROBES)[name])
     except SondaError:
@@ -63,8 +63,8 @@ def instruments_for(probes: str | Sequence[str], launcher: Launcher) -> list[Ins
     for word in split_probes(probes):
         if word.name not in probe_names():
             raise SondaError(f"there is no probe {word.name!r}", nearest(word.name, probe_names()))
-        if word.name in SONDAS:
-            instrument: Any = SONDAS[word.name]
+        if word.name in BUILT_IN:
+            instrument: Any = BUILT_IN[word.name]
             words_by_kind.setdefault(instrument, []).append(word)
         else:
             instrument = call_entry(plugin_entries(PROBES)[word.name], word.options)

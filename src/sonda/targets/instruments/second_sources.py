@@ -23,8 +23,8 @@ from sonda.targets.instruments.counters import HARDWARE, CounterInstrument
 from sonda.targets.pipeline import STARTING_S
 from sonda.targets.signals import describe_exit
 
-SECOND: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
-OWN = "sonda"
+SOURCES: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
+SONDA = "sonda"
 
 
 class SecondSourcesInstrument(Instrument):
@@ -62,14 +62,14 @@ def count_again(
     )
     counts_by_source: dict[str, Any] = {}
     states: list[ProbeState] = []
-    for name in names if plan.outside else (OWN, *names):
-        counter: CommandCounter = KernelCounter(known=events) if name == OWN else SECOND[name]()
-        counted_events = (*SYSTEM, *events) if name == OWN else (*SYSTEM, *HARDWARE)
+    for name in names if plan.outside else (SONDA, *names):
+        counter: CommandCounter = KernelCounter(known=events) if name == SONDA else SOURCES[name]()
+        counted_events = (*SYSTEM, *events) if name == SONDA else (*SYSTEM, *HARDWARE)
         with plan.store.scratch() as directory:
             command = ended_run.again(Rerun(directory, observed=False, steps=int(timed.sum()) or None))
             plan.say(Expected(f"counting {command.name} once more, with {counter.name}", lasted))
             state, counted = _count_once(name, counter, command, counted_events)
-        if name != OWN:
+        if name != SONDA:
             states.append(state)
         if counted:
             counts_by_source[name] = counted

@@ -16,7 +16,7 @@ from sonda.record.errors import SondaError
 from sonda.targets.job import Job
 
 CPUS = Path("/sys/devices/system/cpu")
-BOUND = "SONDA_CORES"
+CORES_VARIABLE = "SONDA_CORES"
 """Environment variable: the processors of a bound workload, separated by commas."""
 
 
@@ -55,13 +55,13 @@ def binding_variables(cores: Sequence[int]) -> dict[str, str]:
     return {
         "OMP_PROC_BIND": "true",
         "OMP_PLACES": ",".join(f"{{{core}}}" for core in cores),
-        BOUND: ",".join(map(str, cores)),
+        CORES_VARIABLE: ",".join(map(str, cores)),
     }
 
 
 def confine_process(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
     """Keep this process, and threads that are still to come, on the cores of its environment; returns them."""
-    cores = tuple(int(word) for word in environment.get(BOUND, "").split(",") if word)
+    cores = tuple(int(word) for word in environment.get(CORES_VARIABLE, "").split(",") if word)
     if cores:
         os.sched_setaffinity(0, cores)
     return cores

@@ -40,7 +40,7 @@ from sonda.targets.job import DEFAULTS, JOB, Job, check_job
 from sonda.targets.local.binding import binding_variables, bound_threads, choose_cores
 from sonda.targets.local.child import run_child
 from sonda.targets.local.command import job_command
-from sonda.targets.local.worker import REPLAYED
+from sonda.targets.local.worker import REPLAY_VARIABLE
 from sonda.targets.pipeline import STARTING_S, RunLabels, make_run
 from sonda.targets.profiles.kernels import with_kernels
 from sonda.targets.target import available_threads, describe_slow_devices, parse_target, require_one_device
@@ -55,7 +55,7 @@ def measure_local(job: Job, store: Store, labels: RunLabels | None = None, say: 
 
 WHOLE_TRAINING = " of a whole training"
 """Said of a run that is not run once more, since it takes hours."""
-MEASURING = Expected("measuring what this machine can do, once", TAKES_S)
+MEASURING_CEILINGS = Expected("measuring what this machine can do, once", TAKES_S)
 """Said while the ceilings are measured; where they are known it is gone at once."""
 
 
@@ -102,7 +102,7 @@ class LocalLauncher(Launcher):
     def around(self, plan: RunPlan) -> Iterator[None]:
         """Measure the machine's ceilings and prepare the data of a whole training; lock its checkpoints meanwhile."""
         self.training = SupervisedTraining.prepare(self.job, plan.store, plan.say)
-        plan.say(MEASURING)
+        plan.say(MEASURING_CEILINGS)
         load_or_measure(plan.store.root, [self.threads])
         if self.on_gpu:
             load_or_measure_gpu(plan.store.root, self.device.index, plan.say)
@@ -148,7 +148,7 @@ class LocalLauncher(Launcher):
         task = msgspec.json.encode(job)
         (rerun.directory / JOB).write_bytes(task)
         words = (*rerun.under, sys.executable, "-P", "-m", "sonda.targets.local.worker", str(rerun.directory))
-        return Command(job.workload, words, task, {**self.bound, **({REPLAYED: "1"} if rerun.replay else {})})
+        return Command(job.workload, words, task, {**self.bound, **({REPLAY_VARIABLE: "1"} if rerun.replay else {})})
 
     def keep(self, plan: RunPlan, draft: Draft) -> Run:
         run = write_run(plan.store.root, draft.info, draft.spans, draft.samples, files=self.training.files())

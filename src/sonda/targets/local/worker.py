@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 TRAFFIC = "traffic.json"
 """In the directory where the workload is to be served: the queries to come."""
-REPLAYED = "SONDA_REPLAY"
+REPLAY_VARIABLE = "SONDA_REPLAY"
 """Environment variable: drive the workload for a profiler that replays kernels."""
 
 
@@ -97,7 +97,7 @@ def _run_job(job: Job, directory: Path) -> Outcome:
         from sonda.targets.serving.worker import serve_job
 
         return Outcome(workload=serve_job(job, directory))
-    return Outcome(workload=run_in_framework(job.framework, job, directory, bool(os.environ.get(REPLAYED))))
+    return Outcome(workload=run_in_framework(job.framework, job, directory, bool(os.environ.get(REPLAY_VARIABLE))))
 
 
 def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:

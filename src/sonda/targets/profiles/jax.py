@@ -26,7 +26,7 @@ from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
 from sonda.targets.adapters.jax import xla_operations
-from sonda.targets.profiles.calls import CallLayers, CountedOperation
+from sonda.targets.profiles.call_layers import CallLayers, CountedOperation
 
 LOSS_CLASS = "Loss"
 """The class of what is in a scope `loss`."""

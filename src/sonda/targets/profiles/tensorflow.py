@@ -15,7 +15,7 @@ from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.frameworks.tensorflow.profile import FUSED, Scope, calls, scoped_place, spent
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
-from sonda.targets.profiles.calls import CallLayers, CountedOperation
+from sonda.targets.profiles.call_layers import CallLayers, CountedOperation
 from sonda.targets.profiles.tensorflow_events import read_profile_events
 
 ROOT = ""

@@ -37,7 +37,7 @@ from sonda.targets.circumstances import (
 )
 from sonda.targets.instrument import AGAIN, AROUND, INSIDE, REPLAY, Command, Launcher, Observation, Rerun, RunPlan
 from sonda.targets.instruments.registry import instruments_for
-from sonda.targets.local.launcher import MEASURING
+from sonda.targets.local.launcher import MEASURING_CEILINGS
 from sonda.targets.pipeline import make_run
 from sonda.targets.profiles.jax import with_jitted_layers
 from sonda.targets.profiles.kernels import with_kernels
@@ -151,7 +151,7 @@ class ProgramLauncher(Launcher):
         failure = read_failure(directory)
         threads = assembly.crew.chief.threads or assembly.threads or available_threads()
         if assembly.processes:
-            plan.say(MEASURING)
+            plan.say(MEASURING_CEILINGS)
         circumstances = observed_circumstances(assembly, threads, plan.store.root, self.before, self.after, redact)
         code = counted.code if counted.code >= 0 else 128 - counted.code
         return Observation(

@@ -18,7 +18,7 @@ INTERVAL_S = 0.4
 """Between two looks. Importing a framework takes longer."""
 FRAMEWORKS = {"PyTorch": b"/torch/lib/libtorch", "TensorFlow": b"/tensorflow/", "JAX": b"/jaxlib/"}
 """By name: what stands in the list of a process's mapped files once it is loaded."""
-VARIABLE = b"SONDA_COLLECT"
+COLLECT_VARIABLE = b"SONDA_COLLECT"
 MOST_NAMED = 3
 """Programs that the note names."""
 
@@ -93,7 +93,7 @@ class Lookout:
                 return f"python -{flag} ignores PYTHONPATH"
         variables = dict(variable.partition(b"=")[::2] for variable in environment.split(b"\0"))
         injected = self._injected in variables.get(b"PYTHONPATH", b"").split(b":")
-        return "" if injected and VARIABLE in variables else "started with an environment that hides PYTHONPATH"
+        return "" if injected and COLLECT_VARIABLE in variables else "started with an environment that hides PYTHONPATH"
 
     def _is_python(self, process: int) -> bool:
         try:

@@ -13,7 +13,7 @@ from sonda.probes.counters.pmu_events import quantity
 from sonda.record.quantities import Metric
 from sonda.record.samples import Sample
 
-NEVER = "the kernel does not count a program that takes other rights when it starts (setuid)"
+NEVER_COUNTED = "the kernel does not count a program that takes other rights when it starts (setuid)"
 
 
 def count_outside(
@@ -31,7 +31,7 @@ def count_outside(
 def describe_counts(counted: Counted) -> dict[str, Any]:
     """`outside` of a run's `target`: `counts` of the whole by quantity, what is `missing`, the `interval` in ns."""
     counts = {quantity(name): count for name, count in counted.counts.items() if count.enabled}
-    never = {quantity(name): NEVER for name, count in counted.counts.items() if not count.enabled}
+    never = {quantity(name): NEVER_COUNTED for name, count in counted.counts.items() if not count.enabled}
     missing = {quantity(name): reason for name, reason in counted.missing.items()} | never
     record: dict[str, Any] = {
         "counts": {name: {"value": count.value, "scaled": count.scaled} for name, count in counts.items()},

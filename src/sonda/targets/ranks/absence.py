@@ -17,16 +17,16 @@ from time import monotonic, sleep
 
 from sonda.targets.ranks.outcomes import read_outcome
 
-ASKING = signal.SIGUSR2
+STACK_SIGNAL = signal.SIGUSR2
 PATIENCE_S = 1.0
 """How long a rank may take to answer."""
 POLL_S = 0.02
 FRAME = re.compile(r'\s*File "(.*)", line (\d+) in (.*)')
-EXCHANGING = ("torch/distributed/", "sonda/frameworks/torch/parallel/")
+EXCHANGE_PATHS = ("torch/distributed/", "sonda/frameworks/torch/parallel/")
 """Parts of paths: a rank whose innermost frame is there waits for others too."""
-COMPANY = "keep_company"
+CALIBRATING = "keep_company"
 """The function in which a rank computes until the others have been calibrated."""
-OURS = ("/sonda/", "/site-packages/", "/lib/python", "<frozen")
+NOT_USERS = ("/sonda/", "/site-packages/", "/lib/python", "<frozen")
 """Parts of paths that are not of the user's files."""
 
 
@@ -40,8 +40,8 @@ class Absence:
 
 
 def answer_signals(directory: Path, rank: int) -> None:
-    """Have this process answer `ASKING` with its stack, and leave its process number in the directory."""
-    faulthandler.register(ASKING, _stack_file(directory, rank).open("wb"), all_threads=False, chain=False)
+    """Have this process answer `STACK_SIGNAL` with its stack, and leave its process number in the directory."""
+    faulthandler.register(STACK_SIGNAL, _stack_file(directory, rank).open("wb"), all_threads=False, chain=False)
     _process_file(directory, rank).write_text(str(os.getpid()))
 
 
@@ -95,7 +95,7 @@ def _process_state(directory: Path, rank: int) -> tuple[str, int]:
 
 def _request_stack(number: int) -> None:
     try:
-        os.kill(number, ASKING)
+        os.kill(number, STACK_SIGNAL)
     except OSError:
         pass  # it has just ended
 
@@ -112,14 +112,14 @@ def _read_frames(directory: Path, rank: int) -> list[tuple[str, int, str]]:
 
 def _is_waiting(frames: list[tuple[str, int, str]]) -> bool:
     """Whether a rank with this stack waits for other ranks too."""
-    exchanging = bool(frames) and any(part in frames[0][0] for part in EXCHANGING)
-    return exchanging or any(function == COMPANY and EXCHANGING[1] in file for file, _, function in frames)
+    exchanging = bool(frames) and any(part in frames[0][0] for part in EXCHANGE_PATHS)
+    return exchanging or any(function == CALIBRATING and EXCHANGE_PATHS[1] in file for file, _, function in frames)
 
 
 def _describe_frames(frames: list[tuple[str, int, str]]) -> str:
     """What a rank does, in words: its innermost frame in a file of the user's, else its innermost frame."""
     if not frames:
         return "does not answer"
-    users_frames = [frame for frame in frames if not any(part in frame[0] for part in OURS)]
+    users_frames = [frame for frame in frames if not any(part in frame[0] for part in NOT_USERS)]
     file, line, function = (users_frames or frames)[0]
     return f"is in {function} of {Path(file).name}, line {line}"

@@ -19,7 +19,7 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.targets.job import JOB, OUTCOME, Job
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.nodes import KEPT, PART, PARTS, RunLocation, is_port_taken
+from sonda.targets.ranks.nodes import LOCATION, LOST, PART, RunLocation, is_port_taken
 from sonda.targets.ranks.outcomes import BEGUN, AgentReport, Forecast, read_outlook
 from sonda.targets.ranks.plan import Plan
 from sonda.targets.signals import describe_exit
@@ -148,7 +148,7 @@ class Agent:
 
     def gather_parts(self) -> tuple[list[NodePart], list[str]]:
         """The parts of other nodes in the order of their ranks, and the names of nodes that sent none."""
-        path = self._directory / PARTS
+        path = self._directory / LOST
         self._wait_until(path.exists)
         lost = msgspec.json.decode(path.read_bytes(), type=list[str]) if path.exists() else self.nodes[1:]
         parts = []
@@ -174,16 +174,16 @@ class Agent:
 
     def _announce(self, location: RunLocation) -> None:
         if len(self.nodes) > 1:
-            write_whole(self._directory / KEPT, msgspec.json.encode(location))
+            write_whole(self._directory / LOCATION, msgspec.json.encode(location))
             self._wait_until(lambda: False)
 
     def deliver_part(self, part: Run) -> KeptElsewhereError:
         """Send this node's part to the first; returns where the run of all is. Raises SondaError if there is none."""
         files = {path.name: path.read_bytes() for path in part.directory.iterdir()}
         write_whole(self._directory / PART, msgspec.msgpack.encode(NodeFiles(part.directory.name, files)))
-        self._wait_until(lambda: (self._directory / KEPT).exists())
+        self._wait_until(lambda: (self._directory / LOCATION).exists())
         try:
-            location = msgspec.json.decode((self._directory / KEPT).read_bytes(), type=RunLocation)
+            location = msgspec.json.decode((self._directory / LOCATION).read_bytes(), type=RunLocation)
         except FileNotFoundError:
             raise SondaError(
                 f"the agent of node {self.node} ended before node {self.nodes[0]} had kept the run",

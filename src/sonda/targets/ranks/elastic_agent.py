@@ -26,7 +26,7 @@ from sonda.targets.signals import describe_exit, end_with_parent
 from sonda.targets.training.supervisor import LostError
 
 PLAN = "plan.json"
-UNDER = "SONDA_UNDER"
+UNDER_VARIABLE = "SONDA_UNDER"
 """Environment variable: words that every rank is to run under, as JSON."""
 POLL_S = 0.1
 STOP_S = 5
@@ -106,7 +106,7 @@ def run_ranks(plan: Plan, directory: Path, node: int = 0) -> AgentReport:
         local_addr="localhost" if plan.nodes == 1 else None,
         **({"shutdown_timeout": STOP_S} if "shutdown_timeout" in LaunchConfig.__dataclass_fields__ else {}),
     )
-    under = msgspec.json.decode(os.environ.pop(UNDER, "[]"), type=list[str])
+    under = msgspec.json.decode(os.environ.pop(UNDER_VARIABLE, "[]"), type=list[str])
     command = (*under, sys.executable, "-P", "-m", "sonda.targets.ranks.rank", str(directory), str(os.getpid()))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # or the agent says that it chose so; every rank sets its own
     try:

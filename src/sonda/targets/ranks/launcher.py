@@ -40,12 +40,12 @@ from sonda.targets.instrument import (
 )
 from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.job import Job, check_job
-from sonda.targets.local.launcher import MEASURING, WHOLE_TRAINING, describe_running
-from sonda.targets.local.worker import REPLAYED
+from sonda.targets.local.launcher import MEASURING_CEILINGS, WHOLE_TRAINING, describe_running
+from sonda.targets.local.worker import REPLAY_VARIABLE
 from sonda.targets.pipeline import RunLabels, make_run
 from sonda.targets.profiles.kernels import with_kernels
 from sonda.targets.ranks.agent import Agent, agent_command
-from sonda.targets.ranks.elastic_agent import UNDER
+from sonda.targets.ranks.elastic_agent import UNDER_VARIABLE
 from sonda.targets.ranks.outcomes import AgentReport, RankOutcome
 from sonda.targets.ranks.plan import describe_crowding, describe_plan, make_plan
 from sonda.targets.ranks.strategy_plan import make_strategy_plan
@@ -110,7 +110,7 @@ class RanksLauncher(Launcher):
     def around(self, plan: RunPlan) -> Iterator[None]:
         """Measure the machine's ceilings and prepare the data of a whole training; lock its checkpoints meanwhile."""
         self.training = SupervisedTraining.prepare(self.job, plan.store, plan.say)
-        plan.say(MEASURING)
+        plan.say(MEASURING_CEILINGS)
         load_or_measure(plan.store.root, [self.threads])
         plan.say(describe_running(self.job))
         with self.training.lock_checkpoints(plan.directory, plan.say, self.ranks.nodes):
@@ -173,8 +173,8 @@ class RanksLauncher(Launcher):
         if ranks.moving and len(shares) == ranks.ranks:
             # Shares must not change because a tool slows some ranks down.
             ranks = msgspec.structs.replace(ranks, shares=shares, moving=False, auto=False)
-        variables = {**({UNDER: msgspec.json.encode(rerun.under).decode()} if rerun.under else {}),
-                     **({REPLAYED: "1"} if rerun.replay else {})}  # fmt: skip
+        variables = {**({UNDER_VARIABLE: msgspec.json.encode(rerun.under).decode()} if rerun.under else {}),
+                     **({REPLAY_VARIABLE: "1"} if rerun.replay else {})}  # fmt: skip
         return Command(job.workload, tuple(agent_command(job, ranks, rerun.directory)), environment=variables)
 
     def keep(self, plan: RunPlan, draft: Draft) -> Run:

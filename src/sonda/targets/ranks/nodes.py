@@ -24,7 +24,7 @@ from sonda.targets.ranks.outcomes import AgentReport
 from sonda.targets.ranks.plan import Plan
 from sonda.version import VERSION
 
-PART, PARTS, KEPT = "part", "parts", "kept.json"
+PART, LOST, LOCATION = "part", "parts", "kept.json"
 """Files between an agent and its parent: this node's part of the run, nodes whose parts are lost, where it is kept."""
 CHUNK = 1 << 20
 """Bytes of one value: PyTorch's store refuses more than 8 MiB."""
@@ -32,7 +32,7 @@ POLL_S = 0.1
 GONE_S = 20
 """A node that should answer and is silent for so long is gone: ranks that lost others end within seconds."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-OWN = ("data", "checkpoint", "redact")
+NODE_SETTINGS = ("data", "checkpoint", "redact")
 """Settings of a job that may differ from node to node: places, and what is kept."""
 
 
@@ -132,7 +132,7 @@ class NodeMeeting:
                 remedy="start the same command again on every node",
             )
         if self.number:
-            write_whole(directory / KEPT, msgspec.json.encode(location))
+            write_whole(directory / LOCATION, msgspec.json.encode(location))
 
     def _send_part(self, directory: Path) -> RunLocation:
         key = f"part/{self.number}"
@@ -160,9 +160,9 @@ class NodeMeeting:
                         self._store.delete_key(f"part/{number}/{at}")
             else:
                 lost.append(self.names[number])
-        write_whole(directory / PARTS, msgspec.json.encode(lost))
-        wait_until(lambda: (directory / KEPT).exists())
-        location = msgspec.json.decode((directory / KEPT).read_bytes(), type=RunLocation)
+        write_whole(directory / LOST, msgspec.json.encode(lost))
+        wait_until(lambda: (directory / LOCATION).exists())
+        location = msgspec.json.decode((directory / LOCATION).read_bytes(), type=RunLocation)
         self._store.set("kept", msgspec.json.encode(location))
         return location
 
@@ -314,7 +314,10 @@ def _check_agreement(facts: list[NodeGreeting], names: list[str]) -> None:
 def _shared_settings(job: Job) -> dict[str, str]:
     """What must be the same on all nodes, as text."""
     settings = msgspec.structs.asdict(job)
-    return {**{name: str(settings[name]) for name in settings if name not in (*OWN, "options")}, **job.options}
+    return {
+        **{name: str(settings[name]) for name in settings if name not in (*NODE_SETTINGS, "options")},
+        **job.options,
+    }
 
 
 def _distinct_names(names: list[str]) -> list[str]:

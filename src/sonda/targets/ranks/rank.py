@@ -18,7 +18,7 @@ import msgspec
 from sonda.frameworks.torch.drive.determinism import refusal
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import JOB, Job, split_probes
-from sonda.targets.local.worker import REPLAYED, describe_failure
+from sonda.targets.local.worker import REPLAY_VARIABLE, describe_failure
 from sonda.targets.quota import limit_this_process
 from sonda.targets.ranks.absence import Absence, answer_signals, find_absences
 from sonda.targets.ranks.elastic_agent import PLAN
@@ -30,10 +30,10 @@ from sonda.targets.target import parse_target
 if TYPE_CHECKING:
     from sonda.targets.training.trainer import OpenedOwnModel
 
-LATE = "timed out"
-LOST = ("connection", "broken pipe", "socket", "peer", LATE, "gloo", "nccl")
+TIMED_OUT = "timed out"
+LOST_WORDS = ("connection", "broken pipe", "socket", "peer", TIMED_OUT, "gloo", "nccl")
 """Words in PyTorch's errors when another rank is gone."""
-EXCHANGED = ("gloo", "nccl", "waiting for rank", "clients", "tcpstore", "wait timeout")
+EXCHANGE_WORDS = ("gloo", "nccl", "waiting for rank", "clients", "tcpstore", "wait timeout")
 """Words in the errors of an exchange that timed out; a workload may time out elsewhere too."""
 
 
@@ -61,8 +61,8 @@ def main() -> int:
             refused = SondaError("not enough memory for this workload", "use a smaller --batch")
         outcome.cause, outcome.remedy = refused.cause, refused.remedy
         message = str(error).lower()
-        outcome.lost = type(error).__name__ == "DistBackendError" or any(word in message for word in LOST)
-        outcome.late = LATE in message and any(word in message for word in EXCHANGED)
+        outcome.lost = type(error).__name__ == "DistBackendError" or any(word in message for word in LOST_WORDS)
+        outcome.late = TIMED_OUT in message and any(word in message for word in EXCHANGE_WORDS)
         if outcome.late:
             ranks_here = range(rank - local, rank - local + len(plan.devices))
             absent = find_absences(directory, [number for number in ranks_here if number != rank])
@@ -202,7 +202,7 @@ class Rank:
         from sonda.frameworks.harness.settings import Driving
 
         job = self.job
-        replay = bool(os.environ.get(REPLAYED))
+        replay = bool(os.environ.get(REPLAY_VARIABLE))
         # Steps for the kernels of a GPU are taken by all ranks or by none.
         kernels = any(device.startswith("cuda") for device in self.plan.devices) and (
             replay or any(word.name == "ncu" for word in split_probes(job.probe))

@@ -184,7 +184,7 @@ class StrategyMember:
     def _epochs(self, opened: Any, counting: Any) -> None:
         """Train through epochs; the first rank leaves the result."""
         from sonda.targets.adapters.tensorflow import observe_tensorflow
-        from sonda.targets.training.announced import train_announced
+        from sonda.targets.training.epoch_trainer import train_epochs
         from sonda.workloads.in_tensorflow.strategy_learner import SharedBatches, SharedLearner
 
         shared, ranks = self.shared, self.plan.ranks
@@ -203,7 +203,7 @@ class StrategyMember:
         with observe_tensorflow(
             self.job, self.directory, counting, shared.network.root, notes, self.number
         ) as observer:
-            train_announced(self.job, self.directory, opened, learner, observer, dtype, batches, together)
+            train_epochs(self.job, self.directory, opened, learner, observer, dtype, batches, together)
 
     # ---- timed steps ------------------------------------------------------------------------------------------
 

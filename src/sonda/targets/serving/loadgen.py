@@ -21,10 +21,10 @@ from sonda.targets.serving.scenarios import Infer
 from sonda.targets.serving.traffic import ServingTraffic
 
 DETAIL = "mlperf_log_detail.txt"
-MARK = ":::MLLOG "
-KEPT = ("result_", "early_stopping_", "loadgen_version")
+LOG_MARK = ":::MLLOG "
+KEPT_KEYS = ("result_", "early_stopping_", "loadgen_version")
 """Beginnings of the keys of LoadGen's detail log that a run keeps."""
-LIBRARY = 1024
+LIBRARY_SAMPLES = 1024
 """Samples that LoadGen is told of; the model is given the same input every time."""
 SLACK = 0.5
 """LoadGen makes the queries of closed loops beforehand, by an expected latency. This factor makes it expect a shorter
@@ -46,7 +46,7 @@ def run_loadgen(
         raise SondaError("--batch-wait is there without --backend only", "leave one of them out")
     server = _Server(traffic, infer, loadgen)
     system = loadgen.ConstructSUT(server.issue, lambda: None)
-    library = loadgen.ConstructQSL(LIBRARY, LIBRARY, lambda samples: None, lambda samples: None)
+    library = loadgen.ConstructQSL(LIBRARY_SAMPLES, LIBRARY_SAMPLES, lambda samples: None, lambda samples: None)
     logs = loadgen.LogSettings()
     logs.log_output.outdir = str(directory)
     logs.log_output.copy_summary_to_stdout = False
@@ -66,16 +66,16 @@ def read_detail(text: str) -> dict[str, Any]:
     results: dict[str, Any] = {}
     errors = []
     for line in text.splitlines():
-        if MARK not in line:
+        if LOG_MARK not in line:
             continue
         try:
-            entry = msgspec.json.decode(line.partition(MARK)[2])
+            entry = msgspec.json.decode(line.partition(LOG_MARK)[2])
             key, value, metadata = str(entry["key"]), entry["value"], entry.get("metadata", {})
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
             continue
         if metadata.get("is_error"):
             errors.append(f"{key}: {value}")
-        elif key.startswith(KEPT) and isinstance(value, str | int | float | bool):
+        elif key.startswith(KEPT_KEYS) and isinstance(value, str | int | float | bool):
             results[key] = value
     return {**results, "errors": errors}
 

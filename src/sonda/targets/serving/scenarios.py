@@ -65,12 +65,12 @@ def find_rate(holds: Callable[[float], bool], guess: float) -> float:
 
 # ----------------------------------------------------------------------------------------------------------------------
 
-TRIED = 5
+TRIAL_INFERENCES = 5
 """Inferences of each size before the traffic, after warm-up; their times tell which rates and bounds are impossible."""
 OVERLOAD = 2.0
 """A rate above this multiple of what the model answered in trials is refused; below, the run shows the result."""
-BACKWARDS = 0.95
-MOST_BACKWARDS = 8
+LOWERING = 0.95
+MOST_LOWERINGS = 8
 """A rate that held in the search but not in the run that counts is lowered by this factor, at most so many times."""
 LEAST_BOUNDS = 20
 """Traffic of a search lasts at least this multiple of the bound, unless the number of queries is given. In shorter
@@ -156,11 +156,11 @@ def _search_rate(
         return trials[-1].held
 
     rate = find_rate(trial, capacity / 2)
-    for _ in range(MOST_BACKWARDS):
+    for _ in range(MOST_LOWERINGS):
         served = attempt(rate, seed, True)
         if trials[-1].held:
             return served, rate, trials
-        rate *= BACKWARDS
+        rate *= LOWERING
     raise SondaError(
         f"no rate holds the bound: {format_rate(trials[-1].rate)} had {trials[-1].late} late ones of {len(served)}",
         "stop other programs, or give a longer --latency-bound",
@@ -185,7 +185,7 @@ def _serve_at_rate(
 def _shortest_inference(size: int, infer: Infer, clock: Clock, warmup: int) -> int:
     """ns of the shortest of a few inferences with so many queries, after warm-up."""
     shortest = None
-    for number in range(warmup + TRIED):
+    for number in range(warmup + TRIAL_INFERENCES):
         begin = clock.now()
         try:
             infer(size)

@@ -15,10 +15,10 @@ from sonda.accelerators.operations.program import Program
 from sonda.record.errors import SondaError
 from sonda.record.simulated import WhatIf
 
-MEMORY, BEST = "memory", "best"
+MEMORY, BEST_MAPPING = "memory", "best"
 PATIENCE = 2.0
 """Processor seconds that one what-if may take; a longer one is given up, and its reason says so."""
-MOST = 2
+MOST_WHAT_IFS = 2
 """What-ifs of a run."""
 WIDER = {
     "distribution": ("read_ports", "multipliers"),
@@ -52,11 +52,11 @@ def what_ifs(program: Program, placement: Placement, placed: Sequence[Placed | O
     for change, words, accelerator in widen_bottleneck(placement.accelerator, bottleneck):
         cycles, reason = _simulate_cycles(program, Placement(accelerator, placement.mapping))
         changes.append(WhatIf(set=change, words=words, cycles=cycles, reason=reason))
-    if placement.mapping != BEST and len(changes) < MOST:
-        cycles, reason = _simulate_cycles(program, Placement(placement.accelerator, BEST))
+    if placement.mapping != BEST_MAPPING and len(changes) < MOST_WHAT_IFS:
+        cycles, reason = _simulate_cycles(program, Placement(placement.accelerator, BEST_MAPPING))
         words = "the best mapping that a search finds"
-        changes.append(WhatIf(mapping=BEST, words=words, cycles=cycles, reason=reason))
-    return [change for change in changes if change.cycles is not None or change.reason][:MOST]
+        changes.append(WhatIf(mapping=BEST_MAPPING, words=words, cycles=cycles, reason=reason))
+    return [change for change in changes if change.cycles is not None or change.reason][:MOST_WHAT_IFS]
 
 
 def find_bottleneck(program: Program, placed: Sequence[Placed | OnHost]) -> Bottleneck | None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sonda.frameworks.torch.drive.epochs import Learner
     from sonda.workloads.in_torch.own_training import OwnTraining
 
-DECISIVE = (
+IDENTIFYING = (
     "workload", "framework", "on", "seed", "threads", "precision", "compile", "channels_last", "deterministic",
     "epochs", "split", "images", "transfer",
 )  # fmt: skip
@@ -136,7 +136,7 @@ def open_own_training(job: Job) -> OpenedOwnModel:
 
 def training_settings(job: Job, digest: str) -> dict[str, str]:
     """The settings that identify a training, as text. A checkpoint with other settings belongs to another training."""
-    settings = {name: str(getattr(job, name)) for name in DECISIVE}
+    settings = {name: str(getattr(job, name)) for name in IDENTIFYING}
     settings["on"] = without_meeting_place(job.on)
     return {**settings, **{f"--{name}": text for name, text in sorted(job.options.items())}, "data": digest}
 

@@ -21,7 +21,7 @@ from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.networks.cost import network_costs
 
 
-def train_announced(
+def train_epochs(
     job: Job, directory: Path, opened: OpenedSet, learner: Any, observer: AnnouncedObserver, dtype: str = "float32",
     batches: EpochBatches | None = None, together: Together = lambda numbers: numbers,
 ) -> None:  # fmt: skip
