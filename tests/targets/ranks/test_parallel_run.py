@@ -21,7 +21,7 @@ from sonda.targets.ranks import rank as parallel_rank
 from sonda.targets.ranks.agent import Agent
 from sonda.targets.ranks.elastic_agent import PLAN, _first_failure, run_ranks
 from sonda.targets.ranks.launcher import measure_ranks
-from sonda.targets.ranks.outcomes import AgentReport, Forecast, RankOutcome, read_outcome, write_outcome, write_outlook
+from sonda.targets.ranks.outcomes import AgentReport, Forecast, RankOutcome, read_outcome, write_forecast, write_outcome
 from sonda.targets.ranks.plan import make_plan
 from sonda.targets.target import parse_target
 from sonda.targets.training.supervisor import LostError
@@ -131,7 +131,7 @@ def test_what_is_foreseen_is_said_without_a_terminal_too(tmp_path: Path, capsys:
     on = "hybrid=cpu/1+cpu/1"
     job = Job(workload="mlp", train=True, on=on)
     agent = Agent(job, make_plan(job, parse_target(on)), tmp_path, say)
-    write_outlook(tmp_path, Forecast(sentences=["at most 1.33 times", "cannot pay"], numbers={}))
+    write_forecast(tmp_path, Forecast(sentences=["at most 1.33 times", "cannot pay"], numbers={}))
     agent._process = subprocess.Popen(["true"])
     assert agent._watch() is not None
     say("running")  # for whoever watches a screen

@@ -31,20 +31,20 @@ class Watchdog:
         self.board = board
         self.timeout = timeout
         self.clock = clock
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._last_steps: dict[int, tuple[int, float]] = {}
 
     def restart(self) -> None:
         """Begin a new window, in which no step is due yet."""
-        self._seen.clear()
+        self._last_steps.clear()
 
     def stuck(self, members: Sequence[int]) -> list[int]:
         now = self.clock()
         stuck = []
         for slot in members:
             steps = self.board.steps(slot)
-            last, since = self._seen.get(slot, (-1, now))
+            last, since = self._last_steps.get(slot, (-1, now))
             if steps != last:
-                self._seen[slot] = (steps, now)
+                self._last_steps[slot] = (steps, now)
             elif now - since > self.timeout:
                 stuck.append(slot)
         return stuck

@@ -40,16 +40,16 @@ class CounterInstrument(Instrument):
 
     def __init__(self, probes: Sequence[str] | str) -> None:
         self.probes = probes
-        self.asked = CounterRequest()
+        self.request = CounterRequest()
 
     def prepare(self, plan: RunPlan) -> Mapping[str, str]:
-        self.asked = request_counters(self.probes, plan.directory, plan.counted)
+        self.request = request_counters(self.probes, plan.directory, plan.counted)
         if plan.counted:
-            plan.events.update(self.asked.events)
+            plan.events.update(self.request.events)
         return {}
 
     def collect(self, ended_run: EndedRun) -> Contribution:
-        return self.asked
+        return self.request
 
 
 def named_events(probes: Sequence[str] | str) -> list[str]:

@@ -40,7 +40,7 @@ class SecondSourcesInstrument(Instrument):
         self.counters = counters
 
     def collect(self, ended_run: EndedRun) -> Contribution:
-        counts, states = count_again(self.names, ended_run, self.counters.asked.events)
+        counts, states = count_again(self.names, ended_run, self.counters.request.events)
         return Contribution(target={"second": counts} if counts or not ended_run.plan.outside else {}, states=states)
 
 

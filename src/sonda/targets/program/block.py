@@ -43,9 +43,9 @@ class ProfiledBlock:
         """An exception that the program was handling already when the block began."""
         self.name = name
         self.observed = ObservedBlock({"directory": str(directory), "count": count, "kernels": count})
-        self._told = self.observed.unseen()
-        if self._told:
-            warnings.warn(describe_unseen(self._told), stacklevel=6)  # where the block begins
+        self._warned_of = self.observed.unseen()
+        if self._warned_of:
+            warnings.warn(describe_unseen(self._warned_of), stacklevel=6)  # where the block begins
         self.before = read_conditions()
         self.begin = perf_counter_ns()
 
@@ -88,7 +88,7 @@ class ProfiledBlock:
                 *of_jitted,
             ],
         )
-        if set(unseen) - set(self._told):
+        if set(unseen) - set(self._warned_of):
             warnings.warn(describe_unseen(unseen), stacklevel=4)  # where the block ends
         elif not unseen and not spans.where(kind="step").any():
             warnings.warn(NO_STEP_OF_BLOCK, stacklevel=4)

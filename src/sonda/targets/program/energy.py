@@ -81,7 +81,7 @@ class EnergyLauncher(Launcher):
             target=EnergyTarget.of(
                 spec="", device="cpu", threads=available_threads(), **describe_counts(counted), alone=ENERGY
             ),
-            circumstances=clocked_circumstances(self.redact, _others(self.before, self.after)),
+            circumstances=clocked_circumstances(self.redact, _describe_others(self.before, self.after)),
             begin=counted.begin,
             end=counted.end,
             used=None,
@@ -90,7 +90,7 @@ class EnergyLauncher(Launcher):
         )
 
 
-def _others(before: Conditions, after: Conditions) -> list[str]:
+def _describe_others(before: Conditions, after: Conditions) -> list[str]:
     """Sentences on other programs that ran meanwhile: sensors measure the machine, so their energy is included."""
     flags = contamination(before, after, before.cores or 1, "passive")
     return [

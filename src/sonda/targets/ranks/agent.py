@@ -20,7 +20,7 @@ from sonda.record.store import Store
 from sonda.targets.job import JOB, OUTCOME, Job
 from sonda.targets.ranks.elastic_agent import PLAN
 from sonda.targets.ranks.nodes import LOCATION, LOST, PART, RunLocation, is_port_taken
-from sonda.targets.ranks.outcomes import BEGUN, AgentReport, Forecast, read_outlook
+from sonda.targets.ranks.outcomes import BEGUN, AgentReport, Forecast, read_forecast
 from sonda.targets.ranks.plan import Plan
 from sonda.targets.signals import describe_exit
 from sonda.targets.target import STRATEGIES
@@ -111,7 +111,7 @@ class Agent:
         while True:
             ended = self._has_ended(POLL_S) or (self._plan.nodes > 1 and (self._directory / OUTCOME).exists())
             if forecast is None:
-                forecast = read_outlook(self._directory)
+                forecast = read_forecast(self._directory)
                 for sentence in forecast.sentences if forecast else ():
                     self._say(Lasting(sentence))
             if ended:

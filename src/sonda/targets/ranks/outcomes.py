@@ -86,11 +86,11 @@ def read_outcome(directory: Path, rank: int) -> RankOutcome | None:
         return None
 
 
-def write_outlook(directory: Path, forecast: Forecast) -> None:
+def write_forecast(directory: Path, forecast: Forecast) -> None:
     write_whole(directory / OUTLOOK, msgspec.json.encode(forecast))
 
 
-def read_outlook(directory: Path) -> Forecast | None:
+def read_forecast(directory: Path) -> Forecast | None:
     """None as long as it is not there."""
     try:
         return msgspec.json.decode((directory / OUTLOOK).read_bytes(), type=Forecast)

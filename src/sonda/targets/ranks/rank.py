@@ -22,7 +22,7 @@ from sonda.targets.local.worker import REPLAY_VARIABLE, describe_failure
 from sonda.targets.quota import limit_this_process
 from sonda.targets.ranks.absence import Absence, answer_signals, find_absences
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.outcomes import BEGUN, Forecast, RankOutcome, RankParts, write_outcome, write_outlook
+from sonda.targets.ranks.outcomes import BEGUN, Forecast, RankOutcome, RankParts, write_forecast, write_outcome
 from sonda.targets.ranks.plan import Plan, check_batch
 from sonda.targets.signals import end_with_parent
 from sonda.targets.target import parse_target
@@ -124,11 +124,11 @@ class Rank:
         self.meter = Meter()
         backend = "gloo" if self.plan.backend == "shared" else self.plan.backend
         self.group = join(backend, self.meter, self.plan.timeout)
-        self.own: OpenedOwnModel | None = None
+        self.own_model: OpenedOwnModel | None = None
         if self.job.epochs and is_own(self.job.workload):
-            self.own = self._open_own()
-            self.task = self.own.training.task
-            description = describe_own_task(self.own)
+            self.own_model = self._open_own()
+            self.task = self.own_model.training.task
+            description = describe_own_task(self.own_model)
         else:
             if self.job.epochs:
                 workload = self._open_data()
@@ -189,8 +189,8 @@ class Rank:
             return
         from sonda.frameworks.torch.drive.learner import Alone, AloneOnLoaders
 
-        if self.own is not None:
-            criteria = self.own.criteria(self.driving(None))
+        if self.own_model is not None:
+            criteria = self.own_model.criteria(self.driving(None))
             self.drive_epochs(lambda _waiting: AloneOnLoaders(self.task, self.data, criteria, plain))
         else:
             self.drive_epochs(lambda _waiting: Alone(self.task, self.data, self.task.samples, plain))
@@ -227,7 +227,7 @@ class Rank:
     def show_forecast(self, sentences: list[str], numbers: dict[str, Any]) -> None:
         """Leave the forecast for the agent's parent to show; the first rank does so for all."""
         if self.outcome.rank == 0:
-            write_outlook(self.directory, Forecast(sentences=sentences, numbers=numbers))
+            write_forecast(self.directory, Forecast(sentences=sentences, numbers=numbers))
 
     def drive(self, make: Callable[[Any], Any], steps: int | None) -> None:
         """Drive the task that `make(waiting)` gives, observed."""

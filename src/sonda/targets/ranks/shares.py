@@ -138,10 +138,10 @@ def _train(rank: Rank, group: Group, outlook: Outlook, lines: list[Line]) -> Non
 
         def learner(waiting: Any) -> SharedLearner:
             shared, average = make(waiting), lambda: equalise[0]()
-            if rank.own is None:
+            if rank.own_model is None:
                 built = SharedLearner(shared, plain, rank.data, rank.job.workers, plan.everybody, average)
             else:
-                criteria = rank.own.criteria(rank.driving(None))
+                criteria = rank.own_model.criteria(rank.driving(None))
                 built = SharedLoaders(shared, plain, rank.data, criteria, plan.everybody, average)
             built.task.last = built.steps("train") * (rank.job.epochs - rank.keeper.trained.resumed)
             return built

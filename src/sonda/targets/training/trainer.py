@@ -53,8 +53,8 @@ class TrainingSource(Protocol):
     def digest(self) -> str:
         """SHA-256 of what the data are known by."""
 
-    def trained(self, job: Job) -> Trained:
-        """What is known before the first epoch."""
+    def begin_result(self, job: Job) -> Trained:
+        """The result of a training with what is known before the first epoch."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class OpenedSet:
     def digest(self) -> str:
         return self.data.digest
 
-    def trained(self, job: Job) -> Trained:
+    def begin_result(self, job: Job) -> Trained:
         return Trained(
             loading_ns=self.loading_ns,
             images={part: len(numbers) for part, numbers in self.data.shares.items()},
@@ -95,7 +95,7 @@ class OpenedOwnModel:
         """Of the file: what it reads is not known."""
         return self.workload.digest
 
-    def trained(self, job: Job) -> Trained:
+    def begin_result(self, job: Job) -> Trained:
         return Trained(
             loading_ns=self.training.loading_ns,
             images={part: self.training.loaders.samples(part) for part in PARTS},
@@ -155,13 +155,13 @@ class Keeper:
     ) -> None:
         """`reports` is True for the first rank of its node. `agree(number)` returns the number of the first rank."""
         self.job, self.directory, self.first, self.reports = job, directory, rank == 0, reports
-        self.place = Path(job.checkpoint)
-        self.checkpoints = Checkpoints(self.place, training_settings(job, opened.digest))
+        self.checkpoint_directory = Path(job.checkpoint)
+        self.checkpoints = Checkpoints(self.checkpoint_directory, training_settings(job, opened.digest))
         self.progress = ProgressFile(directory)
         self._begun = opened.begun
         self._arrays: Mapping[str, np.ndarray] | None = None
         self._earlier: list[Walk] = []
-        self.trained = opened.trained(job)
+        self.trained = opened.begin_result(job)
         self._load_checkpoint(agree)
 
     def _load_checkpoint(self, agree: Callable[[float], float]) -> None:
@@ -215,7 +215,8 @@ class Keeper:
                 restore(self._arrays, model, loop.optimizer, loop.scaler)
             except ValueError as error:
                 raise SondaError(
-                    f"the checkpoint in {self.place} does not fit: {error}", "remove it, or give another --checkpoint"
+                    f"the checkpoint in {self.checkpoint_directory} does not fit: {error}",
+                    "remove it, or give another --checkpoint",
                 ) from None
             self._arrays = None
         self.trained.initialisation_ns = perf_counter_ns() - self._begun - self.trained.loading_ns
@@ -235,14 +236,15 @@ class Keeper:
 
     def keep_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Write the final weights, by name, beside the checkpoints. Raises SondaError where the disk is full."""
-        partial = self.place / f"{FINAL}.part"
+        partial = self.checkpoint_directory / f"{FINAL}.part"
         try:
             write_arrays(partial, arrays)
-            os.replace(partial, self.place / FINAL)
+            os.replace(partial, self.checkpoint_directory / FINAL)
         except OSError as error:
             partial.unlink(missing_ok=True)
             raise SondaError(
-                f"cannot keep the trained weights in {self.place}: {error.strerror or error}", "free some space"
+                f"cannot keep the trained weights in {self.checkpoint_directory}: {error.strerror or error}",
+                "free some space",
             ) from None
 
     def _write_progress(self, part: str, epoch: int, step: int, steps: int, walks: list[Walk]) -> None:
