@@ -116,9 +116,9 @@ def parse_cast(texts: Sequence[str], cores: str = "", root: Path = Path("/")) ->
         names.append(f"{name}#{same + 1}" if same else name)
     if len(set(names)) < len(names):
         raise SondaError(f"two participants are called {max(names, key=names.count)!r}", "give them names: a=mlp b=mlp")
-    cores_of_each, notes = _assign_cores(cores, names, root)
+    assigned_cores, notes = _assign_cores(cores, names, root)
     participants = []
-    for name, (_, template), assigned in zip(names, parsed, cores_of_each, strict=True):
+    for name, (_, template), assigned in zip(names, parsed, assigned_cores, strict=True):
         participant = replace(template, name=name, cores=assigned)
         if participant.threads > len(assigned):
             words = f"{participant.threads} threads on {len(assigned)} core{'s' * (len(assigned) > 1)}"

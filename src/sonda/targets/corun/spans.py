@@ -81,9 +81,9 @@ class SpanGatherer:
         words = {}
         for name in WORDS:
             column = spans.words(name)
-            codes_of_words = self._words[name]
+            code_by_word = self._words[name]
             codes = np.array(
-                [codes_of_words.setdefault(word, len(codes_of_words)) for word in column.words], dtype=np.int32
+                [code_by_word.setdefault(word, len(code_by_word)) for word in column.words], dtype=np.int32
             )
             words[name] = codes[column.codes[rows]]
         first = self._add(
@@ -100,8 +100,8 @@ class SpanGatherer:
         texts = {"kind": kind, "name": name, "path": "", "direction": ""}
         words = {}
         for column, text in texts.items():
-            codes_of_words = self._words[column]
-            words[column] = np.array([codes_of_words.setdefault(text, len(codes_of_words))], dtype=np.int32)
+            code_by_word = self._words[column]
+            words[column] = np.array([code_by_word.setdefault(text, len(code_by_word))], dtype=np.int32)
         return self._add(np.array([parent]), np.array([start]), np.array([duration]), slot, window, words)
 
     def _add(
@@ -131,7 +131,7 @@ class SpanGatherer:
         numbers = {name: np.concatenate(pieces) for name, pieces in self._numbers.items()}
         numbers["duration"][0] = int((numbers["start"] + numbers["duration"]).max())
         words = {
-            name: Words(np.concatenate(self._codes[name]), tuple(codes_of_words))
-            for name, codes_of_words in self._words.items()
+            name: Words(np.concatenate(self._codes[name]), tuple(code_by_word))
+            for name, code_by_word in self._words.items()
         }
         return Spans(numbers, words, metrics)

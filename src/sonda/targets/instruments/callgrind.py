@@ -127,9 +127,9 @@ def choose_steps(native: Spans) -> StepChoice | None:
             row = int(parent[row])
         in_training.append(row >= 0)
     first = in_training.index(True) if any(in_training) else 0
-    trains = in_training[first] if in_training else False
+    is_training = in_training[first] if in_training else False
     count = 1
-    while count < 3 and first + count < len(rows) and in_training[first + count] == trains:
+    while count < 3 and first + count < len(rows) and in_training[first + count] == is_training:
         count += 1
     last = first + count - 1
     row = rows[last]

@@ -341,11 +341,11 @@ def _called_functions(
         functions = {function.number: function for function in compiled if function.phase == name}
         if not functions:
             raise ValueError(f"none of the functions that it calls was profiled ({name})")
-        callers_numbers = callers.by_phase.get(name, ())
-        caller_count = len(callers_numbers)
+        caller_numbers = callers.by_phase.get(name, ())
+        caller_count = len(caller_numbers)
         if (
             counts.min() != counts.max()
-            or set(functions) != set(callers_numbers)
+            or set(functions) != set(caller_numbers)
             or (caller_count > 1 and counts[0] != caller_count)
         ):
             raise ValueError(f"its steps do not all call the same functions ({name})")

@@ -155,11 +155,11 @@ def _open_at(spans: Spans, moment: np.ndarray, thread: np.ndarray, rank: int) ->
     inner = np.flatnonzero(in_pass & (kind.equal("phase") | kind.equal("layer")))
     rows = _innermost(spans, phases, moment)
     for identity in np.unique(thread).tolist():
-        launched_there = thread == identity
+        on_this_thread = thread == identity
         thread_rows = inner[spans.number("thread")[inner] == identity]
         if len(thread_rows):
-            on_thread = _innermost(spans, thread_rows, moment[launched_there])
-            rows[launched_there] = np.where(on_thread >= 0, on_thread, rows[launched_there])
+            on_thread = _innermost(spans, thread_rows, moment[on_this_thread])
+            rows[on_this_thread] = np.where(on_thread >= 0, on_thread, rows[on_this_thread])
     return rows
 
 

@@ -134,23 +134,21 @@ def _first_failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> Son
     """
     outcomes = {rank: read_outcome(directory, rank) for rank in range(plan.ranks)}
     causes = {outcome.cause if outcome else "" for outcome in outcomes.values()}
-    failures_by_priority: list[tuple[int, SondaError]] = []
+    prioritised: list[tuple[int, SondaError]] = []
     for rank, failure in failures.items():
         outcome, name = outcomes.get(rank), plan.name(rank)
         if failure.exitcode < 0:
             stopped = failure.exitcode == -signal.SIGTERM
             lost = OthersLostError if stopped else LostError
             why = f"{name} {describe_exit(failure.exitcode)}; the other ranks were stopped"
-            failures_by_priority.append((3 if stopped else 0, lost(why, "see its output above")))
+            prioritised.append((3 if stopped else 0, lost(why, "see its output above")))
         elif outcome is not None and outcome.cause:
             cause = outcome.cause if len(causes) == 1 or outcome.absent else f"{name}: {outcome.cause}"
             kind = OthersLostError if outcome.lost else SondaError
-            failures_by_priority.append((-1 if outcome.late else 2 if outcome.lost else 0, kind(cause, outcome.remedy)))
+            prioritised.append((-1 if outcome.late else 2 if outcome.lost else 0, kind(cause, outcome.remedy)))
         else:
-            failures_by_priority.append(
-                (1, SondaError(f"{name} {describe_exit(failure.exitcode)}", "see its output above"))
-            )
-    return min(failures_by_priority, key=lambda entry: entry[0])[1]
+            prioritised.append((1, SondaError(f"{name} {describe_exit(failure.exitcode)}", "see its output above")))
+    return min(prioritised, key=lambda entry: entry[0])[1]
 
 
 if __name__ == "__main__":

@@ -73,12 +73,12 @@ def plan_members(plan: Plan) -> list[MemberProcess]:
     return [*servers, *workers, MemberProcess(COORDINATOR, 0, "the coordinator")]
 
 
-def cluster_configurations(plan: Plan, members_of_plan: list[MemberProcess]) -> list[str]:
+def cluster_configurations(plan: Plan, members: list[MemberProcess]) -> list[str]:
     """`TF_CONFIG` of every member, with ports that were free a moment ago; '' where there is one process."""
-    if len(members_of_plan) == 1 and plan.mode in ONE_PROCESS:
+    if len(members) == 1 and plan.mode in ONE_PROCESS:
         return [""]
-    tasks = [(WORKER if member.role == RANK else member.role, member.number) for member in members_of_plan]
-    sockets = [socket.socket() for _ in members_of_plan]
+    tasks = [(WORKER if member.role == RANK else member.role, member.number) for member in members]
+    sockets = [socket.socket() for _ in members]
     try:
         cluster: dict[str, list[str]] = {}
         for (kind, _), bound in zip(tasks, sockets, strict=True):
@@ -92,10 +92,10 @@ def cluster_configurations(plan: Plan, members_of_plan: list[MemberProcess]) -> 
 
 def run_members(plan: Plan, directory: Path) -> AgentReport:
     """Start the processes and wait for the end of those that train. Raises SondaError where one fails."""
-    members_of_plan = plan_members(plan)
+    members = plan_members(plan)
     running: list[subprocess.Popen[bytes]] = []
     try:
-        for member, configuration in zip(members_of_plan, cluster_configurations(plan, members_of_plan), strict=True):
+        for member, configuration in zip(members, cluster_configurations(plan, members), strict=True):
             environment = dict(os.environ)
             environment.pop("TF_CONFIG", None)  # one of the user's own is about another cluster
             if configuration:
@@ -103,7 +103,7 @@ def run_members(plan: Plan, directory: Path) -> AgentReport:
             command = [sys.executable, "-P", "-m", "sonda.targets.ranks.strategy_rank", str(directory), member.role]
             command += [str(member.number), str(os.getpid())]
             running.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL))
-        _wait(members_of_plan, running, directory)
+        _wait(members, running, directory)
     finally:
         for process in running:
             if process.poll() is None:
@@ -113,13 +113,13 @@ def run_members(plan: Plan, directory: Path) -> AgentReport:
     return AgentReport(ranks=[outcome for outcome in outcomes if outcome is not None])
 
 
-def _wait(members_of_plan: list[MemberProcess], running: list[subprocess.Popen[bytes]], directory: Path) -> None:
+def _wait(members: list[MemberProcess], running: list[subprocess.Popen[bytes]], directory: Path) -> None:
     """Wait until all processes that train have ended well. Raises SondaError as soon as one fails."""
     while True:
-        ended = [(member, process.poll()) for member, process in zip(members_of_plan, running, strict=True)]
+        ended = [(member, process.poll()) for member, process in zip(members, running, strict=True)]
         for member, code in ended:
             if code or (code == 0 and not member.trains):
-                raise _failure(member, code, directory, len(members_of_plan) > 1)
+                raise _failure(member, code, directory, len(members) > 1)
         if all(code == 0 for member, code in ended if member.trains):
             return
         sleep(POLL_S)

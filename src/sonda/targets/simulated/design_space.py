@@ -121,9 +121,9 @@ def needed_patterns(
     ]  # fmt: skip
     kinds: set[str] = set()
     for chosen in itertools.product(*(axes[key] for key in routing)):
-        accelerator_there = _try_to_make(changed, accelerator, dict(zip(routing, chosen, strict=True)))
-        if not isinstance(accelerator_there, SondaError):
-            kinds |= Placement(accelerator_there).patterns()
+        changed_accelerator = _try_to_make(changed, accelerator, dict(zip(routing, chosen, strict=True)))
+        if not isinstance(changed_accelerator, SondaError):
+            kinds |= Placement(changed_accelerator).patterns()
     return frozenset(kinds)
 
 
