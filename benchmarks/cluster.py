@@ -35,7 +35,7 @@ from sonda.studies.explore.search import search
 from sonda.studies.explore.space import cut_grid, parse_space
 from sonda.studies.file.study import Study
 from sonda.targets.job import Job
-from sonda.targets.simulated.exploration import grid_of
+from sonda.targets.simulated.exploration import make_grid
 
 PAIRS = 15
 """Of explorations: short and many, so that what others do meanwhile meets both alike."""
@@ -195,7 +195,7 @@ def _paired(what: str, sides: Sides, pairs: int) -> tuple[list[float], list[floa
 
 def _orders(fields: list[str]) -> list[PartOrder]:
     space = parse_space(fields)
-    grid = grid_of(JOB, (JOB.on,), space)
+    grid = make_grid(JOB, (JOB.on,), space)
     return [
         PartOrder(grid.job, grid.zeros, JOB.on, piece, space, (JOB.on,)) for piece in cut_grid(grid.axes[JOB.on], BATCH)
     ]

@@ -26,7 +26,7 @@ from sonda.studies.explore.pareto import pareto_front
 from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
 from sonda.targets.simulated.design_space import explore
-from sonda.targets.simulated.program import program_of
+from sonda.targets.simulated.program import make_program
 
 ROUNDS = 7
 LIMIT = 1000
@@ -79,7 +79,7 @@ GRIDS = (
 def run() -> list[Bar]:
     """Measure every grid, print points, simulations and rates, and hold some of them against a bar."""
     workloads = {(one.workload, one.preset): one.job() for one in GRIDS}
-    programs = {name: program_of(job, frozenset()) for name, job in workloads.items()}
+    programs = {name: make_program(job, frozenset()) for name, job in workloads.items()}
     bars = []
     print(f"{'grid':36} {'points':>7} {'simulations':>12} {'points/s':>22} {'per CPU second':>15} {'simulations':>12}")
     for grid in GRIDS:

@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.bar import Bar, Interval, at_least, at_most, paired_interval
 from benchmarks.hybrid_command import ALONE, PAIR, by_command
 from benchmarks.hybrid_ranks import BATCH, RESNET, Rates, rank_main
-from sonda.targets.quota import quota
+from sonda.targets.quota import limit_process
 
 SLOWED = 3
 ROUNDS, STEPS = 6, 3
@@ -73,7 +73,7 @@ class Pair:
         return self.all(name, *arguments)[0]
 
     def slowed(self, share: float) -> Any:
-        return quota(self.processes[1].pid or 0, share)
+        return limit_process(self.processes[1].pid or 0, share)
 
     def end(self) -> None:
         for pipe in self.pipes:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.hybrid_ranks import RESNET
-from sonda.targets.quota import quota
+from sonda.targets.quota import limit_process
 
 ALONE, PAIR = "cpu/1", "hybrid=cpu/1+cpu/1@auto"
 LOOK_S = 0.02
@@ -70,7 +70,7 @@ def _slow_down(process: subprocess.Popen[bytes], home: Path, share: float, slow:
     while process.poll() is None:
         rank = _second_rank(home)
         if rank is not None:
-            slow.enter_context(quota(rank, share))
+            slow.enter_context(limit_process(rank, share))
             return
         time.sleep(LOOK_S)
 

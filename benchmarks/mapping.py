@@ -18,7 +18,7 @@ from sonda.accelerators.description.accelerator import Accelerator, load_acceler
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.mapping.placement import Placed, Placement
 from sonda.accelerators.operations.program import Convolution, Operation, Program
-from sonda.targets.simulated.program import described_program
+from sonda.targets.simulated.program import program_from_description
 from sonda.workloads.catalogue import describe
 
 DLRM = {
@@ -88,7 +88,7 @@ def _program(workload: str, patterns: frozenset[str]) -> Program:
 
     name, options = WORKLOADS[workload]
     described = describe(name, options)
-    program = None if patterns else described_program(described)
+    program = None if patterns else program_from_description(described)
     if program is not None:
         return program
     torch.set_num_threads(1)

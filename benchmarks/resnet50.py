@@ -64,10 +64,10 @@ def _command(accelerator: str, words: str) -> float:
 def _simulate(accelerator: str, *words: str) -> dict[str, float]:
     import torch  # noqa: F401
 
-    from sonda.targets.job import Job, options_of
+    from sonda.targets.job import Job, parse_options
     from sonda.targets.simulated.launcher import simulate_job
 
-    job = Job(workload="resnet50", options=options_of(words, {}), on=f"sim:{accelerator}")
+    job = Job(workload="resnet50", options=parse_options(words, {}), on=f"sim:{accelerator}")
     with tempfile.TemporaryDirectory() as name:
         began = perf_counter(), process_time()
         target = simulate_job(job, Path(name))["simulation"]["target"]

@@ -202,10 +202,10 @@ def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any)
     Keywords that `sonda run` knows (`train`, `steps`, `threads`, `precision`, …) are settings, the others the
     workload's own options: `sonda.run("resnet34", train=True, batch=16)`.
     """
-    from sonda.targets.job import job_of
+    from sonda.targets.job import make_job
     from sonda.targets.pipeline import measure
 
-    return Profile(measure(job_of({"workload": workload, "on": on, **settings}), _opened(store)))
+    return Profile(measure(make_job({"workload": workload, "on": on, **settings}), _opened(store)))
 
 
 def explore(
@@ -230,9 +230,9 @@ def explore(
     from sonda.studies.executors.choice import executor_for
     from sonda.studies.explore.exploration import explore as explore_space
     from sonda.studies.explore.space import read_space
-    from sonda.targets.job import job_of
+    from sonda.targets.job import make_job
 
-    job = job_of({"workload": workload, "on": on, "mapping": mapping, "set": set, **options})
+    job = make_job({"workload": workload, "on": on, "mapping": mapping, "set": set, **options})
     with executor_for(workers, on_cluster) as executor:
         return Explored(explore_space(job, read_space(vary), _opened(store), executor=executor))
 
@@ -260,9 +260,9 @@ def corun(
     from sonda.analysis.corun.interference import interference
     from sonda.report.display import companions
     from sonda.targets.corun.launcher import corun as carry_out
-    from sonda.targets.corun.plan import Setting
+    from sonda.targets.corun.plan import CorunSettings
 
-    setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
+    setting = CorunSettings(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
     return companions(interference(carry_out(participants, _opened(store), cores, setting)))
 
 

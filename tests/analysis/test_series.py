@@ -36,7 +36,7 @@ from sonda.targets import circumstances
 from sonda.targets.instrument import RunPlan
 from sonda.targets.instruments import counters as counting
 from sonda.targets.program import process_counts as outside
-from sonda.targets.program.launcher import Watching, parse_interval, run_command
+from sonda.targets.program.launcher import WatchSettings, parse_interval, run_command
 
 SECOND = 1000 * MS
 PAGES = 5000
@@ -86,7 +86,7 @@ def test_the_intervals_of_a_program_add_up_to_it(
         f"import time\nopen({str(witness)!r}, 'a').write('x')\n{TOUCHING}time.sleep(0.5)\n{TOUCHING}print('out')\n"
     )
     run, code = run_command(
-        [sys.executable, "-c", program + "raise SystemExit(5)"], store, Watching(interval=0.02, probe=("pmu",))
+        [sys.executable, "-c", program + "raise SystemExit(5)"], store, WatchSettings(interval=0.02, probe=("pmu",))
     )
     assert code == 5 and capfd.readouterr() == ("out\n", "")
     assert witness.read_text() == "x", "it ran once"
@@ -108,7 +108,7 @@ def test_the_intervals_of_a_program_add_up_to_it(
     ("words", "code"), [(["sleep", "0.05"], 0), (["sh", "-c", "exit 3"], 3), (["sh", "-c", "kill -9 $$"], 137)]
 )
 def test_a_program_that_is_not_python_is_counted_too(store: Store, words: list[str], code: int) -> None:
-    run, passed_on = run_command(words, store, Watching())
+    run, passed_on = run_command(words, store, WatchSettings())
     assert passed_on == run.info.exit_code == code
     assert run.samples == [] and len(run.spans) == 1
     summary = summarise(run)
@@ -124,7 +124,7 @@ def test_a_program_that_is_not_python_is_counted_too(store: Store, words: list[s
 @pytest.mark.skipif(shutil.which("perf") is None, reason="needs perf")
 def test_totals_agree_with_perf_stat(store: Store, tmp_path: Path) -> None:
     command = [sys.executable, "-S", "-E", "-c", TOUCHING]
-    run, _ = run_command(["env", *command], store, Watching(interval=0.01))
+    run, _ = run_command(["env", *command], store, WatchSettings(interval=0.01))
     file = tmp_path / "stat"
     subprocess.run(["perf", "stat", "-x,", "-e", "page-faults", "-o", file, "env", *command], check=True)
     theirs = float(next(line for line in file.read_text().splitlines() if "page-faults" in line).split(",")[0])
@@ -137,7 +137,7 @@ def test_where_events_are_refused_the_kernels_account_is_shown_and_the_reason_to
 ) -> None:
     kernel = FakeKernel(refuse=lambda event: errno.EACCES)
     monkeypatch.setattr(outside, "KernelCounter", lambda known: KernelCounter(kernel=kernel, known=known))
-    run, code = run_command(["sh", "-c", "exit 4"], store, Watching(interval=0.01))
+    run, code = run_command(["sh", "-c", "exit 4"], store, WatchSettings(interval=0.01))
     assert code == 4 and run.samples == []
     found = summarise_outside(run)
     assert found is not None
@@ -151,7 +151,7 @@ def test_where_events_are_refused_the_kernels_account_is_shown_and_the_reason_to
 
 
 def test_a_program_that_takes_other_rights_is_not_said_to_do_nothing() -> None:
-    kept = outside.kept(Counted(0, {"page-faults": Count(0.0), "task-clock": Count(5.0, 5, 5)}))["outside"]
+    kept = outside.describe_counts(Counted(0, {"page-faults": Count(0.0), "task-clock": Count(5.0, 5, 5)}))["outside"]
     assert set(kept["counts"]) == {"task_clock"} and "setuid" in kept["missing"]["page_faults"]
 
 
@@ -162,7 +162,7 @@ def test_with_an_interval_the_pmu_is_read_from_outside_only(tmp_path: Path, monk
     named = Event("branch_misses", 0, 5)
     found = Plan([[cycles, instructions, misses], [cycles, instructions, named]])
     monkeypatch.setattr(counting, "plan", lambda extra: found)
-    asked = counting.ask(("pmu:branch-misses",), tmp_path, "per interval")
+    asked = counting.request_counters(("pmu:branch-misses",), tmp_path, "per interval")
     assert asked.events == {"cycles": cycles, "instructions": instructions, "branch_misses": named}
     assert list(tmp_path.iterdir()) == [] and asked.target == {}
     assert [(one.name, one.state, one.reason) for one in asked.states] == [("pmu", "ok", "counted per interval")]
@@ -179,7 +179,7 @@ def test_samples_are_what_each_interval_added() -> None:
         (0.2, {"page-faults": Count(10.0, 200, 200), "cycles": Count(400.0, 200, 80)}),
         (0.3, {"page-faults": Count(15.0, 300, 300), "cycles": Count(600.0, 300, 80)}),
     ]
-    found = outside.samples_of(Counted(0, series[-1][1], series, interval=0.1))
+    found = outside.interval_samples(Counted(0, series[-1][1], series, interval=0.1))
     assert [(one.time, one.value) for one in found if one.sensor == "page_faults"] == [
         (100 * MS, 10.0), (200 * MS, 0.0), (300 * MS, 5.0),
     ]  # fmt: skip

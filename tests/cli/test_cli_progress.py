@@ -23,12 +23,12 @@ from sonda.studies.engine.progress_line import ProgressLine
 from sonda.studies.engine.runner import StudyProgress
 from sonda.studies.file.study import Study
 from sonda.targets.job import Job
-from sonda.targets.local.launcher import MEASURING, lasting
+from sonda.targets.local.launcher import MEASURING_CEILINGS, describe_running
 from sonda.targets.pipeline import STARTING_S
-from sonda.targets.progress import Progress as TrainingProgress
-from sonda.targets.progress import read_aloud, telling
+from sonda.targets.progress import ProgressRecord as TrainingProgress
+from sonda.targets.progress import progress_writer, report_progress
 from sonda.targets.serving import launcher as serving
-from sonda.targets.serving.traffic import Traffic
+from sonda.targets.serving.traffic import ServingTraffic
 
 
 class Watch:
@@ -131,20 +131,20 @@ def test_a_stream_that_is_closed_disturbs_nothing(watch):
 
 
 def test_the_first_minute_says_how_long_measuring_the_machine_takes(watch):
-    watch.progress.say(MEASURING)
+    watch.progress.say(MEASURING_CEILINGS)
     assert watch.after(2) == f"measuring what this machine can do, once … 2 s, about {TAKES_S - 2:.0f} s left"
 
 
 def test_steps_that_were_asked_for_are_counted_by_who_does_them(tmp_path, watch):
     said = []
-    tell = telling(tmp_path, 12, 2)
-    with read_aloud(tmp_path, said.append, "running mlp on cpu, "):
+    tell = progress_writer(tmp_path, 12, 2)
+    with report_progress(tmp_path, said.append, "running mlp on cpu, "):
         tell(1)
         limit = monotonic() + 60
         while not said and monotonic() < limit:
             sleep(0.01)
     assert said == ["running mlp on cpu, step 3 of 14, warm-up included"]
-    watch.progress.say(lasting(Job(workload="mlp", steps=12)))
+    watch.progress.say(describe_running(Job(workload="mlp", steps=12)))
     assert watch.after(2) == f"starting mlp on cpu … 2 s, about {STARTING_S - 2:.0f} s left"
     watch.progress.say("running mlp on cpu, step 2 of 14, warm-up included")
     watch.now += 5
@@ -154,7 +154,7 @@ def test_steps_that_were_asked_for_are_counted_by_who_does_them(tmp_path, watch)
 
 
 def test_of_steps_without_a_number_nothing_is_said(tmp_path):
-    telling(tmp_path, None, 2)(3)
+    progress_writer(tmp_path, None, 2)(3)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -171,8 +171,8 @@ def test_a_page_of_several_runs_counts_them(tmp_path, monkeypatch):
 
 def test_what_is_imported_first_is_said() -> None:
     """Before PyTorch, whose import is short, nothing."""
-    assert lasting(Job(workload="mlp", steps=3)) == "starting mlp on cpu"
-    assert lasting(Job(workload="mlp", framework="jax", steps=3)) == "importing JAX, then starting mlp on cpu"
+    assert describe_running(Job(workload="mlp", steps=3)) == "starting mlp on cpu"
+    assert describe_running(Job(workload="mlp", framework="jax", steps=3)) == "importing JAX, then starting mlp on cpu"
 
 
 def test_names_from_outside_cannot_act_on_the_line(watch):
@@ -199,7 +199,7 @@ def test_times_are_told_in_the_same_words_everywhere():
         "0 s", "8 s", "99 s", "2 min", "2 min", "99 min", "1.7 h", "2.5 h",
     ]  # fmt: skip
     training = TrainingProgress(part="train", epoch=1, epochs=3, step=1, steps=4, left_s=150.0)
-    assert training.reached() == "epoch 2 of 3, training 25 %, 2 min left"
+    assert training.describe() == "epoch 2 of 3, training 25 %, 2 min left"
 
 
 @pytest.mark.parametrize(
@@ -224,15 +224,15 @@ def test_what_a_terminal_has_no_code_for_is_no_defect(encoding, errors, written,
 @pytest.mark.parametrize(
     ("traffic", "seconds"),
     [
-        (Traffic(scenario="server", qps=50.0, queries=600), 12.0),
-        (Traffic(scenario="server", qps=50.0, seconds=7.0), 7.0),
-        (Traffic(scenario="offline"), 10.0),
-        (Traffic(scenario="single-stream", queries=600), None),
-        (Traffic(scenario="server", find=True, bound=10**7, seconds=7.0), None),
+        (ServingTraffic(scenario="server", qps=50.0, queries=600), 12.0),
+        (ServingTraffic(scenario="server", qps=50.0, seconds=7.0), 7.0),
+        (ServingTraffic(scenario="offline"), 10.0),
+        (ServingTraffic(scenario="single-stream", queries=600), None),
+        (ServingTraffic(scenario="server", find=True, bound=10**7, seconds=7.0), None),
     ],
 )
 def test_how_long_a_model_is_served_is_said_where_it_is_known(traffic, seconds):
-    found = serving._lasting(Job(workload="mlp"), traffic)
+    found = serving._describe_serving(Job(workload="mlp"), traffic)
     assert found == f"serving mlp on cpu, {traffic.scenario}"
     assert getattr(found, "seconds", None) == (None if seconds is None else STARTING_S + seconds)
 
@@ -249,7 +249,7 @@ def test_a_study_says_which_run_which_epoch_and_how_long_all_will_take():
     line, points = study_line(said, lambda: now[0])
     line.tell(StudyProgress(0, 4, 0, points[0], None, None))
     now[0] += 8
-    line.hear(TrainingProgress(part="train", epoch=1, epochs=4, step=2, steps=4, accuracy=0.25, left_s=50.0).reached())
+    line.hear(TrainingProgress(part="train", epoch=1, epochs=4, step=2, steps=4, accuracy=0.25, left_s=50.0).describe())
     assert said == [
         "small: run 1 of 4 · batch=1",
         "small: run 1 of 4, 4 min left · batch=1 · epoch 2 of 4, training 50 %, accuracy 25 %",
@@ -266,7 +266,7 @@ def test_before_its_first_epoch_ended_a_run_is_reckoned_by_its_pace_and_starting
     now[0] = 30.0
     line.hear("starting mlp on cpu")
     for step in (1, 2):
-        line.hear(TrainingProgress(part="train", epoch=0, epochs=1, step=step, steps=10).reached())
+        line.hear(TrainingProgress(part="train", epoch=0, epochs=1, step=step, steps=10).describe())
         now[0] += 2
     assert [words.partition(" · ")[0] for words in said] == [
         "small: run 3 of 4, 80 s left",
@@ -304,7 +304,7 @@ def test_a_study_without_a_terminal_shows_the_epochs_of_its_runs(tmp_path, monke
 
     def measure(job, store, place, say):
         for epoch in range(3):
-            say(TrainingProgress(part="train", epoch=epoch, epochs=40, step=1, steps=4, left_s=9.0).reached())
+            say(TrainingProgress(part="train", epoch=epoch, epochs=40, step=1, steps=4, left_s=9.0).describe())
         raise SondaError("enough", "stop")
 
     monkeypatch.setattr("sonda.targets.pipeline.measure", measure)

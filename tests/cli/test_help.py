@@ -49,14 +49,14 @@ def parse(words: list[str]) -> None:
 
 def check_workload(context: Any) -> None:
     """Options that belong to a workload are known to it; targets can be read, studies and accelerators are there."""
-    from sonda.targets.job import options_of
+    from sonda.targets.job import parse_options
     from sonda.targets.target import parse_target
     from sonda.workloads.catalogue import describe
     from sonda.workloads.own_model import is_own
 
     workload = context.params.get("workload") or ""
     if workload and not is_own(workload):
-        describe(workload, options_of(context.args, {}))
+        describe(workload, parse_options(context.args, {}))
     on = context.params.get("on") or []
     for target in [on] if isinstance(on, str) else on:
         for device in parse_target(target).devices:

@@ -14,7 +14,7 @@ from command_line import run_command
 from docs_commands import Block, blocks
 from docs_desk import ceilings
 from sonda.api import Explored, Profile
-from sonda.targets.job import job_of
+from sonda.targets.job import make_job
 
 SHOWN_WHOLE = "docs/extending.md"
 """Files of a package that test_extending.py installs and uses; it also holds that the page shows them as they are."""
@@ -88,7 +88,7 @@ def test_runs_of_the_command_line_are_compared_in_a_notebook(place: Path) -> Non
 
     def instead(workload: str, **settings: Any) -> Profile:
         """A run that is twice as slow, in place of a network that takes minutes; the settings are read as its would."""
-        asked.append(job_of({"workload": workload, "on": "cpu", **settings}))
+        asked.append(make_job({"workload": workload, "on": "cpu", **settings}))
         return Profile(stepped([20.0] * 10))
 
     seen = SimpleNamespace(load=lambda name: Profile(stepped([10.0] * 10)), run=instead, compare=sonda.compare)

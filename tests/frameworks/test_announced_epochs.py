@@ -17,7 +17,7 @@ from sonda.frameworks.harness.epochs import compile_shapes, drive_epochs
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.training import FINAL, read_trained
 from sonda.targets.job import Job
-from sonda.targets.training.announced import train_announced
+from sonda.targets.training.epoch_trainer import train_epochs
 from sonda.targets.training.trainer import open_training
 from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.data.prepared import load
@@ -142,7 +142,7 @@ def test_a_training_leaves_its_walks_and_weights(data: TrainingSet, tmp_path: Pa
     (tmp_path / "kept").mkdir()
     opened = open_training(job)
     announced, learner = observer(tmp_path), Weighing()
-    train_announced(job, tmp_path, opened, learner, announced)
+    train_epochs(job, tmp_path, opened, learner, announced)
     announced.finish(1)
     announced.recorder.close()
     trained = read_trained(tmp_path)

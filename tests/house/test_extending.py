@@ -18,7 +18,7 @@ from places import REPOSITORY
 from sonda.record.run import Run
 from sonda.record.samples import Reading
 from sonda.record.store import Store
-from sonda.targets.instruments.plugins import Watched
+from sonda.targets.instruments.plugins import WatchedProbe
 
 PACKAGE = REPOSITORY / "examples" / "11_own_parts"
 DOCS = REPOSITORY / "docs" / "extending.md"
@@ -231,7 +231,7 @@ def test_the_mean_of_equal_readings_is_none_other():
             return [Reading("load", 0.05, "1")]
 
     # 0.05 + 0.05 + 0.05 is 0.15000000000000002, a third of which is more than 0.05.
-    watched = Watched("machine", Level())
-    assert watched.take() and watched.take() and watched.take()
-    (told,) = watched.kept()
+    watched = WatchedProbe("machine", Level())
+    assert watched.read_once() and watched.read_once() and watched.read_once()
+    (told,) = watched.summarise()
     assert told["mean"] == told["least"] == told["most"] == 0.05

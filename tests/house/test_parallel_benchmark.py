@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from benchmarks.hybrid import BATCH, Table, _turns
 
-from sonda.targets.quota import control_group
+from sonda.targets.quota import make_control_group
 
 
 def test_every_way_has_its_turn_in_every_round_and_not_always_the_same() -> None:
@@ -35,12 +35,12 @@ def test_a_quota_is_a_group_below_that_of_the_process(told: str, place: str, tmp
     """On directories that stand for the kernel's: of the older kind by controllers, of the newer all in one."""
     before = tmp_path / place
     before.mkdir(parents=True, exist_ok=True)
-    found = control_group(7, 1 / 3, tmp_path, told)
+    found = make_control_group(7, 1 / 3, tmp_path, told)
     assert found == (before / "sonda-quota-7", before)
     assert (found[0] / "cpu.max").read_text() == "3333 10000"
     assert (found[0] / "cgroup.procs").read_text() == "7"
 
 
 def test_without_a_group_of_control_there_is_none(tmp_path: Path) -> None:
-    assert control_group(7, 1 / 3, tmp_path, "4:memory:/a\n") is None
-    assert control_group(7, 1 / 3, tmp_path / "missing", "0::/\n") is None
+    assert make_control_group(7, 1 / 3, tmp_path, "4:memory:/a\n") is None
+    assert make_control_group(7, 1 / 3, tmp_path / "missing", "0::/\n") is None

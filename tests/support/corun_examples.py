@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from sonda.targets.corun.plan import Setting
+from sonda.targets.corun.plan import CorunSettings
 
-QUICK = Setting(seconds=0.1, repeat=1, timeout=100)
+QUICK = CorunSettings(seconds=0.1, repeat=1, timeout=100)
 
 
 def script(path: Path, text: str, *words: str, name: str = "bad", kind: str = "cmd") -> str:

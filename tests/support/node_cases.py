@@ -32,7 +32,7 @@ def measured(name: str, job: Job, place: Path, results: Any) -> None:
     for module in (parallel, circumstances):  # ceilings are measured elsewhere, and take seconds
         module.load_or_measure = lambda *given, **settings: {}  # type: ignore[attr-defined]
     try:
-        results.put((name, parallel.measure(job, Store(place)).id))
+        results.put((name, parallel.measure_ranks(job, Store(place)).id))
     except SondaError as error:
         results.put((name, str(error)))
 

@@ -14,10 +14,10 @@ import torch
 from plain_runs import run_info
 from sonda.record.run import ProbeState, Run, new_id, now, write_run
 from sonda.targets.job import Job
-from sonda.targets.local.worker import Outcome, _outcome
+from sonda.targets.local.worker import Outcome, _run_job
 from sonda.targets.serving import launcher as serving
 from sonda.targets.serving.launcher import query_spans
-from sonda.targets.serving.traffic import Traffic, check_traffic
+from sonda.targets.serving.traffic import ServingTraffic, check_traffic
 
 MS = 1_000_000
 
@@ -49,7 +49,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     def child(job: Job, directory: Path, threads: int, variables: Mapping[str, str]) -> Outcome:
         before = torch.get_num_threads()
         try:
-            return _outcome(job, directory)
+            return _run_job(job, directory)
         finally:
             torch.set_num_threads(before)
 
@@ -63,13 +63,13 @@ def synthetic(root: Path, moments: Any, probes: list[ProbeState] | None = None, 
     """A run of traffic with given moments (ns): arrived, begun, done and batch of every query."""
     rate = given.pop("rate", None)
     loadgen = given.pop("loadgen", {})
-    traffic = check_traffic(Traffic(**given))
+    traffic = check_traffic(ServingTraffic(**given))
     spans = query_spans(np.array(moments), 0, 10**10, traffic, "cpu")
     if probes is not None:
         part = spans.where(kind="part")
         for name, joules in (("energy", 30.0), ("energy_low", 27.0), ("energy_high", 36.0)):
             spans.metrics[f"{name}:measured"] = np.where(part, joules, np.nan)
-    facts = {**traffic.described(), "rate": rate, "loadgen": loadgen}
+    facts = {**traffic.describe(), "rate": rate, "loadgen": loadgen}
     info = run_info(
         id=new_id(), created=now(), status="complete", workload={"name": "mlp", "train": False},
         target={"spec": "cpu", "device": "cpu", "threads": 1, "serving": facts}, probes=probes or [],

@@ -13,8 +13,14 @@ import pytest
 from places import REPOSITORY
 from sonda.record.errors import SondaError
 from sonda.targets.adapters import registry as adapters
-from sonda.targets.adapters.registry import ADAPTERS, check_framework, imported, require, run_in
-from sonda.targets.applicability import applied
+from sonda.targets.adapters.registry import (
+    ADAPTERS,
+    check_framework,
+    import_framework,
+    require_framework,
+    run_in_framework,
+)
+from sonda.targets.applicability import drop_inapplicable
 from sonda.targets.job import Job, check_job
 from sonda.workloads.catalogue import BUILT_IN
 
@@ -71,10 +77,13 @@ def test_operations_are_trained_in_pytorch_only(framework: str) -> None:
 
 @pytest.mark.parametrize("framework", ["tensorflow", "jax", "pytensor"])
 def test_operations_are_those_that_a_framework_has_unless_they_are_named(framework: str) -> None:
-    job, notes = applied(Job(workload="ops", framework=framework))
+    job, notes = drop_inapplicable(Job(workload="ops", framework=framework))
     assert job.options == {"op": "add,dot,mul,scalar,sigmoid,tanh"} and notes[0].startswith("--op: add, dot")
     named = Job(workload="ops", framework=framework, options={"op": "softmax"})
-    assert applied(named) == (named, []) and applied(Job(workload="ops")) == (Job(workload="ops"), [])
+    assert drop_inapplicable(named) == (named, []) and drop_inapplicable(Job(workload="ops")) == (
+        Job(workload="ops"),
+        [],
+    )
 
 
 def test_every_worker_that_is_named_is_there() -> None:
@@ -113,7 +122,7 @@ def test_a_missing_framework_says_how_to_install_it(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(adapters, "find_spec", lambda name: None)
     for framework, adapter in ADAPTERS.items():
         with pytest.raises(SondaError) as caught:
-            run_in(framework, Job(workload="mlp", framework=framework), tmp_path, False)
+            run_in_framework(framework, Job(workload="mlp", framework=framework), tmp_path, False)
         assert str(caught.value) == (
             f"{adapter.words} is not installed; install it with: pip install 'sonda[{framework}]'"
         )
@@ -125,10 +134,10 @@ def test_a_missing_framework_says_how_to_install_it(monkeypatch: pytest.MonkeyPa
 def test_an_old_framework_is_refused_before_it_is_imported(installed: Any, version: str, enough: bool) -> None:
     installed("jax", "raise AssertionError('imported')", version)
     if enough:
-        require("jax")
+        require_framework("jax")
         return
     with pytest.raises(SondaError, match=r"JAX 0\.4\.38 is too old, 0\.5 or newer is needed; install it with: pip"):
-        require("jax")
+        require_framework("jax")
 
 
 @pytest.mark.parametrize(
@@ -149,13 +158,13 @@ def test_a_framework_whose_import_fails_is_one_line(installed: Any, code: str, c
     installed("protobuf", version="3.20")
     installed("tensorflow", code)
     with pytest.raises(SondaError) as caught:
-        imported("tensorflow")
+        import_framework("tensorflow")
     assert "\n" not in str(caught.value)
     with pytest.raises(SondaError, match=cause):
-        imported("tensorflow")
+        import_framework("tensorflow")
     assert "install versions that fit together: pip install --upgrade 'sonda[tensorflow]'" in str(caught.value)
 
 
 def test_a_framework_that_can_be_imported_is_given(installed: Any) -> None:
     installed("pytensor", "answer = 42")
-    assert imported("pytensor").answer == 42
+    assert import_framework("pytensor").answer == 42

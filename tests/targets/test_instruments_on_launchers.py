@@ -35,7 +35,7 @@ from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 from sonda.targets.corun import launcher as corun_module
 from sonda.targets.corun.launcher import CorunLauncher
-from sonda.targets.corun.plan import Setting
+from sonda.targets.corun.plan import CorunSettings
 from sonda.targets.instrument import Launcher
 from sonda.targets.instruments import callgrind, counters, energy, ncu
 from sonda.targets.instruments.callgrind_spans import Markers, ModelledStep
@@ -43,10 +43,10 @@ from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.job import Job
 from sonda.targets.local.launcher import LocalLauncher
 from sonda.targets.pipeline import make_run
-from sonda.targets.program.launcher import ProgramLauncher, Watching
+from sonda.targets.program.launcher import ProgramLauncher, WatchSettings
 from sonda.targets.ranks.launcher import RanksLauncher
 from sonda.targets.serving.launcher import ServingLauncher
-from sonda.targets.serving.traffic import Traffic
+from sonda.targets.serving.traffic import ServingTraffic
 from sonda.targets.simulated.launcher import SimulationLauncher
 
 PROBES = ("os", "pmu", "energy", "callgrind", "ncu", "machine")
@@ -70,13 +70,14 @@ def launcher_of(kind: str) -> Launcher:
     changed = {"train": False, "steps": None, "warmup": 3}
     return {
         "workload": lambda: LocalLauncher(replaced(job, on="cpu/1")),
-        "program": lambda: ProgramLauncher([sys.executable, str(PROGRAMS / "plain.py")], Watching()),
+        "program": lambda: ProgramLauncher([sys.executable, str(PROGRAMS / "plain.py")], WatchSettings()),
         "ranks": lambda: RanksLauncher(replaced(job, on="ddp=cpu/1+cpu/1")),
         "corun": lambda: CorunLauncher(
-            ["a=mlp --batch 8", "b=mlp --batch 8"], setting=Setting(seconds=0.3, repeat=1, probe="pmu:page-faults")
+            ["a=mlp --batch 8", "b=mlp --batch 8"],
+            setting=CorunSettings(seconds=0.3, repeat=1, probe="pmu:page-faults"),
         ),
         "serving": lambda: ServingLauncher(
-            replaced(job, on="cpu/1", options={}, **changed), Traffic(scenario="single-stream", queries=5)
+            replaced(job, on="cpu/1", options={}, **changed), ServingTraffic(scenario="single-stream", queries=5)
         ),
         "simulated": lambda: SimulationLauncher(Job(workload="dlrm", on="sim:maeri-256")),
     }[kind]()
@@ -107,8 +108,8 @@ def sensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     thread = threading.Thread(target=draw, daemon=True)
     thread.start()
-    wanted = energy.Asked(interval=0.05, idle=0.0, root=tmp_path / "root", gpus=False)
-    monkeypatch.setattr(energy, "asked", lambda probes: wanted)
+    wanted = energy.EnergySettings(interval=0.05, idle=0.0, root=tmp_path / "root", gpus=False)
+    monkeypatch.setattr(energy, "parse_energy_probes", lambda probes: wanted)
     faults = Event("instructions", TYPE_SOFTWARE, SOFTWARE["page-faults"], kernel=True)
     monkeypatch.setattr(counters, "plan", lambda extra=(): Plan([[faults]]))
     group = {"events": [{**faults._asdict()}], "whole": True}

@@ -18,9 +18,9 @@ from sonda.probes.ncu.command import Settings
 from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 from sonda.targets.adapters.jax import xla_operations
-from sonda.targets.instrument import Circumstances, Observation, Seen
+from sonda.targets.instrument import Circumstances, EndedRun, Observation
 from sonda.targets.instruments.ncu import NcuInstrument
-from sonda.targets.program.launcher import ProgramLauncher, Watching
+from sonda.targets.program.launcher import ProgramLauncher, WatchSettings
 from xplane_examples import H200
 
 KERNELS = [
@@ -80,10 +80,10 @@ def test_a_program_without_kernels_is_not_run_again_under_ncu(tmp_path: Path, mo
     monkeypatch.setattr("sonda.targets.instruments.ncu.count_command", None)
     bare = Spans({"start": np.zeros(1)}, {"kind": Words.of(["run"])})
     assembly = Assembly(spans=bare, no_kernels=PROFILING)
-    launcher = ProgramLauncher(["python", "train.py"], Watching())
+    launcher = ProgramLauncher(["python", "train.py"], WatchSettings())
     plan = launcher.plan(Store(tmp_path), tmp_path, print)
     observation = Observation(bare, {}, {}, Circumstances("", {}, {}), assembly=assembly)
-    seen = Seen(plan, observation, bare, partial(launcher.again, plan))
+    seen = EndedRun(plan, observation, bare, partial(launcher.again, plan))
     (state,) = NcuInstrument(Settings()).collect(seen).states
     assert (state.name, state.state) == ("ncu", "missing")
     assert state.reason == f"no kernels were recorded: {PROFILING}"

@@ -18,9 +18,9 @@ from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.torch.drive.steps import TrainingLoop, make_loop
 from sonda.record.errors import SondaError
 from sonda.targets.adapters.registry import FRAMEWORKS
-from sonda.targets.applicability import IN_FRAMEWORK, applied, inapplicable
-from sonda.targets.job import DEFAULTS, Job, check_job, job_of, with_words
-from sonda.targets.local.binding import BOUND, confine, cores_of, threads_of, variables
+from sonda.targets.applicability import INAPPLICABLE_IN, drop_inapplicable, inapplicable_settings
+from sonda.targets.job import DEFAULTS, Job, check_job, make_job, with_options
+from sonda.targets.local.binding import CORES_VARIABLE, binding_variables, bound_threads, choose_cores, confine_process
 from sonda.workloads.catalogue import describe
 
 
@@ -48,17 +48,17 @@ def test_all_settings_can_be_given_by_a_study_and_by_a_command_line() -> None:
         "cache": True,
         "pin": False,
     }
-    found = job_of({"workload": "cnn", "train": True, "precision": "mixed_bf16", **wanted})
+    found = make_job({"workload": "cnn", "train": True, "precision": "mixed_bf16", **wanted})
     assert {name: getattr(found, name) for name in wanted} == wanted
     assert found.precision == "mixed_bfloat16"
     words = ["--inter-op-threads", "2", "--bind", "0-1", "--prefetch=4", "--cache", "--pin", "false"]
-    changed = with_words(Job(workload="cnn"), words)
+    changed = with_options(Job(workload="cnn"), words)
     assert (changed.inter_op_threads, changed.prefetch, changed.cache, changed.pin) == (2, 4, True, False)
 
 
 def test_a_run_keeps_of_seldom_settings_what_was_given() -> None:
-    assert set(Job(workload="cnn").how()) == {"train", "precision", "compile", "channels_last", "workers"}
-    assert job(prefetch=3).how()["prefetch"] == 3 and "cache" not in job().how()
+    assert set(Job(workload="cnn").settings_record()) == {"train", "precision", "compile", "channels_last", "workers"}
+    assert job(prefetch=3).settings_record()["prefetch"] == 3 and "cache" not in job().settings_record()
 
 
 @pytest.mark.parametrize(
@@ -108,17 +108,17 @@ def test_a_value_that_cannot_be_is_one_line(settings: dict[str, Any], line: str)
 )  # fmt: skip
 def test_what_means_nothing_is_said_and_left_out(settings: dict[str, Any], sentence: str) -> None:
     asked = job(**settings)
-    plain, notes = applied(asked)
+    plain, notes = drop_inapplicable(asked)
     assert notes == [sentence]
     name = sentence.partition(":")[0][2:].replace("-", "_")
     assert getattr(asked, name) != getattr(plain, name) == DEFAULTS[name]
-    assert inapplicable(plain) == {}
+    assert inapplicable_settings(plain) == {}
 
 
 def test_of_an_experiment_of_the_model_garden_all_that_it_has_no_use_for_is_said() -> None:
     asked = Job(workload="tf-models:resnet_imagenet", framework="tensorflow", train=True, precision="mixed_bfloat16",
                 compile=True, data="cifar10-like", workers=2, prefetch=2, cache=True)  # fmt: skip
-    plain, notes = applied(asked)
+    plain, notes = drop_inapplicable(asked)
     given = "an experiment's steps are given one drawn batch, which is in memory"
     assert sorted(notes) == sorted(
         [
@@ -128,7 +128,7 @@ def test_of_an_experiment_of_the_model_garden_all_that_it_has_no_use_for_is_said
     )
     assert plain == Job(workload=asked.workload, framework="tensorflow", train=True, compile=True)
     on_gpu = Job(workload=asked.workload, framework="tensorflow", on="cuda:0", precision="tf32")
-    assert applied(on_gpu) == (on_gpu, [])
+    assert drop_inapplicable(on_gpu) == (on_gpu, [])
 
 
 def test_what_means_something_is_left_alone() -> None:
@@ -138,12 +138,12 @@ def test_what_means_something_is_left_alone() -> None:
         job(on="cuda:0", pin=True, precision="tf32"),
         job(pin=False),
     ):
-        assert applied(wanted) == (wanted, [])
+        assert drop_inapplicable(wanted) == (wanted, [])
 
 
 def test_every_framework_says_what_it_has_no_use_for_in_words_of_jobs() -> None:
-    assert set(IN_FRAMEWORK) == set(FRAMEWORKS)
-    assert all(name in DEFAULTS for reasons in IN_FRAMEWORK.values() for name in reasons)
+    assert set(INAPPLICABLE_IN) == set(FRAMEWORKS)
+    assert all(name in DEFAULTS for reasons in INAPPLICABLE_IN.values() for name in reasons)
 
 
 # ---- binding ------------------------------------------------------------------------------------------------------
@@ -161,38 +161,41 @@ def two_packages(tmp_path: Path) -> Path:
 
 
 def test_compact_fills_a_core_then_its_neighbours_then_the_next_package(two_packages: Path) -> None:
-    assert cores_of("compact", 8, range(8), two_packages) == (0, 4, 1, 5, 2, 6, 3, 7)
-    assert cores_of("compact", 2, range(8), two_packages) == (0, 4)
+    assert choose_cores("compact", 8, range(8), two_packages) == (0, 4, 1, 5, 2, 6, 3, 7)
+    assert choose_cores("compact", 2, range(8), two_packages) == (0, 4)
 
 
 def test_spread_takes_turns_between_packages_and_siblings_last(two_packages: Path) -> None:
-    assert cores_of("spread", 8, range(8), two_packages) == (0, 2, 1, 3, 4, 6, 5, 7)
-    assert cores_of("spread", 2, range(8), two_packages) == (0, 2)
+    assert choose_cores("spread", 8, range(8), two_packages) == (0, 2, 1, 3, 4, 6, 5, 7)
+    assert choose_cores("spread", 2, range(8), two_packages) == (0, 2)
 
 
 def test_without_a_topology_every_processor_is_a_core(tmp_path: Path) -> None:
-    assert cores_of("spread", 2, [3, 5, 7], tmp_path) == cores_of("compact", 2, [7, 5, 3], tmp_path) == (3, 5)
+    assert choose_cores("spread", 2, [3, 5, 7], tmp_path) == choose_cores("compact", 2, [7, 5, 3], tmp_path) == (3, 5)
 
 
 def test_a_list_is_taken_as_it_is_and_says_how_many_threads(two_packages: Path) -> None:
-    assert cores_of("2,4-5", 3, range(8), two_packages) == (2, 4, 5)
-    assert threads_of(job(bind="2,4-5")) == 3 and threads_of(job(bind="2,4-5", threads=2)) == 2
-    assert threads_of(job(bind="compact")) is None and cores_of("none", 3) == ()
+    assert choose_cores("2,4-5", 3, range(8), two_packages) == (2, 4, 5)
+    assert bound_threads(job(bind="2,4-5")) == 3 and bound_threads(job(bind="2,4-5", threads=2)) == 2
+    assert bound_threads(job(bind="compact")) is None and choose_cores("none", 3) == ()
     with pytest.raises(SondaError, match=r"this process may not use processor 9; it may use 0,1$"):
-        cores_of("0,9", 2, [0, 1])
+        choose_cores("0,9", 2, [0, 1])
     with pytest.raises(SondaError, match="--bind 0 gives 1 processor to 2 threads"):
-        cores_of("0", 2, [0, 1])
+        choose_cores("0", 2, [0, 1])
     with pytest.raises(SondaError, match="--bind '4-2' says no cores"):
-        cores_of("4-2", 1, range(8))
+        choose_cores("4-2", 1, range(8))
 
 
 def test_openmp_is_told_a_place_for_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = variables((0, 4))
-    assert told == {"OMP_PROC_BIND": "true", "OMP_PLACES": "{0},{4}", BOUND: "0,4"} and variables(()) == {}
+    told = binding_variables((0, 4))
+    assert (
+        told == {"OMP_PROC_BIND": "true", "OMP_PLACES": "{0},{4}", CORES_VARIABLE: "0,4"}
+        and binding_variables(()) == {}
+    )
     asked: list[Any] = []
     monkeypatch.setattr("os.sched_setaffinity", lambda process, cores: asked.append((process, tuple(cores))))
-    assert confine(told) == (0, 4) and asked == [(0, (0, 4))]
-    assert confine({}) == () and len(asked) == 1
+    assert confine_process(told) == (0, 4) and asked == [(0, (0, 4))]
+    assert confine_process({}) == () and len(asked) == 1
 
 
 # ---- what PyTorch does --------------------------------------------------------------------------------------------
@@ -299,7 +302,7 @@ def test_an_input_bound_workload_is_offered_what_its_framework_has(
     verdict = input.rule(waiting(**workload))
     assert verdict is not None and verdict.sentence.startswith("Input-bound: waiting for data")
     assert [remedy.options for remedy in verdict.remedies] == options
-    assert not inapplicable(with_words(Job(workload="cnn", train=True, **workload), options[0]))
+    assert not inapplicable_settings(with_options(Job(workload="cnn", train=True, **workload), options[0]))
 
 
 def test_numbers_in_memory_are_nobodys_input() -> None:

@@ -21,14 +21,14 @@ from sonda.targets.instrument import (
     AROUND,
     Circumstances,
     Contribution,
+    EndedRun,
     Instrument,
     Launcher,
     Observation,
     RunPlan,
-    Seen,
 )
-from sonda.targets.instruments.registry import SONDAS, instruments_for
-from sonda.targets.pipeline import Place, make_run
+from sonda.targets.instruments.registry import BUILT_IN, instruments_for
+from sonda.targets.pipeline import RunLabels, make_run
 
 
 class Fake(Launcher):
@@ -95,7 +95,7 @@ class Reads(Instrument):
         yield
         self.calls.append(f"leave {self.name}")
 
-    def collect(self, seen: Seen) -> Contribution:
+    def collect(self, seen: EndedRun) -> Contribution:
         self.calls.append(f"collect {self.name}")
         assert seen.plan.directory.is_dir()
         seen.spans.metrics[f"{self.name}:counted"] = np.full(1, float(len(seen.spans.metrics)))
@@ -108,7 +108,7 @@ class Reads(Instrument):
 def test_instruments_are_called_in_order_and_add_to_one_run(tmp_path: Path) -> None:
     launcher = Fake()
     instruments = [Reads(name, launcher.calls) for name in ("a", "b")]
-    run = make_run(launcher, instruments, Store(tmp_path), Place("0123456789ab", group="g"))
+    run = make_run(launcher, instruments, Store(tmp_path), RunLabels("0123456789ab", group="g"))
     assert launcher.calls == [
         "plan", "prepare a", "prepare b", "hold", "enter a", "enter b", "launch", "leave b", "leave a", "let go",
         "observe", "collect a", "collect b", "close",
@@ -139,7 +139,7 @@ def test_a_launcher_that_fails_is_closed_and_keeps_nothing(tmp_path: Path) -> No
 
 
 def test_a_probe_is_refused_where_the_launcher_does_not_offer_what_it_needs() -> None:
-    assert [type(one) for one in instruments_for("energy", Fake())] == [SONDAS["energy"]]
+    assert [type(one) for one in instruments_for("energy", Fake())] == [BUILT_IN["energy"]]
     for word in ("pmu", "callgrind:2MiB", "perf-stat", "ncu"):
         with pytest.raises(SondaError, match=f"^--probe {word} cannot be read of a fake run"):
             instruments_for(f"energy,{word}", Fake())

@@ -38,8 +38,8 @@ def python(code: str) -> str:
 def test_a_held_process_uses_its_share_of_a_processor_and_leaves_no_group(share: float) -> None:
     told = python(f"""
         import os
-        from sonda.targets.quota import hold_this_process
-        hold_this_process({share})
+        from sonda.targets.quota import limit_this_process
+        limit_this_process({share})
         print(os.getpid(), used(2.0))
     """)
     process, use = told.split()
@@ -50,7 +50,7 @@ def test_a_held_process_uses_its_share_of_a_processor_and_leaves_no_group(share:
 def test_where_no_group_may_be_made_signals_hold_it() -> None:
     told = python("""
         import os, subprocess, sys
-        code = f"from sonda.targets.quota import govern; govern({os.getpid()}, 0.25)"
+        code = f"from sonda.targets.quota import enforce_by_signals; enforce_by_signals({os.getpid()}, 0.25)"
         warden = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
         used(1.0)  # it starts
         print(used(2.0))
@@ -61,8 +61,8 @@ def test_where_no_group_may_be_made_signals_hold_it() -> None:
 def test_a_held_process_that_is_killed_leaves_no_group() -> None:
     code = """
 import os
-from sonda.targets.quota import hold_this_process
-hold_this_process(0.5)
+from sonda.targets.quota import limit_this_process
+limit_this_process(0.5)
 print(os.getpid(), flush=True)
 used(60)
 """

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from sonda.targets.signals import ending
+from sonda.targets.signals import describe_exit
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from sonda.targets.signals import ending
     ],
 )
 def test_a_code_is_told_as_what_happened(code: int, words: str) -> None:
-    assert ending(code) == words
+    assert describe_exit(code) == words

@@ -27,7 +27,7 @@ from sonda.report.page import page_text
 from sonda.report.views.counters.system import in_table, second_table, system_table
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
-from sonda.targets.instrument import Circumstances, Observation, Seen
+from sonda.targets.instrument import Circumstances, EndedRun, Observation
 from sonda.targets.instruments import second_sources as second
 from sonda.targets.instruments.counters import CounterInstrument
 from sonda.targets.job import JOB, Job
@@ -178,12 +178,12 @@ def test_a_workload_is_counted_once_more_by_each_source(tmp_path: Path, monkeypa
     other = Source(Counted(0, {"page-faults": Count(101.0, 1, 1)}, missing={"cycles": "not supported"}))
     dead = Source(SondaError("cannot attach", "be root"))
     monkeypatch.setattr(second, "KernelCounter", lambda known: own)
-    monkeypatch.setattr(second, "SECOND", {"perf-stat": lambda: other, "papi": lambda: dead})
+    monkeypatch.setattr(second, "SOURCES", {"perf-stat": lambda: other, "papi": lambda: dead})
     launcher = LocalLauncher(Job(workload="mlp", steps=7, bind="0", probe="pmu,perf-stat"))
     plan = launcher.plan(Store(tmp_path), tmp_path, str)
     observation = Observation(NOTHING, {}, {}, Circumstances("", {}, {}))
-    seen = Seen(plan, observation, NOTHING, partial(launcher.again, plan))
-    added = second.SecondSources(("perf-stat", "papi"), CounterInstrument("pmu")).collect(seen)
+    seen = EndedRun(plan, observation, NOTHING, partial(launcher.again, plan))
+    added = second.SecondSourcesInstrument(("perf-stat", "papi"), CounterInstrument("pmu")).collect(seen)
     found, states = added.target["second"], added.states
     assert found["sonda"] == {"counts": {"page_faults": {"value": 100.0, "scaled": False}}}
     assert found["perf-stat"]["missing"] == {"cycles": "not supported"} and "papi" not in found
@@ -195,7 +195,7 @@ def test_a_workload_is_counted_once_more_by_each_source(tmp_path: Path, monkeypa
 
 def test_the_command_of_a_workload_is_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(workload="mlp", threads=3)
-    command = whole.command_of(job, tmp_path)
+    command = whole.job_command(job, tmp_path)
     assert command[1:] == ["-P", "-m", "sonda.targets.local.command", str(tmp_path)]
     seen: dict[str, Any] = {}
 
@@ -208,7 +208,7 @@ def test_the_command_of_a_workload_is_its_worker(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("MKL_NUM_THREADS", "1")
     standard = os.dup(0)
     try:
-        assert whole.run_whole(tmp_path) == 4
+        assert whole.run_job_file(tmp_path) == 4
     finally:
         os.dup2(standard, 0)
         os.close(standard)

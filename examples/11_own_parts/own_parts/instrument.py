@@ -6,7 +6,7 @@ from time import perf_counter
 
 from sonda.record.run import ProbeState
 from sonda.record.samples import Sample
-from sonda.targets.instrument import AGAIN, Contribution, Instrument, Rerun, Seen
+from sonda.targets.instrument import AGAIN, Contribution, EndedRun, Instrument, Rerun
 
 
 class Warm(Instrument):
@@ -17,9 +17,9 @@ class Warm(Instrument):
     def __init__(self, options: list[str]) -> None:
         self.limit = float(options[0].removesuffix("s")) if options else 600.0
 
-    def collect(self, seen: Seen) -> Contribution:
-        with seen.plan.store.scratch() as directory:
-            command = seen.again(Rerun(directory, observed=False))
+    def collect(self, ended: EndedRun) -> Contribution:
+        with ended.plan.store.scratch() as directory:
+            command = ended.again(Rerun(directory, observed=False))
             begin = perf_counter()
             try:
                 subprocess.run(command.words, input=command.given or b"", stdout=subprocess.DEVNULL, check=True,
@@ -27,7 +27,7 @@ class Warm(Instrument):
             except (OSError, subprocess.SubprocessError) as error:
                 return Contribution(states=[ProbeState("warm", "dead", str(error), "give it longer: warm:600s")])
             second = perf_counter() - begin
-        first = (seen.observation.end - seen.observation.begin) * 1e-9
+        first = (ended.observation.end - ended.observation.begin) * 1e-9
         return Contribution(
             target={"warm": {"first_s": first, "second_s": second}},
             states=[ProbeState("warm", "ok")],

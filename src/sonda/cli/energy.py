@@ -33,13 +33,13 @@ def energy(
     echo begin training >> "$SONDA_REGIONS"
     """
     from sonda.record.errors import SondaError
-    from sonda.targets.instruments.energy import asked_for_command
+    from sonda.targets.instruments.energy import parse_energy_options
     from sonda.targets.program.energy import measure_energy
 
     store = open_store()
     for one in tag or []:
         store.check_tag(one)
-    wanted = asked_for_command(interval, idle, model)
+    wanted = parse_energy_options(interval, idle, model)
     try:
         run, code = measure_energy(context.obj or [], store, wanted, redact=redact, output_to_stderr=json, say=say)
         hush()

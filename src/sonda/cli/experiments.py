@@ -234,12 +234,12 @@ def corun(
     """
     from sonda.record.progress import Lasting
     from sonda.targets.corun.launcher import corun as carry_out
-    from sonda.targets.corun.plan import Setting
+    from sonda.targets.corun.plan import CorunSettings
 
     store = open_store()
     for one in tag or []:
         store.check_tag(one)
-    setting = Setting(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
+    setting = CorunSettings(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
     found = carry_out(participants, store, cores, setting, say_each, warn=lambda text: say(Lasting(text)))
     hush()
     for one in tag or []:
@@ -288,13 +288,13 @@ def verify(
     formulas, layer by layer. Options that are not listed here belong to the model.
     """
     from sonda.record.errors import SondaError, nearest
-    from sonda.targets.job import Job, options_of
+    from sonda.targets.job import Job, parse_options
 
     if subject.startswith("-"):
         raise SondaError(
             f"{subject} is an option of a model, which is not named", f"write: sonda verify {what} MODEL …"
         )
-    options = options_of(context.args, {"input": ",".join(input)} if input else {})
+    options = parse_options(context.args, {"input": ",".join(input)} if input else {})
     if what == "stonne":
         _verify_stonne(subject, [*options, *(["on"] if on else []), *(["set"] if set else [])], json)
     elif what == "scalesim":

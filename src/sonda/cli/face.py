@@ -181,10 +181,10 @@ def workload_options(context: typer.Context, workload: str, input: list[str] | N
     """
     from sonda.cli.own_options import own_flags
     from sonda.record.errors import SondaError, near
-    from sonda.targets.job import options_of
+    from sonda.targets.job import parse_options
     from sonda.workloads.catalogue import describe
 
-    unlisted = options_of(context.args, {})
+    unlisted = parse_options(context.args, {})
     options = {**unlisted, **({"input": ",".join(input)} if input else {})}
     try:
         describe(workload, options)

@@ -19,14 +19,14 @@ def own_options(words: Sequence[str]) -> str:
     """The options of the workload that these words name, with what they are unless given; '' where they name none."""
     if not words or words[0] not in COMMANDS or "--help" not in words:
         return ""
-    from sonda.targets.job import as_text
+    from sonda.targets.job import option_text
     from sonda.workloads.catalogue import describe, workload_names
 
     named = next((word for word in words[1:] if word in workload_names()), "")
     if not named:
         return ""
     known = describe(named, {}).parameters()
-    lines = [f"  {_flag(name)} {as_text(value)}" for name, value in known.items()]
+    lines = [f"  {_flag(name)} {option_text(value)}" for name, value in known.items()]
     if named == "dlrm":
         from sonda.workloads.networks.dlrm import presets
 

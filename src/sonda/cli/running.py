@@ -139,11 +139,11 @@ def run(
     if context.obj is not None:
         if workload or on:
             raise SondaError("a command after -- chooses its own devices", "leave out the workload and --on")
-        from sonda.targets.program.launcher import Watching, parse_interval, parse_steps
+        from sonda.targets.program.launcher import WatchSettings, parse_interval, parse_steps
 
         _refuse(context, COMMAND_OPTIONS, "is for a workload, not for a command after --")
         first, last = parse_steps(steps)
-        watching = Watching(
+        watching = WatchSettings(
             count=not no_count, first=first, last=last, max_time=max_time, redact=redact, output_to_stderr=json,
             probe=tuple(probe or ()), interval=parse_interval(interval),
         )  # fmt: skip
@@ -155,14 +155,14 @@ def run(
         )
     if on and all(target.startswith("sim:") for target in on):
         _refuse(context, SIMULATED_OPTIONS, "means nothing on a simulated accelerator: it runs once and is exact")
-    from sonda.targets.job import Job, whole_number
+    from sonda.targets.job import Job, parse_whole_option
 
     job = Job(
         workload=workload,
         options=workload_options(context, workload, input),
         framework=framework,
         train=train,
-        steps=whole_number("steps", steps) if steps else None,
+        steps=parse_whole_option("steps", steps) if steps else None,
         warmup=warmup,
         seconds=seconds,
         epochs=epochs,

@@ -91,23 +91,23 @@ def serve(
 
     from sonda.targets.job import Job
     from sonda.targets.serving.launcher import measure_serving
-    from sonda.targets.serving.traffic import Traffic, nanoseconds
+    from sonda.targets.serving.traffic import ServingTraffic, parse_nanoseconds
     from sonda.targets.serving.weights import with_weights
 
     store = open_store()
     for one in tag or []:
         store.check_tag(one)
-    traffic = Traffic(
+    traffic = ServingTraffic(
         scenario=scenario,
         queries=queries,
         seconds=seconds,
         qps=qps,
         find=find_qps,
-        bound=nanoseconds("--latency-bound", latency_bound) if latency_bound else None,
+        bound=parse_nanoseconds("--latency-bound", latency_bound) if latency_bound else None,
         percentile=(percentile or 0.0) / 100,
         samples=samples or 0,
         max_batch=max_batch or 0,
-        batch_wait=nanoseconds("--batch-wait", batch_wait) if batch_wait else 0,
+        batch_wait=parse_nanoseconds("--batch-wait", batch_wait) if batch_wait else 0,
         backend=backend,
     )
     job = Job(

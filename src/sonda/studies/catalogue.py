@@ -39,7 +39,7 @@ from sonda.studies.results.outliers import find_outliers
 from sonda.studies.results.recordings import provenance
 from sonda.studies.results.remedies import remedies
 from sonda.studies.results.table import study_table
-from sonda.targets.instruments.energy import asked
+from sonda.targets.instruments.energy import parse_energy_probes
 
 
 def list_studies() -> list[dict[str, Any]]:
@@ -71,7 +71,7 @@ def load_scaled(reference: str, scale: str, repeat: int | None, energy_probe: st
     if energy_probe:
         if study.protocol != ENERGY_INTERLEAVED:
             raise SondaError(f"study {study.name} has no energy runs", f'they need protocol = "{ENERGY_INTERLEAVED}"')
-        if asked(energy_probe) is None:
+        if parse_energy_probes(energy_probe) is None:
             raise SondaError(f"--energy-probe {energy_probe} reads no energy", "name energy or energy-model:cpu=A..B")
         study = dataclasses.replace(study, energy_probe=energy_probe)
     return study

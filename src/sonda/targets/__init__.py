@@ -1,4 +1,4 @@
-"""Where it runs: the CPU, a command; the child process that runs a workload."""
+"""Where it runs: launchers that start something, instruments that read it, and the pipeline that makes the run."""
 
 DOORS = (
     "adapters.registry", "applicability", "cooling", "corun.cache_partition", "corun.launcher", "corun.plan",

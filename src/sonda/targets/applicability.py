@@ -1,7 +1,7 @@
 """Settings that mean nothing where a job runs, each with its reason.
 
-Every framework understands every word. What cannot be done is said: a run keeps the sentence among its notes and goes
-on without the setting; a study, whose point would be the same as another, says it in place of figures.
+Every framework accepts every setting. A run without use for one goes on without it and keeps the reason among its
+notes. A study shows the reason in place of figures, because that point would be the same as another.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from sonda.workloads.model_garden import PREFIX as GARDEN
 from sonda.workloads.operations.ops import STUDIED
 from sonda.workloads.own_model import is_own
 
-ONE_DEVICE = ("inter_op_threads", "bind", "prefetch", "cache", "pin")
+ONE_DEVICE_SETTINGS = ("inter_op_threads", "bind", "prefetch", "cache", "pin")
 """Settings of a workload on one device."""
-INPUT = ("data", "workers", "prefetch", "cache", "pin")
+INPUT_SETTINGS = ("data", "workers", "prefetch", "cache", "pin")
 """Settings of the input pipeline."""
 WITHOUT_IMAGES = ("ops", "mlp", "lstm", "transformer", "dlrm", "stress-cache", "stress-bandwidth", "stress-compute")
 """Built-in workloads whose data are no images."""
-IN_FRAMEWORK: dict[str, dict[str, str]] = {
+INAPPLICABLE_IN: dict[str, dict[str, str]] = {
     "torch": {},
     "tensorflow": {
         "channels_last": "TensorFlow keeps images with channels last anyway",
@@ -43,7 +43,7 @@ IN_FRAMEWORK: dict[str, dict[str, str]] = {
         "deterministic": "PyTensor has no switch for it",
     },
 }
-"""What a framework has no use for, whatever it runs on."""
+"""Settings that a framework has no use for on any device, with the reasons."""
 IN_MEMORY = "its data are in memory already; give --data"
 WITHOUT_LOADER = ("jax", "pytensor")
 """Frameworks for which Sonda loads the images of `--data` itself."""
@@ -51,72 +51,74 @@ PRECISIONS_OF = {"pytensor": ("float32", "float64")}
 """Where a framework has few precisions: those."""
 
 
-def inapplicable(job: Job) -> dict[str, str]:
+def inapplicable_settings(job: Job) -> dict[str, str]:
     """Settings that were asked for and mean nothing to this job, with the reasons; in the order of `Job`'s fields."""
-    reasons = {**IN_FRAMEWORK.get(job.framework, {}), **_by_place(job), **_by_work(job)}
+    reasons = {**INAPPLICABLE_IN.get(job.framework, {}), **_refused_by_target(job), **_refused_by_workload(job)}
     if job.precision in PRECISIONS_OF.get(job.framework, ()):
         reasons.pop("precision", None)
-    return {name: reasons[name] for name in DEFAULTS if name in reasons and _asked(job, name)}
+    return {name: reasons[name] for name in DEFAULTS if name in reasons and _is_asked(job, name)}
 
 
-def applied(job: Job) -> tuple[Job, list[str]]:
-    """The job without what means nothing to it, and a note for each such setting."""
-    without = inapplicable(job)
-    plain = msgspec.structs.replace(job, **{name: DEFAULTS[name] for name in without})
+def drop_inapplicable(job: Job) -> tuple[Job, list[str]]:
+    """The job without the settings that mean nothing to it, and a note for each of these."""
+    reasons = inapplicable_settings(job)
+    plain = msgspec.structs.replace(job, **{name: DEFAULTS[name] for name in reasons})
     if job.workload != "ops" or job.framework == "torch" or "op" in job.options:
-        return plain, sentences(without)
+        return plain, describe_inapplicable(reasons)
     # `ops` by itself is all operations, and only PyTorch has more than those of the study.
     plain = msgspec.structs.replace(plain, options={**job.options, "op": ",".join(STUDIED)})
-    return plain, [*sentences(without), f"--op: {', '.join(STUDIED)} are all that every framework has"]
+    return plain, [*describe_inapplicable(reasons), f"--op: {', '.join(STUDIED)} are all that every framework has"]
 
 
-def sentences(without: dict[str, str]) -> list[str]:
+def describe_inapplicable(reasons: dict[str, str]) -> list[str]:
     """`--gpu-private-threads: TensorFlow on a GPU only`."""
-    return [f"--{name.replace('_', '-')}: {reason}" for name, reason in without.items()]
+    return [f"--{name.replace('_', '-')}: {reason}" for name, reason in reasons.items()]
 
 
-def _asked(job: Job, name: str) -> bool:
+def _is_asked(job: Job, name: str) -> bool:
     value = getattr(job, name)
     return bool(value != DEFAULTS[name] and not (name == "pin" and value is False))
 
 
-def _by_place(job: Job) -> dict[str, str]:
-    """What the target has no use for."""
+def _refused_by_target(job: Job) -> dict[str, str]:
+    """Settings that the target has no use for, with the reasons."""
     spec = parse_target(job.on)
     on_gpu = any(device.kind == "cuda" for device in spec.devices)
-    found = {}
+    reasons = {}
     if not (on_gpu and job.framework == "tensorflow"):
-        found["gpu_private_threads"] = "TensorFlow on a GPU only"
+        reasons["gpu_private_threads"] = "TensorFlow on a GPU only"
     if not on_gpu:
-        found["pin"] = "only a GPU fetches from memory"
+        reasons["pin"] = "only a GPU fetches from memory"
         if job.precision == "tf32":
-            found["precision"] = f"TF32 is for a GPU, not for {job.on}"
+            reasons["precision"] = f"TF32 is for a GPU, not for {job.on}"
     if spec.mode:
-        found |= dict.fromkeys(ONE_DEVICE, f"on one device only, not on {spec.mode}=")
-    return found
+        reasons |= dict.fromkeys(ONE_DEVICE_SETTINGS, f"on one device only, not on {spec.mode}=")
+    return reasons
 
 
-def _by_work(job: Job) -> dict[str, str]:
-    """What the workload has no use for."""
-    found: dict[str, str] = {}
+def _refused_by_workload(job: Job) -> dict[str, str]:
+    """Settings that the workload has no use for, with the reasons."""
+    reasons: dict[str, str] = {}
     if job.workload.startswith(GARDEN):
-        found |= dict.fromkeys(INPUT, "an experiment's steps are given one drawn batch, which is in memory")
+        reasons |= dict.fromkeys(INPUT_SETTINGS, "an experiment's steps are given one drawn batch, which is in memory")
         # TF32 is a switch of the GPU, for whatever runs there.
-        return found | ({"precision": "the experiment chooses its own"} if job.precision != "tf32" else {})
+        return reasons | ({"precision": "the experiment chooses its own"} if job.precision != "tf32" else {})
     if job.workload in WITHOUT_IMAGES:
-        found["channels_last"] = f"{job.workload} has no images"
-        found |= {} if job.epochs else {"data": f"{job.workload} has no images"}
+        reasons["channels_last"] = f"{job.workload} has no images"
+        reasons |= {} if job.epochs else {"data": f"{job.workload} has no images"}
     if not job.train:
-        return found | dict.fromkeys(INPUT, "inference is given one batch, which is in memory")
+        return reasons | dict.fromkeys(INPUT_SETTINGS, "inference is given one batch, which is in memory")
     if job.epochs and is_own(job.workload):
-        return found | dict.fromkeys((*INPUT, "split", "images", "transfer"), "data() of a file says that itself")
+        return reasons | dict.fromkeys(
+            (*INPUT_SETTINGS, "split", "images", "transfer"), "data() of a file says that itself"
+        )
     if job.epochs:
         # A whole training reads a prepared set, whose images are decoded and mapped into memory.
-        return found | dict.fromkeys(("prefetch", "cache", "pin"), "of timed steps, not of a training by epochs")
-    if not job.data or "data" in found:
-        found["cache"] = IN_MEMORY
+        return reasons | dict.fromkeys(("prefetch", "cache", "pin"), "of timed steps, not of a training by epochs")
+    if not job.data or "data" in reasons:
+        reasons["cache"] = IN_MEMORY
         if job.framework in WITHOUT_LOADER:
-            found["prefetch"] = IN_MEMORY
+            reasons["prefetch"] = IN_MEMORY
     if job.framework == "torch" and bool(job.prefetch) != bool(job.workers):
-        found["prefetch"] = "PyTorch loads ahead in processes that load, and these always do; see --workers"
-    return found
+        reasons["prefetch"] = "PyTorch loads ahead in processes that load, and these always do; see --workers"
+    return reasons

@@ -25,7 +25,7 @@ PRECISIONS = ("float64", "float32", "float16", "bfloat16")
 def observed_circumstances(
     assembly: Assembly, threads: int, root: Path, before: Conditions, after: Conditions, redact: bool = False
 ) -> Circumstances:
-    """What follows from what was observed inside a program, between two readings of the machine's conditions.
+    """The circumstances of a program that was observed from inside, between two readings of the machine's conditions.
 
     Call it when profiles have been read: they add to the assembly. The machine's ceilings are measured where `root`
     does not hold them, and left out where nothing was observed.
@@ -59,66 +59,66 @@ def observed_circumstances(
 
 
 def clocked_circumstances(redact: bool, disturbed: list[str]) -> Circumstances:
-    """What is known of a program that only the clock was read of."""
+    """The circumstances of a program of which only the clock was read."""
     return Circumstances(
         now(), machine_record(redact=redact), versions(), [ProbeState("clock", "ok")], disturbed=disturbed
     )
 
 
-def gpus(assembly: Assembly) -> dict[str, Any]:
-    """For the `target` of a run: the GPUs that its program used, and whether float32 may be TF32 there; or nothing."""
+def describe_gpus(assembly: Assembly) -> dict[str, Any]:
+    """Fields of a run's `target`: the GPUs that its program used, and whether float32 may be TF32 there."""
     if not assembly.devices:
         return {}
     devices = {
         f"cuda:{number}": {
-            name: value for name, value in about.items() if name != "uuid"
+            name: value for name, value in facts.items() if name != "uuid"
         }  # names a machine, not a kind
-        for number, about in assembly.devices.items()
+        for number, facts in assembly.devices.items()
     }
     return {"devices": devices, **({"tf32": assembly.tf32} if assembly.tf32 else {})}
 
 
-def identities(assembly: Assembly) -> dict[str, str]:
-    """The GPUs that the program used, as the driver knows them, by its own names."""
-    return {f"cuda:{number}": str(about.get("uuid", "")) for number, about in assembly.devices.items()}
+def gpu_identities(assembly: Assembly) -> dict[str, str]:
+    """The driver's UUIDs of the GPUs that the program used, by the program's names."""
+    return {f"cuda:{number}": str(facts.get("uuid", "")) for number, facts in assembly.devices.items()}
 
 
-def precision(assembly: Assembly) -> dict[str, str]:
-    """The type of elements that most of a program's FLOPs were done in, for its `workload`; nothing where none were."""
-    known = {kind: flops for kind, flops in assembly.flops.items() if flops}
-    return {"precision": max(known, key=lambda kind: known[kind])} if known else {}
+def describe_precision(assembly: Assembly) -> dict[str, str]:
+    """The field `precision` of a run's `workload`: the type in which most FLOPs were done; empty where none were."""
+    counted = {kind: flops for kind, flops in assembly.flops.items() if flops}
+    return {"precision": max(counted, key=lambda kind: counted[kind])} if counted else {}
 
 
-def habits(assembly: Assembly) -> dict[str, Any]:
-    """For the `workload` of a program: options that it has in use, as those of Sonda's own workloads are kept."""
+def describe_habits(assembly: Assembly) -> dict[str, Any]:
+    """Fields of a run's `workload`: options that the program uses, named like those of Sonda's own workloads."""
     chief = assembly.crew.busiest
-    found = {**chief.habits, **{name: value for name, value in chief.loads.items() if value is not None}}
-    weights = found.pop("weights", "")
+    options = {**chief.habits, **{name: value for name, value in chief.loads.items() if value is not None}}
+    weights = options.pop("weights", "")
     # What most FLOPs were done in may be an evaluation's.
-    used = found.get("autocast") or precision(assembly).get("precision") or weights
+    used = options.get("autocast") or describe_precision(assembly).get("precision") or weights
     # Threads that step beside each other wait for the interpreter's lock, which no loader helps.
     waits = {"waits": chief.waits} if chief.waits and chief.stepping == 1 else {}
-    return {**found, **waits, **({"precision": used} if used in PRECISIONS else precision(assembly))}
+    return {**options, **waits, **({"precision": used} if used in PRECISIONS else describe_precision(assembly))}
 
 
-def pipelines(assembly: Assembly) -> dict[str, Any]:
-    """For the `workload` of a program: the stages of tf.data that fed each of its parts, where there were such."""
-    known: dict[tuple[str, ...], dict[str, Any]] = {}
-    for one in assembly.pipelines:
-        part, stages = assembly.crew.part_fed_by(one["loader"]), one["stages"]
-        same = known.setdefault((part, *(stage["name"] for stage in stages)), {"part": part, "stages": stages})
-        if same["stages"] is not stages:  # another data set that is made alike
-            same["stages"] = [_joined_stage(*both) for both in zip(same["stages"], stages, strict=True)]
-    told = [one for one in known.values() if one["part"]]
-    return {"pipelines": told} if told else {}
+def describe_pipelines(assembly: Assembly) -> dict[str, Any]:
+    """The field `pipelines` of a run's `workload`: the stages of tf.data that fed each of its parts, if any."""
+    pipelines: dict[tuple[str, ...], dict[str, Any]] = {}
+    for pipeline in assembly.pipelines:
+        part, stages = assembly.crew.part_fed_by(pipeline["loader"]), pipeline["stages"]
+        joined = pipelines.setdefault((part, *(stage["name"] for stage in stages)), {"part": part, "stages": stages})
+        if joined["stages"] is not stages:  # another data set that is made alike
+            joined["stages"] = [_add_stages(*pair) for pair in zip(joined["stages"], stages, strict=True)]
+    fed = [pipeline for pipeline in pipelines.values() if pipeline["part"]]
+    return {"pipelines": fed} if fed else {}
 
 
-def _joined_stage(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    return {**one, "elements": one["elements"] + other["elements"], "ns": one["ns"] + other["ns"]}
+def _add_stages(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    return {**first, "elements": first["elements"] + second["elements"], "ns": first["ns"] + second["ns"]}
 
 
-def processes(assembly: Assembly) -> dict[str, int]:
-    """For the `target` of a program: how many of its processes computed at the same time, where several did."""
+def describe_processes(assembly: Assembly) -> dict[str, int]:
+    """The field `processes` of a run's `target`: how many computed at the same time, where several did."""
     return {"processes": assembly.crew.at_once} if assembly.crew.at_once > 1 else {}
 
 
@@ -127,13 +127,16 @@ def _unknown_operations(assembly: Assembly) -> list[str]:
     if not assembly.unknown:
         return []
     names = ", ".join(sorted(assembly.unknown)[:5])
-    more = f" and {len(assembly.unknown) - 5} more" if len(assembly.unknown) > 5 else ""
-    return [f"no FLOP formula for {names}{more}: their FLOPs are missing"]
+    rest = f" and {len(assembly.unknown) - 5} more" if len(assembly.unknown) > 5 else ""
+    return [f"no FLOP formula for {names}{rest}: their FLOPs are missing"]
 
 
 def _overhead(assembly: Assembly) -> dict[str, float]:
-    """What observing cost: ns per layer span, phase and reading of counters, how many of them a timed step has, and
-    the least share of the time of all timed steps that this is: in a program each costs more than over and over."""
+    """What observing cost: ns per layer span, phase and reading of counters, and how many of them a timed step has.
+
+    `step_share` is their share of the time of all timed steps. It is a lower bound: these costs were measured in a
+    tight loop, and in a program each costs more.
+    """
     spans = assembly.spans
     if assembly.span_ns is None or assembly.phase_ns is None:
         return {}
@@ -150,12 +153,12 @@ def _overhead(assembly: Assembly) -> dict[str, float]:
     counted = rows & ~np.isnan(spans.metric("task_clock", "counted"))
     waited = rows & ~np.isnan(spans.metric("run_queue_wait", "counted"))
     forward = rows & spans.words("name").equal("forward")
-    phases, forwards, read, asked = (float(which.sum() / steps.sum()) for which in (rows, forward, counted, waited))
+    phases, forwards, read, waits = (float(mask.sum() / steps.sum()) for mask in (rows, forward, counted, waited))
     spent = (layers - marks) * assembly.span_ns + marks * costs.get("mark_ns", assembly.span_ns)
     spent += (phases - forwards) * assembly.phase_ns
     spent += forwards * max(costs.get("forward_ns", 0.0), assembly.phase_ns)
     spent += (phases - read) * costs.get("group_ns", 0.0)
-    spent += read * costs.get("os_ns", 0.0) + asked * costs.get("wait_ns", 0.0)
+    spent += read * costs.get("os_ns", 0.0) + waits * costs.get("wait_ns", 0.0)
     return {
         **costs, "spans_per_step": layers, "phases_per_step": phases, "readings_per_step": read,
         "step_share": spent * float(steps.sum()) / time,

@@ -1,4 +1,4 @@
-"""Cooling down: before a run the machine is to be as cool as it was at the beginning, or to have rested."""
+"""Cooling down: before a run the machine waits until it is as cool as it was at the beginning, or rests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Cooling:
         self._first = True
 
     def wait(self) -> dict[str, Any]:
-        """Wait, and say what was waited: `waited_s`, temperatures at the `start`, `before` and `after`, a `reason`."""
+        """Wait; returns `waited_s`, temperatures at the `start`, `before` and `after` in °C, and maybe a `reason`.
+
+        The keys are the fields of `record.run.CoolDown`. Empty where nothing was to be waited for.
+        """
         if not self.most_s and not self.rest_s:
             return {}
         began = self._clock()
@@ -51,15 +54,15 @@ class Cooling:
         for sensor, value in before.items() if first else ():
             self._start[sensor] = min(value, self._start.get(sensor, value))
         now = before
-        while (hot := self._too_hot(now)) and self._clock() - began < self.most_s:
+        while (hot := self._describe_hottest(now)) and self._clock() - began < self.most_s:
             self._say(f"cooling down: {hot}")
             self._sleep(min(LOOK_S, max(0.0, self.most_s - (self._clock() - began))))
             now = self._read()
-        found = {"waited_s": self._clock() - began, "start": dict(self._start), "before": before, "after": now}
-        return {**found, "reason": f"not back after {self.most_s:g} s: {hot}"} if hot else found
+        record = {"waited_s": self._clock() - began, "start": dict(self._start), "before": before, "after": now}
+        return {**record, "reason": f"not back after {self.most_s:g} s: {hot}"} if hot else record
 
-    def _too_hot(self, now: Mapping[str, float]) -> str:
-        """`cuda:0 temperature 61 °C, 47 °C at the beginning`: the sensor that is farthest off; empty: all are back."""
+    def _describe_hottest(self, now: Mapping[str, float]) -> str:
+        """`cuda:0 temperature 61 °C, 47 °C at the beginning` for the sensor farthest off; '' where all are back."""
         above = {name: value - self._start[name] for name, value in now.items() if name in self._start}
         worst = max(above, key=lambda name: above[name], default="")
         if not worst or above[worst] <= NEAR_C:

@@ -69,8 +69,8 @@ class RunPlan:
     outside: bool = False
     """Whether the launcher itself counts the whole program, from outside."""
     counted: str = ""
-    """How the launcher counts what the PMU is asked for: `per interval`, `over windows`; '' where it does not, but the
-    collector inside the program."""
+    """How the launcher counts events of the PMU: `per interval`, `over windows`; '' where the collector inside the
+    program counts them."""
     events: dict[str, Event] = field(default_factory=dict)
     """Events of the PMU for a launcher that counts, by name; instruments add theirs in `prepare`."""
 
@@ -90,7 +90,7 @@ class Circumstances:
 
 @dataclass(frozen=True)
 class Observation:
-    """What became of a program that a launcher has run."""
+    """What a launcher read of the program that it has run."""
 
     spans: Spans
     """The first is the whole run; steps hang on it, or on parts of it."""
@@ -148,8 +148,8 @@ class Command:
 
 
 @dataclass
-class Seen:
-    """What an instrument is shown once the program has ended. The plan's directory is still there."""
+class EndedRun:
+    """A run whose program has ended, as an instrument is shown it. The plan's directory is still there."""
 
     plan: RunPlan
     observation: Observation
@@ -164,7 +164,7 @@ class Contribution:
     """What an instrument adds to a run."""
 
     spans: Spans | None = None
-    """The table with its columns or rows; None where it leaves `Seen.spans` as they are."""
+    """The table with its columns or rows; None where it leaves `EndedRun.spans` as they are."""
     target: dict[str, Any] = field(default_factory=dict)
     """Fields of the run's target by name, as plain values; what has no field there is kept among what is `added`."""
     states: list[ProbeState] = field(default_factory=list)
@@ -193,7 +193,7 @@ class Instrument(Protocol):
         """Entered before the program starts and left after its end."""
         return nullcontext()
 
-    def collect(self, seen: Seen) -> Contribution:
+    def collect(self, ended_run: EndedRun) -> Contribution:
         """What it adds. A failure that leaves the run worth keeping is a `ProbeState`, not an exception."""
         ...
 

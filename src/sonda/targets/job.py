@@ -11,7 +11,7 @@ import msgspec
 
 from sonda.record.errors import SondaError, nearest
 from sonda.targets.adapters.registry import check_framework
-from sonda.targets.target import whole_of
+from sonda.targets.target import parse_whole
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float16", "mixed_bfloat16", "mixed_float16", "float64")
 """`bfloat16` and `float16`: weights, data and arithmetic. `mixed_`: weights in float32, arithmetic in the short one
@@ -24,7 +24,7 @@ JOB, OUTCOME = "job.json", "outcome.json"
 """In the directory of the process: the job itself, and what became of it."""
 BINDINGS = ("none", "compact", "spread")
 CORES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
-LEAST = {
+LEAST_VALUES = {
     "steps": 1, "warmup": 0, "epochs": 0, "images": 0, "seed": 0,
     "workers": 0, "threads": 1, "inter_op_threads": 1, "gpu_private_threads": 0, "prefetch": 0,
 }  # fmt: skip
@@ -87,9 +87,12 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
     redact: bool = False
     """Keep no host name."""
 
-    def how(self) -> dict[str, Any]:
-        """The settings that change how the workload runs, for `run.json`; of those that are seldom given, the given."""
-        given = {name: getattr(self, name) for name in GIVEN if getattr(self, name) != DEFAULTS[name]}
+    def settings_record(self) -> dict[str, Any]:
+        """The settings that change how the workload runs, for `run.json`.
+
+        Those in `KEPT_WHERE_GIVEN` are there only where they differ from their defaults.
+        """
+        given = {name: getattr(self, name) for name in KEPT_WHERE_GIVEN if getattr(self, name) != DEFAULTS[name]}
         return {
             "train": self.train,
             "precision": self.precision,
@@ -100,10 +103,10 @@ class Job(msgspec.Struct, kw_only=True, frozen=True):
         }
 
 
-def job_of(configuration: Mapping[str, Any]) -> Job:
+def make_job(configuration: Mapping[str, Any]) -> Job:
     """The job of a configuration: `workload`, settings of a run by name, and the workload's own options.
 
-    Raises SondaError when a value cannot be.
+    Raises SondaError for a value of the wrong type or out of range.
     """
     settings: dict[str, Any] = {"workload": configuration.get("workload", "")}
     options: dict[str, str] = {}
@@ -112,25 +115,25 @@ def job_of(configuration: Mapping[str, Any]) -> Job:
         if name in RUN_OPTIONS:
             settings[name] = value
         elif name != "workload":
-            options[key] = as_text(value)
+            options[key] = option_text(value)
     try:
         return check_job(msgspec.convert({**settings, "options": options}, Job))
     except msgspec.ValidationError as error:
         # `Expected `int`, got `str` - at `$.steps``
-        what, _, where = str(error).replace("`", "").partition(" - at $.")
+        problem, _, field = str(error).replace("`", "").partition(" - at $.")
         raise SondaError(
-            f"{where} cannot be {as_text(configuration.get(where, ''))}", what[:1].lower() + what[1:]
+            f"{field} cannot be {option_text(configuration.get(field, ''))}", problem[:1].lower() + problem[1:]
         ) from None
 
 
-def as_text(value: object) -> str:
+def option_text(value: object) -> str:
     """A value as the command line writes it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def options_of(words: Sequence[str], options: Mapping[str, str]) -> dict[str, str]:
+def parse_options(words: Sequence[str], options: Mapping[str, str]) -> dict[str, str]:
     """The workload's own options among the words of a command line: `--key value`, `--key=value`, or a bare `--key`."""
-    found = dict(options)
+    parsed = dict(options)
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
@@ -139,33 +142,33 @@ def options_of(words: Sequence[str], options: Mapping[str, str]) -> dict[str, st
         key, equals, value = word[2:].partition("=")
         if not equals:
             value = waiting.pop(0) if waiting and not waiting[0].startswith("--") else "true"
-        found[key] = value
-    return found
+        parsed[key] = value
+    return parsed
 
 
-def whole_number(name: str, text: str) -> int:
-    """An option that may be a range elsewhere; raises SondaError for what is no whole number."""
-    number = whole_of(text)
+def parse_whole_option(name: str, text: str) -> int:
+    """A whole number as the text of an option gives it. Raises SondaError for other text, also for a range."""
+    number = parse_whole(text)
     if number is None:
         raise SondaError(f"--{name} {text!r} is not a whole number", "a range such as 10:30 is for a command after --")
     return number
 
 
-def with_words(job: Job, words: Sequence[str]) -> Job:
-    """The job with options as a remedy writes them: `--threads 2`, `--channels-last`."""
-    settings = {name.replace("-", "_"): value for name, value in options_of(words, {}).items()}
-    own = {name: value for name, value in settings.items() if name in RUN_OPTIONS}
+def with_options(job: Job, words: Sequence[str]) -> Job:
+    """The job with further options, written as on the command line: `--threads 2`, `--channels-last`."""
+    settings = {name.replace("-", "_"): value for name, value in parse_options(words, {}).items()}
+    run_options = {name: value for name, value in settings.items() if name in RUN_OPTIONS}
     options = {**job.options, **{name: value for name, value in settings.items() if name not in RUN_OPTIONS}}
-    return msgspec.convert({**msgspec.structs.asdict(job), **own, "options": options}, Job, strict=False)
+    return msgspec.convert({**msgspec.structs.asdict(job), **run_options, "options": options}, Job, strict=False)
 
 
 def check_job(job: Job) -> Job:
-    """The job with its words made regular; raises SondaError for what cannot be."""
+    """The job with its precision written in full. Raises SondaError for settings that cannot be."""
     precision = SHORT_PRECISIONS.get(job.precision, job.precision)
     if precision not in PRECISIONS:
         raise SondaError(f"unknown precision {job.precision!r}", nearest(job.precision, PRECISIONS))
     check_framework(job)
-    for name, least in LEAST.items():
+    for name, least in LEAST_VALUES.items():
         value = getattr(job, name)
         if value is not None and value < least:
             raise SondaError(f"--{name.replace('_', '-')} {value} is too small", f"give {least} or more")
@@ -178,7 +181,7 @@ def check_job(job: Job) -> Job:
 
         check_training(job)
     else:
-        idle = [name for name in OF_EPOCHS if getattr(job, name) != DEFAULTS[name]]
+        idle = [name for name in EPOCHS_ONLY if getattr(job, name) != DEFAULTS[name]]
         if idle:
             raise SondaError(f"--{idle[0]} is for a whole training", "add --epochs N, or leave it out")
     return msgspec.structs.replace(job, precision=precision)
@@ -188,12 +191,12 @@ RUN_OPTIONS = tuple(name for name in Job.__struct_fields__ if name not in ("work
 """Options that every workload has; all others are the workload's own."""
 
 DEFAULTS: dict[str, Any] = msgspec.structs.asdict(Job(workload=""))
-GIVEN = (
+KEPT_WHERE_GIVEN = (
     "epochs", "split", "images", "transfer", "inter_op_threads", "bind", "gpu_private_threads", "deterministic", "data",
     "prefetch", "cache", "pin",
 )  # fmt: skip
 """Settings that a run keeps only where they were given."""
-OF_EPOCHS = ("split", "images", "transfer", "checkpoint")
+EPOCHS_ONLY = ("split", "images", "transfer", "checkpoint")
 """Settings that mean nothing without epochs."""
 
 

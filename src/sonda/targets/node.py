@@ -1,4 +1,4 @@
-"""What a node of a cluster says of itself: runs there, asked from elsewhere."""
+"""What a node of a cluster says of itself. Studies call this on the nodes."""
 
 from __future__ import annotations
 

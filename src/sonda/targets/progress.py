@@ -1,4 +1,4 @@
-"""How far a run is: a small file that the process of a workload rewrites, and whoever started it reads aloud."""
+"""How far a run is: a small file that the process of a workload rewrites and its parent reads for the screen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = "progress.json"
 EVERY_S = 0.5
 
 
-class Progress(msgspec.Struct, kw_only=True):
+class ProgressRecord(msgspec.Struct, kw_only=True):
     """Where a training stands, or, without epochs, how many steps are done."""
 
     part: str = ""
@@ -32,7 +32,7 @@ class Progress(msgspec.Struct, kw_only=True):
     """Of the last validation."""
     left_s: float | None = None
 
-    def reached(self, lead: str = "") -> Reached:
+    def describe(self, lead: str = "") -> Reached:
         """For the screen, after `lead`."""
         share = self.step / max(1, self.steps)
         if not self.epochs:
@@ -48,52 +48,52 @@ class Progress(msgspec.Struct, kw_only=True):
 
 
 class ProgressFile:
-    """The file as the training process writes it; `due` says whether it is time again."""
+    """The file as the training process writes it; `is_due` says whether it is time to write again."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE
         self._next = 0.0
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         return monotonic() >= self._next
 
-    def write(self, progress: Progress) -> None:
+    def write(self, progress: ProgressRecord) -> None:
         self._next = monotonic() + EVERY_S
-        with suppress(OSError):  # nobody trains worse without it
+        with suppress(OSError):  # the training goes on without it
             write_whole(self.path, msgspec.json.encode(progress))
 
 
-def telling(directory: Path, steps: int | None, warmup: int) -> Callable[[int], None]:
-    """What a driver is to call between steps with how many timed ones are done, -`warmup` before the first of all.
+def progress_writer(directory: Path, steps: int | None, warmup: int) -> Callable[[int], None]:
+    """A function for a driver to call between steps with the number of timed steps done; -`warmup` before the first.
 
-    Where nobody said how many there will be, it does nothing.
+    It writes the progress to the directory. It does nothing where `steps`, the number of timed steps, is not known.
     """
     if not steps:
         return lambda done: None
     file = ProgressFile(directory)
 
     def tell(done: int) -> None:
-        if file.due():
-            file.write(Progress(step=warmup + done, steps=warmup + steps, warmup=warmup))
+        if file.is_due():
+            file.write(ProgressRecord(step=warmup + done, steps=warmup + steps, warmup=warmup))
 
     return tell
 
 
 @contextmanager
-def read_aloud(directory: Path, say: Say, lead: str = "") -> Iterator[None]:
-    """Say where the run in this directory stands, after `lead`, now and then, until the block ends."""
+def report_progress(directory: Path, say: Say, lead: str = "") -> Iterator[None]:
+    """Pass the progress of the run in a directory to `say`, after `lead`, whenever it changes, until the block ends."""
     ended = threading.Event()
 
     def listen() -> None:
-        said = b""
+        last = b""
         while not ended.wait(EVERY_S):
             try:
                 text = (directory / FILE).read_bytes()
             except OSError:
                 continue
-            if text != said:
-                said = text
-                say(msgspec.json.decode(text, type=Progress).reached(lead))
+            if text != last:
+                last = text
+                say(msgspec.json.decode(text, type=ProgressRecord).describe(lead))
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()

@@ -1,9 +1,9 @@
 """A quota of processor time for one process: by a control group of its own where one may be made, else by signals.
 
-In every period a process may use so much processor time; then it is stopped until the period ends. A process that waits
-uses nothing of it. A second process, the warden, sees to that: it makes the group and removes it when the held process
-has ended, however that ended. Where it may make none, it stops and continues the process itself; for that it looks
-every millisecond, which takes a few percent of a processor, and processes that the held one starts are not held.
+In every period a process may use a given processor time; then it is stopped until the period ends. A process that waits
+uses nothing of it. A second process, the warden, enforces the quota. It makes a control group and removes it when the
+limited process has ended, however that ended. Where it may make no group, it stops and continues the process itself.
+For that it looks every millisecond, which takes a few percent of a processor; child processes are not limited then.
 
 The warden runs this file and nothing else of Sonda's.
 """
@@ -26,19 +26,19 @@ PERIOD_S = 0.04
 """Of a warden that sends signals, which cannot look as often as the kernel."""
 LOOK_S = 0.001
 EMPTY_S = 5.0
-"""How long a group may take to be empty after the held process: processes that it started may end later."""
+"""How long a group may take to become empty after the limited process has ended: its children may end later."""
 
-_of_this_process: list[subprocess.Popen[bytes]] = []
+_wardens: list[subprocess.Popen[bytes]] = []
 
 
-def hold_this_process(share: float) -> None:
-    """Let this process have this share of one processor until it ends; returns when that holds."""
-    _of_this_process.append(_start_warden(os.getpid(), share))
+def limit_this_process(share: float) -> None:
+    """Limit this process to a share of one processor until it ends. Returns when the limit is in force."""
+    _wardens.append(_start_warden(os.getpid(), share))
 
 
 @contextmanager
-def quota(process: int, share: float) -> Iterator[None]:
-    """Let a process have this share of one processor, until the end of the block."""
+def limit_process(process: int, share: float) -> Iterator[None]:
+    """Limit a process to a share of one processor until the block ends."""
     warden = _start_warden(process, share)
     try:
         yield
@@ -61,23 +61,23 @@ def _start_warden(process: int, share: float) -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Hold a process until stdin is closed, which the end of whoever started this does too."""
+    """Limit a process until stdin is closed, also by the end of the parent."""
     process, share = int(sys.argv[1]), float(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # for the held process, which must not stay stopped; this ends after it
-    group = control_group(process, share)
+        signal.signal(number, signal.SIG_IGN)  # they mean the limited process; the warden outlives it to continue it
+    groups = make_control_group(process, share)
     os.close(1)
-    if group is None:
-        govern(process, share)
+    if groups is None:
+        enforce_by_signals(process, share)
         return
     sys.stdin.buffer.read()
-    own, before = group
+    group, before = groups
     with suppress(OSError):  # it has ended
         (before / "cgroup.procs").write_text(str(process))
     end = time.monotonic() + EMPTY_S
     while time.monotonic() < end:
         try:
-            own.rmdir()
+            group.rmdir()
             return
         except FileNotFoundError:
             return
@@ -85,51 +85,53 @@ def main() -> None:
             time.sleep(0.05)
 
 
-def control_group(process: int, share: float, groups: Path = GROUPS, told: str = "") -> tuple[Path, Path] | None:
-    """A new group of control with this process in it, and the one in which it was; None where none may be made.
+def make_control_group(
+    process: int, share: float, groups: Path = GROUPS, listing: str = ""
+) -> tuple[Path, Path] | None:
+    """Move a process into a new control group; returns that group and the former one, or None where none may be made.
 
-    `groups` is where they are mounted, `told` what the kernel says of those of the process (`/proc/PID/cgroup`).
+    `groups` is where control groups are mounted, `listing` the text of `/proc/PID/cgroup`.
     """
-    before = _group_of(told or Path(f"/proc/{process}/cgroup").read_text(), groups)
+    before = _cpu_group(listing or Path(f"/proc/{process}/cgroup").read_text(), groups)
     if before is None:
         return None
-    own = before / f"sonda-quota-{process}"
+    group = before / f"sonda-quota-{process}"
     try:
-        own.mkdir()
+        group.mkdir()
     except OSError:
         return None
     allowed = round(share * PERIOD_US)
     try:
-        if (own / "cpu.cfs_quota_us").exists():
-            (own / "cpu.cfs_period_us").write_text(str(PERIOD_US))
-            (own / "cpu.cfs_quota_us").write_text(str(allowed))
+        if (group / "cpu.cfs_quota_us").exists():
+            (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (group / "cpu.cfs_quota_us").write_text(str(allowed))
         else:
-            (own / "cpu.max").write_text(f"{allowed} {PERIOD_US}")
-        (own / "cgroup.procs").write_text(str(process))
+            (group / "cpu.max").write_text(f"{allowed} {PERIOD_US}")
+        (group / "cgroup.procs").write_text(str(process))
     except OSError:
-        own.rmdir()
+        group.rmdir()
         return None
-    return own, before
+    return group, before
 
 
-def _group_of(told: str, groups: Path) -> Path | None:
-    """The group of a process that divides processors: of the older kind where there is one, else of the newer."""
-    for line in told.splitlines():
+def _cpu_group(listing: str, groups: Path) -> Path | None:
+    """The control group of a process that limits processor time: of cgroup v1 where there is one, else of v2."""
+    for line in listing.splitlines():
         _, controllers, path = line.split(":", 2)
         if "cpu" in controllers.split(","):
             return groups / controllers / path.strip("/")
-    found = [line.split(":", 2)[2] for line in told.splitlines() if line.startswith("0::")]
-    return groups / found[0].strip("/") if found else None
+    unified = [line.split(":", 2)[2] for line in listing.splitlines() if line.startswith("0::")]
+    return groups / unified[0].strip("/") if unified else None
 
 
-def clock_of(process: int) -> int:
-    """The clock that counts a process's time on processors, all threads together (Linux: `CPUCLOCK_PROF | pid`)."""
+def process_clock(process: int) -> int:
+    """The id of the clock that counts the processor time of a process, all threads (Linux: `CPUCLOCK_PROF | pid`)."""
     return (~process << 3) | 2
 
 
-def govern(process: int, share: float) -> None:
+def enforce_by_signals(process: int, share: float) -> None:
     """Stop and continue a process until stdin is closed or the process is gone."""
-    clock = clock_of(process)
+    clock = process_clock(process)
     os.set_blocking(0, False)
     try:
         while _is_wanted():

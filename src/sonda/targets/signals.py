@@ -1,4 +1,4 @@
-"""Signals: those of this process, handled by others for a while or sent by the kernel; those that ended another."""
+"""Signals: handlers for a while, a signal when the parent ends, and words for how a child ended."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ PR_SET_PDEATHSIG = 1
 
 
 @contextmanager
-def handled(handler: Callable[[int, object], None], *numbers: signal.Signals) -> Iterator[None]:
-    """Give these signals to `handler`, and back at the end. Outside of the main thread nothing is changed."""
+def handle_signals(handler: Callable[[int, object], None], *numbers: signal.Signals) -> Iterator[None]:
+    """Have `handler` handle these signals until the block ends. Outside of the main thread nothing is changed."""
     try:
         old = {number: signal.signal(number, handler) for number in numbers}
     except ValueError:  # not in the main thread: whoever called has the signals
@@ -27,8 +27,10 @@ def handled(handler: Callable[[int, object], None], *numbers: signal.Signals) ->
 
 
 def end_with_parent(number: int = signal.SIGKILL, parent: int = 0) -> None:
-    """Have the kernel end this process when its parent is killed, so that it cannot disturb the next measurement; end
-    it at once where that was the process `parent`, which is gone already."""
+    """Have the kernel send this process a signal when its parent ends, so that it cannot disturb the next measurement.
+
+    Where the process `parent` is given and has ended already, the signal is sent at once.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
     if parent and os.getppid() != parent:
         os.kill(os.getpid(), number)
@@ -36,11 +38,11 @@ def end_with_parent(number: int = signal.SIGKILL, parent: int = 0) -> None:
 
 def signal_name(number: int) -> str:
     """`SIGKILL`; `signal 40` for one of those that have no name of their own."""
-    return next((one.name for one in signal.Signals if one.value == number), f"signal {number}")
+    return next((known.name for known in signal.Signals if known.value == number), f"signal {number}")
 
 
-def ending(code: int) -> str:
-    """How a child ended, by its code: `ended with code 1`; `was ended by SIGTERM` where the code is that, negative."""
+def describe_exit(code: int) -> str:
+    """How a child ended: `ended with code 1`, or `was ended by SIGTERM` for a negative code."""
     if code >= 0:
         return f"ended with code {code}"
     return f"was ended by {signal_name(-code)}" + (" (out of memory?)" if code == -signal.SIGKILL else "")

@@ -30,10 +30,11 @@ FORM = (
 
 
 @dataclass(frozen=True)
-class Device:
-    """One device. `threads` is set where the user gave a number, `index` for a GPU, `name` for a simulated one.
+class DeviceSpec:
+    """One device of a target.
 
-    `share` is the part of one processor that a slow device is held to; it has one thread.
+    `threads` is set where the user gave a number, `index` for a GPU, `name` for a simulated accelerator. `share` limits
+    a slow device to this part of one processor; such a device has one thread.
     """
 
     kind: str
@@ -49,12 +50,12 @@ class TargetSpec:
 
     text: str
     mode: str
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceSpec, ...]
     options: dict[str, str] = field(default_factory=dict)
 
 
 def parse_target(text: str) -> TargetSpec:
-    """Parse a target; raises SondaError naming what is wrong with it."""
+    """Parse a target. Raises SondaError that names what is wrong with it."""
     body, at, tail = text.partition("@")
     mode = ""
     head, equals, rest = body.partition("=")
@@ -62,7 +63,7 @@ def parse_target(text: str) -> TargetSpec:
         mode, body = head, rest
         if mode not in MODES:
             raise SondaError(f"target {text!r}: unknown mode {mode!r}", nearest(mode, MODES))
-    devices = tuple(_device(text, part) for part in body.split("+"))
+    devices = tuple(_parse_device(text, part) for part in body.split("+"))
     if len(devices) > 1 and not mode:
         raise SondaError(f"target {text!r} joins devices without a mode", f"write for example ddp={body}")
     options = {}
@@ -74,25 +75,25 @@ def parse_target(text: str) -> TargetSpec:
     return TargetSpec(text, mode, devices, options)
 
 
-def whole_of(text: str) -> int | None:
-    """A whole number from 0 on in digits; None for other text, also for more digits than mean anything."""
+def parse_whole(text: str) -> int | None:
+    """A whole number from 0 on, written in digits; None for other text and for more than 18 digits."""
     return int(text) if text.isdecimal() and len(text) < 19 else None
 
 
-def seconds_of(text: str) -> float | None:
+def parse_seconds(text: str) -> float | None:
     """`100ms`, `0.5s`, `2` in s; None for other text."""
     match = TIME.fullmatch(text.strip())
     return float(match[1]) * (0.001 if match[2] == "ms" else 1.0) if match else None
 
 
-def anywhere(text: str) -> str:
-    """The target without the place where its nodes meet, which is another one every time a queue starts them."""
+def without_meeting_place(text: str) -> str:
+    """The target without `at=`, the place where its nodes meet: a queue may start them elsewhere every time."""
     head, _, tail = text.partition("@")
-    kept = ",".join(word for word in tail.split(",") if word and not word.startswith("at="))
-    return f"{head}@{kept}" if kept else head
+    options = ",".join(word for word in tail.split(",") if word and not word.startswith("at="))
+    return f"{head}@{options}" if options else head
 
 
-def _device(text: str, part: str) -> Device:
+def _parse_device(text: str, part: str) -> DeviceSpec:
     match = DEVICE.match(part)
     if not match:
         meant = near(part.partition("/")[0].partition(":")[0], KINDS)
@@ -104,25 +105,25 @@ def _device(text: str, part: str) -> Device:
             raise SondaError(
                 f"target {text!r}: {match['share']} of a processor", f"give {LEAST_SHARE} to 0.99, or whole threads"
             )
-        return Device("cpu", 1, share)
+        return DeviceSpec("cpu", 1, share)
     if match["cpu"]:
         threads = int(match["threads"]) if match["threads"] else None
         if threads is not None and not 1 <= threads <= MOST_THREADS:
             raise SondaError(f"target {text!r}: {threads} threads", f"give 1 to {MOST_THREADS}")
-        return Device("cpu", threads)
+        return DeviceSpec("cpu", threads)
     if match["cuda"]:
-        return Device("cuda", index=int(match["index"] or 0))
-    return Device("sim", name=match["sim"])
+        return DeviceSpec("cuda", index=int(match["index"] or 0))
+    return DeviceSpec("sim", name=match["sim"])
 
 
-def slowness(devices: Iterable[Device]) -> list[str]:
-    """What a run's notes say of devices that are held to a part of a processor."""
+def describe_slow_devices(devices: Iterable[DeviceSpec]) -> list[str]:
+    """Notes on devices that are limited to a part of a processor."""
     shares = dict.fromkeys(device.share for device in devices if device.share is not None)
     return [f"cpu/{share:g} is held to {share:g} of one processor; roofs are those of a whole one" for share in shares]
 
 
-def runnable(spec: TargetSpec) -> Device:
-    """The one device that this version can run on; raises SondaError for the others."""
+def require_one_device(spec: TargetSpec) -> DeviceSpec:
+    """The device of a target that has one. Raises SondaError for several, and for one that this machine lacks."""
     if spec.mode or len(spec.devices) > 1 or spec.options:
         raise SondaError(f"target {spec.text!r}: this needs one device", "use --on cpu, cuda:N or sim:NAME")
     device = spec.devices[0]
@@ -138,7 +139,7 @@ def runnable(spec: TargetSpec) -> Device:
 
 
 def has_gpu() -> bool:
-    """Whether the driver of a GPU is there, asked without importing a framework."""
+    """Whether the driver of a GPU is loaded; no framework is imported to find out."""
     return any(os.path.exists(path) for path in DRIVERS)
 
 

@@ -18,7 +18,7 @@ from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.operations.matrices import unfold
 from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation, Program, ZeroPattern
 from sonda.record.errors import SondaError
-from sonda.targets.simulated.program import described_program
+from sonda.targets.simulated.program import program_from_description
 from sonda.workloads.catalogue import describe
 
 DENSE = np.ones
@@ -118,7 +118,7 @@ def study(tables: int, rows: int, samples: int, indices: int) -> list[Placed]:
             "data-size": str(samples), "num-indices-per-lookup": str(indices),
         },
     )  # fmt: skip
-    program = described_program(workload)
+    program = program_from_description(workload)
     assert program is not None
     found = Placement(load_accelerator("dlrm-hybrid")).place(program)
     assert [one.operation.name for one in found if isinstance(one, OnHost)] == ["bmm"]

@@ -17,7 +17,7 @@ from sonda.accelerators.operations.capture import Capture, capture
 from sonda.accelerators.operations.products import FUSED
 from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation, Program
 from sonda.record.errors import SondaError
-from sonda.targets.simulated.program import described_program
+from sonda.targets.simulated.program import program_from_description
 from sonda.workloads.catalogue import describe
 
 torch.set_num_threads(1)
@@ -355,7 +355,7 @@ def test_a_model_that_hides_its_operations_is_told_in_one_line() -> None:
 )  # fmt: skip
 def test_dlrm_from_its_description_is_the_captured_one(options: dict[str, str]) -> None:
     workload = describe("dlrm", options)
-    described = described_program(workload)
+    described = program_from_description(workload)
     captured = of_workload("dlrm", options).program
     assert described is not None
     assert described.calls == captured.calls
@@ -372,4 +372,4 @@ def test_dlrm_from_its_description_is_the_captured_one(options: dict[str, str]) 
 
 
 def test_other_workloads_have_no_such_description() -> None:
-    assert described_program(describe("mlp", {})) is None
+    assert program_from_description(describe("mlp", {})) is None

@@ -20,7 +20,7 @@ from sonda.record.spans import Spans
 from sonda.report.page import page_text
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
-from sonda.targets.instruments.miss_curve import miss_curve, miss_point, parse_sizes, resized
+from sonda.targets.instruments.miss_curve import miss_curve, miss_point, parse_sizes, resize_last_level
 
 needs_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="needs an x86-64 processor")
 
@@ -200,7 +200,7 @@ def test_sizes_are_read_smallest_first_and_once() -> None:
 
 
 def test_only_the_last_level_changes_its_size() -> None:
-    caches = resized(ASSUMED, 512 << 10)
+    caches = resize_last_level(ASSUMED, 512 << 10)
     assert (caches.I1, caches.D1) == (ASSUMED.I1, ASSUMED.D1)
     assert str(caches.LL) == f"{512 << 10},16,64"
 

@@ -19,8 +19,8 @@ from sonda.record.training import FINAL, WEIGHTS, Trained
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.ranks import rank_phases_table
 from sonda.studies.file.loader import load_study
-from sonda.targets.job import Job, job_of
-from sonda.targets.training.supervisor import Training
+from sonda.targets.job import Job, make_job
+from sonda.targets.training.supervisor import SupervisedTraining
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import divide, make_ready, parse_split
 
@@ -163,8 +163,8 @@ def test_devices_are_ranks_that_trained_and_all_of_one_process():
 )
 def test_settings_of_whole_trainings_are_refused_without_epochs(name: str, value: object):
     with pytest.raises(SondaError, match=f"--{name} is for a whole training"):
-        job_of({"workload": "cnn", "train": True, name: value})
-    job_of({"workload": "cnn", "train": True, "epochs": 1, name: value})
+        make_job({"workload": "cnn", "train": True, name: value})
+    make_job({"workload": "cnn", "train": True, "epochs": 1, name: value})
 
 
 @pytest.mark.parametrize("split", ["0.9/0.5/0.1", "1.2/-0.2/0", "nan/1/0", "3/1/0"])
@@ -182,15 +182,15 @@ def test_a_study_that_trains_before_it_serves_takes_other_images(tmp_path: Path)
 
 @pytest.mark.parametrize(("resumed", "said"), [(1, "epoch 1 was trained"), (3, "epochs 1 to 3 were trained")])
 def test_epochs_of_an_interrupted_process_are_named(resumed: int, said: str):
-    notes = Training(Job(workload="cnn", epochs=5), trained=Trained(resumed=resumed)).notes()
+    notes = SupervisedTraining(Job(workload="cnn", epochs=5), trained=Trained(resumed=resumed)).notes()
     assert notes == [f"{said} by a process that was interrupted, with times of its own"]
 
 
 def test_a_file_of_the_users_beside_the_checkpoints_stays(tmp_path: Path):
     (tmp_path / WEIGHTS).write_text("mine")
     (tmp_path / FINAL).write_text("final")
-    training = Training(Job(workload="cnn", epochs=1, checkpoint=str(tmp_path)), trained=Trained())
+    training = SupervisedTraining(Job(workload="cnn", epochs=1, checkpoint=str(tmp_path)), trained=Trained())
     assert [(name, path.read_text()) for name, path in training.files().items()] == [(WEIGHTS, "final")]
-    training.done()
+    training.discard_checkpoints()
     assert [path.name for path in tmp_path.iterdir()] == [WEIGHTS]
     assert (tmp_path / WEIGHTS).read_text() == "mine"

@@ -27,8 +27,8 @@ from sonda.probes.counters.pmu import Plan
 from sonda.record.errors import SondaError
 from sonda.targets.instruments import counters as asking
 from sonda.targets.instruments.registry import instruments_for
-from sonda.targets.instruments.second_sources import SecondSources
-from sonda.targets.program.launcher import ProgramLauncher, Watching
+from sonda.targets.instruments.second_sources import SecondSourcesInstrument
+from sonda.targets.program.launcher import ProgramLauncher, WatchSettings
 
 __all__ = ["settled"]
 
@@ -179,7 +179,7 @@ def test_threads_that_have_ended_keep_their_wait() -> None:
 
 def test_what_is_asked_for_is_what_the_collector_opens(tmp_path: Path) -> None:
     groups = [[Event("cycles", 0, 100), Event("x", 4, 7, config1=9)]]
-    asking.write(Plan(groups, [[Event("small", 10, 5)]]), tmp_path, children=True, layers=False)
+    asking.write_request(Plan(groups, [[Event("small", 10, 5)]]), tmp_path, children=True, layers=False)
     kernel = FakeKernel()
     counting = Counting(str(tmp_path), kernel)
     opened = [(one.type, one.config) for one in kernel.asked]
@@ -193,19 +193,23 @@ def test_probes_are_asked_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         raise SondaError("no PMU in this virtual machine", "use another")
 
     monkeypatch.setattr(asking, "plan", none)
-    found = asking.ask("pmu", tmp_path)
+    found = asking.request_counters("pmu", tmp_path)
     assert [(one.name, one.state, one.reason) for one in found.states] == [
         ("pmu", "missing", "no PMU in this virtual machine")
     ]
     assert not (tmp_path / FILE).exists()
-    assert asking.ask("", tmp_path) == asking.ask((), tmp_path) == asking.ask("callgrind:1MiB", tmp_path)
-    always = asking.ask("os", tmp_path)
+    assert (
+        asking.request_counters("", tmp_path)
+        == asking.request_counters((), tmp_path)
+        == asking.request_counters("callgrind:1MiB", tmp_path)
+    )
+    always = asking.request_counters("os", tmp_path)
     assert not always.states and not always.notes and always.target == {"shown": ["os"]}
-    launcher = ProgramLauncher(["true"], Watching())
+    launcher = ProgramLauncher(["true"], WatchSettings())
     with pytest.raises(SondaError, match="no probe 'pnu'"):
         instruments_for("pnu", launcher)
     (sources,) = instruments_for("perf-stat,papi,perf-stat", launcher)
-    assert isinstance(sources, SecondSources) and sources.names == ("perf-stat", "papi")
+    assert isinstance(sources, SecondSourcesInstrument) and sources.names == ("perf-stat", "papi")
     seen: dict[str, object] = {}
 
     def found_plan(extra: list[str]) -> Plan:
@@ -213,6 +217,6 @@ def test_probes_are_asked_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return Plan([[Event("cycles", 0, 0)]], notes=["so it is"])
 
     monkeypatch.setattr(asking, "plan", found_plan)
-    asked = asking.ask(("pmu:children+branch-misses",), tmp_path)
+    asked = asking.request_counters(("pmu:children+branch-misses",), tmp_path)
     assert seen["extra"] == ["branch-misses"] and asked.notes == ["so it is"]
     assert json.loads((tmp_path / FILE).read_text())["children"] is True

@@ -20,7 +20,7 @@ from sonda.record.readings import DeviceStand
 from sonda.record.run import ProbeState
 from sonda.record.spans import Spans
 from sonda.report.views.device.overview import state_phrases
-from sonda.targets.circumstances import gpus
+from sonda.targets.circumstances import describe_gpus
 from sonda.targets.instruments.energy import devices_used
 
 
@@ -64,7 +64,7 @@ def test_clocks_temperature_and_throttling_are_kept() -> None:
     assert about["state"] == expected
     said = state_phrases(msgspec.convert(about["state"], DeviceStand))
     assert said == ["after the timed steps 1.98 GHz, 61 °C, 690 W, held back: power limit"]
-    kept = gpus(Assembly(spans=Spans({"start": np.zeros(0)}, {}), devices={"0": about}))
+    kept = describe_gpus(Assembly(spans=Spans({"start": np.zeros(0)}, {}), devices={"0": about}))
     assert "uuid" not in kept["devices"]["cuda:0"]
 
 

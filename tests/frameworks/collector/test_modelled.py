@@ -15,7 +15,7 @@ from sonda.frameworks.collector.callgrind import EMPTY, EMPTY_WARMUP
 from sonda.frameworks.reconstruction.events import ProcessEvents, read_events
 from sonda.probes.callgrind.valgrind import EVENT_NAMES, QUANTITIES, parse_dump
 from sonda.record.spans import Spans
-from sonda.targets.instruments.callgrind_spans import ModelledStep, modelled_step, with_modelled
+from sonda.targets.instruments.callgrind_spans import ModelledStep, append_modelled, modelled_step
 
 RECORDED = DATA / "callgrind" / "convolving"
 needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs valgrind")
@@ -272,7 +272,7 @@ def test_the_modelled_step_hangs_on_the_run_and_changes_nothing_else(tmp_path: P
     for _ in range(2):
         builder.step(part, 10.0, {"forward": 5.0})
     native, extra = builder.run().spans, story.read(tmp_path).spans
-    both = with_modelled(native, extra)
+    both = append_modelled(native, extra)
     assert len(both) == len(native) + len(extra)
     assert both.number("parent")[len(native)] == 0
     assert both.number("parent")[: len(native)].tolist() == native.number("parent").tolist()

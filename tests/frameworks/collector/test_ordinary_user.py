@@ -20,7 +20,7 @@ from sonda.frameworks.collector.counters.perf_event import EXCLUDE_KERNEL, Event
 from sonda.frameworks.collector.counters.system import CLOCK, EVENTS, OsCounters
 from sonda.probes.counters.command_counter import KernelCounter, account_of
 from sonda.probes.counters.perf_events import explain, paranoid_level
-from sonda.targets.program.process_counts import kept, samples_of
+from sonda.targets.program.process_counts import describe_counts, interval_samples
 
 __all__ = ["settled"]
 
@@ -136,8 +136,8 @@ def test_a_command_of_an_ordinary_user_is_counted_by_the_kernels_account() -> No
         assert set(found.counts) == {"task-clock", "page-faults", "context-switches"} and not found.missing
         assert not found.counts["page-faults"].scaled
         sizes.append(found.counts["page-faults"].value)
-        assert {one.sensor for one in samples_of(found)} == {"task_clock"}, "an account at the end is no series"
-        assert kept(found)["outside"]["counts"]["page_faults"]["value"] == sizes[-1]
+        assert {one.sensor for one in interval_samples(found)} == {"task_clock"}, "an account at the end is no series"
+        assert describe_counts(found)["outside"]["counts"]["page_faults"]["value"] == sizes[-1]
     # Addresses and hashes differ from run to run, and with them some pages of an interpreter.
     assert 3850 <= sizes[1] - sizes[0] <= 4150
     assert counter.state().state == "ok" and "account" in counter.state().reason

@@ -21,7 +21,7 @@ from sonda.frameworks.collector.sampling import waits
 from sonda.frameworks.collector.sampling.waits import ALL_OF_FIRST, MOST, ONE_IN, WORTH_NS, Waits
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.workload import StepWaits, Workload
-from sonda.targets.circumstances import habits
+from sonda.targets.circumstances import describe_habits
 from verdicts_cases import bare, cost, layer, phase, summary
 
 MS = 1_000_000
@@ -256,7 +256,7 @@ def test_threads_that_step_beside_each_other_wait_for_the_interpreter(tmp_path: 
     assert (done.returncode, done.stderr) == (0, "")
     seen = assemble(tmp_path, 0, 1 << 62)
     assert seen.crew.busiest.waits and seen.crew.busiest.stepping == 2
-    assert "waits" not in habits(seen)
+    assert "waits" not in describe_habits(seen)
 
 
 def test_runs_that_waited_differently_are_of_the_same_work(tmp_path: Path) -> None:

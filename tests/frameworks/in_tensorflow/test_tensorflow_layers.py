@@ -146,7 +146,7 @@ EVENTS = [
 
 
 def joined(monkeypatch: pytest.MonkeyPatch, events: list[ProfileEvent]) -> tuple[Spans, list[str]]:
-    monkeypatch.setattr(tensorflow_layers, "profile_events_of", lambda folder: events)
+    monkeypatch.setattr(tensorflow_layers, "read_profile_events", lambda folder: events)
     assembly = Assembly(observed())
     scopes = {scope: list(about) for scope, about in SCOPES.items()}
     about = {"profile": "graph-1", "functions": ["__inference_train_12"], "scopes": scopes, "spent_s": 0.25}

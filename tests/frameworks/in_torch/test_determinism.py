@@ -18,12 +18,12 @@ from sonda.frameworks.torch.drive.determinism import WORKSPACE, be_deterministic
 from sonda.frameworks.torch.drive.steps import make_loop
 from sonda.frameworks.torch.parallel.local_sgd import WeightAverager
 from sonda.record.errors import SondaError
-from sonda.targets.job import Job, job_of
+from sonda.targets.job import Job, make_job
 from sonda.targets.local.worker import describe_failure
 from sonda.targets.ranks import plan as parallel_plan
-from sonda.targets.ranks.plan import plan_of
+from sonda.targets.ranks.plan import make_plan
 from sonda.targets.target import parse_target
-from sonda.targets.training.trainer import settings_of
+from sonda.targets.training.trainer import training_settings
 from sonda.workloads.catalogue import describe
 
 
@@ -87,21 +87,21 @@ def test_an_operation_without_such_a_way_is_named() -> None:
 def test_what_the_clock_would_decide_is_refused(on: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_plan, "has_gpu", lambda: True)
     job = Job(workload="mlp", train=True, on=on)
-    plan_of(job, parse_target(on))
+    make_plan(job, parse_target(on))
     with pytest.raises(SondaError) as caught:
-        plan_of(job_of({"workload": "mlp", "train": True, "on": on, "deterministic": True}), parse_target(on))
+        make_plan(make_job({"workload": "mlp", "train": True, "on": on, "deterministic": True}), parse_target(on))
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("on", ["hybrid=cpu/1+cpu/1@shares=equal", "ddp=cpu/2+cpu/1", "pipeline=cpu/1+cpu/1"])
 def test_what_is_fixed_is_accepted(on: str) -> None:
-    assert not plan_of(Job(workload="mlp", train=True, on=on, deterministic=True), parse_target(on)).moving
+    assert not make_plan(Job(workload="mlp", train=True, on=on, deterministic=True), parse_target(on)).moving
 
 
 def test_a_run_says_it_and_its_checkpoints_are_its_own() -> None:
     usual, fixed = (Job(workload="cnn", train=True, epochs=2, deterministic=asked) for asked in (False, True))
-    assert fixed.how()["deterministic"] is True and "deterministic" not in usual.how()
-    assert settings_of(usual, "data") != settings_of(fixed, "data")
+    assert fixed.settings_record()["deterministic"] is True and "deterministic" not in usual.settings_record()
+    assert training_settings(usual, "data") != training_settings(fixed, "data")
 
 
 def test_the_scale_of_a_loss_goes_on() -> None:

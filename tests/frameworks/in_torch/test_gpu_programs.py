@@ -29,7 +29,7 @@ from sonda.probes.machine.contamination import Conditions
 from sonda.record.run import new_id, now
 from sonda.record.spans import Spans, Words
 from sonda.targets import circumstances
-from sonda.targets.circumstances import gpus
+from sonda.targets.circumstances import describe_gpus
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -231,9 +231,9 @@ def test_what_a_program_set_for_tf32_is_in_its_run() -> None:
         devices={"0": {"name": "a card"}},
         tf32={"matmul": True, "convolution": False},
     )
-    info = run_info(id=new_id(), created=now(), status="complete", target={"device": "cuda", **gpus(assembly)})
+    info = run_info(id=new_id(), created=now(), status="complete", target={"device": "cuda", **describe_gpus(assembly)})
     assert tf32_note(info, "float32") == ["float32 products are held against the peak of TF32"]
-    assert gpus(Assembly(spans=assembly.spans)) == {}
+    assert describe_gpus(Assembly(spans=assembly.spans)) == {}
 
 
 def step_once() -> None:

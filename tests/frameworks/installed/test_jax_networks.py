@@ -23,7 +23,7 @@ from sonda.record.run import new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.record.spans import Spans
 from sonda.studies.figures.registry import parse_figure
-from sonda.targets.adapters.jax import network_of, xla_operations
+from sonda.targets.adapters.jax import build_network, xla_operations
 from sonda.targets.job import Job
 from sonda.targets.local.child import run_child
 from sonda.targets.profiles.kernels import with_kernels
@@ -38,7 +38,7 @@ GPT = {"batch": "2", "length": "8", "generate": "3", "layers": "2", "width": "16
 
 def task(name: str, options: dict[str, str], **settings: Any) -> Any:
     job = Job(workload=name, options=options, framework="jax", **settings)
-    return network_of(job, describe(name, options), jax.devices("cpu")[0])[0]
+    return build_network(job, describe(name, options), jax.devices("cpu")[0])[0]
 
 
 def observe(

@@ -24,7 +24,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import new_id, write_run
 from sonda.record.run import now as run_now
 from sonda.studies.results.operations import operation_points
-from sonda.targets.adapters.jax import compile_once, jax_device
+from sonda.targets.adapters.jax import compilation_cache, jax_device
 from sonda.targets.job import Job
 from sonda.targets.local.child import run_child
 from sonda.targets.profiles.kernels import with_kernels
@@ -190,7 +190,7 @@ def test_a_job_runs_in_a_process_of_its_own_and_leaves_what_it_compiled(tmp_path
     folder = tmp_path / "compiled"
     folder.mkdir()
     begin = now()
-    outcome = run_child(job, tmp_path, 1, compile_once(folder))
+    outcome = run_child(job, tmp_path, 1, compilation_cache(folder))
     assembly = assemble(tmp_path, begin, now())
     assert (outcome.workload["name"], outcome.workload["parameters"]["op"]) == ("ops", "add,dot")
     assert assembly.spans.where(kind="step", pass_="timed").sum() == 3

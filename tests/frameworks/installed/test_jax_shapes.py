@@ -20,7 +20,7 @@ from sonda.frameworks.jax.profile.hlo import Module
 from sonda.frameworks.jax.profile.places import InstructionPlaces
 from sonda.record.spans import Spans, Words
 from sonda.targets.profiles import jax as jax_layers
-from sonda.targets.profiles.calls import CallLayers
+from sonda.targets.profiles.call_layers import CallLayers
 
 jax = pytest.importorskip("jax")
 ROWS, MORE, WIDTH = 64, 512, 96
@@ -68,16 +68,16 @@ def test_what_was_profiled_with_other_shapes_says_nothing_of_a_part() -> None:
             "pass": Words.of(["timed"] * 8),
         },
     )  # fmt: skip
-    process = {"callers": {"forward": [1]}, "shapes": {"1": [[1000, 0], [1050, 1]]}}
+    process = jax_layers.JittedProcess(callers={"forward": [1]}, shapes={"1": [(1000, 0), (1050, 1)]})
     callers = jax_layers._Callers(process, spans, 1000)
     first, second = (
         jax_layers._Compiled(1, "score", "forward", shapes, Module(), InstructionPlaces({})) for shapes in (0, 1)
     )
     rows = np.flatnonzero(spans.where(kind="step"))
     with pytest.raises(ValueError, match="score was profiled with other shapes than most of its calls have here"):
-        jax_layers._called(spans, rows, [first], callers)
-    assert jax_layers._called(spans, rows, [first, second], callers) == [(second, 1)]
-    assert [callers.usual(one, 5) for one in (first, second)] == [False, True]
+        jax_layers._called_functions(spans, rows, [first], callers)
+    assert jax_layers._called_functions(spans, rows, [first, second], callers) == [(second, 1)]
+    assert [callers.has_usual_shapes(one, 5) for one in (first, second)] == [False, True]
     layers = CallLayers(spans)
     layers.leave_out(5)
     assert layers.table().words("pass").decoded().tolist() == [*["timed"] * 4, "warmup", "warmup", "timed", "timed"]

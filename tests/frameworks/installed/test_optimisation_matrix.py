@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
-from sonda.targets.applicability import applied
+from sonda.targets.applicability import drop_inapplicable
 from sonda.targets.job import Job, check_job
 from sonda.targets.local.child import run_child
 
@@ -28,7 +28,7 @@ def optimised(
             pin=True, compile=True, channels_last=True, gpu_private_threads=2,
         )
     )  # fmt: skip
-    plain, notes = applied(job)
+    plain, notes = drop_inapplicable(job)
     directory: Path = tmp_path_factory.mktemp(request.param)
     begin = perf_counter_ns()
     outcome = run_child(plain, directory, 1)

@@ -14,7 +14,7 @@ from sonda.record.training import FINAL, read_trained
 from sonda.targets.job import JOB, Job
 from sonda.targets.ranks.elastic_agent import PLAN
 from sonda.targets.ranks.strategy_agent import run_members
-from sonda.targets.ranks.strategy_plan import strategy_plan
+from sonda.targets.ranks.strategy_plan import make_strategy_plan
 from sonda.targets.target import parse_target
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import divide, make_ready
@@ -68,7 +68,7 @@ def test_a_cluster_learns_what_one_device_learns(
         workload="mlp", options=options, framework="tensorflow", on=on, train=True, epochs=2, split="0.7/0.1/0.2",
         data=str(place), checkpoint=str(kept), seed=SEED, precision="float64",
     )  # fmt: skip
-    plan = strategy_plan(job, parse_target(on))
+    plan = make_strategy_plan(job, parse_target(on))
     (tmp_path / JOB).write_bytes(msgspec.json.encode(job))
     (tmp_path / PLAN).write_bytes(msgspec.json.encode(plan))
     begin = now()

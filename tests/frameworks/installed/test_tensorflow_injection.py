@@ -11,7 +11,7 @@ from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.targets import circumstances
-from sonda.targets.program.launcher import Watching, run_command
+from sonda.targets.program.launcher import WatchSettings, run_command
 
 pytest.importorskip("tensorflow")
 PROGRAMS = Path(__file__).parent / "programs"
@@ -30,7 +30,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def watched(store: Store, program: str, *arguments: str) -> Run:
-    run, code = run_command((sys.executable, str(PROGRAMS / f"{program}.py"), *arguments), store, Watching())
+    run, code = run_command((sys.executable, str(PROGRAMS / f"{program}.py"), *arguments), store, WatchSettings())
     assert code == 0
     check_structure(run.spans)
     failed = ("nothing was observed", "the program ran unobserved", "not all of the program")

@@ -33,7 +33,7 @@ from sonda.studies.figures.registry import parse_figure
 from sonda.targets.adapters.tensorflow import run_in_tensorflow
 from sonda.targets.job import Job
 from sonda.targets.profiles.kernels import with_kernels
-from sonda.targets.profiles.tensorflow_events import profile_events_of
+from sonda.targets.profiles.tensorflow_events import read_profile_events
 from sonda.workloads.catalogue import describe
 from sonda.workloads.operations.ops import Operations
 
@@ -72,7 +72,7 @@ def network(place: Path, train: bool = True, **how: Any) -> tuple[Assembly, int]
     with observing(place, task.root) as observer:
         tensorflow_steps.drive_network(
             task, lambda announcer: LayerwiseNetwork(task, announcer), lambda: make_batches(task, 5), observer,
-            Driving(train, 3, 1, 1.0, device=ON_GPU, **how), profile_events_of,
+            Driving(train, 3, 1, 1.0, device=ON_GPU, **how), read_profile_events,
         )  # fmt: skip
     return assemble(place, begin, now()), begin
 

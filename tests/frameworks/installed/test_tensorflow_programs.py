@@ -18,7 +18,7 @@ from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.record.spans import Spans
 from sonda.targets.profiles.kernels import with_kernels
 from sonda.targets.profiles.tensorflow import with_graph_layers
-from sonda.targets.profiles.tensorflow_events import profile_events_of
+from sonda.targets.profiles.tensorflow_events import read_profile_events
 
 pytest.importorskip("tensorflow")
 PROGRAMS = Path(__file__).parent / "programs"
@@ -382,7 +382,7 @@ def test_the_wait_is_that_of_tensorflows_own_profile(nursery: Nursery) -> None:
     assert ran.assembly is not None
     graph = ran.assembly.graphs[0]
     events = [
-        one for one in profile_events_of(ran.directory / graph["profile"]) if one.name.startswith("IteratorGetNext")
+        one for one in read_profile_events(ran.directory / graph["profile"]) if one.name.startswith("IteratorGetNext")
     ]
     fetched = [one.end - one.start for one in sorted(events, key=lambda one: one.start)]
     spans = ran.spans

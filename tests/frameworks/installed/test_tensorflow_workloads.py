@@ -19,7 +19,7 @@ from sonda.frameworks.tensorflow.drive.steps import drive_network, drive_operati
 from sonda.record.errors import SondaError
 from sonda.targets.adapters.tensorflow import tensorflow_device
 from sonda.targets.job import Job
-from sonda.targets.profiles.tensorflow_events import profile_events_of
+from sonda.targets.profiles.tensorflow_events import read_profile_events
 from sonda.workloads.catalogue import describe
 from sonda.workloads.networks.layers import walk_layers
 from sonda.workloads.operations.ops import STUDIED, Operations
@@ -50,7 +50,7 @@ def driven(task: Any, train: bool, directory: Path) -> Assembly:
         lambda: make_batches(task, SEED),
         observer,
         how,
-        profile_events_of,
+        read_profile_events,
     )
     observer.finish(1)
     recorder.close()

@@ -20,8 +20,8 @@ from sonda.frameworks.reconstruction.processes import Process, Processes
 from sonda.frameworks.torch.observe.options import CompiledShare
 from sonda.frameworks.torch.observe.values import modules_in
 from sonda.record.store import Store
-from sonda.targets.circumstances import habits, processes
-from sonda.targets.program.launcher import Watching, run_command
+from sonda.targets.circumstances import describe_habits, describe_processes
+from sonda.targets.program.launcher import WatchSettings, run_command
 from verdicts_cases import bare, cost, layer, phase, summary
 
 torch = pytest.importorskip("torch")
@@ -89,8 +89,8 @@ def told(nursery: Nursery, directory: Path, *options: str) -> Summary:
     assert printed(observed.output) == printed(before.output) and len(printed(before.output)) > 2
     assembly = observed.assembly
     assert assembly is not None
-    target = {"spec": "", "device": "cpu", "threads": assembly.crew.busiest.threads, **processes(assembly)}
-    workload = {"name": "habits.py", "command": ["python", "habits.py"], **habits(assembly)}
+    target = {"spec": "", "device": "cpu", "threads": assembly.crew.busiest.threads, **describe_processes(assembly)}
+    workload = {"name": "habits.py", "command": ["python", "habits.py"], **describe_habits(assembly)}
     if "bound" not in options:
         workload["cores"] = 2  # as it were on a machine that has as many
     return summary(PHASES, LAYERS, workload=workload, target=target, machine={"effective_cores": 2})
@@ -332,7 +332,7 @@ def test_objects_that_a_function_names_are_not_asked_anything() -> None:
 def test_a_run_keeps_the_habits_of_its_program(tmp_path: Path) -> None:
     options = ["workers", "channels_last", "autocast", "compile", "matmuls"]
     run, code = run_command(
-        [sys.executable, str(PROGRAMS / "habits.py"), *options], Store(tmp_path / "store"), Watching()
+        [sys.executable, str(PROGRAMS / "habits.py"), *options], Store(tmp_path / "store"), WatchSettings()
     )
     assert code == 0
     kept = run.info.workload

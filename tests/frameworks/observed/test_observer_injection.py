@@ -14,7 +14,7 @@ from observed import PROGRAMS, check_structure, seen
 from sonda.frameworks import INJECT
 from sonda.record.store import Store
 from sonda.targets import circumstances
-from sonda.targets.program.launcher import Watching, run_command
+from sonda.targets.program.launcher import WatchSettings, run_command
 
 FRAMEWORKS = INJECT.parent
 
@@ -45,7 +45,7 @@ def injected(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
 def test_an_unmodified_script_keeps_its_output_and_exit_code(store: Store, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     alone = bare(*program("leaving", "exit"))
-    run, code = run_command(program("leaving", "exit"), store, Watching())
+    run, code = run_command(program("leaving", "exit"), store, WatchSettings())
     assert code == alone.returncode == 3
     assert capfd.readouterr().out == alone.stdout
     assert run.info.status == "incomplete" and run.info.exit_code == 3
@@ -57,7 +57,7 @@ def test_an_unmodified_script_keeps_its_output_and_exit_code(store: Store, capfd
 @pytest.mark.slow
 def test_a_program_that_replaces_itself_is_seen_before_and_after(store: Store) -> None:
     pytest.importorskip("torch")
-    run, code = run_command(program("leaving", "again"), store, Watching())
+    run, code = run_command(program("leaving", "again"), store, WatchSettings())
     assert code == 3
     check_structure(run.spans)
     assert sum(steps for part, steps in seen(run.spans).parts if part == "train") == 10
@@ -71,7 +71,7 @@ def test_spawned_workers_compute_and_are_no_part_of_the_training(
 ) -> None:
     pytest.importorskip("torch")
     alone = bare(*program("workers", "spawn"))
-    run, code = run_command(program("workers", "spawn"), store, Watching())
+    run, code = run_command(program("workers", "spawn"), store, WatchSettings())
     assert code == alone.returncode == 0
     assert capfd.readouterr().out == alone.stdout
     check_structure(run.spans)
@@ -85,7 +85,7 @@ def test_two_processes_that_train_together_are_two_ranks(
 ) -> None:
     pytest.importorskip("torch")
     alone = bare(*program("distributed", str(tmp_path)))
-    run, code = run_command(program("distributed", str(tmp_path)), store, Watching())
+    run, code = run_command(program("distributed", str(tmp_path)), store, WatchSettings())
     assert code == alone.returncode == 0, alone.stderr
     assert capfd.readouterr().out == alone.stdout
     check_structure(run.spans)
@@ -96,7 +96,7 @@ def test_two_processes_that_train_together_are_two_ranks(
 
 
 def test_a_program_without_pytorch_is_left_alone(store: Store, capfd: pytest.CaptureFixture[str]) -> None:
-    run, code = run_command(program("no_torch"), store, Watching())
+    run, code = run_command(program("no_torch"), store, WatchSettings())
     assert code == 0
     assert capfd.readouterr() == ("45 False\n", "")
     assert set(run.spans.words("kind").decoded()) == {"run", "stage"}

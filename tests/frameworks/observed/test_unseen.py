@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sonda.record.store import Store
-from sonda.targets.program.launcher import Watching, called, run_command
-from sonda.targets.program.lookout import Lookout, Unseen, note_of
+from sonda.targets.program.launcher import WatchSettings, name_process, run_command
+from sonda.targets.program.lookout import Lookout, UnobservedProcess, describe_unobserved
 
 INJECTED = "/sonda/inject"
 OBSERVED = f"PYTHONPATH={INJECTED}:src\0SONDA_COLLECT={{}}\0"
@@ -38,7 +38,7 @@ class FakeSystem:
         def flags(words: list[str]) -> str:
             return "".join(word[1:] for word in words[1:] if word.startswith("-"))
 
-        return Lookout(process, INJECTED, flags, called, self.root)
+        return Lookout(process, INJECTED, flags, name_process, self.root)
 
 
 @pytest.fixture
@@ -106,22 +106,25 @@ def test_processes_come_while_it_looks_and_some_are_gone(system: FakeSystem) -> 
 
 
 def test_one_line_names_them(system: FakeSystem) -> None:
-    one = Unseen("a.py", "PyTorch", "python -I ignores PYTHONPATH")
-    assert note_of([]) == ""
-    assert note_of([one]) == "a process that loaded PyTorch was not observed: a.py: python -I ignores PYTHONPATH"
-    others = [Unseen(f"{name}.py", "JAX", "reason") for name in "bcd"]
-    assert note_of([one, one, *others]) == (
+    one = UnobservedProcess("a.py", "PyTorch", "python -I ignores PYTHONPATH")
+    assert describe_unobserved([]) == ""
+    assert (
+        describe_unobserved([one])
+        == "a process that loaded PyTorch was not observed: a.py: python -I ignores PYTHONPATH"
+    )
+    others = [UnobservedProcess(f"{name}.py", "JAX", "reason") for name in "bcd"]
+    assert describe_unobserved([one, one, *others]) == (
         "5 processes that loaded JAX and PyTorch were not observed: a.py (2 times): python -I ignores PYTHONPATH; "
         "b.py: reason; c.py: reason; and 1 more"
     )
 
 
 def test_a_process_of_multiprocessing_is_called_so() -> None:
-    assert called(["python", "-c", "from multiprocessing.spawn", "--multiprocessing-fork"]) == (
+    assert name_process(["python", "-c", "from multiprocessing.spawn", "--multiprocessing-fork"]) == (
         "a process of multiprocessing"
     )
-    assert called(["python", "-Ic", "1"]) == "python -c"
-    assert called(["python", "-m", "train"]) == "train"
+    assert name_process(["python", "-Ic", "1"]) == "python -c"
+    assert name_process(["python", "-m", "train"]) == "train"
 
 
 @pytest.mark.slow
@@ -132,6 +135,6 @@ def test_a_real_child_with_an_environment_of_its_own_is_named(tmp_path: Path) ->
         "import subprocess, sys\n"
         f"sys.exit(subprocess.run([sys.executable, {str(tmp_path / 'alone.py')!r}], env={{}}).returncode)\n"
     )
-    run, code = run_command([sys.executable, str(tmp_path / "launch.py")], Store(tmp_path / "store"), Watching())
+    run, code = run_command([sys.executable, str(tmp_path / "launch.py")], Store(tmp_path / "store"), WatchSettings())
     assert code == 0
     assert run.info.notes == [f"a process that loaded PyTorch was not observed: alone.py: {HIDDEN}"]

@@ -19,7 +19,7 @@ from sonda.frameworks.reconstruction.stages import PROCESS, read_stages
 from sonda.record.store import Store
 from sonda.report.views.steps.view import StepsView
 from sonda.targets import circumstances
-from sonda.targets.program.launcher import Watching, run_command
+from sonda.targets.program.launcher import WatchSettings, run_command
 
 S = 1e9
 
@@ -120,7 +120,7 @@ def test_leaving_wrongly_is_refused_as_ever(tmp_path: Path) -> None:
 
 
 def test_a_program_without_a_framework_has_its_table(store: Store, capfd: pytest.CaptureFixture[str]) -> None:
-    kept, code = run_command([sys.executable, str(PROGRAMS / "no_torch.py")], store, Watching())
+    kept, code = run_command([sys.executable, str(PROGRAMS / "no_torch.py")], store, WatchSettings())
     assert code == 0 and capfd.readouterr() == ("45 False\n", "")
     found = summarise(kept)
     assert found.program is not None and found.program.steps == 0
@@ -137,7 +137,7 @@ def test_every_stage_of_a_training_is_told(
     command = [sys.executable, str(PROGRAMS / "staged.py"), str(modules)]
     bare = run(*command[1:])
     assert bare.returncode == 0, bare.stderr
-    kept, code = run_command(command, store, Watching())
+    kept, code = run_command(command, store, WatchSettings())
     printed = capfd.readouterr()
     assert (code, printed.out, printed.err) == (0, bare.stdout, bare.stderr)
     found = summarise_program(kept)

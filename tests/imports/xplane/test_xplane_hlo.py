@@ -9,7 +9,7 @@ from sonda.frameworks.harness.attribution import Place
 from sonda.frameworks.tensorflow.profile import place_of, split_calls, time_by_place
 from sonda.imports.xplane.file import open_space
 from sonda.imports.xplane.hlo import programs, shared_scopes
-from sonda.targets.profiles.tensorflow_events import profile_events_of
+from sonda.targets.profiles.tensorflow_events import read_profile_events
 from xplane_examples import H200, PlaneMaker, number, space, stretch, varint
 
 PROGRAM = 7
@@ -87,7 +87,7 @@ def test_an_instruction_counts_for_the_operation_that_it_came_from(tmp_path: Pat
 
 def test_what_xla_compiled_is_told_apart_like_a_graph(tmp_path: Path) -> None:
     profile(tmp_path)
-    (inside,) = split_calls(profile_events_of(tmp_path), "step")
+    (inside,) = split_calls(read_profile_events(tmp_path), "step")
     classes = {"": "Net", "first": "Linear", "second": "Linear", "relu": "ReLU"}
     assert time_by_place(inside, lambda name: place_of(name, classes)) == {
         Place("forward", "first"): 20, Place("backward", ""): 10, Place("forward", "relu"): 10,
@@ -97,7 +97,7 @@ def test_what_xla_compiled_is_told_apart_like_a_graph(tmp_path: Path) -> None:
 
 def test_a_program_that_was_cut_short_costs_only_names(tmp_path: Path) -> None:
     for cut in range(0, len(MODULE), 7):
-        found = list(profile_events_of(profile(tmp_path, MODULE[:cut]).parent))
+        found = list(read_profile_events(profile(tmp_path, MODULE[:cut]).parent))
         assert [one.end - one.start for one in found] == [100, *[10] * 6], cut
 
 

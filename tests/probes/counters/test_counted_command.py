@@ -131,8 +131,8 @@ def test_an_event_that_never_had_a_counter_is_missing_and_not_zero() -> None:
     found = counter.count(["sleep", "0.05"], ["page-faults", "cycles"], interval=0.01)
     assert found.counts == {"page-faults": Count(12.0, 1000, 1000)}
     assert "never had a counter" in found.missing["cycles"]
-    assert "cycles" not in outside.kept(found)["outside"]["counts"]
-    assert {one.sensor for one in outside.samples_of(found)} == {"page_faults"}
+    assert "cycles" not in outside.describe_counts(found)["outside"]["counts"]
+    assert {one.sensor for one in outside.interval_samples(found)} == {"page_faults"}
 
 
 def test_a_value_that_was_counted_for_a_part_of_the_time_says_so() -> None:

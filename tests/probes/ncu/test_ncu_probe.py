@@ -26,9 +26,9 @@ from sonda.probes.ncu.replay import AGAIN, CountedKernels, StallsFor, count_kern
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
-from sonda.targets.instrument import Circumstances, Observation, RunPlan, Seen
+from sonda.targets.instrument import Circumstances, EndedRun, Observation, RunPlan
 from sonda.targets.instruments import ncu
-from sonda.targets.program.launcher import ProgramLauncher, Watching
+from sonda.targets.program.launcher import ProgramLauncher, WatchSettings
 from trace_examples import GPU
 
 HOPPER = chip_of(9, 0)
@@ -274,11 +274,11 @@ def test_counting_a_program_announces_that_it_runs_again(tmp_path: Path, monkeyp
     spans = Spans({"start": np.zeros(1)}, {"kind": Words.of(["run"])})
     card = GpuDevice(name="NVIDIA H200", capability="9.0")
     assembly = Assembly(spans=spans, kernels=[("trace.json", 0)], devices={"0": {}})
-    launcher = ProgramLauncher(["python", "train.py"], Watching())
+    launcher = ProgramLauncher(["python", "train.py"], WatchSettings())
     plan = RunPlan("program", Store(tmp_path), tmp_path, said.append, on_gpu=True)
     observation = Observation(spans, {}, {}, Circumstances("", {}, {}), assembly=assembly, used=("cpu", "cuda:0"))
     monkeypatch.setattr(ncu, "load_or_measure_gpu", lambda root, index: SimpleNamespace(device=card))
-    seen = Seen(plan, observation, spans, partial(launcher.again, plan))
+    seen = EndedRun(plan, observation, spans, partial(launcher.again, plan))
     ncu.NcuInstrument(Settings(program=program)).collect(seen)
     assert said[-1] == AGAIN and len(asked(tmp_path)) == 1
 

@@ -28,7 +28,7 @@ from sonda.studies.results.notes import table_notes
 from sonda.targets.cooling import Cooling
 from sonda.targets.job import Job
 from sonda.targets.node import node_facts
-from sonda.targets.pipeline import Place
+from sonda.targets.pipeline import RunLabels
 
 __all__ = ["store"]
 
@@ -314,7 +314,7 @@ def test_a_node_knows_from_point_to_point_how_cool_it_was(store: Store, monkeypa
         clock[0] += seconds
         heat[0] -= 10 * seconds
 
-    def measured(job: Job, kept: Store, place: Place, say: Callable[[str], None]) -> Run:
+    def measured(job: Job, kept: Store, place: RunLabels, say: Callable[[str], None]) -> Run:
         made = stepped([2.0, 2.0, 2.0])
         heat[0] = 80.0
         cool_down = CoolDown(**place.cool_down)

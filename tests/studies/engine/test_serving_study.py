@@ -22,7 +22,7 @@ from sonda.studies.engine.serving_point import check_served, measure_served, ser
 from sonda.studies.figures.registry import parse_figure
 from sonda.studies.file.vocabulary import vocabulary_of_sonda
 from sonda.targets.job import Job
-from sonda.targets.pipeline import Place
+from sonda.targets.pipeline import RunLabels
 from sonda.targets.serving.weights import load_weights, with_weights
 
 torch = pytest.importorskip("torch")
@@ -197,13 +197,13 @@ def test_points_that_share_a_training_train_once(here: Path) -> None:  # noqa: F
     asked = {**SERVED, "layers": "784-4-2", "trained": 1, "images": 3, "queries": 5}
     trained: list[str] = []
 
-    def train(job: Job, store: Store, place: Place) -> Run:
+    def train(job: Job, store: Store, place: RunLabels) -> Run:
         assert job.epochs == 1
         trained.append(place.identity)
         return trained_run(store, place.identity, "784-4-2")
 
     for number, scenario in enumerate(("single-stream", "offline")):
-        run = measure_served({**asked, "scenario": scenario}, store, Place(f"{number}" * 16), train)
+        run = measure_served({**asked, "scenario": scenario}, store, RunLabels(f"{number}" * 16), train)
         assert run.info.status == "complete"
         assert run.info.target.serving.weights.endswith(f"{trained[0]}/{WEIGHTS}")
         assert run.info.workload.parameters["layers"] == "784-4-2"

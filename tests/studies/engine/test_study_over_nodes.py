@@ -27,7 +27,7 @@ from sonda.studies.executors import training_jobs
 from sonda.studies.executors.executor import ThisProcess
 from sonda.studies.file.loader import load_study
 from sonda.targets.job import Job
-from sonda.targets.pipeline import Place
+from sonda.targets.pipeline import RunLabels
 
 FILE = """
 [study]
@@ -99,7 +99,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was done, in order; nothing is measured. The second training over nodes fails."""
     done: list[str] = []
 
-    def keep(job: Job, store: Store, place: Place | None, say: Any = None) -> Run:
+    def keep(job: Job, store: Store, place: RunLabels | None, say: Any = None) -> Run:
         done.append(job.on)
         assert place is not None
         info = msgspec.structs.replace(
@@ -114,7 +114,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def submitted(cluster: str) -> Any:
         assert cluster in ("local", "slurm:", "slurm:partition=short"), "host is for workers"
 
-        def on_nodes(job: Job, store: Store, place: Place | None, say: Any) -> Run:
+        def on_nodes(job: Job, store: Store, place: RunLabels | None, say: Any) -> Run:
             if done.count(OVER) == 1:
                 done.append("refused")
                 raise SondaError("the job was not taken")

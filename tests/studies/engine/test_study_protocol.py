@@ -19,7 +19,7 @@ from sonda.studies.file.loader import read_study
 from sonda.studies.file.mistakes import StudyMistakes
 from sonda.studies.file.study import Study
 from sonda.targets.job import Job
-from sonda.targets.pipeline import Place
+from sonda.targets.pipeline import RunLabels
 
 ANYTHING = Vocabulary(
     workload=lambda name: "", option=lambda *words: "", configuration=lambda all_of: "", target=lambda text: ""
@@ -157,9 +157,9 @@ def test_mistakes_are_named(old: str, new: str, said: str) -> None:
 def test_energy_runs_are_measured_with_the_probe_and_timing_runs_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[str, Place]] = []
+    asked: list[tuple[str, RunLabels]] = []
 
-    def measure(job: Job, store: Store, place: Place, say: Callable[[str], None]) -> Run:
+    def measure(job: Job, store: Store, place: RunLabels, say: Callable[[str], None]) -> Run:
         asked.append((job.probe, place))
         return Run(tmp_path, run_info(id=place.identity, created="", status="complete"))
 

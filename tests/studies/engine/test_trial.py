@@ -12,7 +12,7 @@ from sonda.analysis.summary import Remedy, Verdict
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.studies.engine import repetition, trial
-from sonda.targets.job import Job, with_words
+from sonda.targets.job import Job, with_options
 
 STEPS = [100, 101, 99, 100, 102, 98, 100, 101, 99, 100]
 """ms; half a per cent of noise."""
@@ -82,7 +82,7 @@ def test_base_and_remedies_take_turns(machine):
 
 def test_words_of_a_remedy_change_settings_and_options():
     job = Job(workload="cnn", options={"image": "32x32"})
-    changed = with_words(job, ("--channels-last", "--batch", "64", "--precision", "bf16", "--workers=2"))
+    changed = with_options(job, ("--channels-last", "--batch", "64", "--precision", "bf16", "--workers=2"))
     assert changed.channels_last is True and changed.precision == "bf16" and changed.workers == 2
     assert changed.options == {"image": "32x32", "batch": "64"}
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sonda.record.errors import SondaError
 from sonda.studies.explore.space import MOST_POINTS, count_points, parse_space, read_space
-from sonda.targets.simulated.design_space import by_field
+from sonda.targets.simulated.design_space import values_by_field
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_mistake_in_values_names_the_field(text: str, said: str) -> None:
 )
 def test_fields_in_step_have_values_in_pairs(text: str, fields: dict[str, tuple[str, ...]]) -> None:
     space = parse_space([text])
-    assert by_field(space) == fields
+    assert values_by_field(space) == fields
     assert count_points(space) == len(next(iter(fields.values())))
 
 

@@ -14,7 +14,7 @@ from sonda.studies.file.loader import read_study
 from sonda.studies.file.mistakes import StudyMistakes
 from sonda.studies.file.study import Study
 from sonda.studies.file.vocabulary import vocabulary_of_sonda
-from sonda.targets.job import Job, job_of
+from sonda.targets.job import Job, make_job
 
 WORDS = vocabulary_of_sonda()
 
@@ -78,7 +78,7 @@ def test_a_size_that_suits_the_operations_asked_for_is_right() -> None:
 
 
 def test_a_configuration_becomes_a_job() -> None:
-    job = job_of({"workload": "resnet34", "on": "cpu/2", "train": True, "seed": 3, "steps": 5, "precision": "bf16",
+    job = make_job({"workload": "resnet34", "on": "cpu/2", "train": True, "seed": 3, "steps": 5, "precision": "bf16",
                   "channels-last": True, "batch": 8, "image": "64x48"})  # fmt: skip
     assert job == Job(
         workload="resnet34",
@@ -93,17 +93,17 @@ def test_a_configuration_becomes_a_job() -> None:
 
 
 def test_switches_of_a_workload_are_written_as_on_the_command_line() -> None:
-    assert job_of({"workload": "x", "flag": True, "rate": 0.5}).options == {"flag": "true", "rate": "0.5"}
+    assert make_job({"workload": "x", "flag": True, "rate": 0.5}).options == {"flag": "true", "rate": "0.5"}
 
 
 def test_a_value_that_no_job_can_have_is_one_line() -> None:
     with pytest.raises(SondaError, match=r"^steps cannot be many; expected int \| null, got str$"):
-        job_of({"workload": "mlp", "steps": "many"})
+        make_job({"workload": "mlp", "steps": "many"})
 
 
 def test_a_point_is_measured_under_its_own_identity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr("sonda.targets.local.launcher.measure", lambda *arguments: seen.append(arguments))
+    monkeypatch.setattr("sonda.targets.local.launcher.measure_local", lambda *arguments: seen.append(arguments))
     store = Store(tmp_path)
     first, second = plan_points(Study("try", {"workload": "mlp", "on": "cpu"}, {}, repeat=2))
     for point in (first, second):

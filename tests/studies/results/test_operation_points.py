@@ -23,7 +23,7 @@ from sonda.studies.results.recordings import load_recorded, recorded_names, reco
 from sonda.targets.instruments.ncu import NcuInstrument
 from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.job import Job, check_job
-from sonda.targets.program.launcher import ProgramLauncher, Watching
+from sonda.targets.program.launcher import ProgramLauncher, WatchSettings
 from sonda.workloads.operations.cost import operation_cost
 from sonda.workloads.operations.ops import STUDIED, Operations
 
@@ -351,7 +351,7 @@ def test_what_jax_does_not_have_is_one_line(changes: dict[str, Any], line: str) 
 
 def test_stalls_of_every_kernel_can_be_asked_for() -> None:
     def settings_for(probe: str) -> Settings:
-        _, ncu = instruments_for(f"{probe},energy", ProgramLauncher(["true"], Watching()))[::-1]
+        _, ncu = instruments_for(f"{probe},energy", ProgramLauncher(["true"], WatchSettings()))[::-1]
         assert isinstance(ncu, NcuInstrument)
         return ncu.settings
 

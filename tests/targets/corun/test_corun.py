@@ -13,10 +13,10 @@ from sonda.probes.cache_partition.partition import journal_path
 from sonda.probes.cache_partition.resctrl import Resctrl
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
-from sonda.targets.corun.cache_partition import Division
+from sonda.targets.corun.cache_partition import CacheDivision
 from sonda.targets.corun.launcher import corun
-from sonda.targets.corun.messages import Report
-from sonda.targets.corun.plan import Setting, Window, cast_of, partitions_of, windows_of
+from sonda.targets.corun.messages import WindowReport
+from sonda.targets.corun.plan import CorunSettings, PlannedWindow, parse_cast, plan_partitions, plan_windows
 
 SMALL = ["mlp --batch 4 --train", "stress-compute --size 48KiB --rounds 4"]
 
@@ -41,7 +41,7 @@ def machine(root: Path, caches: list[str], siblings: list[str] | None = None) ->
 
 
 def test_participants_are_named_and_have_options_of_their_own(eight):
-    cast = cast_of(["mlp --batch 8 --train", "x=cnn", "mlp", "mlp"], "0,1-2,3+5,4")
+    cast = parse_cast(["mlp --batch 8 --train", "x=cnn", "mlp", "mlp"], "0,1-2,3+5,4")
     assert cast.names == ["mlp", "x", "mlp#2", "mlp#3"]
     first, second, third, _ = cast.participants
     assert first.job.train and first.job.options == {"batch": "8"} and first.job.threads == 1
@@ -75,36 +75,36 @@ def test_participants_are_named_and_have_options_of_their_own(eight):
 )
 def test_what_cannot_be_is_one_line(eight, texts, cores, word):
     with pytest.raises(SondaError, match=word) as caught:
-        cast_of(texts, cores)
+        parse_cast(texts, cores)
     assert caught.value.remedy and "\n" not in str(caught.value)
 
 
 def test_cores_are_dealt_out_evenly_unless_given(eight):
-    assert [one.cores for one in cast_of(["mlp", "cnn", "lstm"]).participants] == [(0, 1), (2, 3), (4, 5)]
+    assert [one.cores for one in parse_cast(["mlp", "cnn", "lstm"]).participants] == [(0, 1), (2, 3), (4, 5)]
 
 
 def test_fewer_cores_than_participants_are_shared_and_told(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
-    cast = cast_of(["mlp", "cnn", "lstm"])
+    cast = parse_cast(["mlp", "cnn", "lstm"])
     assert [one.cores for one in cast.participants] == [(0,), (1,), (0,)]
     assert any("mlp and lstm share core 0" in note for note in cast.notes)
 
 
 def test_siblings_and_separate_caches_are_told(eight, tmp_path):
     root = machine(tmp_path, ["0-3"] * 4 + ["4-7"] * 4, ["0-1", "0-1", "2-3", "2-3", "4-5", "4-5", "6-7", "6-7"])
-    notes = cast_of(["mlp", "cnn", "lstm"], "0,1,4", root).notes
+    notes = parse_cast(["mlp", "cnn", "lstm"], "0,1,4", root).notes
     assert [note for note in notes if "two threads of one core" in note and "mlp and cnn" in note]
     assert [note for note in notes if "no last-level cache" in note and "mlp and lstm" in note]
-    assert not cast_of(["mlp", "cnn"], "0,2", root).notes
+    assert not parse_cast(["mlp", "cnn"], "0,2", root).notes
 
 
 def test_more_threads_than_cores_are_told(eight):
-    assert any("4 threads on 1 core" in note for note in cast_of(["mlp --threads 4", "cnn"], "0,1").notes)
+    assert any("4 threads on 1 core" in note for note in parse_cast(["mlp --threads 4", "cnn"], "0,1").notes)
 
 
 def test_windows_are_everybody_alone_every_two_and_all():
-    assert windows_of(2) == [Window((0,)), Window((1,)), Window((0, 1))]
-    assert [window.members for window in windows_of(3)] == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
+    assert plan_windows(2) == [PlannedWindow((0,)), PlannedWindow((1,)), PlannedWindow((0, 1))]
+    assert [window.members for window in plan_windows(3)] == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)]
 
 
 @pytest.mark.parametrize(
@@ -118,12 +118,12 @@ def test_windows_are_everybody_alone_every_two_and_all():
 )
 def test_settings_that_cannot_be_are_refused(changes, word):
     with pytest.raises(SondaError, match=word):
-        Setting(**changes).check()
+        CorunSettings(**changes).check()
 
 
 def test_a_sweep_gives_the_first_every_number_of_ways_and_the_others_the_rest():
     cache = Resctrl(FakeResctrl("intel-2-socket")).capabilities.cache
-    sweep = partitions_of(Setting(sweep=True), ["a", "b", "c"], cache)
+    sweep = plan_partitions(CorunSettings(sweep=True), ["a", "b", "c"], cache)
     assert [label for label, _ in sweep] == [f"a {count} of 11 ways" for count in range(1, 10)]
     for count, (_, shares) in enumerate(sweep, start=1):
         assert shares.masks["a"].bit_count() == count
@@ -144,7 +144,7 @@ def test_a_sweep_gives_the_first_every_number_of_ways_and_the_others_the_rest():
 def test_partitions_that_cannot_be_read_are_refused(changes, word):
     cache = Resctrl(FakeResctrl("intel-2-socket")).capabilities.cache
     with pytest.raises(SondaError, match=word):
-        partitions_of(Setting(**changes), ["a", "b"], cache)
+        plan_partitions(CorunSettings(**changes), ["a", "b"], cache)
 
 
 class Alone:
@@ -190,7 +190,7 @@ def test_what_was_counted_and_the_pieces_are_of_the_same_steps(monkeypatch, step
         try:
             next(going)
         except StopIteration as ended:
-            report = Report(**ended.value)
+            report = WindowReport(**ended.value)
             break
         clock[0] += step_ms * 1_000_000
         counters.done += 1
@@ -214,10 +214,10 @@ def test_where_nothing_can_be_divided_the_rest_goes_on_with_the_reason(tmp_path,
         "sonda.targets.corun.launcher.Crew", lambda *words: started.append(True) or pytest.skip("it went on")
     )
     files = FakeResctrl(tree)
-    setting = Setting(**changes)
-    cache = Division(setting, files)
-    cache.divide(cast_of(SMALL))
-    assert cache.partitions == [] and why in cache.facts()["reason"] and why in cache.notes[0]
+    setting = CorunSettings(**changes)
+    cache = CacheDivision(setting, files)
+    cache.divide(parse_cast(SMALL))
+    assert cache.partitions == [] and why in cache.describe().reason and why in cache.notes[0]
     said = []
 
     def warn(text):
@@ -232,7 +232,7 @@ def test_where_nothing_can_be_divided_the_rest_goes_on_with_the_reason(tmp_path,
 
 def test_masks_that_the_processor_refuses_are_told_before_anything_starts(tmp_path, monkeypatch):
     monkeypatch.setattr("sonda.targets.corun.launcher.Crew", lambda *words: pytest.fail("nothing may start"))
-    setting = Setting(partition="mlp=0x5,stress-compute=0xf0")
+    setting = CorunSettings(partition="mlp=0x5,stress-compute=0xf0")
     with pytest.raises(SondaError, match="mlp: mask 5 has holes"):
         corun(SMALL, Store(tmp_path), setting=setting, files=FakeResctrl("intel-2-socket"))
 
@@ -253,4 +253,4 @@ def test_masks_that_the_processor_refuses_are_told_before_anything_starts(tmp_pa
 def test_shares_that_no_processor_could_give_are_told_everywhere(tmp_path, monkeypatch, tree, changes, why):
     monkeypatch.setattr("sonda.targets.corun.launcher.Crew", lambda *words: pytest.fail("nothing may start"))
     with pytest.raises(SondaError, match=why):
-        corun(SMALL, Store(tmp_path), setting=Setting(**changes), files=FakeResctrl(tree))
+        corun(SMALL, Store(tmp_path), setting=CorunSettings(**changes), files=FakeResctrl(tree))

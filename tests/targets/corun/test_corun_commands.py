@@ -20,8 +20,8 @@ from sonda.record.store import Store
 from sonda.report.views.corun import CorunView
 from sonda.targets.corun import launcher as corun_module
 from sonda.targets.corun.launcher import corun
-from sonda.targets.corun.plan import Setting, cast_of
-from sonda.targets.corun.process_tree import below, end_below, hold, release
+from sonda.targets.corun.plan import CorunSettings, parse_cast
+from sonda.targets.corun.process_tree import continue_below, end_below, processes_below, stop_below
 from sonda.targets.corun.spans import SpanGatherer
 
 needs_perf = pytest.mark.skipif(
@@ -30,7 +30,7 @@ needs_perf = pytest.mark.skipif(
 
 
 def test_commands_are_named_by_their_program_and_split_as_a_shell_does():
-    cast = cast_of(["cmd:sh -c 'exit 0'", "x=window:sleep 1000", f"cmd:{sys.executable} -u a=b.py --lr=0.1"])
+    cast = parse_cast(["cmd:sh -c 'exit 0'", "x=window:sleep 1000", f"cmd:{sys.executable} -u a=b.py --lr=0.1"])
     assert cast.names == ["sh", "x", "a=b.py"]
     first, second, third = cast.participants
     assert first.command == ("sh", "-c", "exit 0") and first.job is None and first.region == ""
@@ -49,7 +49,7 @@ def test_commands_are_named_by_their_program_and_split_as_a_shell_does():
 )
 def test_commands_that_cannot_be_are_one_line(text, word):
     with pytest.raises(SondaError, match=word) as caught:
-        cast_of(["cmd:true", text])
+        parse_cast(["cmd:true", text])
     assert caught.value.remedy and "\n" not in str(caught.value)
 
 
@@ -67,13 +67,15 @@ def test_a_tree_is_held_let_go_and_ended(tmp_path):
     try:
         until(lambda: len(alive(tmp_path / "tree.py")) == 4)
         mine = set(alive(tmp_path / "tree.py"))
-        assert mine <= set(below(os.getpid())) and set(below(child)) == mine - {child}
-        hold(child)
-        assert set(below(child).values()) == {"T"} and below(os.getpid())[child] != "T", "itself is not held"
-        release(child)
-        until(lambda: set(below(child).values()) == {"S"})
+        assert mine <= set(processes_below(os.getpid())) and set(processes_below(child)) == mine - {child}
+        stop_below(child)
+        assert set(processes_below(child).values()) == {"T"} and processes_below(os.getpid())[child] != "T", (
+            "itself is not held"
+        )
+        continue_below(child)
+        until(lambda: set(processes_below(child).values()) == {"S"})
         end_below(child)
-        assert below(child) == {} and alive(tmp_path / "tree.py") == [child]
+        assert processes_below(child) == {} and alive(tmp_path / "tree.py") == [child]
     finally:
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -166,7 +168,9 @@ def origin(monkeypatch):
 
 def test_a_command_that_runs_on_is_stopped_between_its_windows(tmp_path, origin):
     noise = script(tmp_path / "beats.py", BEATS, str(tmp_path / "beats"), name="noise", kind="window")
-    run = corun(["a=cmd:true", noise], Store(tmp_path / "store"), setting=Setting(seconds=0.3, repeat=1, timeout=100))
+    run = corun(
+        ["a=cmd:true", noise], Store(tmp_path / "store"), setting=CorunSettings(seconds=0.3, repeat=1, timeout=100)
+    )
     assert alive(tmp_path) == []
     beats = [int(line) for line in (tmp_path / "beats").read_text().split()]
     facts = run.info.target.corun
@@ -191,7 +195,7 @@ def test_a_command_that_runs_on_is_stopped_between_its_windows(tmp_path, origin)
 def test_a_window_command_that_ends_is_named(tmp_path):
     with pytest.raises(SondaError, match=r"^true#2 ended with code 0 while starting: it is to run on") as caught:
         # Much longer than it runs, which is not waited for.
-        corun(["cmd:true", "window:true"], Store(tmp_path), setting=Setting(seconds=60, repeat=1, timeout=100))
+        corun(["cmd:true", "window:true"], Store(tmp_path), setting=CorunSettings(seconds=60, repeat=1, timeout=100))
     assert "cmd:" in caught.value.remedy
 
 
@@ -220,7 +224,9 @@ def test_an_unmodified_program_is_measured_by_its_steps_with_phases_and_layers(t
     program = tmp_path / "trains.py"
     program.write_text(TRAINS)
     text = f"net=cmd:sh -c '{sys.executable} {program} {tmp_path / 'diary'} 1000000; echo never'"
-    run = corun([text, "a=cmd:true"], Store(tmp_path / "store"), setting=Setting(seconds=0.3, repeat=1, timeout=100))
+    run = corun(
+        [text, "a=cmd:true"], Store(tmp_path / "store"), setting=CorunSettings(seconds=0.3, repeat=1, timeout=100)
+    )
     assert alive(tmp_path) == []
     facts = run.info.target.corun
     assert [one.region for one in facts.participants] == ["steps", "runs"]
@@ -244,6 +250,6 @@ def test_a_program_that_has_no_more_steps_is_named(tmp_path):
     program.write_text(TRAINS)
     text = f"net=cmd:{sys.executable} {program} {tmp_path / 'diary'} 5"
     with pytest.raises(SondaError, match=r"^net ended with code 0 while running net: it had no more steps") as caught:
-        corun([text, "a=cmd:true"], Store(tmp_path / "store"), setting=Setting(seconds=5, repeat=1, timeout=100))
+        corun([text, "a=cmd:true"], Store(tmp_path / "store"), setting=CorunSettings(seconds=5, repeat=1, timeout=100))
     assert "--seconds" in caught.value.remedy and alive(tmp_path) == []
     assert not list(Path(tmp_path / "store").glob("*"))

@@ -19,7 +19,7 @@ from sonda.record.store import Store
 from sonda.targets.corun import crew as corun_crew
 from sonda.targets.corun.crew import Crew
 from sonda.targets.corun.launcher import corun
-from sonda.targets.corun.plan import Setting, cast_of
+from sonda.targets.corun.plan import CorunSettings, parse_cast
 
 SMALL = ["mlp --batch 4 --train", "stress-compute --size 48KiB --rounds 4"]
 TRUE = "cmd:true"
@@ -109,7 +109,7 @@ def test_a_command_that_ends_badly_ends_the_experiment_with_its_name_and_its_las
 @pytest.mark.parametrize("act", ["os.kill(os.getpid(), signal.SIGSTOP)", "time.sleep(1000)"], ids=["stops", "sleeps"])
 def test_a_participant_that_hangs_is_named_within_its_timeout(tmp_path, act):
     bad = script(tmp_path / "bad.py", COUNTS.replace("ACT", act), str(tmp_path / "runs"))
-    with Crew(cast_of([TRUE, bad]).participants, tmp_path / "crew", seconds=0.1, timeout=100) as crew:
+    with Crew(parse_cast([TRUE, bad]).participants, tmp_path / "crew", seconds=0.1, timeout=100) as crew:
         crew.warm()
         sessions = {os.getsid(process) for process in alive(tmp_path / "crew")}
         assert len(sessions) == 2 and os.getsid(0) not in sessions, "each has its own share of every core"
@@ -141,7 +141,7 @@ def test_what_a_command_leaves_behind_is_ended_after_each_run_also_in_another_se
 
 def test_a_command_that_forks_and_hangs_is_ended_with_all_its_children(tmp_path, monkeypatch):
     monkeypatch.setattr(corun_crew, "STARTING_S", 3.0)
-    setting = Setting(seconds=0.1, repeat=1, timeout=3)
+    setting = CorunSettings(seconds=0.1, repeat=1, timeout=3)
     hangs = script(tmp_path / "forks.py", FORKS, "stay", "1000")
     with pytest.raises(SondaError, match=r"bad ha(s|ve) hung while starting: nothing for 3 s; all were stopped"):
         corun([TRUE, hangs], Store(tmp_path / "store"), setting=setting)
@@ -150,7 +150,7 @@ def test_a_command_that_forks_and_hangs_is_ended_with_all_its_children(tmp_path,
 
 def test_only_who_is_not_ready_has_hung_while_starting_and_importing_may_take_longer_than_a_step(tmp_path, monkeypatch):
     """On a clock that stands at 119 s until the first is ready, and then at 121 s; a step may take 1 s."""
-    cast = cast_of([TRUE, "bad=cmd:sleep 1000"])
+    cast = parse_cast([TRUE, "bad=cmd:sleep 1000"])
     with Crew(cast.participants, tmp_path / "crew", seconds=0.1, timeout=1) as crew:
         clock = [0.0]
         first = crew._members[0]
@@ -214,7 +214,7 @@ class Watched(FakeResctrl):
 def test_ways_are_given_measured_and_taken_back(tmp_path):
     files = Watched("intel-2-socket")
     before = files.read("schemata")
-    setting = Setting(seconds=0.1, repeat=1, timeout=100, ways="4,6")
+    setting = CorunSettings(seconds=0.1, repeat=1, timeout=100, ways="4,6")
     run = corun(["a=cmd:true", "b=cmd:true"], Store(tmp_path), setting=setting, files=files)
     assert files.read("schemata") == before and list(files.groups) == [""] and not journal_path(tmp_path).exists()
     written = [text for path, text in files.commands if path.endswith("schemata")]

@@ -33,7 +33,13 @@ from sonda.report.views.steps.view import StepsView
 from sonda.targets import circumstances
 from sonda.targets.instrument import Circumstances, Observation, RunPlan
 from sonda.targets.instruments import energy as energy_instrument
-from sonda.targets.instruments.energy import Asked, EnergyInstrument, asked, asked_for_command, devices_used
+from sonda.targets.instruments.energy import (
+    EnergyInstrument,
+    EnergySettings,
+    devices_used,
+    parse_energy_options,
+    parse_energy_probes,
+)
 from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.pipeline import draft_run
 from sonda.targets.program import launcher as command
@@ -63,7 +69,7 @@ def test_a_command_is_measured_kept_and_its_exit_code_passed_on(tmp_path: Path) 
         echo 30000000 > {package}; settle
         exit 7
     """
-    wanted = Asked(interval=0.01, idle=0.05, root=root, gpus=False)
+    wanted = EnergySettings(interval=0.01, idle=0.05, root=root, gpus=False)
     run, code = measure_energy(["sh", "-c", script], store, wanted, redact=True)
     assert code == run.info.exit_code == 7
     assert run.info.status == "incomplete"
@@ -90,7 +96,7 @@ def test_without_a_sensor_the_command_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(
         SondaError, match=r"no energy can be read: .*no RAPL zones under /sys/class/powercap"
     ) as refused:
-        measure_energy(["touch", str(flag)], store, Asked(0.5, 0.0, root=tmp_path, gpus=False))
+        measure_energy(["touch", str(flag)], store, EnergySettings(0.5, 0.0, root=tmp_path, gpus=False))
     assert "bare-metal" in refused.value.remedy
     assert not flag.exists()
     assert list(store.runs()) == []
@@ -100,7 +106,7 @@ def test_a_counter_that_is_dead_while_idling_is_refused_before_the_command(tmp_p
     Powercap(tmp_path).zone("0", "package-0", 0)
     flag = tmp_path / "started"
     with pytest.raises(SondaError, match="stood at the same value"):
-        measure_energy(["touch", str(flag)], Store(tmp_path / "s"), Asked(0.1, 0.7, root=tmp_path, gpus=False))
+        measure_energy(["touch", str(flag)], Store(tmp_path / "s"), EnergySettings(0.1, 0.7, root=tmp_path, gpus=False))
     assert not flag.exists()
 
 
@@ -109,7 +115,7 @@ def test_a_command_that_cannot_be_started_is_one_line(tmp_path: Path, words: lis
     Powercap(tmp_path).zone("0", "package-0", 0)
     store = Store(tmp_path / "store")
     with pytest.raises(SondaError, match=r"no command after --|cannot start the command"):
-        measure_energy(words, store, Asked(0.5, 0.0, root=tmp_path, gpus=False))
+        measure_energy(words, store, EnergySettings(0.5, 0.0, root=tmp_path, gpus=False))
     assert list(store.runs()) == []
 
 
@@ -134,8 +140,8 @@ def test_the_command_line_passes_output_and_exit_code_on(tmp_path: Path) -> None
 
 def test_times_out_of_range_are_refused_before_anything_starts() -> None:
     with pytest.raises(SondaError, match=r"an interval of 0\.001 s is out of range; give 10ms to 10s"):
-        asked_for_command("1ms", "2s", "")
-    assert asked_for_command("10ms", "0", "cpu=20..95") == Asked(0.01, 0.0, "cpu=20..95")
+        parse_energy_options("1ms", "2s", "")
+    assert parse_energy_options("10ms", "0", "cpu=20..95") == EnergySettings(0.01, 0.0, "cpu=20..95")
 
 
 # ---- the probe of other targets -------------------------------------------------------------------------------------
@@ -146,35 +152,35 @@ def test_times_out_of_range_are_refused_before_anything_starts() -> None:
     [
         ("", None),
         ("pmu,callgrind:512KiB+2MiB", None),
-        ("energy", Asked()),
-        (("pmu", "energy:10ms+idle=0"), Asked(interval=0.01, idle=0.0)),
-        ("energy:idle=5s", Asked(idle=5.0)),
-        ("energy-model:cpu=20..95", Asked(model="cpu=20..95")),
-        ("energy:100ms,energy-model:cpu=20..95", Asked(interval=0.1, model="cpu=20..95")),
+        ("energy", EnergySettings()),
+        (("pmu", "energy:10ms+idle=0"), EnergySettings(interval=0.01, idle=0.0)),
+        ("energy:idle=5s", EnergySettings(idle=5.0)),
+        ("energy-model:cpu=20..95", EnergySettings(model="cpu=20..95")),
+        ("energy:100ms,energy-model:cpu=20..95", EnergySettings(interval=0.1, model="cpu=20..95")),
     ],
 )
-def test_how_the_probe_is_asked_for(words: Any, expected: Asked | None) -> None:
-    assert asked(words) == expected
+def test_how_the_probe_is_asked_for(words: Any, expected: EnergySettings | None) -> None:
+    assert parse_energy_probes(words) == expected
 
 
 @pytest.mark.parametrize("words", ["energy:fast", "energy:idle=", "energy:1ms", "energy-model", "energy-model:65"])
 def test_what_cannot_be_asked_for_is_one_line(words: str) -> None:
     with pytest.raises(SondaError):
-        asked(words)
+        parse_energy_probes(words)
 
 
 def test_a_run_without_the_probe_has_no_energy_instrument() -> None:
-    launcher = command.ProgramLauncher(["true"], command.Watching())
+    launcher = command.ProgramLauncher(["true"], command.WatchSettings())
     assert instruments_for("", launcher) == []
     assert not any(isinstance(one, EnergyInstrument) for one in instruments_for("os,pmu", launcher))
     (found,) = instruments_for("energy:idle=0,energy-model:cpu=20..95", launcher)
-    assert isinstance(found, EnergyInstrument) and found.wanted == Asked(idle=0.0, model="cpu=20..95")
+    assert isinstance(found, EnergyInstrument) and found.wanted == EnergySettings(idle=0.0, model="cpu=20..95")
 
 
 def test_the_probe_replaces_what_the_run_said_of_energy(tmp_path: Path) -> None:
     states = [ProbeState("energy", "missing", "no folder")]
     energy = Energy([], {"interval": 0.5}, ["a note"], states, Readings(), 0, [("hot", 1, 2)])
-    instrument = EnergyInstrument(Asked())
+    instrument = EnergyInstrument(EnergySettings())
     instrument.sampler = SimpleNamespace(result=lambda begin, end: energy)  # type: ignore[assignment]
     probes = [ProbeState("energy", "off"), ProbeState("clock", "ok")]
     observation = Observation(
@@ -202,25 +208,27 @@ def test_devices_in_use_are_the_processor_and_busy_gpus() -> None:
 def test_a_run_of_a_command_carries_its_energy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
     file = Powercap(tmp_path / "root").zone("0", "package-0", 1_000_000)
-    fake = Asked(interval=0.01, idle=0.0, root=tmp_path / "root", gpus=False)
-    monkeypatch.setattr(energy_instrument, "asked", lambda probes: fake if "energy" in probes else None)
+    fake = EnergySettings(interval=0.01, idle=0.0, root=tmp_path / "root", gpus=False)
+    monkeypatch.setattr(energy_instrument, "parse_energy_probes", lambda probes: fake if "energy" in probes else None)
     script = f'echo begin hot >> "$SONDA_REGIONS"; sleep 0.2; echo 31000000 > {file}; sleep 0.2'
     store = Store(tmp_path / "store")
-    run, code = command.run_command(["sh", "-c", script], store, command.Watching(probe=("energy",)))
+    run, code = command.run_command(["sh", "-c", script], store, command.WatchSettings(probe=("energy",)))
     assert code == 0
     assert run.spans.metric("energy", "measured")[0] == pytest.approx(30.0)
     assert ("energy", "ok") in [(one.name, one.state) for one in run.info.probes]
     energy = summarise(run).energy
     assert energy is not None and energy.regions[0].name == "hot"
     assert "30.0 J" in StepsView(summarise(run)).text() or "30 J" in StepsView(summarise(run)).text()
-    bare, _ = command.run_command(["true"], store, command.Watching())
+    bare, _ = command.run_command(["true"], store, command.WatchSettings())
     assert bare.info.target.metered is None and summarise(bare).energy is None
 
 
 def test_a_run_goes_on_without_a_sensor_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
-    monkeypatch.setattr(energy_instrument, "asked", lambda probes: Asked(idle=0.0, root=tmp_path, gpus=False))
-    run, code = command.run_command(["true"], Store(tmp_path / "store"), command.Watching(probe=("energy",)))
+    monkeypatch.setattr(
+        energy_instrument, "parse_energy_probes", lambda probes: EnergySettings(idle=0.0, root=tmp_path, gpus=False)
+    )
+    run, code = command.run_command(["true"], Store(tmp_path / "store"), command.WatchSettings(probe=("energy",)))
     assert code == 0
     (state,) = [one for one in run.info.probes if one.name == "energy"]
     assert state.state == "missing"

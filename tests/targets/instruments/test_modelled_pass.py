@@ -22,13 +22,13 @@ from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
 from sonda.record.store import Store
-from sonda.targets.instrument import Circumstances, Contribution, Observation, Seen
+from sonda.targets.instrument import Circumstances, Contribution, EndedRun, Observation
 from sonda.targets.instruments import callgrind as target
-from sonda.targets.instruments.callgrind import CallgrindInstrument, Steps, choose_steps
+from sonda.targets.instruments.callgrind import CallgrindInstrument, StepChoice, choose_steps
 from sonda.targets.instruments.callgrind_spans import ModelledStep
-from sonda.targets.instruments.miss_curve import resized
+from sonda.targets.instruments.miss_curve import resize_last_level
 from sonda.targets.instruments.registry import instruments_for
-from sonda.targets.program.launcher import ProgramLauncher, Watching
+from sonda.targets.program.launcher import ProgramLauncher, WatchSettings
 
 needs_valgrind = pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs valgrind")
 needs_avx2 = pytest.mark.skipif("avx2" not in machine_record().get("instruction_sets", []), reason="needs AVX2")
@@ -61,7 +61,7 @@ def test_the_third_training_step_is_modelled_or_the_last_before_it(
     sections: list[tuple[str, int]], start: int, step: int
 ) -> None:
     found = choose_steps(program(*sections))
-    assert found == Steps(start, step, pytest.approx((step + 1) * 0.010))
+    assert found == StepChoice(start, step, pytest.approx((step + 1) * 0.010))
 
 
 def test_a_program_without_steps_has_none_to_model() -> None:
@@ -84,7 +84,7 @@ def emulated(directory: Path, wanted: str) -> tuple[list[str], list[ModelledStep
     """A program whose requests an emulator of ours answers: what it was asked, the steps found, what went wrong."""
     words = [sys.executable, str(PROGRAMS / "emulated.py"), str(directory), wanted]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=300)
-    return done.stdout.split(), target._steps_of(directory), done.stderr
+    return done.stdout.split(), target._read_modelled_steps(directory), done.stderr
 
 
 def test_the_step_that_was_asked_for_is_modelled_and_the_program_ended(tmp_path: Path) -> None:
@@ -137,12 +137,12 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def modelled(tmp_path: Path, command: list[str]) -> Contribution:
     native = program(("train", 20))
-    launcher = ProgramLauncher(command, Watching())
+    launcher = ProgramLauncher(command, WatchSettings())
     plan = launcher.plan(Store(tmp_path / "store"), tmp_path, str)
     observation = Observation(native, {}, {}, Circumstances("", machine_record(), {}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(target, "instruction_set", lambda directory: "AVX512")
-        return CallgrindInstrument().collect(Seen(plan, observation, native, partial(launcher.again, plan)))
+        return CallgrindInstrument().collect(EndedRun(plan, observation, native, partial(launcher.again, plan)))
 
 
 @needs_x86
@@ -187,7 +187,7 @@ def test_a_program_that_valgrind_does_not_follow_runs_to_its_end_and_says_so(stu
 
 
 def test_a_probe_is_asked_for_by_name_with_sizes_behind_it() -> None:
-    launcher = ProgramLauncher(["true"], Watching())
+    launcher = ProgramLauncher(["true"], WatchSettings())
 
     def sizes(probes: str | tuple[str, ...]) -> list[tuple[int, ...]]:
         found = instruments_for(probes, launcher)
@@ -201,7 +201,7 @@ def test_a_probe_is_asked_for_by_name_with_sizes_behind_it() -> None:
 
 
 def test_geometries_of_a_run_are_the_simulated_and_the_real(tmp_path: Path) -> None:
-    caches = resized(ASSUMED, 8 << 20)
+    caches = resize_last_level(ASSUMED, 8 << 20)
     real = target.Caches(caches.I1, caches.D1, Geometry(25_952_256, 11, 64))
     record = target.geometry_record(real)
     assert record["LL"] == "25165824,12,64"

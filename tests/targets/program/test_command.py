@@ -10,7 +10,7 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
 from sonda.targets import circumstances
-from sonda.targets.program.launcher import Watching, parse_steps, refuse_isolated, run_command
+from sonda.targets.program.launcher import WatchSettings, parse_steps, refuse_isolated, run_command
 
 
 @pytest.fixture
@@ -102,14 +102,14 @@ def test_what_is_no_range_of_steps_is_refused(text: str) -> None:
     ],
 )
 def test_the_programs_own_ending_is_passed_on(store: Store, code: str, passed_on: int, note: str) -> None:
-    run, exit_code = run_command([sys.executable, "-c", code], store, Watching())
+    run, exit_code = run_command([sys.executable, "-c", code], store, WatchSettings())
     assert exit_code == run.info.exit_code == passed_on
     assert run.info.status == ("complete" if passed_on == 0 else "incomplete")
     assert any(note in one for one in run.info.notes)
 
 
 def test_the_programs_output_can_go_to_stderr(store: Store, capfd: pytest.CaptureFixture[str]) -> None:
-    run_command([sys.executable, "-c", "print('hello')"], store, Watching(output_to_stderr=True))
+    run_command([sys.executable, "-c", "print('hello')"], store, WatchSettings(output_to_stderr=True))
     assert capfd.readouterr() == ("", "hello\n")
 
 
@@ -117,7 +117,7 @@ def test_a_redacted_run_keeps_the_scripts_name_only(store: Store, tmp_path: Path
     script = tmp_path / "secret" / "train.py"
     script.parent.mkdir()
     script.write_text("pass\n")
-    run, _ = run_command([sys.executable, str(script), "--token", "abc"], store, Watching(redact=True))
+    run, _ = run_command([sys.executable, str(script), "--token", "abc"], store, WatchSettings(redact=True))
     assert run.info.workload.command == ["train.py"]
     assert "secret" not in (run.directory / "run.json").read_text()
 
@@ -127,7 +127,7 @@ def test_why_a_program_ran_unobserved_is_said(
 ) -> None:
     (tmp_path / "torch.py").write_text("__version__ = 'not PyTorch'\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    run, code = run_command([sys.executable, "-c", "import torch; print(torch.__version__)"], store, Watching())
+    run, code = run_command([sys.executable, "-c", "import torch; print(torch.__version__)"], store, WatchSettings())
     assert code == 0
     assert capfd.readouterr() == ("not PyTorch\n", "")
     assert run.info.notes[0].startswith("the program ran unobserved: ")
@@ -146,5 +146,5 @@ def test_why_a_program_ran_unobserved_is_said(
 def test_what_goes_on_behind_a_program_is_said(store: Store, program: str, said: list[str]) -> None:
     """The machine's ceilings are measured then, where they are not known, which takes longer than reading."""
     heard: list[str] = []
-    run_command([sys.executable, "-c", program], store, Watching(), heard.append)
+    run_command([sys.executable, "-c", program], store, WatchSettings(), heard.append)
     assert heard == said

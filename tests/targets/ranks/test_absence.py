@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 
 from sonda.frameworks.torch.parallel.calibration import keep_company
-from sonda.targets.ranks.absence import Absence, absences
+from sonda.targets.ranks.absence import Absence, find_absences
 from sonda.targets.ranks.outcomes import RankOutcome, write_outcome
 
 LIMIT_S = 60
 PROGRAM = """
 import sys, time
 from pathlib import Path
-from sonda.targets.ranks.absence import answer
+from sonda.targets.ranks.absence import answer_signals
 
 def {function}():
     Path(sys.argv[2]).touch()
     time.sleep({seconds})
 
-answer(Path(sys.argv[1]), 1)
+answer_signals(Path(sys.argv[1]), 1)
 {function}()
 """
 Start = Callable[..., "subprocess.Popen[bytes]"]
@@ -53,7 +53,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def absent(directory: Path) -> Absence:
-    (only,) = absences(directory, [1])
+    (only,) = find_absences(directory, [1])
     return only
 
 
@@ -81,17 +81,17 @@ def test_a_rank_that_has_ended_or_never_began(tmp_path: Path, start: Start) -> N
 
 def test_a_rank_that_waits_itself_is_not_the_one(tmp_path: Path, start: Start) -> None:
     start("torch/distributed/exchange.py", "all_reduce")
-    assert absences(tmp_path, [1]) == []
+    assert find_absences(tmp_path, [1]) == []
 
 
 def test_a_rank_that_keeps_others_company_is_not_the_one(tmp_path: Path, start: Start) -> None:
     start("sonda/frameworks/torch/parallel/x.py", keep_company.__name__)
-    assert absences(tmp_path, [1]) == []
+    assert find_absences(tmp_path, [1]) == []
 
 
 def test_a_rank_that_has_waited_in_vain_too_is_not_the_one(tmp_path: Path) -> None:
     write_outcome(tmp_path, RankOutcome(rank=1, device="cpu/1", cause="timed out", late=True, lost=True))
-    assert absences(tmp_path, [1]) == []
+    assert find_absences(tmp_path, [1]) == []
 
 
 def test_calibration_does_not_go_on_for_ever_for_a_rank_that_does_not_come() -> None:

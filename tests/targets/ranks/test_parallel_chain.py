@@ -18,7 +18,7 @@ from sonda.frameworks.torch.parallel.chain import (
     measure_whole,
 )
 from sonda.record.errors import SondaError
-from sonda.targets.ranks.stages import expected
+from sonda.targets.ranks.stages import expected_speedup
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -107,13 +107,13 @@ def test_no_other_cut_is_faster(stages: int, modules: int, chance: object) -> No
 
 
 def test_a_pipeline_is_not_said_to_bring_more_than_its_devices() -> None:
-    speedup, words = expected([0.3, 0.4], 0.2)
+    speedup, words = expected_speedup([0.3, 0.4], 0.2)
     assert speedup == pytest.approx(1.5) and words.startswith("predicted 1.5 times the fastest alone (300 ms")
-    assert expected([0.4, 0.5], 0.2)[0] == pytest.approx(2)
-    assert "(1.95 s for the whole batch at once)" in expected([1.95, 2.5], 2.0)[1]
-    speedup, words = expected([0.9, 0.9], 0.2)
+    assert expected_speedup([0.4, 0.5], 0.2)[0] == pytest.approx(2)
+    assert "(1.95 s for the whole batch at once)" in expected_speedup([1.95, 2.5], 2.0)[1]
+    speedup, words = expected_speedup([0.9, 0.9], 0.2)
     assert speedup is None and "cannot be told" in words and "predicted" not in words
-    assert expected([math.inf, math.inf], 0.2) == (None, "and no device holds the whole batch at once")
+    assert expected_speedup([math.inf, math.inf], 0.2) == (None, "and no device holds the whole batch at once")
 
 
 class _Dropping(nn.Module):  # type: ignore[misc]

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from sonda.targets.ranks.launcher import devices_used
-from sonda.targets.ranks.outcomes import RankOutcome
+from sonda.targets.ranks.outcomes import RankOutcome, RankParts
 
 
 def rank(number: int, device: str, **about: Any) -> RankOutcome:
-    return RankOutcome(rank=number, device=device, threads=1, about=about)
+    return RankOutcome(rank=number, device=device, threads=1, about=RankParts(**about))
 
 
 @pytest.mark.parametrize(

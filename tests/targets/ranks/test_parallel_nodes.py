@@ -27,11 +27,11 @@ from sonda.record.training import FINAL
 from sonda.targets.job import JOB, Job
 from sonda.targets.ranks import nodes as parallel_nodes
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.nodes import KEPT, PART, PARTS, Kept, Nodes, met
-from sonda.targets.ranks.outcomes import BEGUN, Report, read_outcome
-from sonda.targets.ranks.plan import Plan, plan_of
+from sonda.targets.ranks.nodes import LOCATION, LOST, PART, NodeMeeting, RunLocation, meet_nodes
+from sonda.targets.ranks.outcomes import BEGUN, AgentReport, read_outcome
+from sonda.targets.ranks.plan import Plan, make_plan
 from sonda.targets.target import parse_target
-from sonda.targets.training.trainer import Keeper, open_training, settings_of
+from sonda.targets.training.trainer import Keeper, open_training, training_settings
 from sonda.version import VERSION
 
 NAMES = ("left", "right")
@@ -51,13 +51,13 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_nodes, "node_name", lambda: threading.current_thread().name)
 
 
-def both(work: Callable[[Nodes], Any], jobs: list[Job]) -> dict[str, Any]:
+def both(work: Callable[[NodeMeeting], Any], jobs: list[Job]) -> dict[str, Any]:
     """What `work` gave on two nodes that have met, or the error of each, by name."""
     found: dict[str, Any] = {}
 
     def play(job: Job) -> None:
         try:
-            with met(plan_of(job, parse_target(job.on)), job) as nodes:
+            with meet_nodes(make_plan(job, parse_target(job.on)), job) as nodes:
                 found[threading.current_thread().name] = work(nodes)
         except SondaError as error:
             found[threading.current_thread().name] = error
@@ -81,14 +81,14 @@ def test_nodes_of_two_versions_are_refused_and_both_are_named(named: None) -> No
     said: list[str] = []
 
     def play() -> None:
-        with pytest.raises(SondaError) as caught, met(plan_of(job, parse_target(job.on)), job):
+        with pytest.raises(SondaError) as caught, meet_nodes(make_plan(job, parse_target(job.on)), job):
             pass
         said.append(str(caught.value))
 
     node = threading.Thread(target=play, name="left", daemon=True)
     node.start()
-    store, number = parallel_nodes._join(plan_of(job, parse_target(job.on)), time.monotonic() + LIMIT_S)
-    facts = parallel_nodes.Facts(node="right", version="0.0", job={})
+    store, number = parallel_nodes._join_store(make_plan(job, parse_target(job.on)), time.monotonic() + LIMIT_S)
+    facts = parallel_nodes.NodeGreeting(node="right", version="0.0", job={})
     store.set(f"facts/{number}", msgspec.json.encode(facts))
     store.add("left", 1)
     node.join(LIMIT_S)
@@ -107,10 +107,12 @@ def test_different_commands_are_refused(named: None) -> None:
 
 
 def test_the_cause_is_heard_from_the_node_that_knows_it(named: None) -> None:
-    def end(nodes: Nodes) -> Report:
+    def end(nodes: NodeMeeting) -> AgentReport:
         if nodes.names[nodes.number] == "left":
-            return nodes.ended(Report(cause="cpu/1 (rank 0) was ended by SIGKILL", remedy="see above", lost=True))
-        return nodes.ended(Report(cause="the connection was reset", lost=True, heard=True))
+            return nodes.exchange_reports(
+                AgentReport(cause="cpu/1 (rank 0) was ended by SIGKILL", remedy="see above", lost=True)
+            )
+        return nodes.exchange_reports(AgentReport(cause="the connection was reset", lost=True, heard=True))
 
     job = job_at(free_port())
     found = both(end, [job, job])
@@ -123,12 +125,12 @@ def test_a_node_that_says_nothing_is_gone(named: None, monkeypatch: pytest.Monke
     monkeypatch.setattr(parallel_nodes, "GONE_S", 0.3)
     asks = threading.Event()
 
-    def end(nodes: Nodes) -> Report | None:
+    def end(nodes: NodeMeeting) -> AgentReport | None:
         if nodes.names[nodes.number] == "left":
             assert asks.wait(LIMIT_S), "the other has met it"
             return None
         asks.set()
-        return nodes.ended(Report(cause="the connection was reset", lost=True, heard=True))
+        return nodes.exchange_reports(AgentReport(cause="the connection was reset", lost=True, heard=True))
 
     job = job_at(free_port())
     found = both(end, [job, job])
@@ -141,21 +143,21 @@ def test_parts_of_any_size_come_to_the_first_node_and_the_others_hear_where_the_
 ) -> None:
     content = np.random.default_rng(0).bytes(SIZE)
 
-    def hand_over(nodes: Nodes) -> int:
+    def hand_over(nodes: NodeMeeting) -> int:
         place = tmp_path / str(nodes.number)
         place.mkdir()
         if nodes.number:
             (place / PART).write_bytes(content)
         else:
-            (place / KEPT).write_bytes(msgspec.json.encode(Kept(run="ab12", node="first")))
-        nodes.bring_together(place)
+            (place / LOCATION).write_bytes(msgspec.json.encode(RunLocation(run="ab12", node="first")))
+        nodes.gather_run(place)
         return nodes.number
 
     job = job_at(free_port())
     assert sorted(both(hand_over, [job, job]).values()) == [0, 1]
     assert (tmp_path / "0" / f"{PART}-1").read_bytes() == content
-    assert msgspec.json.decode((tmp_path / "0" / PARTS).read_bytes()) == []
-    assert msgspec.json.decode((tmp_path / "1" / KEPT).read_bytes(), type=Kept).run == "ab12"
+    assert msgspec.json.decode((tmp_path / "0" / LOST).read_bytes()) == []
+    assert msgspec.json.decode((tmp_path / "1" / LOCATION).read_bytes(), type=RunLocation).run == "ab12"
 
 
 def test_a_part_that_never_comes_is_not_waited_for(
@@ -164,15 +166,15 @@ def test_a_part_that_never_comes_is_not_waited_for(
     monkeypatch.setattr(parallel_nodes, "GONE_S", 0.3)
     lost: list[str] = []
 
-    def hand_over(nodes: Nodes) -> None:
+    def hand_over(nodes: NodeMeeting) -> None:
         if nodes.number == 0:
             lost.append(nodes.names[1])
-            (tmp_path / KEPT).write_bytes(msgspec.json.encode(Kept(run="ab12", node="first")))
-            nodes.bring_together(tmp_path)
+            (tmp_path / LOCATION).write_bytes(msgspec.json.encode(RunLocation(run="ab12", node="first")))
+            nodes.gather_run(tmp_path)
 
     job = job_at(free_port())
     both(hand_over, [job, job])
-    assert msgspec.json.decode((tmp_path / PARTS).read_bytes()) == lost
+    assert msgspec.json.decode((tmp_path / LOST).read_bytes()) == lost
 
 
 def test_a_third_node_finds_the_meeting_closed(named: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +184,7 @@ def test_a_third_node_finds_the_meeting_closed(named: None, monkeypatch: pytest.
     said: list[str] = []
     attempts: list[float] = []
     late: set[int] = set()
-    join = parallel_nodes._join
+    join = parallel_nodes._join_store
 
     def joined(plan: Plan, limit: float) -> tuple[Any, int]:
         if plan.timeout > LIMIT_S:
@@ -195,14 +197,14 @@ def test_a_third_node_finds_the_meeting_closed(named: None, monkeypatch: pytest.
     def clock() -> float:
         return time.monotonic() + (2 * LIMIT_S if threading.get_ident() in late else 0)
 
-    def stay(nodes: Nodes) -> None:
+    def stay(nodes: NodeMeeting) -> None:
         if nodes.number == 0:
-            with pytest.raises(SondaError) as caught, met(plan_of(third, parse_target(third.on)), third):
+            with pytest.raises(SondaError) as caught, meet_nodes(make_plan(third, parse_target(third.on)), third):
                 pass
             late.clear()
             said.append(str(caught.value))
 
-    monkeypatch.setattr(parallel_nodes, "_join", joined)
+    monkeypatch.setattr(parallel_nodes, "_join_store", joined)
     monkeypatch.setattr(parallel_nodes, "monotonic", clock)
     both(stay, [job, job])
     assert said[0].startswith("2 nodes did not meet at localhost:") and "2 nodes have met there already" in said[0]
@@ -211,7 +213,7 @@ def test_a_third_node_finds_the_meeting_closed(named: None, monkeypatch: pytest.
 def test_nodes_of_one_kernel_share_a_machine() -> None:
     """Whatever they are called; of a node that cannot say, nothing is known."""
     names = ["a", "b", "c", "d", "e"]
-    found = parallel_nodes._same(["one", "two", "one", "", ""], names)
+    found = parallel_nodes._first_on_machine(["one", "two", "one", "", ""], names)
     assert found == {"a": "a", "c": "a"}
 
 
@@ -267,7 +269,7 @@ def is_that_of_one_process(weights: Path, data: str) -> bool:
 
 def test_a_training_is_the_same_wherever_its_nodes_meet() -> None:
     """A queue starts them elsewhere, and the checkpoint must fit."""
-    first, other = (settings_of(job_at(port), "") for port in (1, 2))
+    first, other = (training_settings(job_at(port), "") for port in (1, 2))
     assert first == other and first["on"] == f"ddp=cpu/1@nodes=2,timeout={LIMIT_S}"
 
 
@@ -277,10 +279,10 @@ def test_a_pipeline_on_each_of_two_nodes_trains_as_one_process_does(tmp_path: Pa
     for node in NAMES:
         (tmp_path / node).mkdir()
         (tmp_path / node / JOB).write_bytes(msgspec.json.encode(job))
-        (tmp_path / node / PLAN).write_bytes(msgspec.json.encode(plan_of(job, parse_target(on))))
+        (tmp_path / node / PLAN).write_bytes(msgspec.json.encode(make_plan(job, parse_target(on))))
     assert on_ranks(4, node_cases.whole_rank, [str(tmp_path / node) for node in NAMES]) == [0, 0, 0, 0]
     outcomes = [read_outcome(tmp_path / NAMES[rank // 2], rank) for rank in range(4)]
-    stages = [outcome.about["modules"] for outcome in outcomes if outcome is not None]
+    stages = [outcome.about.modules for outcome in outcomes if outcome is not None]
     assert stages[:2] == stages[2:] and not set(stages[0]) & set(stages[1])
     assert is_that_of_one_process(tmp_path / "checkpoints" / FINAL, data)
 
@@ -330,7 +332,7 @@ def test_a_node_that_is_killed_ends_the_others(tmp_path: Path, playing: Callable
     for name in NAMES:
         (tmp_path / name).mkdir()
         (tmp_path / name / JOB).write_bytes(msgspec.json.encode(job))
-        (tmp_path / name / PLAN).write_bytes(msgspec.json.encode(plan_of(job, parse_target(job.on))))
+        (tmp_path / name / PLAN).write_bytes(msgspec.json.encode(make_plan(job, parse_target(job.on))))
         processes[name] = playing(node_cases.agent, name, tmp_path / name, results)
     limit = time.monotonic() + LIMIT_S
     while not all(list((tmp_path / name).glob("*.events")) for name in NAMES):

@@ -7,13 +7,13 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job
 from sonda.targets.ranks import plan as parallel_plan
-from sonda.targets.ranks.plan import Plan, check_batch, check_chosen, crowding, plan_of, record
+from sonda.targets.ranks.plan import Plan, check_batch, check_chosen_ranks, describe_crowding, describe_plan, make_plan
 from sonda.targets.target import parse_target
 
 
 def plan(on: str, **job: object) -> Plan:
     settings = {"workload": "mlp", "train": True, "on": on, **job}
-    return plan_of(Job(**settings), parse_target(on))  # type: ignore[arg-type]
+    return make_plan(Job(**settings), parse_target(on))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def test_ddp_has_equal_shares_that_stay() -> None:
     found = plan("ddp=cpu/2+cpu/1")
     assert (found.equal, found.moving, found.backend, found.threads) == (True, False, "gloo", (2, 1))
     assert found.name(0) == "cpu/2"
-    assert record(found) == {"mode": "ddp", "backend": "gloo", "batch": "all"}
+    assert describe_plan(found) == {"mode": "ddp", "backend": "gloo", "batch": "all"}
 
 
 def test_a_hybrid_of_processors_moves_shares_and_exchanges_through_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_gradients_that_every_rank_scales_back_are_not_those_of_all(monkeypatch:
 
 def test_more_threads_than_processors_are_said() -> None:
     def said(on: str, processors: int) -> str:
-        return crowding(plan_of(Job(workload="mlp", train=True, on=on), parse_target(on)), processors)
+        return describe_crowding(make_plan(Job(workload="mlp", train=True, on=on), parse_target(on)), processors)
 
     assert said("ddp=cpu/1+cpu/1", 2) == ""
     assert said("ddp=cpu/1+cpu/1+cpu/1", 2).startswith("ranks want 3 threads of 2 processors: they hold each other up")
@@ -92,11 +92,11 @@ def test_pipelines_go_over_nodes() -> None:
 def test_the_first_that_trains_speaks_for_its_node() -> None:
     """Of two nodes with two ranks each the first is left out, and the last."""
     found = plan("hybrid=cpu/1+cpu/1@nodes=2,at=here:1,auto")
-    assert [found.speaks(rank, (1, 2)) for rank in range(4)] == [False, True, True, False]
-    assert [found.speaks(rank, (0, 1, 2, 3)) for rank in range(4)] == [True, False, True, False]
-    check_chosen(found, (1, 2))
+    assert [found.reports_for_node(rank, (1, 2)) for rank in range(4)] == [False, True, True, False]
+    assert [found.reports_for_node(rank, (0, 1, 2, 3)) for rank in range(4)] == [True, False, True, False]
+    check_chosen_ranks(found, (1, 2))
     with pytest.raises(SondaError, match="@auto would leave out all devices of node 1 of 2: they do not pay here; tr"):
-        check_chosen(found, (2, 3))
+        check_chosen_ranks(found, (2, 3))
 
 
 def test_gpus_use_nccl_and_a_mixture_gloo(gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:

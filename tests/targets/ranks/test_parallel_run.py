@@ -19,10 +19,10 @@ from sonda.record.store import Store
 from sonda.targets.job import JOB, Job
 from sonda.targets.ranks import rank as parallel_rank
 from sonda.targets.ranks.agent import Agent
-from sonda.targets.ranks.elastic_agent import PLAN, _failure, run_ranks
-from sonda.targets.ranks.launcher import measure
-from sonda.targets.ranks.outcomes import Foreseen, RankOutcome, Report, read_outcome, write_outcome, write_outlook
-from sonda.targets.ranks.plan import plan_of
+from sonda.targets.ranks.elastic_agent import PLAN, _first_failure, run_ranks
+from sonda.targets.ranks.launcher import measure_ranks
+from sonda.targets.ranks.outcomes import AgentReport, Forecast, RankOutcome, read_outcome, write_forecast, write_outcome
+from sonda.targets.ranks.plan import make_plan
 from sonda.targets.target import parse_target
 from sonda.targets.training.supervisor import LostError
 
@@ -46,10 +46,10 @@ def build():
 """
 
 
-def trained(directory: Path, on: str, **settings: object) -> Report:
+def trained(directory: Path, on: str, **settings: object) -> AgentReport:
     """Run the ranks in this process's own agent, which spares an import of PyTorch."""
     job = msgspec.convert({"workload": "mlp", "train": True, "warmup": 1, "on": on, **settings}, Job)
-    plan = plan_of(job, parse_target(on))
+    plan = make_plan(job, parse_target(on))
     (directory / JOB).write_bytes(msgspec.json.encode(job))
     (directory / PLAN).write_bytes(msgspec.json.encode(plan))
     return run_ranks(plan, directory)
@@ -116,22 +116,22 @@ def test_who_failed_first_is_named(
     tmp_path: Path, codes: dict[int, int], causes: dict[int, tuple[str, bool]], said: str
 ) -> None:
     on = "ddp=cpu/1+cpu/1"
-    plan = plan_of(Job(workload="mlp", train=True, on=on), parse_target(on))
+    plan = make_plan(Job(workload="mlp", train=True, on=on), parse_target(on))
     for rank, (cause, lost) in causes.items():
         late, absent = "timed" in cause, "did not come" in cause
         outcome = RankOutcome(
             rank=rank, device="cpu/1", cause=cause, remedy="mend it", lost=lost, late=late, absent=absent
         )
         write_outcome(tmp_path, outcome)
-    error = _failure(plan, tmp_path, {rank: Failure(code) for rank, code in codes.items()})
+    error = _first_failure(plan, tmp_path, {rank: Failure(code) for rank, code in codes.items()})
     assert str(error).startswith(said)
 
 
 def test_what_is_foreseen_is_said_without_a_terminal_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     on = "hybrid=cpu/1+cpu/1"
     job = Job(workload="mlp", train=True, on=on)
-    agent = Agent(job, plan_of(job, parse_target(on)), tmp_path, say)
-    write_outlook(tmp_path, Foreseen(sentences=["at most 1.33 times", "cannot pay"], numbers={}))
+    agent = Agent(job, make_plan(job, parse_target(on)), tmp_path, say)
+    write_forecast(tmp_path, Forecast(sentences=["at most 1.33 times", "cannot pay"], numbers={}))
     agent._process = subprocess.Popen(["true"])
     assert agent._watch() is not None
     say("running")  # for whoever watches a screen
@@ -141,7 +141,7 @@ def test_what_is_foreseen_is_said_without_a_terminal_too(tmp_path: Path, capsys:
 def test_a_mistake_in_the_options_is_found_before_a_process_is_started(tmp_path: Path) -> None:
     job = Job(workload="mlp", options={"depth": "3"}, train=True, on="ddp=cpu/1+cpu/1")
     with pytest.raises(SondaError, match=r"^mlp has no option 'depth'"):
-        measure(job, Store(tmp_path))
+        measure_ranks(job, Store(tmp_path))
 
 
 def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(SondaError, match=r"the disk of the store .* is full: No space left on device; free some space"):
         with store.scratch() as directory:
-            agent = Agent(job, plan_of(job, parse_target(on)), directory, say)
+            agent = Agent(job, make_plan(job, parse_target(on)), directory, say)
             monkeypatch.setattr(Path, "write_bytes", full)
             agent.run()
     monkeypatch.undo()
@@ -171,7 +171,7 @@ def test_ranks_that_never_meet_are_not_waited_for(tmp_path: Path) -> None:
         job = Job(workload="mlp", train=True, on=on)
         said: list[str] = []
         with pytest.raises(SondaError, match=r"the ranks did not meet at localhost:\d+ within 1 s; a program listens"):
-            Agent(job, plan_of(job, parse_target(on)), tmp_path, said.append).run()
+            Agent(job, make_plan(job, parse_target(on)), tmp_path, said.append).run()
     assert not _ranks_of(tmp_path)
     assert [one.partition(" at ")[0] for one in said] == ["a program listens"], "at once, not after all the waiting"
 
@@ -197,7 +197,7 @@ def test_a_rank_that_has_waited_for_another_in_vain_says_so_and_no_other_does(
     on = "hybrid=cpu/1+cpu/1@timeout=7"
     job = Job(workload="mlp", train=True, on=on)
     (tmp_path / JOB).write_bytes(msgspec.json.encode(job))
-    (tmp_path / PLAN).write_bytes(msgspec.json.encode(plan_of(job, parse_target(on))))
+    (tmp_path / PLAN).write_bytes(msgspec.json.encode(make_plan(job, parse_target(on))))
 
     def fail(rank: parallel_rank.Rank) -> None:
         raise error

@@ -13,8 +13,8 @@ from parallel_ranks import on_ranks
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.targets.job import JOB, Job
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.outcomes import RankOutcome, read_outcome, read_outlook
-from sonda.targets.ranks.plan import plan_of
+from sonda.targets.ranks.outcomes import RankOutcome, read_forecast, read_outcome
+from sonda.targets.ranks.plan import make_plan
 from sonda.targets.target import parse_target
 
 MODEL = """
@@ -32,7 +32,7 @@ def test_ranks_of_a_hybrid_become_one_run(tmp_path: Path) -> None:
     job = Job(workload=f"{model}:build", options={"input": "8x1x8x8"}, train=True, warmup=1, steps=steps,
               on="hybrid=cpu/1+cpu/1")  # fmt: skip
     (tmp_path / JOB).write_bytes(msgspec.json.encode(job))
-    (tmp_path / PLAN).write_bytes(msgspec.json.encode(plan_of(job, parse_target(job.on))))
+    (tmp_path / PLAN).write_bytes(msgspec.json.encode(make_plan(job, parse_target(job.on))))
     assert on_ranks(2, cases.whole_rank, str(tmp_path)) == [0, 0]
     first, second = (read_outcome(tmp_path, rank) for rank in range(2))
     assert first is not None and second is not None
@@ -54,7 +54,7 @@ def test_ranks_of_a_hybrid_become_one_run(tmp_path: Path) -> None:
     exchanged = spans.metrics["communication:measured"][norms]
     assert (exchanged >= 0).all()
     assert (exchanged <= spans.number("duration")[norms]).all()
-    outlook = read_outlook(tmp_path)
+    outlook = read_forecast(tmp_path)
     assert outlook is not None
     assert outlook.numbers["gradient_bytes"] == 4 * (4 * 9 + 4 + 4 + 4 + 144 * 3 + 3)
     assert outlook.numbers["norms"] == 1
@@ -80,7 +80,7 @@ def test_stages_send_each_other_what_they_compute_in(tmp_path: Path, precision: 
     job = Job(workload=f"{model}:build", options={"input": "8x6"}, train=True, warmup=1, steps=2, precision=precision,
               on="pipeline=cpu/1+cpu/1")  # fmt: skip
     (tmp_path / JOB).write_bytes(msgspec.json.encode(job))
-    (tmp_path / PLAN).write_bytes(msgspec.json.encode(plan_of(job, parse_target(job.on))))
+    (tmp_path / PLAN).write_bytes(msgspec.json.encode(make_plan(job, parse_target(job.on))))
     assert on_ranks(2, cases.whole_rank, str(tmp_path)) == [0, 0]
-    outlook = read_outlook(tmp_path)
+    outlook = read_forecast(tmp_path)
     assert outlook is not None and outlook.numbers["bytes"] == 2 * 8 * 5 * 2, "two bytes a value, there and back"

@@ -24,7 +24,7 @@ from sonda.targets.job import JOB, Job
 from sonda.targets.local.launcher import LocalLauncher
 from sonda.targets.pipeline import measure
 from sonda.targets.ranks import plan as ranks_plan
-from sonda.targets.ranks.elastic_agent import PLAN, UNDER
+from sonda.targets.ranks.elastic_agent import PLAN, UNDER_VARIABLE
 from sonda.targets.ranks.launcher import RanksLauncher
 from sonda.targets.ranks.outcomes import RankOutcome
 from sonda.targets.ranks.plan import Plan
@@ -45,7 +45,7 @@ def test_every_rank_runs_under_the_words_of_a_tool_on_the_threads_that_were_aske
     plan = launcher.plan(Store(tmp_path), tmp_path, str)
     command = launcher.again(plan, Rerun(tmp_path, under=("valgrind", "-q"), warmup=1, steps=2, threads=1))
     assert command.words[-2:] == ("sonda.targets.ranks.elastic_agent", str(tmp_path))
-    assert command.environment == {UNDER: '["valgrind","-q"]'}
+    assert command.environment == {UNDER_VARIABLE: '["valgrind","-q"]'}
     again = msgspec.json.decode((tmp_path / JOB).read_bytes(), type=Job)
     assert (again.warmup, again.steps, again.probe, again.on) == (1, 2, "", "ddp=cpu/2+cpu")
     ranks = msgspec.json.decode((tmp_path / PLAN).read_bytes(), type=Plan)
@@ -84,7 +84,7 @@ def test_kernels_that_wait_for_those_of_other_ranks_are_not_repeated(monkeypatch
 def test_where_ranks_cannot_be_run_once_more_one_line_says_so(
     on: str, settings: dict[str, Any], where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sonda.targets.ranks.launcher.require", lambda framework: None)
+    monkeypatch.setattr("sonda.targets.ranks.launcher.require_framework", lambda framework: None)
     launcher = RanksLauncher(job(on, **settings))
     for probe in ("ncu", "callgrind", "perf-stat"):
         assert refusal(launcher, probe) == f"--probe {probe} cannot be read of a ranks run {where}"

@@ -25,10 +25,10 @@ from sonda.targets.job import Job
 from sonda.targets.ranks import strategy_agent as tensorflow_agent
 from sonda.targets.ranks import strategy_plan as tensorflow_plan
 from sonda.targets.ranks.outcomes import RankOutcome, write_outcome
-from sonda.targets.ranks.plan import Plan, record
-from sonda.targets.ranks.strategy_agent import configurations, members, run_members
-from sonda.targets.ranks.strategy_plan import strategy_plan
-from sonda.targets.ranks.strategy_rank import spread_out
+from sonda.targets.ranks.plan import Plan, describe_plan
+from sonda.targets.ranks.strategy_agent import cluster_configurations, plan_members, run_members
+from sonda.targets.ranks.strategy_plan import make_strategy_plan
+from sonda.targets.ranks.strategy_rank import split_evenly
 from sonda.targets.target import parse_target
 from sonda.targets.training.supervisor import LostError
 
@@ -40,7 +40,7 @@ CLASSES = {
 
 def plan(on: str, **settings: object) -> Plan:
     job = {"workload": "mlp", "train": True, "framework": "tensorflow", "on": on, **settings}
-    return strategy_plan(Job(**job), parse_target(on))  # type: ignore[arg-type]
+    return make_strategy_plan(Job(**job), parse_target(on))  # type: ignore[arg-type]
 
 
 # ---- what may be written --------------------------------------------------------------------------------------------
@@ -49,11 +49,11 @@ def plan(on: str, **settings: object) -> Plan:
 def test_a_strategy_is_a_mode_with_its_devices() -> None:
     found = plan("mirrored=cpu/2+cpu/1")
     assert (found.devices, found.threads, found.equal, found.servers) == (("cpu/2", "cpu/1"), (2, 1), True, 0)
-    assert record(found) == {"mode": "mirrored", "backend": "ring", "batch": "all"}
+    assert describe_plan(found) == {"mode": "mirrored", "backend": "ring", "batch": "all"}
     assert plan("centralstorage=cpu/1+cpu/1").backend == "copies"
     assert plan("multiworker=cpu/1+cpu/1@batch=each,timeout=9").each
     served = plan("parameterserver=cpu/1+cpu/1@servers=2")
-    assert record(served) == {"mode": "parameterserver", "backend": "grpc", "batch": "all", "servers": 2}
+    assert describe_plan(served) == {"mode": "parameterserver", "backend": "grpc", "batch": "all", "servers": 2}
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_another_framework_is_told_whose_mode_it_is(framework: str, on: str, who
 
 
 def test_what_is_left_over_of_a_batch_goes_to_the_first() -> None:
-    assert spread_out(3, 8) == (3, 3, 2)
-    assert spread_out(3, 2) == (1, 1, 0)
+    assert split_evenly(3, 8) == (3, 3, 2)
+    assert split_evenly(3, 2) == (1, 1, 0)
 
 
 # ---- who is started -------------------------------------------------------------------------------------------------
@@ -104,20 +104,20 @@ def test_what_is_left_over_of_a_batch_goes_to_the_first() -> None:
 
 def test_processes_of_a_strategy_know_each_other() -> None:
     alone = plan("mirrored=cpu/1+cpu/1")
-    assert configurations(alone, members(alone)) == [""]
+    assert cluster_configurations(alone, plan_members(alone)) == [""]
     served = plan("parameterserver=cpu/1+cpu/1@servers=1")
-    known = members(served)
+    known = plan_members(served)
     assert [(one.role, one.number, one.trains) for one in known] == [
         ("ps", 0, False), ("worker", 0, False), ("worker", 1, False), ("chief", 0, True),
     ]  # fmt: skip
-    found = [json.loads(text) for text in configurations(served, known)]
+    found = [json.loads(text) for text in cluster_configurations(served, known)]
     clusters = [one["cluster"] for one in found]
     assert all(cluster == clusters[0] for cluster in clusters)
     assert {kind: len(places) for kind, places in clusters[0].items()} == {"ps": 1, "worker": 2, "chief": 1}
     ports = [place for places in clusters[0].values() for place in places]
     assert len(set(ports)) == 4 and all(place.startswith("127.0.0.1:") for place in ports)
     both = plan("multiworker=cpu/1+cpu/1")
-    tasks = [json.loads(text)["task"] for text in configurations(both, members(both))]
+    tasks = [json.loads(text)["task"] for text in cluster_configurations(both, plan_members(both))]
     assert tasks == [{"type": "worker", "index": 0}, {"type": "worker", "index": 1}]
 
 

@@ -14,7 +14,7 @@ from sonda.record.errors import MissingExtraError
 from sonda.targets.serving.loadgen import read_detail
 from sonda.targets.serving.loop import FailedQueryError, HostClock
 from sonda.targets.serving.scenarios import run_traffic
-from sonda.targets.serving.traffic import Traffic, check_traffic
+from sonda.targets.serving.traffic import ServingTraffic, check_traffic
 
 try:
     import mlperf_loadgen
@@ -47,7 +47,7 @@ def test_a_detail_log_is_read_with_its_errors() -> None:
 
 @pytest.mark.skipif(mlperf_loadgen is not None, reason="mlcommons-loadgen is installed")
 def test_where_it_is_absent_the_extra_is_named(tmp_path: Path) -> None:
-    asked = check_traffic(Traffic(scenario="single-stream", queries=5, backend="loadgen"))
+    asked = check_traffic(ServingTraffic(scenario="single-stream", queries=5, backend="loadgen"))
     with pytest.raises(MissingExtraError, match=r"pip install 'sonda\[serving\]'"):
         run_traffic(asked, 0, lambda queries: None, HostClock(), 0, tmp_path)
 
@@ -61,9 +61,9 @@ def working(queries: int) -> None:
 
 @needs_loadgen
 def test_loadgen_measures_the_same_queries_around_ours(tmp_path: Path) -> None:
-    asked = check_traffic(Traffic(scenario="single-stream", queries=1000, backend="loadgen"))
+    asked = check_traffic(ServingTraffic(scenario="single-stream", queries=1000, backend="loadgen"))
     served, facts = run_traffic(asked, 0, working, HostClock(), 1, tmp_path)
-    said, ordered = facts["loadgen"], np.sort(served.latency)
+    said, ordered = facts.loadgen, np.sort(served.latency)
     assert len(served) == said["result_query_count"] == 1000
     assert said["result_validity"] == "VALID"
     assert said["errors"] == []
@@ -91,13 +91,13 @@ def test_loadgen_measures_the_same_queries_around_ours(tmp_path: Path) -> None:
 def test_the_other_scenarios_answer_every_query(
     tmp_path: Path, given: dict[str, object], inferences: int | None
 ) -> None:
-    asked = check_traffic(Traffic(**given, backend="loadgen"))  # type: ignore[arg-type]
+    asked = check_traffic(ServingTraffic(**given, backend="loadgen"))  # type: ignore[arg-type]
     served, facts = run_traffic(asked, 0, working, HostClock(), 1, tmp_path)
     assert len(served) == given["queries"]
     assert (served.begun >= served.arrived).all()
     assert (served.done > served.begun).all()
     assert inferences is None or (1 / served.batch).sum() == pytest.approx(inferences)
-    assert facts["loadgen"]["errors"] == []
+    assert facts.loadgen["errors"] == []
 
 
 @needs_loadgen
@@ -108,6 +108,6 @@ def test_a_failing_model_ends_loadgen_too(tmp_path: Path) -> None:
         if next(calls) == 50:
             raise RuntimeError("boom")
 
-    asked = check_traffic(Traffic(scenario="single-stream", queries=100, backend="loadgen"))
+    asked = check_traffic(ServingTraffic(scenario="single-stream", queries=100, backend="loadgen"))
     with pytest.raises(FailedQueryError, match="query 46"):  # 5 inferences are tried before
         run_traffic(asked, 0, infer, HostClock(), 0, tmp_path)

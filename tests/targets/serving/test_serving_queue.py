@@ -11,7 +11,7 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.targets.serving.loop import FailedQueryError, HostClock, serve_closed, serve_open
 from sonda.targets.serving.scenarios import find_rate, run_traffic
-from sonda.targets.serving.traffic import Traffic, arrivals, check_traffic, count_at
+from sonda.targets.serving.traffic import ServingTraffic, arrivals, check_traffic, query_count
 
 MS = 1_000_000
 
@@ -144,8 +144,8 @@ def test_the_hosts_clock_never_returns_early() -> None:
 # ---- whole runs -----------------------------------------------------------------------------------------------------
 
 
-def traffic(**given: object) -> Traffic:
-    return check_traffic(Traffic(**given))  # type: ignore[arg-type]
+def traffic(**given: object) -> ServingTraffic:
+    return check_traffic(ServingTraffic(**given))  # type: ignore[arg-type]
 
 
 def test_the_rate_under_a_bound_is_found() -> None:
@@ -163,11 +163,11 @@ def test_the_rate_under_a_bound_is_found() -> None:
     served, facts = run_traffic(asked, 5, clock.model(lambda queries: MS), clock)
     late = (served.latency > 1_500_000).mean()
     assert late <= 0.01
-    assert facts["trials"][-1]["queries"] == len(served) == 40_000
-    assert facts["trials"][-1]["held"]
+    assert facts.trials[-1].queries == len(served) == 40_000
+    assert facts.trials[-1].held
     # 400 - 2.326·sqrt(396) = 354 of 40,000 may be late: 0.885 of theory, where late queries grow in proportion to the
     # rate; their number is known to one in sqrt(354), the search to 3 %, and a step backwards is 5 %.
-    assert 0.885 - 3 / math.sqrt(354) - 0.03 - 0.05 < facts["rate"] / 1000 / low < 1
+    assert 0.885 - 3 / math.sqrt(354) - 0.03 - 0.05 < facts.rate / 1000 / low < 1
 
 
 def test_a_queue_that_only_grows_holds_no_bound_because_the_traffic_ends() -> None:
@@ -179,8 +179,8 @@ def test_a_queue_that_only_grows_holds_no_bound_because_the_traffic_ends() -> No
     clock = FakeClock()
     asked = traffic(scenario="server", find=True, bound=1_000_000_000, seconds=0.5)
     served, facts = run_traffic(asked, 5, clock.model(lambda queries: MS), clock)
-    assert 900 < facts["rate"] < 1053 * 1.03
-    assert len(served) == math.ceil(20 * facts["rate"])
+    assert 900 < facts.rate < 1053 * 1.03
+    assert len(served) == math.ceil(20 * facts.rate)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_a_rate_a_little_above_capacity_runs_and_its_queue_grows() -> None:
     clock = FakeClock()
     asked = traffic(scenario="server", qps=1_500.0, queries=3_000)
     served, facts = run_traffic(asked, 0, clock.model(lambda queries: MS), clock)
-    assert facts["rate"] == 1_500.0
+    assert facts.rate == 1_500.0
     # 3,000 queries arrive in about 2 s and take 3 s: the last waits about 1 s.
     assert served.latency[-1] == pytest.approx(1e9, rel=0.1)
 
@@ -252,11 +252,11 @@ def test_traffic_that_cannot_be_is_refused(given: dict[str, object], said: str) 
 
 
 def test_counts_of_queries_follow_what_was_asked_for() -> None:
-    assert count_at(traffic(scenario="server", qps=20.0, queries=33), 20.0) == 33
-    assert count_at(traffic(scenario="server", qps=20.0, seconds=3.0), 20.0) == 60
+    assert query_count(traffic(scenario="server", qps=20.0, queries=33), 20.0) == 33
+    assert query_count(traffic(scenario="server", qps=20.0, seconds=3.0), 20.0) == 60
     # Neither: 10 s, and at least what early stopping needs for the 99th percentile.
-    assert count_at(traffic(scenario="server", qps=20.0), 20.0) == 662
-    assert count_at(traffic(scenario="server", qps=200.0), 200.0) == 2000
+    assert query_count(traffic(scenario="server", qps=20.0), 20.0) == 662
+    assert query_count(traffic(scenario="server", qps=200.0), 200.0) == 2000
     assert traffic(scenario="multi-stream").samples == 8
     assert traffic(scenario="offline").sizes == [1, 2, 4, 8, 16, 32]
     assert traffic(scenario="offline", max_batch=6).sizes == [1, 2, 4, 6]

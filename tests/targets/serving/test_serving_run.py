@@ -21,12 +21,12 @@ from sonda.record.run import ProbeState, new_id
 from sonda.record.store import Store
 from sonda.report.page import page_text
 from sonda.report.views.serving import ServingView, histogram_figure
-from sonda.targets.instruments.energy import Asked
+from sonda.targets.instruments.energy import EnergySettings
 from sonda.targets.job import Job
 from sonda.targets.serving import worker as serving_worker
 from sonda.targets.serving.launcher import measure_serving
-from sonda.targets.serving.traffic import Traffic, check_traffic, nanoseconds
-from sonda.targets.serving.worker import served_model, sized
+from sonda.targets.serving.traffic import ServingTraffic, check_traffic, parse_nanoseconds
+from sonda.targets.serving.worker import build_served_model, options_with_batch
 
 __all__ = ["here"]
 
@@ -184,7 +184,7 @@ def test_bins_that_grow_are_drawn_on_an_axis_that_grows(tmp_path: Path) -> None:
 
 def test_a_served_model_is_kept_query_by_query(here: Path) -> None:
     store = Store(here / "store")
-    asked = Traffic(scenario="multi-stream", samples=3, queries=20)
+    asked = ServingTraffic(scenario="multi-stream", samples=3, queries=20)
     run = measure_serving(Job(workload="mlp", threads=1, seed=4), asked, store)
     spans = run.spans
     queries = spans.where(kind="query")
@@ -204,18 +204,18 @@ def test_a_served_model_is_kept_query_by_query(here: Path) -> None:
 def test_energy_is_that_of_the_traffic_alone(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every inference costs 2 J of a fake package's counter, also those before the traffic."""
     counter = Powercap(here / "root").zone("0", "package-0", 0)
-    wanted = Asked(interval=0.01, idle=0.0, root=here / "root", gpus=False)
-    monkeypatch.setattr("sonda.targets.instruments.energy.asked", lambda probes: wanted)
+    wanted = EnergySettings(interval=0.01, idle=0.0, root=here / "root", gpus=False)
+    monkeypatch.setattr("sonda.targets.instruments.energy.parse_energy_probes", lambda probes: wanted)
 
-    def model(job: Job, traffic: Traffic) -> tuple[Any, dict[str, Any]]:
+    def model(job: Job, traffic: ServingTraffic) -> tuple[Any, dict[str, Any]]:
         def infer(queries: int) -> None:
             counter.write_text(f"{int(counter.read_text()) + 2_000_000}\n")
             time.sleep(0.02)
 
         return infer, {"name": "spender"}
 
-    monkeypatch.setattr(serving_worker, "served_model", model)
-    asked = Traffic(scenario="single-stream", queries=40)
+    monkeypatch.setattr(serving_worker, "build_served_model", model)
+    asked = ServingTraffic(scenario="single-stream", queries=40)
     found = served(measure_serving(Job(workload="mlp", threads=1, probe="energy"), asked, Store(here / "store")))
     assert found.per_query.source == "measured"
     assert found.per_query.low is not None
@@ -232,7 +232,7 @@ def test_energy_is_that_of_the_traffic_alone(here: Path, monkeypatch: pytest.Mon
 
 def test_every_size_of_inference_uses_one_model(here: Path) -> None:
     seen: list[tuple[int, int]] = []
-    traffic = check_traffic(Traffic(scenario="offline", max_batch=3, queries=6, samples=2))
+    traffic = check_traffic(ServingTraffic(scenario="offline", max_batch=3, queries=6, samples=2))
     with pytest.MonkeyPatch.context() as patch:
         real = torch.nn.Module.__call__
 
@@ -242,7 +242,7 @@ def test_every_size_of_inference_uses_one_model(here: Path) -> None:
             return real(module, *inputs, **words)
 
         patch.setattr(torch.nn.Module, "__call__", watched)
-        infer, about = served_model(Job(workload="mlp", threads=1), traffic)
+        infer, about = build_served_model(Job(workload="mlp", threads=1), traffic)
         for size in (1, 2, 3):
             infer(size)
     assert {rows for _, rows in seen} == {2, 4, 6}
@@ -252,9 +252,9 @@ def test_every_size_of_inference_uses_one_model(here: Path) -> None:
 
 def test_inputs_of_ones_own_model_are_resized(here: Path) -> None:
     job = Job(workload=f"{here / 'own.py'}:build", options={"input": "8x4,8x2:int64<9,3x3"})
-    assert sized(job, 2)["input"] == "2x4,2x2:int64<9,3x3"
+    assert options_with_batch(job, 2)["input"] == "2x4,2x2:int64<9,3x3"
     with pytest.raises(SondaError, match="set by the traffic"):
-        sized(Job(workload="mlp", options={"batch": "4"}), 1)
+        options_with_batch(Job(workload="mlp", options={"batch": "4"}), 1)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_inputs_of_ones_own_model_are_resized(here: Path) -> None:
 )
 def test_what_cannot_be_served_is_refused(here: Path, job: Job, said: str) -> None:
     with pytest.raises(SondaError, match=said):
-        measure_serving(job, Traffic(scenario="single-stream", queries=1), Store(here / "store"))
+        measure_serving(job, ServingTraffic(scenario="single-stream", queries=1), Store(here / "store"))
     assert not (here / "store").exists() or not list((here / "store").glob("2*"))
 
 
@@ -317,9 +317,9 @@ def test_mistakes_are_one_line(here: Path, words: tuple[str, ...], said: str) ->
 
 
 def test_times_are_read_with_their_unit() -> None:
-    assert nanoseconds("--x", "50ms") == 50 * MS
-    assert nanoseconds("--x", "1.5 s") == 1500 * MS
-    assert nanoseconds("--x", ".5us") == nanoseconds("--x", "0.5µs") == 500
+    assert parse_nanoseconds("--x", "50ms") == 50 * MS
+    assert parse_nanoseconds("--x", "1.5 s") == 1500 * MS
+    assert parse_nanoseconds("--x", ".5us") == parse_nanoseconds("--x", "0.5µs") == 500
     for wrong in ("", "5", "-1ms", "1h", "ms"):
         with pytest.raises(SondaError, match="is not a time"):
-            nanoseconds("--x", wrong)
+            parse_nanoseconds("--x", wrong)

@@ -32,9 +32,9 @@ from sonda.studies.explore.exploration import explore
 from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
 from sonda.targets.pipeline import measure
-from sonda.targets.simulated.design_space import by_field
 from sonda.targets.simulated.design_space import explore as explore_grid
-from sonda.targets.simulated.program import program_of
+from sonda.targets.simulated.design_space import values_by_field
+from sonda.targets.simulated.program import make_program
 
 DLRM = {"arch-embedding-size": "1000-300", "batch": "8", "num-indices-per-lookup": "5"}
 MEMORY = "clock_GHz=1 memory.dram=ddr4-2400"
@@ -203,7 +203,7 @@ def test_points_are_those_of_runs_of_their_own(name: str, store: Store) -> None:
     sample = random.Random(7).sample(all_points, min(8, len(all_points)))
     impossible = 0
     for point in sample:
-        given_here = {field: str(point[field]) for field in by_field(space) if field not in ("on", "mapping")}
+        given_here = {field: str(point[field]) for field in values_by_field(space) if field not in ("on", "mapping")}
         varied = " ".join(f"{key}={value}" for key, value in given_here.items())
         # What varies wins over what is fixed.
         held = " ".join(one for one in job.set.split() if one.partition("=")[0] not in given_here)
@@ -300,8 +300,8 @@ def test_a_searched_mapping_is_never_slower(store: Store) -> None:
 def test_designs_are_simulated_once_whatever_else_varies() -> None:
     """Two designs of one engine with 5 layers, three of the other with 2 tables: 16, and memories add none."""
     job = dlrm()
-    work = EngineWork(program_of(job, frozenset()))
-    layers = {one.shape for one in program_of(job, frozenset()).operations if one.kind == "linear"}
+    work = EngineWork(make_program(job, frozenset()))
+    layers = {one.shape for one in make_program(job, frozenset()).operations if one.kind == "linear"}
     fixed = dict(one.split("=") for one in MEMORY.split())
     axes = {"perceptrons.rn_bw": ("8", "16"), "embeddings.dn_bw": ("16", "32", "64"),
             "memory.buffer_KiB": ("1", "2", "4"), "clock_GHz": ("1", "2")}  # fmt: skip
@@ -316,7 +316,7 @@ def test_a_captured_model_is_explored_with_its_shapes_and_zeros(name: str, store
     found = rows(explore(job, parse_space(["multipliers=128,256"]), store))
     for point, multipliers in zip(found, (128, 256), strict=True):
         placement = Placement(with_settings(load_accelerator(name), f"multipliers={multipliers}"))
-        placed = placement.place(program_of(job, placement.patterns()))
+        placed = placement.place(make_program(job, placement.patterns()))
         assert point["cycles:simulated"] == sum(one.cycles for one in placed if isinstance(one, Placed))
 
 

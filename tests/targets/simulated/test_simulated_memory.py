@@ -124,7 +124,7 @@ def test_documents_pages_and_notebooks_have_it(tmp_path: Path) -> None:
 def test_a_slow_memory_of_the_real_model_is_seen_and_widening_it_helps(tmp_path: Path) -> None:
     slow = with_settings(CLOCKED, SLOW)
     simulation = simulate(nested(), Placement(slow))
-    by_change = {one["set"]: one["cycles"] for one in simulation.what_if}
+    by_change = {change.set: change.cycles for change in simulation.what_if}
     assert list(by_change) == ["memory.bytes_per_cycle=2", "memory.buffer_KiB=8"]
     for change, cycles in by_change.items():
         again = simulate(nested(), Placement(with_settings(slow, change)), curious=False)

@@ -13,7 +13,7 @@ from sonda.accelerators.operations.capture import capture
 from sonda.accelerators.operations.program import Bags
 from sonda.targets.job import Job
 from sonda.targets.simulated.launcher import SPANS, read_spans, simulate_job
-from sonda.targets.simulated.program import captured_program
+from sonda.targets.simulated.program import capture_program
 from sonda.workloads.catalogue import describe
 
 torch.set_num_threads(1)
@@ -53,7 +53,7 @@ def test_tables_that_are_not_kept_change_no_zero(interaction: str) -> None:
     whole = workload.build("torch", False, 0)
     whole.model.eval()
     expected = capture(whole.model, whole.infer, kinds).program
-    task, found = captured_program(job, workload, kinds)
+    task, found = capture_program(job, workload, kinds)
     assert torch.equal(task.infer(None), whole.infer(None))
     assert sum(table.num_embeddings for table in task.model.embeddings) < 1307
     assert found.calls == expected.calls

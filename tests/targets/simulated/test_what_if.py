@@ -16,10 +16,10 @@ from sonda.analysis.run_summary import summarise
 from sonda.record.store import Store
 from sonda.report.views.steps.view import StepsView
 from sonda.targets.job import Job
-from sonda.targets.pipeline import Place, measure
+from sonda.targets.pipeline import RunLabels, measure
 from sonda.targets.simulated import what_if
 from sonda.targets.simulated.launcher import simulate
-from sonda.targets.simulated.what_if import Bottleneck, find_bottleneck, widened
+from sonda.targets.simulated.what_if import Bottleneck, find_bottleneck, widen_bottleneck
 
 WHOLE = 2 * LAYER + SMALL_LAYER
 
@@ -54,7 +54,7 @@ def test_nothing_on_an_engine_has_no_bottleneck() -> None:
     ],
 )
 def test_what_is_doubled(part: str, change: str) -> None:
-    ((found, words, accelerator),) = widened(CLOCKED, Bottleneck("Linear", CLOCKED.engines["maeri"], part))
+    ((found, words, accelerator),) = widen_bottleneck(CLOCKED, Bottleneck("Linear", CLOCKED.engines["maeri"], part))
     assert found == change
     assert words.startswith("twice the ")
     assert accelerator.engines == with_settings(CLOCKED, change).engines
@@ -62,14 +62,14 @@ def test_what_is_doubled(part: str, change: str) -> None:
 
 def test_more_ports_than_multipliers_double_both() -> None:
     full = with_settings(CLOCKED, "read_ports=256")
-    ((change, words, _),) = widened(full, Bottleneck("Linear", full.engines["maeri"], "distribution"))
+    ((change, words, _),) = widen_bottleneck(full, Bottleneck("Linear", full.engines["maeri"], "distribution"))
     assert change == "maeri.read_ports=512 maeri.multipliers=512"
     assert words == "twice the read ports and multipliers"
 
 
 def test_a_mesh_grows_on_both_sides() -> None:
     tpu = with_settings(load_accelerator("tpu-16x16"), "tile.T_M=16 tile.T_N=16")
-    ((change, words, larger),) = widened(tpu, Bottleneck("Linear", tpu.engines["mesh"], "compute"))
+    ((change, words, larger),) = widen_bottleneck(tpu, Bottleneck("Linear", tpu.engines["mesh"], "compute"))
     hardware = larger.engines["mesh"].hardware
     assert (hardware.rows, hardware.columns, hardware.read_ports, hardware.write_ports) == (32, 32, 64, 1024)
     assert larger.engines["mesh"].tile == {"T_M": 32, "T_N": 32}
@@ -78,30 +78,30 @@ def test_a_mesh_grows_on_both_sides() -> None:
     program = Program((Call("", "Linear", 0, -1, 0),), (Operation("linear", "mm", 0, MatrixProduct(32, 32, 64)),),
                       ("forward",))  # fmt: skip
     assert cycles_on(larger, program) < cycles_on(tpu, program) / 2
-    assert simulate(program, Placement(tpu)).what_if[0]["set"] == change
+    assert simulate(program, Placement(tpu)).what_if[0].set == change
 
 
 def test_what_ifs_are_what_the_changed_machine_takes(tmp_path: Path) -> None:
     simulation = simulate(nested(), Placement(CLOCKED))
     first, second = simulation.what_if
-    assert first["cycles"] == cycles_on(with_settings(CLOCKED, first["set"]), nested())
-    assert second["mapping"] == "best"
-    assert second["cycles"] == cycles_on(CLOCKED, nested(), "best") <= WHOLE
+    assert first.cycles == cycles_on(with_settings(CLOCKED, first.set), nested())
+    assert second.mapping == "best"
+    assert second.cycles == cycles_on(CLOCKED, nested(), "best") <= WHOLE
     (verdict,) = summarise(run_of(simulation, CLOCKED, tmp_path)).verdicts
     gains = [remedy.speedup.value for remedy in verdict.remedies if remedy.speedup]
     assert gains == sorted(gains, reverse=True)
-    assert gains[0] == pytest.approx(WHOLE / min(first["cycles"], second["cycles"]))
+    assert gains[0] == pytest.approx(WHOLE / min(first.cycles, second.cycles))
 
 
 def test_a_mapping_that_is_the_best_is_not_searched_again() -> None:
-    found = simulate(nested(), Placement(CLOCKED, "best")).what_if
-    assert not [one for one in found if "mapping" in one]
+    changes = simulate(nested(), Placement(CLOCKED, "best")).what_if
+    assert not [change for change in changes if change.mapping is not None]
 
 
 def test_what_takes_too_long_is_given_up_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(what_if, "PATIENCE", -1.0)
     simulation = simulate(nested(), Placement(CLOCKED))
-    assert [one["cycles"] for one in simulation.what_if] == [None, None]
+    assert [change.cycles for change in simulation.what_if] == [None, None]
     summary = summarise(run_of(simulation, CLOCKED, tmp_path))
     assert summary.verdicts[0].remedies == ()
     assert any(note.startswith("not known what it would bring: --set maeri.") for note in summary.notes)
@@ -122,7 +122,7 @@ def test_what_brings_nothing_is_said_and_not_advised(tmp_path: Path) -> None:
 
 def test_points_of_a_study_have_none_and_name_what_to_widen(tmp_path: Path) -> None:
     job = Job(workload="dlrm", options={"batch": "2"}, on="sim:dlrm-hybrid")
-    run = measure(job, Store(tmp_path), Place(study="mine"))
+    run = measure(job, Store(tmp_path), RunLabels(study="mine"))
     assert run.info.target.what_if == []
     (remedy,) = summarise(run).verdicts[0].remedies
     assert remedy.text.startswith("more ")

@@ -10,7 +10,7 @@ import pytest
 from sonda.frameworks.torch.parallel.shared_task import SharedTask
 from sonda.record.errors import SondaError
 from sonda.targets.job import Job
-from sonda.targets.ranks.plan import plan_of
+from sonda.targets.ranks.plan import make_plan
 from sonda.targets.target import parse_target
 
 
@@ -37,8 +37,8 @@ def test_a_rank_with_4_of_16_samples_counts_a_quarter_or_without_weights_a_half(
 def test_the_target_says_whether_ranks_are_weighted() -> None:
     job = Job(workload="resnet34", train=True)
     for text, equal in (("", False), ("@weights=samples", False), ("@weights=equal", True)):
-        assert plan_of(job, parse_target(f"hybrid=cpu/1+cpu/1{text}")).equal_weights is equal
+        assert make_plan(job, parse_target(f"hybrid=cpu/1+cpu/1{text}")).equal_weights is equal
     with pytest.raises(SondaError, match="weights cannot be 'none'"):
-        plan_of(job, parse_target("hybrid=cpu/1+cpu/1@weights=none"))
+        make_plan(job, parse_target("hybrid=cpu/1+cpu/1@weights=none"))
     with pytest.raises(SondaError, match="ddp has no option 'weights'"):
-        plan_of(job, parse_target("ddp=cpu/1+cpu/1@weights=equal"))
+        make_plan(job, parse_target("ddp=cpu/1+cpu/1@weights=equal"))

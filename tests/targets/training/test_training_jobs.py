@@ -22,7 +22,7 @@ from sonda.record.store import Store
 from sonda.studies.executors import training_jobs
 from sonda.studies.executors.training_jobs import TrainingOrder, minutes_of, run_on_nodes, submit_training, train_here
 from sonda.targets.job import Job
-from sonda.targets.pipeline import Place
+from sonda.targets.pipeline import RunLabels
 from sonda.targets.ranks.agent import KeptElsewhereError
 from sonda.version import VERSION
 
@@ -166,7 +166,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(JobEnvironment=lambda: environment))
     monkeypatch.setattr(training_jobs.tempfile, "gettempdir", lambda: str(tmp_path / "disk"))
 
-    def measured(job: Job, store: Store, place: Place, say: Any) -> Run:
+    def measured(job: Job, store: Store, place: RunLabels, say: Any) -> Run:
         state["asked"].append((job, place))
         if isinstance(state.get("raises"), SondaError):
             raise state["raises"]
@@ -184,7 +184,7 @@ def test_the_first_node_leaves_the_run_where_it_is_fetched(tmp_path: Path, node:
     found = train_here(str(tmp_path), order())
     ((job, place),) = node["asked"]
     assert job.on == f"ddp=cpu/1@nodes=2,at=one:{(tmp_path / 'port').read_text()}"
-    assert place == Place(group="ab12")
+    assert place == RunLabels(group="ab12")
     home = Store(tmp_path / "home")
     run = home.adopt(found["run"], {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir()})
     assert len(run.spans) == 2

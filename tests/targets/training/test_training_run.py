@@ -28,9 +28,9 @@ from sonda.record.training import FINAL, read_trained
 from sonda.targets.job import JOB, Job
 from sonda.targets.local import launcher as local
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.plan import plan_of
+from sonda.targets.ranks.plan import make_plan
 from sonda.targets.target import parse_target
-from sonda.targets.training.supervisor import LostError, Training
+from sonda.targets.training.supervisor import LostError, SupervisedTraining
 
 RANKS = "ddp=cpu/1+cpu/1"
 EPOCHS, FATAL = 4, 6 + 3
@@ -100,14 +100,16 @@ def test_a_killed_program_goes_on_where_it_was(tmp_path: Path, data: str, monkey
     wanted = job(data, "cpu/1", threads=1)
     (tmp_path / "first").mkdir()
     process = CONTEXT.Process(
-        target=cases.killed_training, args=(Training.of(wanted, store, silent).job, tmp_path / "first", 2), daemon=True
+        target=cases.killed_training,
+        args=(SupervisedTraining.prepare(wanted, store, silent).job, tmp_path / "first", 2),
+        daemon=True,
     )
     process.start()
     process.join(120)
     assert process.exitcode == -signal.SIGKILL
 
     said: list[str] = []
-    run = local.measure(wanted, store, say=said.append)
+    run = local.measure_local(wanted, store, say=said.append)
     assert any(one.startswith("going on after epoch ") for one in said)
     training, spans = run.info.workload.training, run.spans
     assert training.resumed == 2
@@ -176,14 +178,14 @@ def test_weights_losses_and_accuracies_are_those_of_an_undisturbed_training(
     wanted = job(data, RANKS, options=WIDE, deterministic=True)
     directory = tmp_path / "ranks"
     directory.mkdir()
-    training = Training.of(wanted, Store(tmp_path / "store"), silent)
+    training = SupervisedTraining.prepare(wanted, Store(tmp_path / "store"), silent)
     (directory / JOB).write_bytes(msgspec.json.encode(training.job))
-    (directory / PLAN).write_bytes(msgspec.json.encode(plan_of(wanted, parse_target(RANKS))))
+    (directory / PLAN).write_bytes(msgspec.json.encode(make_plan(wanted, parse_target(RANKS))))
     assert on_ranks(2, parallel_cases.whole_rank, str(directory)) == [0, 0]
 
     run, _ = disturbed
     found = read_arrays(run.directory / run.info.workload.training.weights)
-    same = read_arrays(training.place / FINAL)
+    same = read_arrays(training.checkpoint_directory / FINAL)
     assert set(found) == set(same) and all(np.array_equal(found[name], same[name]) for name in same)
     undisturbed = read_trained(directory)
     assert undisturbed is not None and undisturbed.resumed == 0
@@ -216,7 +218,7 @@ def test_epochs_of_the_lost_ranks_lie_where_they_were_with_their_energy(disturbe
 
 
 def test_ranks_are_started_again_a_few_times(tmp_path: Path, data: str) -> None:
-    training = Training.of(job(data, RANKS), Store(tmp_path), silent)
+    training = SupervisedTraining.prepare(job(data, RANKS), Store(tmp_path), silent)
     (tmp_path / "rank-0.json").touch()
     said: list[str] = []
     calls: list[bool] = []
@@ -227,7 +229,7 @@ def test_ranks_are_started_again_a_few_times(tmp_path: Path, data: str) -> None:
             raise LostError("cpu/1 (rank 1) was ended by SIGKILL")
         return "done"
 
-    assert training.run(start, tmp_path, said.append) == "done"
+    assert training.run_with_restarts(start, tmp_path, said.append) == "done"
     assert training.restarts == 2 and len(said) == 2
     assert calls == [True, False, False], "what a stopped rank left is taken away"
     calls.clear()
@@ -237,17 +239,22 @@ def test_ranks_are_started_again_a_few_times(tmp_path: Path, data: str) -> None:
         raise LostError("cpu/1 (rank 1) was ended by SIGKILL")
 
     with pytest.raises(SondaError, match="SIGKILL, for the 4th time; start the same command again to go on"):
-        training.run(never, tmp_path, said.append)
+        training.run_with_restarts(never, tmp_path, said.append)
 
 
 def test_two_trainings_do_not_share_checkpoints(tmp_path: Path, data: str) -> None:
-    training, other = (Training.of(job(data, "cpu/1", epochs=count), Store(tmp_path), silent) for count in (1, 2))
-    assert training.place != other.place
-    training.place.mkdir(parents=True)
-    held = os.open(training.place, os.O_RDONLY)
+    training, other = (
+        SupervisedTraining.prepare(job(data, "cpu/1", epochs=count), Store(tmp_path), silent) for count in (1, 2)
+    )
+    assert training.checkpoint_directory != other.checkpoint_directory
+    training.checkpoint_directory.mkdir(parents=True)
+    held = os.open(training.checkpoint_directory, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
     try:
-        with pytest.raises(SondaError, match="another process trains the same"), training.held(tmp_path, silent):
+        with (
+            pytest.raises(SondaError, match="another process trains the same"),
+            training.lock_checkpoints(tmp_path, silent),
+        ):
             pass
     finally:
         os.close(held)
@@ -273,5 +280,5 @@ def test_two_trainings_do_not_share_checkpoints(tmp_path: Path, data: str) -> No
 def test_what_cannot_be_is_said_in_one_line(tmp_path: Path, data: str, settings: dict[str, Any], words: str) -> None:
     wanted = msgspec.structs.replace(job(data, "cpu/1"), **settings)
     with pytest.raises(SondaError) as caught:
-        local.measure(wanted, Store(tmp_path))
+        local.measure_local(wanted, Store(tmp_path))
     assert str(caught.value).startswith(words)

@@ -10,8 +10,8 @@ from sonda.record.errors import SondaError
 from sonda.studies.engine.corun_point import has_company, options_alone
 from sonda.studies.engine.plan import NODE, is_simulated, needs_gpu, options
 from sonda.studies.file.study import VARIANT, Configuration, Study
-from sonda.targets.applicability import inapplicable, sentences
-from sonda.targets.job import job_of
+from sonda.targets.applicability import describe_inapplicable, inapplicable_settings
+from sonda.targets.job import make_job
 from sonda.targets.node import kind_has_gpu
 
 NOT_APPLICABLE = "not applicable: "
@@ -26,8 +26,8 @@ def why_not(study: Study, configuration: Configuration) -> str:
         return f"{NOT_APPLICABLE}nodes of this kind have no GPU"
     own = {*study.axes, *study.variants.get(str(configuration.get(VARIANT, "")), {})}
     try:
-        without = inapplicable(job_of(options_alone(options(configuration))))
+        without = inapplicable_settings(make_job(options_alone(options(configuration))))
     except SondaError:
         return ""  # what is wrong with it is said when its turn comes
     chosen = {name: reason for name, reason in without.items() if {name, name.replace("_", "-")} & own}
-    return f"{NOT_APPLICABLE}{'; '.join(sentences(chosen))}" if chosen else ""
+    return f"{NOT_APPLICABLE}{'; '.join(describe_inapplicable(chosen))}" if chosen else ""

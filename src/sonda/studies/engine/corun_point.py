@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from sonda.record.errors import SondaError
 from sonda.studies.file.settings import name_of, number_of, switch_of
 from sonda.studies.file.study import VARIANT, Configuration, Scalar
-from sonda.targets.corun.cache_partition import Division
-from sonda.targets.corun.plan import Setting
-from sonda.targets.job import as_text
+from sonda.targets.corun.cache_partition import CacheDivision
+from sonda.targets.corun.plan import CorunSettings
+from sonda.targets.job import option_text
 
 WITH = "with"
 SETTINGS = ("cores", "rounds", "timeout", "ways", "partition", "bandwidth", "sweep_ways")
@@ -51,29 +51,29 @@ def participants(configuration: Configuration) -> list[str]:
             or (key, value) == ("on", "cpu")
         ):
             continue
-        words += [f"--{key}={as_text(value)}"]
+        words += [f"--{key}={option_text(value)}"]
     return [shlex.join(words), *(command.strip() for command in str(configuration[WITH]).split(SEPARATOR))]
 
 
-def corun_setting_of(configuration: Configuration) -> Setting:
+def corun_setting_of(configuration: Configuration) -> CorunSettings:
     """How the co-run measures. Raises SondaError for what cannot be."""
     settings = {name_of(key): value for key, value in configuration.items()}
-    corun_setting = Setting(
-        seconds=float(number_of("seconds", settings.get("seconds", Setting.seconds))),
-        repeat=int(number_of("rounds", settings.get("rounds", Setting.repeat), whole=True)),
-        timeout=float(number_of("timeout", settings.get("timeout", Setting.timeout))),
-        ways=as_text(settings.get("ways", "")),
-        partition=as_text(settings.get("partition", "")),
-        bandwidth=as_text(settings.get("bandwidth", "")),
+    corun_setting = CorunSettings(
+        seconds=float(number_of("seconds", settings.get("seconds", CorunSettings.seconds))),
+        repeat=int(number_of("rounds", settings.get("rounds", CorunSettings.repeat), whole=True)),
+        timeout=float(number_of("timeout", settings.get("timeout", CorunSettings.timeout))),
+        ways=option_text(settings.get("ways", "")),
+        partition=option_text(settings.get("partition", "")),
+        bandwidth=option_text(settings.get("bandwidth", "")),
         sweep=switch_of("sweep_ways", settings.get("sweep_ways", False)),
-        probe=as_text(settings.get("probe", "")),
+        probe=option_text(settings.get("probe", "")),
     )
     corun_setting.check()
     return corun_setting
 
 
 def cores_of(configuration: Configuration) -> str:
-    return as_text(configuration.get("cores", ""))
+    return option_text(configuration.get("cores", ""))
 
 
 def missing_partitions(configurations: Iterable[Configuration]) -> list[str]:
@@ -82,7 +82,7 @@ def missing_partitions(configurations: Iterable[Configuration]) -> list[str]:
     for configuration in configurations:
         words = [key for key in configuration if name_of(key) in DIVIDING and configuration[key]]
         if has_company(configuration) and words and words[0] not in asked:
-            asked[words[0]] = Division(corun_setting_of(configuration)).lacks
+            asked[words[0]] = CacheDivision(corun_setting_of(configuration)).lacks
     return [f"{key}: partitions will be left out: {reason}" for key, reason in asked.items() if reason]
 
 

@@ -14,10 +14,10 @@ from sonda.studies.engine.plan import ENERGY, StudyPoint, options
 from sonda.studies.engine.runner import Measure
 from sonda.studies.engine.serving_point import is_served, measure_served
 from sonda.studies.file.study import Study
-from sonda.targets.job import Job, job_of
-from sonda.targets.pipeline import Place
+from sonda.targets.job import Job, make_job
+from sonda.targets.pipeline import RunLabels
 
-MeasureJob = Callable[[Job, Store, Place | None, Say], Run]
+MeasureJob = Callable[[Job, Store, RunLabels | None, Say], Run]
 """Measures a job and keeps its run in a store; raises SondaError."""
 
 
@@ -56,14 +56,14 @@ def measuring(
                 raise SondaError("energy of programs side by side is not measured", "give this variant energy = 0")
             wanted["probe"] = ",".join(probe for probe in (str(wanted.get("probe", "")), study.energy_probe) if probe)
         waited = waiting.wait()
-        place = Place(point.identity, point.group, point.study, point.record(), waited)
+        place = RunLabels(point.identity, point.group, point.study, point.record(), waited)
         if is_served(wanted):
             return measure_served(wanted, store, place, measure)
         if has_company(wanted):
             from sonda.targets.corun.launcher import corun
 
-            return corun(participants(wanted), store, cores_of(wanted), corun_setting_of(wanted), place=place)
-        job = job_of(options_alone(wanted))
+            return corun(participants(wanted), store, cores_of(wanted), corun_setting_of(wanted), labels=place)
+        job = make_job(options_alone(wanted))
         return (measured or measure)(job, store, place, say)
 
     return measure_point

@@ -23,7 +23,7 @@ from sonda.studies.executors.executor import Executor
 from sonda.studies.executors.slurm import PREFIX
 from sonda.studies.executors.training_jobs import check_training_job, nodes_of, submit_training
 from sonda.studies.file.study import Configuration, Study
-from sonda.targets.job import Job, job_of
+from sonda.targets.job import Job, make_job
 from sonda.targets.ranks.plan import OPTIONS
 from sonda.targets.target import parse_target
 
@@ -63,7 +63,7 @@ def check_over_nodes(study: Study, cluster: str, nodes: str) -> None:
     for training in trainings:
         wanted = options(training)
         if not has_company(wanted) and not is_served(wanted):
-            check_training_job(job_of(options_alone(wanted)))
+            check_training_job(make_job(options_alone(wanted)))
 
 
 def queue_needed(study: Study) -> list[str]:

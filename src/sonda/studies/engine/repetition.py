@@ -15,9 +15,9 @@ from sonda.record.progress import Say
 from sonda.record.run import Run, new_id
 from sonda.record.store import Store
 from sonda.targets.job import Job
-from sonda.targets.pipeline import SIMULATED_ONLY, Place, measure, unmeasured
+from sonda.targets.pipeline import SIMULATED_ONLY, RunLabels, drop_measured_settings, measure
 from sonda.targets.ranks.agent import KeptElsewhereError
-from sonda.targets.target import parse_target, runnable
+from sonda.targets.target import parse_target, require_one_device
 
 if TYPE_CHECKING:
     from sonda.studies.engine.measurement import MeasureJob
@@ -34,10 +34,10 @@ def measure_all(
     if repeat < 1:
         raise SondaError(f"--repeat {repeat} is too small", "give 1 or more")
     specs = [parse_target(target) for target in on]
-    kinds = [spec.mode or runnable(spec).kind for spec in specs]
+    kinds = [spec.mode or require_one_device(spec).kind for spec in specs]
     # Beside a simulated accelerator its own settings are not meant for the others, nor theirs for it.
     plain = msgspec.structs.replace(job, **dict.fromkeys(SIMULATED_ONLY, "")) if "sim" in kinds else job
-    exact = unmeasured(job) if set(kinds) != {"sim"} else job
+    exact = drop_measured_settings(job) if set(kinds) != {"sim"} else job
     groups = [new_id() if repeat > 1 else "" for _ in on]
     runs: list[list[Run]] = [[] for _ in on]
     elsewhere: KeptElsewhereError | None = None
@@ -47,7 +47,7 @@ def measure_all(
                 continue
             if repeat > 1:
                 say(f"{target}, {turn + 1} of {repeat}")
-            place = Place(group=groups[index])
+            place = RunLabels(group=groups[index])
             wanted = exact if kinds[index] == "sim" else plain
             try:
                 runs[index].append((measured or measure)(msgspec.structs.replace(wanted, on=target), store, place, say))

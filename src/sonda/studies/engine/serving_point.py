@@ -17,12 +17,12 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.studies.file.settings import name_of, number_of, switch_of
 from sonda.studies.file.study import Configuration, Scalar
-from sonda.targets.job import Job, as_text, job_of
-from sonda.targets.pipeline import Place
+from sonda.targets.job import Job, make_job, option_text
+from sonda.targets.pipeline import RunLabels
 from sonda.targets.serving.launcher import measure_serving
-from sonda.targets.serving.traffic import Traffic, check_traffic, nanoseconds
+from sonda.targets.serving.traffic import ServingTraffic, check_traffic, parse_nanoseconds
 from sonda.targets.serving.weights import with_weights
-from sonda.targets.serving.worker import sized
+from sonda.targets.serving.worker import options_with_batch
 
 SCENARIO, TRAINED, TRAINED_ON = "scenario", "trained", "trained_on"
 SETTINGS = (
@@ -43,27 +43,27 @@ def is_served(configuration: Mapping[str, Scalar]) -> bool:
     return SCENARIO in configuration
 
 
-def traffic_of(configuration: Configuration) -> Traffic:
+def traffic_of(configuration: Configuration) -> ServingTraffic:
     """The traffic that a configuration asks for. Raises SondaError for what cannot be."""
     settings = _given_settings(configuration)
     for name, whole in NUMBERS.items():
         number_of(name, settings.get(name, 0), whole)
     for name in TEXT:
         if not isinstance(settings.get(name, ""), str):
-            raise SondaError(f"{name} cannot be {as_text(settings[name])}", "write it in quotes")
+            raise SondaError(f"{name} cannot be {option_text(settings[name])}", "write it in quotes")
     bound, wait = str(settings.get("latency_bound", NONE)), str(settings.get("batch_wait", NONE))
     return check_traffic(
-        Traffic(
+        ServingTraffic(
             scenario=str(settings[SCENARIO]),
             queries=int(settings["queries"]) if settings.get("queries") else None,
             seconds=float(number_of("seconds", configuration["seconds"])) if "seconds" in configuration else None,
             qps=float(settings["qps"]) if settings.get("qps") else None,
             find=switch_of("find_qps", settings.get("find_qps", False)),
-            bound=nanoseconds("latency_bound", bound) if bound != NONE else None,
+            bound=parse_nanoseconds("latency_bound", bound) if bound != NONE else None,
             percentile=float(settings.get("percentile", 0.0)) / 100,
             samples=int(settings.get("samples", 0)),
             max_batch=int(settings.get("max_batch", 0)),
-            batch_wait=nanoseconds("batch_wait", wait) if wait != NONE else 0,
+            batch_wait=parse_nanoseconds("batch_wait", wait) if wait != NONE else 0,
             backend=str(settings.get("backend", "sonda")),
         )
     )
@@ -72,8 +72,8 @@ def traffic_of(configuration: Configuration) -> Traffic:
 def served_job(configuration: Configuration) -> Job:
     """The model that is served. Raises SondaError for what cannot be."""
     away = (*SETTINGS, "seconds", *(OF_TRAINING if _epochs(configuration) else ()))
-    job = job_of({key: value for key, value in configuration.items() if name_of(key) not in away})
-    sized(job, 1)
+    job = make_job({key: value for key, value in configuration.items() if name_of(key) not in away})
+    options_with_batch(job, 1)
     return job
 
 
@@ -86,7 +86,7 @@ def training_job(configuration: Configuration) -> Job | None:
         key: value for key, value in configuration.items() if name_of(key) not in (*SETTINGS, "seconds", "probe")
     }
     on = _given_settings(configuration).get(TRAINED_ON) or training.get("on", "cpu")
-    return job_of({**training, "on": on, "train": True, "epochs": epochs})
+    return make_job({**training, "on": on, "train": True, "epochs": epochs})
 
 
 def check_served(configuration: Configuration) -> None:
@@ -109,7 +109,7 @@ def check_served(configuration: Configuration) -> None:
 
 
 def measure_served(
-    configuration: Configuration, store: Store, place: Place, train: Callable[[Job, Store, Place], Run]
+    configuration: Configuration, store: Store, place: RunLabels, train: Callable[[Job, Store, RunLabels], Run]
 ) -> Run:
     """Serve the point; `train` runs the training that comes first, where the store does not hold it yet."""
     job, traffic = served_job(configuration), traffic_of(configuration)
@@ -118,7 +118,7 @@ def measure_served(
     if training is not None:
         reference = hashlib.sha256(msgspec.json.encode(training)).hexdigest()[:16]
         if not store.has(reference) or store.one(reference).info.status != "complete":
-            train(training, store, Place(reference, study=place.study))
+            train(training, store, RunLabels(reference, study=place.study))
     if reference:
         job, path = with_weights(job, reference, store)
         traffic = msgspec.structs.replace(traffic, weights=path)

@@ -15,8 +15,8 @@ from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.targets.job import Job, with_words
-from sonda.targets.pipeline import Place, measure
+from sonda.targets.job import Job, with_options
+from sonda.targets.pipeline import RunLabels, measure
 
 ROUNDS = 3
 """Processes of each configuration; the base and the remedies take turns."""
@@ -36,7 +36,7 @@ def try_remedies(job: Job, base: Sequence[Run], summary: Summary, store: Store, 
 
     def measured(words: Sequence[str], turn: int) -> Run:
         what = f"trying {' '.join(words)}" if words else "measuring the base again"
-        return measure(with_words(job, words), store, Place(), lambda _: say(f"{what} ({turn} of {ROUNDS})"))
+        return measure(with_options(job, words), store, RunLabels(), lambda _: say(f"{what} ({turn} of {ROUNDS})"))
 
     for turn in range(1, ROUNDS + 1):
         for options, runs in tried.items():

@@ -32,9 +32,9 @@ from sonda.studies.executors.cluster import LOCAL
 from sonda.studies.executors.node_lock import hold_node
 from sonda.studies.executors.slurm import PREFIX, settings_of
 from sonda.targets.job import Job, check_job
-from sonda.targets.pipeline import Place, measure
+from sonda.targets.pipeline import RunLabels, measure
 from sonda.targets.ranks.agent import KeptElsewhereError
-from sonda.targets.ranks.plan import OPTIONS, plan_of
+from sonda.targets.ranks.plan import OPTIONS, make_plan
 from sonda.targets.target import parse_target
 from sonda.version import VERSION
 from sonda.workloads.catalogue import describe
@@ -76,7 +76,7 @@ def submit_training(cluster: str) -> MeasureJob:
         )
     _check_submission(cluster)
 
-    def measure_on_nodes(job: Job, store: Store, place: Place | None, say: Say) -> Run:
+    def measure_on_nodes(job: Job, store: Store, place: RunLabels | None, say: Say) -> Run:
         nodes, gpus = nodes_of(job)
         check_training_job(job)
         folder = (store.root / "jobs" / new_id()).resolve()
@@ -84,7 +84,7 @@ def submit_training(cluster: str) -> MeasureJob:
             key = hashlib.sha256(msgspec.json.encode(job)).hexdigest()[:16]
             where = (store.root / "checkpoints" / f"{job.workload}-{key}").resolve()
             job = msgspec.structs.replace(job, checkpoint=str(where))
-        order = msgspec.json.encode(TrainingOrder(job, asdict(place or Place())))
+        order = msgspec.json.encode(TrainingOrder(job, asdict(place or RunLabels())))
         # A queue gives whole nodes; where this machine plays all of them, whoever else measures on it waits.
         with hold_node(fcntl.LOCK_EX, say) if cluster == LOCAL else nullcontext():
             try:
@@ -141,7 +141,7 @@ def check_training_job(job: Job) -> None:
     """Raises SondaError for what every node would refuse, before a queue is waited for."""
     job = check_job(job)
     spec = parse_target(job.on)
-    plan_of(job, replace(spec, options={**spec.options, "at": "HOST:1"}), here=False)
+    make_plan(job, replace(spec, options={**spec.options, "at": "HOST:1"}), here=False)
     if ":" not in job.workload:  # a file of the user's is read by the ranks
         describe(job.workload, job.options)
 
@@ -287,7 +287,7 @@ def train_here(folder: str, order: bytes) -> Answer:
         at = f"{host}:{_port(place, number == 0)}"
         job = msgspec.structs.replace(wanted.job, on=f"{wanted.job.on},at={at}")
         store = Store(Path(tempfile.gettempdir()) / f"sonda-node-{os.getuid()}")
-        run = measure(job, store, Place(**wanted.place), print)
+        run = measure(job, store, RunLabels(**wanted.place), print)
         _leave_run(run, place / RUN)
         store.remove(run.directory)
         return {RUN: run.directory.name}

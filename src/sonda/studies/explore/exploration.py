@@ -29,8 +29,8 @@ from sonda.studies.explore.space import ON, count_points, cut_grid
 from sonda.targets.instrument import NO_SPANS, Circumstances, Draft, Launcher, Observation, RunPlan
 from sonda.targets.job import Job
 from sonda.targets.pipeline import make_run
-from sonda.targets.simulated.design_space import AND, MAPPING, by_field
-from sonda.targets.simulated.exploration import Grid, grid_of
+from sonda.targets.simulated.design_space import AND, MAPPING, values_by_field
+from sonda.targets.simulated.exploration import Grid, make_grid
 from sonda.version import VERSION
 
 DEFAULT = "default"
@@ -92,7 +92,7 @@ def check_space(
     axes = {key: tuple(values) for key, values in space.items() if key != ON}
     if MAPPING in axes:
         axes[MAPPING] = tuple("" if value == DEFAULT else value for value in axes[MAPPING])
-    return grid_of(job, targets, axes), axes, targets
+    return make_grid(job, targets, axes), axes, targets
 
 
 def _explore_parts(
@@ -206,7 +206,9 @@ class ExplorationLauncher(Launcher):
                 options={"mapping": grid.job.mapping, "set": grid.job.set},
                 descriptions=grid.descriptions,
                 exploration={
-                    "axes": {field: list(dict.fromkeys(values)) for field, values in by_field(self.space).items()},
+                    "axes": {
+                        field: list(dict.fromkeys(values)) for field, values in values_by_field(self.space).items()
+                    },
                     "together": [key.split(AND) for key in self.space if AND in key],
                     "points": len(total),
                     "possible": total.possible,

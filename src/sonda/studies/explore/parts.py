@@ -17,7 +17,7 @@ from sonda.studies.engine.lock import hold_lock
 from sonda.studies.explore.pareto import pareto_front
 from sonda.studies.explore.points import point_table
 from sonda.targets.job import Job
-from sonda.targets.simulated.design_space import Points
+from sonda.targets.simulated.design_space import GridPoints
 from sonda.targets.simulated.exploration import Explorer
 
 OBJECTIVES = ("cycles", "energy", "area")
@@ -114,7 +114,7 @@ def explore_part(order: PartOrder) -> ExplorationPart:
     )
 
 
-def _columns(points: Points, possible: Any) -> dict[str, Any]:
+def _columns(points: GridPoints, possible: Any) -> dict[str, Any]:
     return {
         "cycles": np.where(possible, points.cycles.astype(np.float64), np.nan),
         "energy": points.energy[:, 0],
@@ -122,12 +122,12 @@ def _columns(points: Points, possible: Any) -> dict[str, Any]:
     }
 
 
-def _count_reasons(points: Points, name: str) -> dict[str, int]:
+def _count_reasons(points: GridPoints, name: str) -> dict[str, int]:
     counts = np.bincount(getattr(points, name))
     return {points.reasons[code]: int(count) for code, count in enumerate(counts) if code and count}
 
 
-def _candidates(points: Points, possible: Any, columns: Mapping[str, Any], clocks: Any) -> list[Candidate]:
+def _candidates(points: GridPoints, possible: Any, columns: Mapping[str, Any], clocks: Any) -> list[Candidate]:
     """Points that may be on the front of all parts: those on this part's own, among those that leave as much to the
     host, whether clocks will turn out to matter or not."""
     time = columns["cycles"] / clocks

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from sonda.record.spans import Words
 from sonda.studies.explore.space import ON
-from sonda.targets.simulated.design_space import AND, Points, by_field
+from sonda.targets.simulated.design_space import AND, GridPoints, values_by_field
 
 COUNTS = {"cycles": "cycle", "memory_cycles": "cycle", "dram_bytes": "B"}
 SUFFIXES = ("", "_low", "_high")
@@ -24,7 +24,7 @@ DECIMAL = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?")
 
 
 def point_table(
-    points: Points, on: str, targets: Sequence[str], axes: Mapping[str, Sequence[str]], clocks: NDArray[np.float64]
+    points: GridPoints, on: str, targets: Sequence[str], axes: Mapping[str, Sequence[str]], clocks: NDArray[np.float64]
 ) -> Any:
     """The Arrow table of points of one target, which are some of those of `axes`; without their place on the front.
 
@@ -38,7 +38,7 @@ def point_table(
     cannot = points.impossible > 0
     columns: dict[str, tuple[Any, str]] = {}
     columns[ON] = (_words(Words(np.full(len(cannot), list(targets).index(on), np.int32), tuple(targets))), "")
-    for field, values in by_field(axes).items():
+    for field, values in values_by_field(axes).items():
         columns[field] = (_values(_codes(field, points, values), values), "")
     for name, unit in COUNTS.items():
         columns[f"{name}:simulated"] = (pa.array(getattr(points, name), mask=cannot), unit)
@@ -62,13 +62,13 @@ def add_front(table: Any, front: NDArray[np.bool_]) -> Any:
     return table.add_column(table.schema.get_field_index("on_host"), "front", pa.array(front))
 
 
-def _codes(field: str, points: Points, values: Sequence[str]) -> NDArray[np.int32]:
+def _codes(field: str, points: GridPoints, values: Sequence[str]) -> NDArray[np.int32]:
     """Which of all values of a field every point has; -1 where its target does not have the field."""
     lengths = [len(some) for some in points.axes.values()]
     order = {value: code for code, value in reversed(list(enumerate(values)))}
     for place, (key, chosen) in enumerate(points.axes.items()):
         if field in key.split(AND):
-            own = np.array([order[value] for value in by_field({key: chosen})[field]], dtype=np.int32)
+            own = np.array([order[value] for value in values_by_field({key: chosen})[field]], dtype=np.int32)
             after = int(np.prod(lengths[place + 1 :], dtype=np.int64))
             before = int(np.prod(lengths[:place], dtype=np.int64))
             return np.tile(np.repeat(own, after), before)

@@ -19,7 +19,7 @@ from decimal import Decimal
 from typing import Any
 
 from sonda.record.errors import SondaError
-from sonda.targets.job import as_text
+from sonda.targets.job import option_text
 from sonda.targets.simulated.design_space import AND, APART, MAPPING
 
 ON = "on"
@@ -86,14 +86,14 @@ def count_points(space: Mapping[str, Sequence[str]]) -> int:
 
 def _list_values(values: Any) -> str:
     if isinstance(values, str | int | float | bool):
-        return as_text(values)
+        return option_text(values)
     if not isinstance(values, Sequence) and not hasattr(values, "__iter__"):
         raise SondaError(f"vary: {values!r:.60} is no value and no list of values", FORM)
     return ",".join(_join_values(value, APART) for value in values)
 
 
 def _join_values(parts: Any, sign: str) -> str:
-    return sign.join(map(as_text, parts)) if isinstance(parts, tuple | list) else as_text(parts)
+    return sign.join(map(option_text, parts)) if isinstance(parts, tuple | list) else option_text(parts)
 
 
 def _values(key: str, fields: int, text: str) -> tuple[str, ...]:

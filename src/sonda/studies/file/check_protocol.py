@@ -56,11 +56,11 @@ def check_settings(walk: StudyWalk, table: Mapping[str, Any], path: Path) -> dic
         if key in table:
             settings[key] = walk.number(table, path, key, 0.0, LONGEST_S, 0.0)
     if "energy_probe" in table:
-        from sonda.targets.instruments.energy import asked
+        from sonda.targets.instruments.energy import parse_energy_probes
 
         settings["energy_probe"] = walk.text(table, path, "energy_probe", "energy")
         try:
-            reads = asked(settings["energy_probe"]) is not None
+            reads = parse_energy_probes(settings["energy_probe"]) is not None
         except SondaError as error:
             walk.wrong((*path, "energy_probe"), str(error))
         else:

@@ -12,7 +12,7 @@ from sonda.studies.engine.serving_point import check_served, is_served
 from sonda.studies.file.check import Vocabulary
 from sonda.studies.file.settings import name_of
 from sonda.studies.file.study import Configuration, Scalar
-from sonda.targets.job import RUN_OPTIONS, as_text, job_of
+from sonda.targets.job import RUN_OPTIONS, make_job, option_text
 from sonda.targets.target import parse_target
 from sonda.workloads.catalogue import describe
 
@@ -33,8 +33,8 @@ def _option(workload: str, key: str, value: Scalar) -> str:
     if name_of(key) in (*SETTINGS, *SERVED_SETTINGS):
         return ""  # right or wrong in the company of the others only
     if name_of(key) in RUN_OPTIONS:
-        return _problem(lambda: job_of({"workload": workload, key: value}))
-    problem = _problem(lambda: describe(workload, {key: as_text(value)}))
+        return _problem(lambda: make_job({"workload": workload, key: value}))
+    problem = _problem(lambda: describe(workload, {key: option_text(value)}))
     own = describe(workload, {}).parameters()
     meant = near(key, [*RUN_OPTIONS, *own])
     if f"has no option {key!r}" in problem and meant in RUN_OPTIONS:
@@ -52,7 +52,7 @@ def _configuration(configuration: Configuration, read: set[tuple[str, str]]) -> 
         check_served(options(configuration))
         if is_served(configuration):
             return
-        job = job_of(options_alone(options(configuration)))
+        job = make_job(options_alone(options(configuration)))
         describe(job.workload, job.options)
         if is_simulated(configuration) and (job.on, job.set) not in read:
             from sonda.targets.simulated.launcher import accelerator_of

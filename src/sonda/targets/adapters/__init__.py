@@ -1,1 +1,1 @@
-"""The frameworks in which a workload can run, and who runs it there."""
+"""The frameworks in which a workload can run: what each needs, and the function that runs a job in it."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import SondaError
-from sonda.targets.adapters.registry import OPERATION_LIST, imported
+from sonda.targets.adapters.registry import OPERATION_LIST, import_framework
 from sonda.targets.job import Job
-from sonda.targets.progress import telling
+from sonda.targets.progress import progress_writer
 from sonda.targets.target import parse_target
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 DEFAULTS = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_CPP_MIN_LOG_LEVEL": "2"}
-"""What JAX reads when it is imported, unless the user has set it: memory of a GPU as it is needed, warnings only."""
+"""Variables that JAX reads at import, unless the user has set them: GPU memory as needed, only warnings."""
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
 """For `XLA_FLAGS`; on a processor XLA has nothing to choose between."""
 
@@ -44,7 +44,7 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
 
     # Before numpy and JAX start threads, which then inherit the counters.
     counting = Counting(str(directory))
-    from sonda.targets.training.trainer import described
+    from sonda.targets.training.trainer import describe_task
     from sonda.workloads.catalogue import describe
     from sonda.workloads.operations.ops import Operations
 
@@ -58,15 +58,15 @@ def run_in_jax(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
         task: Any = workload.in_jax(job.seed, job.precision, device)
         root = OPERATION_LIST
     else:
-        task, notes = network_of(job, workload, device)
+        task, notes = build_network(job, workload, device)
         root = task.network.class_name
     with open_observer(directory, counting, root, jax_versions(), job.threads or 1, notes) as observer:
         _drive(job, task, observer, jax, replay, directory)
-    return described(workload, task)
+    return describe_task(workload, task)
 
 
-def network_of(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
-    """The network with the data that it is trained on, and notes on these."""
+def build_network(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]:
+    """Build the network with the data that it is trained on; returns it and notes on the data."""
     from sonda.workloads.in_jax.network import build
 
     batches, notes = None, []
@@ -87,7 +87,7 @@ def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: b
 
     number = parse_target(job.on).devices[0]
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
-    tell = telling(directory, job.steps, job.warmup)
+    tell = progress_writer(directory, job.steps, job.warmup)
     how = Driving(job.train, job.steps, job.warmup, job.seconds, job.precision, device=on, replay=replay, tell=tell)
     if not hasattr(task, "network"):
         drive_operations(task, observer, jax, how)
@@ -98,17 +98,16 @@ def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: b
 def xla_operations(folder: Path) -> Iterator[XlaOperation]:
     """Executions of XLA's instructions in the profile that JAX left in a folder.
 
-    Those of a GPU have the number of their run by when they were launched; under a CUDA graph they have the name of
-    their kernel.
+    On a GPU the moment of the launch tells the number of the run. Under a CUDA graph the name is that of the kernel.
     """
     from sonda.imports.xplane.file import open_space
 
     for path in sorted(folder.glob("**/*.xplane.pb")):
         with open_space(path) as space:
-            yield from _of_profile(space)
+            yield from _profiled_operations(space)
 
 
-def _of_profile(space: XSpace) -> Iterator[XlaOperation]:
+def _profiled_operations(space: XSpace) -> Iterator[XlaOperation]:
     from sonda.frameworks.jax.profile.operations import BEGINS, GRAPH, XlaOperation, number_runs
     from sonda.imports.xplane.instruction_ends import InstructionEnds
 
@@ -119,29 +118,32 @@ def _of_profile(space: XSpace) -> Iterator[XlaOperation]:
     for plane in space.planes:
         gpu = GPU.search(plane.name)
         for event in (event for line in plane.lines for event in line.events()):
-            about, start = event.stats, int(event.start_ns)
-            if "hlo_op" in about:
-                name = str(about["hlo_op"])
-                one = XlaOperation(
-                    str(about.get("hlo_module", "")), int(about.get("run_id", 0)), name, start,
-                    ends.of(event), int(about.get("program_id", 0)),
+            stats, start = event.stats, int(event.start_ns)
+            if "hlo_op" in stats:
+                name = str(stats["hlo_op"])
+                operation = XlaOperation(
+                    str(stats.get("hlo_module", "")), int(stats.get("run_id", 0)), name, start,
+                    ends.of(event), int(stats.get("program_id", 0)),
                 )  # fmt: skip
-                if gpu is None or "run_id" in about:
-                    yield one
+                if gpu is None or "run_id" in stats:
+                    yield operation
                     continue
-                one = replace(one, name=event.name, graph=True) if GRAPH.match(name) else one
-                on_gpus.append((one, int(gpu[1]), int(about.get("correlation_id", 0))))
-            elif "correlation_id" in about:
-                launched[int(about["correlation_id"])] = start
+                operation = replace(operation, name=event.name, graph=True) if GRAPH.match(name) else operation
+                on_gpus.append((operation, int(gpu[1]), int(stats.get("correlation_id", 0))))
+            elif "correlation_id" in stats:
+                launched[int(stats["correlation_id"])] = start
             elif match := BEGINS.match(event.name):
-                begins.setdefault((str(about.get("module_name", "")), int(match[1])), []).append(start)
-    yield from number_runs(((one, gpu, launched.get(by, one.start)) for one, gpu, by in on_gpus), begins)
+                begins.setdefault((str(stats.get("module_name", "")), int(match[1])), []).append(start)
+    yield from number_runs(
+        ((operation, gpu, launched.get(correlation, operation.start)) for operation, gpu, correlation in on_gpus),
+        begins,
+    )
 
 
-def compile_once(folder: Path) -> dict[str, str]:
-    """Variables by which the processes of one run share what JAX compiles.
+def compilation_cache(folder: Path) -> dict[str, str]:
+    """Variables that make the processes of one run share what JAX compiles, in a folder.
 
-    On a GPU it chooses among kernels by trying them: without that, a process that counts could run other ones.
+    On a GPU JAX chooses kernels by trying them. Without sharing, a process that counts could run other kernels.
     """
     return {
         "JAX_COMPILATION_CACHE_DIR": str(folder),
@@ -151,7 +153,7 @@ def compile_once(folder: Path) -> dict[str, str]:
 
 
 def import_jax(job: Job) -> Any:
-    """JAX with as many threads as were asked for, on the kind of device that was asked for."""
+    """Import JAX with the threads, the kind of device and the precision of a job."""
     on_gpu = parse_target(job.on).devices[0].kind == "cuda"
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -160,7 +162,7 @@ def import_jax(job: Job) -> Any:
         os.environ["PJRT_NPROC"] = str(job.threads)
     if job.deterministic:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {DETERMINISTIC}".lstrip()
-    jax = imported("jax")
+    jax = import_framework("jax")
     if job.precision == "float64":
         jax.config.update("jax_enable_x64", True)
     return jax
@@ -174,16 +176,16 @@ def jax_device(job: Job, jax: Any) -> Any:
     """JAX's own device of a target. Raises SondaError where JAX cannot use it."""
     device = parse_target(job.on).devices[0]
     try:
-        known = jax.devices()
+        devices = jax.devices()
     except RuntimeError:
         raise SondaError(
             f"target {job.on!r}: JAX {jax.__version__} finds no GPU that it can use",
             "install JAX for this machine's driver (pip install 'jax[cuda13]'), or use --on cpu",
         ) from None
-    if device.kind == "cuda" and device.index >= len(known):
-        there = ", ".join(f"cuda:{number}" for number in range(len(known)))
-        raise SondaError(f"target {job.on!r}: there is no such GPU", f"JAX has {there}")
-    return known[device.index if device.kind == "cuda" else 0]
+    if device.kind == "cuda" and device.index >= len(devices):
+        names = ", ".join(f"cuda:{number}" for number in range(len(devices)))
+        raise SondaError(f"target {job.on!r}: there is no such GPU", f"JAX has {names}")
+    return devices[device.index if device.kind == "cuda" else 0]
 
 
 # ---- A whole training in JAX, in the process that trains ------------------------------------------------------------
@@ -197,13 +199,13 @@ def train_in_jax(job: Job, directory: Path) -> dict[str, Any]:
     counting = Counting(str(directory))
     jax = import_jax(job)
     from sonda.frameworks.harness.announcer import open_observer
-    from sonda.targets.training.announced import train_announced
-    from sonda.targets.training.trainer import described, open_training
+    from sonda.targets.training.epoch_trainer import train_epochs
+    from sonda.targets.training.trainer import describe_task, open_training
     from sonda.workloads.in_jax.learner import JaxLearner
 
     opened = open_training(job)
     learner = JaxLearner(opened.workload, job.seed, job.precision, jax_device(job, jax))
     root = learner.network.network.class_name
     with open_observer(directory, counting, root, jax_versions(), job.threads or 1, [WAITED]) as observer:
-        train_announced(job, directory, opened, learner, observer)
-    return described(opened.workload, learner.network)
+        train_epochs(job, directory, opened, learner, observer)
+    return describe_task(opened.workload, learner.network)

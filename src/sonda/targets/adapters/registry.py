@@ -1,9 +1,9 @@
-"""The frameworks that a workload can run in: what each is called, what it needs, what it has, and who runs it.
+"""The frameworks that a workload can run in: their names, needs and limits, and the worker of each.
 
-An adapter's worker is `run(job, directory, replay) -> dict`: it builds and drives the workload in this process, which
+An adapter's worker is `run(job, directory, replay) -> dict`. It builds and drives the workload in this process, which
 is its own, writes the collector's events to `directory`, and returns what the run should say of the workload. With
-`replay` it drives for a profiler outside that replays kernels. It imports its framework by `imported`, after setting
-what the framework reads when it is imported. Settings that mean nothing to a framework are in `applicable.py`.
+`replay` it drives for a profiler outside that replays kernels. It sets what the framework reads at import, then calls
+`import_framework`. Settings that mean nothing to a framework are in `applicability.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sonda.targets.job import Job
 
 SHARED = {"protobuf": ("protobuf", "descriptors cannot be created"), "numpy": ("numpy", "_array_api")}
-"""Packages about whose versions frameworks disagree, and words by which a failure tells that it is about them."""
+"""Packages of which frameworks need different versions, and words by which a failed import names them."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,14 @@ class Adapter:
     least: tuple[int, ...]
     """The oldest version that works."""
     worker: str
-    """`module:function` of who runs a job."""
+    """`module:function` that runs a job."""
     workloads: tuple[str, ...] = ()
-    """Workloads that are there; () for all."""
+    """Workloads that it has; () for all."""
     devices: tuple[str, ...] = ("cpu", "cuda")
     modes: tuple[str, ...] = ()
     """Ways of using several devices."""
     without: tuple[str, ...] = ()
-    """Settings and probes that it lacks, as the user writes them: asking for one is a mistake."""
+    """Settings and probes that it lacks, as the user writes them; asking for one is an error."""
 
 
 ADAPTERS: dict[str, Adapter] = {
@@ -77,7 +77,7 @@ OPERATION_LIST = "OperationList"
 
 
 def check_framework(job: Job) -> None:
-    """Raise SondaError for what the framework asked for does not run. Nothing is imported."""
+    """Raise SondaError where a job's framework cannot run it. Nothing is imported."""
     adapter = ADAPTERS.get(job.framework)
     if adapter is None:
         raise SondaError(f"framework {job.framework!r} is not there", nearest(job.framework, FRAMEWORKS))
@@ -94,37 +94,37 @@ def check_framework(job: Job) -> None:
     if job.train and job.workload == "ops" and job.framework != "torch":
         raise SondaError(f"ops cannot be trained in {words}", "leave out --train, or use --framework torch")
     if not job.on:
-        return  # an exploration chooses where
+        return  # an exploration chooses the target later
     spec = parse_target(job.on)
     if spec.mode and spec.mode not in adapter.modes:
-        whose = next(name for name, one in ADAPTERS.items() if spec.mode in one.modes)
+        whose = next(name for name, candidate in ADAPTERS.items() if spec.mode in candidate.modes)
         raise SondaError(f"{words} does not run on {job.on}", f"use --framework {whose}, or one device")
     if any(device.kind not in adapter.devices for device in spec.devices):
-        known = " and ".join("cuda:N" if kind == "cuda" else kind for kind in adapter.devices)
-        raise SondaError(f"{words} runs on {known}, not on {job.on}", "use --framework torch")
-    asked = {f"--{name.replace('_', '-')}" for name in job.__struct_fields__ if getattr(job, name)}
-    asked |= {f"--probe {name}" for name in job.probe.split(",") if name}
-    lacking = [option for option in adapter.without if option in asked]
+        kinds = " and ".join("cuda:N" if kind == "cuda" else kind for kind in adapter.devices)
+        raise SondaError(f"{words} runs on {kinds}, not on {job.on}", "use --framework torch")
+    given = {f"--{name.replace('_', '-')}" for name in job.__struct_fields__ if getattr(job, name)}
+    given |= {f"--probe {name}" for name in job.probe.split(",") if name}
+    lacking = [option for option in adapter.without if option in given]
     if lacking:
         raise SondaError(f"{lacking[0]} is not there in {words}", "leave it out, or use --framework torch")
 
 
-def require(framework: str) -> None:
-    """Raise SondaError unless the framework is installed and new enough; asked without importing it."""
+def require_framework(framework: str) -> None:
+    """Raise SondaError unless the framework is installed and new enough. It is not imported."""
     adapter = ADAPTERS[framework]
     if find_spec(adapter.package) is None:
         raise MissingExtraError(adapter.words, adapter.extra)
-    found = version_of(framework)
-    if found and _numbers(found) < adapter.least:
+    installed = version_of(framework)
+    if installed and _version_numbers(installed) < adapter.least:
         least = ".".join(map(str, adapter.least))
         raise SondaError(
-            f"{adapter.words} {found} is too old, {least} or newer is needed",
+            f"{adapter.words} {installed} is too old, {least} or newer is needed",
             f"install it with: pip install --upgrade 'sonda[{adapter.extra}]'",
         )
 
 
 def version_of(framework: str) -> str:
-    """The version that is installed; '' where no distribution says so."""
+    """The installed version; '' where no distribution has one."""
     for name in ADAPTERS[framework].distributions:
         try:
             return metadata.version(name)
@@ -133,41 +133,41 @@ def version_of(framework: str) -> str:
     return ""
 
 
-def imported(framework: str) -> Any:
-    """The framework's package. Raises SondaError in one line where it is missing, too old, or its import fails."""
-    require(framework)
+def import_framework(framework: str) -> Any:
+    """Import the framework's package. Raises SondaError where it is missing, too old, or its import fails."""
+    require_framework(framework)
     try:
         return importlib.import_module(ADAPTERS[framework].package)
     except Exception as error:  # whatever a package of the wrong version raises
-        raise _unusable(framework, error) from error
+        raise _import_failure(framework, error) from error
 
 
-def run_in(framework: str, job: Job, directory: Path, replay: bool) -> dict[str, Any]:
+def run_in_framework(framework: str, job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     """Run a job in a framework, in this process; returns what the run should say of the workload.
 
     Raises SondaError where the framework cannot be used or the workload cannot run.
     """
-    require(framework)
+    require_framework(framework)
     module, _, function = ADAPTERS[framework].worker.partition(":")
     run: Callable[[Job, Path, bool], dict[str, Any]] = getattr(importlib.import_module(module), function)
     return run(job, directory, replay)
 
 
-def compiled_once(framework: str, folder: Path) -> dict[str, str]:
+def compilation_variables(framework: str, folder: Path) -> dict[str, str]:
     """Variables by which the processes of one run share what the framework compiles, in a folder of that run."""
     if framework == "jax":
-        from sonda.targets.adapters.jax import compile_once
+        from sonda.targets.adapters.jax import compilation_cache
 
-        return compile_once(folder)
+        return compilation_cache(folder)
     return {}
 
 
-def _unusable(framework: str, error: Exception) -> SondaError:
-    """Its import failed: what it says, and which package is at fault where that can be told."""
+def _import_failure(framework: str, error: Exception) -> SondaError:
+    """The error of a failed import, and the package that is at fault where that can be told."""
     adapter = ADAPTERS[framework]
     text = str(error).lower()
     named = next((name for name, words in SHARED.items() if any(word in text for word in words)), "")
-    with_version = f" with {named} {_installed(named)}" if named and _installed(named) else ""
+    with_version = f" with {named} {_installed_version(named)}" if named and _installed_version(named) else ""
     return SondaError(
         f"{adapter.words} {version_of(framework)} cannot be imported{with_version}: {named_line(error)}",
         f"install versions that fit together: pip install --upgrade 'sonda[{adapter.extra}]'"
@@ -175,14 +175,14 @@ def _unusable(framework: str, error: Exception) -> SondaError:
     )
 
 
-def _installed(name: str) -> str:
+def _installed_version(name: str) -> str:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _version_numbers(version: str) -> tuple[int, ...]:
     """`2.21.0rc1` as (2, 21, 0)."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(map(int, match[0].split("."))) if match else ()

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from sonda.record.errors import SondaError
-from sonda.targets.adapters.registry import OPERATION_LIST, imported, version_of
+from sonda.targets.adapters.registry import OPERATION_LIST, import_framework, version_of
 from sonda.targets.job import Job
-from sonda.targets.progress import telling
+from sonda.targets.progress import progress_writer
 from sonda.targets.target import parse_target
 
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-"""What TensorFlow reads when it is imported, unless the user has set it: errors only."""
+"""Variables that TensorFlow reads at import, unless the user has set them: only errors."""
 
 
 def run_in_tensorflow(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
@@ -32,14 +32,14 @@ def run_in_tensorflow(job: Job, directory: Path, replay: bool) -> dict[str, Any]
     counting = Counting(str(directory))
     tf = import_tensorflow(job)
     with tf.device(tensorflow_device(job, tf)):
-        return _train(job, directory, counting) if job.epochs else _steps(job, directory, counting, replay)
+        return _train(job, directory, counting) if job.epochs else _time_steps(job, directory, counting, replay)
 
 
-def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, Any]:
+def _time_steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, Any]:
     """Timed steps; with `replay`, one step for a profiler outside."""
     from sonda.frameworks.harness.settings import Driving
     from sonda.frameworks.tensorflow.drive.steps import drive_network, drive_operations
-    from sonda.targets.training.trainer import described
+    from sonda.targets.training.trainer import describe_task
     from sonda.workloads.catalogue import describe
     from sonda.workloads.model_garden import ModelGarden
     from sonda.workloads.operations.ops import Operations
@@ -49,7 +49,7 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"
     how = Driving(
         job.train, job.steps, job.warmup, job.seconds, job.precision, job.compile, device=on, replay=replay,
-        tell=telling(directory, job.steps, job.warmup),
+        tell=progress_writer(directory, job.steps, job.warmup),
     )  # fmt: skip
     notes: list[str] = []
     if isinstance(workload, ModelGarden):
@@ -57,17 +57,17 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
         from sonda.workloads.in_tensorflow.model_garden import build as build_garden
 
         task: Any = build_garden(workload, job.train, job.seed, job.compile)
-        with observing(job, directory, counting, task.root, notes) as observer:
+        with observe_tensorflow(job, directory, counting, task.root, notes) as observer:
             drive_opaque(task, observer, how)
-        return described(workload, task)
+        return describe_task(workload, task)
     if isinstance(workload, Operations):
         from sonda.workloads.in_tensorflow.operations import build as build_operations
 
         task = build_operations(workload, job.seed, job.precision, job.compile)
-        with observing(job, directory, counting, OPERATION_LIST, notes) as observer:
+        with observe_tensorflow(job, directory, counting, OPERATION_LIST, notes) as observer:
             drive_operations(task, observer, how)
-        return described(workload, task)
-    from sonda.targets.profiles.tensorflow_events import profile_events_of
+        return describe_task(workload, task)
+    from sonda.targets.profiles.tensorflow_events import read_profile_events
     from sonda.workloads.in_tensorflow.input_pipeline import make_batches
     from sonda.workloads.in_tensorflow.layerwise import LayerwiseNetwork
     from sonda.workloads.in_tensorflow.network import build as build_network
@@ -79,15 +79,15 @@ def _steps(job: Job, directory: Path, counting: Any, replay: bool) -> dict[str, 
 
         stream = image_stream(workload, job.data, job.seed, job.cache)
         notes += [stream.note] if stream.note else []
-    with observing(job, directory, counting, task.root, notes) as observer:
+    with observe_tensorflow(job, directory, counting, task.root, notes) as observer:
         drive_network(
             task, lambda announcer: LayerwiseNetwork(task, announcer),
-            lambda: make_batches(task, job.seed, job.workers, job.prefetch, stream), observer, how, profile_events_of,
+            lambda: make_batches(task, job.seed, job.workers, job.prefetch, stream), observer, how, read_profile_events,
         )  # fmt: skip
-    return described(workload, task)
+    return describe_task(workload, task)
 
 
-def observing(
+def observe_tensorflow(
     job: Job, directory: Path, counting: Any, root: str, notes: Sequence[str] = (), rank: int = 0
 ) -> AbstractContextManager[Any]:
     """An observer of this process, which runs TensorFlow."""
@@ -99,19 +99,19 @@ def observing(
 
 def _train(job: Job, directory: Path, counting: Any) -> dict[str, Any]:
     """Train through epochs; what the run should say of the workload."""
-    from sonda.targets.training.announced import train_announced
-    from sonda.targets.training.trainer import described, open_training
+    from sonda.targets.training.epoch_trainer import train_epochs
+    from sonda.targets.training.trainer import describe_task, open_training
     from sonda.workloads.in_tensorflow.learner import TensorflowLearner
 
     opened = open_training(job)
     learner = TensorflowLearner(opened.workload, job.seed, job.precision, job.compile)
-    with observing(job, directory, counting, learner.network.root) as observer:
-        train_announced(job, directory, opened, learner, observer, learner.network.dtype)
-    return described(opened.workload, learner.network)
+    with observe_tensorflow(job, directory, counting, learner.network.root) as observer:
+        train_epochs(job, directory, opened, learner, observer, learner.network.dtype)
+    return describe_task(opened.workload, learner.network)
 
 
 def import_tensorflow(job: Job) -> Any:
-    """TensorFlow with the threads that were asked for, on the kind of device that was asked for."""
+    """Import TensorFlow with the threads, the kind of device and the precision of a job."""
     on_gpu = parse_target(job.on).devices[0].kind == "cuda"
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
@@ -120,8 +120,8 @@ def import_tensorflow(job: Job) -> Any:
     if job.gpu_private_threads:
         os.environ["TF_GPU_THREAD_MODE"] = "gpu_private"
         os.environ["TF_GPU_THREAD_COUNT"] = str(job.gpu_private_threads)
-    with _quietly():
-        tf = imported("tensorflow")
+    with _silence_stderr():
+        tf = import_framework("tensorflow")
     if job.threads:
         tf.config.threading.set_intra_op_parallelism_threads(job.threads)
     if job.inter_op_threads:
@@ -135,38 +135,40 @@ def import_tensorflow(job: Job) -> Any:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """What TensorFlow's libraries write to stderr while they are loaded, before anybody can tell them not to, is
-    dropped; unless loading fails."""
-    with tempfile.TemporaryFile() as said:
+def _silence_stderr() -> Iterator[None]:
+    """Drop what is written to stderr in the block; write it after all where the block fails.
+
+    TensorFlow's libraries print while they are loaded, before they can be configured.
+    """
+    with tempfile.TemporaryFile() as written:
         sys.stderr.flush()
-        kept = os.dup(2)
-        os.dup2(said.fileno(), 2)
+        stderr = os.dup(2)
+        os.dup2(written.fileno(), 2)
         try:
             yield
         except BaseException:
-            said.seek(0)
-            os.write(kept, said.read())
+            written.seek(0)
+            os.write(stderr, written.read())
             raise
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(stderr, 2)
+            os.close(stderr)
 
 
 def tensorflow_device(job: Job, tf: Any) -> str:
-    """TensorFlow's own name of a target. Raises SondaError where TensorFlow cannot use it."""
+    """TensorFlow's name of a job's device. Raises SondaError where TensorFlow cannot use it."""
     device = parse_target(job.on).devices[0]
     if device.kind != "cuda":
         return "/CPU:0"
-    known = tf.config.list_physical_devices("GPU")
-    if not known:
+    gpus = tf.config.list_physical_devices("GPU")
+    if not gpus:
         raise SondaError(
             f"target {job.on!r}: TensorFlow {tf.__version__} finds no GPU that it can use",
             "install TensorFlow for this machine's driver (pip install 'tensorflow[and-cuda]'), or use --on cpu",
         )
-    if device.index >= len(known):
-        there = ", ".join(f"cuda:{number}" for number in range(len(known)))
-        raise SondaError(f"target {job.on!r}: there is no such GPU", f"TensorFlow has {there}")
-    for one in known:
-        tf.config.experimental.set_memory_growth(one, True)
+    if device.index >= len(gpus):
+        names = ", ".join(f"cuda:{number}" for number in range(len(gpus)))
+        raise SondaError(f"target {job.on!r}: there is no such GPU", f"TensorFlow has {names}")
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
     return f"/GPU:{device.index}"

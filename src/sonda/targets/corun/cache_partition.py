@@ -1,26 +1,24 @@
-"""Dividing last-level cache and memory bandwidth for an experiment: what can be had here, and why not the rest."""
+"""Dividing last-level cache and memory bandwidth for an experiment: what this machine can divide, and why not more."""
 
 from __future__ import annotations
 
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from sonda.probes import sensors
 from sonda.probes.cache_partition.partition import Partition, Shares, partitioned
 from sonda.probes.cache_partition.resctrl import Capabilities, Resctrl, cache_domain
 from sonda.probes.cache_partition.resctrl_files import MOUNTED, RealFiles, ResctrlFiles
 from sonda.record.run import ProbeState
-from sonda.targets.corun.plan import Cast, Setting, check_shares, partitions_of
+from sonda.record.target import CorunCache
+from sonda.targets.corun.plan import Cast, CorunSettings, check_shares, plan_partitions
 
-Facts = dict[str, Any]
 
+class CacheDivision:
+    """What resctrl divides for this experiment, and why it cannot divide the rest."""
 
-class Division:
-    """What resctrl can do for this experiment, and why it cannot do the rest."""
-
-    def __init__(self, setting: Setting, files: ResctrlFiles | None = None) -> None:
+    def __init__(self, setting: CorunSettings, files: ResctrlFiles | None = None) -> None:
         """`files` is the resctrl to use, the machine's unless given."""
         self.setting = setting
         self.files = files
@@ -45,11 +43,12 @@ class Division:
     def divide(self, cast: Cast) -> None:
         """Find the partitions that were asked for.
 
-        Raises SondaError for what the processor refuses, and for what none could do also where nothing can be divided.
+        Raises SondaError for what this processor refuses. Shares that no processor could give are refused even where
+        nothing can be divided.
         """
         check_shares(self.setting, cast.names)
         if self.setting.divides and not self.lacks and self.capabilities is not None:
-            self.partitions = partitions_of(self.setting, cast.names, self.capabilities.cache)
+            self.partitions = plan_partitions(self.setting, cast.names, self.capabilities.cache)
             for _, shares in self.partitions:
                 shares.check(self.capabilities)
 
@@ -63,23 +62,24 @@ class Division:
         return ""
 
     def open(self, stack: ExitStack, root: Path, cast: Cast) -> Partition | None:
-        """Groups until the stack ends; None where nothing is to be divided and nothing can be watched."""
+        """Open resctrl groups until the stack ends; None where nothing is divided and nothing can be monitored."""
         if self.files is None or self.capabilities is None or not (self.partitions or self.capabilities.features):
             return None
-        found = {cache_domain(core) for one in cast.participants for core in one.cores}
+        used = {cache_domain(core) for participant in cast.participants for core in participant.cores}
         control = self.capabilities.cache or self.capabilities.bandwidth
-        known = control.domains if control else ()
-        domains = sorted(domain for domain in found if domain in known) or list(known)
+        available = control.domains if control else ()
+        domains = sorted(domain for domain in used if domain in available) or list(available)
         return stack.enter_context(partitioned(self.files, root, cast.names, domains, bool(self.partitions)))
 
-    def facts(self) -> Facts:
+    def describe(self) -> CorunCache:
+        """How the cache was divided, for `run.json`, and why not."""
         cache = self.capabilities.cache if self.capabilities else None
-        return {
-            "partitions": {label: shares.masks for label, shares in self.partitions},
-            "ways": cache.ways if cache else None,
-            "reason": self.lacks,
-            "monitor_reason": self.reason if self.capabilities is None else "",
-        }
+        return CorunCache(
+            partitions={label: {**shares.masks} for label, shares in self.partitions},
+            ways=cache.ways if cache else None,
+            reason=self.lacks,
+            monitor_reason=self.reason if self.capabilities is None else "",
+        )
 
     def states(self) -> list[ProbeState]:
         if self.capabilities is None:

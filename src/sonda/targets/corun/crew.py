@@ -1,4 +1,4 @@
-"""The crew: the processes of an experiment, started, given windows, watched, and stopped whatever happens."""
+"""The crew: the processes of an experiment. They are started, given windows, watched, and always stopped."""
 
 from __future__ import annotations
 
@@ -16,60 +16,60 @@ import msgspec
 
 from sonda.frameworks.collector.corun.board import Board
 from sonda.record.errors import SondaError
-from sonda.targets.corun.messages import Order, Participation, Ready, Report, encoded
+from sonda.targets.corun.messages import Order, Participation, Ready, WindowReport, encode_line
 from sonda.targets.corun.plan import Participant
 from sonda.targets.corun.process_tree import end_tree
-from sonda.targets.signals import ending
+from sonda.targets.signals import describe_exit
 
-# ---- The watchdog: who of those that should be stepping has not, seen on the board ----------------------------------
+# ---- The watchdog: participants that should step and do not, as the board shows -------------------------------------
 
 
 class Watchdog:
-    """Tells which slots have finished no step for `timeout` seconds, although they should."""
+    """Finds slots that should step and have finished no step for `timeout` s."""
 
     def __init__(self, board: Board, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.board = board
         self.timeout = timeout
         self.clock = clock
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._last_steps: dict[int, tuple[int, float]] = {}
 
     def restart(self) -> None:
-        """A new window begins: nobody owes a step yet."""
-        self._seen.clear()
+        """Begin a new window, in which no step is due yet."""
+        self._last_steps.clear()
 
     def stuck(self, members: Sequence[int]) -> list[int]:
         now = self.clock()
-        found = []
+        stuck = []
         for slot in members:
             steps = self.board.steps(slot)
-            last, since = self._seen.get(slot, (-1, now))
+            last, since = self._last_steps.get(slot, (-1, now))
             if steps != last:
-                self._seen[slot] = (steps, now)
+                self._last_steps[slot] = (steps, now)
             elif now - since > self.timeout:
-                found.append(slot)
-        return found
+                stuck.append(slot)
+        return stuck
 
 
 # ----------------------------------------------------------------------------------------------------------------------
 
 LOOK_S = 0.1
-"""Between two looks at who is still alive and moving."""
+"""Between two checks of who is alive and stepping."""
 LONGEST_MESSAGE = 1 << 24
 STARTING_S = 120.0
-"""Seconds that everybody has at least to import PyTorch, build its workload and warm up; a command, to run once."""
+"""s that a participant has at least to import PyTorch, build its workload and warm up; a command, to run once."""
 ENDING_S = 10.0
 """Seconds that a participant may take to write down what it saw."""
 
 
 class _Member:
-    """One process and what it said that was not read yet."""
+    """One process and the part of its output that was not read yet."""
 
     def __init__(self, participant: Participant, process: subprocess.Popen[bytes]) -> None:
         self.participant = participant
         self.process = process
         self.buffer = b""
 
-    def take(self) -> bytes | None:
+    def next_line(self) -> bytes | None:
         """The next whole line, if there is one."""
         line, newline, rest = self.buffer.partition(b"\n")
         if not newline:
@@ -79,7 +79,7 @@ class _Member:
 
 
 class Crew:
-    """Participants of one repetition, from `with Crew(...)` to its end: then every one of them is gone."""
+    """Participants of one repetition. They start with `with Crew(...)`, and all have ended when the block ends."""
 
     def __init__(
         self,
@@ -91,9 +91,9 @@ class Crew:
         started: Callable[[int, int], None] = lambda slot, process: None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """`groups` of events are counted; `started` is told of each process while it has done nothing yet.
+        """`groups` are events to count. `started(slot, process)` is called for each process before it does anything.
 
-        `environment`: variables for all of them, beside this process's.
+        `environment` are variables for all of them, beside this process's.
         """
         self.participants = participants
         self.directory = directory
@@ -102,7 +102,7 @@ class Crew:
         self.groups = list(groups)
         self.board = Board.make(len(participants))
         self.watchdog = Watchdog(self.board, timeout)
-        self._started = started
+        self._on_start = started
         self._environment = {**os.environ, **(environment or {})}
         self._members: list[_Member] = []
         self._selector = selectors.DefaultSelector()
@@ -134,12 +134,12 @@ class Crew:
         self.board.close()
 
     def _start(self, slot: int, participant: Participant) -> None:
-        own = self.directory / str(slot)
-        own.mkdir(parents=True)
+        directory = self.directory / str(slot)
+        directory.mkdir(parents=True)
         threads = str(participant.threads)
         process = subprocess.Popen(
             # -P: a file in the user's directory that is named like a module must not be imported.
-            [sys.executable, "-P", "-m", "sonda.targets.corun.participant", str(own.resolve())],
+            [sys.executable, "-P", "-m", "sonda.targets.corun.participant", str(directory.resolve())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**self._environment, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
@@ -153,8 +153,8 @@ class Crew:
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
         self._selector.register(process.stdout, selectors.EVENT_READ, slot)
-        self._started(slot, process.pid)
-        what = Participation(
+        self._on_start(slot, process.pid)
+        participation = Participation(
             job=participant.job,
             command=list(participant.command),
             region=participant.region,
@@ -166,53 +166,53 @@ class Crew:
             timeout=self.timeout,
             groups=self.groups,
         )
-        self._tell(slot, what)
+        self._send(slot, participation)
 
     def warm(self) -> list[Ready]:
         """Wait until everybody has built its workload and warmed up."""
         members = list(range(len(self._members)))
         limit = max(self.timeout, STARTING_S)
         end = time.monotonic() + limit
-        found = self._gather(
+        answers = self._gather(
             members, Ready, "starting", limit, lambda waiting: waiting if time.monotonic() > end else []
         )
-        return [found[slot] for slot in members]
+        return [answers[slot] for slot in members]
 
-    def measure(self, window: int, members: Sequence[int]) -> list[Report]:
+    def measure(self, window: int, members: Sequence[int]) -> list[WindowReport]:
         """One window; raises SondaError with the name of a participant that dies, fails or finishes no step."""
         self.watchdog.restart()
         for slot in members:
-            self._tell(slot, Order(window=window, members=list(members)))
+            self._send(slot, Order(window=window, members=list(members)))
         names = " + ".join(self.participants[slot].name for slot in members)
-        found = self._gather(
-            members, Report, f"running {names}", self.timeout, lambda waiting: self._stuck(members, window)
+        reports = self._gather(
+            members, WindowReport, f"running {names}", self.timeout, lambda waiting: self._stuck(members, window)
         )
-        return [found[slot] for slot in members]
+        return [reports[slot] for slot in members]
 
     def finish(self) -> None:
         """Have everybody write down what it saw, and end."""
         for slot in range(len(self._members)):
-            self._tell(slot, Order())
+            self._send(slot, Order())
         end = time.monotonic() + max(ENDING_S, self.timeout)
         for member in self._members:
             try:
                 code = member.process.wait(max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
-                raise self._failure(member, f"did not end within {self.timeout:g} s", "ending") from None
+                raise self._process_failure(member, f"did not end within {self.timeout:g} s", "ending") from None
             if code:
-                raise self._failure(member, ending(code), "ending")
+                raise self._process_failure(member, describe_exit(code), "ending")
 
     def _stuck(self, members: Sequence[int], window: int) -> list[int]:
         stuck = self.watchdog.stuck(members)
-        # Who waits for a participant that never arrived is not to blame.
+        # Participants that wait for one that never arrived are not stuck themselves.
         absent = self.board.missing(members, window)
         return [slot for slot in stuck if slot in absent] or stuck
 
-    def _tell(self, slot: int, message: msgspec.Struct) -> None:
+    def _send(self, slot: int, message: msgspec.Struct) -> None:
         pipe = self._members[slot].process.stdin
         assert pipe is not None
         try:
-            pipe.write(encoded(message))
+            pipe.write(encode_line(message))
             pipe.flush()
         except BrokenPipeError:
             pass  # it has ended: what it said last is read next
@@ -220,20 +220,24 @@ class Crew:
     def _gather(
         self, slots: Sequence[int], kind: Any, doing: str, limit: float, late: Callable[[list[int]], list[int]]
     ) -> dict[int, Any]:
-        """A message of each of these participants; `late` says who of those that said nothing had `limit` s."""
-        found: dict[int, Any] = {}
-        while len(found) < len(slots):
+        """Wait for a message of type `kind` from each of these slots.
+
+        `late` says which of the slots that are still silent have had their `limit` s. Raises SondaError for these, and
+        for a participant that failed or ended. `doing` says for the error what they were doing.
+        """
+        messages: dict[int, Any] = {}
+        while len(messages) < len(slots):
             for key, _ in self._selector.select(LOOK_S):
                 self._read(key.data, doing)
             for slot in slots:
-                line = self._members[slot].take() if slot not in found else None
+                line = self._members[slot].next_line() if slot not in messages else None
                 if line is None:
                     continue
                 message = msgspec.json.decode(line, type=kind)
                 if message.cause:
-                    raise self._told(self.participants[slot], message, doing)
-                found[slot] = message
-            waiting = [slot for slot in slots if slot not in found]
+                    raise self._participant_failure(self.participants[slot], message, doing)
+                messages[slot] = message
+            waiting = [slot for slot in slots if slot not in messages]
             stuck = late(waiting)
             if waiting and stuck:
                 names = " and ".join(self.participants[slot].name for slot in stuck)
@@ -242,7 +246,7 @@ class Crew:
                     f"{names} {verb} hung while {doing}: nothing for {limit:g} s; all were stopped",
                     "give a longer --timeout, or smaller steps",
                 )
-        return found
+        return messages
 
     def _read(self, slot: int, doing: str) -> None:
         member = self._members[slot]
@@ -251,7 +255,7 @@ class Crew:
         if data:
             member.buffer += data
             if len(member.buffer) > LONGEST_MESSAGE:
-                raise self._failure(member, "says more than it should", doing)
+                raise self._process_failure(member, "says more than it should", doing)
             return
         if b"\n" in member.buffer:
             self._selector.unregister(member.process.stdout)
@@ -259,17 +263,17 @@ class Crew:
         try:
             code = member.process.wait(ENDING_S)
         except subprocess.TimeoutExpired:
-            raise self._failure(member, "fell silent", doing) from None
-        raise self._failure(member, ending(code), doing)
+            raise self._process_failure(member, "fell silent", doing) from None
+        raise self._process_failure(member, describe_exit(code), doing)
 
-    def _told(self, participant: Participant, message: Ready | Report, doing: str) -> SondaError:
-        """What a participant says of its own end."""
+    def _participant_failure(self, participant: Participant, message: Ready | WindowReport, doing: str) -> SondaError:
+        """The error of a participant that states its own failure."""
         if not participant.command:
             return SondaError(f"{participant.name}: {message.cause}", message.remedy)
-        what, colon, why = message.cause.partition(": ")
-        return SondaError(f"{participant.name} {what} while {doing}{colon}{why}", message.remedy)
+        event, colon, why = message.cause.partition(": ")
+        return SondaError(f"{participant.name} {event} while {doing}{colon}{why}", message.remedy)
 
-    def _failure(self, member: _Member, what: str, doing: str) -> SondaError:
+    def _process_failure(self, member: _Member, event: str, doing: str) -> SondaError:
         return SondaError(
-            f"{member.participant.name} {what} while {doing}; all others were stopped", "see its output above"
+            f"{member.participant.name} {event} while {doing}; all others were stopped", "see its output above"
         )

@@ -1,4 +1,4 @@
-"""What the parent of an experiment with several programs and its participants say to each other, as JSON lines."""
+"""Messages between the parent of a co-run and its participants, as JSON lines."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 from sonda.targets.job import Job
 
 STEPS, RUNS, WINDOW = "steps", "runs", "window"
-"""Regions of interest: steps of a workload or of an observed program; whole runs of a command, one after the other; a
-command that runs on while a window lasts and is stopped between windows."""
+"""Regions of interest: steps of a workload or of an observed program; whole runs of a command, one after the other; or
+a window, during which a command runs on. It is stopped between windows."""
 
 
 class Participation(msgspec.Struct, kw_only=True):
-    """What a participant is told at its beginning."""
+    """The first message to a participant: what to run, and how."""
 
     job: Job | None = None
     command: list[str] = []
     """Where there is no job."""
     region: str = ""
-    """Of a command: `window`, or empty where it is to be found out."""
+    """Of a command: `window`, or '' where the participant is to find it out."""
     slot: int
     slots: int
     board: int
@@ -34,41 +34,41 @@ class Participation(msgspec.Struct, kw_only=True):
 
 
 class Ready(msgspec.Struct, kw_only=True):
-    """What it says once it is warm."""
+    """The answer of a participant once it is warm."""
 
     workload: dict[str, Any] = {}
     region: str = STEPS
     stride: int = 1
-    """Of so many steps one is observed."""
+    """One of so many steps is observed."""
     process: int = 0
     pmu: str = ""
-    """Why the PMU counts nothing here, although it does on this machine."""
+    """Why the PMU counts nothing of this participant although it works on this machine."""
     cause: str = ""
     remedy: str = ""
 
 
 class Order(msgspec.Struct, kw_only=True):
-    """A window to take part in, with everybody who does; number 0 ends the participant."""
+    """A window to take part in, and the slots of all who do. Number 0 ends the participant."""
 
     window: int = 0
     members: list[int] = []
 
 
-class Report(msgspec.Struct, kw_only=True):
+class WindowReport(msgspec.Struct, kw_only=True):
     """What a participant did in a window. Times are ns of CLOCK_MONOTONIC."""
 
     window: int
     begin: int = 0
     end: int = 0
-    """From the moment when all had lined up until nobody measured any more: it was stepping all the time."""
+    """`begin` is when all had lined up, `end` when none measured any more. The participant stepped all that time."""
     slices: list[tuple[int, int, int, int]] = []
-    """(begin, duration, steps, CPU time of all threads) of the pieces that were measured; instructions for the steps of
-    a command whose region is a window, 0 where nobody counts them."""
+    """(begin, duration, steps, CPU time of all threads) of the slices that were measured. A command whose region is a
+    window has instructions in place of steps, 0 where they are not counted."""
     counters: dict[str, float] = {}
     """What was counted over them, see `WindowCounters.count_since`."""
     cause: str = ""
     remedy: str = ""
 
 
-def encoded(message: msgspec.Struct) -> bytes:
+def encode_line(message: msgspec.Struct) -> bytes:
     return msgspec.json.encode(message) + b"\n"

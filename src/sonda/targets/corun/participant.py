@@ -1,7 +1,7 @@
-"""The child process of an experiment with several programs: one workload or command, stepped when it is told to.
+"""The child process of a co-run: one workload or command, which steps when it is ordered to.
 
-`python -m sonda.targets.corun.participant DIRECTORY`: JSON lines on stdin say what to do, JSON lines on stdout what
-became of it. What the workload prints goes to stderr.
+`python -m sonda.targets.corun.participant DIRECTORY` reads orders as JSON lines from stdin and writes reports as JSON
+lines to stdout. What the workload prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from sonda.frameworks.collector.corun.participation import LAYER_STEPS
 from sonda.frameworks.collector.corun.window import measure_window
 from sonda.frameworks.collector.sampling.schedule import Schedule
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.targets.corun.command import Command
-from sonda.targets.corun.messages import Order, Participation, Ready, Report, encoded
+from sonda.targets.corun.command import CommandParticipant
+from sonda.targets.corun.messages import Order, Participation, Ready, WindowReport, encode_line
 from sonda.targets.corun.process_tree import end_below, keep_orphans
 from sonda.targets.job import Job
 from sonda.targets.local.worker import describe_failure
@@ -34,19 +34,19 @@ OBSERVED_STEPS = 200
 """Steps of a window whose phases are kept, evenly spread; the others are counted only."""
 
 
-class Taking(Protocol):
-    """Whoever takes part: ready once it is made."""
+class ParticipantProtocol(Protocol):
+    """A workload or a command that takes part. It is ready once it is constructed."""
 
     ready: Ready
 
-    def measure(self, order: Order) -> Report:
-        """Line up, measure, and go on until everybody has."""
+    def measure(self, order: Order) -> WindowReport:
+        """Line up with the others, measure, and go on stepping until all have measured."""
 
     def close(self) -> None:
-        """Write down what was seen."""
+        """Write what was observed, and end."""
 
 
-class _Marks:
+class _PhaseMarks:
     """Passes on phases that the workload announces, while a step is observed."""
 
     def __init__(self, observer: Any) -> None:
@@ -57,25 +57,25 @@ class _Marks:
         return self.observer.announce_phase(name) if self.awake else nullcontext()
 
 
-class _Told(Schedule):
-    """Which steps are recorded in detail is told from outside."""
+class _DirectedSchedule(Schedule):
+    """A schedule whose steps in detail are chosen by the participant."""
 
     def end_step(self, now: int, written: int) -> None:
         self.steps += 1
 
 
-class Participant:
+class WorkloadParticipant:
     """The workload in this process, built, observed and warm."""
 
-    def __init__(self, what: Participation, directory: Path, board: Board) -> None:
+    def __init__(self, participation: Participation, directory: Path, board: Board) -> None:
         from sonda.workloads.catalogue import describe
 
-        assert what.job is not None
-        self.what = what
+        assert participation.job is not None
+        self.participation = participation
         self.board = board
-        job = what.job
+        job = participation.job
         # Before PyTorch starts threads, which then inherit the counters.
-        self.counters = WindowCounters(what.groups)
+        self.counters = WindowCounters(participation.groups)
         workload = describe(job.workload, job.options)
         try:
             import torch
@@ -91,13 +91,13 @@ class Participant:
             torch.set_num_threads(job.threads)
         task = workload.build(job.framework, job.train, job.seed)
         self.recorder = Recorder(str(directory))
-        self.observer = TorchObserver(self.recorder, torch, _Told(count=False))
+        self.observer = TorchObserver(self.recorder, torch, _DirectedSchedule(count=False))
         state_versions(self.recorder, torch)
         self.observer.install()
-        self.marks = _Marks(self.observer)
+        self.marks = _PhaseMarks(self.observer)
         how = Driving(
-            job.train, None, job.warmup, what.seconds, job.precision, job.compile, job.channels_last, job.workers,
-            deterministic=job.deterministic,
+            job.train, None, job.warmup, participation.seconds, job.precision, job.compile, job.channels_last,
+            job.workers, deterministic=job.deterministic,
         )  # fmt: skip
         self.loop = make_loop(task, self.marks, how)
         self.stride = self.layer_stride = 1
@@ -117,7 +117,7 @@ class Participant:
             self.step()
             last = perf_counter_ns() - begin
         # The same in every window: observing costs the same alone and together, and cancels.
-        steps = self.what.seconds * 1e9 / max(1, last)
+        steps = self.participation.seconds * 1e9 / max(1, last)
         self.stride = max(1, ceil(steps / OBSERVED_STEPS))
         self.layer_stride = self.stride * max(1, round(steps / self.stride / LAYER_STEPS))
 
@@ -132,17 +132,17 @@ class Participant:
         else:
             self.loop.step()
         self.done += 1
-        self.board.add_step(self.what.slot)
+        self.board.add_step(self.participation.slot)
 
-    def measure(self, order: Order) -> Report:
-        # The parent sees earlier who does not come; this is for a parent that does not look any more.
-        going = measure_window(self.board, self.what.slot, order.window, order.members, self.what.seconds,
-                       60 + 2 * self.what.timeout, self.counters)  # fmt: skip
+    def measure(self, order: Order) -> WindowReport:
+        # The parent notices earlier that a participant is missing; this timeout is for a parent that hangs.
+        going = measure_window(self.board, self.participation.slot, order.window, order.members, self.participation.seconds,
+                       60 + 2 * self.participation.timeout, self.counters)  # fmt: skip
         while True:
             try:
                 next(going)
             except StopIteration as ended:
-                return Report(**ended.value)
+                return WindowReport(**ended.value)
             self.step()
 
     def close(self) -> None:
@@ -160,32 +160,35 @@ def main() -> int:
     keep_orphans()
     first = sys.stdin.buffer.readline()
     if not first:
-        return 1  # the parent was gone before it could say anything
-    what = msgspec.json.decode(first, type=Participation)
-    board = Board(what.board, what.slots)
-    os.sched_setaffinity(0, what.cores)
-    taking: Taking | None = None
+        return 1  # the parent ended before it sent anything
+    participation = msgspec.json.decode(first, type=Participation)
+    board = Board(participation.board, participation.slots)
+    os.sched_setaffinity(0, participation.cores)
+    participant: ParticipantProtocol | None = None
     number = 0
     try:
         directory = Path(sys.argv[1])
-        if what.job is not None:
-            taking = Participant(what, directory, board)
+        if participation.job is not None:
+            participant = WorkloadParticipant(participation, directory, board)
         else:
             _end_all_with_parent()
-            taking = Command(what, directory, board)
-        _say(messages, taking.ready)
+            participant = CommandParticipant(participation, directory, board)
+        _send(messages, participant.ready)
         while True:
             line = sys.stdin.buffer.readline()
             order = msgspec.json.decode(line, type=Order) if line else Order()
             number = order.window
             if not number:
                 break
-            _say(messages, taking.measure(order))
-        taking.close()
+            _send(messages, participant.measure(order))
+        participant.close()
     except Exception as error:
-        cause, remedy = _said(error)
-        _say(
-            messages, Report(window=number, cause=cause, remedy=remedy) if taking else Ready(cause=cause, remedy=remedy)
+        cause, remedy = _explain(error)
+        _send(
+            messages,
+            WindowReport(window=number, cause=cause, remedy=remedy)
+            if participant
+            else Ready(cause=cause, remedy=remedy),
         )
         return 1
     return 0
@@ -202,13 +205,13 @@ def _end_all_with_parent() -> None:
     end_with_parent(signal.SIGTERM)
 
 
-def _say(messages: Any, message: Ready | Report) -> None:
-    left = memoryview(encoded(message))
+def _send(messages: Any, message: Ready | WindowReport) -> None:
+    left = memoryview(encode_line(message))
     while left:
         left = left[messages.write(left) :]
 
 
-def _said(error: Exception) -> tuple[str, str]:
+def _explain(error: Exception) -> tuple[str, str]:
     if isinstance(error, SondaError):
         return error.cause, error.remedy
     if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""What an experiment with several programs is to do: who takes part, on which cores, in which windows."""
+"""The plan of a co-run: which programs take part, on which cores, in which windows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from sonda.probes.cache_partition.resctrl import CacheControl
 from sonda.probes.kernel_files import LONGEST_CPU_LIST, read_cpu_list
 from sonda.record.errors import SondaError, nearest
 from sonda.targets.corun.messages import WINDOW
-from sonda.targets.job import Job, check_job, with_words
+from sonda.targets.job import Job, check_job, with_options
 from sonda.targets.program.launcher import program_name
-from sonda.targets.target import whole_of
+from sonda.targets.target import parse_whole
 from sonda.workloads.catalogue import describe
 
 COMMAND = re.compile(r"(?:([^=\s:]+)=)?(cmd|window):(.*)", re.DOTALL)
@@ -38,7 +38,7 @@ class Participant:
     command: tuple[str, ...] = ()
     """Where there is no job."""
     region: str = ""
-    """Of a command: `window`, or empty where it is to be found out."""
+    """Of a command: `window`, or '' where the participant is to find it out."""
 
     @property
     def threads(self) -> int:
@@ -46,8 +46,8 @@ class Participant:
 
 
 @dataclass(frozen=True)
-class Setting:
-    """How to measure. What is divided is measured with all participants together, beside no partition at all."""
+class CorunSettings:
+    """How to measure. Partitions are measured with all participants together, besides windows without a partition."""
 
     seconds: float = 5.0
     repeat: int = 3
@@ -79,7 +79,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Window:
+class PlannedWindow:
     """Participants that run at the same time, under a partition or none."""
 
     members: tuple[int, ...]
@@ -89,17 +89,17 @@ class Window:
 
 @dataclass(frozen=True)
 class Cast:
-    """Who takes part, and what to know about where they run."""
+    """The participants, and notes on the cores that they run on."""
 
     participants: tuple[Participant, ...]
     notes: list[str] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
-        return [one.name for one in self.participants]
+        return [participant.name for participant in self.participants]
 
 
-def cast_of(texts: Sequence[str], cores: str = "", root: Path = Path("/")) -> Cast:
+def parse_cast(texts: Sequence[str], cores: str = "", root: Path = Path("/")) -> Cast:
     """Participants as the user writes them: `mlp`, `"cnn --batch 8 --train"`, `name=mlp`, `"cmd:python train.py"`.
 
     A command after `cmd:` is measured by its steps where it is a PyTorch program that can be observed, by whole runs
@@ -109,27 +109,29 @@ def cast_of(texts: Sequence[str], cores: str = "", root: Path = Path("/")) -> Ca
     """
     if len(texts) < 2:
         raise SondaError("one participant has nobody to run with", "name two or more, e.g. sonda corun mlp cnn")
-    parsed = [_parse(text) for text in texts]
+    parsed = [_parse_participant(text) for text in texts]
     names: list[str] = []
     for name, _ in parsed:
-        same = sum(1 for other, _ in parsed[: len(names)] if other == name)
+        same = sum(1 for earlier, _ in parsed[: len(names)] if earlier == name)
         names.append(f"{name}#{same + 1}" if same else name)
     if len(set(names)) < len(names):
         raise SondaError(f"two participants are called {max(names, key=names.count)!r}", "give them names: a=mlp b=mlp")
-    dealt, notes = _deal(cores, names, root)
+    assigned_cores, notes = _assign_cores(cores, names, root)
     participants = []
-    for name, (_, what), own in zip(names, parsed, dealt, strict=True):
-        one = replace(what, name=name, cores=own)
-        if one.threads > len(own):
-            words = f"{one.threads} threads on {len(own)} core{'s' * (len(own) > 1)}"
+    for name, (_, template), assigned in zip(names, parsed, assigned_cores, strict=True):
+        participant = replace(template, name=name, cores=assigned)
+        if participant.threads > len(assigned):
+            words = f"{participant.threads} threads on {len(assigned)} core{'s' * (len(assigned) > 1)}"
             notes.append(f"{name} has {words}: they wait in turn")
-        if one.job is not None:
-            one = replace(one, job=msgspec.structs.replace(one.job, threads=one.threads))
-        participants.append(one)
+        if participant.job is not None:
+            participant = replace(
+                participant, job=msgspec.structs.replace(participant.job, threads=participant.threads)
+            )
+        participants.append(participant)
     return Cast(tuple(participants), notes)
 
 
-def _parse(text: str) -> tuple[str, Participant]:
+def _parse_participant(text: str) -> tuple[str, Participant]:
     command = COMMAND.fullmatch(text.strip())
     if command:
         return _parse_command(text, *command.groups())
@@ -145,10 +147,10 @@ def _parse(text: str) -> tuple[str, Participant]:
     if not name or not workload:
         raise SondaError(f"participant {text!r} names no workload", "write for example a=mlp")
     try:
-        job = check_job(with_words(Job(workload=workload), words[1:]))
+        job = check_job(with_options(Job(workload=workload), words[1:]))
     except msgspec.ValidationError as error:
-        what, _, where = str(error).replace("`", "").partition(" - at $.")
-        raise SondaError(f"{name}: --{where} cannot be so: {what[:1].lower()}{what[1:]}", "mend it") from None
+        problem, _, field = str(error).replace("`", "").partition(" - at $.")
+        raise SondaError(f"{name}: --{field} cannot be so: {problem[:1].lower()}{problem[1:]}", "mend it") from None
     plain = Job(workload=workload)
     for setting in REFUSED:
         if getattr(job, setting) != getattr(plain, setting):
@@ -171,12 +173,12 @@ def _parse_command(text: str, name: str | None, kind: str, line: str) -> tuple[s
     return name, Participant(name, None, (), tuple(words), WINDOW if kind == "window" else "")
 
 
-def _deal(text: str, names: Sequence[str], root: Path) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Cores of every participant, and what to know about them."""
+def _assign_cores(text: str, names: Sequence[str], root: Path) -> tuple[list[tuple[int, ...]], list[str]]:
+    """Cores of every participant, and notes on what they share."""
     usable = sorted(os.sched_getaffinity(0))
     count = len(names)
     if text:
-        entries = [_entry(entry) for entry in text.split(",")]
+        entries = [_parse_cores(entry) for entry in text.split(",")]
         absent = sorted({core for entry in entries for core in entry} - set(usable))
         if absent:
             raise SondaError(
@@ -188,17 +190,17 @@ def _deal(text: str, names: Sequence[str], root: Path) -> tuple[list[tuple[int, 
             raise SondaError(f"--cores has {len(entries)} entries for {count} participants",
                              "join the cores of one with + or -: 0-3,4-7 or 0+2,1")  # fmt: skip
     else:
-        each = max(1, len(usable) // count)
-        entries = [tuple(usable[at * each : (at + 1) * each]) for at in range(min(count, len(usable)))]
-    dealt = [entries[slot % len(entries)] for slot in range(count)]
-    return dealt, _neighbours(dealt, names, root)
+        cores_each = max(1, len(usable) // count)
+        entries = [tuple(usable[at * cores_each : (at + 1) * cores_each]) for at in range(min(count, len(usable)))]
+    assigned = [entries[slot % len(entries)] for slot in range(count)]
+    return assigned, _describe_neighbours(assigned, names, root)
 
 
-def _entry(text: str) -> tuple[int, ...]:
+def _parse_cores(text: str) -> tuple[int, ...]:
     cores: list[int] = []
     for piece in text.split("+"):
         first, dash, last = piece.strip().partition("-")
-        begin, end = whole_of(first), whole_of(last if dash else first)
+        begin, end = parse_whole(first), parse_whole(last if dash else first)
         if begin is None or end is None or end > LONGEST_CPU_LIST:
             raise SondaError(f"--cores: {text.strip()!r} is not a list of cores", "write 0,1 or 0-3,4-7 or 0+2,1")
         cores += range(begin, end + 1)
@@ -207,79 +209,81 @@ def _entry(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(cores))
 
 
-def _neighbours(dealt: Sequence[tuple[int, ...]], names: Sequence[str], root: Path) -> list[str]:
-    """Sentences about participants that share more or less than memory and the last-level cache."""
+def _describe_neighbours(assigned: Sequence[tuple[int, ...]], names: Sequence[str], root: Path) -> list[str]:
+    """Notes on participants that share more or less than memory and the last-level cache."""
     notes = []
-    for (a, first), (b, second) in combinations(zip(names, dealt, strict=True), 2):
+    for (a, first), (b, second) in combinations(zip(names, assigned, strict=True), 2):
         shared = sorted(set(first) & set(second))
         if shared:
             which = f"core{'s' * (len(shared) > 1)} {', '.join(map(str, shared))}"
             notes.append(f"{a} and {b} share {which}: they run in turn, which slows them beyond caches and memory")
             continue
-        if any(set(_siblings(core, root)) & set(second) for core in first):
+        if any(set(_sibling_threads(core, root)) & set(second) for core in first):
             notes.append(f"{a} and {b} run on two threads of one core: they share its units and first caches too")
-        elif not any(set(_cache(core, root)) & set(second) for core in first):
+        elif not any(set(_cache_sharers(core, root)) & set(second) for core in first):
             notes.append(f"{a} and {b} share no last-level cache: what slows them is elsewhere")
     return notes
 
 
-def _siblings(core: int, root: Path) -> list[int]:
+def _sibling_threads(core: int, root: Path) -> list[int]:
     return read_cpu_list(root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list") or [core]
 
 
-def _cache(core: int, root: Path) -> list[int]:
+def _cache_sharers(core: int, root: Path) -> list[int]:
     """Cores that share the last-level cache with this one; all where the kernel does not say."""
     shared = read_cpu_list(root / f"sys/devices/system/cpu/cpu{core}/cache/index3/shared_cpu_list")
     return shared or list(range(os.cpu_count() or 1))
 
 
-def windows_of(count: int, partitions: Sequence[tuple[str, Shares]] = ()) -> list[Window]:
-    """Everybody alone, every two, all together, and all together under each partition."""
+def plan_windows(count: int, partitions: Sequence[tuple[str, Shares]] = ()) -> list[PlannedWindow]:
+    """Windows of each participant alone, each pair, all together, and all together under each partition."""
     everybody = tuple(range(count))
-    windows = [Window((slot,)) for slot in everybody]
-    windows += [Window(pair) for pair in combinations(everybody, 2)]
+    windows = [PlannedWindow((slot,)) for slot in everybody]
+    windows += [PlannedWindow(pair) for pair in combinations(everybody, 2)]
     if count > 2:
-        windows.append(Window(everybody))
-    return windows + [Window(everybody, shares, label) for label, shares in partitions]
+        windows.append(PlannedWindow(everybody))
+    return windows + [PlannedWindow(everybody, shares, label) for label, shares in partitions]
 
 
-def check_shares(setting: Setting, names: Sequence[str]) -> None:
+def check_shares(setting: CorunSettings, names: Sequence[str]) -> None:
     """Raise SondaError for shares that no processor could give these participants."""
     for option, text in (("bandwidth", setting.bandwidth), ("ways", setting.ways)):
-        _in_order(option, text, names)
+        _parse_in_order(option, text, names)
     if setting.partition:
-        _masks(setting.partition, names)
+        _parse_masks(setting.partition, names)
 
 
-def partitions_of(setting: Setting, names: Sequence[str], cache: CacheControl | None) -> list[tuple[str, Shares]]:
-    """Partitions that were asked for, with their labels. Raises SondaError for what cannot be shared out so."""
-    bandwidths = _in_order("bandwidth", setting.bandwidth, names)
+def plan_partitions(
+    setting: CorunSettings, names: Sequence[str], cache: CacheControl | None
+) -> list[tuple[str, Shares]]:
+    """The partitions that were asked for, with their labels. Raises SondaError for what the cache cannot divide so."""
+    bandwidths = _parse_in_order("bandwidth", setting.bandwidth, names)
     if cache is None:
         if setting.ways or setting.partition or setting.sweep:
             raise SondaError("this processor cannot divide its last-level cache", "leave out the ways")
-        return [_labelled(Shares({}, bandwidths))] if bandwidths else []
+        return [_label_shares(Shares({}, bandwidths))] if bandwidths else []
     if setting.sweep:
         first, *others = names
         most = cache.ways - 2 * cache.least_bits
         sweep = []
         for count in range(cache.least_bits, most + 1):
-            own = ((1 << count) - 1) << (cache.mask.bit_length() - count)
-            rest = ((1 << (cache.ways - count - cache.least_bits)) - 1) << cache.least_bits
-            masks = {first: own, **dict.fromkeys(others, rest)}
+            first_mask = ((1 << count) - 1) << (cache.mask.bit_length() - count)
+            others_mask = ((1 << (cache.ways - count - cache.least_bits)) - 1) << cache.least_bits
+            masks = {first: first_mask, **dict.fromkeys(others, others_mask)}
             sweep.append((f"{first} {count} of {cache.ways} ways", Shares(masks, bandwidths)))
         return sweep
     if setting.ways:
-        return [_labelled(Shares(masks_of_ways(_in_order("ways", setting.ways, names), cache), bandwidths))]
+        return [_label_shares(Shares(masks_of_ways(_parse_in_order("ways", setting.ways, names), cache), bandwidths))]
     if setting.partition:
-        return [_labelled(Shares(_masks(setting.partition, names), bandwidths))]
-    return [_labelled(Shares({}, bandwidths))] if bandwidths else []
+        return [_label_shares(Shares(_parse_masks(setting.partition, names), bandwidths))]
+    return [_label_shares(Shares({}, bandwidths))] if bandwidths else []
 
 
-def _labelled(shares: Shares) -> tuple[str, Shares]:
+def _label_shares(shares: Shares) -> tuple[str, Shares]:
     return shares.words, shares
 
 
-def _in_order(option: str, text: str, names: Sequence[str]) -> dict[str, int]:
+def _parse_in_order(option: str, text: str, names: Sequence[str]) -> dict[str, int]:
     if not text:
         return {}
     pieces = [piece.strip() for piece in text.split(",")]
@@ -289,7 +293,7 @@ def _in_order(option: str, text: str, names: Sequence[str]) -> dict[str, int]:
     return {name: int(piece) for name, piece in zip(names, pieces, strict=True)}
 
 
-def _masks(text: str, names: Sequence[str]) -> dict[str, int]:
+def _parse_masks(text: str, names: Sequence[str]) -> dict[str, int]:
     masks: dict[str, int] = {}
     for piece in text.split(","):
         name, _, mask = piece.strip().rpartition("=")

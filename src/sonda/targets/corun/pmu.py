@@ -9,7 +9,7 @@ from sonda.probes.counters.pmu import plan, try_group
 from sonda.probes.counters.pmu_events import Pmu, core_pmus, resolve
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
-from sonda.targets.instruments.counters import PMU
+from sonda.targets.instruments.counters import PMU, event_fields
 
 ALWAYS = (("cycles", "instructions"), ("cache-misses",))
 """Groups that are counted wherever there is a PMU: reading them costs nothing but at both ends of a window."""
@@ -18,27 +18,25 @@ ALWAYS = (("cycles", "instructions"), ("cache-misses",))
 def event_groups(
     extra: Sequence[str] = (), pmus: Callable[[], list[Pmu]] = core_pmus, trial: Callable[..., Any] = try_group
 ) -> tuple[list[dict[str, Any]], ProbeState]:
-    """Groups as `WindowCounters` takes them, and the state of the PMU: why there are none, where there are none.
+    """Groups of events as `WindowCounters` takes them, and the state of the PMU, which says why there are none.
 
-    A processor with two kinds of core has groups for both, which are added up. Raises SondaError for an event that was
-    named and that the PMU does not know.
+    A processor with two kinds of core has groups for both, and their counts are added up. Raises SondaError for a named
+    event that the PMU does not know.
     """
     try:
         plan()
     except SondaError as error:
         return [], ProbeState(PMU, "missing", error.cause, error.remedy)
-    found = pmus() or [Pmu("cpu", 4)]
+    units = pmus() or [Pmu("cpu", 4)]
     groups = []
-    for pmu in found:
+    for pmu in units:
         for names in (*ALWAYS, *((name,) for name in extra)):
-            events = [resolve(name, pmu, len(found) > 1) for name in names]
+            events = [resolve(name, pmu, len(units) > 1) for name in names]
             try:
                 trial(events)
             except OSError:
                 if names in ALWAYS:
                     continue
                 raise SondaError(f"the PMU {pmu.name} does not count {names[0]!r}", "leave it out") from None
-            plain = [{key: value for key, value in one._asdict().items() if value or key in ("name", "type", "config")}
-                     for one in events]  # fmt: skip
-            groups.append({"events": plain, "whole": len(found) == 1})
+            groups.append({"events": [event_fields(event) for event in events], "whole": len(units) == 1})
     return groups, ProbeState(PMU, "ok", "counted over windows")

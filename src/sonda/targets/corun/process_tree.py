@@ -1,4 +1,4 @@
-"""The tree of processes below a participant: found, stopped, let go on, ended."""
+"""The tree of processes below a participant: find them, stop them, continue them, end them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
 TRIES = 200
-"""Looks at a tree that may be growing while it is being stopped or ended."""
+"""Attempts at a tree that may be growing while it is being stopped or ended."""
 NAP_S = 0.005
 
 
 def keep_orphans() -> None:
-    """Have what a child of this process leaves behind become a child of this process, so that it can be found."""
+    """Adopt the orphans of this process's children (subreaper), so that they can be found."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def below(process: int, root: Path = Path("/proc")) -> dict[int, str]:
-    """The living processes below this one and the state of each, `R`, `S`, `T` and so on; itself not."""
+def processes_below(process: int, root: Path = Path("/proc")) -> dict[int, str]:
+    """The living processes below a process, without itself, and the state of each: `R`, `S`, `T` and so on."""
     parents: dict[int, tuple[int, str]] = {}
     for name in os.listdir(root):
         if name.isdigit():
@@ -30,16 +30,16 @@ def below(process: int, root: Path = Path("/proc")) -> dict[int, str]:
                 continue  # it has ended meanwhile
             parents[int(name)] = int(parent), state
     children: dict[int, list[int]] = {}
-    for one, (above, _) in parents.items():
-        children.setdefault(above, []).append(one)
-    found: dict[int, str] = {}
+    for child, (parent_pid, _) in parents.items():
+        children.setdefault(parent_pid, []).append(child)
+    states: dict[int, str] = {}
     waiting = list(children.get(process, ()))
     while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found[one] = parents[one][1]
-            waiting += children.get(one, ())
-    return {one: state for one, state in found.items() if state not in "ZX"}
+        pid = waiting.pop()
+        if pid not in states:
+            states[pid] = parents[pid][1]
+            waiting += children.get(pid, ())
+    return {pid: state for pid, state in states.items() if state not in "ZX"}
 
 
 def _send(process: int, number: int) -> None:
@@ -49,38 +49,38 @@ def _send(process: int, number: int) -> None:
         pass
 
 
-def hold(process: int) -> None:
-    """Stop all below, also those that are started meanwhile."""
+def stop_below(process: int) -> None:
+    """Stop all processes below one, also those that are started meanwhile."""
     for _ in range(TRIES):
-        moving = [one for one, state in below(process).items() if state not in "Tt"]
+        moving = [pid for pid, state in processes_below(process).items() if state not in "Tt"]
         if not moving:
             return
-        for one in moving:
-            _send(one, signal.SIGSTOP)
+        for pid in moving:
+            _send(pid, signal.SIGSTOP)
         time.sleep(NAP_S)
 
 
-def release(process: int) -> None:
-    """Let all below go on."""
-    for one in below(process):
-        _send(one, signal.SIGCONT)
+def continue_below(process: int) -> None:
+    """Continue all processes below one."""
+    for pid in processes_below(process):
+        _send(pid, signal.SIGCONT)
 
 
 def end_below(process: int) -> None:
-    """End all below, also those that are started meanwhile and those that ignore what can be ignored."""
+    """Kill all processes below one, also those that are started meanwhile."""
     for _ in range(TRIES):
-        left = below(process)
+        left = processes_below(process)
         if not left:
             return
-        for one in left:
-            _send(one, signal.SIGKILL)
+        for pid in left:
+            _send(pid, signal.SIGKILL)
         time.sleep(NAP_S)
 
 
 def end_tree(process: int, reaped: bool = False) -> None:
-    """End a child of ours that leads a group, and all below it; where it was reaped, what is left of its group.
+    """Kill a child that leads a process group, and all below it; where it was `reaped`, the rest of its group.
 
-    It is stopped first, so that it starts nobody else.
+    It is stopped first, so that it starts no other process.
     """
     if not reaped:
         _send(process, signal.SIGSTOP)

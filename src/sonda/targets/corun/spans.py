@@ -1,4 +1,4 @@
-"""Spans of an experiment with several programs: windows as epochs, the steps measured in them, their phases and layers.
+"""Spans of a co-run: windows as epochs, the steps measured in them, their phases and layers.
 
 `rank` is the participant, `call` the number of the window; the name of an epoch says who ran together. Layers are there
 for some of the steps, evenly spread.
@@ -18,7 +18,7 @@ WORDS = ("kind", "name", "path", "direction")
 
 
 @dataclass(frozen=True)
-class Measured:
+class WindowMeasurement:
     """One participant in one window: when its measured part began and ended (ns, CLOCK_MONOTONIC)."""
 
     window: int
@@ -31,7 +31,7 @@ class Measured:
 
 
 class SpanGatherer:
-    """Takes what each process saw and keeps what belongs to a window."""
+    """Gathers the spans of each process that belong to a window."""
 
     def __init__(self, origin: int) -> None:
         self.origin = origin
@@ -42,56 +42,66 @@ class SpanGatherer:
         self._metrics: dict[str, list[tuple[int, np.ndarray]]] = {}
         self._add_one("run", "run", -1, 0, 0, 0, 0)
 
-    def add(self, spans: Spans, begin: int, measured: Sequence[Measured]) -> None:
-        """`spans` of one process, whose times count from `begin`."""
+    def add(self, spans: Spans, begin: int, measured: Sequence[WindowMeasurement]) -> None:
+        """Add what one process `measured`; `spans` are its own, with times in ns since `begin`."""
         start = spans.number("start") + begin
         end = start + spans.number("duration")
         is_step = spans.where(kind="step")
         inner = spans.where(kind="phase") | spans.where(kind="layer")
-        for one in measured:
-            epoch = self._add_one("epoch", one.label, 0, one.begin - self.origin, one.end - one.begin, one.slot,
-                                  one.window)  # fmt: skip
-            for column, value in one.counters.items():
+        for measurement in measured:
+            begun, lasted = measurement.begin - self.origin, measurement.end - measurement.begin
+            epoch = self._add_one("epoch", measurement.label, 0, begun, lasted, measurement.slot, measurement.window)
+            for column, value in measurement.counters.items():
                 self._metric(column, epoch, np.array([value]))
-            kept = is_step & (start >= one.begin) & (end <= one.end)
-            if kept.any():
-                self._add_below(spans, epoch, kept, inner, start - self.origin, one)
+            in_window = is_step & (start >= measurement.begin) & (end <= measurement.end)
+            if in_window.any():
+                self._add_below(spans, epoch, in_window, inner, start - self.origin, measurement)
 
     def _add_below(
-        self, spans: Spans, epoch: int, steps: np.ndarray, inner: np.ndarray, start: np.ndarray, one: Measured
+        self,
+        spans: Spans,
+        epoch: int,
+        steps: np.ndarray,
+        inner: np.ndarray,
+        start: np.ndarray,
+        measurement: WindowMeasurement,
     ) -> None:
-        """Steps and all phases and layers in them; everybody's parent stands before it."""
+        """Add steps and all phases and layers in them. A parent's row comes before those of its children."""
         above = spans.number("parent")
-        kept = steps.copy()
+        selected = steps.copy()
         while True:
-            more = kept | (inner & (above >= 0) & kept[above])
-            if (more == kept).all():
+            extended = selected | (inner & (above >= 0) & selected[above])
+            if (extended == selected).all():
                 break
-            kept = more
-        rows = np.flatnonzero(kept)
+            selected = extended
+        rows = np.flatnonzero(selected)
         place = np.full(len(spans), -1, dtype=np.int64)
         place[rows] = self.count + np.arange(len(rows))
         parent = np.where(steps[rows], epoch, place[above[rows]])
         words = {}
         for name in WORDS:
             column = spans.words(name)
-            known = self._words[name]
-            codes = np.array([known.setdefault(word, len(known)) for word in column.words], dtype=np.int32)
+            code_by_word = self._words[name]
+            codes = np.array(
+                [code_by_word.setdefault(word, len(code_by_word)) for word in column.words], dtype=np.int32
+            )
             words[name] = codes[column.codes[rows]]
-        first = self._add(parent, start[rows], spans.number("duration")[rows], one.slot, one.window, words)
+        first = self._add(
+            parent, start[rows], spans.number("duration")[rows], measurement.slot, measurement.window, words
+        )
         phases = spans.where(kind="phase")[rows]
         for metric, values in spans.metrics.items():
             # What was counted of layers is left out: windows and phases have it.
-            found = np.where(phases, values[rows], np.nan)
-            if not np.isnan(found).all():
-                self._metric(metric, first, found)
+            of_phases = np.where(phases, values[rows], np.nan)
+            if not np.isnan(of_phases).all():
+                self._metric(metric, first, of_phases)
 
     def _add_one(self, kind: str, name: str, parent: int, start: int, duration: int, slot: int, window: int) -> int:
         texts = {"kind": kind, "name": name, "path": "", "direction": ""}
         words = {}
         for column, text in texts.items():
-            known = self._words[column]
-            words[column] = np.array([known.setdefault(text, len(known))], dtype=np.int32)
+            code_by_word = self._words[column]
+            words[column] = np.array([code_by_word.setdefault(text, len(code_by_word))], dtype=np.int32)
         return self._add(np.array([parent]), np.array([start]), np.array([duration]), slot, window, words)
 
     def _add(
@@ -111,7 +121,7 @@ class SpanGatherer:
         self._metrics.setdefault(column, []).append((row, values))
 
     def table(self) -> Spans:
-        """All of it."""
+        """The table of all spans."""
         metrics = {}
         for column, pieces in self._metrics.items():
             values = np.full(self.count, np.nan)
@@ -120,5 +130,8 @@ class SpanGatherer:
             metrics[column] = values
         numbers = {name: np.concatenate(pieces) for name, pieces in self._numbers.items()}
         numbers["duration"][0] = int((numbers["start"] + numbers["duration"]).max())
-        words = {name: Words(np.concatenate(self._codes[name]), tuple(known)) for name, known in self._words.items()}
+        words = {
+            name: Words(np.concatenate(self._codes[name]), tuple(code_by_word))
+            for name, code_by_word in self._words.items()
+        }
         return Spans(numbers, words, metrics)

@@ -18,7 +18,7 @@ from sonda.targets.pipeline import make_run
 def import_files(
     paths: Sequence[Path], root: Path, say: Say = lambda text: None, run: str = "", spread: Spread | None = None
 ) -> Run:
-    """Read files into a run under `root`; what `run` and `spread` are is said in `read_files`. Raises SondaError."""
+    """Read files into a run under `root`. `run` and `spread` are those of `read_files`. Raises SondaError."""
     return make_run(ImportLauncher(paths, run, spread), [], Store(root), say=say)
 
 

@@ -35,26 +35,26 @@ from sonda.record.progress import Expected, Say
 from sonda.record.run import ProbeState
 from sonda.record.spans import Spans
 from sonda.record.store import Store
-from sonda.targets.instrument import AGAIN, Command, Contribution, Instrument, Rerun, RunPlan, Seen
-from sonda.targets.instruments.callgrind_spans import ModelledStep, modelled_step, with_modelled
+from sonda.targets.instrument import AGAIN, Command, Contribution, EndedRun, Instrument, Rerun, RunPlan
+from sonda.targets.instruments.callgrind_spans import ModelledStep, append_modelled, modelled_step
 from sonda.targets.instruments.miss_curve import miss_curve, parse_sizes
 from sonda.targets.job import OUTCOME, ProbeWord
-from sonda.targets.signals import end_with_parent, ending
+from sonda.targets.signals import describe_exit, end_with_parent
 
 PROBE = "callgrind"
 LIMIT_S, SLOWDOWN = 600.0, 3000.0
-"""A pass is given up after so many seconds, and so many times what the program took natively up to the same step;
-emulation alone takes some hundred times."""
+"""A pass is given up after `LIMIT_S` seconds and `SLOWDOWN` times what the program took natively up to the same step.
+Emulation alone takes some hundred times as long."""
 
 
 @dataclass(frozen=True)
-class Steps:
-    """Which steps of a program are used: instrumentation begins with `start`, `step` is modelled; both from 0."""
+class StepChoice:
+    """The steps that matter: instrumentation begins with step `start`, step `step` is modelled; both count from 0."""
 
     start: int
     step: int
     native_s: float = 0.0
-    """How long the program natively takes up to its end."""
+    """s that the program natively takes until the modelled step has ended."""
 
 
 class CallgrindInstrument(Instrument):
@@ -77,8 +77,8 @@ class CallgrindInstrument(Instrument):
         valgrind_version()
         return {}
 
-    def collect(self, seen: Seen) -> Contribution:
-        plan, native = seen.plan, seen.observation.native
+    def collect(self, ended_run: EndedRun) -> Contribution:
+        plan, native = ended_run.plan, ended_run.observation.native
         if plan.job is None:
             steps = choose_steps(native)
             if steps is None:
@@ -87,33 +87,33 @@ class CallgrindInstrument(Instrument):
         else:
             # After one step to warm up and one to warm the simulated caches.
             longest = native.number("duration")[native.where(kind="step", pass_="timed")].max(initial=0)
-            steps = Steps(1, 2, 3e-9 * float(longest))
+            steps = StepChoice(1, 2, 3e-9 * float(longest))
         threads = plan.asked_threads or 1
 
         def again(directory: Path, under: tuple[str, ...]) -> Command:
-            return seen.again(Rerun(directory, under=under, warmup=1, steps=2, threads=threads))
+            return ended_run.again(Rerun(directory, under=under, warmup=1, steps=2, threads=threads))
 
         emulation = Emulation(again, threads, steps, plan.store, plan.say)
-        machine, isa = seen.observation.circumstances.machine, instruction_set(plan.directory)
-        found = emulation.model(seen.spans, self.sizes, machine, isa)
-        if found.target and plan.job is not None and plan.job.framework == "tensorflow":
-            found.notes.append("the modelled step ran in pieces, layer by layer, not as one graph")
-        return found
+        machine, isa = ended_run.observation.circumstances.machine, instruction_set(plan.directory)
+        contribution = emulation.model(ended_run.spans, self.sizes, machine, isa)
+        if contribution.target and plan.job is not None and plan.job.framework == "tensorflow":
+            contribution.notes.append("the modelled step ran in pieces, layer by layer, not as one graph")
+        return contribution
 
 
-def sizes_of(word: ProbeWord) -> tuple[int, ...]:
-    """Of `callgrind:512KiB+2MiB`, the sizes of last-level caches, bytes. Raises SondaError for what is none."""
+def parse_cache_sizes(word: ProbeWord) -> tuple[int, ...]:
+    """Sizes of last-level caches in bytes, of a word such as `callgrind:512KiB+2MiB`. Raises SondaError for others."""
     return parse_sizes(word.written) if ":" in word.text else ()
 
 
 def instruction_set(directory: Path) -> str:
-    """What PyTorch said of the processor natively (`AVX512`), from the collectors' files; '' where none did."""
+    """The instruction set that PyTorch used natively (`AVX512`), from the collectors' files; '' where not stated."""
     facts = (read_events(path).fact("isa", "") for path in sorted(directory.glob("*.events")))
     return next((str(isa) for isa in facts if isa), "")
 
 
-def choose_steps(native: Spans) -> Steps | None:
-    """The third training step, or the third of whatever there is; an earlier one where there are fewer."""
+def choose_steps(native: Spans) -> StepChoice | None:
+    """Choose the third training step, or the third step of any kind; an earlier one where there are fewer."""
     is_step = native.where(kind="step") & (native.number("rank") == native.number("rank").min(initial=0))
     rows = np.flatnonzero(is_step)
     if not len(rows):
@@ -127,31 +127,31 @@ def choose_steps(native: Spans) -> Steps | None:
             row = int(parent[row])
         in_training.append(row >= 0)
     first = in_training.index(True) if any(in_training) else 0
-    wanted = in_training[first] if in_training else False
+    is_training = in_training[first] if in_training else False
     count = 1
-    while count < 3 and first + count < len(rows) and in_training[first + count] == wanted:
+    while count < 3 and first + count < len(rows) and in_training[first + count] == is_training:
         count += 1
     last = first + count - 1
     row = rows[last]
     until = float(native.number("start")[row] + native.number("duration")[row]) * 1e-9
-    return Steps(max(first, last - 1) if count > 2 else last, last, until)
+    return StepChoice(max(first, last - 1) if count > 2 else last, last, until)
 
 
 @dataclass(frozen=True)
 class Emulation:
-    """How one program is run under valgrind; the caches may change from pass to pass."""
+    """One program under valgrind; the simulated caches may change from pass to pass."""
 
     again: Callable[[Path, tuple[str, ...]], Command]
-    """The program under these words, leaving its files in a directory."""
+    """Gives the program's command under these words, which leaves its files in a directory."""
     threads: int
-    steps: Steps
+    steps: StepChoice
     store: Store
     say: Say
 
     def model(self, native: Spans, sizes: tuple[int, ...], machine: dict[str, Any], native_isa: str) -> Contribution:
-        """The modelled step behind the native run's spans, and the miss curve of caches of these sizes."""
-        asked = read_geometry()
-        caches = asked.simulable()
+        """Model a step and append it to the native run's spans; with `sizes` (bytes) also the miss curve."""
+        machine_caches = read_geometry()
+        caches = machine_caches.simulable()
         penalties = measure_penalties(machine)
         try:
             steps, seconds = self.run(caches)
@@ -159,12 +159,14 @@ class Emulation:
             return Contribution(states=[ProbeState(PROBE, "dead", error.cause, error.remedy)])
         notes = []
         step = steps[0]
-        if not all(one.complete for one in steps):
+        if not all(modelled.complete for modelled in steps):
             notes.append("the program ended in the middle of its modelled step: what was complete by then is shown")
-        if asked.assumed:
-            notes.append(f"the kernel does not show {', '.join(asked.assumed)}: usual caches were simulated instead")
+        if machine_caches.assumed:
+            notes.append(
+                f"the kernel does not show {', '.join(machine_caches.assumed)}: usual caches were simulated instead"
+            )
         target = {
-            **geometry_record(asked),
+            **geometry_record(machine_caches),
             "tool": f"callgrind {valgrind_version()}",
             "isa": step.isa,
             "native_isa": native_isa,
@@ -179,26 +181,26 @@ class Emulation:
             "seconds": seconds,
         }
         if len(steps) > 1:
-            target["ranks"] = [one.rank for one in steps]
+            target["ranks"] = [modelled.rank for modelled in steps]
             notes.append("every rank ran under callgrind: what it executes while it waits for others is in its counts")
         if penalties is not None:
             target["penalties"] = penalties.record()
         if sizes:
             try:
                 target["miss_curve"] = miss_curve(
-                    sizes, caches, step.spans, lambda other: self.run(other, seconds)[0][0].spans
+                    sizes, caches, step.spans, lambda other_caches: self.run(other_caches, seconds)[0][0].spans
                 )
             except SondaError as error:
                 notes.append(f"no miss curve: {error}")
         spans = native
-        for one in steps:
-            spans = with_modelled(spans, one.spans)
+        for modelled in steps:
+            spans = append_modelled(spans, modelled.spans)
         return Contribution(spans, {"modelled": target}, [ProbeState(PROBE, "ok")], notes)
 
     def run(self, caches: Caches, expected: float = 0.0) -> tuple[list[ModelledStep], float]:
-        """The modelled step of every rank and the seconds it all took; raises SondaError where there is none.
+        """Run one pass: the modelled step of every rank, and the s that it took. Raises SondaError where there is none.
 
-        `expected`: what a pass with other caches took.
+        `expected` are the s that a pass with other caches took.
         """
         with self.store.scratch() as scratch:
             directory = scratch.resolve()
@@ -210,22 +212,22 @@ class Emulation:
                 if expected
                 else f"{text} (a minute or more)"
             )
-            code = _run(command, self.threads, self.steps, directory)
+            code = _run_emulated(command, self.threads, self.steps, directory)
             seconds = perf_counter() - begin
-            found = _steps_of(directory)
-            if not found:
-                raise _reason(command, code, directory)
-        best = {step.rank: step for step in sorted(found, key=lambda step: step.complete)}
+            modelled = _read_modelled_steps(directory)
+            if not modelled:
+                raise _explain_failure(command, code, directory)
+        best = {step.rank: step for step in sorted(modelled, key=lambda step: step.complete)}
         return sorted(best.values(), key=lambda step: (not step.complete, step.rank)), seconds
 
 
-def geometry_record(asked: Caches) -> dict[str, Any]:
+def geometry_record(machine_caches: Caches) -> dict[str, Any]:
     """The caches that are simulated, as valgrind was told, and the machine's own under `asked`."""
-    simulated = asked.simulable()
-    return {"I1": str(simulated.I1), "D1": str(simulated.D1), "LL": str(simulated.LL), "asked": asked.record()}
+    simulated = machine_caches.simulable()
+    return {"I1": str(simulated.I1), "D1": str(simulated.D1), "LL": str(simulated.LL), "asked": machine_caches.record()}
 
 
-def _run(command: Command, threads: int, steps: Steps, directory: Path) -> int | None:
+def _run_emulated(command: Command, threads: int, steps: StepChoice, directory: Path) -> int | None:
     """Run the program; its exit code, or None where it took too long."""
     environment = {
         **os.environ,
@@ -237,12 +239,12 @@ def _run(command: Command, threads: int, steps: Steps, directory: Path) -> int |
     }
     limit = LIMIT_S + SLOWDOWN * steps.native_s
     with (directory / "output").open("wb") as output:
-        given = subprocess.PIPE if command.given is not None else subprocess.DEVNULL
+        stdin = subprocess.PIPE if command.given is not None else subprocess.DEVNULL
         child = subprocess.Popen(
-            command.words, env=environment, stdin=given, stdout=output, stderr=output, start_new_session=True,
+            command.words, env=environment, stdin=stdin, stdout=output, stderr=output, start_new_session=True,
             preexec_fn=end_with_parent,  # nobody else would end it, and it runs for minutes
         )  # fmt: skip
-        with _ended(child):
+        with _kill_group_at_end(child):
             try:
                 child.communicate(command.given, timeout=limit)
             except subprocess.TimeoutExpired:
@@ -251,8 +253,8 @@ def _run(command: Command, threads: int, steps: Steps, directory: Path) -> int |
 
 
 @contextmanager
-def _ended(child: subprocess.Popen[bytes]) -> Any:
-    """End the program with all that it started, whatever happens here."""
+def _kill_group_at_end(child: subprocess.Popen[bytes]) -> Any:
+    """Kill the program and all that it started when the block ends, also by an exception."""
     try:
         yield
     finally:
@@ -263,24 +265,24 @@ def _ended(child: subprocess.Popen[bytes]) -> Any:
         child.wait()
 
 
-def _steps_of(directory: Path) -> list[ModelledStep]:
-    found = []
+def _read_modelled_steps(directory: Path) -> list[ModelledStep]:
+    steps = []
     for path in sorted(directory.glob("*.events")):
         events = read_events(path)
         parts = read_dumps(directory, int(path.stem))
         with TemporaryDirectory(dir=directory) as scratch:
             step = modelled_step(events, parts, Path(scratch), 0)
         if step is not None and len(step.spans) > 1:
-            found.append(step)
-    return found
+            steps.append(step)
+    return steps
 
 
-def _reason(command: Command, code: int | None, directory: Path) -> SondaError:
+def _explain_failure(command: Command, code: int | None, directory: Path) -> SondaError:
     """Why there is no modelled step, in one line."""
     try:
-        said = msgspec.json.decode((directory / OUTCOME).read_bytes())
-        if said.get("cause"):
-            return SondaError(f"under valgrind {said['cause']}", said.get("remedy", ""))
+        outcome = msgspec.json.decode((directory / OUTCOME).read_bytes())
+        if outcome.get("cause"):
+            return SondaError(f"under valgrind {outcome['cause']}", outcome.get("remedy", ""))
     except FileNotFoundError:
         pass  # a command, or a workload that was ended before it had written it
     if code is None:
@@ -296,8 +298,8 @@ def _reason(command: Command, code: int | None, directory: Path) -> SondaError:
     lines = [line.strip() for line in _tail(directory / "output") if line.strip()]
     last = f": {lines[-1][:200]}" if lines else ""
     return SondaError(
-        f"{command.name} under valgrind {ending(code)} after {steps} steps, before the one to be modelled was over"
-        f"{last}",
+        f"{command.name} under valgrind {describe_exit(code)} after {steps} steps, before the one to be modelled was "
+        f"over{last}",
         "check that it does the same each time it is started",
     )
 

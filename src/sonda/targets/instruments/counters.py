@@ -1,4 +1,4 @@
-"""Counters of a run: what is asked of the observed program (`pmu`, `os`), and what became of it."""
+"""The probes `pmu` and `os`: what the collector inside the program is asked to count, and what the run keeps of it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from sonda.probes.counters.pmu import Plan, plan
 from sonda.probes.counters.pmu_events import quantity
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
-from sonda.targets.instrument import INSIDE, Contribution, Instrument, RunPlan, Seen
+from sonda.targets.instrument import INSIDE, Contribution, EndedRun, Instrument, RunPlan
 from sonda.targets.job import split_probes
 
 PMU = "pmu"
-ALWAYS = "os"
+OS = "os"
 HARDWARE = ("cycles", "instructions")
 CHILDREN, NO_LAYERS = "children", "no-layers"
 """Options of `pmu` that are no events."""
 
 
 @dataclass(frozen=True)
-class Counters(Contribution):
-    """What counters add to a run: `topdown`, the definition that was counted; `shown`, what is shown in any case."""
+class CounterRequest(Contribution):
+    """What counters add to a run. Its target has `topdown`, the definition that was counted, and `shown`."""
 
     events: dict[str, Event] = field(default_factory=dict)
     """Events of the PMU, by name, for whoever counts the whole program from outside."""
@@ -40,16 +40,16 @@ class CounterInstrument(Instrument):
 
     def __init__(self, probes: Sequence[str] | str) -> None:
         self.probes = probes
-        self.asked = Counters()
+        self.request = CounterRequest()
 
     def prepare(self, plan: RunPlan) -> Mapping[str, str]:
-        self.asked = ask(self.probes, plan.directory, plan.counted)
+        self.request = request_counters(self.probes, plan.directory, plan.counted)
         if plan.counted:
-            plan.events.update(self.asked.events)
+            plan.events.update(self.request.events)
         return {}
 
-    def collect(self, seen: Seen) -> Contribution:
-        return self.asked
+    def collect(self, ended_run: EndedRun) -> Contribution:
+        return self.request
 
 
 def named_events(probes: Sequence[str] | str) -> list[str]:
@@ -58,60 +58,61 @@ def named_events(probes: Sequence[str] | str) -> list[str]:
     return [option for option in options if option not in (CHILDREN, NO_LAYERS)]
 
 
-def ask(probes: Sequence[str] | str, directory: Path, counted: str = "") -> Counters:
-    """Leave in `directory` what the collector is to count, where `pmu` is among `probes`.
+def request_counters(probes: Sequence[str] | str, directory: Path, counted: str = "") -> CounterRequest:
+    """Write to `directory` what the collector is to count, where `pmu` is among `probes`.
 
-    `pmu:children+no-layers+branch-misses` counts child processes too, layers not, and an event more. A machine without
-    a PMU leaves nothing: the run goes on without, and its probes say why. `counted` says how the launcher counts the
-    PMU, which is left to it then: both would share its counters, and each would see a part of the time only.
+    `pmu:children+no-layers+branch-misses` counts child processes too, no layers, and one more event. On a machine
+    without a PMU nothing is written: the run goes on, and the state of the probe says why. `counted` says how the
+    launcher itself counts the PMU; then the collector does not, because both would share the PMU's counters and each
+    would see only a part of the time.
     """
     target: dict[str, Any] = {}
     notes: list[str] = []
     states: list[ProbeState] = []
     events: dict[str, Event] = {}
     for word in split_probes(probes):
-        if word.name == ALWAYS:
-            target["shown"] = [ALWAYS]
+        if word.name == OS:
+            target["shown"] = [OS]
         if word.name != PMU:
             continue
         children, layers = CHILDREN in word.options, NO_LAYERS not in word.options
         extra = named_events([word.text])
         try:
-            found = plan(extra=extra)
+            pmu_plan = plan(extra=extra)
         except SondaError as error:
             states.append(ProbeState(PMU, "missing", error.cause, error.remedy))
             continue
-        events = _for_the_whole(found, extra)
+        events = _whole_program_events(pmu_plan, extra)
         if counted:
             states.append(ProbeState(PMU, "ok", f"counted {counted}"))
-            if found.beside:
+            if pmu_plan.beside:
                 notes.append("counts of large and of small cores are each scaled to all of the time, and too high")
             continue
-        write(found, directory, children, layers)
-        notes += found.notes
-        if found.table is not None:
-            target["topdown"] = found.topdown()
-    return Counters(target=target, notes=notes, states=states, events=events)
+        write_request(pmu_plan, directory, children, layers)
+        notes += pmu_plan.notes
+        if pmu_plan.table is not None:
+            target["topdown"] = pmu_plan.topdown()
+    return CounterRequest(target=target, notes=notes, states=states, events=events)
 
 
-def _for_the_whole(found: Plan, extra: Sequence[str]) -> dict[str, Event]:
-    """Cycles, instructions and the events that were named: few enough to count all the time."""
+def _whole_program_events(pmu_plan: Plan, extra: Sequence[str]) -> dict[str, Event]:
+    """Cycles, instructions and the named events, by name: few enough to be counted all the time."""
     wanted = {*HARDWARE, *(quantity(name) for name in extra)}
-    events = {event.name: event for group in found.groups for event in group if event.name in wanted}
-    return events | {event.name: event for group in found.beside for event in group}
+    events = {event.name: event for group in pmu_plan.groups for event in group if event.name in wanted}
+    return events | {event.name: event for group in pmu_plan.beside for event in group}
 
 
-def write(found: Plan, directory: Path, children: bool = False, layers: bool = True) -> None:
+def write_request(pmu_plan: Plan, directory: Path, children: bool = False, layers: bool = True) -> None:
     """Write the file that the collector reads when it starts."""
-    asked = {
-        "groups": [[_plain(event) for event in group] for group in found.groups],
-        "beside": [[_plain(event) for event in group] for group in found.beside],
+    request = {
+        "groups": [[event_fields(event) for event in group] for group in pmu_plan.groups],
+        "beside": [[event_fields(event) for event in group] for group in pmu_plan.beside],
         "children": children,
         "layers": layers,
     }
-    (directory / FILE).write_bytes(msgspec.json.encode(asked))
+    (directory / FILE).write_bytes(msgspec.json.encode(request))
 
 
-def _plain(event: Event) -> dict[str, Any]:
+def event_fields(event: Event) -> dict[str, Any]:
     needed = ("name", "type", "config")
     return {key: value for key, value in event._asdict().items() if value or key in needed}

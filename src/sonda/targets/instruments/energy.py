@@ -13,9 +13,9 @@ from sonda.probes.energy.meter import INTERVAL_S, Energy, EnergySampler, check_t
 from sonda.probes.energy.model import parse_model
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected
-from sonda.targets.instrument import AROUND, Contribution, Instrument, RunPlan, Seen
+from sonda.targets.instrument import AROUND, Contribution, EndedRun, Instrument, RunPlan
 from sonda.targets.job import split_probes
-from sonda.targets.target import seconds_of
+from sonda.targets.target import parse_seconds
 
 ENERGY, MODEL, METERED = "energy", "energy-model", "metered"
 """Two probes, and where a run's `target` keeps what they found."""
@@ -24,7 +24,7 @@ IDLE_S = 2.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class EnergySettings:
     """How energy is to be read. `root` stands in for `/`."""
 
     interval: float = INTERVAL_S
@@ -37,90 +37,97 @@ class Asked:
     gpus: bool = True
 
 
-def asked(probes: Sequence[str] | str) -> Asked | None:
-    """What the probes ask for: `energy`, `energy:10ms+idle=0s`, `energy-model:cpu=20..95+gpu=60..700`; None: nothing
-    of energy.
+def parse_energy_probes(probes: Sequence[str] | str) -> EnergySettings | None:
+    """Settings from the words of `--probe`: `energy`, `energy:10ms+idle=0s`, `energy-model:cpu=20..95+gpu=60..700`.
 
-    Raises SondaError for an option that is none.
+    None where no word is about energy. Raises SondaError for an unknown option.
     """
-    found: dict[str, Any] = {}
-    wanted = False
+    settings: dict[str, Any] = {}
+    requested = False
     for word in split_probes(probes):
         if word.name == MODEL:
-            wanted, found["model"] = True, word.written
+            requested, settings["model"] = True, word.written
             parse_model(word.written)
         elif word.name == ENERGY:
-            wanted = True
+            requested = True
             for option in word.options:
                 idle = option.removeprefix("idle=")
-                found["interval" if idle == option else "idle"] = _seconds(idle)
-    if not wanted:
+                settings["interval" if idle == option else "idle"] = _require_seconds(idle)
+    if not requested:
         return None
-    check_times(found.get("interval", INTERVAL_S), found.get("idle", IDLE_S))
-    return Asked(**found)
+    check_times(settings.get("interval", INTERVAL_S), settings.get("idle", IDLE_S))
+    return EnergySettings(**settings)
 
 
-def asked_for_command(interval: str, idle: str, model: str) -> Asked:
-    """The options of `sonda energy`. Raises SondaError for what is no time or no model."""
+def parse_energy_options(interval: str, idle: str, model: str) -> EnergySettings:
+    """Settings from the options of `sonda energy`. Raises SondaError for what is no time or no model."""
     if model:
         parse_model(model)
-    found = Asked(interval=_seconds(interval), idle=_seconds(idle), model=model)
-    check_times(found.interval, found.idle)
-    return found
+    settings = EnergySettings(interval=_require_seconds(interval), idle=_require_seconds(idle), model=model)
+    check_times(settings.interval, settings.idle)
+    return settings
 
 
-def _seconds(text: str) -> float:
+def _require_seconds(text: str) -> float:
     """`2s`, `500ms`, `0`. Raises SondaError for anything else."""
-    seconds = seconds_of(text)
+    seconds = parse_seconds(text)
     if seconds is None:
         raise SondaError(f"{text!r} is not a time", "write it like 500ms or 2s")
     return seconds
 
 
 class EnergyInstrument(Instrument):
-    """Reads energy while a program runs, from before its start. `required`: refuses where nothing can be read."""
+    """Reads energy from before a program starts until it ends.
+
+    `required`: raise SondaError where nothing can be read.
+    """
 
     needs = frozenset({AROUND})
 
-    def __init__(self, wanted: Asked, required: bool = False) -> None:
-        self.wanted = wanted
+    def __init__(self, settings: EnergySettings, required: bool = False) -> None:
+        self.settings = settings
         self.required = required
         self.sampler: EnergySampler | None = None
 
     def prepare(self, plan: RunPlan) -> Mapping[str, str]:
-        wanted = self.wanted
+        settings = self.settings
         self.sampler = EnergySampler(
-            plan.directory, wanted.interval, wanted.idle, root=wanted.root, gpus=wanted.gpus, model=wanted.model
+            plan.directory,
+            settings.interval,
+            settings.idle,
+            root=settings.root,
+            gpus=settings.gpus,
+            model=settings.model,
         )
         return self.sampler.environment  # by which the program can announce regions
 
     @contextmanager
     def around(self, plan: RunPlan) -> Iterator[None]:
         assert self.sampler is not None
-        if self.wanted.idle:
-            plan.say(Expected(f"measuring idle power for {self.wanted.idle:g} s", self.wanted.idle))
+        if self.settings.idle:
+            plan.say(Expected(f"measuring idle power for {self.settings.idle:g} s", self.settings.idle))
         with self.sampler:
             if self.required:
-                _refuse_nothing(self.sampler)
+                _require_sensor(self.sampler)
             yield
 
-    def collect(self, seen: Seen) -> Contribution:
+    def collect(self, ended_run: EndedRun) -> Contribution:
         assert self.sampler is not None
-        observation = seen.observation
+        observation = ended_run.observation
         energy = self.sampler.result(observation.begin, observation.end)
         used = devices_used(energy, observation.used, observation.identities)
-        seen.spans.metrics.update(attribute(seen.spans, energy.readings, energy.origin, used or None))
+        ended_run.spans.metrics.update(attribute(ended_run.spans, energy.readings, energy.origin, used or None))
         regions = [list(region) for region in energy.regions]
         return Contribution(
-            seen.spans, {METERED: {**energy.facts, "used": used, "regions": regions}}, energy.states, energy.notes,
+            ended_run.spans, {METERED: {**energy.facts, "used": used, "regions": regions}}, energy.states, energy.notes,
             energy.samples,
         )  # fmt: skip
 
 
 def devices_used(energy: Energy, used: Sequence[str] | None, identities: Mapping[str, str]) -> list[str]:
-    """The devices that a program used, by our names; it may number GPUs in another way, and then says who they are.
+    """The devices that a program used, by Sonda's names. `identities` has the UUIDs of GPUs by the program's names.
 
-    Where nobody knows which it used: the processor, and every GPU that was busy at any time while it ran.
+    Where `used` is None: the processor, and every GPU that was busy at any time while the program ran.
     """
     if used is None:
         busy = {
@@ -129,12 +136,12 @@ def devices_used(energy: Energy, used: Sequence[str] | None, identities: Mapping
             if sample.sensor == "utilisation" and sample.value > 0 and sample.time >= 0
         }
         return ["cpu", *sorted(busy)]
-    here = {identity: device for device, identity in energy.readings.identities.items()}
-    return [here.get(identities.get(device, ""), device) for device in used]
+    by_identity = {identity: device for device, identity in energy.readings.identities.items()}
+    return [by_identity.get(identities.get(device, ""), device) for device in used]
 
 
-def _refuse_nothing(sampler: EnergySampler) -> None:
-    """Raise SondaError where the sampler has nothing to read: the program would run for nothing."""
+def _require_sensor(sampler: EnergySampler) -> None:
+    """Raise SondaError where the sampler can read nothing, before the program runs in vain."""
     state = sampler.available()
     if state.state != "ok":
         raise SondaError(

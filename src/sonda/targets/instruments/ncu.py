@@ -19,12 +19,12 @@ from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 from sonda.record.run import ProbeState
 from sonda.record.spans import Spans
-from sonda.targets.adapters.registry import compiled_once
-from sonda.targets.instrument import AGAIN, REPLAY, Command, Contribution, Instrument, Rerun, RunPlan, Seen
+from sonda.targets.adapters.registry import compilation_variables
+from sonda.targets.instrument import AGAIN, REPLAY, Command, Contribution, EndedRun, Instrument, Rerun, RunPlan
 from sonda.targets.job import ProbeWord
 
 PROBE = "ncu"
-EMPTIED, LEFT = "all", "none"
+CACHES_EMPTIED = "all"
 STALLS = "stalls"
 PROGRAM_LIMIT_S = 3600.0
 """For one run of a program to its end."""
@@ -52,36 +52,36 @@ class NcuInstrument(Instrument):
             )
         ncu_version()
         if plan.job is not None:
-            self.compiling = compiled_once(plan.job.framework, plan.directory / "compiled")
+            self.compiling = compilation_variables(plan.job.framework, plan.directory / "compiled")
         return self.compiling
 
-    def collect(self, seen: Seen) -> Contribution:
-        plan, settings = seen.plan, self.settings
+    def collect(self, ended_run: EndedRun) -> Contribution:
+        plan, settings = ended_run.plan, self.settings
         if plan.job is None:
             settings = replace(settings, limit_s=PROGRAM_LIMIT_S, whole=True)
-            assembly = seen.observation.assembly
+            assembly = ended_run.observation.assembly
             if assembly is None or not assembly.kernels:
                 reason = assembly.no_kernels if assembly is not None else ""
                 reason = reason or "the program used no GPU, or took too few steps"
                 return Contribution(states=[ProbeState(PROBE, "missing", f"no kernels were recorded: {reason}")])
-        used = [device for device in seen.observation.used or () if device.startswith("cuda:")]
+        used = [device for device in ended_run.observation.used or () if device.startswith("cuda:")]
         try:
             card = load_or_measure_gpu(plan.store.root, int(used[0].partition(":")[2]) if used else 0).device
         except SondaError as error:
             return Contribution(states=[ProbeState(PROBE, "missing", error.cause, error.remedy)])
         with plan.store.scratch() as directory:
-            command = seen.again(Rerun(directory, replay=True))
+            command = ended_run.again(Rerun(directory, replay=True))
             command = replace(command, environment={**self.compiling, **command.environment})
-            return count_command(command, settings, card, seen.spans, plan.say, directory)
+            return count_command(command, settings, card, ended_run.spans, plan.say, directory)
 
 
-def ranks_of(directory: Path) -> dict[str, int] | None:
-    """The ranks of observed processes, by process, from what they left in a directory; None for less than two ranks."""
+def read_ranks(directory: Path) -> dict[str, int] | None:
+    """The ranks of observed processes by process number, from their files in a directory; None below two ranks."""
     ranks = {path.stem: int(read_events(path).fact("rank", 0)) for path in sorted(directory.glob("*.events"))}
     return ranks if len(set(ranks.values())) > 1 else None
 
 
-def settings_of(word: ProbeWord) -> Settings:
+def parse_ncu_settings(word: ProbeWord) -> Settings:
     """How to count: `ncu`, or `ncu:none` to leave caches as they are. Raises SondaError for anything else.
 
     `ncu:stalls` asks every kernel what it waits for, at once; both are joined as in `ncu:none+stalls`.
@@ -93,15 +93,15 @@ def settings_of(word: ProbeWord) -> Settings:
             f"--probe {word.text} is unknown",
             "write ncu:all (caches emptied), ncu:none (left), ncu:stalls (stalls of every kernel)",
         )
-    return Settings(cache=caches[0] if caches else EMPTIED, stalls=STALLS in words)
+    return Settings(cache=caches[0] if caches else CACHES_EMPTIED, stalls=STALLS in words)
 
 
 def count_command(
     command: Command, settings: Settings, card: GpuDevice, spans: Spans, say: Say, directory: Path
 ) -> Contribution:
-    """Count the kernels of a command, which leaves its files in a directory, on the spans that were timed.
+    """Count the kernels of a command and join the counts to the spans that were timed.
 
-    A failure is said and does not lose the run.
+    The command leaves its files in `directory`. A failure becomes the state of the probe and does not lose the run.
     """
     major, _, minor = (card.capability or "0.0").partition(".")
     try:
@@ -116,7 +116,7 @@ def count_command(
         )
     except SondaError as error:
         return Contribution(states=[ProbeState(PROBE, "missing", error.cause, error.remedy)])
-    joined, notes = join(spans, counted, ranks_of(directory))
+    joined, notes = join(spans, counted, read_ranks(directory))
     return Contribution(
         joined,
         {PROBE: {**counted.record, "peaks": counted.peaks}},

@@ -10,41 +10,41 @@ from sonda.record.plugins import PROBES, call_entry, import_entry, plugin_entrie
 from sonda.record.protocols import Probe
 from sonda.targets.instrument import Instrument, Launcher
 from sonda.targets.instruments import callgrind, energy, ncu
-from sonda.targets.instruments.callgrind import CallgrindInstrument, sizes_of
-from sonda.targets.instruments.counters import ALWAYS, PMU, CounterInstrument
+from sonda.targets.instruments.callgrind import CallgrindInstrument, parse_cache_sizes
+from sonda.targets.instruments.counters import OS, PMU, CounterInstrument
 from sonda.targets.instruments.energy import ENERGY, MODEL, EnergyInstrument
-from sonda.targets.instruments.ncu import NcuInstrument, settings_of
+from sonda.targets.instruments.ncu import NcuInstrument, parse_ncu_settings
 from sonda.targets.instruments.plugins import PluginInstrument
-from sonda.targets.instruments.second_sources import SECOND, SecondSources
+from sonda.targets.instruments.second_sources import SOURCES, SecondSourcesInstrument
 from sonda.targets.job import ProbeWord, split_probes
 
 ORDER: tuple[type[Instrument], ...] = (
-    NcuInstrument, CallgrindInstrument, CounterInstrument, SecondSources, EnergyInstrument,
+    NcuInstrument, CallgrindInstrument, CounterInstrument, SecondSourcesInstrument, EnergyInstrument,
 )  # fmt: skip
 """In which the instruments of a run are prepared, entered and collected; those of other packages come last. Callgrind
 adds rows, so energy, which is spread over rows, comes behind it; second sources count what counters were asked for."""
 
-SONDAS: dict[str, type[Instrument]] = {
+BUILT_IN: dict[str, type[Instrument]] = {
     PMU: CounterInstrument,
-    ALWAYS: CounterInstrument,
+    OS: CounterInstrument,
     callgrind.PROBE: CallgrindInstrument,
     ncu.PROBE: NcuInstrument,
     ENERGY: EnergyInstrument,
     MODEL: EnergyInstrument,
-    **dict.fromkeys(SECOND, SecondSources),
+    **dict.fromkeys(SOURCES, SecondSourcesInstrument),
 }
 """Probes of Sonda's own."""
 
 
 def probe_names() -> list[str]:
     """Probes that can be asked for: Sonda's, then those that other packages add."""
-    return [*SONDAS, *(name for name in plugin_entries(PROBES) if name not in SONDAS)]
+    return [*BUILT_IN, *(name for name in plugin_entries(PROBES) if name not in BUILT_IN)]
 
 
 def needs_of(name: str) -> frozenset[str]:
-    """What a probe needs of a launcher; more than any offers where its package cannot be imported."""
-    if name in SONDAS:
-        return SONDAS[name].needs
+    """What a probe needs of a launcher; where its package cannot be imported, something that none offers."""
+    if name in BUILT_IN:
+        return BUILT_IN[name].needs
     try:
         made_by: Any = import_entry(plugin_entries(PROBES)[name])
     except SondaError:
@@ -53,19 +53,19 @@ def needs_of(name: str) -> frozenset[str]:
 
 
 def instruments_for(probes: str | Sequence[str], launcher: Launcher) -> list[Instrument]:
-    """The instruments that these probes ask for, in their order.
+    """The instruments that these probes ask for, in the order of `ORDER`.
 
-    Raises SondaError for a probe that is none or cannot be made, and for one that the launcher cannot serve.
+    Raises SondaError for a probe that is unknown or cannot be made, and for one whose needs the launcher lacks.
     """
-    asked: dict[type[Instrument], list[ProbeWord]] = {}
+    words_by_kind: dict[type[Instrument], list[ProbeWord]] = {}
     added: list[tuple[str, Probe]] = []
     strangers: list[Instrument] = []
     for word in split_probes(probes):
         if word.name not in probe_names():
             raise SondaError(f"there is no probe {word.name!r}", nearest(word.name, probe_names()))
-        if word.name in SONDAS:
-            instrument: Any = SONDAS[word.name]
-            asked.setdefault(instrument, []).append(word)
+        if word.name in BUILT_IN:
+            instrument: Any = BUILT_IN[word.name]
+            words_by_kind.setdefault(instrument, []).append(word)
         else:
             instrument = call_entry(plugin_entries(PROBES)[word.name], word.options)
             if hasattr(instrument, "collect"):
@@ -81,11 +81,11 @@ def instruments_for(probes: str | Sequence[str], launcher: Launcher) -> list[Ins
             )
     counters = CounterInstrument(probes)
     make: dict[type[Instrument], Callable[[list[ProbeWord]], Instrument]] = {
-        NcuInstrument: lambda own: NcuInstrument(settings_of(own[0])),
-        CallgrindInstrument: lambda own: CallgrindInstrument(sizes_of(own[0])),
-        CounterInstrument: lambda own: counters,
-        SecondSources: lambda own: SecondSources([word.name for word in own], counters),
-        EnergyInstrument: lambda own: EnergyInstrument(energy.asked(probes) or energy.Asked()),
+        NcuInstrument: lambda words: NcuInstrument(parse_ncu_settings(words[0])),
+        CallgrindInstrument: lambda words: CallgrindInstrument(parse_cache_sizes(words[0])),
+        CounterInstrument: lambda words: counters,
+        SecondSourcesInstrument: lambda words: SecondSourcesInstrument([word.name for word in words], counters),
+        EnergyInstrument: lambda words: EnergyInstrument(energy.parse_energy_probes(probes) or energy.EnergySettings()),
     }
-    instruments = [make[kind](asked[kind]) for kind in ORDER if kind in asked]
+    instruments = [make[kind](words_by_kind[kind]) for kind in ORDER if kind in words_by_kind]
     return [*instruments, *([PluginInstrument(added)] if added else []), *strangers]

@@ -1,7 +1,7 @@
 """Second sources: `perf stat` and PAPI around a program, beside Sonda's own counters around the same one.
 
-Each counts a run of its own, from exec to exit: sources that share a run would share the PMU, and each would see a part
-of the time only.
+Each source counts a run of its own, from exec to exit. Sources that share a run would share the PMU, and each would see
+only a part of the time.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from sonda.probes.counters.pmu_events import quantity
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected
 from sonda.record.run import ProbeState
-from sonda.targets.instrument import AGAIN, Command, Contribution, Instrument, Rerun, Seen
+from sonda.targets.instrument import AGAIN, Command, Contribution, EndedRun, Instrument, Rerun
 from sonda.targets.instruments.counters import HARDWARE, CounterInstrument
 from sonda.targets.pipeline import STARTING_S
-from sonda.targets.signals import ending
+from sonda.targets.signals import describe_exit
 
-SECOND: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
-OWN = "sonda"
+SOURCES: dict[str, Callable[[], CommandCounter]] = {"perf-stat": PerfStat, "papi": Papi}
+SONDA = "sonda"
 
 
-class SecondSources(Instrument):
+class SecondSourcesInstrument(Instrument):
     """The probes `perf-stat` and `papi`: each counts the program once more, when it has been measured.
 
     Where the launcher does not count the whole program itself, Sonda's own counters count it once more too.
@@ -39,56 +39,56 @@ class SecondSources(Instrument):
         self.names = tuple(dict.fromkeys(names))
         self.counters = counters
 
-    def collect(self, seen: Seen) -> Contribution:
-        kept, states = count_again(self.names, seen, self.counters.asked.events)
-        return Contribution(target={"second": kept} if kept or not seen.plan.outside else {}, states=states)
+    def collect(self, ended_run: EndedRun) -> Contribution:
+        counts, states = count_again(self.names, ended_run, self.counters.request.events)
+        return Contribution(target={"second": counts} if counts or not ended_run.plan.outside else {}, states=states)
 
 
 def count_again(
-    names: Sequence[str], seen: Seen, events: Mapping[str, Event]
+    names: Sequence[str], ended_run: EndedRun, events: Mapping[str, Event]
 ) -> tuple[dict[str, Any], list[ProbeState]]:
-    """What each source counted in a run of its own, for `second` of a run's target, and their states.
+    """Run the program once for each source; returns `second` of a run's target, and the states of the sources.
 
-    A workload takes as many steps as were timed. Sonda's own counters come first, where they are wanted, with `events`
-    of the PMU.
+    A workload takes as many steps as were timed. Where the launcher does not count the whole program, Sonda's own
+    counters come first, with `events` of the PMU.
     """
-    plan, spans = seen.plan, seen.observation.native
+    plan, spans = ended_run.plan, ended_run.observation.native
     rank = spans.number("rank")
     timed = spans.where(kind="step", pass_="timed") & (rank == rank.min(initial=0))
     lasted = (
-        (seen.observation.end - seen.observation.begin) * 1e-9
+        (ended_run.observation.end - ended_run.observation.begin) * 1e-9
         if plan.job is None
         else STARTING_S + float(spans.number("duration")[timed].sum()) * 1e-9
     )
-    kept: dict[str, Any] = {}
+    counts_by_source: dict[str, Any] = {}
     states: list[ProbeState] = []
-    for name in names if plan.outside else (OWN, *names):
-        counter: CommandCounter = KernelCounter(known=events) if name == OWN else SECOND[name]()
-        wanted = (*SYSTEM, *events) if name == OWN else (*SYSTEM, *HARDWARE)
+    for name in names if plan.outside else (SONDA, *names):
+        counter: CommandCounter = KernelCounter(known=events) if name == SONDA else SOURCES[name]()
+        counted_events = (*SYSTEM, *events) if name == SONDA else (*SYSTEM, *HARDWARE)
         with plan.store.scratch() as directory:
-            command = seen.again(Rerun(directory, observed=False, steps=int(timed.sum()) or None))
+            command = ended_run.again(Rerun(directory, observed=False, steps=int(timed.sum()) or None))
             plan.say(Expected(f"counting {command.name} once more, with {counter.name}", lasted))
-            state, counted = _counted(name, counter, command, wanted)
-        if name != OWN:
+            state, counted = _count_once(name, counter, command, counted_events)
+        if name != SONDA:
             states.append(state)
         if counted:
-            kept[name] = counted
-    return kept, states
+            counts_by_source[name] = counted
+    return counts_by_source, states
 
 
-def _counted(
+def _count_once(
     name: str, counter: CommandCounter, command: Command, events: Sequence[str]
 ) -> tuple[ProbeState, dict[str, Any]]:
     state = counter.state()
     if state.state != "ok":
         return ProbeState(name, state.state, state.reason, state.remedy), {}
     try:
-        found = counter.count(command.words, events, environment={**os.environ, **command.environment})
-        if found.code and not found.counts:
-            raise SondaError(f"its run of the program {ending(found.code)}", "see its output above")
+        result = counter.count(command.words, events, environment={**os.environ, **command.environment})
+        if result.code and not result.counts:
+            raise SondaError(f"its run of the program {describe_exit(result.code)}", "see its output above")
     except SondaError as error:
         return ProbeState(name, "dead", error.cause, error.remedy), {}
-    counts = {quantity(one): {"value": count.value, "scaled": count.scaled} for one, count in found.counts.items()}
-    missing = {quantity(one): reason for one, reason in found.missing.items()}
-    kept = {"counts": counts, **({"missing": missing} if missing else {})}
-    return ProbeState(name, "ok", state.reason), kept
+    counts = {quantity(event): {"value": count.value, "scaled": count.scaled} for event, count in result.counts.items()}
+    missing = {quantity(event): reason for event, reason in result.missing.items()}
+    record = {"counts": counts, **({"missing": missing} if missing else {})}
+    return ProbeState(name, "ok", state.reason), record

@@ -16,65 +16,65 @@ from sonda.record.errors import SondaError
 from sonda.targets.job import Job
 
 CPUS = Path("/sys/devices/system/cpu")
-BOUND = "SONDA_CORES"
+CORES_VARIABLE = "SONDA_CORES"
 """Environment variable: the processors of a bound workload, separated by commas."""
 
 
-def cores_of(bind: str, threads: int, allowed: Sequence[int] | None = None, cpus: Path = CPUS) -> tuple[int, ...]:
-    """A processor for every thread, or none where nothing is bound. Raises SondaError where there are not enough."""
+def choose_cores(bind: str, threads: int, allowed: Sequence[int] | None = None, cpus: Path = CPUS) -> tuple[int, ...]:
+    """A processor for every thread; empty where nothing is bound. Raises SondaError where there are not enough."""
     if bind == "none":
         return ()
     usable = sorted(allowed if allowed is not None else os.sched_getaffinity(0))
     if bind in ("compact", "spread"):
-        found = _ordered(bind, usable, cpus)
+        cores = _order_cores(bind, usable, cpus)
     else:
-        found = _listed(bind)
-        lacking = [one for one in found if one not in usable]
+        cores = _parse_cores(bind)
+        lacking = [core for core in cores if core not in usable]
         if lacking:
-            known = ",".join(map(str, usable))
-            raise SondaError(f"--bind {bind}: this process may not use processor {lacking[0]}", f"it may use {known}")
-    if len(found) < threads:
+            listed = ",".join(map(str, usable))
+            raise SondaError(f"--bind {bind}: this process may not use processor {lacking[0]}", f"it may use {listed}")
+    if len(cores) < threads:
         raise SondaError(
-            f"--bind {bind} gives {len(found)} processor{'s' if len(found) > 1 else ''} to {threads} threads",
+            f"--bind {bind} gives {len(cores)} processor{'s' if len(cores) > 1 else ''} to {threads} threads",
             "give fewer threads, or more cores",
         )
-    return tuple(found[:threads])
+    return tuple(cores[:threads])
 
 
-def threads_of(job: Job) -> int | None:
-    """Threads that a list of cores means where none were given."""
+def bound_threads(job: Job) -> int | None:
+    """The threads of a job: as given, else as many as its list of cores has; None where neither says."""
     if job.threads or job.bind in ("none", "compact", "spread"):
         return job.threads
-    return len(_listed(job.bind))
+    return len(_parse_cores(job.bind))
 
 
-def variables(cores: Sequence[int]) -> dict[str, str]:
-    """What OpenMP reads when it starts: a place for every thread; and the cores, for whoever has threads of its own."""
+def binding_variables(cores: Sequence[int]) -> dict[str, str]:
+    """Variables that bind threads: OpenMP's places, and `SONDA_CORES` for libraries with threads of their own."""
     if not cores:
         return {}
     return {
         "OMP_PROC_BIND": "true",
         "OMP_PLACES": ",".join(f"{{{core}}}" for core in cores),
-        BOUND: ",".join(map(str, cores)),
+        CORES_VARIABLE: ",".join(map(str, cores)),
     }
 
 
-def confine(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+def confine_process(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
     """Keep this process, and threads that are still to come, on the cores of its environment; returns them."""
-    cores = tuple(int(word) for word in environment.get(BOUND, "").split(",") if word)
+    cores = tuple(int(word) for word in environment.get(CORES_VARIABLE, "").split(",") if word)
     if cores:
         os.sched_setaffinity(0, cores)
     return cores
 
 
-def _listed(bind: str) -> list[int]:
+def _parse_cores(bind: str) -> list[int]:
     try:
         return parse_cpu_list(bind)
     except ValueError:
         raise SondaError(f"--bind {bind!r} says no cores", "write a list such as 0,2,4-7") from None
 
 
-def _ordered(bind: str, usable: Sequence[int], cpus: Path) -> list[int]:
+def _order_cores(bind: str, usable: Sequence[int], cpus: Path) -> list[int]:
     places = []
     seen: dict[tuple[int, int], int] = {}
     for cpu in usable:

@@ -1,4 +1,4 @@
-"""The child process of a job: started, waited for, and asked what became of it."""
+"""The child process of a job: its start, its end, and its outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from sonda.record.errors import SondaError
 from sonda.targets.job import OUTCOME, Job
 from sonda.targets.local.worker import Outcome
-from sonda.targets.signals import ending
+from sonda.targets.signals import describe_exit
 
 
 def run_child(job: Job, directory: Path, threads: int, variables: Mapping[str, str] | None = None) -> Outcome:
@@ -32,7 +32,7 @@ def run_child(job: Job, directory: Path, threads: int, variables: Mapping[str, s
         outcome = msgspec.json.decode((directory / OUTCOME).read_bytes(), type=Outcome)
     except FileNotFoundError:
         raise SondaError(
-            f"the process running {job.workload} {ending(child.returncode)}", "see its output above"
+            f"the process running {job.workload} {describe_exit(child.returncode)}", "see its output above"
         ) from None
     if outcome.cause:
         raise SondaError(outcome.cause, outcome.remedy)

@@ -16,15 +16,15 @@ from sonda.targets.job import JOB, Job
 from sonda.targets.local.worker import main
 
 
-def command_of(job: Job, directory: Path) -> list[str]:
+def job_command(job: Job, directory: Path) -> list[str]:
     """The command that runs a job and leaves its files in `directory`."""
     (directory / JOB).write_bytes(msgspec.json.encode(job))
     # -P: a file in the user's directory that is named like a module must not be imported.
     return [sys.executable, "-P", "-m", "sonda.targets.local.command", str(directory)]
 
 
-def run_whole(directory: Path) -> int:
-    """Be the worker of the job in a directory; its exit code."""
+def run_job_file(directory: Path) -> int:
+    """Run the job in a directory in this process; returns the exit code."""
     path = directory / JOB
     threads = msgspec.json.decode(path.read_bytes(), type=Job).threads
     if threads:
@@ -35,4 +35,4 @@ def run_whole(directory: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_whole(Path(sys.argv[1])))
+    sys.exit(run_job_file(Path(sys.argv[1])))

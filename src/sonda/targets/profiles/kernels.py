@@ -1,8 +1,8 @@
 """Kernels and copies of a GPU under the phases and layers that launched them.
 
 The steps of the pass `kernels` ran under the framework's own profiler. Its trace or profile is read like any imported
-one; every activity of the device hangs on the span that was open, on the thread that launched it, at the moment of the
-launch.
+one. The parent of every activity of the device is the span that was open at the moment of the launch, on the thread
+that launched it.
 """
 
 from __future__ import annotations
@@ -22,20 +22,23 @@ from sonda.record.spans import Spans, Words, join_spans
 
 ON_DEVICE = ("kernel", "copy", "collective")
 DOUBTFUL_NS = 20_000
-"""Clocks that cannot be tied together more closely than this leave launches of small layers in doubt."""
+"""Where clocks are tied less closely than this, it is doubtful which small layer launched a kernel."""
 
 
 @dataclass
-class Kernels:
-    """What was found on devices, and what must be said about it."""
+class SpansWithKernels:
+    """Spans with the activities of devices, and notes on them."""
 
     spans: Spans
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Clock:
-    """Ties a trace's clock to the collector's: ns to subtract at the first and at the last group of marks."""
+class ClockTie:
+    """Ties a trace's clock to the collector's.
+
+    `offsets` are the ns to subtract at `moments`, the first and the last group of marks.
+    """
 
     moments: tuple[int, int]
     offsets: tuple[float, float]
@@ -47,28 +50,31 @@ class Clock:
         return (times - np.interp(times, self.moments, self.offsets)).astype(np.int64)
 
 
-def with_kernels(assembly: Assembly, directory: Path, begin: int) -> Kernels:
-    """The assembled spans with the activities of devices behind them. `begin` is the run's beginning, ns."""
-    found = Kernels(assembly.spans)
+def with_kernels(assembly: Assembly, directory: Path, begin: int) -> SpansWithKernels:
+    """The assembled spans with the activities of devices behind them. `begin` is when the run began, ns."""
+    result = SpansWithKernels(assembly.spans)
     if assembly.no_kernels:
-        found.notes.append(f"no kernels were recorded: {assembly.no_kernels}")
+        result.notes.append(f"no kernels were recorded: {assembly.no_kernels}")
     for number, (name, rank) in enumerate(assembly.kernels):
         try:
-            _add(found, directory / name, rank, begin, number, assembly.launching.get(name))
+            _add_trace(result, directory / name, rank, begin, number, assembly.launching.get(name))
         except SondaError as error:
-            found.notes.append(f"kernels are missing: {error.cause}")
+            result.notes.append(f"kernels are missing: {error.cause}")
     if assembly.devices and not assembly.kernels and not assembly.no_kernels:
-        found.notes.append("the program ended before kernels were recorded: it took too few steps")
-    return found
+        result.notes.append("the program ended before kernels were recorded: it took too few steps")
+    return result
 
 
-def _add(found: Kernels, path: Path, rank: int, begin: int, number: int, launching: int | None) -> None:
-    """`launching`: the thread that launched everything, where the trace does not number threads as the system does."""
+def _add_trace(result: SpansWithKernels, path: Path, rank: int, begin: int, number: int, launching: int | None) -> None:
+    """Add the activities of one trace to `result`.
+
+    `launching` is the thread that launched everything, for traces that do not number threads as the system does.
+    """
     read = read_xplane if path.name.endswith(".xplane.pb") else read_kineto
     trace = link_in_memory(read(path, path.parent, number, lambda _: None))
     clock = tie_clocks(trace)
     if clock.uncertainty > DOUBTFUL_NS:
-        found.notes.append(
+        result.notes.append(
             f"the profiler's clock is known to ±{clock.uncertainty / 1000:.0f} µs only: kernels of short layers may "
             "hang on their neighbours"
         )
@@ -81,13 +87,13 @@ def _add(found: Kernels, path: Path, rank: int, begin: int, number: int, launchi
     thread = np.where(launched, trace.number("thread")[np.maximum(call, 0)], -1)
     if launching is not None:
         thread = np.full(len(rows), launching)
-    parent = _open_at(found.spans, moment, thread, rank)
+    parent = _open_at(result.spans, moment, thread, rank)
     lost = int((parent < 0).sum())
     if lost:
-        found.notes.append(f"{lost:,} of {len(rows):,} activities of devices belong to no observed step: left out")
-    kept = parent >= 0
-    rows, parent = rows[kept], parent[kept]
-    more = Spans(
+        result.notes.append(f"{lost:,} of {len(rows):,} activities of devices belong to no observed step: left out")
+    placed = parent >= 0
+    rows, parent = rows[placed], parent[placed]
+    activities = Spans(
         {
             "start": start[rows],
             "duration": trace.number("duration")[rows],
@@ -95,22 +101,22 @@ def _add(found: Kernels, path: Path, rank: int, begin: int, number: int, launchi
             **{name: trace.number(name)[rows] for name in ("thread", "stream")},
         },
         {
-            **{name: _of(trace.words(name), rows) for name in ("kind", "name", "device")},
-            "path": _of(found.spans.words("path"), parent),
-            "direction": _of(found.spans.words("direction"), parent),
+            **{name: _select_words(trace.words(name), rows) for name in ("kind", "name", "device")},
+            "path": _select_words(result.spans.words("path"), parent),
+            "direction": _select_words(result.spans.words("direction"), parent),
             "pass": Words.constant("kernels", len(rows)),
             "clock": Words.constant("device", len(rows)),
         },
         {column: values[rows] for column, values in trace.metrics.items()},
     )
-    found.spans = join_spans(found.spans, more, parent)
+    result.spans = join_spans(result.spans, activities, parent)
 
 
-def _of(words: Words, rows: np.ndarray) -> Words:
+def _select_words(words: Words, rows: np.ndarray) -> Words:
     return Words(words.codes[rows], words.words)
 
 
-def tie_clocks(trace: Spans) -> Clock:
+def tie_clocks(trace: Spans) -> ClockTie:
     """The clock of a trace, from marks whose names hold the collector's time just before each.
 
     A mark begins after that time and ends before the next mark's: both bound the difference of the clocks. Raises
@@ -135,7 +141,7 @@ def tie_clocks(trace: Spans) -> Clock:
             moments.append(int(starts[group].mean()))
             offsets.append((float(least) + float(most)) / 2)
             open_.append((float(most) - float(least)) / 2)
-    return Clock((moments[0], moments[-1]), (offsets[0], offsets[-1]), max(open_))
+    return ClockTie((moments[0], moments[-1]), (offsets[0], offsets[-1]), max(open_))
 
 
 def _open_at(spans: Spans, moment: np.ndarray, thread: np.ndarray, rank: int) -> np.ndarray:
@@ -144,17 +150,17 @@ def _open_at(spans: Spans, moment: np.ndarray, thread: np.ndarray, rank: int) ->
     Where a thread has none, the phase that was open on another one.
     """
     kind = spans.words("kind")
-    wanted = spans.words("pass").equal("kernels") & (spans.number("rank") == rank)
-    phases = np.flatnonzero(wanted & kind.equal("phase"))
-    inner = np.flatnonzero(wanted & (kind.equal("phase") | kind.equal("layer")))
-    found = _innermost(spans, phases, moment)
-    for one in np.unique(thread).tolist():
-        mine = thread == one
-        own = inner[spans.number("thread")[inner] == one]
-        if len(own):
-            innermost = _innermost(spans, own, moment[mine])
-            found[mine] = np.where(innermost >= 0, innermost, found[mine])
-    return found
+    in_pass = spans.words("pass").equal("kernels") & (spans.number("rank") == rank)
+    phases = np.flatnonzero(in_pass & kind.equal("phase"))
+    inner = np.flatnonzero(in_pass & (kind.equal("phase") | kind.equal("layer")))
+    rows = _innermost(spans, phases, moment)
+    for identity in np.unique(thread).tolist():
+        on_this_thread = thread == identity
+        thread_rows = inner[spans.number("thread")[inner] == identity]
+        if len(thread_rows):
+            on_thread = _innermost(spans, thread_rows, moment[on_this_thread])
+            rows[on_this_thread] = np.where(on_thread >= 0, on_thread, rows[on_this_thread])
+    return rows
 
 
 def _innermost(spans: Spans, rows: np.ndarray, moment: np.ndarray) -> np.ndarray:
@@ -164,7 +170,7 @@ def _innermost(spans: Spans, rows: np.ndarray, moment: np.ndarray) -> np.ndarray
     start, end = spans.number("start"), spans.number("start") + spans.number("duration")
     rows = rows[np.lexsort((-end[rows], start[rows]))]
     at = np.searchsorted(start[rows], moment, "right") - 1
-    # What began last may have ended: then its holder, or its holder's, is open. Every turn asks one place further out.
+    # The span that began last may have ended. Then the span around it may be open; each turn goes one further out.
     around = _holders(start[rows], end[rows])
     asking = np.flatnonzero(at >= 0)
     while len(asking):
@@ -175,7 +181,7 @@ def _innermost(spans: Spans, rows: np.ndarray, moment: np.ndarray) -> np.ndarray
 
 
 def _holders(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """For every interval, in the order of their starts, the place of the nearest one that holds it, or -1."""
+    """For every interval, in the order of their starts, the index of the innermost one that contains it, or -1."""
     holders = np.full(len(start), -1, dtype=np.int64)
     stack: list[int] = []
     for place, (begin, stop) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):

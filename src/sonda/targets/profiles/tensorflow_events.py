@@ -1,7 +1,7 @@
 """Events of a profile that TensorFlow left in a folder, named as its graphs name operations: `scopes/operation:Kind`.
 
-What XLA compiled runs instruction by instruction, under names of XLA's own (`fusion.3`). The profile also holds the
-program, whose instructions know the operation that they came from: such an event has that operation's name.
+XLA runs compiled code instruction by instruction, under names of its own (`fusion.3`). The profile also holds the
+program, whose instructions name the operation that they came from. Such an event gets the name of that operation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sonda.imports.xplane.hlo import programs
 from sonda.imports.xplane.instruction_ends import InstructionEnds
 
 
-def profile_events_of(folder: Path) -> Iterator[ProfileEvent]:
+def read_profile_events(folder: Path) -> Iterator[ProfileEvent]:
     """All events, file by file, plane by plane, line by line."""
     for path in sorted(folder.glob("**/*.xplane.pb")):
         with open_space(path) as space:
@@ -27,6 +27,10 @@ def profile_events_of(folder: Path) -> Iterator[ProfileEvent]:
                         name = event.name
                         if compiled and "hlo_op" in event.stats:
                             program = compiled.get(int(event.stats.get("program_id", -1)), {})
-                            one = program.get(str(event.stats["hlo_op"]))
-                            name = f"{one.scopes}:{one.opcode}" if one is not None and one.scopes else name
+                            instruction = program.get(str(event.stats["hlo_op"]))
+                            name = (
+                                f"{instruction.scopes}:{instruction.opcode}"
+                                if instruction is not None and instruction.scopes
+                                else name
+                            )
                         yield ProfileEvent(name, int(event.start_ns), ends.of(event))

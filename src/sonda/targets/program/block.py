@@ -17,24 +17,24 @@ from sonda.record.run import Run, write_run
 from sonda.record.store import Store
 from sonda.record.target import NO_STEP_OF_BLOCK, BlockTarget
 from sonda.record.workload import Workload
-from sonda.targets.circumstances import gpus, habits, observed_circumstances, pipelines
+from sonda.targets.circumstances import describe_gpus, describe_habits, describe_pipelines, observed_circumstances
 from sonda.targets.instrument import Observation, RunPlan
 from sonda.targets.pipeline import draft_run
 from sonda.targets.profiles.jax import with_jitted_layers
 from sonda.targets.profiles.kernels import with_kernels
 from sonda.targets.profiles.tensorflow import with_graph_layers
-from sonda.targets.program.launcher import failure_of
+from sonda.targets.program.launcher import read_failure
 from sonda.targets.target import available_threads
 
 MOST_NAMED = 5
 """Functions."""
 
-_observing: list[Block] = []
+_observing: list[ProfiledBlock] = []
 """The block that is being observed: frameworks can be patched once only."""
 
 
-class Block:
-    """Observes from its making until `finish`."""
+class ProfiledBlock:
+    """A block that is observed from the construction of this object until `finish`."""
 
     def __init__(self, store: Store, directory: Path, name: str, count: bool) -> None:
         self.store = store
@@ -43,9 +43,9 @@ class Block:
         """An exception that the program was handling already when the block began."""
         self.name = name
         self.observed = ObservedBlock({"directory": str(directory), "count": count, "kernels": count})
-        self._told = self.observed.unseen()
-        if self._told:
-            warnings.warn(describe_unseen(self._told), stacklevel=6)  # where the block begins
+        self._warned_of = self.observed.unseen()
+        if self._warned_of:
+            warnings.warn(describe_unseen(self._warned_of), stacklevel=6)  # where the block begins
         self.before = read_conditions()
         self.begin = perf_counter_ns()
 
@@ -60,7 +60,7 @@ class Block:
         kernels = with_kernels(assembly, self.directory, self.begin)
         spans, of_graphs = with_graph_layers(assembly, kernels.spans, self.directory, self.begin)
         spans, of_jitted = with_jitted_layers(assembly, spans, self.directory, self.begin)
-        failure = failure_of(self.directory)
+        failure = read_failure(self.directory)
         threads = assembly.threads or available_threads()
         observation = Observation(
             spans,
@@ -70,12 +70,12 @@ class Block:
                     "framework": assembly.framework or "torch",
                     "block": True,
                     **({"traced": assembly.traced} if assembly.traced else {}),
-                    **pipelines(assembly),
-                    **habits(assembly),
+                    **describe_pipelines(assembly),
+                    **describe_habits(assembly),
                 }
             ),
             target=BlockTarget.of(
-                spec="", device="cuda" if assembly.devices else "cpu", threads=threads, **gpus(assembly)
+                spec="", device="cuda" if assembly.devices else "cpu", threads=threads, **describe_gpus(assembly)
             ),
             circumstances=observed_circumstances(assembly, threads, self.store.root, self.before, after),
             assembly=assembly,
@@ -88,7 +88,7 @@ class Block:
                 *of_jitted,
             ],
         )
-        if set(unseen) - set(self._told):
+        if set(unseen) - set(self._warned_of):
             warnings.warn(describe_unseen(unseen), stacklevel=4)  # where the block ends
         elif not unseen and not spans.where(kind="step").any():
             warnings.warn(NO_STEP_OF_BLOCK, stacklevel=4)
@@ -107,13 +107,13 @@ def describe_unseen(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def observe_block(store: Store, name: str, count: bool) -> Iterator[Block]:
+def observe_block(store: Store, name: str, count: bool) -> Iterator[ProfiledBlock]:
     """Observe until `finish` is called inside the context; raises SondaError when another block is being observed."""
     if _observing:
         raise SondaError("another sonda.profile() is still observing", "end it first: blocks cannot be nested")
     with ExitStack() as stack:
         directory = stack.enter_context(store.scratch())
-        block = Block(store, directory, name, count)
+        block = ProfiledBlock(store, directory, name, count)
         _observing.append(block)
         stack.callback(_observing.clear)
         stack.callback(block.observed.end)

@@ -19,17 +19,17 @@ from sonda.record.target import EnergyTarget
 from sonda.record.workload import Workload
 from sonda.targets.circumstances import clocked_circumstances
 from sonda.targets.instrument import AROUND, Launcher, Observation, RunPlan
-from sonda.targets.instruments.energy import ENERGY, Asked, EnergyInstrument
+from sonda.targets.instruments.energy import ENERGY, EnergyInstrument, EnergySettings
 from sonda.targets.pipeline import make_run
-from sonda.targets.program.launcher import kept_command, passed_on, program_name
-from sonda.targets.program.process_counts import count_outside, kept
+from sonda.targets.program.launcher import pass_on_signals, program_name, recorded_command
+from sonda.targets.program.process_counts import count_outside, describe_counts
 from sonda.targets.target import available_threads
 
 
 def measure_energy(
     command: Sequence[str],
     store: Store,
-    wanted: Asked,
+    settings: EnergySettings,
     *,
     redact: bool = False,
     output_to_stderr: bool = False,
@@ -42,7 +42,7 @@ def measure_energy(
     if not command:
         raise SondaError("no command after --", "write: sonda energy -- any command")
     launcher = EnergyLauncher(command, redact, output_to_stderr)
-    run = make_run(launcher, [EnergyInstrument(wanted, required=True)], store, say=say)
+    run = make_run(launcher, [EnergyInstrument(settings, required=True)], store, say=say)
     return run, run.info.exit_code or 0
 
 
@@ -64,7 +64,7 @@ class EnergyLauncher(Launcher):
         plan.say("")  # what the program prints stands alone
         self.before = read_conditions()
         variables = {**os.environ, **environment}
-        self.counted = count_outside(self.command, {}, 0.0, variables, self.output, passed_on)
+        self.counted = count_outside(self.command, {}, 0.0, variables, self.output, pass_on_signals)
         self.after = read_conditions()
 
     def observe(self, plan: RunPlan) -> Observation:
@@ -77,9 +77,11 @@ class EnergyLauncher(Launcher):
         )
         return Observation(
             spans,
-            workload=Workload(name=name, command=kept_command(self.command, self.redact)),
-            target=EnergyTarget.of(spec="", device="cpu", threads=available_threads(), **kept(counted), alone=ENERGY),
-            circumstances=clocked_circumstances(self.redact, _others(self.before, self.after)),
+            workload=Workload(name=name, command=recorded_command(self.command, self.redact)),
+            target=EnergyTarget.of(
+                spec="", device="cpu", threads=available_threads(), **describe_counts(counted), alone=ENERGY
+            ),
+            circumstances=clocked_circumstances(self.redact, _describe_others(self.before, self.after)),
             begin=counted.begin,
             end=counted.end,
             used=None,
@@ -88,8 +90,8 @@ class EnergyLauncher(Launcher):
         )
 
 
-def _others(before: Conditions, after: Conditions) -> list[str]:
-    """A sensor measures the machine: what others did in the meantime is in its numbers."""
+def _describe_others(before: Conditions, after: Conditions) -> list[str]:
+    """Sentences on other programs that ran meanwhile: sensors measure the machine, so their energy is included."""
     flags = contamination(before, after, before.cores or 1, "passive")
     return [
         f"other programs kept {flag.value:.1f} CPUs busy meanwhile: their energy is in these numbers; stop them"

@@ -27,18 +27,25 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.record.target import ProgramTarget
 from sonda.record.workload import Workload
-from sonda.targets.circumstances import gpus, habits, identities, observed_circumstances, pipelines, processes
+from sonda.targets.circumstances import (
+    describe_gpus,
+    describe_habits,
+    describe_pipelines,
+    describe_processes,
+    gpu_identities,
+    observed_circumstances,
+)
 from sonda.targets.instrument import AGAIN, AROUND, INSIDE, REPLAY, Command, Launcher, Observation, Rerun, RunPlan
 from sonda.targets.instruments.registry import instruments_for
-from sonda.targets.local.launcher import MEASURING
+from sonda.targets.local.launcher import MEASURING_CEILINGS
 from sonda.targets.pipeline import make_run
 from sonda.targets.profiles.jax import with_jitted_layers
 from sonda.targets.profiles.kernels import with_kernels
 from sonda.targets.profiles.tensorflow import with_graph_layers
-from sonda.targets.program.lookout import Lookout, Unseen, looked_after, note_of
-from sonda.targets.program.process_counts import count_outside, kept, samples_of
-from sonda.targets.signals import handled, signal_name
-from sonda.targets.target import available_threads, has_gpu, seconds_of, whole_of
+from sonda.targets.program.lookout import Lookout, UnobservedProcess, describe_unobserved, keep_looking
+from sonda.targets.program.process_counts import count_outside, describe_counts, interval_samples
+from sonda.targets.signals import handle_signals, signal_name
+from sonda.targets.target import available_threads, has_gpu, parse_seconds, parse_whole
 
 PYTHON = re.compile(r"^(python|pypy)[\d.]*$")
 VALUE_FLAGS = "cmWX"
@@ -55,8 +62,8 @@ LONGEST = 1e6
 
 
 @dataclass(frozen=True)
-class Watching:
-    """How a program is observed: steps `first` up to `last` in detail, for `max_time` s; 0 means to the end."""
+class WatchSettings:
+    """How a program is observed: steps `first` up to `last` in detail, for `max_time` s at most; 0 means to the end."""
 
     count: bool = True
     first: int = 0
@@ -84,19 +91,19 @@ def parse_interval(text: str) -> float:
     """`100ms`, `0.5s`, `2` in s; '' is 0, no interval. Raises SondaError for anything else."""
     if not text:
         return 0.0
-    seconds = seconds_of(text)
+    seconds = parse_seconds(text)
     if seconds is None:
         raise SondaError(f"--interval {text!r} is not a time", "write it like 100ms or 0.5s")
     if not SHORTEST <= seconds < LONGEST:
-        which = "short" if seconds < SHORTEST else "long"
-        raise SondaError(f"--interval {text!r} is too {which}", "give 1ms or more, less than a million seconds")
+        length = "short" if seconds < SHORTEST else "long"
+        raise SondaError(f"--interval {text!r} is too {length}", "give 1ms or more, less than a million seconds")
     return seconds
 
 
 def run_command(
-    command: Sequence[str], store: Store, watching: Watching, say: Say = lambda text: None
+    command: Sequence[str], store: Store, watching: WatchSettings, say: Say = lambda text: None
 ) -> tuple[Run, int]:
-    """Run a program unmodified, that `refuse_isolated` lets pass; returns the run and the program's own exit code.
+    """Run a program unmodified; returns the run and the program's own exit code. Call `refuse_isolated` first.
 
     Its Python processes are observed from inside, the whole of it is counted from outside. The code is 128 + n for a
     program that signal n ended.
@@ -112,21 +119,21 @@ class ProgramLauncher(Launcher):
     kind = "program"
     offers = frozenset({AROUND, INSIDE, AGAIN, REPLAY})
 
-    def __init__(self, command: Sequence[str], watching: Watching) -> None:
+    def __init__(self, command: Sequence[str], watching: WatchSettings) -> None:
         self.command = list(command)
         self.watching = watching
 
     def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
-        asked = whole_of(os.environ.get("OMP_NUM_THREADS", "")) or 0
+        asked_threads = parse_whole(os.environ.get("OMP_NUM_THREADS", "")) or 0
         return RunPlan(
-            self.kind, store, directory, say, on_gpu=has_gpu(), asked_threads=asked, outside=True,
+            self.kind, store, directory, say, on_gpu=has_gpu(), asked_threads=asked_threads, outside=True,
             counted=PER_INTERVAL if self.watching.interval else "",
         )  # fmt: skip
 
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
         plan.say("")  # what the program prints stands alone
         self.before = read_conditions()
-        self.counted, self.unseen = _run(self.command, plan.directory, self.watching, plan.events, environment)
+        self.counted, self.unseen = _run_observed(self.command, plan.directory, self.watching, plan.events, environment)
         self.after = read_conditions()
 
     def observe(self, plan: RunPlan) -> Observation:
@@ -141,10 +148,10 @@ class ProgramLauncher(Launcher):
                 f"the disk under {plan.store.root} filled up while observing: what was seen is lost",
                 "free some space, or set $SONDA_HOME",
             )
-        failure = failure_of(directory)
+        failure = read_failure(directory)
         threads = assembly.crew.busiest.threads or assembly.threads or available_threads()
         if assembly.processes:
-            plan.say(MEASURING)
+            plan.say(MEASURING_CEILINGS)
         circumstances = observed_circumstances(assembly, threads, plan.store.root, self.before, self.after, redact)
         code = counted.code if counted.code >= 0 else 128 - counted.code
         return Observation(
@@ -152,34 +159,34 @@ class ProgramLauncher(Launcher):
             workload=Workload.of(
                 {
                     "name": program_name(self.command),
-                    "command": kept_command(self.command, redact),
+                    "command": recorded_command(self.command, redact),
                     "framework": assembly.framework or "torch",
                     **({"traced": assembly.traced} if assembly.traced else {}),
-                    **pipelines(assembly),
-                    **habits(assembly),
+                    **describe_pipelines(assembly),
+                    **describe_habits(assembly),
                 }
             ),
             target=ProgramTarget.of(
                 spec="",
                 device="cuda" if assembly.devices else "cpu",
                 threads=threads,
-                **processes(assembly),
-                **gpus(assembly),
-                **kept(counted),
+                **describe_processes(assembly),
+                **describe_gpus(assembly),
+                **describe_counts(counted),
             ),
             circumstances=replace(
                 circumstances,
-                notes=[*_seen(assembly, counted.code, failure, self.unseen), *circumstances.notes],
+                notes=[*_observation_notes(assembly, counted.code, failure, self.unseen), *circumstances.notes],
             ),
             begin=counted.begin,
             end=counted.end,
             assembly=assembly,
-            used=("cpu", *identities(assembly)),
-            identities=identities(assembly),
+            used=("cpu", *gpu_identities(assembly)),
+            identities=gpu_identities(assembly),
             complete=code == 0,
             exit_code=code,
             notes=[*kernels.notes, *of_graphs, *of_jitted, *([NOT_PER_PHASE] if plan.events else [])],
-            samples=samples_of(counted),
+            samples=interval_samples(counted),
         )
 
     def again(self, plan: RunPlan, rerun: Rerun) -> Command:
@@ -190,24 +197,24 @@ class ProgramLauncher(Launcher):
         watching = replace(self.watching, count=False)
         if not rerun.replay:
             watching = replace(watching, first=0, last=0, max_time=0.0)
-        return Command(name, words, None, _environment(str(rerun.directory), watching, rerun.replay))
+        return Command(name, words, None, _observation_variables(str(rerun.directory), watching, rerun.replay))
 
 
-def failure_of(directory: Path) -> str:
+def read_failure(directory: Path) -> str:
     """Why observing failed, in one line; empty where it did not."""
     failures = sorted(directory.glob("*.failure"))
     return (failures[0].read_text(encoding="utf-8").split("\n")[-2:-1] or ["?"])[0] if failures else ""
 
 
 def refuse_isolated(command: Sequence[str]) -> None:
-    """Raise SondaError for an interpreter that will not look at PYTHONPATH: `-I`, `-E`, `-S`."""
+    """Raise SondaError for a Python that ignores PYTHONPATH: one with `-I`, `-E` or `-S`."""
     words = list(command)
     if not words:
         raise SondaError("no command after --", "write: sonda run -- python train.py")
     program = shutil.which(words[0])
     if program is None:
         raise SondaError(f"there is no program {words[0]!r}", "check the command after --")
-    flags = _flags(words[1:]) if PYTHON.match(Path(words[0]).name) else _shebang_flags(Path(program))
+    flags = _parse_flags(words[1:]) if PYTHON.match(Path(words[0]).name) else _shebang_flags(Path(program))
     for flag in "IES":
         if flag in flags:
             raise SondaError(
@@ -215,9 +222,9 @@ def refuse_isolated(command: Sequence[str]) -> None:
             )
 
 
-def _flags(words: Sequence[str]) -> str:
+def _parse_flags(words: Sequence[str]) -> str:
     """The one-letter flags before a script's name."""
-    found = ""
+    flags = ""
     skip = False
     for word in words:
         if skip:
@@ -230,11 +237,11 @@ def _flags(words: Sequence[str]) -> str:
         for position, letter in enumerate(word[1:], start=2):
             if letter in VALUE_FLAGS:
                 if letter in "cm":
-                    return found
+                    return flags
                 skip = position == len(word)
                 break
-            found += letter
-    return found
+            flags += letter
+    return flags
 
 
 def _shebang_flags(program: Path) -> str:
@@ -249,10 +256,10 @@ def _shebang_flags(program: Path) -> str:
     words = line[2:].decode(errors="replace").split()
     while words and not PYTHON.match(Path(words[0]).name):
         words = words[1:]
-    return _flags(words[1:])
+    return _parse_flags(words[1:])
 
 
-def _environment(directory: str, watching: Watching, replay: bool = False) -> dict[str, str]:
+def _observation_variables(directory: str, watching: WatchSettings, replay: bool = False) -> dict[str, str]:
     """The variables that make a program's Python processes observe themselves and write into a directory."""
     settings = {
         "directory": directory,
@@ -267,14 +274,14 @@ def _environment(directory: str, watching: Watching, replay: bool = False) -> di
     return {"PYTHONPATH": path, "SONDA_COLLECT": msgspec.json.encode(settings).decode()}
 
 
-def _run(
+def _run_observed(
     command: Sequence[str],
     directory: Path,
-    watching: Watching,
+    watching: WatchSettings,
     events: Mapping[str, Event],
     variables: Mapping[str, str],
-) -> tuple[Counted, list[Unseen]]:
-    """Run the program to its end; also its processes that could not be observed.
+) -> tuple[Counted, list[UnobservedProcess]]:
+    """Run the program to its end; returns its counts and its processes that could not be observed.
 
     Raises SondaError where it cannot be started.
     """
@@ -282,30 +289,30 @@ def _run(
 
     @contextmanager
     def accompanied(child: Stopped) -> Iterator[None]:
-        lookouts.append(Lookout(child.pid, str(INJECT), lambda words: _flags(words[1:]), called))
-        with passed_on(child), looked_after(lookouts[0]):
+        lookouts.append(Lookout(child.pid, str(INJECT), lambda words: _parse_flags(words[1:]), name_process))
+        with pass_on_signals(child), keep_looking(lookouts[0]):
             yield
 
-    environment = {**os.environ, **_environment(str(directory.resolve()), watching), **variables}
+    environment = {**os.environ, **_observation_variables(str(directory.resolve()), watching), **variables}
     output = sys.stderr.fileno() if watching.output_to_stderr else None
     counted = count_outside(command, events, watching.interval, environment, output, accompanied)
     return counted, list(lookouts[0].found.values())
 
 
 @contextmanager
-def passed_on(child: Stopped) -> Iterator[None]:
-    """Stay alive while the program is interrupted, and pass on what it was not told itself."""
+def pass_on_signals(child: Stopped) -> Iterator[None]:
+    """Survive interrupts until the block ends, and pass them to the program where the terminal did not send them."""
 
     def pass_on(number: int, _frame: object) -> None:
-        if number == signal.SIGINT and _terminal_tells():
+        if number == signal.SIGINT and _terminal_interrupts_children():
             return
         child.send(number)
 
-    with handled(pass_on, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    with handle_signals(pass_on, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield
 
 
-def _terminal_tells() -> bool:
+def _terminal_interrupts_children() -> bool:
     """Whether a terminal sends its interrupts to this process and its children alike."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
@@ -313,8 +320,8 @@ def _terminal_tells() -> bool:
         return False
 
 
-def _seen(assembly: Assembly, ending: int, failure: str, unseen: list[Unseen]) -> list[str]:
-    notes = [note_of(unseen)] if unseen else []
+def _observation_notes(assembly: Assembly, ending: int, failure: str, unseen: list[UnobservedProcess]) -> list[str]:
+    notes = [describe_unobserved(unseen)] if unseen else []
     if failure:
         stepped = bool(assembly.spans.where(kind="step").any())
         notes.append(f"{'not all of the program was observed' if stepped else 'the program ran unobserved'}: {failure}")
@@ -327,21 +334,23 @@ def _seen(assembly: Assembly, ending: int, failure: str, unseen: list[Unseen]) -
         how = f"was ended by {signal_name(-ending)}" if ending < 0 else f"ended with code {ending}"
         notes.append(f"the program {how}; this is what was seen until then")
     else:
-        notes += _ended_early(assembly.crew)
+        notes += _early_end_notes(assembly.crew)
     if assembly.crew.together:
         notes.append(f"steps of {assembly.crew.together} processes are shown together: they have no rank of their own")
     return notes
 
 
-def _ended_early(crew: Processes) -> list[str]:
+def _early_end_notes(crew: Processes) -> list[str]:
     notes = []
     if crew.unfinished:
-        which = "a process" if crew.unfinished == 1 else f"{crew.unfinished} processes"
-        notes.append(f"{which} ended before {'its' if crew.unfinished == 1 else 'their'} last half second was written")
+        subject = "a process" if crew.unfinished == 1 else f"{crew.unfinished} processes"
+        notes.append(
+            f"{subject} ended before {'its' if crew.unfinished == 1 else 'their'} last half second was written"
+        )
     if crew.unstarted:
-        which = "a process that had" if crew.unstarted == 1 else f"{crew.unstarted} processes that had"
-        were = "was" if crew.unstarted == 1 else "were"
-        notes.append(f"{which} imported a framework {were} ended before anything was seen to run there")
+        subject = "a process that had" if crew.unstarted == 1 else f"{crew.unstarted} processes that had"
+        verb = "was" if crew.unstarted == 1 else "were"
+        notes.append(f"{subject} imported a framework {verb} ended before anything was seen to run there")
     return notes
 
 
@@ -351,7 +360,7 @@ def program_name(command: Sequence[str]) -> str:
     return Path(words[0] if words else command[0]).name
 
 
-def called(words: Sequence[str]) -> str:
+def name_process(words: Sequence[str]) -> str:
     """The program of a process that another one started, in a few words."""
     if "--multiprocessing-fork" in words:
         return "a process of multiprocessing"
@@ -359,5 +368,5 @@ def called(words: Sequence[str]) -> str:
     return "python -c" if any(re.fullmatch(r"-\w*c", word) for word in options) else program_name(words)
 
 
-def kept_command(command: Sequence[str], redact: bool) -> list[str]:
+def recorded_command(command: Sequence[str], redact: bool) -> list[str]:
     return [program_name(command)] if redact else list(command)

@@ -1,8 +1,8 @@
-"""Python processes of a program that cannot be observed, looked for from outside while it runs.
+"""Python processes of a program that cannot be observed, found from outside while it runs.
 
 A process observes itself where it starts with the environment that Sonda gave the program. One that is started with
-another environment, or with a flag of Python that ignores it, leaves nothing; the files of the system tell that it is
-there, with which words it was started, and whether it has loaded a framework: only then was there something to see.
+another environment, or with a flag of Python that ignores it, leaves nothing. `/proc` shows that it exists, its command
+line, and whether it has loaded a framework. Only a process with a framework is reported.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ INTERVAL_S = 0.4
 """Between two looks. Importing a framework takes longer."""
 FRAMEWORKS = {"PyTorch": b"/torch/lib/libtorch", "TensorFlow": b"/tensorflow/", "JAX": b"/jaxlib/"}
 """By name: what stands in the list of a process's mapped files once it is loaded."""
-VARIABLE = b"SONDA_COLLECT"
+COLLECT_VARIABLE = b"SONDA_COLLECT"
 MOST_NAMED = 3
 """Programs that the note names."""
 
 
 @dataclass(frozen=True)
-class Unseen:
+class UnobservedProcess:
     """A process that loaded a framework and was not observed."""
 
     program: str
@@ -33,7 +33,7 @@ class Unseen:
 
 
 class Lookout:
-    """`look` once in a while; `found` are the processes that could not be observed, by their numbers."""
+    """Finds unobserved processes: call `look` once in a while; `found` has them by their process numbers."""
 
     def __init__(
         self,
@@ -43,9 +43,9 @@ class Lookout:
         name: Callable[[list[str]], str],
         proc: Path = Path("/proc"),
     ) -> None:
-        """`root` is the program's first process, `injected` what PYTHONPATH must have in it; of the words of a command
-        of Python `flags` gives those of one letter, `name` the program."""
-        self.found: dict[int, Unseen] = {}
+        """`root` is the program's first process, `injected` the entry that PYTHONPATH must hold. `flags` gives the
+        one-letter flags of a Python command line, `name` the name of its program."""
+        self.found: dict[int, UnobservedProcess] = {}
         self._injected, self._flags, self._name, self._proc = injected.encode(), flags, name, proc
         self._tree = {root}
         self._others: set[int] = set()
@@ -55,12 +55,12 @@ class Lookout:
         """What the processes that load a framework unobserved were started with."""
 
     def look(self) -> None:
-        """Look at those of the program's processes that were there the last time, and at which others there are."""
+        """Check the program's processes that were found last time, then find new ones."""
         for process in self._tree - self._decided:
             self._look_at(process)
-        alive = {int(name) for name in self._names() if name.isdigit()}
-        for known in (self._tree, self._others, self._decided):
-            known &= alive
+        alive = {int(name) for name in self._list_processes() if name.isdigit()}
+        for group in (self._tree, self._others, self._decided):
+            group &= alive
         new = {process: self._parent(process) for process in alive - self._tree - self._others}
         while True:
             born = {process for process, parent in new.items() if parent in self._tree} - self._tree
@@ -73,7 +73,7 @@ class Lookout:
         words = [word.decode(errors="replace") for word in self._read(f"{process}/cmdline").split(b"\0")[:-1]]
         if not words or not self._is_python(process):
             return
-        why = self._hidden(words, self._read(f"{process}/environ"))
+        why = self._explain_hidden(words, self._read(f"{process}/environ"))
         if not why:
             self._decided.add(process)
             return
@@ -83,9 +83,9 @@ class Lookout:
             self._decided.add(process)
             self._words[process] = words
             if self._words.get(self._parent(process)) != words:  # what an unobserved process forks belongs to it
-                self.found[process] = Unseen(self._name(words), framework, why)
+                self.found[process] = UnobservedProcess(self._name(words), framework, why)
 
-    def _hidden(self, words: list[str], environment: bytes) -> str:
+    def _explain_hidden(self, words: list[str], environment: bytes) -> str:
         """Why a process that was started so does not observe itself; '' where it does."""
         flags = self._flags(words)
         for flag in "IES":
@@ -93,7 +93,7 @@ class Lookout:
                 return f"python -{flag} ignores PYTHONPATH"
         variables = dict(variable.partition(b"=")[::2] for variable in environment.split(b"\0"))
         injected = self._injected in variables.get(b"PYTHONPATH", b"").split(b":")
-        return "" if injected and VARIABLE in variables else "started with an environment that hides PYTHONPATH"
+        return "" if injected and COLLECT_VARIABLE in variables else "started with an environment that hides PYTHONPATH"
 
     def _is_python(self, process: int) -> bool:
         try:
@@ -105,7 +105,7 @@ class Lookout:
         fields = self._read(f"{process}/stat").rpartition(b")")[2].split()
         return int(fields[1]) if len(fields) > 1 else 0
 
-    def _names(self) -> list[str]:
+    def _list_processes(self) -> list[str]:
         try:
             return os.listdir(self._proc)
         except OSError:
@@ -119,8 +119,8 @@ class Lookout:
 
 
 @contextmanager
-def looked_after(lookout: Lookout) -> Iterator[None]:
-    """Look again and again, from a thread of its own, while the block runs."""
+def keep_looking(lookout: Lookout) -> Iterator[None]:
+    """Look at regular intervals, in a thread, until the block ends."""
     over = threading.Event()
 
     def look() -> None:
@@ -136,17 +136,17 @@ def looked_after(lookout: Lookout) -> Iterator[None]:
         thread.join()
 
 
-def note_of(unseen: list[Unseen]) -> str:
-    """One line that says which processes were not observed and why; '' for none."""
+def describe_unobserved(unseen: list[UnobservedProcess]) -> str:
+    """A line that says which processes were not observed and why; '' for none."""
     if not unseen:
         return ""
     reasons: dict[tuple[str, str], int] = {}
-    for one in unseen:
-        reasons[one.program, one.why] = reasons.get((one.program, one.why), 0) + 1
+    for process in unseen:
+        reasons[process.program, process.why] = reasons.get((process.program, process.why), 0) + 1
     named = [f"{program}{f' ({count} times)' if count > 1 else ''}: {why}"
              for (program, why), count in list(reasons.items())[:MOST_NAMED]]  # fmt: skip
-    more = f"; and {len(reasons) - MOST_NAMED} more" if len(reasons) > MOST_NAMED else ""
-    frameworks = " and ".join(sorted({one.framework for one in unseen}))
-    which = "a process" if len(unseen) == 1 else f"{len(unseen)} processes"
-    were = "was" if len(unseen) == 1 else "were"
-    return f"{which} that loaded {frameworks} {were} not observed: {'; '.join(named)}{more}"
+    rest = f"; and {len(reasons) - MOST_NAMED} more" if len(reasons) > MOST_NAMED else ""
+    frameworks = " and ".join(sorted({process.framework for process in unseen}))
+    subject = "a process" if len(unseen) == 1 else f"{len(unseen)} processes"
+    verb = "was" if len(unseen) == 1 else "were"
+    return f"{subject} that loaded {frameworks} {verb} not observed: {'; '.join(named)}{rest}"

@@ -1,4 +1,4 @@
-"""A command counted from outside while it runs: what the kernel counts always, the PMU's events where asked for."""
+"""A command counted from outside while it runs: by the kernel's own counters, and the PMU's events where asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sonda.probes.counters.pmu_events import quantity
 from sonda.record.quantities import Metric
 from sonda.record.samples import Sample
 
-NEVER = "the kernel does not count a program that takes other rights when it starts (setuid)"
+NEVER_COUNTED = "the kernel does not count a program that takes other rights when it starts (setuid)"
 
 
 def count_outside(
@@ -28,22 +28,22 @@ def count_outside(
     return KernelCounter(known=events).count(command, (*SYSTEM, *events), interval, environment, output, around)
 
 
-def kept(counted: Counted) -> dict[str, Any]:
+def describe_counts(counted: Counted) -> dict[str, Any]:
     """`outside` of a run's `target`: `counts` of the whole by quantity, what is `missing`, the `interval` in ns."""
     counts = {quantity(name): count for name, count in counted.counts.items() if count.enabled}
-    never = {quantity(name): NEVER for name, count in counted.counts.items() if not count.enabled}
+    never = {quantity(name): NEVER_COUNTED for name, count in counted.counts.items() if not count.enabled}
     missing = {quantity(name): reason for name, reason in counted.missing.items()} | never
-    about: dict[str, Any] = {
+    record: dict[str, Any] = {
         "counts": {name: {"value": count.value, "scaled": count.scaled} for name, count in counts.items()},
         **({"missing": missing} if missing else {}),
         **({"interval": round(counted.interval * 1e9)} if counted.interval else {}),
     }
-    return {"outside": about}
+    return {"outside": record}
 
 
-def samples_of(counted: Counted) -> list[Sample]:
+def interval_samples(counted: Counted) -> list[Sample]:
     """What was counted in every interval, at the interval's end."""
-    found = []
+    samples = []
     begin: dict[str, Count] = dict.fromkeys(counted.counts, Count(0.0))
     for (_, before), (time, after) in pairwise([(0.0, begin), *counted.series]):
         # What only the kernel's account at the end has is in no reading.
@@ -54,5 +54,5 @@ def samples_of(counted: Counted) -> list[Sample]:
             if added is not None:
                 source = "estimated" if added.scaled else "counted"
                 sensor = quantity(name)
-                found.append(Sample(round(time * 1e9), sensor, added.value, Metric(sensor, source).unit, source))
-    return found
+                samples.append(Sample(round(time * 1e9), sensor, added.value, Metric(sensor, source).unit, source))
+    return samples

@@ -1,4 +1,4 @@
-"""Starting the agent of this node: ranks run to their end, and several nodes make one run of what all of them saw."""
+"""The agent of this node: it runs the ranks to their end, and several nodes make one run of all their parts."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.targets.job import JOB, OUTCOME, Job
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.nodes import KEPT, PART, PARTS, Kept, is_taken
-from sonda.targets.ranks.outcomes import BEGUN, Foreseen, Report, read_outlook
+from sonda.targets.ranks.nodes import LOCATION, LOST, PART, RunLocation, is_port_taken
+from sonda.targets.ranks.outcomes import BEGUN, AgentReport, Forecast, read_forecast
 from sonda.targets.ranks.plan import Plan
-from sonda.targets.signals import ending
+from sonda.targets.signals import describe_exit
 from sonda.targets.target import STRATEGIES
 from sonda.targets.training.supervisor import LostError
 
 POLL_S = 0.1
 ROOM = 1 << 18
-"""Bytes that ranks need at least to say what became of them."""
+"""Bytes that ranks need at least to write their outcomes."""
 
 
 class KeptElsewhereError(SondaError):
-    """Nothing went wrong: the run of several nodes is kept by another one."""
+    """Not a failure: another node keeps the run of several nodes."""
 
     def __init__(self, run: str, node: str) -> None:
         super().__init__(f"run {run} of all nodes is kept on node {node}", exit_code=0)
 
 
-class Part(msgspec.Struct, frozen=True):
+class NodeFiles(msgspec.Struct, frozen=True):
     """What one node saw, as a run of its own: the name of its directory, and its files."""
 
     name: str
@@ -46,7 +46,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 def agent_command(job: Job, plan: Plan, directory: Path) -> list[str]:
-    """The command of an agent that runs a job by a plan, both of which are left in its directory."""
+    """Write a job and a plan to a directory; returns the command of the agent that runs them."""
     (directory / JOB).write_bytes(msgspec.json.encode(job))
     (directory / PLAN).write_bytes(msgspec.json.encode(plan))
     # -P: a file in the user's directory that is named like a module must not be imported.
@@ -55,7 +55,10 @@ def agent_command(job: Job, plan: Plan, directory: Path) -> list[str]:
 
 
 class Agent:
-    """The process that starts the ranks of this node: `run`, then `gather` and `told` or `deliver`, then `close`."""
+    """The process that starts the ranks of this node.
+
+    Call `run` first, then `gather_parts` and `publish` on the first node or `deliver_part` on the others, then `close`.
+    """
 
     def __init__(
         self, job: Job, plan: Plan, directory: Path, say: Say, variables: Mapping[str, str] | None = None
@@ -63,8 +66,8 @@ class Agent:
         self._job, self._plan, self._directory, self._say = job, plan, directory, say
         # The agent's own threads; every rank has its own.
         self._environment = {**os.environ, **(variables or {}), "OMP_NUM_THREADS": "1"}
-        # Where a node goes away, PyTorch would print pages of C++; what happened is said in a line. In deterministic
-        # mode every rank would complain of how gradients are kept in one order.
+        # When a node disappears, PyTorch would print pages of C++; Sonda says what happened in a line. In deterministic
+        # mode every rank would warn about the order in which gradients are kept.
         if plan.nodes > 1 or job.deterministic:
             self._environment.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         self._process: subprocess.Popen[bytes] | None = None
@@ -73,25 +76,25 @@ class Agent:
         self.same: dict[str, str] = {}
         """Of nodes that are processes of one machine, the first of them."""
 
-    def run(self) -> tuple[Report, Foreseen | None]:
-        """Run the ranks to their end; says the outlook as soon as it is there. Raises SondaError when a rank fails.
+    def run(self) -> tuple[AgentReport, Forecast | None]:
+        """Run the ranks to their end; shows the forecast as soon as it is there. Raises SondaError when a rank fails.
 
-        With several nodes: of those of this node, after the ranks of all have ended.
+        With several nodes it returns when the ranks of all nodes have ended; the report is of this node's ranks.
         """
         command = agent_command(self._job, self._plan, self._directory)
-        if self._plan.nodes > 1 and is_taken(self._plan.at):
+        if self._plan.nodes > 1 and is_port_taken(self._plan.at):
             self._say(Lasting(f"a program listens at {self._plan.at} already: taken to be another node"))
         self._process = subprocess.Popen(command, env=self._environment, stdin=subprocess.DEVNULL)
         try:
-            foreseen = self._watch()
+            forecast = self._watch()
             path = self._directory / OUTCOME
             if not path.exists():
                 (self._directory / "room").write_bytes(bytes(ROOM))  # raises OSError where the disk is full
                 raise SondaError(
-                    f"the process that started the ranks of {self._job.on} {ending(self._process.returncode)}",
+                    f"the process that started the ranks of {self._job.on} {describe_exit(self._process.returncode)}",
                     "see its output above",
                 )
-            report = msgspec.json.decode(path.read_bytes(), type=Report)
+            report = msgspec.json.decode(path.read_bytes(), type=AgentReport)
             if report.cause:
                 self._process.wait()
                 raise (LostError if report.lost else SondaError)(report.cause, report.remedy)
@@ -99,37 +102,36 @@ class Agent:
             self.close()
             raise
         self.node, self.nodes, self.same = report.node, report.nodes or [""], report.same
-        return report, foreseen
+        return report, forecast
 
-    def _watch(self) -> Foreseen | None:
-        """Until the ranks have ended."""
-        foreseen: Foreseen | None = None
+    def _watch(self) -> Forecast | None:
+        """Wait until the ranks have ended; returns their forecast. Raises SondaError where nodes do not meet."""
+        forecast: Forecast | None = None
         deadline = monotonic() + self._plan.timeout
         while True:
-            ended = self._ended(POLL_S) or (self._plan.nodes > 1 and (self._directory / OUTCOME).exists())
-            if foreseen is None:
-                foreseen = read_outlook(self._directory)
-                for sentence in foreseen.sentences if foreseen else ():
+            ended = self._has_ended(POLL_S) or (self._plan.nodes > 1 and (self._directory / OUTCOME).exists())
+            if forecast is None:
+                forecast = read_forecast(self._directory)
+                for sentence in forecast.sentences if forecast else ():
                     self._say(Lasting(sentence))
             if ended:
-                return foreseen
-            # Whatever else listens at that port may never answer, and PyTorch would wait for it. On one node nobody is
-            # waited for yet.
+                return forecast
+            # Another program at that port may never answer, and PyTorch would wait for it. One node waits for no other.
             if self._plan.nodes > 1 and monotonic() > deadline and not (self._directory / BEGUN).exists():
                 self.close()
-                raise self._unmet()
+                raise self._meeting_failure()
 
-    def _unmet(self) -> SondaError:
-        """Nobody answered; this node's own agent, which may have listened, has ended."""
+    def _meeting_failure(self) -> SondaError:
+        """Why nodes did not meet. Call it when this node's own agent, which may have listened, has ended."""
         cause = f"the ranks did not meet at {self._plan.at} within {self._plan.timeout:g} s"
-        if is_taken(self._plan.at):
+        if is_port_taken(self._plan.at):
             return SondaError(
                 f"{cause}; a program listens there that is no node of this training, or waits for others too",
                 "give another port, or start the same command on every node",
             )
         return SondaError(cause, "check that all nodes were started and that the port is free and reachable")
 
-    def _ended(self, seconds: float) -> bool:
+    def _has_ended(self, seconds: float) -> bool:
         assert self._process is not None
         try:
             self._process.wait(seconds)
@@ -144,60 +146,60 @@ class Agent:
         """Whether the run is kept here."""
         return self.node == self.nodes[0]
 
-    def gather(self) -> tuple[list[NodePart], list[str]]:
-        """What other nodes saw, in the order of their ranks, and the names of nodes of which nothing came."""
-        path = self._directory / PARTS
-        self._await(path.exists)
+    def gather_parts(self) -> tuple[list[NodePart], list[str]]:
+        """The parts of other nodes in the order of their ranks, and the names of nodes that sent none."""
+        path = self._directory / LOST
+        self._wait_until(path.exists)
         lost = msgspec.json.decode(path.read_bytes(), type=list[str]) if path.exists() else self.nodes[1:]
-        found = []
+        parts = []
         store = Store(self._directory / "nodes")
         for number, node in enumerate(self.nodes):
             path = self._directory / f"{PART}-{number}"
             if number and node not in lost:
-                part = msgspec.msgpack.decode(path.read_bytes(), type=Part)
+                part = msgspec.msgpack.decode(path.read_bytes(), type=NodeFiles)
                 run = store.adopt(part.name, part.files)
-                found.append(NodePart(node, run.info, run.spans, run.samples))
+                parts.append(NodePart(node, run.info, run.spans, run.samples))
                 path.unlink()
-        return found, lost
+        return parts, lost
 
-    def told(self, keep: Callable[[], Run]) -> Run:
-        """What `keep()` gives, the run of all nodes; the others hear of it, also of a failure."""
+    def publish(self, keep: Callable[[], Run]) -> Run:
+        """Keep the run of all nodes by `keep()` and tell the other nodes where it is, or why it failed."""
         try:
             run = keep()
         except SondaError as error:
-            self._tell(Kept(cause=f"node {self.node}: {error.cause}", remedy=error.remedy))
+            self._announce(RunLocation(cause=f"node {self.node}: {error.cause}", remedy=error.remedy))
             raise
-        self._tell(Kept(run=run.id, node=self.node))
+        self._announce(RunLocation(run=run.id, node=self.node))
         return run
 
-    def _tell(self, kept: Kept) -> None:
+    def _announce(self, location: RunLocation) -> None:
         if len(self.nodes) > 1:
-            write_whole(self._directory / KEPT, msgspec.json.encode(kept))
-            self._await(lambda: False)
+            write_whole(self._directory / LOCATION, msgspec.json.encode(location))
+            self._wait_until(lambda: False)
 
-    def deliver(self, part: Run) -> KeptElsewhereError:
-        """Send what this node saw to the first, and say where the run of all is. Raises SondaError if there is none."""
+    def deliver_part(self, part: Run) -> KeptElsewhereError:
+        """Send this node's part to the first; returns where the run of all is. Raises SondaError if there is none."""
         files = {path.name: path.read_bytes() for path in part.directory.iterdir()}
-        write_whole(self._directory / PART, msgspec.msgpack.encode(Part(part.directory.name, files)))
-        self._await(lambda: (self._directory / KEPT).exists())
+        write_whole(self._directory / PART, msgspec.msgpack.encode(NodeFiles(part.directory.name, files)))
+        self._wait_until(lambda: (self._directory / LOCATION).exists())
         try:
-            kept = msgspec.json.decode((self._directory / KEPT).read_bytes(), type=Kept)
+            location = msgspec.json.decode((self._directory / LOCATION).read_bytes(), type=RunLocation)
         except FileNotFoundError:
             raise SondaError(
                 f"the agent of node {self.node} ended before node {self.nodes[0]} had kept the run",
                 "start the same command again on every node",
             ) from None
-        if kept.cause:
-            raise SondaError(kept.cause, kept.remedy)
-        return KeptElsewhereError(kept.run, kept.node)
+        if location.cause:
+            raise SondaError(location.cause, location.remedy)
+        return KeptElsewhereError(location.run, location.node)
 
-    def _await(self, done: Callable[[], bool]) -> None:
-        """Until something is there, or the agent has ended."""
-        while not done() and not self._ended(POLL_S):
+    def _wait_until(self, done: Callable[[], bool]) -> None:
+        """Wait until `done()` or the end of the agent."""
+        while not done() and not self._has_ended(POLL_S):
             pass
 
     def close(self) -> None:
-        """End the agent, which takes its ranks along."""
+        """End the agent and with it its ranks."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -1,7 +1,7 @@
 """The agent: `python -m sonda.targets.ranks.elastic_agent DIRECTORY` starts the ranks of this node and waits for them.
 
-It is PyTorch's own (torchrun's): ranks find each other through a store on a free port, and where one of them ends
-badly the others are stopped. It leaves `outcome.json`: what the first rank said, or which rank failed and why.
+It is PyTorch's own, that of torchrun. Ranks find each other through a store on a free port. Where one of them fails,
+the others are stopped. It leaves `outcome.json`: the outcomes of the ranks, or which rank failed and why.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import msgspec
 from sonda.record.errors import MissingExtraError, SondaError, first_line
 from sonda.record.files.partial import write_whole
 from sonda.targets.job import JOB, OUTCOME, Job
-from sonda.targets.ranks.nodes import met
-from sonda.targets.ranks.outcomes import Report, read_outcome
+from sonda.targets.ranks.nodes import meet_nodes
+from sonda.targets.ranks.outcomes import AgentReport, read_outcome
 from sonda.targets.ranks.plan import Plan
-from sonda.targets.signals import end_with_parent, ending
+from sonda.targets.signals import describe_exit, end_with_parent
 from sonda.targets.training.supervisor import LostError
 
 PLAN = "plan.json"
-UNDER = "SONDA_UNDER"
+UNDER_VARIABLE = "SONDA_UNDER"
 """Environment variable: words that every rank is to run under, as JSON."""
 POLL_S = 0.1
 STOP_S = 5
 """How long a rank that is told to end may take."""
 
 
-class HeardError(LostError):
-    """Ranks ended because others were gone; why those went, they do not know."""
+class OthersLostError(LostError):
+    """Ranks ended because others were gone; why those ended is not known here."""
 
 
 def main() -> int:
@@ -42,7 +42,7 @@ def main() -> int:
     directory = Path(sys.argv[1])
     os.dup2(2, 1)  # what a model prints is no result of ours
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
-    report = run_on_nodes(plan, directory) if plan.nodes > 1 else _reported(plan, directory)
+    report = run_on_nodes(plan, directory) if plan.nodes > 1 else _run_and_report(plan, directory)
     if plan.nodes == 1 or report.cause:
         try:
             write_whole(directory / OUTCOME, msgspec.json.encode(report))
@@ -51,35 +51,35 @@ def main() -> int:
     return 1 if report.cause else 0
 
 
-def run_on_nodes(plan: Plan, directory: Path) -> Report:
-    """Run the ranks of this node together with those of others, to the moment when one run of all is kept.
+def run_on_nodes(plan: Plan, directory: Path) -> AgentReport:
+    """Run the ranks of this node together with those of others, until one run of all nodes is kept.
 
-    The outcome is left as soon as the ranks of all nodes have ended well: whoever started this then hands over what
-    it saw of them.
+    The outcome is written as soon as the ranks of all nodes have ended well. The parent process then hands over this
+    node's part of the run.
     """
     job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
     try:
-        with met(plan, job) as nodes:
-            report = nodes.ended(_reported(plan, directory, nodes.number))
+        with meet_nodes(plan, job) as nodes:
+            report = nodes.exchange_reports(_run_and_report(plan, directory, nodes.number))
             if not report.cause:
                 report.node, report.nodes, report.same = nodes.names[nodes.number], nodes.names, nodes.same
                 report.cpu_s = sum(os.times()[:4])
                 write_whole(directory / OUTCOME, msgspec.json.encode(report))
-                nodes.bring_together(directory)
+                nodes.gather_run(directory)
     except SondaError as error:
-        return Report(cause=error.cause, remedy=error.remedy)
+        return AgentReport(cause=error.cause, remedy=error.remedy)
     return report
 
 
-def _reported(plan: Plan, directory: Path, node: int = 0) -> Report:
+def _run_and_report(plan: Plan, directory: Path, node: int = 0) -> AgentReport:
     try:
         return run_ranks(plan, directory, node)
     except SondaError as error:
-        lost, heard = isinstance(error, LostError), isinstance(error, HeardError)
-        return Report(cause=error.cause, remedy=error.remedy, lost=lost, heard=heard)
+        lost, heard = isinstance(error, LostError), isinstance(error, OthersLostError)
+        return AgentReport(cause=error.cause, remedy=error.remedy, lost=lost, heard=heard)
 
 
-def run_ranks(plan: Plan, directory: Path, node: int = 0) -> Report:
+def run_ranks(plan: Plan, directory: Path, node: int = 0) -> AgentReport:
     """Start the ranks and wait for their end. Raises SondaError where they cannot be started or one of them fails."""
     try:
         from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
@@ -106,48 +106,49 @@ def run_ranks(plan: Plan, directory: Path, node: int = 0) -> Report:
         local_addr="localhost" if plan.nodes == 1 else None,
         **({"shutdown_timeout": STOP_S} if "shutdown_timeout" in LaunchConfig.__dataclass_fields__ else {}),
     )
-    under = msgspec.json.decode(os.environ.pop(UNDER, "[]"), type=list[str])
+    under = msgspec.json.decode(os.environ.pop(UNDER_VARIABLE, "[]"), type=list[str])
     command = (*under, sys.executable, "-P", "-m", "sonda.targets.ranks.rank", str(directory), str(os.getpid()))
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # or the agent says that it chose so; every rank sets its own
     try:
         elastic_launch(configuration, command[0])(*command[1:])
     except ChildFailedError as error:
-        raise _failure(plan, directory, error.failures) from None
+        raise _first_failure(plan, directory, error.failures) from None
     except RendezvousError as error:
         raise SondaError(
             f"the ranks did not meet at {plan.at}: {first_line(error)}", "check that the port is free and reachable"
         ) from None
-    outcomes = [read_outcome(directory, rank) for rank in _ranks(directory)]
-    return Report(ranks=[outcome for outcome in outcomes if outcome is not None])
+    outcomes = [read_outcome(directory, rank) for rank in _rank_numbers(directory)]
+    return AgentReport(ranks=[outcome for outcome in outcomes if outcome is not None])
 
 
-def _ranks(directory: Path) -> list[int]:
+def _rank_numbers(directory: Path) -> list[int]:
     return sorted(int(path.stem.rpartition("-")[2]) for path in directory.glob("rank-*.json"))
 
 
-def _failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> SondaError:
-    """Who failed first, of those in the order in which they ended: a rank that has waited in vain, for the other hangs
-    and was killed by the agent; one that was killed or says why, rather than those that lost it.
+def _first_failure(plan: Plan, directory: Path, failures: dict[int, Any]) -> SondaError:
+    """The failure to report, of those in the order in which ranks ended.
 
-    What all ranks say alike, such as an option that the workload does not have, names none of them.
+    A rank that has waited in vain comes first: the rank that it waited for hangs and was killed by the agent. Then a
+    rank that was killed or states a cause, before ranks that only lost others. A cause that all ranks state alike, such
+    as an unknown option of the workload, names no rank.
     """
     outcomes = {rank: read_outcome(directory, rank) for rank in range(plan.ranks)}
     causes = {outcome.cause if outcome else "" for outcome in outcomes.values()}
-    found: list[tuple[int, SondaError]] = []
+    prioritised: list[tuple[int, SondaError]] = []
     for rank, failure in failures.items():
         outcome, name = outcomes.get(rank), plan.name(rank)
         if failure.exitcode < 0:
             stopped = failure.exitcode == -signal.SIGTERM
-            lost = HeardError if stopped else LostError
-            why = f"{name} {ending(failure.exitcode)}; the other ranks were stopped"
-            found.append((3 if stopped else 0, lost(why, "see its output above")))
+            lost = OthersLostError if stopped else LostError
+            why = f"{name} {describe_exit(failure.exitcode)}; the other ranks were stopped"
+            prioritised.append((3 if stopped else 0, lost(why, "see its output above")))
         elif outcome is not None and outcome.cause:
             cause = outcome.cause if len(causes) == 1 or outcome.absent else f"{name}: {outcome.cause}"
-            kind = HeardError if outcome.lost else SondaError
-            found.append((-1 if outcome.late else 2 if outcome.lost else 0, kind(cause, outcome.remedy)))
+            kind = OthersLostError if outcome.lost else SondaError
+            prioritised.append((-1 if outcome.late else 2 if outcome.lost else 0, kind(cause, outcome.remedy)))
         else:
-            found.append((1, SondaError(f"{name} {ending(failure.exitcode)}", "see its output above")))
-    return min(found, key=lambda one: one[0])[1]
+            prioritised.append((1, SondaError(f"{name} {describe_exit(failure.exitcode)}", "see its output above")))
+    return min(prioritised, key=lambda entry: entry[0])[1]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What ranks leave behind: one file each, and the outlook that the first writes before training begins."""
+"""Files of ranks: one outcome each, and the forecast that the first writes before training begins."""
 
 from __future__ import annotations
 
@@ -14,15 +14,24 @@ BEGUN = "begun"
 """Left by the ranks of a node once they have met those of others."""
 
 
-class Foreseen(msgspec.Struct, kw_only=True):
-    """The outlook before the run: sentences for the user, numbers for the record."""
+class Forecast(msgspec.Struct, kw_only=True):
+    """The forecast before the run: sentences for the user, numbers for the record."""
 
     sentences: list[str]
     numbers: dict[str, Any]
 
 
+class RankParts(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a rank has of the model or of the machine, where that is not all of the model on one device."""
+
+    devices: list[str] = []
+    """Of a rank that trains on several GPUs."""
+    modules: list[str] = []
+    """Of a stage of a pipeline, by path."""
+
+
 class RankOutcome(msgspec.Struct, kw_only=True):
-    """What became of one rank."""
+    """How one rank ended: what it trained, or why it failed."""
 
     rank: int
     device: str
@@ -35,19 +44,19 @@ class RankOutcome(msgspec.Struct, kw_only=True):
     waited_ns: list[int] = []
     changes: list[dict[str, Any]] = []
     """Shares and the step from which on they were in force."""
-    about: dict[str, Any] = {}
+    about: RankParts = msgspec.field(default_factory=RankParts)
     cause: str = ""
     remedy: str = ""
     lost: bool = False
     """It failed because another rank was gone."""
     late: bool = False
-    """It has waited for another rank for as long as it may."""
+    """It has waited for another rank for as long as the plan allows."""
     absent: bool = False
     """Its cause names the rank that did not come."""
 
 
-class Report(msgspec.Struct, kw_only=True):
-    """What became of all ranks of a node."""
+class AgentReport(msgspec.Struct, kw_only=True):
+    """How all ranks of a node ended."""
 
     ranks: list[RankOutcome] = []
     cause: str = ""
@@ -55,9 +64,9 @@ class Report(msgspec.Struct, kw_only=True):
     lost: bool = False
     """A rank was killed or lost, which may go well another time."""
     cpu_s: float = 0.0
-    """Of the agent and its ranks; whoever started the agent sees it only after its end."""
+    """Processor time of the agent and its ranks, s; the parent sees it only after the agent's end."""
     heard: bool = False
-    """All that is known here is that others were gone: another node may know why."""
+    """The only cause known here is that others were gone; another node may know why."""
     node: str = ""
     """This node's name, and those of all by number, where there are several."""
     nodes: list[str] = []
@@ -77,13 +86,13 @@ def read_outcome(directory: Path, rank: int) -> RankOutcome | None:
         return None
 
 
-def write_outlook(directory: Path, outlook: Foreseen) -> None:
-    write_whole(directory / OUTLOOK, msgspec.json.encode(outlook))
+def write_forecast(directory: Path, forecast: Forecast) -> None:
+    write_whole(directory / OUTLOOK, msgspec.json.encode(forecast))
 
 
-def read_outlook(directory: Path) -> Foreseen | None:
+def read_forecast(directory: Path) -> Forecast | None:
     """None as long as it is not there."""
     try:
-        return msgspec.json.decode((directory / OUTLOOK).read_bytes(), type=Foreseen)
+        return msgspec.json.decode((directory / OUTLOOK).read_bytes(), type=Forecast)
     except FileNotFoundError:
         return None

@@ -1,4 +1,4 @@
-"""The plan of a run on several devices: what the words of its target mean, checked before anything is started."""
+"""The plan of a run on several devices: its target and options, checked before anything is started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from sonda.frameworks.torch.parallel.shared_memory import reason_against
 from sonda.record.errors import SondaError, nearest
 from sonda.targets.job import Job
-from sonda.targets.target import Device, TargetSpec, available_threads, has_gpu, whole_of
+from sonda.targets.target import DeviceSpec, TargetSpec, available_threads, has_gpu, parse_whole
 from sonda.workloads.own_model import is_own
 
 OPTIONS = {
@@ -29,7 +29,7 @@ MICROBATCHES = 4
 
 
 class Plan(msgspec.Struct, kw_only=True, frozen=True):
-    """How a job is shared. `threads` has one entry per rank of this node, 0 for a GPU."""
+    """How a job is shared by ranks. `threads` has one entry per rank of this node, 0 for a GPU."""
 
     mode: str
     devices: tuple[str, ...]
@@ -72,22 +72,24 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True):
         device = self.devices[rank % len(self.devices)]
         return f"{device} (rank {rank})" if self.ranks > len(set(self.devices)) else device
 
-    def speaks(self, rank: int, chosen: Sequence[int]) -> bool:
-        """Whether a rank speaks for its node: the first of those of it that train."""
-        each = len(self.devices)
-        return rank == min((one for one in chosen if one // each == rank // each), default=-1)
+    def reports_for_node(self, rank: int, chosen: Sequence[int]) -> bool:
+        """Whether a rank is the first of those ranks of its node that are `chosen` to train."""
+        devices_per_node = len(self.devices)
+        return rank == min(
+            (candidate for candidate in chosen if candidate // devices_per_node == rank // devices_per_node), default=-1
+        )
 
 
-def plan_of(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
-    """Check a job for several devices and say how it is shared. Raises SondaError, one line, for what cannot be.
+def make_plan(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
+    """Check a job for several devices and plan how it is shared. Raises SondaError for what cannot be.
 
-    Unless it is to run `here`, nothing is said of GPUs that this machine does not have.
+    Unless it is to run `here`, GPUs that this machine does not have are no error.
     """
     text, mode = spec.text, spec.mode
-    known = OPTIONS[mode]
+    options = OPTIONS[mode]
     for option, value in spec.options.items():
-        if option not in known:
-            words = f"known: {', '.join(known)}" if known else f"{mode} has none"
+        if option not in options:
+            words = f"known: {', '.join(options)}" if options else f"{mode} has none"
             raise SondaError(f"target {text!r}: {mode} has no option {option!r}", words)
         if value and option == "auto":
             raise SondaError(f"target {text!r}: auto takes no value", "write @auto")
@@ -110,9 +112,9 @@ def plan_of(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
     if mode in ("pipeline", "hybrid", "localsgd") and nodes * len(spec.devices) < 2:
         raise SondaError(f"target {text!r}: {mode} needs two devices or more", f"write {mode}=A+B")
     if job.epochs and is_own(job.workload):
-        _refuse_of_file(spec)
-    refuse_twice(spec)
-    _refuse_measured(job, spec)
+        _refuse_file_loaders(spec)
+    refuse_repeated_gpus(spec)
+    _refuse_indeterminate(job, spec)
     if (nodes > 1) != ("at" in spec.options):
         raise SondaError(
             f"target {text!r}: several nodes need both nodes and at",
@@ -120,28 +122,28 @@ def plan_of(job: Job, spec: TargetSpec, here: bool = True) -> Plan:
         )
     return Plan(
         mode=mode,
-        devices=tuple(written(device) for device in spec.devices),
-        threads=threads_of_ranks(spec.devices, job),
-        backend=_backend(spec, kinds, nodes, job.precision),
+        devices=tuple(format_device(device) for device in spec.devices),
+        threads=rank_threads(spec.devices, job),
+        backend=_choose_backend(spec, kinds, nodes, job.precision),
         auto="auto" in spec.options,
         equal=mode == "ddp" or spec.options.get("shares") == "equal",
-        shares=_shares(spec, nodes),
+        shares=_parse_shares(spec, nodes),
         moving=mode in ("hybrid", "localsgd") and "shares" not in spec.options,
-        each=one_of(spec, "batch", ("all", "each")) == "each",
-        shared_norms=one_of(spec, "batchnorm", ("shared", "local")) == "shared",
-        equal_weights=one_of(spec, "weights", ("samples", "equal")) == "equal",
+        each=word_option(spec, "batch", ("all", "each")) == "each",
+        shared_norms=word_option(spec, "batchnorm", ("shared", "local")) == "shared",
+        equal_weights=word_option(spec, "weights", ("samples", "equal")) == "equal",
         h=whole_option(spec, "h", DEFAULT_H) if mode == "localsgd" else 1,
         microbatches=whole_option(spec, "microbatches", MICROBATCHES) if mode == "pipeline" else 1,
-        replicas=_replicas(spec, nodes),
-        everybody=one_of(spec, "evaluate", ("all", "first")) == "all",
+        replicas=_parse_replicas(spec, nodes),
+        everybody=word_option(spec, "evaluate", ("all", "first")) == "all",
         nodes=nodes,
         at=_meeting_place(spec),
         timeout=float(whole_option(spec, "timeout", 300)),
     )
 
 
-def _refuse_of_file(spec: TargetSpec) -> None:
-    """Raise SondaError for ways to share a training whose batches are those of a file's own loaders."""
+def _refuse_file_loaders(spec: TargetSpec) -> None:
+    """Raise SondaError for modes and options that cannot share the batches of a file's own loaders."""
     if spec.mode == "pipeline":
         raise SondaError(
             f"target {spec.text!r}: a pipeline does not walk through the loaders of a file",
@@ -153,8 +155,8 @@ def _refuse_of_file(spec: TargetSpec) -> None:
         )
 
 
-def _refuse_measured(job: Job, spec: TargetSpec) -> None:
-    """Raise SondaError where measured times, which never come twice, would decide about the result's last digits."""
+def _refuse_indeterminate(job: Job, spec: TargetSpec) -> None:
+    """Raise SondaError where a deterministic job would depend on measured times, which differ from run to run."""
     if not job.deterministic:
         return
     text = f"target {spec.text!r}"
@@ -169,7 +171,7 @@ def _refuse_measured(job: Job, spec: TargetSpec) -> None:
         )
 
 
-def refuse_twice(spec: TargetSpec) -> None:
+def refuse_repeated_gpus(spec: TargetSpec) -> None:
     """Raise SondaError where a GPU stands twice."""
     used = [device.index for device in spec.devices if device.kind == "cuda"]
     twice = next((index for index in used if used.count(index) > 1), None)
@@ -177,7 +179,7 @@ def refuse_twice(spec: TargetSpec) -> None:
         raise SondaError(f"target {spec.text!r}: cuda:{twice} stands twice", "give every rank a GPU of its own")
 
 
-def written(device: Device) -> str:
+def format_device(device: DeviceSpec) -> str:
     """A device as its user writes it."""
     if device.kind == "cuda":
         return f"cuda:{device.index}"
@@ -186,9 +188,11 @@ def written(device: Device) -> str:
     return f"cpu/{device.threads}" if device.threads else "cpu"
 
 
-def threads_of_ranks(devices: tuple[Device, ...], job: Job) -> tuple[int, ...]:
-    """Threads of every rank; those that say no number share what is left, where every GPU has one for the program that
-    drives it."""
+def rank_threads(devices: tuple[DeviceSpec, ...], job: Job) -> tuple[int, ...]:
+    """Threads of every rank; 0 for a GPU. Ranks without a number share the processors that the others leave.
+
+    Each GPU leaves one processor fewer, for the program that drives it.
+    """
     if job.threads:
         raise SondaError(f"--threads does not say which rank of {job.on} it means", "write cpu/N for each rank")
     named = sum(1 if device.kind == "cuda" else device.threads or 0 for device in devices)
@@ -197,17 +201,25 @@ def threads_of_ranks(devices: tuple[Device, ...], job: Job) -> tuple[int, ...]:
     return tuple(0 if device.kind == "cuda" else device.threads or left for device in devices)
 
 
-def crowding(plan: Plan, processors: int) -> str:
-    """What to say where the ranks of this node want more threads than it has processors, a GPU one for the program that
-    drives it; '' where they do not."""
-    wanted = sum(threads or 1 for threads in plan.threads)
-    if wanted <= processors:
+def describe_crowding(plan: Plan, processors: int) -> str:
+    """A sentence for ranks of this node that want more threads than it has processors; '' where they do not.
+
+    A GPU counts as one thread, for the program that drives it.
+    """
+    threads_wanted = sum(threads or 1 for threads in plan.threads)
+    if threads_wanted <= processors:
         return ""
-    return f"ranks want {wanted} threads of {processors} processors: they hold each other up, and bounds are too high"
+    return (
+        f"ranks want {threads_wanted} threads of {processors} processors: they hold each other up, and bounds are too "
+        "high"
+    )
 
 
-def _backend(spec: TargetSpec, kinds: set[str], nodes: int, precision: str) -> str:
-    """What was asked for; else nccl among GPUs, memory for a hybrid of processors, and gloo."""
+def _choose_backend(spec: TargetSpec, kinds: set[str], nodes: int, precision: str) -> str:
+    """The backend asked for; else nccl among GPUs, shared memory for a hybrid of processors, else gloo.
+
+    Raises SondaError for a backend that these devices cannot use.
+    """
     against = (
         reason_against(len(spec.devices)) if kinds == {"cpu"} and nodes == 1 else "shared is for processors of one node"
     )
@@ -226,7 +238,7 @@ def _backend(spec: TargetSpec, kinds: set[str], nodes: int, precision: str) -> s
     return backend
 
 
-def _shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
+def _parse_shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
     text = spec.options.get("shares", "")
     if text in ("", "equal"):
         if "shares" in spec.options and not text:
@@ -247,7 +259,7 @@ def _shares(spec: TargetSpec, nodes: int) -> tuple[int, ...]:
 def whole_option(spec: TargetSpec, name: str, default: int) -> int:
     """An option that is a whole number from 1 on; raises SondaError for others."""
     text = spec.options.get(name, str(default))
-    number = whole_of(text)
+    number = parse_whole(text)
     if not number:
         raise SondaError(
             f"target {spec.text!r}: {name} {text!r} is not a whole number from 1 on", f"write @{name}={default}"
@@ -255,7 +267,7 @@ def whole_option(spec: TargetSpec, name: str, default: int) -> int:
     return number
 
 
-def _replicas(spec: TargetSpec, nodes: int) -> int:
+def _parse_replicas(spec: TargetSpec, nodes: int) -> int:
     replicas, devices = whole_option(spec, "replicas", 1), nodes * len(spec.devices)
     if replicas > 1 and (devices % replicas or devices // replicas < 2):
         where = f" on {nodes} nodes" if nodes > 1 else ""
@@ -266,25 +278,25 @@ def _replicas(spec: TargetSpec, nodes: int) -> int:
     return replicas
 
 
-def one_of(spec: TargetSpec, name: str, known: tuple[str, ...]) -> str:
-    """An option that is one of these words, the first where it is not given; raises SondaError for others."""
-    value = spec.options.get(name, known[0])
-    if value not in known:
-        raise SondaError(f"target {spec.text!r}: {name} cannot be {value!r}", nearest(value, known))
+def word_option(spec: TargetSpec, name: str, words: tuple[str, ...]) -> str:
+    """An option that is one of these words; the first where it is not given. Raises SondaError for others."""
+    value = spec.options.get(name, words[0])
+    if value not in words:
+        raise SondaError(f"target {spec.text!r}: {name} cannot be {value!r}", nearest(value, words))
     return value
 
 
 def _meeting_place(spec: TargetSpec) -> str:
     text = spec.options.get("at", "localhost:0")
     host, _, port = text.rpartition(":")
-    number = whole_of(port)
+    number = parse_whole(port)
     if not host or number is None or number > 65535:
         raise SondaError(f"target {spec.text!r}: at {text!r} is not a host and port", "write @at=HOST:PORT")
     return text
 
 
 def check_batch(plan: Plan, samples: int) -> int:
-    """The batch of all ranks together, for a workload of so many samples. Raises SondaError where that cannot be."""
+    """The batch of all ranks together, for a workload of so many samples. Raises SondaError where none can be."""
     batch = samples * plan.ranks if plan.each else samples
     if batch < plan.ranks:
         raise SondaError(
@@ -298,28 +310,28 @@ def check_batch(plan: Plan, samples: int) -> int:
     return batch
 
 
-def check_chosen(plan: Plan, chosen: Sequence[int]) -> None:
-    """Raises SondaError where a whole training would leave out a node, which then has no epochs to tell of."""
-    each = len(plan.devices)
+def check_chosen_ranks(plan: Plan, chosen: Sequence[int]) -> None:
+    """Raise SondaError where a whole training would leave out all ranks of a node: it would report no epochs."""
+    devices_per_node = len(plan.devices)
     for node in range(plan.nodes):
-        if not any(one // each == node for one in chosen):
+        if not any(rank // devices_per_node == node for rank in chosen):
             raise SondaError(
                 f"@auto would leave out all devices of node {node + 1} of {plan.nodes}: they do not pay here",
                 "train on fewer nodes, or leave out auto",
             )
 
 
-def record(plan: Plan) -> dict[str, Any]:
-    """For `run.json`: what is not the default of its mode."""
-    kept: dict[str, Any] = {"mode": plan.mode, "backend": plan.backend}
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """Fields of a run's target: mode, backend, and the options that the mode has."""
+    record: dict[str, Any] = {"mode": plan.mode, "backend": plan.backend}
     if plan.servers:
-        kept["servers"] = plan.servers
+        record["servers"] = plan.servers
     if plan.mode == "localsgd":
-        kept["h"] = plan.h
+        record["h"] = plan.h
     if plan.mode == "pipeline":
-        kept["microbatches"] = plan.microbatches
+        record["microbatches"] = plan.microbatches
         if plan.replicas > 1:
-            kept["replicas"] = plan.replicas
+            record["replicas"] = plan.replicas
     else:
-        kept["batch"] = "each" if plan.each else "all"
-    return kept
+        record["batch"] = "each" if plan.each else "all"
+    return record

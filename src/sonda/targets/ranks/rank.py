@@ -1,7 +1,7 @@
-"""One rank: `python -m sonda.targets.ranks.rank DIRECTORY AGENT`, started by the agent, whose process that is, with
-`RANK` in its environment.
+"""One rank: `python -m sonda.targets.ranks.rank DIRECTORY AGENT`, with `RANK` in its environment.
 
-It takes part in calibration and training, observed like any workload, and leaves `rank-N.json` beside its events.
+The agent, whose process number is AGENT, starts it. It takes part in calibration and training, observed like any
+workload, and leaves `rank-N.json` beside its events.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ import msgspec
 from sonda.frameworks.torch.drive.determinism import explain_refusal
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import JOB, Job, split_probes
-from sonda.targets.local.worker import REPLAYED, describe_failure
-from sonda.targets.quota import hold_this_process
-from sonda.targets.ranks.absence import Absence, absences, answer
+from sonda.targets.local.worker import REPLAY_VARIABLE, describe_failure
+from sonda.targets.quota import limit_this_process
+from sonda.targets.ranks.absence import Absence, answer_signals, find_absences
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.outcomes import BEGUN, Foreseen, RankOutcome, write_outcome, write_outlook
+from sonda.targets.ranks.outcomes import BEGUN, Forecast, RankOutcome, RankParts, write_forecast, write_outcome
 from sonda.targets.ranks.plan import Plan, check_batch
 from sonda.targets.signals import end_with_parent
 from sonda.targets.target import parse_target
 
 if TYPE_CHECKING:
-    from sonda.targets.training.trainer import OpenedFile
+    from sonda.targets.training.trainer import OpenedOwnModel
 
-LATE = "timed out"
-LOST = ("connection", "broken pipe", "socket", "peer", LATE, "gloo", "nccl")
-"""Words in what PyTorch says when another rank is gone."""
-EXCHANGED = ("gloo", "nccl", "waiting for rank", "clients", "tcpstore", "wait timeout")
-"""Words in what an exchange says that has timed out; a workload may wait for other things too."""
+TIMED_OUT = "timed out"
+LOST_WORDS = ("connection", "broken pipe", "socket", "peer", TIMED_OUT, "gloo", "nccl")
+"""Words in PyTorch's errors when another rank is gone."""
+EXCHANGE_WORDS = ("gloo", "nccl", "waiting for rank", "clients", "tcpstore", "wait timeout")
+"""Words in the errors of an exchange that timed out; a workload may time out elsewhere too."""
 
 
 def main() -> int:
     end_with_parent(parent=int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     directory = Path(sys.argv[1])
     (directory / BEGUN).touch()
-    answer(directory, int(os.environ["RANK"]))
+    answer_signals(directory, int(os.environ["RANK"]))
     job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
     rank, local = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
@@ -60,25 +60,25 @@ def main() -> int:
         if type(error).__name__ == "OutOfMemoryError":
             refused = SondaError("not enough memory for this workload", "use a smaller --batch")
         outcome.cause, outcome.remedy = refused.cause, refused.remedy
-        said = str(error).lower()
-        outcome.lost = type(error).__name__ == "DistBackendError" or any(word in said for word in LOST)
-        outcome.late = LATE in said and any(word in said for word in EXCHANGED)
+        message = str(error).lower()
+        outcome.lost = type(error).__name__ == "DistBackendError" or any(word in message for word in LOST_WORDS)
+        outcome.late = TIMED_OUT in message and any(word in message for word in EXCHANGE_WORDS)
         if outcome.late:
-            here = range(rank - local, rank - local + len(plan.devices))
-            absent = absences(directory, [other for other in here if other != rank])
+            ranks_here = range(rank - local, rank - local + len(plan.devices))
+            absent = find_absences(directory, [number for number in ranks_here if number != rank])
             outcome.absent = bool(absent)
-            outcome.cause, outcome.remedy = _late(error, plan, absent)
+            outcome.cause, outcome.remedy = _explain_timeout(error, plan, absent)
     try:
         write_outcome(directory, outcome)
     except OSError:
-        os._exit(1)  # the disk is full, which whoever started the ranks finds too
+        os._exit(1)  # the disk is full, which the parent of the agent finds too
     if outcome.cause:
-        # Threads of the communication may wait for a rank that is gone: nothing is left to be cleaned up.
+        # Threads of the communication may wait for a rank that is gone: leave without joining them.
         os._exit(1)
     return 0
 
 
-def _late(error: Exception, plan: Plan, absent: list[Absence]) -> tuple[str, str]:
+def _explain_timeout(error: Exception, plan: Plan, absent: list[Absence]) -> tuple[str, str]:
     """Cause and remedy of a wait that took too long: the ranks that did not come, as far as they are known."""
     if absent:
         named = [
@@ -111,7 +111,7 @@ class Rank:
         except ImportError:
             raise MissingExtraError("PyTorch", "torch") from None
         from sonda.frameworks.torch.parallel.group import ExchangeMeter, join_ranks, leave_ranks
-        from sonda.targets.training.trainer import described, described_file
+        from sonda.targets.training.trainer import describe_own_task, describe_task
         from sonda.workloads.own_model import is_own
 
         self.torch = torch
@@ -119,44 +119,44 @@ class Rank:
             torch.set_num_threads(self.outcome.threads)
         share = parse_target(self.outcome.device).devices[0].share
         if share is not None:
-            hold_this_process(share)
+            limit_this_process(share)
         self.device = torch_device(self.outcome.device, torch)
         self.meter = ExchangeMeter()
         backend = "gloo" if self.plan.backend == "shared" else self.plan.backend
         self.group = join_ranks(backend, self.meter, self.plan.timeout)
-        self.own: OpenedFile | None = None
+        self.own_model: OpenedOwnModel | None = None
         if self.job.epochs and is_own(self.job.workload):
-            self.own = self._open_file()
-            self.task = self.own.training.task
-            about = described_file(self.own)
+            self.own_model = self._open_own()
+            self.task = self.own_model.training.task
+            description = describe_own_task(self.own_model)
         else:
             if self.job.epochs:
-                workload = self._open()
+                workload = self._open_data()
             self.task = workload.build(self.job.framework, True, self.job.seed)
-            about = described(workload, self.task)
+            description = describe_task(workload, self.task)
         self._train()
-        self.outcome.workload = about
+        self.outcome.workload = description
         leave_ranks()
 
-    def _open(self) -> Any:
+    def _open_data(self) -> Any:
         """The data of a whole training, and its network."""
-        from sonda.targets.training.trainer import images_of, open_training
+        from sonda.targets.training.trainer import load_images, open_training
 
         opened = open_training(self.job)
-        self._keep(opened)
-        self.data = images_of(self.job, opened, self.device, self.keeper)
+        self._make_keeper(opened)
+        self.data = load_images(self.job, opened, self.device, self.keeper)
         return opened.workload
 
-    def _open_file(self) -> OpenedFile:
-        """A model of somebody's own and the loaders of its file."""
-        from sonda.targets.training.trainer import open_file
+    def _open_own(self) -> OpenedOwnModel:
+        """The user's model and the loaders of its file."""
+        from sonda.targets.training.trainer import open_own_training
 
-        opened = open_file(self.job)
-        self._keep(opened)
+        opened = open_own_training(self.job)
+        self._make_keeper(opened)
         self.data = opened.training.loaders
         return opened
 
-    def _keep(self, opened: Any) -> None:
+    def _make_keeper(self, opened: Any) -> None:
         from sonda.targets.training.trainer import Keeper
 
         local = int(os.environ["LOCAL_RANK"]) == 0
@@ -166,7 +166,7 @@ class Rank:
             self.directory,
             self.outcome.rank,
             local,
-            lambda own: self.group.gather_numbers([own])[0][0],
+            lambda value: self.group.gather_numbers([value])[0][0],
         )
 
     # ---- the modes --------------------------------------------------------------------------------------------
@@ -184,8 +184,8 @@ class Rank:
             train_shares(self)
 
     def _data_parallel(self) -> None:
-        """PyTorch's older way: one process, a copy of the model on every GPU for each forward."""
-        self.outcome.about = {"devices": list(self.plan.devices)}
+        """PyTorch's DataParallel: one process, a copy of the model on every GPU for each forward."""
+        self.outcome.about = RankParts(devices=list(self.plan.devices))
         indices = [int(device.partition(":")[2]) for device in self.plan.devices]
         plain = self.task.model
         self.task.model = self.torch.nn.DataParallel(plain.to(self.device), device_ids=indices)
@@ -194,8 +194,8 @@ class Rank:
             return
         from sonda.frameworks.torch.drive.learner import SingleLearner, SingleLoaderLearner
 
-        if self.own is not None:
-            criteria = self.own.criteria(self.driving(None))
+        if self.own_model is not None:
+            criteria = self.own_model.criteria(self.driving(None))
             self.drive_epochs(lambda _waiting: SingleLoaderLearner(self.task, self.data, criteria, plain))
         else:
             self.drive_epochs(lambda _waiting: SingleLearner(self.task, self.data, self.task.samples, plain))
@@ -207,7 +207,7 @@ class Rank:
         from sonda.frameworks.harness.settings import Driving
 
         job = self.job
-        replay = bool(os.environ.get(REPLAYED))
+        replay = bool(os.environ.get(REPLAY_VARIABLE))
         # Steps for the kernels of a GPU are taken by all ranks or by none.
         kernels = any(device.startswith("cuda") for device in self.plan.devices) and (
             replay or any(word.name == "ncu" for word in split_probes(job.probe))
@@ -217,22 +217,22 @@ class Rank:
             self.device, replay, deterministic=job.deterministic, kernels=kernels,
         )  # fmt: skip
 
-    def keys(self) -> Any:
+    def key_store(self) -> Any:
         """A store that all ranks see."""
         import torch.distributed as dist
 
         world: Any = dist.group.WORLD
         return world.get_group_store()
 
-    def finished(self) -> None:
-        """Returns when the device has done what it was asked."""
+    def synchronize(self) -> None:
+        """Wait until the device has finished its work."""
         if self.device != "cpu":
             self.torch.cuda.synchronize(self.device)
 
-    def foreseen(self, sentences: list[str], numbers: dict[str, Any]) -> None:
-        """Have the outlook shown; the first rank of the run says it for all."""
+    def show_forecast(self, sentences: list[str], numbers: dict[str, Any]) -> None:
+        """Leave the forecast for the agent's parent to show; the first rank does so for all."""
         if self.outcome.rank == 0:
-            write_outlook(self.directory, Foreseen(sentences=sentences, numbers=numbers))
+            write_forecast(self.directory, Forecast(sentences=sentences, numbers=numbers))
 
     def drive(self, make: Callable[[Any], Any], steps: int | None) -> None:
         """Drive the task that `make(waiting)` gives, observed."""
@@ -263,10 +263,10 @@ class Rank:
     def drive_epochs(self, make: Callable[[Any], Any]) -> None:
         """Train through the job's epochs with the learner that `make(waiting)` gives, observed."""
         from sonda.frameworks.torch.drive.epochs import drive_epochs
-        from sonda.targets.training.trainer import announce_data, observing
+        from sonda.targets.training.trainer import ObservedTorch, announce_data
 
         # Steps for the kernels of a GPU are steps that ranks without one would not take.
-        with observing(self.directory, self.torch, self.counting, alone=False) as observer:
+        with ObservedTorch(self.directory, self.torch, self.counting, alone=False) as observer:
             announce_data(self.data, observer)
             waiting = _observe_waiting(observer, self.meter)
             walks, _ = drive_epochs(
@@ -280,10 +280,10 @@ class Rank:
 
 
 def _observe_waiting(observer: Any, meter: Any) -> Callable[[], Any]:
-    """Have the observer see what ranks exchange; returns what is entered while this rank waits for gradients.
+    """Have the observer see what ranks exchange; returns a context for the time in which this rank waits for gradients.
 
-    That is a phase of its own, `communicate`. What batch norms and the stages of a pipeline exchange lies inside of
-    other phases: there it is a number, the `communication` of a layer or phase.
+    That time is a phase of its own, `communicate`. Exchanges of batch norms and of pipeline stages lie inside other
+    phases; there they are a metric, the `communication` of a layer or phase.
     """
     recorder, communication = observer.recorder, observer.communication
 
@@ -316,8 +316,8 @@ def torch_device(written: str, torch: Any) -> str:
         )
     index = int(written.partition(":")[2])
     if index >= torch.cuda.device_count():
-        known = ", ".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
-        raise SondaError(f"there is no {written}", f"this machine has {known}")
+        names = ", ".join(f"cuda:{number}" for number in range(torch.cuda.device_count()))
+        raise SondaError(f"there is no {written}", f"this machine has {names}")
     torch.cuda.set_device(index)
     return written
 

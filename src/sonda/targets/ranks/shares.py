@@ -1,4 +1,4 @@
-"""Training by shares: calibration, outlook, and then every rank its part of each batch (ddp, hybrid, localsgd)."""
+"""Training by shares (ddp, hybrid, localsgd): calibration, forecast, then every rank trains its share of each batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from sonda.frameworks.torch.parallel.balance import Balance
 from sonda.frameworks.torch.parallel.outlook import Outlook, choose_outlook, describe_outlook, predict_outlook
 from sonda.frameworks.torch.parallel.shares import Line, equal_shares
-from sonda.targets.ranks.plan import check_chosen
+from sonda.targets.ranks.plan import check_chosen_ranks
 
 if TYPE_CHECKING:
     from sonda.frameworks.torch.parallel.calibration import Exchange
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from sonda.targets.ranks.rank import Rank
 
 FEWEST_STEPS, MOST_STEPS = 6, 20
-"""Timed steps where the user did not say how many: as many of these as are foreseen to fit into the seconds given.
-Every rank computes the number from the same outlook, so all do as many."""
+"""Bounds of the timed steps where the user gave no number: as many as are expected to fit into the seconds given.
+Every rank computes the number from the same outlook, so all take as many."""
 
 
 def train_shares(rank: Rank) -> None:
@@ -30,28 +30,30 @@ def train_shares(rank: Rank) -> None:
 
     plan, group = rank.plan, rank.group
     batch = rank.check_batch()
-    own, alone, exchange = _calibrate(rank, batch)
-    lines = gather_lines(own, group)
+    own_line, alone, exchange = _calibrate(rank, batch)
+    lines = gather_lines(own_line, group)
     communication = exchange.gradients / plan.h if plan.mode == "localsgd" else exchange.seconds
     shares = plan.shares or (equal_shares(plan.ranks, batch) if plan.equal else None)
     whole = predict_outlook(lines, batch, communication, shares=shares, alone=alone)
     chosen = choose_outlook(lines, batch, communication, alone) if plan.auto else whole
     names = [plan.name(number) for number in range(plan.ranks)]
-    rank.foreseen(describe_outlook(whole, chosen, names, plan.auto), _numbers(whole, chosen, exchange, lines))
+    rank.show_forecast(
+        describe_outlook(whole, chosen, names, plan.auto), _forecast_numbers(whole, chosen, exchange, lines)
+    )
     if rank.job.epochs:
-        check_chosen(plan, chosen.ranks)
+        check_chosen_ranks(plan, chosen.ranks)
     if len(chosen.ranks) < group.size:
         group = make_group(chosen.ranks, rank.meter, plan.timeout)
     if group.me < 0:
         rank.outcome.left_out = True
         return
     if plan.backend == "shared" and group.memory is None:
-        group.use_shared_memory(rank.task.model, rank.keys(), plan.timeout)
+        group.use_shared_memory(rank.task.model, rank.key_store(), plan.timeout)
     _train(rank, group, chosen, [lines[number] for number in chosen.ranks])
 
 
 def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
-    """This rank's line, s of the batch of all ranks on each alone, and what exchanging costs."""
+    """This rank's line (time over samples), s of the whole batch on each rank alone, and the cost of exchanging."""
     from sonda.frameworks.torch.drive.steps import NoListener, make_loop
     from sonda.frameworks.torch.parallel.calibration import (
         TrialTask,
@@ -70,18 +72,18 @@ def _calibrate(rank: Rank, batch: int) -> tuple[Line, list[float], Exchange]:
         def step(size: int) -> None:
             trial.size = size
             loop.step()
-            rank.finished()
+            rank.synchronize()
 
-        line = measure_line(step, rank.task.samples, rank.group, rank.keys(), timeout_s=rank.plan.timeout)
+        line = measure_line(step, rank.task.samples, rank.group, rank.key_store(), timeout_s=rank.plan.timeout)
         alone = measure_alone(step, rank.task.samples, rank.group, line, batch)
     if rank.plan.backend == "shared":
-        rank.group.use_shared_memory(rank.task.model, rank.keys(), rank.plan.timeout)
+        rank.group.use_shared_memory(rank.task.model, rank.key_store(), rank.plan.timeout)
     shares_norms = rank.plan.mode != "localsgd" and rank.plan.shared_norms
     norms = count_norms(rank.task.model) if shares_norms else 0
     return line, alone, measure_exchange(rank.task.model, rank.group, norms)
 
 
-def _numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Line]) -> dict[str, Any]:
+def _forecast_numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines: list[Line]) -> dict[str, Any]:
     return {
         **whole.to_record(),
         "chosen": list(chosen.ranks),
@@ -108,12 +110,12 @@ def _train(rank: Rank, group: RankGroup, outlook: Outlook, lines: list[Line]) ->
     moving = plan.moving and group.size > 1
     plain = task.model
     # Nothing waits for a device in whole epochs, or where a rank is alone, unless shares follow its speed.
-    finished = rank.finished if moving or (group.size > 1 and not rank.job.epochs) else _at_once
-    kept: list[SharedTask] = []
+    finished = rank.synchronize if moving or (group.size > 1 and not rank.job.epochs) else _do_nothing
+    tasks: list[SharedTask] = []
     steps = rank.job.steps
     if steps is None:
         steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / outlook.step)))
-    equalise: list[Any] = [_at_once]
+    equalise: list[Any] = [_do_nothing]
     """What makes the ranks' models equal at the end of an epoch."""
 
     def make(waiting: Any) -> SharedTask:
@@ -128,37 +130,37 @@ def _train(rank: Rank, group: RankGroup, outlook: Outlook, lines: list[Line]) ->
         elif local:
             averager = WeightAverager(model, group, plan.h, waiting)
             after, equalise[0] = averager.end_step, averager.average_now
-        kept.append(SharedTask(task, model, group, balance, moving, together, after, finished, waiting))
-        kept[0].equal_weights = plan.equal_weights
-        kept[0].last = None if rank.job.epochs else rank.job.warmup + steps
-        return kept[0]
+        tasks.append(SharedTask(task, model, group, balance, moving, together, after, finished, waiting))
+        tasks[0].equal_weights = plan.equal_weights
+        tasks[0].last = None if rank.job.epochs else rank.job.warmup + steps
+        return tasks[0]
 
     if rank.job.epochs:
-        rank.keeper.lead(group.me == 0, plan.speaks(rank.outcome.rank, group.ranks))
+        rank.keeper.set_duties(group.me == 0, plan.reports_for_node(rank.outcome.rank, group.ranks))
 
         def learner(waiting: Any) -> RankLearner:
             shared, average = make(waiting), lambda: equalise[0]()
-            if rank.own is None:
-                made = RankLearner(shared, plain, rank.data, rank.job.workers, plan.everybody, average)
+            if rank.own_model is None:
+                built = RankLearner(shared, plain, rank.data, rank.job.workers, plan.everybody, average)
             else:
-                criteria = rank.own.criteria(rank.driving(None))
-                made = RankLoaderLearner(shared, plain, rank.data, criteria, plan.everybody, average)
-            made.task.last = made.steps("train") * (rank.job.epochs - rank.keeper.trained.resumed)
-            return made
+                criteria = rank.own_model.criteria(rank.driving(None))
+                built = RankLoaderLearner(shared, plain, rank.data, criteria, plan.everybody, average)
+            built.task.last = built.steps("train") * (rank.job.epochs - rank.keeper.trained.resumed)
+            return built
 
         rank.drive_epochs(learner)
-        _report(rank, kept[0], slice(None), on_device=rank.device != "cpu" and not moving)
+        _report(rank, tasks[0], slice(None), on_device=rank.device != "cpu" and not moving)
         return
     rank.drive(make, steps)
-    _report(rank, kept[0], slice(rank.job.warmup, rank.job.warmup + steps))
+    _report(rank, tasks[0], slice(rank.job.warmup, rank.job.warmup + steps))
 
 
-def _at_once() -> None:
-    """Nothing to be done, or to be waited for."""
+def _do_nothing() -> None:
+    """Stands in where nothing is to be done or waited for."""
 
 
 def _report(rank: Rank, task: SharedTask, timed: slice, on_device: bool = False) -> None:
-    """Leave what the timed steps of this rank were; without times where only a device knows them."""
+    """Put the timed steps of this rank into its outcome; without times where only a device knows them."""
     log = task.log
     rank.outcome.samples = log.samples[timed]
     if not on_device:

@@ -1,15 +1,17 @@
-"""Training by stages: the model is cut where measured times say, and every rank trains its piece (pipeline)."""
+"""Training by stages (pipeline): the model is cut by measured times, and every rank trains its stage."""
 
 from __future__ import annotations
 
 import math
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from sonda.frameworks.torch.parallel.outlook import format_duration
 from sonda.record.errors import SondaError
+from sonda.targets.ranks.outcomes import RankParts
 from sonda.targets.ranks.shares import FEWEST_STEPS, MOST_STEPS
 
 if TYPE_CHECKING:
@@ -17,13 +19,29 @@ if TYPE_CHECKING:
     from sonda.targets.ranks.rank import Rank
 
 
+@dataclass(frozen=True)
+class _MeasuredChain:
+    """The chain of a model's modules, cut into stages by the times that every rank measured."""
+
+    modules: list[tuple[str, Any]]
+    """Each with its path."""
+    outputs: list[Any]
+    """What each module gives for one part of a batch."""
+    bounds: list[int]
+    """The first module of every stage, and the number of modules."""
+    work: list[float]
+    """s of one part in each stage, on the slowest of its devices."""
+    alone: list[float]
+    """s of the whole batch on each device by itself; infinite where its memory does not hold it."""
+
+
 def train_stages(rank: Rank) -> None:
-    """Measure the modules of the chain on every rank, cut, and train; with replicas, several pipelines side by side."""
-    from sonda.frameworks.torch.drive.steps import autocast
-    from sonda.frameworks.torch.parallel.calibration import preserve_state
-    from sonda.frameworks.torch.parallel.chain import check_cut, cut_chain, find_chain, measure_chain, measure_whole
+    """Measure the modules of the chain on every rank, cut, and train; with replicas, several pipelines side by side.
+
+    Raises SondaError where the batch or the model cannot be cut.
+    """
     from sonda.frameworks.torch.parallel.gradients import distribute
-    from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StagedLearner, StageTask, split_rows
+    from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StagedLearner, StageTask
     from sonda.frameworks.torch.parallel.shares import equal_shares
 
     plan, task, group = rank.plan, rank.task, rank.group
@@ -34,40 +52,14 @@ def train_stages(rank: Rank) -> None:
         )
     stages = group.size // plan.replicas
     replica, place = divmod(group.me, stages)
-    pipeline, peers = _groups(rank, stages)
-    batch = _given(rank)
-    first = split_rows(batch[: shares[0]], plan.microbatches)[0]
-    calling = partial(autocast, rank.driving(None))
-    with preserve_state(task.model):
-        with calling():
-            chain = find_chain(task.model, first)
-        # All ranks at once, for they will also run at once.
-        group.barrier()
-        times, outputs = measure_chain(chain, first, rank.finished, calling)
-        alone = 0.0
-        for turn in range(group.size):  # the whole batch on one device, while the others wait
-            group.barrier()
-            if turn == group.me:
-                alone = _alone(chain, batch, rank.finished, calling)
-        group.barrier()
-    measured = group.gather_numbers(times)
-    # Pipelines are cut alike, so the slowest device of a stage counts.
-    by_stage = [[max(column) for column in zip(*measured[stage::stages], strict=True)] for stage in range(stages)]
-    bounds = cut_chain(by_stage)
-    check_cut(chain, bounds)
-    begin, end = bounds[place], bounds[place + 1]
-    with preserve_state(task.model):
-        # A stage is waited for once for each part, so its modules together may take less than one by one.
-        group.barrier()
-        given = first if begin == 0 else outputs[begin - 1]
-        own = group.gather_numbers([measure_whole(chain[begin:end], given, rank.finished, calling)])
-    work = [max(row[0] for row in own[stage::stages]) for stage in range(stages)]
-    names = [path for path, _ in chain]
-    _foresee(rank, names, bounds, work, [row[0] for row in group.gather_numbers([alone])], outputs)
+    pipeline, peers = _make_groups(rank, stages)
+    chain = _measure_and_cut(rank, stages, shares[0])
+    _show_forecast(rank, chain)
+    begin, end = chain.bounds[place], chain.bounds[place + 1]
     neighbours = Neighbours(pipeline, plan.microbatches)
-    stage = Stage(chain[begin:end], neighbours, shares[replica], outputs[begin - 1] if place else None)
+    stage = Stage(chain.modules[begin:end], neighbours, shares[replica], chain.outputs[begin - 1] if place else None)
     stage.train()
-    rank.outcome.about = {"modules": names[begin:end]}
+    rank.outcome.about = RankParts(modules=[path for path, _ in chain.modules[begin:end]])
 
     def make(waiting: Any) -> StageTask:
         model: Any = stage
@@ -78,21 +70,63 @@ def train_stages(rank: Rank) -> None:
 
     if rank.job.epochs:
         tensors = [
-            [tensor for _, module in chain[low:high] for tensor in (*module.parameters(), *module.buffers())]
-            for low, high in pairwise(bounds)
+            [tensor for _, module in chain.modules[low:high] for tensor in (*module.parameters(), *module.buffers())]
+            for low, high in pairwise(chain.bounds)
         ]
         rank.drive_epochs(lambda waiting: StagedLearner(make(waiting), rank.data, group, peers, tensors))
         return
     steps = rank.job.steps
     if steps is None:
-        step = max(work) * (plan.microbatches + stages - 1)
+        step = max(chain.work) * (plan.microbatches + stages - 1)
         steps = max(FEWEST_STEPS, min(MOST_STEPS, int(rank.job.seconds / step)))
     rank.drive(make, steps)
     neighbours.waiting = nullcontext  # nobody observes any more
     neighbours.wait_for_sends()  # a rank that leaves takes with it what it has sent and nobody has read
 
 
-def _alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float:
+def _measure_and_cut(rank: Rank, stages: int, samples: int) -> _MeasuredChain:
+    """Measure the modules of the model on every rank and cut their chain into stages of equal work.
+
+    `samples` are those of the first pipeline in a batch.
+    """
+    from sonda.frameworks.torch.drive.steps import autocast
+    from sonda.frameworks.torch.parallel.calibration import preserve_state
+    from sonda.frameworks.torch.parallel.chain import check_cut, cut_chain, find_chain, measure_chain, measure_whole
+    from sonda.frameworks.torch.parallel.pipeline import split_rows
+
+    group, model = rank.group, rank.task.model
+    batch = _example_input(rank)
+    first = split_rows(batch[:samples], rank.plan.microbatches)[0]
+    calling = partial(autocast, rank.driving(None))
+    with preserve_state(model):
+        with calling():
+            modules = find_chain(model, first)
+        # All ranks at once, for they will also run at once.
+        group.barrier()
+        times, outputs = measure_chain(modules, first, rank.synchronize, calling)
+        alone = 0.0
+        for turn in range(group.size):  # the whole batch on one device, while the others wait
+            group.barrier()
+            if turn == group.me:
+                alone = _measure_alone(modules, batch, rank.synchronize, calling)
+        group.barrier()
+    measured = group.numbers(times)
+    # Pipelines are cut alike, so the slowest device of a stage counts.
+    by_stage = [[max(column) for column in zip(*measured[stage::stages], strict=True)] for stage in range(stages)]
+    bounds = cut_chain(by_stage)
+    check_cut(modules, bounds)
+    place = group.me % stages
+    begin, end = bounds[place], bounds[place + 1]
+    with preserve_state(model):
+        # A stage is waited for once for each part, so its modules together may take less than one by one.
+        group.barrier()
+        stage_input = first if begin == 0 else outputs[begin - 1]
+        stage_times = group.numbers([measure_whole(modules[begin:end], stage_input, rank.synchronize, calling)])
+    work = [max(row[0] for row in stage_times[stage::stages]) for stage in range(stages)]
+    return _MeasuredChain(modules, outputs, bounds, work, [row[0] for row in group.numbers([alone])])
+
+
+def _measure_alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float:
     """s of a whole batch on this rank's device by itself; infinite where its memory does not hold it."""
     from sonda.frameworks.torch.parallel.chain import measure_whole
 
@@ -109,8 +143,8 @@ def _alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float:
         return math.inf
 
 
-def _groups(rank: Rank, stages: int) -> tuple[RankGroup, RankGroup]:
-    """The ranks of this rank's pipeline, and those that hold the same stage of others."""
+def _make_groups(rank: Rank, stages: int) -> tuple[RankGroup, RankGroup]:
+    """The group of this rank's pipeline, and the group of the ranks with the same stage in all pipelines."""
     from sonda.frameworks.torch.parallel.group import make_group
 
     replicas = rank.plan.replicas
@@ -118,13 +152,13 @@ def _groups(rank: Rank, stages: int) -> tuple[RankGroup, RankGroup]:
         return rank.group, make_group([rank.group.me], rank.meter, rank.plan.timeout)
     lines = [range(number * stages, (number + 1) * stages) for number in range(replicas)]
     # Every rank takes part in making every group, in the same order.
-    found = [make_group(list(ranks), rank.meter, rank.plan.timeout) for ranks in (*lines, *zip(*lines, strict=True))]
-    pipeline, peers = (one for one in found if one.me >= 0)
+    groups = [make_group(list(ranks), rank.meter, rank.plan.timeout) for ranks in (*lines, *zip(*lines, strict=True))]
+    pipeline, peers = (group for group in groups if group.me >= 0)
     return pipeline, peers
 
 
-def _given(rank: Rank) -> Any:
-    """The inputs of one batch as the model will be given them. Raises SondaError where there are several."""
+def _example_input(rank: Rank) -> Any:
+    """The input of one batch as the model will be given it. Raises SondaError for a model with several inputs."""
     from sonda.frameworks.torch.drive.steps import NoListener, adapt_batch, make_loop
     from sonda.frameworks.torch.parallel.calibration import TrialTask
 
@@ -138,19 +172,18 @@ def _given(rank: Rank) -> Any:
     return adapt_batch(inputs[0], how)
 
 
-def _foresee(
-    rank: Rank, names: list[str], bounds: list[int], work: list[float], alone: list[float], outputs: list[Any]
-) -> None:
-    """Say where the model was cut and what that can bring; `alone`: s of the whole batch on each device by itself."""
+def _show_forecast(rank: Rank, chain: _MeasuredChain) -> None:
+    """Say where the model was cut and what that can bring."""
+    names, bounds, work, alone = [path for path, _ in chain.modules], chain.bounds, chain.work, chain.alone
     parts, stages, replicas = rank.plan.microbatches, len(work), rank.plan.replicas
     step = max(work) * (parts + stages - 1)
-    speedup, brings = expected(alone, step)
-    crossing = [outputs[bound - 1] for bound in bounds[1:-1]]
+    speedup, brings = expected_speedup(alone, step)
+    crossing = [chain.outputs[bound - 1] for bound in bounds[1:-1]]
     size = sum(value.numel() * value.element_size() for value in crossing) * parts * replicas
     several = f"{replicas} pipelines, each " if replicas > 1 else ""
     cuts = " and ".join(names[bound] for bound in bounds[1:-1])
-    shown = " + ".join(format_duration(parts * one) for one in work)
-    rank.foreseen(
+    shown = " + ".join(format_duration(parts * seconds) for seconds in work)
+    rank.show_forecast(
         [
             f"{several}cut before {cuts}: {shown} of work a step, {100 * (stages - 1) / (parts + stages - 1):.3g} % "
             f"of it waiting while the pipeline of {parts} parts fills and drains",
@@ -158,18 +191,19 @@ def _foresee(
         ],
         {
             "cut": bounds[1:-1],
-            "work_ns": [round(1e9 * parts * one) for one in work],
+            "work_ns": [round(1e9 * parts * seconds) for seconds in work],
             "bytes": 2 * size,
-            "alone_ns": [round(1e9 * one) if math.isfinite(one) else None for one in alone],
+            "alone_ns": [round(1e9 * seconds) if math.isfinite(seconds) else None for seconds in alone],
             "speedup": speedup,
         },
     )
 
 
-def expected(alone: list[float], step: float) -> tuple[float | None, str]:
-    """The speed-up over the fastest device, in words too, of a step of `step` s; None where it cannot be told.
+def expected_speedup(alone: list[float], step: float) -> tuple[float | None, str]:
+    """The speed-up over the fastest device alone, and a sentence on it; None where it cannot be told.
 
-    More than there are devices none can bring: then the longer of two trials was disturbed.
+    `alone` are s of the whole batch on each device, `step` are s of a step of the pipeline. A speed-up above the number
+    of devices is impossible: then the measurement of the fastest device was disturbed.
     """
     fastest = min(alone)
     if not math.isfinite(fastest):

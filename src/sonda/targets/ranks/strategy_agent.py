@@ -1,9 +1,9 @@
 """The agent of TensorFlow's strategies.
 
-`python -m sonda.targets.ranks.strategy_agent DIRECTORY` starts their processes.
-One process for strategies whose replicas are devices of one process; one for every worker, every server and the
-coordinator otherwise, which find each other by `TF_CONFIG` on this machine's loopback. Where one of them ends badly the
-others are stopped. It leaves `outcome.json`: what the ranks said, or which process failed and why.
+`python -m sonda.targets.ranks.strategy_agent DIRECTORY` starts their processes. Strategies whose replicas are devices
+of one process have one; others have one for every worker, every server and the coordinator. These find each other by
+`TF_CONFIG` on this machine's loopback. Where one of them fails, the others are stopped. The agent leaves
+`outcome.json`: the outcomes of the ranks, or which process failed and why.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from sonda.record.errors import SondaError
 from sonda.record.files.partial import write_whole
 from sonda.targets.job import OUTCOME
 from sonda.targets.ranks.elastic_agent import PLAN
-from sonda.targets.ranks.outcomes import Report, read_outcome
+from sonda.targets.ranks.outcomes import AgentReport, read_outcome
 from sonda.targets.ranks.plan import Plan
 from sonda.targets.ranks.strategy_plan import ONE_PROCESS
-from sonda.targets.signals import end_with_parent, ending
+from sonda.targets.signals import describe_exit, end_with_parent
 from sonda.targets.training.supervisor import LostError
 
 POLL_S = 0.05
 HOST = "127.0.0.1"
 RANK, WORKER, SERVER, COORDINATOR = "rank", "worker", "ps", "chief"
-"""What a process is, the last three in TensorFlow's words."""
+"""Roles of processes, the last three in TensorFlow's words."""
 
 
 @dataclass(frozen=True)
-class Member:
-    """A process of a strategy: what it is, its number among those, and its name for the user."""
+class MemberProcess:
+    """A process of a strategy: its role, its number among those of its role, and its name for the user."""
 
     role: str
     number: int
@@ -57,45 +57,45 @@ def main() -> int:
     try:
         report = run_members(plan, directory)
     except SondaError as error:
-        report = Report(cause=error.cause, remedy=error.remedy, lost=isinstance(error, LostError))
+        report = AgentReport(cause=error.cause, remedy=error.remedy, lost=isinstance(error, LostError))
     write_whole(directory / OUTCOME, msgspec.json.encode(report))
     return 1 if report.cause else 0
 
 
-def members(plan: Plan) -> list[Member]:
+def plan_members(plan: Plan) -> list[MemberProcess]:
     """The processes of a plan."""
     if plan.mode in ONE_PROCESS:
-        return [Member(RANK, 0, plan.mode)]
+        return [MemberProcess(RANK, 0, plan.mode)]
     if plan.mode == "multiworker":
-        return [Member(RANK, rank, plan.name(rank)) for rank in range(plan.ranks)]
-    workers = [Member(WORKER, rank, f"worker {plan.name(rank)}") for rank in range(plan.ranks)]
-    servers = [Member(SERVER, number, f"parameter server {number}") for number in range(plan.servers)]
-    return [*servers, *workers, Member(COORDINATOR, 0, "the coordinator")]
+        return [MemberProcess(RANK, rank, plan.name(rank)) for rank in range(plan.ranks)]
+    workers = [MemberProcess(WORKER, rank, f"worker {plan.name(rank)}") for rank in range(plan.ranks)]
+    servers = [MemberProcess(SERVER, number, f"parameter server {number}") for number in range(plan.servers)]
+    return [*servers, *workers, MemberProcess(COORDINATOR, 0, "the coordinator")]
 
 
-def configurations(plan: Plan, known: list[Member]) -> list[str]:
+def cluster_configurations(plan: Plan, members: list[MemberProcess]) -> list[str]:
     """`TF_CONFIG` of every member, with ports that were free a moment ago; '' where there is one process."""
-    if len(known) == 1 and plan.mode in ONE_PROCESS:
+    if len(members) == 1 and plan.mode in ONE_PROCESS:
         return [""]
-    tasks = [(WORKER if one.role == RANK else one.role, one.number) for one in known]
-    taken = [socket.socket() for _ in known]
+    tasks = [(WORKER if member.role == RANK else member.role, member.number) for member in members]
+    sockets = [socket.socket() for _ in members]
     try:
         cluster: dict[str, list[str]] = {}
-        for (kind, _), place in zip(tasks, taken, strict=True):
-            place.bind((HOST, 0))
-            cluster.setdefault(kind, []).append(f"{HOST}:{place.getsockname()[1]}")
+        for (kind, _), bound in zip(tasks, sockets, strict=True):
+            bound.bind((HOST, 0))
+            cluster.setdefault(kind, []).append(f"{HOST}:{bound.getsockname()[1]}")
     finally:
-        for place in taken:
-            place.close()
+        for bound in sockets:
+            bound.close()
     return [json.dumps({"cluster": cluster, "task": {"type": kind, "index": number}}) for kind, number in tasks]
 
 
-def run_members(plan: Plan, directory: Path) -> Report:
+def run_members(plan: Plan, directory: Path) -> AgentReport:
     """Start the processes and wait for the end of those that train. Raises SondaError where one fails."""
-    known = members(plan)
+    members = plan_members(plan)
     running: list[subprocess.Popen[bytes]] = []
     try:
-        for member, configuration in zip(known, configurations(plan, known), strict=True):
+        for member, configuration in zip(members, cluster_configurations(plan, members), strict=True):
             environment = dict(os.environ)
             environment.pop("TF_CONFIG", None)  # one of the user's own is about another cluster
             if configuration:
@@ -103,35 +103,35 @@ def run_members(plan: Plan, directory: Path) -> Report:
             command = [sys.executable, "-P", "-m", "sonda.targets.ranks.strategy_rank", str(directory), member.role]
             command += [str(member.number), str(os.getpid())]
             running.append(subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL))
-        _wait(known, running, directory)
+        _wait(members, running, directory)
     finally:
         for process in running:
             if process.poll() is None:
                 process.kill()
             process.wait()
     outcomes = [read_outcome(directory, rank) for rank in range(plan.ranks)]
-    return Report(ranks=[outcome for outcome in outcomes if outcome is not None])
+    return AgentReport(ranks=[outcome for outcome in outcomes if outcome is not None])
 
 
-def _wait(known: list[Member], running: list[subprocess.Popen[bytes]], directory: Path) -> None:
-    """Until all that train have ended well. Raises SondaError as soon as one process ends badly."""
+def _wait(members: list[MemberProcess], running: list[subprocess.Popen[bytes]], directory: Path) -> None:
+    """Wait until all processes that train have ended well. Raises SondaError as soon as one fails."""
     while True:
-        ended = [(member, process.poll()) for member, process in zip(known, running, strict=True)]
+        ended = [(member, process.poll()) for member, process in zip(members, running, strict=True)]
         for member, code in ended:
             if code or (code == 0 and not member.trains):
-                raise _failure(member, code, directory, len(known) > 1)
+                raise _failure(member, code, directory, len(members) > 1)
         if all(code == 0 for member, code in ended if member.trains):
             return
         sleep(POLL_S)
 
 
-def _failure(member: Member, code: int, directory: Path, several: bool) -> SondaError:
+def _failure(member: MemberProcess, code: int, directory: Path, several: bool) -> SondaError:
     outcome = read_outcome(directory, member.number) if member.trains else None
     if outcome is not None and outcome.cause:
         return SondaError(outcome.cause, outcome.remedy)
     others = "; the others were stopped" if several else ""
     kind = LostError if code < 0 else SondaError
-    return kind(f"{member.name} {ending(code)}{others}", "see its output above")
+    return kind(f"{member.name} {describe_exit(code)}{others}", "see its output above")
 
 
 if __name__ == "__main__":

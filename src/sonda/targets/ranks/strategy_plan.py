@@ -12,11 +12,11 @@ from sonda.record.errors import SondaError, nearest
 from sonda.targets.job import Job
 from sonda.targets.ranks.plan import (
     Plan,
-    one_of,
-    refuse_twice,
-    threads_of_ranks,
+    format_device,
+    rank_threads,
+    refuse_repeated_gpus,
     whole_option,
-    written,
+    word_option,
 )
 from sonda.targets.target import TargetSpec, has_gpu
 from sonda.workloads.model_garden import is_garden
@@ -33,8 +33,8 @@ ONE_PROCESS = ("mirrored", "centralstorage")
 SERVERS = 1
 
 
-def strategy_plan(job: Job, spec: TargetSpec) -> Plan:
-    """How a job is shared by a strategy. Raises SondaError, one line, for what cannot be."""
+def make_strategy_plan(job: Job, spec: TargetSpec) -> Plan:
+    """Check a job for a strategy and plan how it is shared. Raises SondaError for what cannot be."""
     text, mode = spec.text, spec.mode
     for option in spec.options:
         if option not in OPTIONS[mode]:
@@ -61,21 +61,21 @@ def strategy_plan(job: Job, spec: TargetSpec) -> Plan:
         raise SondaError(f"target {text!r}: --compile is for one device in TensorFlow", "leave out --compile")
     if is_garden(job.workload):
         raise SondaError(f"target {text!r}: {job.workload} runs on one device", "use --on cpu or cuda:N")
-    refuse_twice(spec)
+    refuse_repeated_gpus(spec)
     return Plan(
         mode=mode,
-        devices=tuple(written(device) for device in spec.devices),
-        threads=threads_of_ranks(spec.devices, job),
-        backend=_backend(mode, "cuda" in kinds),
+        devices=tuple(format_device(device) for device in spec.devices),
+        threads=rank_threads(spec.devices, job),
+        backend=_strategy_backend(mode, "cuda" in kinds),
         equal=True,
-        each=one_of(spec, "batch", ("all", "each")) == "each",
+        each=word_option(spec, "batch", ("all", "each")) == "each",
         shared_norms=False,
         servers=whole_option(spec, "servers", SERVERS) if mode == "parameterserver" else 0,
         timeout=float(whole_option(spec, "timeout", 300)),
     )
 
 
-def _backend(mode: str, on_gpu: bool) -> str:
+def _strategy_backend(mode: str, on_gpu: bool) -> str:
     """What carries gradients and weights."""
     if mode in ("mirrored", "multiworker"):
         return "nccl" if on_gpu else "ring"

@@ -1,8 +1,8 @@
-"""One process of a strategy: `python -m sonda.targets.ranks.strategy_rank DIRECTORY ROLE NUMBER AGENT`, started by the
-agent, whose process that is.
+"""One process of a strategy: `python -m sonda.targets.ranks.strategy_rank DIRECTORY ROLE NUMBER AGENT`.
 
-A rank or a coordinator trains, observed like any workload, and leaves `rank-N.json` for every replica it speaks for;
-a server or a worker of parameter servers does what the coordinator asks until it is stopped.
+The agent, whose process number is AGENT, starts it. A rank or a coordinator trains, observed like any workload, and
+leaves `rank-N.json` for every replica that it reports for. A server or a worker of parameter servers does what the
+coordinator asks until it is stopped.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> int:
     directory, role, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     job = msgspec.json.decode((directory / JOB).read_bytes(), type=Job)
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
-    member = Member(job, plan, directory, role, number)
+    member = StrategyMember(job, plan, directory, role, number)
     if role not in (RANK, COORDINATOR):
         member.serve()
     outcomes = member.outcomes()
@@ -51,13 +51,13 @@ def main() -> int:
     for outcome in outcomes:
         write_outcome(directory, outcome)
     if not outcomes[0].cause:
-        member.meet()
+        member.wait_for_others()
     # Threads of the communication may wait for a process that is gone: nothing is left to be cleaned up.
     sys.stderr.flush()
     os._exit(1 if outcomes[0].cause else 0)
 
 
-class Member:
+class StrategyMember:
     """One process of several that train together, or the only one."""
 
     def __init__(self, job: Job, plan: Plan, directory: Path, role: str, number: int) -> None:
@@ -68,7 +68,7 @@ class Member:
         self.shared: Any = None
 
     def _threads(self) -> int:
-        """Of this process; replicas of one process share a pool, in which each has its part."""
+        """Threads of this process. Replicas of one process share a pool of all their threads."""
         if self.role in (SERVER, COORDINATOR):
             return SERVER_THREADS
         if self.plan.mode in ONE_PROCESS:
@@ -76,14 +76,15 @@ class Member:
         return max(1, self.plan.threads[self.number])
 
     def outcomes(self) -> list[RankOutcome]:
-        """Of the replicas that this process speaks for."""
-        mine = [self.number] if self.plan.mode == "multiworker" else range(self.plan.ranks)
+        """Empty outcomes of the replicas that this process reports for."""
+        own_ranks = [self.number] if self.plan.mode == "multiworker" else range(self.plan.ranks)
         return [
-            RankOutcome(rank=rank, device=self.plan.devices[rank], threads=self.plan.threads[rank]) for rank in mine
+            RankOutcome(rank=rank, device=self.plan.devices[rank], threads=self.plan.threads[rank])
+            for rank in own_ranks
         ]
 
-    def imported(self) -> Any:
-        """TensorFlow, seeing the device that is this process' own where each has one."""
+    def import_tensorflow(self) -> Any:
+        """Import TensorFlow; where each process has a device of its own, only that one is visible."""
         from sonda.targets.adapters.tensorflow import import_tensorflow
 
         device = self.plan.devices[self.number]
@@ -93,24 +94,28 @@ class Member:
         return import_tensorflow(self.job)
 
     def serve(self) -> None:
-        """Do what the coordinator asks, for ever."""
-        tf = self.imported()
-        known = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        """Do what the coordinator asks until this process is killed."""
+        tf = self.import_tensorflow()
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
         settings = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=self.threads)
         server = tf.distribute.Server(
-            known.cluster_spec(), job_name=known.task_type, task_index=known.task_id, protocol="grpc", config=settings
+            resolver.cluster_spec(),
+            job_name=resolver.task_type,
+            task_index=resolver.task_id,
+            protocol="grpc",
+            config=settings,
         )
         server.join()
 
     # ---- training ---------------------------------------------------------------------------------------------
 
     def train(self, outcomes: Sequence[RankOutcome]) -> None:
-        """Timed steps or epochs, observed; what became of it stands in the outcomes."""
+        """Train timed steps or epochs, observed, and complete the outcomes."""
         from sonda.frameworks.collector.counters.process import Counting
 
         # Before numpy and TensorFlow start threads, which then inherit the counters.
         counting = Counting(str(self.directory))
-        from sonda.targets.training.trainer import described, open_training
+        from sonda.targets.training.trainer import describe_task, open_training
         from sonda.workloads.catalogue import describe
 
         opened = open_training(self.job) if self.job.epochs else None
@@ -118,24 +123,24 @@ class Member:
         batch = check_batch(self.plan, workload.batch)
         workload = replace(workload, batch=batch)
         shares = equal_shares(self.plan.ranks, batch)
-        tf = self.imported()
+        tf = self.import_tensorflow()
         strategy = self._strategy(tf)
         (self.directory / BEGUN).touch()
         self.shared = self._network(strategy, workload)
-        seen = None
+        log = None
         if opened:
             self._epochs(replace(opened, workload=workload), counting)
         else:
-            seen = self._steps(tf, workload, shares, counting)
-        about = {**described(workload, self.shared.network), "batch": batch}
+            log = self._steps(tf, workload, shares, counting)
+        description = {**describe_task(workload, self.shared.network), "batch": batch}
         for outcome in outcomes:
-            outcome.workload = about
+            outcome.workload = description
             outcome.samples = [shares[outcome.rank]]
-            if seen and self.plan.mode == "multiworker":
-                outcome.worked_ns, outcome.waited_ns = seen.work_ns, seen.communication_ns
+            if log and self.plan.mode == "multiworker":
+                outcome.worked_ns, outcome.waited_ns = log.work_ns, log.communication_ns
 
-    def meet(self) -> None:
-        """Wait for the others: whoever ends first would take along those that are not done."""
+    def wait_for_others(self) -> None:
+        """Wait for the other ranks: one that ends first would make the others fail."""
         if self.plan.mode == "multiworker":
             self.shared.mean(0.0)
 
@@ -147,11 +152,11 @@ class Member:
         return MirroredNetwork(strategy, workload, self.job.seed, self.job.precision)
 
     def _strategy(self, tf: Any) -> Any:
-        """TensorFlow's own. Raises SondaError where it has no such device."""
+        """The strategy of TensorFlow's for this mode. Raises SondaError where TensorFlow has no such device."""
         plan = self.plan
         if plan.mode == "parameterserver":
-            known = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-            return tf.distribute.ParameterServerStrategy(known)
+            resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+            return tf.distribute.ParameterServerStrategy(resolver)
         if plan.mode == "multiworker":
             return tf.distribute.MultiWorkerMirroredStrategy()
         devices = self._devices(tf)
@@ -163,11 +168,11 @@ class Member:
         """Devices of this process as TensorFlow writes them; a processor is divided into as many as were asked for."""
         devices = self.plan.devices
         if devices[0].startswith("cuda"):
-            there = tf.config.list_physical_devices("GPU")
+            gpus = tf.config.list_physical_devices("GPU")
             indices = [int(device.partition(":")[2]) for device in devices]
-            if max(indices) >= len(there):
+            if max(indices) >= len(gpus):
                 raise SondaError(
-                    f"target {self.job.on!r}: TensorFlow {tf.__version__} finds {len(there)} GPUs that it can use",
+                    f"target {self.job.on!r}: TensorFlow {tf.__version__} finds {len(gpus)} GPUs that it can use",
                     "install TensorFlow for this machine's driver (pip install 'tensorflow[and-cuda]'), or use cpu",
                 )
             return [f"/GPU:{index}" for index in indices]
@@ -178,16 +183,16 @@ class Member:
 
     def _epochs(self, opened: Any, counting: Any) -> None:
         """Train through epochs; the first rank leaves the result."""
-        from sonda.targets.adapters.tensorflow import observing
-        from sonda.targets.training.announced import train_announced
+        from sonda.targets.adapters.tensorflow import observe_tensorflow
+        from sonda.targets.training.epoch_trainer import train_epochs
         from sonda.workloads.in_tensorflow.strategy_learner import StrategyBatches, StrategyLearner
 
         shared, ranks = self.shared, self.plan.ranks
         alone = self.plan.mode != "multiworker"
-        mine = slice(0, ranks) if alone else slice(self.number, self.number + 1)
+        own_ranks = slice(0, ranks) if alone else slice(self.number, self.number + 1)
         dtype = shared.network.dtype
         batches = StrategyBatches(
-            opened.data, opened.workload, self.job.seed, dtype, lambda size: spread_out(ranks, size), mine
+            opened.data, opened.workload, self.job.seed, dtype, lambda size: split_evenly(ranks, size), own_ranks
         )
         learner = StrategyLearner(shared, batches)
 
@@ -195,16 +200,18 @@ class Member:
             return numbers if alone else [ranks * shared.mean(number) for number in numbers]
 
         notes = self._notes(opened.workload)
-        with observing(self.job, self.directory, counting, shared.network.root, notes, self.number) as observer:
-            train_announced(self.job, self.directory, opened, learner, observer, dtype, batches, together)
+        with observe_tensorflow(
+            self.job, self.directory, counting, shared.network.root, notes, self.number
+        ) as observer:
+            train_epochs(self.job, self.directory, opened, learner, observer, dtype, batches, together)
 
     # ---- timed steps ------------------------------------------------------------------------------------------
 
     def _steps(self, tf: Any, workload: Any, shares: Sequence[int], counting: Any) -> Any:
         from sonda.frameworks.harness.settings import Driving
         from sonda.frameworks.tensorflow.drive.strategies import drive_strategy
-        from sonda.targets.adapters.tensorflow import observing
-        from sonda.targets.profiles.tensorflow_events import profile_events_of
+        from sonda.targets.adapters.tensorflow import observe_tensorflow
+        from sonda.targets.profiles.tensorflow_events import read_profile_events
         from sonda.workloads.networks.cost import network_costs
 
         job, network = self.job, self.shared.network
@@ -214,13 +221,13 @@ class Member:
         device = "cpu" if not self.plan.devices[0].startswith("cuda") else "cuda"
         how = Driving(True, job.steps, job.warmup, job.seconds, job.precision, device=device)
         batches, notes = self._batches(workload, shares)
-        with observing(job, self.directory, counting, network.root, notes, self.number) as observer:
+        with observe_tensorflow(job, self.directory, counting, network.root, notes, self.number) as observer:
             return drive_strategy(
-                self.shared, batches, sum(shares), costs, network.classes, observer, tf, how, profile_events_of
+                self.shared, batches, sum(shares), costs, network.classes, observer, tf, how, read_profile_events
             )
 
     def _batches(self, workload: Any, shares: Sequence[int]) -> tuple[Callable[[], Iterator[Any]], list[str]]:
-        """An endless row of this process' shares, and notes on the data."""
+        """A function that gives this process' shares of batches, endlessly, and notes on the data."""
         from sonda.workloads.in_tensorflow.input_pipeline import make_batches
         from sonda.workloads.in_tensorflow.strategies import split_batch
 
@@ -231,35 +238,35 @@ class Member:
 
             stream = image_stream(workload, job.data, job.seed, job.cache)
             notes += [stream.note] if stream.note else []
-        rows, own = slice(0, sum(shares)), list(shares)
+        rows, own_shares = slice(0, sum(shares)), list(shares)
         if self.plan.mode == "multiworker":
             first = sum(shares[: self.number])
-            rows, own = slice(first, first + shares[self.number]), [shares[self.number]]
+            rows, own_shares = slice(first, first + shares[self.number]), [shares[self.number]]
 
-        def row() -> Iterator[Any]:
+        def shared_batches() -> Iterator[Any]:
             for inputs, targets in make_batches(network, job.seed, job.workers, job.prefetch, stream, rows):
-                yield split_batch(inputs, targets, own)
+                yield split_batch(inputs, targets, own_shares)
 
-        return row, notes
+        return shared_batches, notes
 
     def _notes(self, workload: Any) -> list[str]:
-        """What is to be known of a strategy; said once."""
+        """Notes on a strategy; only the first rank or the coordinator has them."""
         if self.number or self.role not in (RANK, COORDINATOR):
             return []
-        found = []
+        notes = []
         if workload.name.startswith("resnet"):
-            found.append("batch norms see the samples of their own replica: TensorFlow's default, unlike one device")
+            notes.append("batch norms see the samples of their own replica: TensorFlow's default, unlike one device")
         if self.plan.mode in ONE_PROCESS and len(self.plan.devices) > 1:
-            found.append(f"{len(self.plan.devices)} replicas share one process and a pool of {self.threads} threads")
+            notes.append(f"{len(self.plan.devices)} replicas share one process and a pool of {self.threads} threads")
         if self.plan.mode == "parameterserver" and self.plan.ranks > 1:
-            found.append(
+            notes.append(
                 "workers do not wait for each other within a step: weights that one reads another may have moved"
             )
-        return found
+        return notes
 
 
-def spread_out(ranks: int, size: int) -> tuple[int, ...]:
-    """Samples of every rank of a batch of any size: as equal as can be, the first ones have more; some may have 0."""
+def split_evenly(ranks: int, size: int) -> tuple[int, ...]:
+    """Samples of every rank for a batch of this size, as equal as possible. The first have more; some may have 0."""
     return tuple(size // ranks + (rank < size % ranks) for rank in range(ranks))
 
 

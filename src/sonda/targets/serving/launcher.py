@@ -1,4 +1,4 @@
-"""The target of `sonda serve`: a model in a process of its own under traffic, every query a span."""
+"""The target of `sonda serve`: a model in a process of its own under traffic. Every query is a span."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 from sonda.record.target import ServingTarget
 from sonda.record.workload import Workload
-from sonda.targets.applicability import applied
+from sonda.targets.applicability import drop_inapplicable
 from sonda.targets.circumstances import clocked_circumstances
 from sonda.targets.instrument import AROUND, Launcher, Observation, RunPlan
 from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.job import Job, check_job
 from sonda.targets.local.child import run_child
 from sonda.targets.local.worker import TRAFFIC
-from sonda.targets.pipeline import STARTING_S, Place, make_run
-from sonda.targets.serving.traffic import SECONDS, Traffic, check_traffic
-from sonda.targets.serving.worker import QUERIES, sized
-from sonda.targets.target import available_threads, parse_target, runnable
+from sonda.targets.pipeline import STARTING_S, RunLabels, make_run
+from sonda.targets.serving.traffic import SECONDS, ServingTraffic, check_traffic
+from sonda.targets.serving.worker import QUERIES, options_with_batch
+from sonda.targets.target import available_threads, parse_target, require_one_device
 
 SERVING = "serving"
 """Where a run's `target` keeps its traffic and what became of it."""
 
 
-def _lasting(job: Job, traffic: Traffic) -> str:
-    """What is said while a model is served: how long it takes, where time or rate of the queries are given."""
+def _describe_serving(job: Job, traffic: ServingTraffic) -> str:
+    """The line on the screen while a model is served, with the expected s where time or rate of queries are given."""
     text = f"serving {job.workload} on {job.on}, {traffic.scenario}"
     if traffic.find or (traffic.queries is not None and not traffic.qps):
         return text
@@ -45,11 +45,11 @@ def _lasting(job: Job, traffic: Traffic) -> str:
 
 
 def measure_serving(
-    job: Job, traffic: Traffic, store: Store, place: Place | None = None, say: Say = lambda text: None
+    job: Job, traffic: ServingTraffic, store: Store, labels: RunLabels | None = None, say: Say = lambda text: None
 ) -> Run:
     """Serve a workload under traffic and keep every query. Raises SondaError when it cannot be served."""
     launcher = ServingLauncher(job, traffic)
-    return make_run(launcher, instruments_for(job.probe, launcher), store, place, say)
+    return make_run(launcher, instruments_for(job.probe, launcher), store, labels, say)
 
 
 class ServingLauncher(Launcher):
@@ -58,13 +58,15 @@ class ServingLauncher(Launcher):
     kind = "serving"
     offers = frozenset({AROUND})
 
-    def __init__(self, job: Job, traffic: Traffic) -> None:
-        (job, self.without), self.traffic = applied(check_job(job)), check_traffic(traffic)
-        self.device = device = runnable(parse_target(job.on))
+    def __init__(self, job: Job, traffic: ServingTraffic) -> None:
+        (job, self.inapplicable_notes), self.traffic = drop_inapplicable(check_job(job)), check_traffic(traffic)
+        self.device = device = require_one_device(parse_target(job.on))
         if device.kind == "sim" or job.framework != "torch" or job.train:
-            what = job.on if device.kind == "sim" else f"--framework {job.framework}" if not job.train else "training"
-            raise SondaError(f"{what} cannot be served", "use a PyTorch model with --on cpu or cuda:N")
-        sized(job, 1)  # what the user said of sizes is refused here, before a process is started
+            refused = (
+                job.on if device.kind == "sim" else f"--framework {job.framework}" if not job.train else "training"
+            )
+            raise SondaError(f"{refused} cannot be served", "use a PyTorch model with --on cpu or cuda:N")
+        options_with_batch(job, 1)  # what the user said of sizes is refused here, before a process is started
         if job.threads and device.threads and job.threads != device.threads:
             raise SondaError(f"--on {job.on} and --threads {job.threads} do not agree", "give one of them")
         self.threads = job.threads or device.threads or available_threads()
@@ -75,7 +77,7 @@ class ServingLauncher(Launcher):
         return RunPlan(self.kind, store, directory, say, self.job, on_gpu=self.device.kind == "cuda")
 
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
-        plan.say(_lasting(self.job, self.traffic))
+        plan.say(_describe_serving(self.job, self.traffic))
         with Watch() as self.watch:
             self.begin = perf_counter_ns()
             self.outcome = run_child(self.job, plan.directory, self.threads, environment)
@@ -85,32 +87,32 @@ class ServingLauncher(Launcher):
         job, traffic, watch = self.job, self.traffic, self.watch
         on = f"cuda:{self.device.index}" if plan.on_gpu else "cpu"
         moments = np.load(plan.directory / QUERIES)
-        about = dict(self.outcome.workload)
-        facts = about.pop(SERVING)
+        description = dict(self.outcome.workload)
+        facts = description.pop(SERVING)
         flags = contamination(watch.before, watch.after, self.threads, wait_policy())
         return Observation(
             query_spans(moments, self.begin, self.end, traffic, on),
-            workload=Workload.of({**about, "framework": job.framework, **job.how()}),
+            workload=Workload.of({**description, "framework": job.framework, **job.settings_record()}),
             target=ServingTarget.of(
                 spec=job.on,
                 device=self.device.kind,
                 threads=self.threads,
-                serving={**traffic.described(), **facts},
+                serving={**traffic.describe(), **facts},
             ),
             circumstances=clocked_circumstances(job.redact, [flag.sentence for flag in flags if flag.contaminated]),
             begin=self.begin,
             end=self.end,
             used=("cpu", on) if plan.on_gpu else ("cpu",),
-            notes=self.without,
+            notes=self.inapplicable_notes,
         )
 
 
-def query_spans(moments: np.ndarray, begin: int, end: int, traffic: Traffic, device: str) -> Spans:
-    """The run, the part that counts from the first arrival to the last answer, and a span for every query.
+def query_spans(moments: np.ndarray, begin: int, end: int, traffic: ServingTraffic, device: str) -> Spans:
+    """Spans of a served run: the run, a part from the first arrival to the last answer, and every query.
 
-    `moments` are rows arrived, begun, done (ns) and batch, a column for every query; `begin` and `end` the run's.
-    A query's span lasts from its planned arrival to its answer, `queue_wait` until its inference began, which
-    `inference_queries` shared.
+    `moments` has the rows arrived, begun, done (ns) and batch, and a column for every query. `begin` and `end` are
+    those of the run. A query's span lasts from its planned arrival to its answer. Its metric `queue_wait` ends when its
+    inference began; `inference_queries` is how many queries that inference answered.
     """
     arrived, begun, done, batch = (np.asarray(row, dtype=np.int64) for row in moments)
     count = len(arrived)

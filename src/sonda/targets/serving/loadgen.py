@@ -1,7 +1,7 @@
-"""MLPerf's own traffic generator, LoadGen, in place of Sonda's: the same model, its queries, its verdict.
+"""MLPerf's own traffic generator, LoadGen, in place of Sonda's, with the same model.
 
-LoadGen decides when queries come and measures them itself; what it says stands beside what is measured here. Here a
-query arrives when LoadGen hands it over, which under load is a little after the moment that LoadGen planned.
+LoadGen decides when queries come and measures them itself. The run keeps its results beside Sonda's. For Sonda a query
+arrives when LoadGen hands it over, which under load is a little after the moment that LoadGen planned.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ import msgspec
 import numpy as np
 
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.targets.serving.loop import FailedQueryError, HostClock, Journal, Served
+from sonda.targets.serving.loop import FailedQueryError, HostClock, QueryJournal, ServedQueries
 from sonda.targets.serving.scenarios import Infer
-from sonda.targets.serving.traffic import Traffic
+from sonda.targets.serving.traffic import ServingTraffic
 
 DETAIL = "mlperf_log_detail.txt"
-MARK = ":::MLLOG "
-KEPT = ("result_", "early_stopping_", "loadgen_version")
+LOG_MARK = ":::MLLOG "
+KEPT_KEYS = ("result_", "early_stopping_", "loadgen_version")
 """Beginnings of the keys of LoadGen's detail log that a run keeps."""
-LIBRARY = 1024
-"""Samples that LoadGen believes to choose from; the model is given the same input every time."""
+LIBRARY_SAMPLES = 1024
+"""Samples that LoadGen is told of; the model is given the same input every time."""
 SLACK = 0.5
-"""LoadGen makes closed loops' queries beforehand, by an expected latency; this part of the real one is on the safe
-side."""
+"""LoadGen makes the queries of closed loops beforehand, by an expected latency. This factor makes it expect a shorter
+one, so that there are enough queries."""
 
 
 def run_loadgen(
-    traffic: Traffic, count: int, rate: float, seed: int, infer: Infer, directory: Path
-) -> tuple[Served, dict[str, Any]]:
-    """So many queries through LoadGen, about `rate` a second; returns them and what LoadGen's detail log says.
+    traffic: ServingTraffic, count: int, rate: float, seed: int, infer: Infer, directory: Path
+) -> tuple[ServedQueries, dict[str, Any]]:
+    """Serve `count` queries through LoadGen, about `rate` a second; returns them and results from its detail log.
 
     Raises MissingExtraError where it is not installed, FailedQueryError when the model fails.
     """
@@ -46,7 +46,7 @@ def run_loadgen(
         raise SondaError("--batch-wait is there without --backend only", "leave one of them out")
     server = _Server(traffic, infer, loadgen)
     system = loadgen.ConstructSUT(server.issue, lambda: None)
-    library = loadgen.ConstructQSL(LIBRARY, LIBRARY, lambda samples: None, lambda samples: None)
+    library = loadgen.ConstructQSL(LIBRARY_SAMPLES, LIBRARY_SAMPLES, lambda samples: None, lambda samples: None)
     logs = loadgen.LogSettings()
     logs.log_output.outdir = str(directory)
     logs.log_output.copy_summary_to_stdout = False
@@ -58,36 +58,36 @@ def run_loadgen(
         loadgen.DestroySUT(system)
     if server.failed is not None:
         raise server.failed
-    return server.journal.served(np.array(server.arrived)), read_detail((directory / DETAIL).read_text("utf-8"))
+    return server.journal.served_queries(np.array(server.arrived)), read_detail((directory / DETAIL).read_text("utf-8"))
 
 
 def read_detail(text: str) -> dict[str, Any]:
-    """Results and errors of a detail log, by key; `errors` are its lines that are errors, also of a VALID run."""
-    found: dict[str, Any] = {}
+    """Results of a detail log by LoadGen's keys, and its error lines under `errors`; a VALID run may have some too."""
+    results: dict[str, Any] = {}
     errors = []
     for line in text.splitlines():
-        if MARK not in line:
+        if LOG_MARK not in line:
             continue
         try:
-            entry = msgspec.json.decode(line.partition(MARK)[2])
-            key, value, about = str(entry["key"]), entry["value"], entry.get("metadata", {})
+            entry = msgspec.json.decode(line.partition(LOG_MARK)[2])
+            key, value, metadata = str(entry["key"]), entry["value"], entry.get("metadata", {})
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
             continue
-        if about.get("is_error"):
+        if metadata.get("is_error"):
             errors.append(f"{key}: {value}")
-        elif key.startswith(KEPT) and isinstance(value, str | int | float | bool):
-            found[key] = value
-    return {**found, "errors": errors}
+        elif key.startswith(KEPT_KEYS) and isinstance(value, str | int | float | bool):
+            results[key] = value
+    return {**results, "errors": errors}
 
 
 class _Server:
-    """Answers what LoadGen issues: at once in closed loops and offline, in a thread of its own for the server."""
+    """Answers LoadGen's queries: at once in closed loops and offline, in a thread of its own for scenario server."""
 
-    def __init__(self, traffic: Traffic, infer: Infer, loadgen: Any) -> None:
+    def __init__(self, traffic: ServingTraffic, infer: Infer, loadgen: Any) -> None:
         self.traffic = traffic
         self.loadgen = loadgen
         self.clock = HostClock()
-        self.journal = Journal(infer, self.clock)
+        self.journal = QueryJournal(infer, self.clock)
         self.arrived: list[int] = []
         self.failed: FailedQueryError | None = None
         self.waiting: SimpleQueue[int | None] = SimpleQueue()
@@ -109,9 +109,9 @@ class _Server:
                 self.waiting.put(identity)
             return
         while identities:
-            taken = self._fitting(len(identities))
-            self._answer(identities[:taken], taken)
-            identities = identities[taken:]
+            batch = self._fitting(len(identities))
+            self._answer(identities[:batch], batch)
+            identities = identities[batch:]
 
     def close(self) -> None:
         if self.thread.is_alive():
@@ -119,17 +119,17 @@ class _Server:
             self.thread.join()
 
     def _work(self) -> None:
-        """Until told to end: as many of those waiting as fit into one inference."""
-        held: list[int] = []
+        """Answer as many waiting queries as fit into one inference, again and again, until `close`."""
+        pending: list[int] = []
         while True:
-            while not held or (not self.waiting.empty() and len(held) < self.traffic.max_batch):
+            while not pending or (not self.waiting.empty() and len(pending) < self.traffic.max_batch):
                 identity = self.waiting.get()
                 if identity is None:
                     return
-                held.append(identity)
-            taken = self._fitting(len(held))
-            self._answer(held[:taken], taken)
-            held = held[taken:]
+                pending.append(identity)
+            batch = self._fitting(len(pending))
+            self._answer(pending[:batch], batch)
+            pending = pending[batch:]
 
     def _fitting(self, waiting: int) -> int:
         return max(size for size in self.traffic.sizes if size <= waiting)
@@ -145,7 +145,7 @@ class _Server:
         self.loadgen.QuerySamplesComplete(answers)
 
 
-def _settings(traffic: Traffic, count: int, rate: float, seed: int, loadgen: Any) -> Any:
+def _settings(traffic: ServingTraffic, count: int, rate: float, seed: int, loadgen: Any) -> Any:
     settings = loadgen.TestSettings()
     settings.mode = loadgen.TestMode.PerformanceOnly
     settings.scenario = {

@@ -1,9 +1,9 @@
-"""Queries brought to a model and timed, one inference at a time.
+"""Queries served by a model and timed, one inference at a time.
 
-Arrivals are decided beforehand and a latency counts from the arrival that was planned, never from the moment at which
-the model had time for it: what a slow inference makes others wait is in their latencies (no coordinated omission).
-Because there is one model, and it takes queries in the order of their arrival, no thread has to issue them while it
-computes: nobody disturbs it.
+Arrivals are planned beforehand. A latency counts from the planned arrival, never from the moment at which the model had
+time for the query. So latencies include the time that a slow inference makes others wait (no coordinated omission).
+There is one model, which answers queries in the order of their arrival. So no thread has to issue queries while the
+model computes, and none disturbs it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 SPIN = 200_000
-"""ns before a moment at which waiting becomes asking the clock: a sleeping process wakes up later than that."""
+"""ns before a moment in which waiting polls the clock instead of sleeping: a sleeping process would wake up late."""
 
 
 class Clock(Protocol):
@@ -25,7 +25,7 @@ class Clock(Protocol):
     def now(self) -> int: ...
 
     def wait_until(self, moment: int) -> None:
-        """Return at that moment, or at once where it is over."""
+        """Return at that moment, or at once where it has passed."""
 
 
 class HostClock:
@@ -41,7 +41,7 @@ class HostClock:
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedQueries:
     """Queries in the order of their arrival; moments in ns on the clock that served them."""
 
     arrived: np.ndarray
@@ -64,8 +64,8 @@ class FailedQueryError(Exception):
     """The model failed; the text says where, as in `query 100`, and the cause is the model's own exception."""
 
 
-class Journal:
-    """Collects what becomes of queries, inference by inference."""
+class QueryJournal:
+    """Runs inferences and records when each began and ended and how many queries it answered."""
 
     def __init__(self, infer: Callable[[int], None], clock: Clock) -> None:
         self.infer = infer
@@ -85,20 +85,20 @@ class Journal:
         self.answered += queries
         return done
 
-    def served(self, arrived: np.ndarray) -> Served:
+    def served_queries(self, arrived: np.ndarray) -> ServedQueries:
         rows = np.array(self.inferences, dtype=np.int64).reshape(-1, 3)
         begun, done, batch = (np.repeat(rows[:, column], rows[:, 2]) for column in range(3))
-        return Served(np.asarray(arrived[: self.answered], dtype=np.int64), begun, done, batch)
+        return ServedQueries(np.asarray(arrived[: self.answered], dtype=np.int64), begun, done, batch)
 
 
-def serve_closed(infer: Callable[[int], None], clock: Clock, enough: Callable[[int, int], bool]) -> Served:
-    """One query after another until `enough(queries, ns)`; a query arrives when the one before is answered."""
-    journal = Journal(infer, clock)
+def serve_closed(infer: Callable[[int], None], clock: Clock, enough: Callable[[int, int], bool]) -> ServedQueries:
+    """Serve one query after another until `enough(queries, ns)`. A query arrives when the one before is answered."""
+    journal = QueryJournal(infer, clock)
     begin = clock.now()
     moments = [begin]
     while not enough(journal.answered, moments[-1] - begin):
         moments.append(journal.answer(1))
-    return journal.served(np.array(moments))
+    return journal.served_queries(np.array(moments))
 
 
 def serve_open(
@@ -108,28 +108,28 @@ def serve_open(
     sizes: list[int],
     batch_wait: int = 0,
     hopeless: Callable[[int], bool] | None = None,
-) -> Served:
-    """Queries that arrive at given moments (sorted, ns on `clock`), answered in that order.
+) -> ServedQueries:
+    """Serve queries that arrive at given moments (sorted, ns on `clock`), in that order.
 
-    An inference holds as many of those waiting as one of the `sizes` allows. Where fewer than the largest are there,
-    it waits for more until the oldest has waited `batch_wait` ns. It ends early as soon as `hopeless(latency)` says so
-    of a query.
+    An inference answers the largest of the `sizes` that the waiting queries fill. Where fewer wait than the largest
+    size, it waits for more until the oldest has waited `batch_wait` ns. Serving ends early where `hopeless(latency)` is
+    True for a query.
     """
-    journal = Journal(infer, clock)
+    journal = QueryJournal(infer, clock)
     # Plain lists: the first numpy call after a sleep takes 50 µs, all of which would be in the latency.
     moments, most = arrived.tolist(), sizes[-1]
     fitting = [max((size for size in sizes if size <= waiting), default=1) for waiting in range(most + 1)]
     count = len(moments)
-    there = 0
+    arrived_count = 0
     while (first := journal.answered) < count:
         full = first + most - 1
         patience = moments[first] + batch_wait
         clock.wait_until(min(patience, moments[full]) if full < count else patience)
         moment = clock.now()
-        while there < count and moments[there] <= moment:
-            there += 1
-        chosen = fitting[min(there - first, most)]
+        while arrived_count < count and moments[arrived_count] <= moment:
+            arrived_count += 1
+        chosen = fitting[min(arrived_count - first, most)]
         done = journal.answer(chosen)
         if hopeless is not None and any(hopeless(done - moment) for moment in moments[first : first + chosen]):
             break
-    return journal.served(arrived)
+    return journal.served_queries(arrived)

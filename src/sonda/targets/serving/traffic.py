@@ -31,8 +31,8 @@ SECONDS = 10.0
 MOST_QPS, MOST_QUERIES, MOST_BATCH = 1e6, 10_000_000, 65_536
 
 
-class Traffic(msgspec.Struct, kw_only=True, frozen=True):
-    """Queries to come, and what is asked of their latencies. Times are ns, percentiles 0 to 1."""
+class ServingTraffic(msgspec.Struct, kw_only=True, frozen=True):
+    """How queries arrive, and the bound of their latencies. Times are ns unless said otherwise, percentiles 0 to 1."""
 
     scenario: str
     queries: int | None = None
@@ -64,13 +64,13 @@ class Traffic(msgspec.Struct, kw_only=True, frozen=True):
         """Queries that one inference may hold: powers of two, and the most."""
         return sorted({1 << power for power in range(self.max_batch.bit_length())} | {self.max_batch})
 
-    def described(self) -> dict[str, Any]:
-        """For `run.json`; of the weights, the run that they are of and not where it lies."""
+    def describe(self) -> dict[str, Any]:
+        """The traffic for `run.json`; of the weights, the last two parts of their path, which name the run."""
         return {**msgspec.to_builtins(self), "weights": "/".join(Path(self.weights).parts[-2:])}
 
 
-def check_traffic(traffic: Traffic) -> Traffic:
-    """The traffic with the scenario's own values where none were given; raises SondaError for what cannot be."""
+def check_traffic(traffic: ServingTraffic) -> ServingTraffic:
+    """The traffic with the scenario's own values where none were given. Raises SondaError for what cannot be."""
     name = traffic.scenario
     if name not in SCENARIOS:
         raise SondaError(f"there is no scenario {name!r}", nearest(name, SCENARIOS))
@@ -83,13 +83,13 @@ def check_traffic(traffic: Traffic) -> Traffic:
     if name == "server":
         _check_server(traffic)
     else:
-        given = {
+        server_only = {
             "--qps": traffic.qps is not None,
             "--find-qps": traffic.find,
             "--batch-wait": traffic.batch_wait > 0,
             "--latency-bound": traffic.bound is not None,
         }
-        for option, is_given in given.items():
+        for option, is_given in server_only.items():
             if is_given:
                 raise SondaError(f"{option} means nothing in the scenario {name}", "leave it out, or use server")
     if traffic.closed and traffic.max_batch > 1:
@@ -104,7 +104,7 @@ def check_traffic(traffic: Traffic) -> Traffic:
     )
 
 
-def _check_numbers(traffic: Traffic) -> None:
+def _check_numbers(traffic: ServingTraffic) -> None:
     if traffic.queries is not None and traffic.seconds is not None:
         raise SondaError("--queries and --seconds are both given", "give one of them")
     if traffic.queries is not None and not 1 <= traffic.queries <= MOST_QUERIES:
@@ -116,7 +116,7 @@ def _check_numbers(traffic: Traffic) -> None:
             raise SondaError(f"--{option} {value} cannot be", f"give 1 to {MOST_BATCH:,}")
 
 
-def _check_server(traffic: Traffic) -> None:
+def _check_server(traffic: ServingTraffic) -> None:
     if traffic.find == (traffic.qps is not None):
         raise SondaError(
             "the scenario server needs either --qps or --find-qps", "give the rate, or have it found under a bound"
@@ -139,7 +139,7 @@ def arrivals(rate: float, count: int, seed: int) -> np.ndarray:
     return np.cumsum(gaps).astype(np.int64)
 
 
-def count_at(traffic: Traffic, rate: float) -> int:
+def query_count(traffic: ServingTraffic, rate: float) -> int:
     """Queries of one run at a rate (queries/s): as asked for, or as many as 10 s bring and the percentile needs."""
     if traffic.queries is not None:
         return traffic.queries
@@ -148,7 +148,7 @@ def count_at(traffic: Traffic, rate: float) -> int:
     return min(MOST_QUERIES, max(least_queries(1, traffic.percentile), math.ceil(SECONDS * rate)))
 
 
-def enough(traffic: Traffic, done: int, elapsed: int) -> bool:
+def is_enough(traffic: ServingTraffic, done: int, elapsed: int) -> bool:
     """Whether a closed loop that answered so many queries in so many ns may end."""
     if traffic.queries is not None:
         return done >= traffic.queries
@@ -157,12 +157,12 @@ def enough(traffic: Traffic, done: int, elapsed: int) -> bool:
     return done >= MOST_QUERIES or (done >= least_queries(1, traffic.percentile) and elapsed >= SECONDS * 1e9)
 
 
-def per_second(rate: float) -> str:
+def format_rate(rate: float) -> str:
     """A rate as errors write it: `10,500 queries/s`."""
     return f"{rate:,.0f} queries/s" if rate >= 100 else f"{rate:.3g} queries/s"
 
 
-def nanoseconds(option: str, text: str) -> int:
+def parse_nanoseconds(option: str, text: str) -> int:
     """`50ms`, `200us`, `1.5s` in ns. Raises SondaError naming the option for anything else."""
     match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)", text.strip())
     if not match:

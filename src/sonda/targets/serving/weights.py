@@ -11,7 +11,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.record.training import WEIGHTS
-from sonda.targets.job import Job, as_text
+from sonda.targets.job import Job, option_text
 from sonda.workloads.catalogue import describe
 
 NOT_OF_THE_MODEL = ("batch", "learning_rate")
@@ -19,10 +19,10 @@ NOT_OF_THE_MODEL = ("batch", "learning_rate")
 
 
 def with_weights(job: Job, reference: str, store: Store) -> tuple[Job, str]:
-    """The job that builds the model these weights are of, and the file that holds them.
+    """The job that builds the model of these weights, and the file that holds them.
 
-    `reference` is the path of a `weights.npz`, or names a run that trained. What the run says of its model (image,
-    channels, classes) counts where the job does not say it. Raises SondaError where there are no such weights.
+    `reference` is the path of a `weights.npz`, or names a run that trained. Options of the model (image, channels,
+    classes) are those of that run where the job does not give them. Raises SondaError where there are no such weights.
     """
     if reference.endswith(".npz"):
         path = Path(reference)
@@ -36,17 +36,17 @@ def with_weights(job: Job, reference: str, store: Store) -> tuple[Job, str]:
     name = run.info.workload.name
     if name != job.workload:
         raise SondaError(f"run {reference} trained {name}, not {job.workload}", f"write: sonda serve {name}")
-    return msgspec.structs.replace(job, options={**_options(run, name), **job.options}), str(path.resolve())
+    return msgspec.structs.replace(job, options={**_model_options(run, name), **job.options}), str(path.resolve())
 
 
-def _options(run: Run, name: str) -> dict[str, str]:
-    known = [key for key in describe(name, {}).parameters() if key not in NOT_OF_THE_MODEL]
+def _model_options(run: Run, name: str) -> dict[str, str]:
+    keys = [key for key in describe(name, {}).parameters() if key not in NOT_OF_THE_MODEL]
     parameters = run.info.workload.parameters
-    return {key: as_text(parameters[key]) for key in known if key in parameters}
+    return {key: option_text(parameters[key]) for key in keys if key in parameters}
 
 
 def load_weights(path: str, model: Any) -> None:
-    """Give a model the tensors of a file. Raises SondaError where they are of another model, or cannot be read."""
+    """Load the tensors of a file into a model. Raises SondaError where they do not fit or cannot be read."""
     import zipfile
 
     import numpy as np

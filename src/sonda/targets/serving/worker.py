@@ -1,4 +1,4 @@
-"""The served model, inside the child process: built in PyTorch for every size of inference, then given its traffic."""
+"""The served model, inside the child process: it is built in PyTorch for every size of inference, then served."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from sonda.record.errors import MissingExtraError, SondaError
 from sonda.targets.job import Job
 from sonda.targets.serving.loop import FailedQueryError, HostClock
 from sonda.targets.serving.scenarios import Infer, run_traffic
-from sonda.targets.serving.traffic import Traffic
+from sonda.targets.serving.traffic import ServingTraffic
 
 QUERIES = "queries.npy"
-"""Left for the parent: the moments of the queries that came."""
+"""File for the parent: the moments of all queries."""
 
 
 def serve_job(job: Job, directory: Path) -> dict[str, Any]:
-    """Serve the job's workload under the traffic that `directory` holds; leaves the queries there.
+    """Serve the job's workload under the traffic in `directory`; leaves the moments of the queries there.
 
-    Returns what the run should say of the workload, and under `serving` of the traffic. Raises SondaError.
+    Returns what the run should say of the workload, and under `serving` of the traffic. Raises SondaError where the
+    model fails or cannot do what the traffic asks.
     """
     from sonda.targets.local.worker import TRAFFIC, describe_failure
 
-    traffic = msgspec.json.decode((directory / TRAFFIC).read_bytes(), type=Traffic)
-    infer, about = served_model(job, traffic)
+    traffic = msgspec.json.decode((directory / TRAFFIC).read_bytes(), type=ServingTraffic)
+    infer, description = build_served_model(job, traffic)
     try:
         served, facts = run_traffic(traffic, job.seed, infer, HostClock(), job.warmup, directory)
     except FailedQueryError as failed:
@@ -35,10 +36,10 @@ def serve_job(job: Job, directory: Path) -> dict[str, Any]:
         assert isinstance(error, Exception)
         raise SondaError(f"{failed}: {describe_failure(error)}", "mend the model") from None
     np.save(directory / QUERIES, np.stack([served.arrived, served.begun, served.done, served.batch]))
-    return {**about, "serving": facts}
+    return {**description, "serving": facts}
 
 
-def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
+def build_served_model(job: Job, traffic: ServingTraffic) -> tuple[Infer, dict[str, Any]]:
     """The model, ready for inferences of every size of the traffic, and what the run should say of the workload."""
     from sonda.workloads.catalogue import describe
 
@@ -61,7 +62,7 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
     model: Any = None
     for size in traffic.sizes:
         samples = size * traffic.samples
-        task = describe(job.workload, sized(job, samples)).build(job.framework, False, job.seed)
+        task = describe(job.workload, options_with_batch(job, samples)).build(job.framework, False, job.seed)
         if task.samples != samples:
             raise SondaError(
                 f"{job.workload} makes inferences of {task.samples} samples, not of {samples}",
@@ -80,13 +81,13 @@ def served_model(job: Job, traffic: Traffic) -> tuple[Infer, dict[str, Any]]:
         if how.on_gpu:
             torch.cuda.synchronize(how.device)
 
-    workload = describe(job.workload, sized(job, traffic.samples))
+    workload = describe(job.workload, options_with_batch(job, traffic.samples))
     # `batch` would be read as the size of every inference; `samples` are those of a query.
     parameters = {name: value for name, value in workload.parameters().items() if name != "batch"}
     return infer, {**parameters, "name": workload.name, "samples": traffic.samples}
 
 
-def sized(job: Job, samples: int) -> dict[str, str]:
+def options_with_batch(job: Job, samples: int) -> dict[str, str]:
     """The workload's options for inferences of so many samples. Raises SondaError where the user set their size."""
     from sonda.workloads.input_shapes import parse_shapes
     from sonda.workloads.own_model import is_own
@@ -102,5 +103,7 @@ def sized(job: Job, samples: int) -> dict[str, str]:
     shapes = parse_shapes(job.options["input"])
     first = shapes[0].shape[0]
     # An input whose first side is another is no batch but something that all samples share.
-    new = [replace(one, shape=(samples, *one.shape[1:])) if one.shape[0] == first else one for one in shapes]
+    new = [
+        replace(tensor, shape=(samples, *tensor.shape[1:])) if tensor.shape[0] == first else tensor for tensor in shapes
+    ]
     return {**job.options, "input": ",".join(map(str, new))}

@@ -1,8 +1,8 @@
 """Exploring: a program on every accelerator of a grid of settings, all at once.
 
-What an engine takes depends on its own fields only, what memory adds on those of the memory too. So every engine is
-simulated once for each of its designs, and the grid is put together from these parts as arrays with an axis for every
-field that varies: a point more costs a few additions.
+The cycles of an engine depend on its own fields only; those that memory adds depend on the memory's fields too. So
+every engine is simulated once for each of its designs. The grid is then composed of these parts, as arrays with an axis
+for every field that varies. One more point costs a few additions.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from sonda.record.errors import SondaError
 Numbers = NDArray[np.float64]
 MAPPING = "mapping"
 FIXED = "fixed "
-"""Stands before the keys of what does not vary, so that they are not taken for axes of the same name."""
-Found = TypeVar("Found")
+"""Prefix of the keys of settings that do not vary, so that they are not taken for axes of the same name."""
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
-class Points:
-    """Every point of a grid, the last axis fastest. What cannot be has a reason; its counts are 0, its figures NaN."""
+class GridPoints:
+    """Every point of a grid, the last axis fastest. An impossible point has a reason; its counts are 0, figures NaN."""
 
     axes: dict[str, tuple[str, ...]]
     """The fields that this accelerator has, and their values."""
@@ -61,16 +61,16 @@ class Points:
     area: Numbers
     """The same in `units[1]`: of the engines that work, and one global buffer for all of them."""
     reasons: tuple[str, ...]
-    """'' and other words that points share: whatever stands in the way, and what the host does."""
+    """Texts that points refer to, the first is '': why points are impossible, and what runs on the host."""
     impossible: NDArray[np.int32]
-    """Place in `reasons` of why a point cannot be; 0 where it can."""
+    """Index in `reasons` of why a point is impossible; 0 where it is possible."""
     unpriced: NDArray[np.int32]
-    """The same of why it has no energy."""
+    """Index in `reasons` of why a point has no energy; 0 where it has one."""
     on_host: NDArray[np.int32]
-    """The same of which kinds of operation no engine takes: points that differ in it do not do the same."""
+    """Index in `reasons` of the kinds of operation that no engine takes. Points that differ in it do other work."""
     units: tuple[str, str]
     missing: tuple[str, ...]
-    """What was counted but the energy table has no entry for."""
+    """What was counted without an entry in the energy table."""
     recalled: tuple[str, ...]
     """Entries used that nobody has verified."""
 
@@ -81,7 +81,7 @@ def explore(
     axes: Mapping[str, Sequence[str]],
     mapping: str = "",
     fixed: Mapping[str, str] | None = None,
-) -> Points:
+) -> GridPoints:
     """The program on the accelerator with every combination of these settings.
 
     A field that the accelerator does not have is left out of the grid. `mapping` and the `fixed` settings hold for all
@@ -91,17 +91,17 @@ def explore(
     return _Grid(work, accelerator, axes, mapping, fixed or {}).points()
 
 
-def by_field(axes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """The values of every single field, as many as its key has: those of fields that vary in step are apart."""
+def values_by_field(axes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
+    """The values of every single field: those of fields that vary in step are separated."""
     apart: dict[str, tuple[str, ...]] = {}
     for key, values in axes.items():
-        own = zip(*(own_values(key, value) for value in values), strict=True)
-        apart |= dict(zip(key.split(AND), own, strict=True))
+        columns = zip(*(own_values(key, value) for value in values), strict=True)
+        apart |= dict(zip(key.split(AND), columns, strict=True))
     return apart
 
 
-def why_not(accelerator: Accelerator, key: str) -> SondaError | None:
-    """Why a field cannot vary; nothing where it can."""
+def refusal_of_field(accelerator: Accelerator, key: str) -> SondaError | None:
+    """Why a field of this accelerator cannot vary; None where it can."""
     try:
         if key != MAPPING:
             paths_of(accelerator, key)
@@ -110,23 +110,25 @@ def why_not(accelerator: Accelerator, key: str) -> SondaError | None:
     return None
 
 
-def patterns(accelerator: Accelerator, axes: Mapping[str, Sequence[str]], fixed: Mapping[str, str]) -> frozenset[str]:
-    """Kinds of operation whose zeros some point of the grid must know."""
+def needed_patterns(
+    accelerator: Accelerator, axes: Mapping[str, Sequence[str]], fixed: Mapping[str, str]
+) -> frozenset[str]:
+    """Kinds of operation for which some point of the grid must know where the zeros are."""
     axes = {**{key: (value,) for key, value in fixed.items()}, **axes}
     routing = [
-        key for key in axes if key != MAPPING and why_not(accelerator, key) is None
+        key for key in axes if key != MAPPING and refusal_of_field(accelerator, key) is None
         and any(path[0] == "route" or path[2:] == ("kind",) for path in paths_of(accelerator, key))
     ]  # fmt: skip
-    found: set[str] = set()
+    kinds: set[str] = set()
     for chosen in itertools.product(*(axes[key] for key in routing)):
-        one = _tried(changed, accelerator, dict(zip(routing, chosen, strict=True)))
-        if not isinstance(one, SondaError):
-            found |= Placement(one).patterns()
-    return frozenset(found)
+        changed_accelerator = _try_to_make(changed, accelerator, dict(zip(routing, chosen, strict=True)))
+        if not isinstance(changed_accelerator, SondaError):
+            kinds |= Placement(changed_accelerator).patterns()
+    return frozenset(kinds)
 
 
 class _Grid:
-    """Goes through the grid slice by slice: in a slice routes, energy table, clock and rule of mapping are the same."""
+    """Fills the grid slice by slice. In a slice routes, energy table, clock and mapping rule are the same."""
 
     def __init__(
         self,
@@ -139,25 +141,25 @@ class _Grid:
         self._work = work
         self._base = accelerator
         self._mapping = mapping
-        self._axes = {key: tuple(values) for key, values in axes.items() if why_not(accelerator, key) is None}
+        self._axes = {key: tuple(values) for key, values in axes.items() if refusal_of_field(accelerator, key) is None}
         self._paths = {key: paths_of(accelerator, key) for key in self._axes if key != MAPPING}
         self._changes = {key: changes_of(accelerator, key, self._axes[key]) for key in self._paths}
         self._refuse_twice()
         varied = {path for paths in self._paths.values() for path in paths}
         for key, value in fixed.items():
-            (given,) = [{}] if why_not(accelerator, key) else changes_of(accelerator, key, (value,))
-            held = {path: one for path, one in given.items() if path not in varied}
-            if held:
+            (fixed_changes,) = [{}] if refusal_of_field(accelerator, key) else changes_of(accelerator, key, (value,))
+            unvaried = {path: new_value for path, new_value in fixed_changes.items() if path not in varied}
+            if unvaried:
                 # An axis of one value changes no order; where a field varies, what varies wins.
                 name = f"{FIXED}{key}"
-                self._axes[name], self._paths[name], self._changes[name] = (value,), list(held), [held]
+                self._axes[name], self._paths[name], self._changes[name] = (value,), list(unvaried), [unvaried]
         self._outer = self._outer_axes()
         self._inner = [key for key in self._axes if key not in self._outer]
         self._reasons: dict[str, int] = {"": 0}
         self._charges: dict[tuple[str, float | None], Charges] = {}
 
-    def points(self) -> Points:
-        whole = _Filling(tuple(len(values) for values in self._axes.values()))
+    def points(self) -> GridPoints:
+        whole = _GridArrays(tuple(len(values) for values in self._axes.values()))
         for chosen in itertools.product(*(range(len(self._axes[key])) for key in self._outer)):
             place: dict[str, Any] = dict(zip(self._outer, chosen, strict=True))
             at = tuple(place.get(key, slice(None)) for key in self._axes)
@@ -166,107 +168,111 @@ class _Grid:
             try:
                 base = changed(self._base, settings) if settings else self._base
             except SondaError as error:
-                whole.impossible[at] = self._code(error)
+                whole.impossible[at] = self._reason_code(error)
             else:
-                whole.put(at, self._slice(base, mapping))
+                whole.put_slice(at, self._fill_slice(base, mapping))
         whole.clear_impossible()
-        return Points(
+        return GridPoints(
             {key: values for key, values in self._axes.items() if not key.startswith(FIXED)},
             whole.cycles.ravel(), whole.stalls.ravel(), whole.dram_bytes.ravel(),
             whole.energy.reshape(FIGURES, -1).T, whole.area.reshape(FIGURES, -1).T,
             tuple(self._reasons), whole.impossible.ravel(), whole.unpriced.ravel(), whole.on_host.ravel(),
             self._units(),
-            _together(one.missing for one in self._charges.values()),
-            _together(one.recalled for one in self._charges.values()),
+            _distinct_names(charges.missing for charges in self._charges.values()),
+            _distinct_names(charges.recalled for charges in self._charges.values()),
         )  # fmt: skip
 
     def _outer_axes(self) -> list[str]:
-        """Axes that concern more than one engine or the memory, and those that change the same engine or memory as
-        they do: only together they are a design that can be checked."""
+        """Axes that concern more than one engine or the memory alone, and axes that change the same engine or memory.
+
+        Only together they are a design that can be checked.
+        """
         outer = {key for key, paths in self._paths.items() if _concern_all(paths)}
         while True:
-            parts = {_part(path) for key in outer for path in self._paths[key]}
-            more = {key for key, paths in self._paths.items() if parts & set(map(_part, paths))} - outer
-            if not more:
+            parts = {_owner_of_field(path) for key in outer for path in self._paths[key]}
+            touching = {key for key, paths in self._paths.items() if parts & set(map(_owner_of_field, paths))} - outer
+            if not touching:
                 return [key for key in self._axes if key == MAPPING or key in outer]
-            outer |= more
+            outer |= touching
 
-    def _slice(self, base: Accelerator, mapping: str) -> _Filling:
-        """All inner axes of one accelerator under one rule of mapping; axes that do not matter have length 1."""
-        charges = self._charges_of(base)
-        of_memory, changes = self._designs(("memory",))
+    def _fill_slice(self, base: Accelerator, mapping: str) -> _GridArrays:
+        """The arrays over all inner axes for one accelerator and mapping rule; axes without effect have length 1."""
+        charges = self._load_charges(base)
+        of_memory, changes = self._combinations(("memory",))
         described = described_memory(base)
-        memories = [_tried(changed_memory, described, base.clock_hz, one) for one in changes]
-        found = _Filling((1,) * len(self._inner))
+        memories = [_try_to_make(changed_memory, described, base.clock_hz, change) for change in changes]
+        arrays = _GridArrays((1,) * len(self._inner))
         for name, engine in base.engines.items():
-            of_engine, changes = self._designs(("engines", name))
-            engines = [_tried(changed_engine, engine, one) for one in changes]
-            found.deny(self._codes([[one] for one in engines], of_engine, of_memory))
+            of_engine, changes = self._combinations(("engines", name))
+            engines = [_try_to_make(changed_engine, engine, change) for change in changes]
+            arrays.deny(self._reason_codes([[design] for design in engines], of_engine, of_memory))
             if name in base.route.values():
-                buildable = [one for one in engines if not isinstance(one, SondaError)]
+                buildable = [design for design in engines if not isinstance(design, SondaError)]
                 if mapping != SEARCHED or not all(isinstance(memory, Memory) for memory in memories):
                     self._work.prepare(base, buildable, mapping)
                 costs = costs_of(self._work, base, engines, memories, mapping, charges)
-                found.deny(self._codes(costs.errors, of_engine, of_memory))
-                found.add(costs, partial(self._spread, of_engine=of_engine, of_memory=of_memory))
-        found.deny(self._codes([memories], [], of_memory))
+                arrays.deny(self._reason_codes(costs.errors, of_engine, of_memory))
+                arrays.add_engine(costs, partial(self._spread, of_engine=of_engine, of_memory=of_memory))
+        arrays.deny(self._reason_codes([memories], [], of_memory))
         left = self._work.left(base)
-        found.on_host[...] = self._word(", ".join(f"{kind} {count}" for kind, count in left.items()))
+        arrays.on_host[...] = self._number_of_word(", ".join(f"{kind} {count}" for kind, count in left.items()))
         sizes = [memory.buffer_bytes if isinstance(memory, Memory) else None for memory in memories]
-        buffers = [_tried(buffer_area, one, charges) for one in sizes]
-        found.unpriced = self._codes([buffers], [], of_memory)
-        if np.isnan(found.energy).all():
+        buffers = [_try_to_make(buffer_area, size, charges) for size in sizes]
+        arrays.unpriced = self._reason_codes([buffers], [], of_memory)
+        if np.isnan(arrays.energy).all():
             lacking = SondaError(f"energy table {base.energy_table} has no entry for anything that was counted")
-            found.unpriced = np.maximum(found.unpriced, self._code(lacking))
-        figures = np.array([[np.nan] * FIGURES if isinstance(one, SondaError) else one for one in buffers])
-        found.area = added(found.area, np.stack([self._spread(one[None], [], of_memory) for one in figures.T]))
-        return found
+            arrays.unpriced = np.maximum(arrays.unpriced, self._reason_code(lacking))
+        figures = np.array([[np.nan] * FIGURES if isinstance(area, SondaError) else area for area in buffers])
+        arrays.area = added(arrays.area, np.stack([self._spread(figure[None], [], of_memory) for figure in figures.T]))
+        return arrays
 
-    def _designs(self, begins: Path) -> tuple[list[int], list[dict[Path, str]]]:
-        """The inner axes whose fields begin so, and these fields in every combination, the last axis fastest."""
+    def _combinations(self, begins: Path) -> tuple[list[int], list[dict[Path, str]]]:
+        """Indices of the inner axes with fields under this path, and all combinations of these, last axis fastest."""
         touching = {
             place: [
-                {path: value for path, value in one.items() if path[: len(begins)] == begins}
-                for one in self._changes[key]
+                {path: value for path, value in change.items() if path[: len(begins)] == begins}
+                for change in self._changes[key]
             ]
             for place, key in enumerate(self._inner)
             if any(path[: len(begins)] == begins for path in self._paths[key])
         }
         return list(touching), [
-            {path: value for one in chosen for path, value in one.items()}
+            {path: value for change in chosen for path, value in change.items()}
             for chosen in itertools.product(*touching.values())
         ]
 
     def _spread(self, array: NDArray[Any], of_engine: list[int], of_memory: list[int]) -> NDArray[Any]:
-        """Designs x memories laid out over the inner axes; 1 where the array does not depend on an axis."""
+        """Lay an array of designs x memories out over the inner axes; length 1 where it does not depend on an axis."""
         sizes, places = [], [*of_engine, *of_memory]
-        for length, some in zip(array.shape, (of_engine, of_memory), strict=True):
-            sizes += [1 if length == 1 else len(self._axes[self._inner[place]]) for place in some]
+        for length, axes_of_part in zip(array.shape, (of_engine, of_memory), strict=True):
+            sizes += [1 if length == 1 else len(self._axes[self._inner[place]]) for place in axes_of_part]
         ordered = array.reshape(sizes).transpose(np.argsort(places))
         shape = [1] * len(self._inner)
         for place, size in zip(places, sizes, strict=True):
             shape[place] = size
         return ordered.reshape(shape)
 
-    def _codes(self, found: list[list[Any]], of_engine: list[int], of_memory: list[int]) -> NDArray[np.int32]:
-        """Places of the reasons of what is an error, 0 for all else, laid out over the inner axes."""
-        codes = [[self._code(one) if isinstance(one, SondaError) else 0 for one in row] for row in found]
+    def _reason_codes(self, results: list[list[Any]], of_engine: list[int], of_memory: list[int]) -> NDArray[np.int32]:
+        """Indices of the reasons of results that are errors, 0 for others, laid out over the inner axes."""
+        codes = [
+            [self._reason_code(result) if isinstance(result, SondaError) else 0 for result in row] for row in results
+        ]
         return self._spread(np.array(codes, np.int32), of_engine, of_memory)
 
-    def _code(self, error: SondaError) -> int:
-        return self._word(error.mistakes[0] if isinstance(error, DescriptionMistakes) else error.cause)
+    def _reason_code(self, error: SondaError) -> int:
+        return self._number_of_word(error.mistakes[0] if isinstance(error, DescriptionMistakes) else error.cause)
 
-    def _word(self, word: str) -> int:
+    def _number_of_word(self, word: str) -> int:
         return self._reasons.setdefault(word, len(self._reasons))
 
-    def _charges_of(self, accelerator: Accelerator) -> Charges:
+    def _load_charges(self, accelerator: Accelerator) -> Charges:
         key = (accelerator.energy_table, accelerator.clock_hz)
         if key not in self._charges:
             self._charges[key] = Charges(load_energy_table(accelerator.energy_table), accelerator.clock_hz)
         return self._charges[key]
 
     def _units(self) -> tuple[str, str]:
-        units = {(one.unit, one.area_unit) for one in self._charges.values()}
+        units = {(charges.unit, charges.area_unit) for charges in self._charges.values()}
         if len(units) > 1:
             raise SondaError("energy_table: the tables do not count in the same units", "vary tables that do")
         return units.pop() if units else ("J", "mm2")
@@ -280,7 +286,7 @@ class _Grid:
                 seen[path] = key
 
 
-class _Filling:
+class _GridArrays:
     """Arrays with an axis for every field that varies; those with figures have one more in front."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -289,24 +295,24 @@ class _Filling:
         self.impossible, self.unpriced, self.on_host = (np.zeros(shape, np.int32) for _ in range(3))
 
     def deny(self, codes: NDArray[np.int32]) -> None:
-        """Note why points cannot be, where nothing was noted before."""
+        """Set the reasons why points are impossible, where none was set before."""
         self.impossible = np.where(self.impossible > 0, self.impossible, codes)
 
-    def add(self, costs: Costs, spread: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
-        """What one engine takes."""
+    def add_engine(self, costs: Costs, spread: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+        """Add cycles, bytes, energy and area of one engine."""
         stalls = spread(costs.stalls)
         self.cycles = self.cycles + spread(costs.cycles) + stalls
         self.stalls = self.stalls + stalls
         self.dram_bytes = self.dram_bytes + spread(costs.dram_bytes)
-        self.energy = added(self.energy, np.stack([spread(one) for one in costs.energy]))
-        self.area = added(self.area, np.stack([spread(one) for one in costs.area]))
+        self.energy = added(self.energy, np.stack([spread(figure) for figure in costs.energy]))
+        self.area = added(self.area, np.stack([spread(figure) for figure in costs.area]))
 
-    def put(self, at: tuple[Any, ...], other: _Filling) -> None:
-        """A slice into its place; axes of length 1 are repeated."""
+    def put_slice(self, at: tuple[Any, ...], arrays: _GridArrays) -> None:
+        """Put a slice into its place; axes of length 1 are repeated."""
         for name in ("cycles", "stalls", "dram_bytes", "impossible", "unpriced", "on_host"):
-            getattr(self, name)[at] = getattr(other, name)
+            getattr(self, name)[at] = getattr(arrays, name)
         for name in ("energy", "area"):
-            getattr(self, name)[(slice(None), *at)] = getattr(other, name)
+            getattr(self, name)[(slice(None), *at)] = getattr(arrays, name)
 
     def clear_impossible(self) -> None:
         cannot = self.impossible > 0
@@ -323,18 +329,18 @@ def _concern_all(paths: list[Path]) -> bool:
     )
 
 
-def _part(path: Path) -> Path:
-    """The engine or the memory that a field belongs to; a field of neither stands for itself."""
+def _owner_of_field(path: Path) -> Path:
+    """The path of the engine or the memory that a field belongs to; a field of neither owns itself."""
     return {"engines": path[:2], "memory": path[:1]}.get(path[0], path)
 
 
-def _tried(make: Callable[..., Found], *given: Any) -> Found | SondaError:
-    """What it makes, or why it cannot."""
+def _try_to_make(make: Callable[..., Made], *arguments: Any) -> Made | SondaError:
+    """What `make` returns, or the SondaError that it raises."""
     try:
-        return make(*given)
+        return make(*arguments)
     except SondaError as error:
         return error
 
 
-def _together(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for some in names for name in some))
+def _distinct_names(names: Iterable[Iterable[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for group in names for name in group))

@@ -1,8 +1,8 @@
 """The target `sim:NAME`: a workload on a simulated accelerator.
 
-The model runs once on this machine's processor, in a process of its own, to see its operations; engines then take them
-one after the other. Workloads whose operations follow from their description are not run at all. Everything that the
-analysis says of the run (energy, area, what-ifs) is computed here and kept with it.
+The model runs once on this machine's processor, in a process of its own, to capture its operations. Engines then run
+them one after the other. Workloads whose operations follow from their description are not run at all. Energy, area and
+what-ifs of the run are computed here and kept with it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 from sonda.record.run import Run, now
+from sonda.record.simulated import WhatIf
 from sonda.record.spans import Spans
 from sonda.record.store import Store
 from sonda.record.target import SimulatedTarget
@@ -32,8 +33,9 @@ from sonda.targets.instrument import Circumstances, Launcher, Observation, RunPl
 from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.job import Job, check_job
 from sonda.targets.local.child import run_child
-from sonda.targets.pipeline import Place, make_run
-from sonda.targets.simulated.program import captured_program, described_program
+from sonda.targets.local.worker import Outcome, SimulationOutcome
+from sonda.targets.pipeline import RunLabels, make_run
+from sonda.targets.simulated.program import capture_program, program_from_description
 from sonda.targets.simulated.spans import spans_of
 from sonda.targets.simulated.what_if import what_ifs
 from sonda.targets.target import available_threads, parse_target
@@ -50,20 +52,20 @@ class Simulation:
 
     spans: Spans
     mapping: list[dict[str, Any]]
-    """What was chosen for every operation on an engine, and what one of them took, in their order; those alike are one
-    entry with a `count`."""
+    """The mapping and the cycles of every operation on an engine, in their order; equal ones are one entry with a
+    `count`."""
     host: dict[str, int]
     """Operations that no engine took, by name."""
     energy: dict[str, Any]
     """`Spending.record`."""
     area: dict[str, Any]
     """`Spending.areas`."""
-    what_if: list[dict[str, Any]]
-    """`what_ifs`."""
+    what_if: list[WhatIf]
+    """Of `what_ifs`."""
     notes: list[str]
 
     def target(self) -> dict[str, Any]:
-        """What `run.json` says of the target, besides its description."""
+        """Fields of the run's target, besides the accelerator's description."""
         return {
             "mapping": self.mapping,
             "host": self.host,
@@ -73,13 +75,13 @@ class Simulation:
         }
 
 
-def measure(job: Job, store: Store, place: Place | None = None, say: Say = lambda text: None) -> Run:
+def measure_simulated(job: Job, store: Store, labels: RunLabels | None = None, say: Say = lambda text: None) -> Run:
     """Simulate a job and keep the run. Raises SondaError when the accelerator cannot run it."""
-    in_study = bool(place and place.study)
-    # Many points of a study would each pay for what nobody asks of one of them.
+    in_study = bool(labels and labels.study)
+    # Points of a study need no what-ifs, which would take time for each of them.
     launcher = SimulationLauncher(job, curious=not in_study)
     # A study may measure and simulate the same configuration: its probes are for the measured one.
-    return make_run(launcher, instruments_for("" if in_study else job.probe, launcher), store, place, say)
+    return make_run(launcher, instruments_for("" if in_study else job.probe, launcher), store, labels, say)
 
 
 class SimulationLauncher(Launcher):
@@ -89,11 +91,11 @@ class SimulationLauncher(Launcher):
     offers = frozenset()
 
     def __init__(self, job: Job, curious: bool = True) -> None:
-        """`curious`: also what a wider bottleneck would bring."""
+        """`curious`: also simulate what a wider bottleneck would bring."""
         self.job = check_job(job)
         self.curious = curious
         self.accelerator = accelerator_of(self.job)
-        _refuse(self.job)
+        _refuse_job(self.job)
         self.workload = describe(job.workload, job.options)
 
     def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
@@ -102,35 +104,34 @@ class SimulationLauncher(Launcher):
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
         job, workload = self.job, self.workload
         placement = Placement(self.accelerator, job.mapping)
-        program = None if placement.patterns() else described_program(workload)
+        program = None if placement.patterns() else program_from_description(workload)
         plan.say(f"simulating {job.workload} on {job.on}")
         if program is not None:
             simulation = simulate(program, placement, self.curious)
             parameters = workload.parameters()
-            self.about = {**parameters, "name": workload.name, "samples": parameters.get("batch", 0)}
-            self.simulated: dict[str, Any] = {"target": simulation.target(), "notes": simulation.notes, "versions": {}}
+            self.description = {**parameters, "name": workload.name, "samples": parameters.get("batch", 0)}
+            self.simulated = SimulationOutcome(target=simulation.target(), notes=simulation.notes)
             self.spans = simulation.spans
         else:
             child = run_child(job, plan.directory, job.threads or available_threads(), environment)
-            self.about, self.simulated = child.workload, child.simulation
+            assert child.simulation is not None
+            self.description, self.simulated = child.workload, child.simulation
             self.spans = read_spans(plan.directory / SPANS)
 
     def observe(self, plan: RunPlan) -> Observation:
         job, simulated = self.job, self.simulated
         return Observation(
             self.spans,
-            workload=Workload.of({**self.about, "framework": job.framework, **job.how()}),
+            workload=Workload.of({**self.description, "framework": job.framework, **job.settings_record()}),
             target=SimulatedTarget.of(
                 spec=job.on,
                 device="sim",
                 options={"mapping": job.mapping, "set": job.set},
                 description=asdict(self.accelerator),
-                **simulated["target"],
+                **simulated.target,
             ),
-            circumstances=Circumstances(
-                now(), machine_record(redact=job.redact), {**versions(), **simulated["versions"]}
-            ),
-            notes=simulated["notes"],
+            circumstances=Circumstances(now(), machine_record(redact=job.redact), {**versions(), **simulated.versions}),
+            notes=simulated.notes,
         )
 
 
@@ -139,7 +140,7 @@ def accelerator_of(job: Job) -> Accelerator:
     return with_settings(load_accelerator(parse_target(job.on).devices[0].name), job.set)
 
 
-def _refuse(job: Job) -> None:
+def _refuse_job(job: Job) -> None:
     if job.train:
         raise SondaError(f"{job.on} runs inference, not training", "leave out --train")
     if job.compile:
@@ -149,18 +150,21 @@ def _refuse(job: Job) -> None:
 
 
 def simulate(program: Program, placement: Placement, curious: bool = True) -> Simulation:
-    """Every operation of a program on its engine; where `curious`, also with its bottleneck widened.
+    """Simulate every operation of a program on its engine; where `curious`, also with the bottleneck widened.
 
     Raises SondaError naming the layer that an engine cannot run.
     """
     accelerator = placement.accelerator
     spending = Spending(accelerator)
     placed = with_memory(placement.place(program), accelerator)
-    energies = [spending.charge(one) if isinstance(one, Placed) else None for one in placed]
+    energies = [
+        spending.charge(placed_operation) if isinstance(placed_operation, Placed) else None
+        for placed_operation in placed
+    ]
     return Simulation(
         spans=spans_of(program, placed, accelerator.clock_hz, energies),
-        mapping=_mapping(program, placed),
-        host=_host(program, placed),
+        mapping=_describe_mapping(program, placed),
+        host=_host_operations(program, placed),
         energy=spending.record(),
         area=spending.areas(),
         what_if=what_ifs(program, placement, placed) if curious else [],
@@ -168,24 +172,21 @@ def simulate(program: Program, placement: Placement, curious: bool = True) -> Si
     )
 
 
-def simulate_job(job: Job, directory: Path) -> dict[str, Any]:
-    """Capture and simulate in this process; leaves the spans in the directory and returns the fields of an outcome."""
+def simulate_job(job: Job, directory: Path) -> Outcome:
+    """Capture and simulate a job in this process; leaves the spans in the directory."""
     workload = describe(job.workload, job.options)
     placement = Placement(accelerator_of(job), job.mapping)
-    task, program = captured_program(job, workload, placement.patterns())
+    task, program = capture_program(job, workload, placement.patterns())
     import torch  # it is there: the model ran
 
     simulation = simulate(program, placement)
     write_spans(directory / SPANS, simulation.spans)
-    return {
-        "workload": {
-            **workload.parameters(), "name": workload.name, "samples": task.samples, "tokens": task.tokens,
-        },
-        "simulation": {
-            "target": simulation.target(), "notes": simulation.notes,
-            "versions": {"torch": str(torch.__version__)},
-        },
-    }  # fmt: skip
+    return Outcome(
+        workload={**workload.parameters(), "name": workload.name, "samples": task.samples, "tokens": task.tokens},
+        simulation=SimulationOutcome(
+            target=simulation.target(), notes=simulation.notes, versions={"torch": str(torch.__version__)}
+        ),
+    )
 
 
 def write_spans(path: Path, spans: Spans) -> None:
@@ -198,41 +199,41 @@ def write_spans(path: Path, spans: Spans) -> None:
 
 
 def read_spans(path: Path) -> Spans:
-    """What `write_spans` wrote."""
+    """Read what `write_spans` wrote."""
     import pyarrow as pa
 
     with pa.OSFile(str(path), "rb") as source:
         return Spans.from_arrow(pa.ipc.open_file(source).read_all())
 
 
-def _mapping(program: Program, placed: list[Placed | OnHost]) -> list[dict[str, Any]]:
+def _describe_mapping(program: Program, placed: list[Placed | OnHost]) -> list[dict[str, Any]]:
     entries: dict[Any, dict[str, Any]] = {}
-    for one in placed:
-        if isinstance(one, OnHost):
+    for placed_operation in placed:
+        if isinstance(placed_operation, OnHost):
             continue
         entry = {
-            "path": program.path(one.operation),
-            "operation": one.operation.name,
-            "kind": one.operation.kind,
-            "shape": shape_words(one.operation.shape),
-            "engine": one.engine.name,
-            "mapping": one.mapping,
-            "words": one.words,
-            "cycles": one.cycles,
-            "stall_cycles": one.traffic.stall_cycles if one.traffic else 0,
+            "path": program.path(placed_operation.operation),
+            "operation": placed_operation.operation.name,
+            "kind": placed_operation.operation.kind,
+            "shape": describe_shape(placed_operation.operation.shape),
+            "engine": placed_operation.engine.name,
+            "mapping": placed_operation.mapping,
+            "words": placed_operation.words,
+            "cycles": placed_operation.cycles,
+            "stall_cycles": placed_operation.traffic.stall_cycles if placed_operation.traffic else 0,
             "reads": {
-                "weight": one.result.weight_reads,
-                "input": one.result.input_reads,
-                "psum": one.result.psum_reads,
+                "weight": placed_operation.result.weight_reads,
+                "input": placed_operation.result.input_reads,
+                "psum": placed_operation.result.psum_reads,
             },
-            "counters": one.result.counters,
+            "counters": placed_operation.result.counters,
         }
-        kept = entries.setdefault(str(entry), {**entry, "count": 0})
-        kept["count"] += 1
+        counted_entry = entries.setdefault(str(entry), {**entry, "count": 0})
+        counted_entry["count"] += 1
     return list(entries.values())
 
 
-def shape_words(shape: MatrixProduct | Convolution | Bags) -> str:
+def describe_shape(shape: MatrixProduct | Convolution | Bags) -> str:
     """`50x784 by 784x192`, `16 of 64x64 by 64x64`, `20 bags, 1026 rows of 1000000x64`."""
     if isinstance(shape, Bags):
         return f"{len(shape.sizes)} bags, {len(shape.indices)} rows of {shape.rows}x{shape.columns}"
@@ -243,11 +244,11 @@ def shape_words(shape: MatrixProduct | Convolution | Bags) -> str:
     return f"{several}{shape.m}x{shape.k} by {shape.k}x{shape.n}"
 
 
-def _host(program: Program, placed: list[Placed | OnHost]) -> dict[str, int]:
+def _host_operations(program: Program, placed: list[Placed | OnHost]) -> dict[str, int]:
     names: Counter[str] = Counter()
-    for one in placed:
-        if isinstance(one, OnHost):
-            names[one.operation.name] += 1
+    for placed_operation in placed:
+        if isinstance(placed_operation, OnHost):
+            names[placed_operation.operation.name] += 1
     for (_, name), count in program.others.items():
         names[name] += count
     return dict(names.most_common())
@@ -255,8 +256,8 @@ def _host(program: Program, placed: list[Placed | OnHost]) -> dict[str, int]:
 
 def _notes(program: Program, placed: list[Placed | OnHost], accelerator: Accelerator) -> list[str]:
     notes = []
-    refused = Counter((program.path(one.operation) or "the model", one.reason)
-                      for one in placed if isinstance(one, OnHost))  # fmt: skip
+    refused = Counter((program.path(placed_operation.operation) or "the model", placed_operation.reason)
+                      for placed_operation in placed if isinstance(placed_operation, OnHost))  # fmt: skip
     by_reason: dict[str, list[str]] = {}
     for path, reason in refused:
         by_reason.setdefault(reason, []).append(path)

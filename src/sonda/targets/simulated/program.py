@@ -17,19 +17,19 @@ from sonda.workloads.catalogue import describe
 from sonda.workloads.networks.dlrm import Recommender
 
 
-def described_program(workload: Workload) -> Program | None:
+def program_from_description(workload: Workload) -> Program | None:
     """The program of one inference step as a capture of the model would give it; None where only a capture can."""
-    return _dlrm(workload) if isinstance(workload, Recommender) else None
+    return _dlrm_program(workload) if isinstance(workload, Recommender) else None
 
 
 @lru_cache(maxsize=16)
-def _dlrm(description: Recommender) -> Program:
-    """Remembered, because a study asks for the same workload once for each of its variants."""
-    return _Dlrm(description).program()
+def _dlrm_program(description: Recommender) -> Program:
+    """The program of DLRM; cached, because a study asks for the same workload once for each of its variants."""
+    return _DlrmWriter(description).program()
 
 
-class _Dlrm:
-    """Writes DLRM's calls and operations down in the order in which the model makes them."""
+class _DlrmWriter:
+    """Lists DLRM's calls and operations in the order in which the model makes them."""
 
     def __init__(self, description: Recommender) -> None:
         self.description = description
@@ -94,27 +94,27 @@ class _Dlrm:
 # ---- The program of a job: what one inference step does, from its description or from running its model once --------
 
 
-def program_of(job: Job, patterns: frozenset[str]) -> Program:
+def make_program(job: Job, patterns: frozenset[str]) -> Program:
     """The job's program in this process, with the zeros of the kinds of operation in `patterns`.
 
     No framework is needed where the description suffices. What the model prints goes to stderr. Raises SondaError in
     one line when the model fails.
     """
     workload = describe(job.workload, job.options)
-    program = None if patterns else described_program(workload)
+    program = None if patterns else program_from_description(workload)
     if program is not None:
         return program
     try:
         with contextlib.redirect_stdout(sys.stderr):
-            return captured_program(job, workload, patterns)[1]
+            return capture_program(job, workload, patterns)[1]
     except SondaError:
         raise
     except Exception as error:
         raise SondaError(describe_failure(error), "check --input and the workload's options") from error
 
 
-def captured_program(job: Job, workload: Workload, patterns: frozenset[str]) -> tuple[Task, Program]:
-    """The model made ready for inference, and what it does when it is run once."""
+def capture_program(job: Job, workload: Workload, patterns: frozenset[str]) -> tuple[Task, Program]:
+    """Build the model for inference and run it once; returns its task and the captured program."""
     from sonda.accelerators.operations.capture import capture
 
     try:
@@ -123,7 +123,7 @@ def captured_program(job: Job, workload: Workload, patterns: frozenset[str]) -> 
         raise MissingExtraError("PyTorch", "torch") from None
     if job.threads:
         torch.set_num_threads(job.threads)
-    whole = described_program(workload)
+    whole = program_from_description(workload)
     if whole is None or not isinstance(workload, Recommender) or job.framework != "torch":
         task = workload.build(job.framework, False, job.seed)
         task.model.eval()
@@ -132,7 +132,7 @@ def captured_program(job: Job, workload: Workload, patterns: frozenset[str]) -> 
     program = capture(task.model, task.infer, patterns).program
     # The tables of this model hold only what is looked up; which rows these are, the description knows.
     operations = [
-        dataclasses.replace(one, shape=other.shape) if isinstance(other.shape, Bags) else one
-        for one, other in zip(program.operations, whole.operations, strict=True)
+        dataclasses.replace(operation, shape=described.shape) if isinstance(described.shape, Bags) else operation
+        for operation, described in zip(program.operations, whole.operations, strict=True)
     ]
     return task, dataclasses.replace(program, operations=tuple(operations))

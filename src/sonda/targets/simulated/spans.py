@@ -21,11 +21,11 @@ def spans_of(
     clock_hz: float | None,
     energies: Sequence[Figure | None] = (),
 ) -> Spans:
-    """Run, part, step, phases, calls of modules and operations, one operation after the other.
+    """Spans of a simulated step: run, part, step, phases, calls of modules, and operations one after the other.
 
-    Metrics of a span are sums over the operations inside it, missing where there are none on an engine. Times are
-    cycles at the clock; without a clock all times are 0. `energies` are in J, one for each operation; a span has none
-    where any operation inside has none.
+    Metrics of a span are sums over the operations inside it; they are missing where none of these ran on an engine.
+    Times are cycles divided by the clock; without a clock all times are 0. `energies` are in J, one for each operation.
+    A span has no energy where any operation inside has none.
     """
     return _Writer(program, placed, clock_hz, energies or [None] * len(placed)).spans()
 
@@ -57,17 +57,17 @@ class _Writer:
         calls, cycle = self.program.calls, 0
         work = zip(self.placed, self.program.phases, self.energies, strict=True)
         for index, (where, phase, energy) in enumerate(work):
-            self._calls_until(index, cycle)
-            cycle = self._operation(where, phase, energy, cycle)
-        self._calls_until(len(self.placed), cycle)
+            self._add_calls_until(index, cycle)
+            cycle = self._add_operation(where, phase, energy, cycle)
+        self._add_calls_until(len(self.placed), cycle)
         for (caller, name), count in self.program.others.items():
             around = self.call_rows[caller] if caller >= 0 else self._phase("forward")
             row = self._add("op", name, around, path=calls[caller].path if caller >= 0 else "", clock="host")
-            self._metric("operations:counted", row, count)
+            self._add_to_metric("operations:counted", row, count)
         return self._table()
 
-    def _calls_until(self, operations: int, cycle: int) -> None:
-        """The calls that began before so many operations were made."""
+    def _add_calls_until(self, operations: int, cycle: int) -> None:
+        """Add the calls that began before the operation with this number."""
         calls = self.program.calls
         while len(self.call_rows) < len(calls) and calls[len(self.call_rows)].first <= operations:
             call = calls[len(self.call_rows)]
@@ -81,30 +81,30 @@ class _Writer:
             self.phases[name] = self._add("phase", name, self.step)
         return self.phases[name]
 
-    def _operation(self, where: Placed | OnHost, phase: str, energy: Figure | None, cycle: int) -> int:
-        """One operation that begins in this cycle; returns the cycle after it."""
+    def _add_operation(self, where: Placed | OnHost, phase: str, energy: Figure | None, cycle: int) -> int:
+        """Add an operation that begins in this cycle; returns the cycle after its last."""
         operation = where.operation
         caller = operation.caller
         around = self.call_rows[caller] if caller >= 0 else self._phase(phase)
         path = self.program.path(operation)
         if isinstance(where, OnHost):
             row = self._add("op", operation.name, around, path=path, clock="host")
-            self._metric("operations:counted", row, 1)
-            self._metric("flops:nominal", row, operation.shape.flops)
+            self._add_to_metric("operations:counted", row, 1)
+            self._add_to_metric("flops:nominal", row, operation.shape.flops)
             return cycle
         row = self._add("op", operation.name, around, path=path, device=f"sim/{where.engine.name}")
-        values = _values(where, energy)
+        values = _operation_metrics(where, energy)
         inside = row
         while inside >= 0:
             for quantity, value in values.items():
-                self._metric(f"{quantity}:simulated", inside, value)
-            self._metric("flops:nominal", inside, operation.shape.flops)
+                self._add_to_metric(f"{quantity}:simulated", inside, value)
+            self._add_to_metric("flops:nominal", inside, operation.shape.flops)
             self.begins[inside] = min(self.begins.get(inside, cycle), cycle)
             self.ends[inside] = cycle + where.cycles
             inside = self.rows[inside]["parent"]
         return cycle + where.cycles
 
-    def _metric(self, column: str, row: int, value: float) -> None:
+    def _add_to_metric(self, column: str, row: int, value: float) -> None:
         values = self.metrics.setdefault(column, {})
         values[row] = values.get(row, 0.0) + value
 
@@ -140,8 +140,8 @@ class _Writer:
         )
 
 
-def _values(placed: Placed, energy: Figure | None) -> dict[str, float]:
-    """What an operation on an engine adds to every span around it; NaN makes a sum missing."""
+def _operation_metrics(placed: Placed, energy: Figure | None) -> dict[str, float]:
+    """Metrics that an operation on an engine adds to every span around it; NaN makes a sum missing."""
     result, traffic = placed.result, placed.traffic
     values: dict[str, float] = {
         "cycles": placed.cycles,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from sonda.accelerators.description.accelerator import Accelerator
 from sonda.accelerators.description.engine import EngineDescription
@@ -14,11 +13,12 @@ from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.memory.traffic import with_memory
 from sonda.accelerators.operations.program import Program
 from sonda.record.errors import SondaError
+from sonda.record.simulated import WhatIf
 
-MEMORY, BEST = "memory", "best"
+MEMORY, BEST_MAPPING = "memory", "best"
 PATIENCE = 2.0
-"""Processor seconds that one what-if may take, however busy the machine is; a longer one is given up and says so."""
-MOST = 2
+"""Processor seconds that one what-if may take; a longer one is given up, and its reason says so."""
+MOST_WHAT_IFS = 2
 """What-ifs of a run."""
 WIDER = {
     "distribution": ("read_ports", "multipliers"),
@@ -26,7 +26,7 @@ WIDER = {
     "reduction": ("write_ports", "multipliers"),
     "writeback": ("write_ports", "multipliers"),
 }
-"""By what cycles are spent on: the field that is doubled, and the one that is doubled too where it alone cannot be."""
+"""By part of the cycle stack: the field to double, and the one to double too where the first alone cannot be."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,23 @@ class Bottleneck:
     """Of the cycle stack."""
 
 
-def what_ifs(program: Program, placement: Placement, placed: Sequence[Placed | OnHost]) -> list[dict[str, Any]]:
-    """At most two changes that widen the bottleneck: `set` or `mapping` as the command line has them, `words`, and the
-    `cycles` of the whole program then, or the `reason` why they are not known."""
+def what_ifs(program: Program, placement: Placement, placed: Sequence[Placed | OnHost]) -> list[WhatIf]:
+    """At most two changes that widen the bottleneck, each with the cycles that the whole program then takes.
+
+    `set` or `mapping` of a change are written as on the command line.
+    """
     bottleneck = find_bottleneck(program, placed)
     if bottleneck is None:
         return []
-    found = []
-    for change, words, accelerator in widened(placement.accelerator, bottleneck):
-        found.append({"set": change, "words": words, **_simulated(program, Placement(accelerator, placement.mapping))})
-    if placement.mapping != BEST and len(found) < MOST:
-        best = _simulated(program, Placement(placement.accelerator, BEST))
-        found.append({"mapping": BEST, "words": "the best mapping that a search finds", **best})
-    return [one for one in found if one.get("cycles") is not None or one["reason"]][:MOST]
+    changes = []
+    for change, words, accelerator in widen_bottleneck(placement.accelerator, bottleneck):
+        cycles, reason = _simulate_cycles(program, Placement(accelerator, placement.mapping))
+        changes.append(WhatIf(set=change, words=words, cycles=cycles, reason=reason))
+    if placement.mapping != BEST_MAPPING and len(changes) < MOST_WHAT_IFS:
+        cycles, reason = _simulate_cycles(program, Placement(placement.accelerator, BEST_MAPPING))
+        words = "the best mapping that a search finds"
+        changes.append(WhatIf(mapping=BEST_MAPPING, words=words, cycles=cycles, reason=reason))
+    return [change for change in changes if change.cycles is not None or change.reason][:MOST_WHAT_IFS]
 
 
 def find_bottleneck(program: Program, placed: Sequence[Placed | OnHost]) -> Bottleneck | None:
@@ -60,18 +64,21 @@ def find_bottleneck(program: Program, placed: Sequence[Placed | OnHost]) -> Bott
     stacks: dict[str, dict[str, int]] = {}
     engines: dict[tuple[str, str], int] = {}
     by_name: dict[str, EngineDescription] = {}
-    for one in placed:
-        if isinstance(one, OnHost):
+    for placed_operation in placed:
+        if isinstance(placed_operation, OnHost):
             continue
-        caller = one.operation.caller
+        caller = placed_operation.operation.caller
         layers = program.calls[caller].name if caller >= 0 else ""
-        parts = {**one.result.stack, MEMORY: one.traffic.stall_cycles if one.traffic else 0}
+        parts = {
+            **placed_operation.result.stack,
+            MEMORY: placed_operation.traffic.stall_cycles if placed_operation.traffic else 0,
+        }
         stack = stacks.setdefault(layers, {})
         for part, cycles in parts.items():
             stack[part] = stack.get(part, 0) + cycles
-        key = (layers, one.engine.name)
-        engines[key] = engines.get(key, 0) + one.cycles
-        by_name[one.engine.name] = one.engine
+        key = (layers, placed_operation.engine.name)
+        engines[key] = engines.get(key, 0) + placed_operation.cycles
+        by_name[placed_operation.engine.name] = placed_operation.engine
     if not stacks:
         return None
     layers, stack = max(stacks.items(), key=lambda item: sum(item[1].values()))
@@ -79,11 +86,11 @@ def find_bottleneck(program: Program, placed: Sequence[Placed | OnHost]) -> Bott
     return Bottleneck(layers, by_name[engine], max(stack, key=lambda part: stack[part]))
 
 
-def widened(accelerator: Accelerator, bottleneck: Bottleneck) -> Iterator[tuple[str, str, Accelerator]]:
-    """Changes, what they are, and the accelerator with them; those that its description refuses are left out."""
+def widen_bottleneck(accelerator: Accelerator, bottleneck: Bottleneck) -> Iterator[tuple[str, str, Accelerator]]:
+    """Changes as `--set` writes them, their words, and the changed accelerator; those it cannot have are left out."""
     memory, engine = accelerator.memory, bottleneck.engine
     attempts: list[list[tuple[str, str]]] = []
-    """Of each, the first that can be built is taken."""
+    """Each is a list of choices; the first one that can be built is taken."""
     if bottleneck.part == MEMORY and memory is not None:
         kibibytes = 2 * memory.buffer_bytes / 1024
         attempts += [
@@ -92,9 +99,9 @@ def widened(accelerator: Accelerator, bottleneck: Bottleneck) -> Iterator[tuple[
         ]
     elif bottleneck.part in WIDER:
         first, second = WIDER[bottleneck.part]
-        one, both = _doubled(engine, first), _doubled(engine, first, second)
+        doubled, doubled_with_second = _doubled(engine, first), _doubled(engine, first, second)
         mesh = engine.simulator.has_mesh
-        wider = [] if mesh and first != "write_ports" else [one, both]
+        wider = [] if mesh and first != "write_ports" else [doubled, doubled_with_second]
         attempts.append([*wider, _larger_mesh(engine)] if mesh else wider)
     for choices in attempts:
         for change, words in choices:
@@ -124,19 +131,19 @@ def _larger_mesh(engine: EngineDescription) -> tuple[str, str]:
     return changes, f"a mesh of {sizes['rows']}x{sizes['columns']} with bandwidths to match"
 
 
-def _simulated(program: Program, placement: Placement) -> dict[str, Any]:
-    """The cycles of the whole program; without them, why, or an empty reason where the program cannot run so."""
+def _simulate_cycles(program: Program, placement: Placement) -> tuple[int | None, str | None]:
+    """The cycles of the whole program and None; or None and the reason, which is '' where the program cannot run so."""
     until = time.process_time() + PATIENCE
     placed: list[Placed | OnHost] = []
     try:
         for operation in program.operations:
             placed.append(placement.place_one(operation, program.path(operation)))
             if time.process_time() > until:
-                return {"cycles": None, "reason": f"simulating it takes more than {PATIENCE:g} processor seconds"}
+                return None, f"simulating it takes more than {PATIENCE:g} processor seconds"
         placed = with_memory(placed, placement.accelerator)
     except SondaError:
-        return {"cycles": None, "reason": ""}
-    return {"cycles": sum(one.cycles for one in placed if isinstance(one, Placed))}
+        return None, ""
+    return sum(operation.cycles for operation in placed if isinstance(operation, Placed)), None
 
 
 def _digits(value: float) -> str:

@@ -1,6 +1,6 @@
-"""A whole training (`--epochs`), seen by whoever starts it: data made ready, checkpoints, and the run that comes out.
+"""A whole training (`--epochs`), in the process that starts it: its data, its checkpoints, and the run made of it.
 
-What the run holds is said in `sonda.record.training`.
+`sonda.record.training` says what the run holds.
 """
 
 from __future__ import annotations
@@ -24,18 +24,17 @@ from sonda.record.store import Store
 from sonda.record.training import FINAL, TRAINING, WEIGHTS, Trained, Walk, read_trained
 from sonda.targets.job import OUTCOME, Job
 from sonda.targets.progress import FILE as PROGRESS
-from sonda.targets.progress import read_aloud
+from sonda.targets.progress import report_progress
 from sonda.targets.ranks.outcomes import BEGUN, OUTLOOK
 
-# ---- Walks of a training on the spans of its run: losses, accuracies, and epochs that an earlier process has --------
+# ---- Walks of a training on the spans of its run: losses, accuracies, and epochs that an earlier process trained ----
 
 
 def with_walks(spans: Spans, trained: Trained, origin: int) -> Spans:
-    """The spans with what is known of every walk; `origin` is when the run began, ns.
+    """The spans with loss, accuracy and samples of every walk; `origin` is when the run began, ns.
 
-    Walks without a span of their own get one: those of ranks that were lost and started again where they were, so that
-    their energy is known too; those of an earlier command before this one's beginning, with their own durations, end to
-    end.
+    Walks without a span get one. Those of ranks that were lost and restarted get it where they ran, so that their
+    energy is known too. Those of an earlier command get it before the beginning of this run, end to end.
     """
     earlier = sum(walk.epoch < trained.resumed and walk.part != "test" for walk in trained.walks)
     rank = spans.number("rank")
@@ -44,15 +43,18 @@ def with_walks(spans: Spans, trained: Trained, origin: int) -> Spans:
     call, name = spans.number("call").copy(), spans.words("name").decoded()
     call[rows] = np.where(name[rows] == "test", trained.walks[-1].epoch, call[rows] + trained.resumed)
     spans.number("call")[:] = call
-    own = trained.walks[earlier:]
-    if len(first) != len(own):  # a framework that announces no epochs
-        first, missing = np.zeros(0, np.int64), own
+    own_walks = trained.walks[earlier:]
+    if len(first) != len(own_walks):  # a framework that announces no epochs
+        first, missing = np.zeros(0, np.int64), own_walks
     else:
         missing = []
     count = len(spans)
-    here = _of_this_run(trained.walks[:earlier], own, origin)
-    spans = _with_rows(
-        spans, trained.walks[: earlier - here], [*trained.walks[earlier - here : earlier], *missing], origin
+    earlier_here = _count_since(trained.walks[:earlier], own_walks, origin)
+    spans = _append_walks(
+        spans,
+        trained.walks[: earlier - earlier_here],
+        [*trained.walks[earlier - earlier_here : earlier], *missing],
+        origin,
     )
     places = [*range(count + 1, count + 1 + 2 * earlier, 2), *first.tolist(),
               *range(count + 1 + 2 * earlier, len(spans), 2)]  # fmt: skip
@@ -72,30 +74,30 @@ def with_walks(spans: Spans, trained: Trained, origin: int) -> Spans:
     return spans
 
 
-def _of_this_run(before: Sequence[Walk], own: Sequence[Walk], origin: int) -> int:
-    """How many of the earlier walks, the last of them, were done since the run began.
+def _count_since(earlier: Sequence[Walk], own_walks: Sequence[Walk], origin: int) -> int:
+    """How many of the earlier walks, counted from the last, were done since the run began at `origin`, ns.
 
-    All were clocked since the machine was started: one that would end after the next began is of another start.
+    Their clock counts from the machine's boot. A walk that seems to end after the next one began is of another boot.
     """
     count = 0
-    latest = own[0].begin if own else None
-    for walk in reversed(before):
+    latest = own_walks[0].begin if own_walks else None
+    for walk in reversed(earlier):
         if walk.begin < origin or (latest is not None and walk.end > latest):
             break
         count, latest = count + 1, walk.begin
     return count
 
 
-def _with_rows(spans: Spans, before: Sequence[Walk], own: Sequence[Walk], origin: int) -> Spans:
-    """Spans of a part and of an epoch for each of these walks, behind all others."""
-    walks = [*before, *own]
+def _append_walks(spans: Spans, earlier: Sequence[Walk], own_walks: Sequence[Walk], origin: int) -> Spans:
+    """The spans with a part and an epoch for each of these walks behind them."""
+    walks = [*earlier, *own_walks]
     if not walks:
         return spans
     durations = [walk.end - walk.begin for walk in walks]
-    starts = [-sum(durations[at : len(before)]) for at in range(len(before))]
-    starts += [walk.begin - origin for walk in own]
+    starts = [-sum(durations[at : len(earlier)]) for at in range(len(earlier))]
+    starts += [walk.begin - origin for walk in own_walks]
     first = len(spans)
-    more = Spans(
+    rows = Spans(
         {
             "start": np.repeat(starts, 2),
             "duration": np.repeat(durations, 2),
@@ -107,7 +109,7 @@ def _with_rows(spans: Spans, before: Sequence[Walk], own: Sequence[Walk], origin
         },
     )
     parent = np.array([place for at in range(len(walks)) for place in (0, first + 2 * at)], dtype=np.int64)
-    return join_spans(spans, more, parent)
+    return join_spans(spans, rows, parent)
 
 
 # ----------------------------------------------------------------------------------------------------------------------
@@ -124,26 +126,26 @@ class LostError(SondaError):
 
 
 @dataclass
-class Training:
-    """A training that is to be started: `job` has its data and checkpoints as absolute paths.
+class SupervisedTraining:
+    """A training that is to be started. `job` has its data and checkpoints as absolute paths.
 
-    Of a job without epochs it is the job, and adds nothing to anything.
+    For a job without epochs it holds the job and adds nothing.
     """
 
     job: Job
     restarts: int = 0
     trained: Trained | None = None
-    """What came of it, once `added` was called."""
+    """The result, once `add_walks` was called."""
     skipped: str = ""
     """Which images could not be used; '' where all could."""
 
     @classmethod
-    def of(cls, job: Job, store: Store, say: Say) -> Training:
-        """Makes the data of a job with epochs ready; raises SondaError for what cannot be trained."""
+    def prepare(cls, job: Job, store: Store, say: Say) -> SupervisedTraining:
+        """Prepare the data of a job with epochs. Raises SondaError for what cannot be trained."""
         if not job.epochs:
             return cls(job)
         from sonda.frameworks.harness.checkpoint import Checkpoints
-        from sonda.targets.training.trainer import open_training, settings_of
+        from sonda.targets.training.trainer import open_training, training_settings
         from sonda.workloads.catalogue import describe
         from sonda.workloads.data.drawn_fish import DRAWN
         from sonda.workloads.data.training_set import make_ready
@@ -152,59 +154,60 @@ class Training:
 
         skipped = ""
         if is_own(job.workload):  # its data are read by the process that trains
-            own = own_model(job.workload, job.options)
-            name, digest = own.name, own.digest
+            model = own_model(job.workload, job.options)
+            name, digest = model.name, model.digest
         else:
             workload = require_classifier(describe(job.workload, job.options))
             image, channels = workload.choose_images(job.options, job.data in ("", DRAWN))
-            place = make_ready(job.data, store.root, image, channels, job.images, say)
-            job = msgspec.structs.replace(job, data=str(place))
+            prepared = make_ready(job.data, store.root, image, channels, job.images, say)
+            job = msgspec.structs.replace(job, data=str(prepared))
             data = open_training(job).data
             name, digest, skipped = job.workload, data.digest, data.skipped
-        settings = settings_of(job, digest)
+        settings = training_settings(job, digest)
         key = hashlib.sha256(msgspec.json.encode(sorted(settings.items()))).hexdigest()[:16]
         where = Path(job.checkpoint) if job.checkpoint else store.root / "checkpoints" / f"{name}-{key}"
-        found = Checkpoints(where, settings).read_newest() if where.is_dir() else None
-        if found is not None:
-            say(Lasting(f"going on after epoch {found[0].epochs} of {job.epochs}, from {where}"))
+        checkpoint = Checkpoints(where, settings).read_newest() if where.is_dir() else None
+        if checkpoint is not None:
+            say(Lasting(f"going on after epoch {checkpoint[0].epochs} of {job.epochs}, from {where}"))
         return cls(msgspec.structs.replace(job, checkpoint=str(where.resolve())), skipped=skipped)
 
     @property
-    def place(self) -> Path:
+    def checkpoint_directory(self) -> Path:
         return Path(self.job.checkpoint)
 
     @contextmanager
-    def held(self, directory: Path, say: Say, nodes: int = 1) -> Iterator[None]:
-        """Keep other trainings away from the checkpoints, and say how far it is, until the block ends.
+    def lock_checkpoints(self, directory: Path, say: Say, nodes: int = 1) -> Iterator[None]:
+        """Lock the checkpoints against other trainings and report the progress until the block ends.
 
-        Several nodes may share one place.
+        Several nodes may share one directory. Raises SondaError where it is locked or cannot be written.
         """
         if not self.job.epochs:
-            with read_aloud(directory, say, f"running {self.job.workload} on {self.job.on}, "):
+            with report_progress(directory, say, f"running {self.job.workload} on {self.job.on}, "):
                 yield
             return
         try:
-            self.place.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.place, os.O_RDONLY)
+            self.checkpoint_directory.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.checkpoint_directory, os.O_RDONLY)
         except OSError as error:
             raise SondaError(
-                f"cannot write checkpoints to {self.place}: {error.strerror}", "choose another place with --checkpoint"
+                f"cannot write checkpoints to {self.checkpoint_directory}: {error.strerror}",
+                "choose another place with --checkpoint",
             ) from None
         try:
             try:
                 fcntl.flock(descriptor, (fcntl.LOCK_EX if nodes == 1 else fcntl.LOCK_SH) | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise SondaError(
-                    f"another process trains the same with checkpoints in {self.place}",
+                    f"another process trains the same with checkpoints in {self.checkpoint_directory}",
                     "wait for it, or give another --checkpoint",
                 ) from None
-            with read_aloud(directory, say):
+            with report_progress(directory, say):
                 yield
         finally:
             os.close(descriptor)
 
-    def run(self, start: Callable[[], Result], directory: Path, say: Say) -> Result:
-        """What `start()` gives; it is called again, some times, where a rank is lost meanwhile."""
+    def run_with_restarts(self, start: Callable[[], Result], directory: Path, say: Say) -> Result:
+        """Return what `start()` gives; call it again where a rank is lost, `RESTARTS` times at most."""
         while True:
             try:
                 return start()
@@ -217,10 +220,13 @@ class Training:
                     ) from None
                 self.restarts += 1
                 say(Lasting(f"{error.cause}; going on from the last checkpoint"))
-                _clear(directory)
+                _remove_rank_files(directory)
 
-    def added(self, spans: Spans, directory: Path, begin: int) -> Spans:
-        """The spans with what the training process left in its directory; `begin` is when the run began, ns."""
+    def add_walks(self, spans: Spans, directory: Path, begin: int) -> Spans:
+        """The spans with the walks that the training process left in its directory; `begin` is the run's begin, ns.
+
+        Raises SondaError where it left none.
+        """
         if not self.job.epochs:
             return spans
         self.trained = read_trained(directory)
@@ -232,38 +238,38 @@ class Training:
         return with_walks(spans, self.trained, begin)
 
     def files(self) -> Mapping[str, Path]:
-        """Files that belong into the run."""
-        path = self.place / FINAL
+        """Files to keep in the run, by name."""
+        path = self.checkpoint_directory / FINAL
         return {WEIGHTS: path} if self.trained is not None and path.is_file() else {}
 
-    def about(self) -> dict[str, Any]:
-        """For `workload` in `run.json`."""
+    def describe(self) -> dict[str, Any]:
+        """The field `training` of a run's `workload`; nothing without epochs."""
         if self.trained is None:
             return {}
         weights = {"weights": WEIGHTS} if self.files() else {}
         return {"training": {**self.trained.about(), **weights}}
 
     def notes(self) -> list[str]:
-        """What a reader of the numbers must know."""
+        """Notes on skipped images, resumed epochs and restarts."""
         if self.trained is None:
             return []
-        found = [*([self.skipped] if self.skipped else []), *self.trained.notes]
+        notes = [*([self.skipped] if self.skipped else []), *self.trained.notes]
         if self.trained.resumed:
             earlier = "epoch 1 was" if self.trained.resumed == 1 else f"epochs 1 to {self.trained.resumed} were"
-            found.append(f"{earlier} trained by a process that was interrupted, with times of its own")
+            notes.append(f"{earlier} trained by a process that was interrupted, with times of its own")
         if self.restarts:
             times = "once" if self.restarts == 1 else f"{self.restarts} times"
-            found.append(f"ranks were started again {times} after one was lost")
-        return found
+            notes.append(f"ranks were started again {times} after one was lost")
+        return notes
 
-    def done(self) -> None:
-        """The run is kept: what was for going on is not needed any more."""
+    def discard_checkpoints(self) -> None:
+        """Remove checkpoints and final weights, which are not needed once the run is kept."""
         if self.trained is None:
             return
         from sonda.frameworks.harness.checkpoint import Checkpoints
 
-        (self.place / FINAL).unlink(missing_ok=True)
-        Checkpoints(self.place, {}).clear()
+        (self.checkpoint_directory / FINAL).unlink(missing_ok=True)
+        Checkpoints(self.checkpoint_directory, {}).clear()
 
 
 def check_training(job: Job) -> None:
@@ -281,8 +287,8 @@ def check_training(job: Job) -> None:
         raise SondaError("--cache is for timed steps", "use --transfer up-front, which keeps all images in memory")
 
 
-def _clear(directory: Path) -> None:
-    """Take away what ranks left that were stopped: their last epochs will be trained again."""
+def _remove_rank_files(directory: Path) -> None:
+    """Remove files of ranks that were stopped: their last epochs will be trained again."""
     for pattern in ("*.events", "*.failure", "*.full", "rank-*.json", OUTCOME, OUTLOOK, BEGUN, TRAINING, PROGRESS):
         for path in directory.glob(pattern):
             path.unlink()

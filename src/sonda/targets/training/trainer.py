@@ -1,6 +1,6 @@
-"""The process that trains: it opens the data, goes on from a checkpoint where there is one, and says how far it is.
+"""The process that trains: it opens the data, resumes from a checkpoint where there is one, and writes its progress.
 
-Shared by one device (`train_in_torch`) and by the ranks of several, whose first does the keeping for all.
+One device (`train_in_torch`) and ranks share this module. Of several ranks the first keeps checkpoints for all.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sonda.frameworks.harness.checkpoint import Checkpoints, write_arrays
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.training import FINAL, Trained, Walk, write_trained
 from sonda.targets.job import Job
-from sonda.targets.progress import Progress, ProgressFile
-from sonda.targets.target import anywhere
+from sonda.targets.progress import ProgressFile, ProgressRecord
+from sonda.targets.target import without_meeting_place
 from sonda.workloads.catalogue import describe
 from sonda.workloads.data.prepared import load
 from sonda.workloads.data.training_set import PARTS, TrainingSet, divide
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from sonda.frameworks.torch.drive.epochs import Learner
     from sonda.workloads.in_torch.own_training import OwnTraining
 
-DECISIVE = (
+IDENTIFYING = (
     "workload", "framework", "on", "seed", "threads", "precision", "compile", "channels_last", "deterministic",
     "epochs", "split", "images", "transfer",
 )  # fmt: skip
 """Settings of a job that make its training another one."""
 
 
-class Source(Protocol):
-    """Where a training has its data from, as far as its keeper must know."""
+class TrainingSource(Protocol):
+    """The data of a training, as far as its keeper must know them."""
 
     @property
     def begun(self) -> int:
@@ -53,13 +53,13 @@ class Source(Protocol):
     def digest(self) -> str:
         """SHA-256 of what the data are known by."""
 
-    def trained(self, job: Job) -> Trained:
-        """What is known before the first epoch."""
+    def begin_result(self, job: Job) -> Trained:
+        """The result of a training with what is known before the first epoch."""
 
 
 @dataclass(frozen=True)
-class Opened:
-    """The data of a training and the network that fits them."""
+class OpenedSet:
+    """A prepared data set and the network that fits its images."""
 
     workload: ImageClassifier
     data: TrainingSet
@@ -70,7 +70,7 @@ class Opened:
     def digest(self) -> str:
         return self.data.digest
 
-    def trained(self, job: Job) -> Trained:
+    def begin_result(self, job: Job) -> Trained:
         return Trained(
             loading_ns=self.loading_ns,
             images={part: len(numbers) for part, numbers in self.data.shares.items()},
@@ -83,8 +83,8 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class OpenedFile:
-    """A model of somebody's own with the data, optimizer and loss of its file."""
+class OpenedOwnModel:
+    """A model of the user's with the data, optimizer and loss of its file."""
 
     workload: OwnModel
     training: OwnTraining
@@ -95,7 +95,7 @@ class OpenedFile:
         """Of the file: what it reads is not known."""
         return self.workload.digest
 
-    def trained(self, job: Job) -> Trained:
+    def begin_result(self, job: Job) -> Trained:
         return Trained(
             loading_ns=self.training.loading_ns,
             images={part: self.training.loaders.samples(part) for part in PARTS},
@@ -105,14 +105,14 @@ class OpenedFile:
         )
 
     def criteria(self, how: Driving) -> Criteria:
-        """How batches are made ready and answers judged, where the model is driven like that."""
+        """How batches are adapted, the loss and the accuracy, for a model that is driven with these settings."""
         from sonda.frameworks.harness.batches import Criteria
         from sonda.frameworks.torch.drive.steps import adapt_batch
 
         return Criteria(lambda value: adapt_batch(value, how), self.training.task.loss, self.training.accuracy)
 
 
-def open_training(job: Job) -> Opened:
+def open_training(job: Job) -> OpenedSet:
     """Open the prepared data set of a job. Raises SondaError where network and data do not fit."""
     begun = perf_counter_ns()
     prepared = load(job.data)
@@ -122,23 +122,23 @@ def open_training(job: Job) -> Opened:
     network = workload.fit_images(
         job.options, (shape[1], shape[2], shape[3]), len(prepared.classes), prepared.directory.name
     )
-    return Opened(network, data, begun, perf_counter_ns() - begun)
+    return OpenedSet(network, data, begun, perf_counter_ns() - begun)
 
 
-def open_file(job: Job) -> OpenedFile:
-    """Import the file of somebody's own model and make ready what it trains on. Raises SondaError."""
+def open_own_training(job: Job) -> OpenedOwnModel:
+    """Import the file of the user's model and prepare its data. Raises SondaError where that fails."""
     from sonda.workloads.in_torch.own_training import build_training
 
     begun = perf_counter_ns()
-    own = own_model(job.workload, job.options)
-    return OpenedFile(own, build_training(own, job.seed), begun)
+    model = own_model(job.workload, job.options)
+    return OpenedOwnModel(model, build_training(model, job.seed), begun)
 
 
-def settings_of(job: Job, digest: str) -> dict[str, str]:
-    """What a training is known by: a checkpoint with other settings belongs to another."""
-    found = {name: str(getattr(job, name)) for name in DECISIVE}
-    found["on"] = anywhere(job.on)
-    return {**found, **{f"--{name}": text for name, text in sorted(job.options.items())}, "data": digest}
+def training_settings(job: Job, digest: str) -> dict[str, str]:
+    """The settings that identify a training, as text. A checkpoint with other settings belongs to another training."""
+    settings = {name: str(getattr(job, name)) for name in IDENTIFYING}
+    settings["on"] = without_meeting_place(job.on)
+    return {**settings, **{f"--{name}": text for name, text in sorted(job.options.items())}, "data": digest}
 
 
 class Keeper:
@@ -147,57 +147,67 @@ class Keeper:
     def __init__(
         self,
         job: Job,
-        opened: Source,
+        opened: TrainingSource,
         directory: Path,
         rank: int = 0,
         reports: bool = True,
-        agree: Callable[[float], float] = lambda own: own,
+        agree: Callable[[float], float] = lambda value: value,
     ) -> None:
-        """`reports`: the first of its node. `agree` gives every rank the first one's number."""
+        """`reports` is True for the first rank of its node. `agree(number)` returns the number of the first rank."""
         self.job, self.directory, self.first, self.reports = job, directory, rank == 0, reports
-        self.place = Path(job.checkpoint)
-        self.checkpoints = Checkpoints(self.place, settings_of(job, opened.digest))
+        self.checkpoint_directory = Path(job.checkpoint)
+        self.checkpoints = Checkpoints(self.checkpoint_directory, training_settings(job, opened.digest))
         self.progress = ProgressFile(directory)
         self._begun = opened.begun
         self._arrays: Mapping[str, np.ndarray] | None = None
         self._earlier: list[Walk] = []
-        self.trained = opened.trained(job)
-        self._find(agree)
+        self.trained = opened.begin_result(job)
+        self._load_checkpoint(agree)
 
-    def _find(self, agree: Callable[[float], float]) -> None:
-        """Take the newest checkpoint; every rank the one that the first has found.
+    def _load_checkpoint(self, agree: Callable[[float], float]) -> None:
+        """Read the newest checkpoint; all ranks read the one that the first has found.
 
         Raises SondaError where this rank, on another node, has other data than the first.
         """
-        data = float(int(self.trained.digest[:12], 16))  # 48 bits, which a double holds
-        if agree(data) != data:
+        fingerprint = float(int(self.trained.digest[:12], 16))  # 48 bits, which a double holds
+        if agree(fingerprint) != fingerprint:
             raise SondaError(
                 f"the data in {self.job.data} are not those of the first node", "give the same set to every node"
             )
-        found = self.checkpoints.read_newest() if self.first else None
+        checkpoint = self.checkpoints.read_newest() if self.first else None
         self.trained.notes += self.checkpoints.notes
-        self.trained.resumed = int(agree(float(found[0].epochs if found else 0)))
+        self.trained.resumed = int(agree(float(checkpoint[0].epochs if checkpoint else 0)))
         if not self.first and self.trained.resumed:
-            found = self.checkpoints.read_epoch(self.trained.resumed)
-        if found is not None:
-            self._earlier = msgspec.convert(found[0].facts["walks"], list[Walk])
-            self._arrays = found[1]
+            checkpoint = self.checkpoints.read_epoch(self.trained.resumed)
+        if checkpoint is not None:
+            self._earlier = msgspec.convert(checkpoint[0].facts["walks"], list[Walk])
+            self._arrays = checkpoint[1]
 
-    def lead(self, first: bool, reports: bool) -> None:
-        """Keep for all ranks that train, and report for those of a node, or leave that to others: those before it may
-        have been left out."""
+    def set_duties(self, first: bool, reports: bool) -> None:
+        """Decide anew whether this rank keeps checkpoints (`first`) and writes progress and result (`reports`).
+
+        Ranks before it may have been left out of the training.
+        """
         self.first, self.reports = first, reports
 
     def course(self) -> Course:
-        """How far the training has to go, with this keeper as its ears."""
+        """The course of the training, which calls this keeper after epochs, at the end and between steps."""
         from sonda.frameworks.harness.course import Course
 
         return Course(
-            self.job.epochs, self.trained.images, self.trained.resumed, keep=self._keep, end=self._end, tell=self._tell
+            self.job.epochs,
+            self.trained.images,
+            self.trained.resumed,
+            keep=self._save_checkpoint,
+            end=self._save_weights,
+            tell=self._write_progress,
         )
 
     def restore(self, model: Any, loop: Any) -> None:
-        """Put the checkpoint's state back, if there is one; with this the model is ready."""
+        """Restore the state of the checkpoint, if there is one. Initialisation ends with this.
+
+        Raises SondaError where the checkpoint does not fit the model.
+        """
         if self._arrays is not None:
             from sonda.frameworks.torch.drive.state import restore_training
 
@@ -205,53 +215,55 @@ class Keeper:
                 restore_training(self._arrays, model, loop.optimizer, loop.scaler)
             except ValueError as error:
                 raise SondaError(
-                    f"the checkpoint in {self.place} does not fit: {error}", "remove it, or give another --checkpoint"
+                    f"the checkpoint in {self.checkpoint_directory} does not fit: {error}",
+                    "remove it, or give another --checkpoint",
                 ) from None
             self._arrays = None
         self.trained.initialisation_ns = perf_counter_ns() - self._begun - self.trained.loading_ns
 
-    def _keep(self, done: int, learner: Learner, loop: Any, walks: list[Walk]) -> None:
+    def _save_checkpoint(self, done: int, learner: Learner, loop: Any, walks: list[Walk]) -> None:
         if self.first:
             from sonda.frameworks.torch.drive.state import training_arrays
 
             facts = {"walks": msgspec.to_builtins([*self._earlier, *walks])}
             self.checkpoints.save(done, training_arrays(learner.plain, loop.optimizer, loop.scaler), facts)
 
-    def _end(self, learner: Learner) -> None:
+    def _save_weights(self, learner: Learner) -> None:
         if self.first:
             from sonda.frameworks.torch.drive.state import training_arrays
 
             self.keep_weights(training_arrays(learner.plain))
 
     def keep_weights(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Leave the final weights, by name, beside the checkpoints. Raises SondaError where there is no room."""
-        partial = self.place / f"{FINAL}.part"
+        """Write the final weights, by name, beside the checkpoints. Raises SondaError where the disk is full."""
+        partial = self.checkpoint_directory / f"{FINAL}.part"
         try:
             write_arrays(partial, arrays)
-            os.replace(partial, self.place / FINAL)
+            os.replace(partial, self.checkpoint_directory / FINAL)
         except OSError as error:
             partial.unlink(missing_ok=True)
             raise SondaError(
-                f"cannot keep the trained weights in {self.place}: {error.strerror or error}", "free some space"
+                f"cannot keep the trained weights in {self.checkpoint_directory}: {error.strerror or error}",
+                "free some space",
             ) from None
 
-    def _tell(self, part: str, epoch: int, step: int, steps: int, walks: list[Walk]) -> None:
-        if self.reports and self.progress.due():
-            known = [walk for walk in (*self._earlier, *walks) if walk.accuracy is not None]
+    def _write_progress(self, part: str, epoch: int, step: int, steps: int, walks: list[Walk]) -> None:
+        if self.reports and self.progress.is_due():
+            validated = [walk for walk in (*self._earlier, *walks) if walk.accuracy is not None]
             self.progress.write(
-                Progress(
+                ProgressRecord(
                     part=part,
                     epoch=epoch,
                     epochs=self.job.epochs,
                     step=step,
                     steps=steps,
-                    accuracy=known[-1].accuracy if known else None,
-                    left_s=_left(part, epoch, step / steps, self.job.epochs, walks),
+                    accuracy=validated[-1].accuracy if validated else None,
+                    left_s=_seconds_left(part, epoch, step / steps, self.job.epochs, walks),
                 )
             )
 
     def finish(self, walks: list[Walk]) -> None:
-        """Leave what became of it for whoever started this process."""
+        """Write the result for the parent process."""
         if self.reports:
             self.trained.walks = [*self._earlier, *walks]
             if is_own(self.job.workload):  # a loader may leave out some of its data set, or know of none
@@ -259,13 +271,13 @@ class Keeper:
             write_trained(self.directory, self.trained)
 
 
-def _left(part: str, epoch: int, done: float, epochs: int, walks: list[Walk]) -> float | None:
-    """s until the last epoch ends, by the epochs that this process has trained; None where none is done yet."""
-    own = [walk for walk in walks if walk.part != "test"]
-    if not own or part == "test":
+def _seconds_left(part: str, epoch: int, done: float, epochs: int, walks: list[Walk]) -> float | None:
+    """s until the last epoch ends, from the epochs that this process has trained; None before the first is done."""
+    own_walks = [walk for walk in walks if walk.part != "test"]
+    if not own_walks or part == "test":
         return None
-    first = own[0].epoch
-    whole = sum(walk.end - walk.begin for walk in own if walk.epoch < epoch)
+    first = own_walks[0].epoch
+    whole = sum(walk.end - walk.begin for walk in own_walks if walk.epoch < epoch)
     if epoch == first or not whole:
         return None
     share = done if part == "train" else 1.0
@@ -299,26 +311,26 @@ def train_in_torch(job: Job, directory: Path) -> dict[str, Any]:
     data: Any
     learner: Learner
     if is_own(job.workload):
-        own = open_file(job)
-        keeper = Keeper(job, own, directory)
-        task, data = own.training.task, own.training.loaders
-        learner = SingleLoaderLearner(task, data, own.criteria(how))
-        about = described_file(own)
+        opened_model = open_own_training(job)
+        keeper = Keeper(job, opened_model, directory)
+        task, data = opened_model.training.task, opened_model.training.loaders
+        learner = SingleLoaderLearner(task, data, opened_model.criteria(how))
+        description = describe_own_task(opened_model)
     else:
         opened = open_training(job)
         keeper = Keeper(job, opened, directory)
         task = opened.workload.build("torch", True, job.seed)
-        data = images_of(job, opened, device, keeper)
+        data = load_images(job, opened, device, keeper)
         learner = SingleLearner(task, data, task.samples)
-        about = described(opened.workload, task)
-    with observing(directory, torch, counting) as observer:
+        description = describe_task(opened.workload, task)
+    with ObservedTorch(directory, torch, counting) as observer:
         announce_data(data, observer)
         walks, _ = drive_epochs(lambda: learner, observer, how, keeper.course(), keeper.restore)
     keeper.finish(walks)
-    return about
+    return description
 
 
-def described(workload: Any, task: Any) -> dict[str, Any]:
+def describe_task(workload: Any, task: Any) -> dict[str, Any]:
     """What a run says of its workload."""
     return {
         "parameters": workload.parameters(),
@@ -329,13 +341,13 @@ def described(workload: Any, task: Any) -> dict[str, Any]:
     }
 
 
-def described_file(opened: OpenedFile) -> dict[str, Any]:
-    """What a run says of a model of somebody's own that was trained by epochs."""
-    return {**described(opened.workload, opened.training.task), "loss": opened.training.loss}
+def describe_own_task(opened: OpenedOwnModel) -> dict[str, Any]:
+    """What a run says of a model of the user's that was trained by epochs."""
+    return {**describe_task(opened.workload, opened.training.task), "loss": opened.training.loss}
 
 
-def images_of(job: Job, opened: Opened, device: str, keeper: Keeper) -> Any:
-    """The images on their way to a device; the time of moving them up front is loading."""
+def load_images(job: Job, opened: OpenedSet, device: str, keeper: Keeper) -> Any:
+    """The images of a training for a device. The time of moving them up front counts as loading."""
     from sonda.workloads.in_torch.training_images import TrainingImages
 
     begin = perf_counter_ns()
@@ -348,16 +360,16 @@ def images_of(job: Job, opened: Opened, device: str, keeper: Keeper) -> Any:
 
 
 def announce_data(data: Any, observer: Any) -> None:
-    """Have batches that no loader of PyTorch's fetches seen as the phase they are."""
+    """Have the observer see the phases of data that are loaded without a loader of PyTorch's."""
     data.mark = lambda name: nullcontext() if observer.current_stream() is None else observer.announce_phase(name)
 
 
-class observing:  # noqa: N801
-    """A context in which PyTorch is observed; layers of the first steps only, so that any training stays bounded."""
+class ObservedTorch:
+    """A context in which PyTorch is observed. Only the first steps have layers, so that a run's size stays bounded."""
 
     def __init__(self, directory: Path, torch: Any, counting: Any, alone: bool = True) -> None:
-        """`alone`: else this is one rank of several, which takes no step that others do not take, and tells itself what
-        it exchanges."""
+        """`alone` is False for one rank of several. Such a rank takes no extra steps for kernels, and its exchanges are
+        announced by the rank itself."""
         from sonda.frameworks.collector.recorder import Recorder
         from sonda.frameworks.collector.sampling.schedule import Schedule
         from sonda.frameworks.torch.drive.epochs import DETAILED

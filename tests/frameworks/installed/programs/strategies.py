@@ -25,7 +25,7 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.tensorflow.drive.strategies import drive_strategy
-from sonda.targets.profiles.tensorflow_events import profile_events_of
+from sonda.targets.profiles.tensorflow_events import read_profile_events
 from sonda.workloads.catalogue import describe
 from sonda.workloads.in_tensorflow.input_pipeline import make_batches
 from sonda.workloads.in_tensorflow.network import build
@@ -112,7 +112,7 @@ def drive(strategy: Any) -> None:
 
     costs = network_costs(NETWORKS["cnn"], True, 8)
     how = Driving(True, steps=4, warmup=2, seconds=1.0)
-    drive_strategy(task, row, BATCH, costs, task.network.classes, observer, tf, how, profile_events_of)
+    drive_strategy(task, row, BATCH, costs, task.network.classes, observer, tf, how, read_profile_events)
     observer.finish(1)
     recorder.close()
 

@@ -1,6 +1,6 @@
 """A whole training in TensorFlow, JAX or PyTensor, in the process that trains.
 
-It keeps no checkpoints: a training that was interrupted begins anew. What it leaves is what PyTorch's leaves.
+It keeps no checkpoints: a training that was interrupted begins anew. It leaves the same result files as PyTorch's.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.counted_step import count_step
 from sonda.frameworks.harness.epochs import EpochLearner, Together, compile_shapes, drive_epochs
 from sonda.targets.job import Job
-from sonda.targets.training.trainer import Keeper, Opened
+from sonda.targets.training.trainer import Keeper, OpenedSet
 from sonda.workloads.data.epoch_batches import EpochBatches
 from sonda.workloads.networks.cost import network_costs
 
 
-def train_announced(
-    job: Job, directory: Path, opened: Opened, learner: Any, observer: AnnouncedObserver, dtype: str = "float32",
+def train_epochs(
+    job: Job, directory: Path, opened: OpenedSet, learner: Any, observer: AnnouncedObserver, dtype: str = "float32",
     batches: EpochBatches | None = None, together: Together = lambda numbers: numbers,
 ) -> None:  # fmt: skip
-    """Train through a job's epochs and leave the result in the directory; the observer is open already.
+    """Train through a job's epochs and leave the result in the directory. The observer is open already.
 
-    `learner` is an `EpochLearner` with `arrays()`, its weights by PyTorch's names and in its layout. Of several ranks
-    each has its own `batches`, `together` adds up what they saw, and the first leaves the result.
+    `learner` is an `EpochLearner` with `arrays()`, which gives its weights by PyTorch's names and in PyTorch's layout.
+    With several ranks each has its own `batches`, `together` adds up their numbers, and the first leaves the result.
     """
     first = observer.rank == 0
     keeper = Keeper(job, opened, directory, observer.rank, first)
