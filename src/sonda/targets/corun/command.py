@@ -64,8 +64,10 @@ class CommandParticipant:
             return msgspec.json.decode(self._answer(), type=WindowReport)
         counts = self.counters.total_events if self.counters.counts_instructions else lambda name: 0.0
         progress = (lambda: counts("instructions")) if self.region == WINDOW else None
-        going = measure_window(self.board, self.participation.slot, order.window, order.members, self.participation.seconds,
-                       60 + 2 * self.participation.timeout, self.counters, progress)  # fmt: skip
+        going = measure_window(
+            self.board, self.participation.slot, order.window, order.members, self.participation.seconds,
+            60 + 2 * self.participation.timeout, self.counters, progress,
+        )  # fmt: skip
         while True:
             try:
                 next(going)

@@ -136,8 +136,10 @@ class WorkloadParticipant:
 
     def measure(self, order: Order) -> WindowReport:
         # The parent notices earlier that a participant is missing; this timeout is for a parent that hangs.
-        going = measure_window(self.board, self.participation.slot, order.window, order.members, self.participation.seconds,
-                       60 + 2 * self.participation.timeout, self.counters)  # fmt: skip
+        going = measure_window(
+            self.board, self.participation.slot, order.window, order.members, self.participation.seconds,
+            60 + 2 * self.participation.timeout, self.counters,
+        )  # fmt: skip
         while True:
             try:
                 next(going)

@@ -110,7 +110,7 @@ def _measure_and_cut(rank: Rank, stages: int, samples: int) -> _MeasuredChain:
             if turn == group.me:
                 alone = _measure_alone(modules, batch, rank.synchronize, calling)
         group.barrier()
-    measured = group.numbers(times)
+    measured = group.gather_numbers(times)
     # Pipelines are cut alike, so the slowest device of a stage counts.
     by_stage = [[max(column) for column in zip(*measured[stage::stages], strict=True)] for stage in range(stages)]
     bounds = cut_chain(by_stage)
@@ -121,9 +121,9 @@ def _measure_and_cut(rank: Rank, stages: int, samples: int) -> _MeasuredChain:
         # A stage is waited for once for each part, so its modules together may take less than one by one.
         group.barrier()
         stage_input = first if begin == 0 else outputs[begin - 1]
-        stage_times = group.numbers([measure_whole(modules[begin:end], stage_input, rank.synchronize, calling)])
+        stage_times = group.gather_numbers([measure_whole(modules[begin:end], stage_input, rank.synchronize, calling)])
     work = [max(row[0] for row in stage_times[stage::stages]) for stage in range(stages)]
-    return _MeasuredChain(modules, outputs, bounds, work, [row[0] for row in group.numbers([alone])])
+    return _MeasuredChain(modules, outputs, bounds, work, [row[0] for row in group.gather_numbers([alone])])
 
 
 def _measure_alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float:
