@@ -1,4 +1,4 @@
-"""Turns what the collectors of a program's processes wrote into one table of spans."""
+"""Makes one table of spans from the files of all collectors of a program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Assembly:
 
     spans: Spans
     framework: str = ""
-    """What computed, where a program was observed: torch, tensorflow, jax, pytensor."""
+    """The framework that computed, where a program was observed: torch, tensorflow, jax, pytensor."""
     versions: dict[str, str] = field(default_factory=dict)
     threads: int | None = None
     span_ns: float | None = None
@@ -36,38 +36,38 @@ class Assembly:
     phase_ns: float | None = None
     """What recording one phase cost, ns, without reading counters."""
     reading: dict[str, float] = field(default_factory=dict)
-    """What reading counters cost a phase, ns: `group_ns`, `os_ns`, `wait_ns` (`collector/reading_cost.py`); `mark_ns`
-    of a layer's backward and `forward_ns` of a forward, where they differ (`collector/torch_cost.py`)."""
+    """What reading counters cost a phase, ns: `group_ns`, `os_ns`, `wait_ns` (`collector/overhead.py`); `mark_ns` of a
+    layer's backward and `forward_ns` of a forward, where they differ (`torch/observe/overhead.py`)."""
     notes: list[str] = field(default_factory=list)
     unknown: dict[str, int] = field(default_factory=dict)
-    """Operations without a formula, with how often they were seen."""
+    """Operations without a formula, and how many different ones of each name there were."""
     flops: dict[str, float] = field(default_factory=dict)
     """FLOPs of the distinct operations by the type of their elements."""
     counting: dict[str, Any] = field(default_factory=dict)
-    """Where counts came from, by probe: `os` and, where it was asked for, `pmu`."""
+    """Where counts came from, by probe: `os` and, where it was requested, `pmu`."""
     devices: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """GPUs that were used, by number: their names, and the most memory that was allocated and reserved on them."""
+    """GPUs that were used, by number: their names, and the peaks of allocated and reserved memory."""
     tf32: dict[str, bool] = field(default_factory=dict)
     """Whether products (`matmul`) and convolutions of a GPU may run as TF32."""
     kernels: list[tuple[str, int]] = field(default_factory=list)
     """Traces of kernels that lie beside the events, each with its rank."""
     launching: dict[str, int] = field(default_factory=dict)
-    """Of traces that number threads in their own way: the thread that launched everything, by name of the trace."""
+    """By the name of a trace with thread numbers of its own: the thread that launched all its kernels."""
     no_kernels: str = ""
-    """Why there is none."""
+    """Why there is no trace of kernels."""
     graphs: list[dict[str, Any]] = field(default_factory=list)
-    """Profiles of graphs, each with the graphs' names and their scopes (`collector/graph_pass.py`)."""
+    """Profiles of graphs, each with the graphs' names and their scopes (`tensorflow/observe/graph_pass.py`)."""
     jitted: list[dict[str, Any]] = field(default_factory=list)
-    """Profiles of jitted functions, process by process (`collector/jax_pass.py`)."""
+    """Profiles of jitted functions, process by process (`jax/observe/jit_pass.py`)."""
     traced: list[dict[str, Any]] = field(default_factory=list)
     """Functions that were traced and compiled: how often, how long, and why again (`collector/traces.py`)."""
     pipelines: list[dict[str, Any]] = field(default_factory=list)
     """Stages of tf.data, by the loader that they belong to (`tensorflow/observe/fetches.py`)."""
     processes: int = 0
     crew: Processes = field(default_factory=Processes)
-    """What is known of them one by one."""
+    """What is known of each process."""
     truncated: bool = False
-    """A process was ended before it could write everything."""
+    """Whether a process was killed before it could write everything."""
 
 
 def assemble(directory: Path, begin: int, end: int) -> Assembly:
@@ -88,8 +88,8 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         result.kernels += [(fact["kernels"], rank) for fact in events.facts if "kernels" in fact]
         result.launching |= {fact["kernels"]: fact["launching"] for fact in events.facts if "launching" in fact}
         rows.begin_process()
-        for thread in _engines_last(events):
-            # One thread at a time: what it is read from is as large as the rows that are made of it.
+        for thread in _order_threads(events):
+            # Events are dropped thread by thread: they are as large as the rows that are made of them.
             spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places)
             result.crew.add_sections(spans.sections, rank)
             rows.add_thread(spans, paths, events, thread, rank)
@@ -101,14 +101,14 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
     return result
 
 
-def _engines_last(events: ProcessEvents) -> list[int]:
-    """Threads, those without a phase of their own last: autograd's run the backward that another thread's phase is."""
-    phases = [number for number, one in enumerate(events.definitions) if one.get("kind") == "phase"]
+def _order_threads(events: ProcessEvents) -> list[int]:
+    """Threads, those without phases last: autograd's threads run a backward that is a phase of another thread."""
+    phases = [number for number, definition in enumerate(events.definitions) if definition.get("kind") == "phase"]
 
-    def without_phase(thread: int) -> bool:
+    def has_no_phase(thread: int) -> bool:
         return not np.isin((events.threads[thread][:, 0] & CODE) >> 1, phases).any()
 
-    return sorted(events.threads, key=without_phase)
+    return sorted(events.threads, key=has_no_phase)
 
 
 def _take_facts(result: Assembly, events: ProcessEvents) -> None:
@@ -127,7 +127,7 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
     result.jitted += [fact for fact in events.facts if "jitted" in fact]
     result.tf32 = events.fact("tf32", result.tf32)
     result.no_kernels = events.fact("no_kernels", result.no_kernels)
-    for note in (*events.fact("notes", []), *_lost_marks(events)):
+    for note in (*events.fact("notes", []), *_note_lost_marks(events)):
         if note not in result.notes:
             result.notes.append(note)
     for definition in events.definitions:
@@ -140,9 +140,9 @@ def _take_facts(result: Assembly, events: ProcessEvents) -> None:
         result.flops[kind] = result.flops.get(kind, 0.0) + float(definition.get("flops") or 0)
 
 
-def _lost_marks(events: ProcessEvents) -> list[str]:
-    """Phases whose times are not those of a GPU, though it was used."""
-    marked = [one for one in events.definitions if one.get("quantity") == "device_begin"]
+def _note_lost_marks(events: ProcessEvents) -> list[str]:
+    """Notes about phases that have the host's times although a GPU was used."""
+    marked = any(definition.get("quantity") == "device_begin" for definition in events.definitions)
     if marked and events.fact("devices") and not events.marks:
         return [
             "the program ended before its GPU could be asked for times: those of steps and phases are the host's, "
@@ -209,18 +209,18 @@ class _SpanRows:
             name: {"": 0} for name in ("kind", "name", "path", "direction", "pass")
         }
 
-    def _shape_number(self, seen: frozenset[object]) -> float:
-        """A number for the shapes of a step's inputs, which no other process has: its models may be others."""
-        return float(self._shape_numbers.setdefault((self._process, seen), len(self._shape_numbers) + 1))
+    def _shape_number(self, inputs: frozenset[object]) -> float:
+        """A number for the shapes of a step's inputs. Processes share no numbers: their models may differ."""
+        return float(self._shape_numbers.setdefault((self._process, inputs), len(self._shape_numbers) + 1))
 
     def begin_process(self) -> None:
-        """The threads that follow belong together."""
+        """Begin a process: the threads that are added next belong to it."""
         self._process += 1
         self._phases: list[tuple[np.ndarray, ...]] = []
 
     def code(self, column: str, word: str) -> int:
-        known = self.words[column]
-        return known.setdefault(word, len(known))
+        codes = self.words[column]
+        return codes.setdefault(word, len(codes))
 
     def add(self, metrics: dict[str, np.ndarray], **columns: np.ndarray) -> int:
         """Append rows; returns the number of the first."""
@@ -234,13 +234,13 @@ class _SpanRows:
         self._add_few([(RUN, "run", "", "timed", -1, begin, end)], 0, 0)
 
     def add_totals(self, counted: dict[str, float]) -> None:
-        """What the whole program counted, from the opening of its counters to its end, on the row of the run."""
+        """Add the counts of the whole program, from the opening of its counters to its end, to the row of the run."""
         self.metrics[0][1].update({column: np.array([value]) for column, value in counted.items()})
 
     def _add_few(
         self, spans: list[tuple[int, str, str, str, int, int, int]], thread: int, rank: int, call: Sequence[int] = ()
     ) -> int:
-        """Rows of (level, kind, name, pass, parent, start, end); `call` of each is 0 unless given."""
+        """Append rows of (level, kind, name, pass, parent, start, end); `call` of each is 0 unless given."""
         count = len(spans)
         level, kind, name, passes, parent, start, end = zip(*spans, strict=True)
         return self.add(
@@ -291,26 +291,26 @@ class _SpanRows:
         def by_definition(column: str, words: list[str]) -> np.ndarray:
             return np.array([self.code(column, word) for word in words], dtype=np.int32)[definition]
 
-        kinds = np.array([one.get("kind", "") for one in definitions], dtype=object)
+        kinds = np.array([defined.get("kind", "") for defined in definitions], dtype=object)
         metrics = {name: values[keep] for name, values in spans.metrics.items()}
         if DEVICE_START in metrics:
             metrics[DEVICE_START] = metrics[DEVICE_START] - self.origin
         is_op = kinds[definition] == "op"
         if is_op.any():
             for key in ("flops", "bytes"):
-                values = np.array([_number(one.get(key)) for one in definitions])[definition]
+                values = np.array([_number(defined.get(key)) for defined in definitions])[definition]
                 metrics[f"{key}:nominal"] = np.where(is_op, values, np.nan)
         is_layer = kinds[definition] == "layer"
-        held = find_activations(events, definition, phase, spans)
-        if held is not None:
-            metrics["activations:counted"] = held
+        activations = find_activations(events, definition, phase, spans)
+        if activations is not None:
+            metrics["activations:counted"] = activations
         self.add(
             metrics,
             level=(PHASE + raw.level[keep]).astype(np.int32),
             kind=by_definition("kind", list(kinds)),
-            name=by_definition("name", [one.get("name", "") for one in definitions]),
+            name=by_definition("name", [defined.get("name", "") for defined in definitions]),
             path=by_definition("path", [paths.get(number, "") for number in range(len(definitions))]),
-            direction=by_definition("direction", [one.get("direction", "") for one in definitions]),
+            direction=by_definition("direction", [defined.get("direction", "") for defined in definitions]),
             passes=passes,
             parent=parent,
             call=number_calls(step, definition, is_layer),
@@ -323,7 +323,7 @@ class _SpanRows:
     def _under_phases(
         self, start: np.ndarray, outermost: np.ndarray, parent: np.ndarray, passes: np.ndarray, step: np.ndarray
     ) -> None:
-        """Put the rows of a thread without phases under those of the process's other threads, by their starts."""
+        """Put the rows of a thread without phases under phases of the process's other threads, by their starts."""
         for begins, ends, rows, pass_of_phase, step_index in self._phases:
             at = np.searchsorted(begins, start, "right") - 1
             inside = (at >= 0) & (start < ends[np.maximum(at, 0)])
@@ -376,13 +376,13 @@ class _SpanRows:
             begin, time = np.array(steps.on_device).T
             metrics.update({DEVICE_TIME: time, DEVICE_START: begin - self.origin})
         for boundaries in spans.boundaries:
-            for column, values in boundaries.across(steps.bounds, count, spans.definitions).items():
+            for column, values in boundaries.columns_across(steps.bounds, count, spans.definitions).items():
                 # Groups take turns: a quantity that several have is in one of them in every step.
                 others = metrics.get(column, values)
                 metrics[column] = np.where(np.isnan(others), values, others)
 
     def table(self) -> Spans:
-        """The table of all rows. They are handed over: nothing can be added afterwards."""
+        """The table of all rows. This empties the blocks: nothing can be added afterwards."""
 
         def joined(name: str) -> np.ndarray:
             # Column by column, so that a long run is in memory once and not twice.
@@ -406,15 +406,15 @@ class _SpanRows:
             "start": start - self.origin,
         }
         words = {
-            name: Words(joined("passes" if name == "pass" else name)[order], tuple(known))
-            for name, known in self.words.items()
+            name: Words(joined("passes" if name == "pass" else name)[order], tuple(codes))
+            for name, codes in self.words.items()
         }
         metrics = {}
         for name in sorted({name for _, block in self.metrics for name in block}):
             values = np.full(len(order), np.nan)
             for first, block in self.metrics:
-                found = block.pop(name, ())
-                values[first : first + len(found)] = found
+                column = block.pop(name, ())
+                values[first : first + len(column)] = column
             metrics[name] = values[order]
         return Spans(numbers, words, metrics)
 
@@ -423,7 +423,7 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else np.nan
 
 
-# ---- Columns of a thread's rows that follow from others: values of ancestors, numbers of calls, what layers ---------
+# ---- Columns that follow from other columns: values of ancestors, numbers of calls, activations ---------------------
 
 
 def inherit_values(values: np.ndarray, parent: np.ndarray, level: np.ndarray) -> np.ndarray:
@@ -436,22 +436,22 @@ def inherit_values(values: np.ndarray, parent: np.ndarray, level: np.ndarray) ->
 
 
 def number_calls(step: np.ndarray, definition: np.ndarray, is_layer: np.ndarray) -> np.ndarray:
-    """Which call of its layer each span is, within its step, counting from 0."""
-    found = np.zeros(len(step), dtype=np.int32)
+    """Number the calls of each layer within a step, from 0 on."""
+    numbers = np.zeros(len(step), dtype=np.int32)
     rows = np.flatnonzero(is_layer)
     if len(rows):
         order = rows[np.lexsort((rows, definition[rows], step[rows]))]
         new = np.ones(len(order), dtype=bool)
         new[1:] = (np.diff(step[order]) != 0) | (np.diff(definition[order]) != 0)
         at = np.arange(len(order))
-        found[order] = at - np.maximum.accumulate(np.where(new, at, 0))
-    return found
+        numbers[order] = at - np.maximum.accumulate(np.where(new, at, 0))
+    return numbers
 
 
 def find_activations(
     events: ProcessEvents, definition: np.ndarray, phase: np.ndarray, spans: ThreadSpans
 ) -> np.ndarray | None:
-    """What each layer held when its forward ended, on the first call of the layer in that forward."""
+    """The activations (bytes) of each layer when its forward ended, in the row of its first call; None without any."""
     stated = [fact for fact in events.facts if "activations" in fact]
     if not stated:
         return None

@@ -1,4 +1,4 @@
-"""Reads what a collector wrote: definitions, facts, and matched spans per thread, as arrays."""
+"""Reads a collector's file: definitions, facts, and matched spans per thread, as arrays."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import numpy as np
 from sonda.frameworks.collector.recorder import AGAIN, HEAD, MAGIC
 
 CODE = (1 << 32) - 1
-"""A code is in the lower half; the upper one says which counters were read there, and whether anew (`AGAIN`: not)."""
+"""Mask of the lower half of an event's code. The upper half says which counters were read there; with `AGAIN` the last
+reading holds."""
 COUNTS = struct.Struct("<qq")
 
 
 @dataclass
 class ProcessEvents:
-    """One process: what it defined, what it stated, and the raw pairs of each of its threads."""
+    """One process: its definitions, the facts that it stated, and the raw pairs of each of its threads."""
 
     definitions: list[dict[str, Any]] = field(default_factory=list)
     facts: list[dict[str, Any]] = field(default_factory=list)
@@ -28,13 +29,13 @@ class ProcessEvents:
     readings: dict[int, list[bytes]] = field(default_factory=dict)
     """Thread id to its readings of counters, as the kernel gave them."""
     marks: dict[int, int] = field(default_factory=dict)
-    """When the GPU that was used most reached each mark, ns on its own clock."""
+    """When the GPU that was used most reached each mark, ns on its own clock, by the number of the mark."""
     other_marks: int = 0
-    """Marks on other GPUs, whose clocks are others."""
+    """How many marks lie on other GPUs, which have other clocks."""
     truncated: bool = False
 
     def fact(self, key: str, default: Any = None) -> Any:
-        """The last value stated under this key."""
+        """The last value that was stated under this key."""
         for stated in reversed(self.facts):
             if key in stated:
                 return stated[key]
@@ -42,7 +43,7 @@ class ProcessEvents:
 
 
 def read_events(path: Path) -> ProcessEvents:
-    """Read one collector's file. A record cut short by a crash ends the reading and sets `truncated`."""
+    """Read one collector's file. A record that a crash cut short ends the reading and sets `truncated`."""
     data = path.read_bytes()
     events = ProcessEvents()
     if not data.startswith(MAGIC):
@@ -83,7 +84,7 @@ def read_events(path: Path) -> ProcessEvents:
 
 
 def _take_marks(events: ProcessEvents) -> None:
-    """Take the times of marks on a GPU out of the facts, which may state them thousands of times."""
+    """Move the times of marks on a GPU out of the facts, which may hold thousands of them."""
     by_device: dict[int, dict[int, int]] = {}
     for fact in events.facts:
         for number, device, time in fact.pop("device_times", ()):
@@ -94,7 +95,7 @@ def _take_marks(events: ProcessEvents) -> None:
 
 
 def _split_readings(payload: memoryview) -> tuple[int, list[bytes]]:
-    """The thread of a block of readings, and the readings; none of a block whose lengths do not add up."""
+    """The thread of a block of readings, and the readings; [] for a block whose lengths do not add up."""
     thread, count = COUNTS.unpack_from(payload)
     start = COUNTS.size + 4 * count
     if count < 0 or start > len(payload):
@@ -107,13 +108,13 @@ def _split_readings(payload: memoryview) -> tuple[int, list[bytes]]:
 
 
 def _drop_undefined(pairs: np.ndarray, events: ProcessEvents) -> np.ndarray:
-    """The events whose definition is there; without it nobody knows what they are."""
+    """Drop events without a definition: they cannot be interpreted."""
     code = pairs[:, 0]
     count = len(events.definitions)
-    known = (code >= 0) & ((code & CODE) >> 1 < count) & ((code & ~AGAIN) >> 32 <= count)
-    if not known.all():
+    defined = (code >= 0) & ((code & CODE) >> 1 < count) & ((code & ~AGAIN) >> 32 <= count)
+    if not defined.all():
         events.truncated = True
-    return pairs[known]
+    return pairs[defined]
 
 
 @dataclass(frozen=True)
@@ -124,19 +125,19 @@ class RawSpans:
     start: np.ndarray
     end: np.ndarray
     parent: np.ndarray
-    """Row of the span around it, -1 for none."""
+    """Row of the span around each span, -1 for none."""
     level: np.ndarray
     """1 for a span with no span around it."""
     value_definition: np.ndarray
     value: np.ndarray
     value_row: np.ndarray
-    """For every value event: its definition, the number, and the row of the span it belongs to (-1: none)."""
+    """For every value: its definition, the number, and the row of the span that it belongs to (-1: none)."""
     read_definition: np.ndarray
     read_again: np.ndarray
     read_row: np.ndarray
     read_ends: np.ndarray
-    """For every boundary at which counters were read: their definition, whether the last reading holds, the row of the
-    span that begins or ends there (-1: none), and whether it ends."""
+    """For every boundary with a reading of counters: their definition, whether the last reading holds again, the row of
+    the span that begins or ends there (-1: none), and whether it ends."""
 
 
 def match_spans(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
@@ -188,9 +189,9 @@ def match_spans(pairs: np.ndarray, is_value: np.ndarray) -> RawSpans:
 
 
 def _match_nested(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Positions of begins and their ends, and the level of each; None unless everything nests and is closed.
+    """Positions of begins and of their ends, and the level of each span; None unless all spans nest and end.
 
-    Events of one level alternate begin, end, begin, end: sorting by level puts every end behind its begin.
+    Events of one level alternate: begin, end, begin, end. So sorting by level puts every end behind its begin.
     """
     if len(codes) % 2:
         return None
@@ -199,29 +200,29 @@ def _match_nested(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
     level = np.where(ending, depth + 1, depth)
     order = np.argsort(level, kind="stable")
     begins, ends = order[0::2], order[1::2]
-    # An end without a begin stands in a begin's place where the next definition is begun behind it.
+    # An end without a begin may stand in the place of a begin.
     if ending[begins].any() or not np.array_equal(codes[begins] + 1, codes[ends]):
         return None
     return begins, ends, level[begins]
 
 
 def _last_row_at_level(level: np.ndarray, before: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """For every query, the last row before row `before` whose level is `wanted`; -1 where wanted is 0."""
-    found = np.full(len(before), -1, dtype=np.int64)
-    for which in range(1, int(level.max(initial=0)) + 1):
-        asking = np.flatnonzero(wanted == which)
-        if len(asking):
-            rows = np.flatnonzero(level == which)
-            found[asking] = rows[np.searchsorted(rows, before[asking]) - 1]
-    return found
+    """For every query, the last row before row `before` whose level is `wanted`; -1 where `wanted` is 0."""
+    last = np.full(len(before), -1, dtype=np.int64)
+    for number in range(1, int(level.max(initial=0)) + 1):
+        queries = np.flatnonzero(wanted == number)
+        if len(queries):
+            rows = np.flatnonzero(level == number)
+            last[queries] = rows[np.searchsorted(rows, before[queries]) - 1]
+    return last
 
 
 def _repair(
     codes: np.ndarray, times: np.ndarray, before_value: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Close what was never closed, drop ends without a begin. Slow, and only for programs that were interrupted.
+    """End spans that never ended, and drop ends without a begin. Slow: only for programs that were interrupted.
 
-    Also where each event has gone; -1 for one that was dropped.
+    The last result is the new position of each event; -1 for one that was dropped.
     """
     fixed_codes: list[int] = []
     fixed_times: list[int] = []

@@ -1,8 +1,8 @@
-"""Sizes of inputs that differ from step to step: a batch's, a text's, a graph's.
+"""Sizes of inputs that differ from step to step: of a batch, a text, a graph.
 
-What a network computes is a polynomial in the sizes of its input. A step of several forwards (gradients that are
-gathered over some batches, images that are looked at one by one) does the sum of these, which is the same polynomial in
-sums: of the sizes, and of their products.
+What a network computes is a polynomial in the sizes of its input. A step of several forwards (gradients are accumulated
+over batches, or images are processed one by one) computes the sum of these polynomials. That is the same polynomial in
+the sums of the sizes and of their products.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Dims = Sequence[Sequence[int]]
 Sums = dict[str, float]
 """By quantity (`INPUT_CALLS`, `INPUT_PRODUCTS`) the sum over the forwards of a step."""
 Calls = dict[Hashable, list[int]]
-"""By module the numbers of the shapes that a step gave it, in order."""
+"""By module the numbers of its inputs' shapes in a step, in order."""
 
 
 def sum_differing_sizes(
     sections: Sequence[StepSection], phases: Sequence[Phase], dims: Mapping[int, Dims]
 ) -> dict[int, Sums]:
-    """By the identity of a step (`id(step)`) sums of the sizes in which steps of its part differ; none of those alike.
+    """By the identity of a step (`id(step)`): sums of the sizes in which the steps of its part differ.
 
-    `dims` are those of every numbered shape. Sizes that change together are one. A part whose steps differ in more
-    sizes than can be told has none, nor has a step that calls other modules than most do. Products of sizes are left
-    out where each step has one forward: there they follow from the sizes.
+    `dims` are those of every numbered shape. Sizes that change together count as one. A part whose steps differ in too
+    many sizes has no sums, nor has a step that calls other modules than most steps. Products of sizes are left out
+    where each step has one forward: there they follow from the sizes.
     """
     by_part: dict[str, dict[int, Calls]] = {}
     for section in sections:
@@ -44,33 +44,34 @@ def sum_differing_sizes(
                 calls.setdefault(phase.place, []).append(phase.shape)
             if calls and all(phase.shape in dims for phase in forwards):
                 by_part.setdefault(section.part, {})[id(step)] = calls
-    told: dict[int, Sums] = {}
+    sums: dict[int, Sums] = {}
     for steps in by_part.values():
-        told.update(_sum_sizes(steps, dims))
-    return told
+        sums.update(_sum_sizes(steps, dims))
+    return sums
 
 
 def _sum_sizes(steps: Mapping[int, Calls], dims: Mapping[int, Dims]) -> dict[int, Sums]:
+    """The sums of one part's steps, by the identity of a step."""
     usual = Counter(frozenset(calls) for calls in steps.values()).most_common(1)[0][0]
     alike = {step: calls for step, calls in steps.items() if calls.keys() == usual}
     groups = _group_forwards(list(alike.values()))
     vectors = [_size_vectors(group, dims) for group in groups]
-    sizes = [_differing_columns(np.array(list(known.values()), dtype=np.float64)) for known in vectors]
+    sizes = [_differing_columns(np.array(list(vector.values()), dtype=np.float64)) for vector in vectors]
     counts: list[np.ndarray] = []
-    told: dict[str, np.ndarray] = {}
+    sums: dict[str, np.ndarray] = {}
     singles = np.ones((len(alike), 1))
     first = 0
     several = any(len(keys) > 1 for group in groups for keys in group)
     whole = np.ones(len(alike), dtype=bool)
-    # Those with the most sizes come first: what an encoder is given, its decoder is given too.
-    for group, known, table in sorted(zip(groups, vectors, sizes, strict=True), key=lambda one: -one[2].shape[1]):
-        row_of = {key: row for row, key in enumerate(known)}
+    # Groups with the most sizes come first: the inputs of an encoder are inputs of its decoder too.
+    for group, vector, table in sorted(zip(groups, vectors, sizes, strict=True), key=lambda entry: -entry[2].shape[1]):
+        row_of = {key: row for row, key in enumerate(vector)}
         whole &= np.array([all(key in row_of for key in keys) for keys in group])
         step_of = np.array([at for at, keys in enumerate(group) for key in keys if key in row_of])
         rows = np.array([row_of[key] for keys in group for key in keys if key in row_of])
         counts.append(np.bincount(step_of, minlength=len(group)).astype(np.float64))
         own_sums = [np.bincount(step_of, weights=size[rows], minlength=len(group)) for size in table.T]
-        together = np.column_stack([singles, *(one / max(one.max(), 1) for one in own_sums)])
+        together = np.column_stack([singles, *(own_sum / max(own_sum.max(), 1) for own_sum in own_sums)])
         if np.linalg.matrix_rank(together) == np.linalg.matrix_rank(singles):
             continue
         singles = together
@@ -81,20 +82,21 @@ def _sum_sizes(steps: Mapping[int, Calls], dims: Mapping[int, Dims]) -> dict[int
         for powers, name in INPUT_PRODUCTS.items():
             if all(size in own for size in powers) and (several or len(powers) == 1):
                 product = prod((table[:, size - own.start] for size in powers), start=np.ones(len(table)))
-                told[name] = np.bincount(step_of, weights=product[rows], minlength=len(group))
+                sums[name] = np.bincount(step_of, weights=product[rows], minlength=len(group))
     numbers = _differing_columns(np.array(counts).T)
-    told.update(zip(INPUT_CALLS, numbers.T, strict=False))
+    sums.update(zip(INPUT_CALLS, numbers.T, strict=False))
     return {
-        step: {name: float(column[at]) for name, column in told.items()}
+        step: {name: float(column[at]) for name, column in sums.items()}
         for at, step in enumerate(alike)
-        if whole[at] and told
+        if whole[at] and sums
     }
 
 
 def _group_forwards(steps: Sequence[Calls]) -> list[list[list[tuple[int, ...]]]]:
-    """The forwards whose sizes are multiplied with each other, for every step: the shapes of each.
+    """Groups of modules; for every step of a group the shapes of its forwards.
 
-    Modules that are called by turns, as an encoder and its decoder, are one; others are apart.
+    Sizes within a group are multiplied with each other. Modules that are called in turns, as an encoder and its
+    decoder, are one group; otherwise each module is a group.
     """
     places = list(steps[0])
     if all(len({len(shapes) for shapes in calls.values()}) == 1 for calls in steps):
@@ -105,7 +107,7 @@ def _group_forwards(steps: Sequence[Calls]) -> list[list[list[tuple[int, ...]]]]
 def _size_vectors(
     group: Sequence[Sequence[tuple[int, ...]]], dims: Mapping[int, Dims]
 ) -> dict[tuple[int, ...], list[int]]:
-    """All sizes of every different forward; of those with another number of inputs than most none."""
+    """All sizes of every distinct forward, without those that have another number of sizes than most."""
     often = Counter(chain.from_iterable(group))
     flat = {key: list(chain.from_iterable(chain.from_iterable(dims[shape] for shape in key))) for key in often}
     lengths: Counter[int] = Counter()
@@ -116,7 +118,7 @@ def _size_vectors(
 
 
 def _differing_columns(table: np.ndarray) -> np.ndarray:
-    """The columns that differ between rows. What is always longer by the same amount, or by the same factor, is one."""
+    """The columns that differ between rows. Columns that differ by a constant or a factor count as one."""
     columns: dict[tuple[float, ...], np.ndarray] = {}
     for column in reversed(table.T):
         change = column - column[:1]
@@ -126,9 +128,9 @@ def _differing_columns(table: np.ndarray) -> np.ndarray:
 
 
 def size_columns(sizes: Sequence[tuple[int, Sums]], count: int) -> dict[str, np.ndarray]:
-    """Columns of `count` rows with the sums (row, its sums) of sizes in which inputs differ."""
+    """Columns of `count` rows with these sums (row, its sums) of sizes in which inputs differ."""
     columns: dict[str, np.ndarray] = {}
-    for row, told in sizes:
-        for name, value in told.items():
+    for row, sums in sizes:
+        for name, value in sums.items():
             columns.setdefault(f"{name}:counted", np.full(count, np.nan))[row] = value
     return columns

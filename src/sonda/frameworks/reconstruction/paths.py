@@ -1,4 +1,4 @@
-"""Paths of layers: where a module stands in the model, in the model's own words."""
+"""Paths of layers: the place of each module in its model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class ModulePlace(NamedTuple):
-    """Where a module stands: the number of its outermost module, and its path there ('' is that module itself)."""
+    """The place of a module: the number of its outermost module, and the path in it ('' is that module itself)."""
 
     root: int
     path: str
@@ -16,12 +16,12 @@ class ModulePlace(NamedTuple):
 class LayerPlaces:
     """Places and paths of the layers that a process defined.
 
-    A module may have been called before the module that lists it, as in a dry run: `facts` say which outermost modules
-    were found to be parts of others.
+    A module may have been called before the module that contains it, as in a dry run. `facts` say which outermost
+    modules turned out to be parts of others.
     """
 
     def __init__(self, definitions: list[dict[str, Any]], facts: Iterable[dict[str, Any]] = ()) -> None:
-        self._layers = {one["id"]: one for one in definitions if one.get("kind") == "layer"}
+        self._layers = {layer["id"]: layer for layer in definitions if layer.get("kind") == "layer"}
         self._absorbed = {
             fact["absorbed"]: ModulePlace(fact["into"], fact["path"]) for fact in facts if "absorbed" in fact
         }
@@ -32,7 +32,7 @@ class LayerPlaces:
         self._prefixes = self._name_models()
 
     def place(self, number: int) -> ModulePlace | None:
-        """The place of the layer with this definition; None where its caller does not list it."""
+        """The place of the layer with this definition; None where its caller does not list it as a part."""
         layer = self._layers.get(number)
         return self._resolve(layer["root"], layer["path"]) if layer is not None and "root" in layer else None
 
@@ -78,22 +78,22 @@ class LayerPlaces:
         return ModulePlace(root, path)
 
     def _name_models(self) -> dict[int, str]:
-        """What the paths of each outermost module begin with."""
+        """The prefix of the paths of each outermost module."""
         names: dict[int, tuple[str, bool]] = {}
         for layer in self._layers.values():
             if "root" in layer:
                 _, loss = names.get(layer["root"], ("", False))
-                # A network inside a class that is named so says that it is none.
+                # A class named `...Loss` may hold a network: its definition then says that it is no loss.
                 named = layer["root_name"].endswith("Loss")
                 loss = loss or (layer["path"] == "" and bool(layer.get("loss", named)))
                 names[layer["root"]] = (layer["root_name"], loss)
-        kept = {root: about for root, about in names.items() if self._resolve(root, "").root == root}
-        models = [root for root, (_, loss) in kept.items() if not loss]
+        outermost = {root: about for root, about in names.items() if self._resolve(root, "").root == root}
+        models = [root for root, (_, loss) in outermost.items() if not loss]
         if len(models) == 1:
-            return {root: "" if root in models else name for root, (name, _) in kept.items()}
+            return {root: "" if root in models else name for root, (name, _) in outermost.items()}
         prefixes: dict[int, str] = {}
         used: dict[str, int] = {}
-        for root, (name, _) in sorted(kept.items()):
+        for root, (name, _) in sorted(outermost.items()):
             used[name] = used.get(name, 0) + 1
             prefixes[root] = name if used[name] == 1 else f"{name}#{used[name]}"
         return prefixes

@@ -1,4 +1,4 @@
-"""What a thread's phases said of themselves: facts that make a phase what it is, and metrics."""
+"""Phases of one thread with their facts, and the metrics of all spans."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from sonda.frameworks.reconstruction.events import RawSpans
 from sonda.frameworks.reconstruction.paths import LayerPlaces, ModulePlace
 from sonda.record.spans import PARTS
 
-# ---- Phases of one thread as steps are derived from them, and which forwards go on with the one before --------------
+# ---- Phases of one thread, from which steps are derived, and which forwards continue the one before -----------------
 
 FORWARDS = ("forward", "prefill", "decode")
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One phase of one thread. `optimizer` and `made` (ns) are set for an optimizer's own step, `loader`, `iterator`
-    and `dataset` for data, `exhausted` where there was none left."""
+    """One phase of one thread. An optimizer's step has `optimizer` and `made` (when the optimizer was made, ns). Data
+    has `loader`, `iterator` and `dataset`, and is `exhausted` where none was left."""
 
     name: str
     start: int
@@ -32,36 +32,37 @@ class Phase:
     iterator: int | None = None
     dataset: int | None = None
     training: bool = False
-    """For a forward: the module was in training mode; in frameworks without gradient modes, gradients were on too."""
+    """For a forward: the module was in training mode. In frameworks without such modes: gradients were computed."""
     graph: bool | None = None
     """For a forward: whether a backward can follow; None where that is not known."""
     place: ModulePlace | None = None
     """For a forward: the module that was called."""
     single: bool = False
-    """For a forward: that module is a layer without parts, of no model."""
+    """For a forward: that module is a layer without parts, in no model."""
     shape: int = 0
     sequence: int = 0
     """For a forward: the tokens that it was given (`collector/generation.py`)."""
     address: int = 0
-    """For a forward of an evaluation: where its input lies in memory."""
+    """For a forward of an evaluation: the address of its input in memory."""
     idle: int = 0
-    """For a forward: ns since the forward before it in which the thread did not run."""
+    """For a forward: how long the thread did not run since the forward before it, ns."""
     gap: bool = False
-    """For a forward: what lies between two modules that are called one by one."""
+    """For a forward: whether it is the time between two modules that are called one by one."""
     continued: bool = False
-    """Whether another piece of the same phase follows, behind a phase inside it."""
+    """Whether another piece of the same phase follows: a phase inside it cut it."""
     made: int = 0
     exhausted: bool = False
     part: str = ""
-    """Where the framework's own loop says so."""
+    """The part, where a loop of the framework says it; '' otherwise."""
     fetches: bool = False
     """Whether a graph fetched its own batch in it."""
     helper: bool = False
-    """Of a function without weights, called before one with weights was: no part of a step where there are such."""
+    """Whether it is of a function without weights, called before any with weights. Where there are functions with
+    weights, it is no part of a step."""
 
     @property
     def learns(self) -> bool:
-        """Whether a forward is one of training, also where no backward follows because its loss was skipped."""
+        """Whether a forward belongs to training, even if no backward follows because its loss was skipped."""
         return self.training and self.graph is not False
 
     @property
@@ -70,7 +71,7 @@ class Phase:
 
 
 def name_generation(phases: Sequence[Phase]) -> dict[int, str]:
-    """By position, `prefill` and `decode` for the forwards that generate a text: the prompt's, and the others."""
+    """By position, the names of forwards that generate a text: `prefill` for the prompt, `decode` for the others."""
     names: dict[int, str] = {}
     for position in range(1, len(phases)):
         last, this = phases[position - 1], phases[position]
@@ -83,9 +84,9 @@ def name_generation(phases: Sequence[Phase]) -> dict[int, str]:
 
 
 def find_joined(forwards: Iterable[Phase | None]) -> set[int]:
-    """Positions of forwards that go on with the one before: parts of a model that are called one by one.
+    """Positions of forwards that continue the one before: parts of a model that are called one by one.
 
-    That is so where a program calls methods of its model. A forward goes on until its first part is called again. None
+    Programs that call methods of their model do so. A forward continues until its first part is called again. None
     stands for any other phase.
     """
     joined = set()
@@ -116,13 +117,13 @@ FACTS = (
     "shape", "training", "graph", "module", "sequence", "idle", "optimizer", "made", "loader", "iterator", "exhausted",
     "of_part", "dataset", "address", "device_begin", "device_end", "helper", "fetch",
 )  # fmt: skip
-"""Values that say what a phase is, and are no metrics; `of_part` counts the parts of a run from 1."""
+"""Values that describe a phase and are no metrics. `of_part` numbers the parts of a run from 1."""
 Facts = dict[int, int]
-"""A value by the row of its phase."""
+"""Values by the rows of their phases."""
 
 
 def read_facts(raw: RawSpans, definitions: list[dict[str, Any]]) -> dict[str, Facts]:
-    """Values that say what a phase is, by name and row."""
+    """Read the values that describe phases, by name and row."""
     facts: dict[str, Facts] = {name: {} for name in FACTS}
     for which, rows, values in _values(raw):
         if definitions[which]["quantity"] in FACTS:
@@ -131,14 +132,14 @@ def read_facts(raw: RawSpans, definitions: list[dict[str, Any]]) -> dict[str, Fa
 
 
 def read_metrics(raw: RawSpans, definitions: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """All other values by metric column."""
+    """Read all other values, by metric column."""
     metrics: dict[str, np.ndarray] = {}
     for which, rows, values in _values(raw):
         definition = definitions[which]
         if definition["quantity"] in FACTS:
             continue
         column = np.full(len(raw.start), np.nan)
-        if definition.get("sums"):  # said again and again while a span is open
+        if definition.get("sums"):  # recorded several times while a span is open
             column[rows] = 0.0
             np.add.at(column, rows, values)
         else:
@@ -148,35 +149,38 @@ def read_metrics(raw: RawSpans, definitions: list[dict[str, Any]]) -> dict[str, 
 
 
 def _values(raw: RawSpans) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """For every definition of a value its number, the rows that have one, and these values."""
-    for which in np.unique(raw.value_definition):
-        chosen = (raw.value_definition == which) & (raw.value_row >= 0)
-        yield int(which), raw.value_row[chosen], raw.value[chosen]
+    """For every definition of a value: its number, the rows that have such values, and the values."""
+    for definition in np.unique(raw.value_definition):
+        chosen = (raw.value_definition == definition) & (raw.value_row >= 0)
+        yield int(definition), raw.value_row[chosen], raw.value[chosen]
 
 
 class PhaseReader:
-    """Tells what a phase is, from its row."""
+    """Describes phases by their rows."""
 
     def __init__(self, definitions: list[dict[str, Any]], facts: dict[str, Facts], places: LayerPlaces) -> None:
         self.definitions = definitions
         self.facts = facts
         self.places = places
-        self.names = [one.get("name", "") if one.get("kind") == "phase" else "" for one in definitions]
-        """Of every definition that of its phase; '' where it is none."""
+        self.names = [
+            definition.get("name", "") if definition.get("kind") == "phase" else "" for definition in definitions
+        ]
+        """For every definition the name of its phase; '' where it is no phase."""
         self.numbers = {name: number for number, name in reversed(list(enumerate(self.names))) if name}
-        """The first definition of every phase's name."""
+        """The first definition of every name of a phase."""
         self.gaps: Facts = {}
-        """By the row of a gap that was made a phase, the row of the phase before it."""
+        """By the row of a gap that became a phase, the row of the phase before it."""
         self.waits: Facts = {}
-        """By the row of a wait that was made a phase, the row of the graph's call that it is the begin of."""
+        """By the row of a wait that became a phase, the row of the graph's call that begins with it."""
 
     def name_compiled(self, raw: RawSpans) -> None:
-        """Call a compiled function forward or loss that said whether it has a graph, and no step of training."""
+        """Name phases of compiled functions forward or loss, where their results are known and they are no step."""
         for row, graph in self.facts["graph"].items():
             if self.names[raw.definition[row]] == "fused" and row not in self.facts["optimizer"]:
                 raw.definition[row] = self.numbers["loss" if graph == LOSS else "forward"]
 
     def phase(self, raw: RawSpans, row: int) -> Phase:
+        """The phase in this row."""
         facts = self.facts
         if row in self.gaps:
             before = self.phase(raw, self.gaps[row])

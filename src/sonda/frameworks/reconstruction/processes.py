@@ -1,4 +1,4 @@
-"""The processes of a program, as their files tell: what each did, how it did it, and which ended early."""
+"""The processes of a program, from their files: their steps, their settings, and which ended early."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from sonda.frameworks.reconstruction.steps import StepSection
 
 @dataclass
 class Process:
-    """One of them."""
+    """One process of a program."""
 
     threads: int | None = None
     """Threads of one operation while it ran its network."""
     habits: dict[str, Any] = field(default_factory=dict)
-    """Options that it has in use (`collector/habits.py`)."""
+    """Options of PyTorch that it uses (`torch/observe/options.py`)."""
     loaders: dict[int, dict[str, Any]] = field(default_factory=dict)
     """How its data loaders load, by their numbers."""
     fed: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """Steps by part and by the loader that they had their data from."""
+    """Number of steps by part and by the loader that gave their data."""
     waits: dict[str, int] = field(default_factory=dict)
-    """How long a step of its training waits outside the phases (`collector/waits.py`)."""
+    """How long a step of its training waits outside the phases (`collector/sampling/waits.py`)."""
     parts: set[tuple[int, str]] = field(default_factory=set)
-    """Rank and part of its steps."""
+    """Ranks and parts of its steps."""
     steps: int = 0
     stepping: int = 0
-    """Threads that have steps."""
+    """Number of threads that have steps."""
     begin: int = 0
     end: int = 0
-    """Of its steps, ns."""
+    """Begin of its first and end of its last step, ns."""
 
     @property
     def loads(self) -> dict[str, Any]:
-        """How the loader loads that feeds its training, or its inference where it does not train.
+        """How the loader of its training loads, or of its inference where it does not train.
 
-        Where a loop of the framework's own stands between the two, the one that loads with the most workers.
+        Where a loop of the framework hides which loader that is, the loader with the most workers.
         """
-        trains = [one for one in self.fed if one[0] == "train"]
-        most = max(trains or self.fed, key=lambda one: self.fed[one], default=("", -1))
-        others = max(self.loaders.values(), key=lambda one: one.get("workers") or 0, default={})
-        return self.loaders.get(most[1], others)
+        training = [part_and_loader for part_and_loader in self.fed if part_and_loader[0] == "train"]
+        _, loader = max(training or self.fed, key=lambda part_and_loader: self.fed[part_and_loader], default=("", -1))
+        otherwise = max(self.loaders.values(), key=lambda options: options.get("workers") or 0, default={})
+        return self.loaders.get(loader, otherwise)
 
 
 @dataclass
 class Processes:
-    """Told of one process after the other, and of the sections of each of its threads."""
+    """All processes of a program. Call `add` for each, and `add_sections` for each of its threads."""
 
     all: list[Process] = field(default_factory=list)
     unfinished: int = 0
-    """Ended before they could write everything."""
+    """How many were killed before they could write everything."""
     unstarted: int = 0
-    """Ended after they had imported a framework and before they wrote anything that ran."""
+    """How many were killed after they imported a framework and before they recorded anything."""
 
     def add(self, events: ProcessEvents) -> None:
-        """Another process begins, whose threads have not been taken yet."""
+        """Add a process, before its threads are read."""
         loaders = {fact["loader"]: fact["loads"] for fact in events.facts if "loads" in fact}
         waits = events.fact("waits", {})
         self.all.append(Process(events.fact("threads"), events.fact("habits", {}), loaders, waits=waits))
@@ -69,7 +69,7 @@ class Processes:
                 self.unstarted += 1
 
     def add_sections(self, sections: Sequence[StepSection], rank: int) -> None:
-        """A thread of the process that began last has these sections."""
+        """Add the sections of a thread of the process that was added last."""
         process = self.all[-1]
         process.stepping += any(section.steps for section in sections)
         for section in sections:
@@ -83,24 +83,27 @@ class Processes:
 
     @property
     def busiest(self) -> Process:
-        """The one with the most steps: it speaks for the program."""
-        return max(self.all, key=lambda one: one.steps, default=Process())
+        """The process with the most steps, which represents the program."""
+        return max(self.all, key=lambda process: process.steps, default=Process())
 
     def part_fed_by(self, loader: int) -> str:
         """The part whose steps have their data from this loader; '' for none."""
-        steps = Counter({part: count for one in self.all for (part, fed), count in one.fed.items() if fed == loader})
+        steps = Counter(
+            {part: count for process in self.all for (part, fed), count in process.fed.items() if fed == loader}
+        )
         return steps.most_common(1)[0][0] if steps else ""
 
     @property
     def together(self) -> int:
-        """Processes whose steps are in one part with those of another: they are of the same rank, or of none."""
-        shared = Counter(part for one in self.all for part in one.parts)
-        return sum(any(shared[part] > 1 for part in one.parts) for one in self.all)
+        """How many processes share a part with another process of the same rank."""
+        shared = Counter(part for process in self.all for part in process.parts)
+        return sum(any(shared[part] > 1 for part in process.parts) for process in self.all)
 
     @property
     def at_once(self) -> int:
-        """The most that stepped at the same time."""
-        stepped = [one for one in self.all if one.steps]
-        begun, ended = (sorted(times) for times in ((one.begin for one in stepped), (one.end for one in stepped)))
-        # When one begins, those that began no later and have not ended step with it.
+        """The most processes that had steps at the same time."""
+        stepping = [process for process in self.all if process.steps]
+        begun = sorted(process.begin for process in stepping)
+        ended = sorted(process.end for process in stepping)
+        # When a process begins, those that began no later and have not ended run with it.
         return max((bisect_right(begun, at) - bisect_right(ended, at) for at in begun), default=0)

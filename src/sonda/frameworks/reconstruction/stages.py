@@ -1,4 +1,4 @@
-"""Reads the stages of a program's processes: imports, files of weights, compilation, what observing took."""
+"""Reads the stages of a program's processes: imports, files of weights, compilation, and observing itself."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 import numpy as np
 
 PROCESS = "process"
-"""The stage that is a whole process, from the first moment in which it was observed to its end."""
+"""Name of the stage that is a whole process, from the first moment in which it was observed to its end."""
 
 
 class ObservedStage(NamedTuple):
-    """A stage of one thread; times are ns on the host's clock. A process is one of its main thread."""
+    """A stage of one thread; times are ns on the host's clock. A process is a stage of its main thread."""
 
     kind: str
     name: str
-    what: str
-    """Which module was imported, which function saved or loaded."""
+    detail: str
+    """The module that was imported, or the function that saved or loaded."""
     thread: int
     start: int
     end: int
@@ -40,30 +40,31 @@ class _Line(msgspec.Struct):
 
 
 class _UnendedProcess(NamedTuple):
-    """A process that did not say when it ended: it was killed, or became a program without Python."""
+    """A process whose end is not in its file: it was killed, or became a program without Python."""
 
     process: int
     begun: int
     last: int
-    """The end of the last that is known of it."""
+    """The last time in its file, ns."""
 
 
 def read_stages(directory: Path, begin: int, end: int) -> list[ObservedStage]:
-    """The stages of all processes that wrote into a directory, within the run. A line cut short is left out."""
-    found: list[ObservedStage] = []
-    unended = [one for path in sorted(directory.glob("*.stages")) if (one := _read_process(path, found)) is not None]
-    others = [stage.start for stage in found if stage.name == PROCESS]
-    first = min([*others, *(one.begun for one in unended)], default=0)
-    for one in unended:
-        # With the first the program ends. Of any other no more is known than what it wrote.
-        last = end if one.begun == first else one.last
-        found.append(ObservedStage("stage", PROCESS, "", one.process, one.begun, last))
-    within = [stage._replace(start=max(stage.start, begin), end=min(stage.end, end)) for stage in found]
+    """Read the stages of all processes in a directory, cut to the run (ns). A line that was cut short is left out."""
+    stages: list[ObservedStage] = []
+    processes = [_read_process(path, stages) for path in sorted(directory.glob("*.stages"))]
+    unended = [process for process in processes if process is not None]
+    ended = [stage.start for stage in stages if stage.name == PROCESS]
+    first = min([*ended, *(process.begun for process in unended)], default=0)
+    for process in unended:
+        # The program ends with its first process. Of any other, no more is known than its file says.
+        last = end if process.begun == first else process.last
+        stages.append(ObservedStage("stage", PROCESS, "", process.process, process.begun, last))
+    within = [stage._replace(start=max(stage.start, begin), end=min(stage.end, end)) for stage in stages]
     return [stage for stage in within if stage.end >= stage.start]
 
 
-def _read_process(path: Path, found: list[ObservedStage]) -> _UnendedProcess | None:
-    """Append the stages of one process; the process itself where it did not say when it ended."""
+def _read_process(path: Path, stages: list[ObservedStage]) -> _UnendedProcess | None:
+    """Append the stages of one process; returns the process where its end is not in its file."""
     decode = msgspec.json.Decoder(_Line).decode
     process = begun = last = 0
     for text in path.read_bytes().splitlines():
@@ -73,18 +74,18 @@ def _read_process(path: Path, found: list[ObservedStage]) -> _UnendedProcess | N
             continue
         last = max(last, line.end, line.begun)
         if line.kind:
-            found.append(ObservedStage(line.kind, line.name, line.what, line.thread, line.start, line.end))
+            stages.append(ObservedStage(line.kind, line.name, line.what, line.thread, line.start, line.end))
         elif line.ended and begun:
-            found.append(ObservedStage("stage", PROCESS, "", line.process, begun, line.ended))
+            stages.append(ObservedStage("stage", PROCESS, "", line.process, begun, line.ended))
             process = begun = 0
         elif line.begun:
-            # A program that replaces itself keeps its number: it begins again, and is one process.
+            # A program that replaces itself keeps its process id: it begins again, and is one process.
             process, begun = line.process, begun or line.begun
     return _UnendedProcess(process, begun, last) if begun else None
 
 
 def stage_columns(stages: Sequence[ObservedStage], code: Callable[[str, str], int]) -> dict[str, np.ndarray]:
-    """Rows below the run, the row 0; `code(column, word)` is the number of a word."""
+    """Columns of rows below the run, which is row 0; `code(column, word)` gives the number of a word."""
     count = len(stages)
 
     def words(column: str, chosen: list[str]) -> np.ndarray:
@@ -94,7 +95,7 @@ def stage_columns(stages: Sequence[ObservedStage], code: Callable[[str, str], in
     return {
         "kind": words("kind", [stage.kind for stage in stages]),
         "name": words("name", [stage.name for stage in stages]),
-        "path": words("path", [stage.what for stage in stages]),
+        "path": words("path", [stage.detail for stage in stages]),
         "passes": words("pass", ["timed"] * count),
         "direction": nothing,
         "call": nothing,

@@ -1,14 +1,13 @@
 """Derives parts, epochs and steps from the phases of a program that announced none.
 
-A step ends with an optimizer step. An optimizer that steps a second time or was made since the last step, or a batch
-that is fetched after an optimizer step, begins the next one; so several optimizers share a step and gradient
-accumulation stays inside it. Without an optimizer a step ends with its last backward, and what updates weights by hand
-follows it.
+A step ends with an optimizer's step. The next step begins when an optimizer steps a second time, when an optimizer that
+was made since then steps, or when a batch is fetched. So several optimizers share a step, and gradient accumulation
+stays inside it. Without an optimizer a step ends with its last backward and the update of weights by hand that follows.
 
-A forward that no backward follows is a step of its own, together with the other forwards of the same batch: of
-validation when training goes on afterwards, or when it evaluates once more what was evaluated between trainings; of a
-test otherwise, and when nothing is trained at all. `TrainingForwards` says which forwards these are. A framework's own
-loop that says what it does is believed.
+A forward that no backward follows is a step of its own, together with the other forwards of the same batch. It is a
+validation when training goes on afterwards, or when the same data was evaluated between trainings. Otherwise, and when
+nothing is trained at all, it is a test. `TrainingForwards` says which forwards these are. Where a loop of the framework
+says what it does, that holds.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from sonda.frameworks.reconstruction.phases import FORWARDS, Phase, find_joined
 # ---- Which forwards of a program train, and where its training steps end --------------------------------------------
 
 REGULAR = 0.5
-"""A forward without gradients that is made in half of all training steps or more is a part of them."""
+"""A forward without gradients belongs to training steps if it is made in at least this share of them."""
 
 
 class TrainingForwards:
-    """Which forwards train, and where steps end."""
+    """Finds which forwards belong to training, and where training steps end."""
 
     def __init__(self, phases: Sequence[Phase]) -> None:
         self.phases = phases
         self.by_hand = not any(phase.optimizer is not None for phase in phases)
-        """Whether a program without an optimizer calls for gradients."""
+        """Whether the program has no optimizer and updates weights by hand."""
         self.ends = self._find_ends()
         """Positions of the phases that end a step, and the optimizer of each."""
         self.calls = Counter((phase.place, phase.shape) for phase in phases if phase.name in FORWARDS and not phase.gap)
@@ -53,7 +52,7 @@ class TrainingForwards:
             return {at: phase.optimizer for at, phase in enumerate(phases) if phase.optimizer is not None}
         backwards = [at for at, phase in enumerate(phases) if phase.name == "backward"]
         if not any(phase.name in FORWARDS for phase in phases):
-            return dict.fromkeys(backwards, 0)  # the network is no module: every backward is of a step
+            return dict.fromkeys(backwards, 0)  # the network is no module: every backward ends a step
         ends = {}
         for at, following in pairwise([*backwards, len(phases)]):
             between = {phase.name for phase in phases[at + 1 : following]}
@@ -62,32 +61,32 @@ class TrainingForwards:
         return ends
 
     def _followed_by_backward(self) -> set[int]:
-        """Forwards with a graph that a backward follows, before anything that is not part of the same pass."""
-        found: set[int] = set()
+        """Forwards with a graph that a backward follows, before a new batch is fetched."""
+        followed: set[int] = set()
         if not self.ends:
-            return found
+            return followed
         waiting: list[int] = []
 
-        def skipped() -> set[int]:
-            """Gradients stay on in a training forward whose loss was skipped."""
+        def find_skipped() -> set[int]:
+            """Waiting forwards of training whose loss was skipped: gradients were on."""
             return {at for at in waiting if self.phases[at].learns}
 
         for position, phase in enumerate(self.phases):
             if phase.name in FORWARDS and phase.graph is not False:
                 waiting.append(position)
             elif phase.name == "backward":
-                found.update(self._trained(waiting))
+                followed.update(self._choose_trained(waiting))
                 waiting = []
             elif phase.name == "data":
-                found.update(skipped())
+                followed.update(find_skipped())
                 waiting = []
-        return found | skipped()
+        return followed | find_skipped()
 
-    def _trained(self, waiting: list[int]) -> list[int]:
-        """Of the forwards before a backward those that it comes from.
+    def _choose_trained(self, waiting: list[int]) -> list[int]:
+        """The forwards before a backward to which it belongs.
 
-        A model that was called in evaluation mode, and then in training mode, was evaluated first; one that was given
-        an input that never comes again, before all training, was tried."""
+        A model that was called in evaluation mode and then in training mode was evaluated first. One that was given,
+        before all training, an input that never comes again was tried out."""
         training = {self.phases[at].model for at in waiting if self.phases[at].training and self.phases[at].graph}
         again = {self.phases[at].model for at in waiting if not self.is_single_call(at)}
         return [
@@ -103,33 +102,33 @@ class TrainingForwards:
         return self.calls[phase.place, phase.shape] == 1 and position < self._moments[0] and phase.place is not None
 
     def _without_gradients(self) -> set[int]:
-        """Forwards without a graph that belong to a training step: those of a teacher, of a target network, of a
-        generator whose critic is trained. The others evaluate a model, or play with it."""
+        """Forwards without a graph that belong to a training step: of a teacher, of a target network, of a generator
+        whose critic is trained. The others evaluate a model, or collect experience with it."""
         phases = self.phases
-        aside = [at for at, phase in enumerate(phases) if phase.name in FORWARDS and phase.graph is False]
-        if not aside or not self.ends:
+        without_graph = [at for at, phase in enumerate(phases) if phase.name in FORWARDS and phase.graph is False]
+        if not without_graph or not self.ends:
             return set()
         trained = {(phases[at].model, phases[at].shape) for at in self.forwards}
         models = {model for model, _ in trained}
         steps_with: dict[tuple[int | None, int | None], set[int]] = {}
-        """Steps by the model and the shape that it was given, and by the model whatever it was given."""
-        for at in aside:
+        """Steps by the model and its input's shape, and by the model with any input (None)."""
+        for at in without_graph:
             for shape in (phases[at].shape, None):
                 steps_with.setdefault((phases[at].model, shape), set()).add(self._step_of(at))
-        found = set()
-        for at in aside:
+        belonging = set()
+        for at in without_graph:
             phase = phases[at]
             call = phase.model, phase.shape
-            often = call if phase.model in models else (phase.model, None)
-            regular = len(steps_with[often]) >= REGULAR * len(self.ends)
+            key = call if phase.model in models else (phase.model, None)
+            regular = len(steps_with[key]) >= REGULAR * len(self.ends)
             if phase.model in models:
-                # Of the model that is trained: in its training mode, on the batch of the step or on one like it.
+                # The model that is trained: in training mode, on the batch of the step or on a similar one.
                 belongs = phase.training and (self._on_batch(at) or (regular and call in trained))
             else:
                 belongs = regular or self._on_batch(at)
             if belongs:
-                found.add(at)
-        return found
+                belonging.add(at)
+        return belonging
 
     def _step_of(self, position: int) -> int:
         """The number of the training step that a phase lies in or before."""
@@ -145,13 +144,13 @@ class TrainingForwards:
 
 
 def _last_before(positions: list[int], position: int) -> int:
-    """The last of these positions before another; -1 for none."""
+    """The last of these positions before `position`; -1 for none."""
     at = bisect_left(positions, position)
     return positions[at - 1] if at else -1
 
 
 def _first_after(positions: list[int], position: int) -> float:
-    """The first of these positions behind another; infinity for none."""
+    """The first of these positions after `position`; infinity for none."""
     at = bisect_right(positions, position)
     return positions[at] if at < len(positions) else inf
 
@@ -159,12 +158,12 @@ def _first_after(positions: list[int], position: int) -> float:
 # ----------------------------------------------------------------------------------------------------------------------
 
 MOSTLY = 0.5
-"""A pause in which the thread did not run for this part of the time is idle: a server waits for the next request."""
+"""A pause is idle if the thread did not run for more than this share of it: a server waits for the next request."""
 
 
 @dataclass
 class Step:
-    """Phases (positions in the sequence given) that belong together."""
+    """A step of a program; `phases` are positions in the given sequence of phases."""
 
     part: str
     phases: list[int]
@@ -173,27 +172,27 @@ class Step:
     iterator: int | None = None
     loader: int | None = None
     data: int | None = None
-    """Which data a loader gave; None without a loader."""
+    """Number of the data that the loader gave; None without a loader."""
     calls: tuple[tuple[str | None, int], ...] = ()
-    """The paths of the modules that were called, of whichever model, each with the shape of its input."""
+    """The paths of the modules that were called, of any model, each with the number of its input's shape."""
     addresses: tuple[int, ...] = ()
-    """Where the inputs of an evaluation lay in memory; 0 where nobody looked."""
+    """Addresses of the inputs of an evaluation; 0 where they are not known."""
 
 
 @dataclass
 class StepSection:
-    """A stretch of steps of one part."""
+    """Consecutive steps of one part."""
 
     part: str
     steps: list[Step] = field(default_factory=list)
     epoch: int | None = None
     """Number of the epoch that the program announced, among those of this part; such a section may have no steps."""
     bounds: tuple[int, int] | None = None
-    """Its begin and end, ns, where it was announced."""
+    """Begin and end of an announced epoch, ns."""
 
     @property
     def data(self) -> int | None:
-        """Which data a loader gave."""
+        """Number of the data that a loader gave; None without a loader."""
         return self.steps[0].data if self.steps else None
 
     @property
@@ -222,7 +221,7 @@ def derive_sections(phases: Sequence[Phase]) -> list[StepSection]:
 
 
 def _is_dry_run(step: Step, phases: Sequence[Phase], training: TrainingForwards) -> bool:
-    """Whether this is a call before all training, and such a one never comes again: it tells a model its sizes."""
+    """Whether this is a single call before all training, which is never made again: it tells a model its sizes."""
     if step.part != "evaluate" or step.loader is not None or not training.ends:
         return False
     calls = [at for at in step.phases if phases[at].place is not None and not phases[at].gap]
@@ -230,14 +229,14 @@ def _is_dry_run(step: Step, phases: Sequence[Phase], training: TrainingForwards)
 
 
 def _add_pause(step: Step, before: Step, first: Phase) -> None:
-    """What happens between two steps of one section belongs to the later one; waiting for work to come does not."""
+    """Let a step begin where the one before it ended: the time between belongs to it, unless it is idle."""
     pause = first.start - before.end
     if step.part == "train" or first.idle <= MOSTLY * pause:
         step.start = before.end
 
 
 def _has_other_data(before: Step, step: Step) -> bool:
-    """Whether an evaluation goes on with other data: from validation to test."""
+    """Whether an evaluation continues with other data: from validation to test."""
     return step.part == "evaluate" and step.loader is not None and step.loader != before.loader
 
 
@@ -367,7 +366,7 @@ def _make_step(phases: Sequence[Phase], chosen: list[int], part: str) -> Step:
 
 
 def _name_evaluations(sections: list[StepSection]) -> list[StepSection]:
-    """Say of each evaluating section whether it validates or tests; what it does first and then the other is cut."""
+    """Name each evaluating section: it validates or tests. A section that does both is cut in two."""
     last = max((index for index, section in enumerate(sections) if section.part == "train"), default=-1)
     ending = sections[last + 1 :]
     for section in sections[: last + 1]:
@@ -384,7 +383,7 @@ def _name_evaluations(sections: list[StepSection]) -> list[StepSection]:
         if section.part != "evaluate":
             named.append(section)
         elif section.data is None:
-            named += _cut_repeated(section, [one for one in validations if one.data is None])
+            named += _cut_repeated(section, [validation for validation in validations if validation.data is None])
         else:
             named.append(_name_section(section, "validate" if _is_repeated(place, ending, validations) else "test"))
     return [*sections[: last + 1], *named]
@@ -398,9 +397,9 @@ def _name_section(section: StepSection, part: str) -> StepSection:
 
 
 def _is_repeated(place: int, ending: list[StepSection], validations: list[StepSection]) -> bool:
-    """Whether an evaluation after all training is of data that was evaluated before.
+    """Whether an evaluation after all training uses data that was evaluated before.
 
-    Where each validation had data of its own, as those of folds have, the first after the training is one of them.
+    Where each validation had its own data, as with folds, the first evaluation after the training is one more of them.
     """
     data = ending[place].data
     used = Counter(section.data for section in validations)
@@ -410,10 +409,10 @@ def _is_repeated(place: int, ending: list[StepSection], validations: list[StepSe
 
 
 def _cut_repeated(section: StepSection, validations: list[StepSection]) -> list[StepSection]:
-    """Evaluations after all training that no loader gave data: those like the last validation, and the others.
+    """Cut an evaluation after all training, without a loader, into those like the last validation and the others.
 
-    The first is a validation where the same modules were given the same shapes; unless validations had their inputs in
-    one place, and this one has not. Any further one must have them in the same place.
+    The first is a validation if the same modules had inputs of the same shapes; not if all validations had their inputs
+    at one address and this one has not. Any further one must have its inputs at the same address.
     """
     if not validations:
         return [_name_section(section, "test")]
@@ -433,6 +432,6 @@ def _cut_repeated(section: StepSection, validations: list[StepSection]) -> list[
 
 
 def _addresses(steps: list[Step]) -> tuple[int, ...] | None:
-    """Where the inputs of these steps lay; None where that is not known."""
-    found = tuple(address for step in steps for address in step.addresses)
-    return found if found and all(found) else None
+    """Addresses of the inputs of these steps; None where one is not known."""
+    addresses = tuple(address for step in steps for address in step.addresses)
+    return addresses if addresses and all(addresses) else None

@@ -1,4 +1,4 @@
-"""One thread's spans, with phases made exclusive and steps found."""
+"""Reads the spans of one thread: phases that do not overlap, and the steps that they belong to."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from sonda.frameworks.reconstruction.steps import Step, StepSection, derive_sect
 
 DEVICE_TIME = "device_time:measured"
 DEVICE_BEGIN, DEVICE_END = "device_begin:measured", "device_end:measured"
-"""When a GPU reached the begin and the end of a phase, ns on the host's clock: no metrics, and not kept."""
+"""When a GPU reached the begin and the end of a phase, ns on the host's clock. They are not kept as metrics."""
 DEVICE_START = "device_start:derived"
 ADDITIVE = ("page_faults:counted", "context_switches:counted", DEVICE_TIME)
-"""Values of a phase that hold those of the phases inside it; so do those whose definition says that it `adds`."""
+"""Values of a phase that include those of the phases inside it; so do values whose definition has `adds`."""
 GENERATING = ("prefill", "decode")
 TRIFLE = 0.1
-"""Of a call: a wait below this moves any rate of it by less than its counts differ from step to step."""
+"""Share of a call. A shorter wait changes the rates of the call by less than they differ from step to step."""
 COMPUTING = ("forward", "prefill", "decode", "backward", "fused")
-"""Phases that are counted in a step that is counted as a whole."""
+"""Phases that must all be counted in a counted step."""
 
 
 @dataclass
 class ThreadSpans:
-    """Rows of one thread that are kept: phases, layers, operations. `keep` leaves out what only carried information."""
+    """The spans of one thread. `keep` marks the rows of phases, layers, operations and compilations."""
 
     raw: RawSpans
     definitions: list[dict[str, Any]]
@@ -59,28 +59,31 @@ class ThreadSpans:
     shapes: dict[int, tuple[ModulePlace | None, str]]
     """The module and its input's shape by position in `phase_rows`."""
     sizes: dict[int, Sums]
-    """Sizes in which the inputs of a step differ from those of others, by its identity."""
+    """Sums of the sizes in which the inputs of a step differ from those of others, by the identity of the step."""
     boundaries: list[Boundaries]
-    """What counters stood at where spans began and ended."""
+    """Readings of counters where spans began and ended."""
     waits: Facts = field(default_factory=dict)
-    """By the row of a wait inside a graph's call, the row of that call: readings were taken at its begin."""
+    """By the row of a wait inside a graph's call, the row of that call, which has the readings of its begin."""
     on_device: tuple[np.ndarray, np.ndarray] | None = None
     """When a GPU reached the begin and the end of every row, ns on the host's clock, NaN where that is not known."""
 
     def inputs(self, step: Step) -> frozenset[object]:
-        """What the modules of a step were given, and how often. Two things do not count: how many tokens a text has,
-        and how many phases a step has whose driver announces one shape for all of them."""
-        often = Counter(self.shapes[at] for at in step.phases if at in self.shapes)
-        text = any(self._name(at) in GENERATING for at in step.phases)
-        return frozenset((given, 0 if text or given[0] is None else calls) for given, calls in often.items())
+        """The modules and input shapes of a step, each with the number of calls.
+
+        That number is 0 where it does not matter: in a generated text, and where a driver announces one shape for all
+        phases.
+        """
+        calls = Counter(self.shapes[at] for at in step.phases if at in self.shapes)
+        generates = any(self._name(at) in GENERATING for at in step.phases)
+        return frozenset((shape, 0 if generates or shape[0] is None else count) for shape, count in calls.items())
 
     def _name(self, phase: int) -> object:
         return self.definitions[self.raw.definition[self.phase_rows[phase]]].get("name")
 
     def device_window(self, phases: Sequence[int]) -> tuple[float, float]:
-        """When a GPU began the first of these phases (positions in `phase_rows`), and ns until it had ended the last.
+        """When a GPU began the first of these phases (positions in `phase_rows`), and ns until it ended the last.
 
-        NaN: not known.
+        NaN where that is not known.
         """
         if self.on_device is None or not len(phases):
             return np.nan, np.nan
@@ -98,7 +101,7 @@ def read_thread(
     readings: Sequence[bytes] = (),
     places: LayerPlaces | None = None,
 ) -> ThreadSpans:
-    """Match events and readings of counters of a thread, and find its steps. `places` are those of its modules."""
+    """Match the events of a thread with its readings of counters, and find its steps. `places`: of its modules."""
     definitions = events.definitions
     kinds = np.array([definition.get("kind", "") for definition in definitions], dtype=object)
     raw = match_spans(pairs, kinds == "value")
@@ -171,12 +174,12 @@ def _input_shapes(
     no dims, and no module.
     """
     positions = {row: at for at, row in enumerate(phase_rows.tolist())}
-    found: dict[int, tuple[ModulePlace | None, str]] = {}
+    by_position: dict[int, tuple[ModulePlace | None, str]] = {}
     for row, shape in shapes.items():
         if row in positions:
             at = positions[row]
-            found[at] = (phases[at].place, str(dims[shape])) if shape in dims else (None, str(shape))
-    return found
+            by_position[at] = (phases[at].place, str(dims[shape])) if shape in dims else (None, str(shape))
+    return by_position
 
 
 def _device_times(
@@ -187,9 +190,9 @@ def _device_times(
     `start` is when the host began each row. `gaps` are the rows before and after each loss that was computed outside
     any module; these stand at the end.
 
-    The device counts from a moment of its own. It reaches no mark before the host has made it, and the host makes it
-    after it has noted when the phase begins; where the queue was empty both are some µs apart. So the largest distance
-    between the two clocks is the true one.
+    The device's clock begins at a moment of its own. The host notes when the phase begins, then makes the mark, and the
+    device reaches it later: some µs later where its queue was empty. So the largest distance between the two clocks is
+    the true one.
     """
     length = len(start)
     begin, end = np.full(length, np.nan), np.full(length, np.nan)
@@ -206,7 +209,7 @@ def _device_times(
 
 
 def _fetch_waits(fetches: Facts, events: ProcessEvents) -> dict[int, int]:
-    """ns that graphs waited for the batches that they fetched themselves, by the rows of their calls."""
+    """How long graphs waited for batches that they fetched themselves, ns, by the rows of their calls."""
     stated = {
         number: wait
         for fact in events.facts
@@ -227,8 +230,8 @@ def _add_waits(
 
     Such rows stand at the end, and `reader.waits` has them.
 
-    What was counted in a call was counted in its wait too, and nobody can tell the two apart: where the wait is more
-    than a trifle of the call neither has counts, and the step alone has.
+    Counts of a call include its wait, and cannot be split. Where the wait is more than a trifle of the call, neither
+    has counts; only the step has.
     """
     rows = np.array([row for row in waits if kind[row] == "phase"], dtype=np.int64)
     if not len(rows):
@@ -239,8 +242,7 @@ def _add_waits(
     start[rows] = np.minimum(begin + lasted, raw.end[rows])
     length = len(start)
     mixed = rows[start[rows] - begin > TRIFLE * (raw.end[rows] - begin)]
-    counted = {f"{one['quantity']}:{one['source']}" for one in reader.definitions if one.get("adds")}
-    for column in counted.union(ADDITIVE) - {DEVICE_TIME}:
+    for column in _additive_columns(reader.definitions) - {DEVICE_TIME}:
         if column in metrics:
             metrics[column][mixed] = np.nan
     raw = _append(
@@ -258,26 +260,32 @@ def _add_waits(
     return raw, kind, metrics
 
 
+def _additive_columns(definitions: list[dict[str, Any]]) -> set[str]:
+    """Metric columns whose values include those of the phases inside a phase."""
+    adding = {f"{value['quantity']}:{value['source']}" for value in definitions if value.get("adds")}
+    return adding.union(ADDITIVE)
+
+
 def _ancestor(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
     """For every row the nearest row that is `wanted`, itself included; -1 for none."""
-    found = np.where(wanted, np.arange(len(wanted)), -1)
+    nearest = np.where(wanted, np.arange(len(wanted)), -1)
     for level in range(2, int(raw.level.max(initial=0)) + 1):
-        rows = np.flatnonzero((raw.level == level) & (found < 0))
-        found[rows] = found[raw.parent[rows]]
-    return found
+        rows = np.flatnonzero((raw.level == level) & (nearest < 0))
+        nearest[rows] = nearest[raw.parent[rows]]
+    return nearest
 
 
 def _add_gaps(raw: RawSpans, reader: PhaseReader) -> tuple[RawSpans, list[tuple[int, int]]]:
-    """Make phases of the time between two others that is known to be a forward or a loss.
+    """Make phases of the time between two others that must be a forward or a loss.
 
-    Where a program computed its loss outside any module, that is what lies between forward and backward. What lies
-    between the parts of a model that are called one by one is forward, and so is what comes before the backward of a
-    network that is no module. Such rows stand at the end, and `reader.gaps` has them. The second result are the rows of
+    Where a program computes its loss outside any module, the time between forward and backward is the loss. The time
+    between parts of a model that are called one by one is forward, and so is the time before the backward of a network
+    that is no module. Such rows stand at the end, and `reader.gaps` has them. The second result are the rows of
     the phases before and after each.
     """
     is_phase = np.array([bool(name) for name in reader.names], dtype=bool)[raw.definition]
     rows = np.flatnonzero(is_phase & (_around(raw, is_phase) < 0)).tolist()
-    sequence = [reader.names[which] for which in raw.definition[rows]]
+    sequence = [reader.names[definition] for definition in raw.definition[rows]]
     phases = [reader.phase(raw, row) if name == "forward" else None for row, name in zip(rows, sequence, strict=True)]
     joined = find_joined(phases)
     without_modules = not any(name in (*FORWARDS, "fused") for name in sequence)
@@ -290,8 +298,7 @@ def _add_gaps(raw: RawSpans, reader: PhaseReader) -> tuple[RawSpans, list[tuple[
             # Gradients are often cleared between the loss and its backward.
             follows = at + 1 + (sequence[at + 1] == "optimizer" and at + 2 < len(sequence))
             name = "loss" if sequence[follows] == "backward" else ""
-            after_it = rows[follows]
-            name = name if raw.parent[before] == raw.parent[after_it] else ""
+            name = name if raw.parent[before] == raw.parent[rows[follows]] else ""
         elif without_modules and sequence[at + 1] == "backward":
             name = "forward"
         if name in reader.numbers and raw.parent[before] == raw.parent[after] and raw.start[after] > raw.end[before]:
@@ -312,6 +319,7 @@ def _add_gaps(raw: RawSpans, reader: PhaseReader) -> tuple[RawSpans, list[tuple[
 
 
 def _append(raw: RawSpans, **columns: np.ndarray) -> RawSpans:
+    """Append rows with these columns."""
     joined: dict[str, Any] = {name: np.concatenate((getattr(raw, name), values)) for name, values in columns.items()}
     return replace(raw, **joined)
 
@@ -321,8 +329,8 @@ def _cut_nested_phases(
 ) -> tuple[RawSpans, np.ndarray, dict[str, np.ndarray], dict[int, int]]:
     """Cut phases that hold other phases, so that every moment belongs to one phase at most.
 
-    A phase inside a layer (a gradient taken in a module's forward) stays a part of that layer. The last result is the
-    row of the last piece, for all other pieces of every phase that was cut.
+    A phase inside a layer (a gradient computed in a module's forward) stays a part of that layer. The last result maps
+    the rows of a cut phase's other pieces to the row of its last piece.
     """
     is_phase = kind == "phase"
     around = _around(raw, is_phase)
@@ -332,8 +340,7 @@ def _cut_nested_phases(
     in_layer = _around(raw, is_phase | (kind == "layer")) != around
     kind = kind.copy()
     metrics = {column: values.copy() for column, values in metrics.items()}
-    adding = {f"{one['quantity']}:{one['source']}" for one in definitions if one.get("adds")}
-    additive = adding.union(ADDITIVE)
+    additive = _additive_columns(definitions)
     cuts: dict[int, list[int]] = {}
     for row in nested.tolist():
         holder = int(around[row])
@@ -360,9 +367,9 @@ def _around(raw: RawSpans, wanted: np.ndarray) -> np.ndarray:
 
 
 def _cut(raw: RawSpans, cuts: dict[int, list[int]]) -> tuple[RawSpans, dict[int, int], np.ndarray]:
-    """Shorten every holder to what lies before the first row cut out of it, and append the pieces in between and after.
+    """Cut rows out of their holders: a holder ends at the first of them, and its other pieces are appended.
 
-    Also the row of the last piece for all that come before it, and the holder of each piece.
+    Also returns the row of the last piece for each piece before it, and the holder of each piece.
     """
     end, parent = raw.end.copy(), raw.parent.copy()
     pieces: list[tuple[int, int, int]] = []
@@ -397,9 +404,9 @@ def _cut(raw: RawSpans, cuts: dict[int, list[int]]) -> tuple[RawSpans, dict[int,
 def _announced_sections(
     raw: RawSpans, kind: np.ndarray, steps: np.ndarray, phase_rows: np.ndarray, definitions: list[dict[str, Any]]
 ) -> list[StepSection]:
-    """Sections of a program that announces its steps itself; a step's name is the part it belongs to.
+    """Sections of a program that announces its steps itself; the name of a step is its part.
 
-    An epoch that it announces is a section of its own, also where none of its steps was recorded.
+    Each announced epoch is a section, even if none of its steps was recorded.
     """
     sections: list[StepSection] = []
     starts = raw.start[phase_rows]
@@ -421,26 +428,26 @@ def _announced_sections(
 
 def _epochs(raw: RawSpans, kind: np.ndarray, definitions: list[dict[str, Any]]) -> dict[int, StepSection]:
     """The sections of announced epochs by their rows. They are numbered within their part."""
-    found: dict[int, StepSection] = {}
+    epochs: dict[int, StepSection] = {}
     numbers: dict[str, int] = {}
     for row in np.flatnonzero(kind == "epoch").tolist():
         part = definitions[raw.definition[row]]["name"]
-        found[row] = StepSection(part, [], numbers.get(part, 0), (int(raw.start[row]), int(raw.end[row])))
+        epochs[row] = StepSection(part, [], numbers.get(part, 0), (int(raw.start[row]), int(raw.end[row])))
         numbers[part] = numbers.get(part, 0) + 1
-    return found
+    return epochs
 
 
 def _find_unknown_waits(
     sections: list[StepSection], phase_rows: np.ndarray, fetches: Facts, waits: dict[int, int]
 ) -> dict[int, str]:
-    """Steps of graphs that fetch their input, where of others of their part it is known how long they waited and of
-    them it is not: they are set apart as warm-up is, because their phases have other times."""
-    told = {section.part for section in sections for step in section.steps for at in step.phases
+    """Mark steps of graphs that fetch their input as warm-up, where their wait is not known and that of other steps of
+    the part is: their phases have other times."""
+    parts = {section.part for section in sections for step in section.steps for at in step.phases
             if int(phase_rows[at]) in waits}  # fmt: skip
     return {
         id(step): "warmup"
         for section in sections
-        if section.part in told
+        if section.part in parts
         for step in section.steps
         if any(row in fetches and row not in waits for row in phase_rows[step.phases].tolist())
     }
@@ -449,11 +456,11 @@ def _find_unknown_waits(
 def _find_passes(
     raw: RawSpans, kind: np.ndarray, sections: list[StepSection], phase_rows: np.ndarray, events: ProcessEvents
 ) -> dict[int, str]:
-    """A step is of a pass when one of its phases is.
+    """The passes of steps by their identities. A step belongs to a pass if one of its phases does.
 
-    One that was counted in part only has no count, and its times are disturbed: it is set apart as warm-up is.
+    A step that was counted only in part has no count, and its times are disturbed: it is marked as warm-up.
     """
-    found: dict[int, str] = {}
+    passes: dict[int, str] = {}
     starts, ends = raw.start[phase_rows], raw.end[phase_rows]
     # A program that compiles in every step has as many passes as steps.
     step_of = {at: id(step) for section in sections for step in section.steps for at in step.phases}
@@ -462,12 +469,12 @@ def _find_passes(
     for row in np.flatnonzero(kind == "pass").tolist():
         name = events.definitions[raw.definition[row]]["name"]
         inside = np.flatnonzero((starts < raw.end[row]) & (ends > raw.start[row]))
-        found.update((step_of[at], name) for at in inside.tolist() if at in step_of)
+        passes.update((step_of[at], name) for at in inside.tolist() if at in step_of)
         if name == "count":
             counted.update(at for at in inside.tolist() if cut is None or ends[at] <= cut)
     whole = [name in COMPUTING for name in (events.definitions[raw.definition[row]]["name"] for row in phase_rows)]
     for section in sections:
         for step in section.steps:
-            if found.get(id(step)) == "count" and any(whole[at] and at not in counted for at in step.phases):
-                found[id(step)] = "warmup"
-    return found
+            if passes.get(id(step)) == "count" and any(whole[at] and at not in counted for at in step.phases):
+                passes[id(step)] = "warmup"
+    return passes
