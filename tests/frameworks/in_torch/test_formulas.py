@@ -92,7 +92,7 @@ def test_convolution(layer: nn.Module, image: tuple[int, ...], macs: int, output
     result = layer(batch)
     assert result.numel() == outputs
     _, backward = run_counted(lambda: torch.autograd.grad(result.sum(), [batch, *layer.parameters()]))
-    (entry,) = backward.of("aten.convolution_backward")
+    (entry,) = backward.costs_of("aten.convolution_backward")
     assert entry.flops == 4 * macs + (outputs if bias else 0)
 
 

@@ -129,11 +129,11 @@ def test_lstm_by_hand_and_against_the_unfused_path(bias: bool, directions: int) 
     per_row = [
         2 * gates * (size + hidden) + gates * (3 if bias else 1) + 18 * hidden for size in (inputs, directions * hidden)
     ]
-    assert "aten.mkldnn_rnn_layer" in dict(fused.seen)
+    assert "aten.mkldnn_rnn_layer" in dict(fused.operations)
     assert fused.flops == steps * batch * directions * sum(per_row)
     with without_onednn():
         _, unfused = run_counted(lambda: layer(x))
-    assert "aten.mkldnn_rnn_layer" not in dict(unfused.seen)
+    assert "aten.mkldnn_rnn_layer" not in dict(unfused.operations)
     assert unfused.flops == fused.flops
 
 

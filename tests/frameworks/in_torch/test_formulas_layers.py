@@ -389,9 +389,9 @@ def test_embedding_bag_by_hand(mode: str, weighted: bool, sparse: bool, forward:
     layer, rows = nn.EmbeddingBag(20, 4, mode=mode, sparse=sparse), torch.randint(0, 20, (3, 5))
     weights = torch.rand(3, 5) if weighted else None
     _, seen = run_counted(lambda: layer(rows, per_sample_weights=weights).sum().backward())
-    (entry,) = seen.of("aten._embedding_bag")
+    (entry,) = seen.costs_of("aten._embedding_bag")
     assert entry.flops == forward
-    assert seen.of("aten._embedding_bag_backward")[0].flops == back
+    assert seen.costs_of("aten._embedding_bag_backward")[0].flops == back
     if mode == "sum" and not weighted:
         # 15 indices, 3 offsets, 60 elements read; 12 written, and the bags' own records (15 + 3 + 3 indices)
         outputs = sum(t.numel() * t.element_size() for t in torch._embedding_bag(layer.weight, rows.view(-1), OFFSETS))
