@@ -18,7 +18,7 @@ from .watch import end_block, watch_block
 VARIABLE = "SONDA_COLLECT"
 """Environment variable that holds the settings, as JSON."""
 OBSERVERS = {
-    "torch": ("torch.observe.process", "observe"),
+    "torch": ("torch.observe.process", "observe_torch"),
     "tensorflow": ("tensorflow.observe.observer", "observe_tensorflow"),
     "keras": ("tensorflow.observe.keras", "observe_keras"),
     "jax": ("jax.observe.observer", "observe_jax"),
@@ -32,7 +32,7 @@ OBSERVERS = {
         ("torch.observe.evaluations", "observe_evaluations"),
     ),
 }  # fmt: skip
-"""By the name of a package or module: the module beside this collector, and in it the function `observe(package,
+"""By the name of a package or module: the module beside this collector, and in it the function `observe_…(package,
 settings, counting)` that observes it once it is imported."""
 
 
