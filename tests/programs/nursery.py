@@ -37,9 +37,9 @@ def become(order):
     os.dup2(output, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if order.get("settings"):
-        from _sonda.torch.observe.process import observe
+        from _sonda.torch.observe.process import observe_torch
 
-        observe(torch, order["settings"])
+        observe_torch(torch, order["settings"])
     sys.argv = [order["program"], *order["arguments"]]
     sys.path[0] = HERE
     try:

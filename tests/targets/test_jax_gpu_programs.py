@@ -66,14 +66,14 @@ def test_a_program_says_which_gpus_it_used() -> None:
     """Of those that it sees, in the second of two processes. JAX multiplies float32 as TF32 unless told otherwise."""
     used, idle = device(1, "gpu", peak_bytes_in_use=4096), device(0, "gpu", peak_bytes_in_use=0)
     jax = jax_with(idle, used)
-    said = jax_devices.about(jax, jax_devices.gpus(jax))
-    assert said["devices"] == {"1": {"name": "NVIDIA H200", "peak_allocated": 4096}}
-    assert said["tf32"] == {"matmul": True, "convolution": True}
+    stated = jax_devices.describe_gpus(jax, jax_devices.gpus(jax))
+    assert stated["devices"] == {"1": {"name": "NVIDIA H200", "peak_allocated": 4096}}
+    assert stated["tf32"] == {"matmul": True, "convolution": True}
     jax = jax_with(device(0, "gpu"), device(1, "gpu"), precision="highest")
-    said = jax_devices.about(jax, jax_devices.gpus(jax))
-    assert list(said["devices"]) == ["0"] and said["tf32"] == {"matmul": False, "convolution": False}
+    stated = jax_devices.describe_gpus(jax, jax_devices.gpus(jax))
+    assert list(stated["devices"]) == ["0"] and stated["tf32"] == {"matmul": False, "convolution": False}
     jax = jax_with(device(0, "cpu"))
-    assert jax_devices.about(jax, jax_devices.gpus(jax)) == {}
+    assert jax_devices.describe_gpus(jax, jax_devices.gpus(jax)) == {}
 
 
 def test_a_program_without_kernels_is_not_run_again_under_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

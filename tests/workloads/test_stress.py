@@ -86,4 +86,4 @@ def test_they_do_not_learn_and_have_a_least_size(name):
         describe(name, {"size": "64KiB"}).build("torch", True, 0)
     with pytest.raises(SondaError, match="less than a page"):
         describe(name, {"size": "100"})
-    assert len([one for one in workload_names() if one.startswith("stress-")]) == 3
+    assert len([name for name in workload_names() if name.startswith("stress-")]) == 3

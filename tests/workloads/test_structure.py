@@ -114,9 +114,9 @@ def test_distributions_are_those_of_the_papers(
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_seed_fixes_weights_and_data(name: str) -> None:
     description = described(name)
-    first, again, other = (initial_weights(description, seed) for seed in (5, 5, 6))
+    first, again, different = (initial_weights(description, seed) for seed in (5, 5, 6))
     assert all(np.array_equal(first[key], again[key]) for key in first)
-    assert any(not np.array_equal(first[key], other[key]) for key in first)
+    assert any(not np.array_equal(first[key], different[key]) for key in first)
     inputs, targets = synthetic_examples(description, 5)
     others, _ = synthetic_examples(description, 6)
     assert not np.array_equal(inputs, others) and len(inputs) == len(targets) == 4 * description.batch  # type: ignore[attr-defined]

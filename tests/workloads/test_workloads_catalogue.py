@@ -88,7 +88,7 @@ def test_an_unknown_option_names_its_neighbours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "said"),
+    ("name", "options", "message"),
     [
         ("cnn", {"batch": "0"}, "batch=0 cannot be read; write a whole number of at least 1"),
         ("cnn", {"batch": "many"}, "batch=many cannot be read"),
@@ -107,8 +107,8 @@ def test_an_unknown_option_names_its_neighbours() -> None:
         ("transformer", {"width": "10", "heads": "4"}, "width 10 cannot be shared by 4 heads"),
     ],
 )
-def test_a_bad_value_is_one_line_with_its_remedy(name: str, options: dict[str, str], said: str) -> None:
-    assert said in error(name, **options)
+def test_a_bad_value_is_one_line_with_its_remedy(name: str, options: dict[str, str], message: str) -> None:
+    assert message in error(name, **options)
 
 
 def test_an_option_given_twice_is_refused() -> None:

@@ -218,7 +218,7 @@ def test_options_beside_a_preset_replace_its_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"arch_mlp_bot": "4-3"}, "make the last number of arch-mlp-bot equal to arch-sparse-feature-size"),
         ({"arch_mlp_top": "4-2"}, "end arch-mlp-top with -1"),
@@ -233,10 +233,10 @@ def test_options_beside_a_preset_replace_its_values() -> None:
         ({"arch_mlp_bottom": "4-2"}, "did you mean 'arch_mlp_bot'"),
     ],
 )
-def test_what_it_does_not_follow_is_refused_with_a_reason(options: dict[str, str], said: str) -> None:
+def test_what_it_does_not_follow_is_refused_with_a_reason(options: dict[str, str], message: str) -> None:
     with pytest.raises(SondaError) as caught:
         dlrm(**options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_flag_at_its_only_value_is_accepted() -> None:

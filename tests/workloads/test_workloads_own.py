@@ -1,4 +1,4 @@
-"""Your own model: what a file and its factory may be, and what is said when they are not."""
+"""Your own model: what a file and its factory may be, and what is message when they are not."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ class TestInputs:
         assert c.dtype == torch.bool
 
     def test_the_seed_fixes_weights_and_inputs(self, tmp_path: Path) -> None:
-        first, again, other = (infer(make(tmp_path, LINEAR, input="2x4", seed=seed)) for seed in (1, 1, 2))
+        first, again, different = (infer(make(tmp_path, LINEAR, input="2x4", seed=seed)) for seed in (1, 1, 2))
         assert torch.equal(first, again)
-        assert not torch.equal(first, other)
+        assert not torch.equal(first, different)
 
     @given(
         st.lists(
@@ -146,7 +146,7 @@ class TestInputs:
         assert parse_shapes(",".join(map(str, shapes))) == tuple(shapes)
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("8x3x", "'8x3x' is not an input shape; write 8x3x224x224"),
             ("", "'' is not an input shape"),
@@ -158,10 +158,10 @@ class TestInputs:
             ("8:int8<129", "impossible bound; use 1 to 128 for int8"),
         ],
     )
-    def test_shapes_that_cannot_be_read(self, text: str, said: str) -> None:
+    def test_shapes_that_cannot_be_read(self, text: str, message: str) -> None:
         with pytest.raises(SondaError) as caught:
             parse_shapes(text)
-        assert said in str(caught.value)
+        assert message in str(caught.value)
 
 
 class TestTraining:
@@ -257,7 +257,7 @@ class TestMistakes:
             describe(f"{tmp_path}/gone.py:3x", {})
 
     @pytest.mark.parametrize(
-        ("text", "said"),
+        ("text", "message"),
         [
             ("import torch\n\nimport nothing_like_it\n",
              "does not import: ModuleNotFoundError: No module named 'nothing_like_it' (line 3 of model.py)"),
@@ -266,8 +266,8 @@ class TestMistakes:
             ("import sys\nsys.exit(3)\n", "SystemExit: 3 (line 2 of model.py)"),
         ],
     )  # fmt: skip
-    def test_a_file_that_does_not_import(self, tmp_path: Path, text: str, said: str) -> None:
-        assert said in error(tmp_path, text, input="2x4")
+    def test_a_file_that_does_not_import(self, tmp_path: Path, text: str, message: str) -> None:
+        assert message in error(tmp_path, text, input="2x4")
 
     def test_a_missing_factory(self, tmp_path: Path) -> None:
         assert "model.py has no 'biuld'; did you mean 'build'?" in error(tmp_path, LINEAR, "biuld", input="2x4")
@@ -280,20 +280,20 @@ class TestMistakes:
         assert "model.py:build raises KeyError: 'key' (line 3 of model.py)" in error(tmp_path, text, input="2x4")
 
     def test_a_factory_that_returns_something_else(self, tmp_path: Path) -> None:
-        said = error(tmp_path, "def build():\n    return [1, 2, 3]\n", input="2x4")
-        assert "returns a list, not a model; return a torch.nn.Module" in said
+        message = error(tmp_path, "def build():\n    return [1, 2, 3]\n", input="2x4")
+        assert "returns a list, not a model; return a torch.nn.Module" in message
 
     def test_no_shapes(self, tmp_path: Path) -> None:
         assert "needs the shapes of its inputs; give input=8x3x224x224" in error(tmp_path, LINEAR)
 
     def test_shapes_that_do_not_fit(self, tmp_path: Path) -> None:
-        said = error(tmp_path, LINEAR, input="8x5")
+        message = error(tmp_path, LINEAR, input="8x5")
         assert (
             "forward fails with input 8x5: RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x5 and 4x3)"
-            in said
+            in message
         )
-        said = error(tmp_path, LINEAR, input="8x4:int64")
-        assert "forward fails with input 8x4:int64" in said
+        message = error(tmp_path, LINEAR, input="8x4:int64")
+        assert "forward fails with input 8x4:int64" in message
 
     def test_too_many_inputs(self, tmp_path: Path) -> None:
         assert "forward fails with input 8x4, 8x4: TypeError" in error(tmp_path, LINEAR, input="8x4,8x4")
@@ -309,8 +309,8 @@ class TestMistakes:
 
     def test_a_loss_that_does_not_fit(self, tmp_path: Path) -> None:
         text = HEAD + "def build():\n    return nn.LSTM(4, 3)\n"
-        said = error(tmp_path, text, train=True, input="2x5x4", loss="mse")
-        assert "loss=mse needs one tensor, not a tuple; use squares" in said
+        message = error(tmp_path, text, train=True, input="2x5x4", loss="mse")
+        assert "loss=mse needs one tensor, not a tuple; use squares" in message
         text = HEAD + "def build():\n    return nn.Sequential(nn.Linear(4, 1), nn.Flatten(0))\n"
         assert "cross_entropy needs classes, the output is 2" in error(
             tmp_path, text, train=True, input="2x4", loss="cross_entropy"

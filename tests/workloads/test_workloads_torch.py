@@ -127,9 +127,9 @@ def test_each_workload_infers_and_trains(name: str) -> None:
 def test_the_seed_fixes_weights_data_and_losses(name: str) -> None:
     losses = (train(build(name, train=True, seed=seed, **TINY[name]), 3) for seed in (5, 5, 6))
     # By their digits: batch norms of two pictures may overflow, and what is no number is not equal to itself.
-    first, again, other = ([loss.hex() for loss in each] for each in losses)
+    first, again, different = ([loss.hex() for loss in run] for run in losses)
     assert first == again
-    assert first != other
+    assert first != different
 
 
 def test_data_are_not_the_weights() -> None:

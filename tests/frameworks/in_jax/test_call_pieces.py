@@ -69,16 +69,16 @@ def test_scopes_say_phase_and_layer(scopes: str, place: Place | None) -> None:
 
 
 def where(text: str) -> dict[str, Place]:
-    return locate_instructions(read_module(text), lambda one: place_of(one.scopes, PATHS))
+    return locate_instructions(read_module(text), lambda instruction: place_of(instruction.scopes, PATHS))
 
 
 def test_instructions_without_scopes_count_for_those_that_use_them() -> None:
-    found = where(HLO)
-    assert found["convolution"] == found["transpose_copy_fusion.3"] == Place("forward", "features.0")
-    assert found["copy_maximum_fusion"] == found["maximum.1"] == Place("forward", "features.1")
-    assert found["ynn_fusion"] == Place("backward", "features.0")
-    assert found["copy.7"] == found["copy_subtract_fusion"] == Place("optimizer", "")
-    assert "tuple.9" not in found
+    located = where(HLO)
+    assert located["convolution"] == located["transpose_copy_fusion.3"] == Place("forward", "features.0")
+    assert located["copy_maximum_fusion"] == located["maximum.1"] == Place("forward", "features.1")
+    assert located["ynn_fusion"] == Place("backward", "features.0")
+    assert located["copy.7"] == located["copy_subtract_fusion"] == Place("optimizer", "")
+    assert "tuple.9" not in located
 
 
 def test_a_fusion_counts_for_its_product_and_for_the_layer_around_several() -> None:
@@ -104,10 +104,10 @@ ENTRY %main (p: f32[8]) -> f32[8] {
   ROOT %update = f32[8]{0} fusion(%two), calls=%fused_update, metadata={op_name="jit(train)/optimizer/sub"}
 }
 """
-    found = where(text)
-    assert found["one"] == Place("forward", "features.0")
-    assert found["two"] == Place("forward", "features")
-    assert found["update"] == Place("backward", "features.1")
+    located = where(text)
+    assert located["one"] == Place("forward", "features.0")
+    assert located["two"] == Place("forward", "features")
+    assert located["update"] == Place("backward", "features.1")
 
 
 def operation(name: str, start: int, end: int, run: int = 1, module: str = "jit_train") -> XlaOperation:
@@ -134,7 +134,7 @@ def test_every_moment_counts_once() -> None:
 def test_runs_are_told_apart_in_the_order_of_time() -> None:
     mixed = [operation("b", 50, 60, 7), operation("a", 0, 10, 9), operation("c", 20, 30, 9),
              operation("d", 40, 45, 7, "jit_decode")]  # fmt: skip
-    assert [(module, [one.name for one in inside]) for module, inside in split_runs(mixed)] == [
+    assert [(module, [operation.name for operation in inside]) for module, inside in split_runs(mixed)] == [
         ("jit_train", ["a", "c"]), ("jit_decode", ["d"]), ("jit_train", ["b"]),
     ]  # fmt: skip
 

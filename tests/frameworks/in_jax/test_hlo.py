@@ -95,7 +95,7 @@ ENTRY %main (b: f32[]) -> f32[] {
 
 def test_a_loop_counts_as_often_as_it_runs_on_every_device(module: Module) -> None:
     assert module.copies == 2
-    costs = {one.name: (times, cost.flops, cost.bytes) for one, times, cost in executed_costs(module)}
+    costs = {instruction.name: (times, cost.flops, cost.bytes) for instruction, times, cost in executed_costs(module)}
     # 2 x 4 x 8 x 8 in each of two rounds; three arrays are read and written.
     assert costs["dot.1"] == (2, 512, 4 * (32 + 64 + 32))
     assert costs["tanh.1"] == (1, 32, 2 * 4 * 32)
@@ -147,7 +147,7 @@ def costs_of(lines: str) -> list[tuple[str, int | None, int]]:
 def test_a_convolution_and_its_gradients_cost_the_same() -> None:
     """3 x 3 with a stride of 2 on 9 x 9 images: 4 x 4 places. XLA pads the gradient with zeros, which are no work."""
     flops = 2 * (2 * 4 * 4 * 8) * (3 * 3 * 3)
-    found = costs_of(
+    counted = costs_of(
         "  %image = f32[2,9,9,3]{3,2,1,0} parameter(0)\n"
         "  %kernel = f32[3,3,3,8]{3,2,1,0} parameter(1)\n"
         "  %turned = f32[3,3,8,3]{3,2,1,0} parameter(2)\n"
@@ -159,7 +159,7 @@ def test_a_convolution_and_its_gradients_cost_the_same() -> None:
         "  %c = f32[3,3,3,8]{3,2,1,0} convolution(%image, %slope), window={size=4x4 rhs_dilate=2x2}, "
         "dim_labels=f01b_i01o->01bf"
     )
-    assert [one[:2] for one in found] == [("convolution", flops)] * 3
+    assert [cost[:2] for cost in counted] == [("convolution", flops)] * 3
 
 
 def test_slices_are_read_and_written_alone() -> None:
@@ -186,7 +186,7 @@ ENTRY %main (a: f32[100,8], b: f32[1,8], i: s32[]) -> f32[100,8] {
 
 
 def test_products_of_cublas_are_known_and_other_calls_are_not() -> None:
-    found = costs_of(
+    counted = costs_of(
         "  %a = bf16[64,32]{1,0} parameter(0)\n"
         "  %b = bf16[32,16]{1,0} parameter(1)\n"
         '  %gemm = (bf16[64,16]{1,0}, s8[4096]{0}) custom-call(%a, %b), custom_call_target="__cublas$gemm", '
@@ -195,18 +195,21 @@ def test_products_of_cublas_are_known_and_other_calls_are_not() -> None:
         '  %sorted = f32[16]{0} custom-call(%b), custom_call_target="TopK"'
     )
     # Without the 4,096 bytes that cuBLAS works in.
-    assert found[0] == ("dot", 2 * 64 * 16 * 32, 2 * (64 * 32 + 32 * 16 + 64 * 16)) and found[1][:2] == ("TopK", None)
+    assert counted[0] == ("dot", 2 * 64 * 16 * 32, 2 * (64 * 32 + 32 * 16 + 64 * 16)) and counted[1][:2] == (
+        "TopK",
+        None,
+    )
 
 
 def test_what_begins_and_ends_apart_is_moved_once() -> None:
-    found = costs_of(
+    counted = costs_of(
         "  %a = f32[64]{0} parameter(0)\n"
         "  %copy = (f32[64]{0}, f32[64]{0}, u32[]) copy-start(%a)\n"
         "  %copied = f32[64]{0} copy-done(%copy)\n"
         "  %gather = (f32[64]{0}, f32[128]{0}) all-gather-start(%a), dimensions={0}\n"
         "  %gathered = f32[128]{0} all-gather-done(%gather)"
     )
-    assert found == [("copy-start", 0, 4 * (64 + 64)), ("all-gather-start", 0, 4 * (64 + 128))]
+    assert counted == [("copy-start", 0, 4 * (64 + 64)), ("all-gather-start", 0, 4 * (64 + 128))]
 
 
 CUBLAS = (
@@ -219,7 +222,7 @@ CUBLAS = (
 def test_what_runs_beside_others_costs_what_it_costs_alone(context: str) -> None:
     """A product of cuBLAS on another stream, with the bytes that it works in; a slice; a collective; each until its
     `-done`. The layouts have commas and brackets of their own."""
-    found = costs_of(
+    counted = costs_of(
         "  %a = f32[8,4]{1,0} parameter(0)\n"
         "  %b = f32[4,16]{1,0} parameter(1)\n"
         "  %i = s32[] parameter(2)\n"
@@ -231,7 +234,7 @@ def test_what_runs_beside_others_costs_what_it_costs_alone(context: str) -> None
         f"  %scatter = ((f32[8,4]{{1,0}}), f32[4,4]{{1,0}}{context}) reduce-scatter-start(%a), dimensions={{0}}\n"
         "  %scattered = f32[4,4]{1,0} reduce-scatter-done(%scatter)"
     )
-    assert found == [
+    assert counted == [
         ("dot", 2 * 8 * 16 * 4, 4 * (8 * 4 + 4 * 16 + 8 * 16)),
         ("dynamic-slice", 0, 4 * (4 + 1 + 4)),  # of the array the slice alone, one place given twice, and the result
         ("reduce-scatter", 0, 4 * (32 + 16)),

@@ -25,35 +25,35 @@ SLOWEST = 50e12
 
 def read_recording(name: str) -> tuple[Module, list[XlaOperation], list[int]]:
     """The compiled function, the kernels of one call in order, and the number of each in its graph."""
-    kept: dict[str, Any] = json.loads(gzip.decompress((RECORDED / f"{name}.json.gz").read_bytes()))
-    kernels = [XlaOperation("jit", 1, name, start, end, graph=True) for name, start, end, _, _ in kept["kernels"]]
-    return read_module(kept["text"]), kernels, [node for *_, node in kept["kernels"]]
+    recording: dict[str, Any] = json.loads(gzip.decompress((RECORDED / f"{name}.json.gz").read_bytes()))
+    kernels = [XlaOperation("jit", 1, name, start, end, graph=True) for name, start, end, _, _ in recording["kernels"]]
+    return read_module(recording["text"]), kernels, [node for *_, node in recording["kernels"]]
 
 
 def test_kernels_have_the_place_in_the_graph_that_their_instruction_has_in_the_call() -> None:
     """The call is one graph. A node that is no kernel of XLA's own is a graph by itself, whose nodes come last: so a
     kernel of XLA's has the number of instructions that ran before it."""
     module, kernels, nodes = read_recording("jax_mlp")
-    order = [one.name for one in module.run_sequence(1000) or () if not runs_nothing(one)]
-    found = name_by_instruction(kernels, module)
-    assert len(order) == 23 and len(found) == 24  # one product clears memory first
-    told = [(one.name, node) for one, node in zip(found, nodes, strict=True) if node < len(order)]
-    assert len(told) == 15 and all(order[node] == name for name, node in told)
+    order = [instruction.name for instruction in module.run_sequence(1000) or () if not runs_nothing(instruction)]
+    named = name_by_instruction(kernels, module)
+    assert len(order) == 23 and len(named) == 24  # one product clears memory first
+    placed = [(kernel.name, node) for kernel, node in zip(named, nodes, strict=True) if node < len(order)]
+    assert len(placed) == 15 and all(order[node] == name for name, node in placed)
     # Two of the same fusion run one kernel.
-    assert [one.name for one in found if "tanh" in one.name] == ["wrapped_tanh", "wrapped_tanh.1"]
-    assert [one.name for one in kernels if "tanh" in one.name] == ["wrapped_tanh"] * 2
+    assert [kernel.name for kernel in named if "tanh" in kernel.name] == ["wrapped_tanh", "wrapped_tanh.1"]
+    assert [kernel.name for kernel in kernels if "tanh" in kernel.name] == ["wrapped_tanh"] * 2
 
 
 @pytest.mark.parametrize("name", ["jax_mlp", "jax_scan"])
 def test_every_kernel_is_told_and_every_product_takes_as_long_as_its_flops_need(name: str) -> None:
     module, kernels, _ = read_recording(name)
     lasted: dict[str, int] = {}
-    for one in name_by_instruction(kernels, module):
-        assert one.name in module.by_name
-        lasted[one.name] = lasted.get(one.name, 0) + one.end - one.start
+    for kernel in name_by_instruction(kernels, module):
+        assert kernel.name in module.by_name
+        lasted[kernel.name] = lasted.get(kernel.name, 0) + kernel.end - kernel.start
     products = [
-        (cost.flops * times / lasted[one.name] * 1e9)
-        for one, times, cost in executed_costs(module)
+        (cost.flops * times / lasted[instruction.name] * 1e9)
+        for instruction, times, cost in executed_costs(module)
         if cost.operation == "dot" and cost.flops and times and cost.flops > 5e9
     ]
     assert len(products) == {"jax_mlp": 5, "jax_scan": 9}[name] and all(SLOWEST < rate < TF32_PEAK for rate in products)
@@ -64,13 +64,13 @@ def test_flops_and_bytes_of_a_scanned_transformer_on_a_gpu() -> None:
     attention; three times with backward, six blocks; what is counted beside products is below a hundredth."""
     module, _, _ = read_recording("jax_scan")
     products = 6 * 3 * (2 * 4096 * 512 * (1536 + 512 + 4096) + 4 * 16 * 256**2 * 512)
-    costs = [(one, times, cost) for one, times, cost in executed_costs(module)]
+    costs = [(instruction, times, cost) for instruction, times, cost in executed_costs(module)]
     total = sum((cost.flops or 0) * (times or 1) for _, times, cost in costs)
     assert products < total < 1.01 * products
     # Into the array of all blocks a step writes its own block, and reads it elsewhere: 2 x 16·256·2048 floats.
-    (saved,) = (cost for one, _, cost in costs if one.name == "fusion-start.3")
+    (saved,) = (cost for instruction, _, cost in costs if instruction.name == "fusion-start.3")
     assert saved.bytes == pytest.approx(2 * 16 * 256 * 2048 * 4, rel=1e-6)
-    assert not [one for one, _, _ in costs if one.opcode.endswith("-done")]
+    assert not [instruction for instruction, _, _ in costs if instruction.opcode.endswith("-done")]
 
 
 def test_layers_of_the_scanned_transformer_have_its_time() -> None:
@@ -78,9 +78,9 @@ def test_layers_of_the_scanned_transformer_have_its_time() -> None:
     module, kernels, _ = read_recording("jax_scan")
     places = program_places(module, "fused")
     lasted: dict[str, int] = {}
-    for one in name_by_instruction(kernels, module):
-        path = places.by_name[one.name].path if one.name in places.by_name else ""
-        lasted[path] = lasted.get(path, 0) + one.end - one.start
+    for kernel in name_by_instruction(kernels, module):
+        path = places.by_name[kernel.name].path if kernel.name in places.by_name else ""
+        lasted[path] = lasted.get(path, 0) + kernel.end - kernel.start
     layers = sum(time for path, time in lasted.items() if path)
     assert set(lasted) == {"", "eval_jaxpr.attention", "eval_jaxpr.ffn", "loss:11"} and layers > 0.9 * sum(
         lasted.values()
@@ -99,23 +99,28 @@ ENTRY %main (a: f32[8]) -> f32[8] {
 """
 
 
-def told(*kernels: str) -> list[str]:
+def instructions_of(*kernels: str) -> list[str]:
     """The instruction of each kernel of a graph; its own name where nothing tells."""
     operations = [XlaOperation("jit_f", 1, name, 10 * at, 10 * at + 9, graph=True) for at, name in enumerate(kernels)]
-    return [one.name for one in name_by_instruction(reversed(operations), read_module(TEXT))][::-1]
+    return [kernel.name for kernel in name_by_instruction(reversed(operations), read_module(TEXT))][::-1]
 
 
 def test_kernels_of_libraries_belong_to_the_calls_between_what_xla_wrote() -> None:
     first = ["Memset", "sgemm", "split_k", "add_fusion"]
     named = ["custom-call.1"] * 3 + ["add_fusion"]
     # Two calls and two kernels.
-    assert told(*first, "conv", "conv", "add_fusion") == [*named, "custom-call.2", "custom-call.3", "add_fusion.1"]
+    assert instructions_of(*first, "conv", "conv", "add_fusion") == [
+        *named,
+        "custom-call.2",
+        "custom-call.3",
+        "add_fusion.1",
+    ]
     # Two calls and any other number: nothing tells where the first ends, nor what memory is cleared for.
     untold = ("turn", "conv", "Memset", "turn back")
-    assert told(*first, *untold, "add_fusion") == [*named, *untold, "add_fusion.1"]
-    assert told(*first, "conv", "add_fusion") == [*named, "conv", "add_fusion.1"]
+    assert instructions_of(*first, *untold, "add_fusion") == [*named, *untold, "add_fusion.1"]
+    assert instructions_of(*first, "conv", "add_fusion") == [*named, "conv", "add_fusion.1"]
     # Without a kernel of XLA's between them three calls are three kernels.
-    assert told("first", "second", "third") == ["custom-call.1", "custom-call.2", "custom-call.3"]
+    assert instructions_of("first", "second", "third") == ["custom-call.1", "custom-call.2", "custom-call.3"]
 
 
 def test_instructions_that_the_profile_names_stay_and_are_nobody_elses() -> None:
@@ -126,13 +131,13 @@ def test_instructions_that_the_profile_names_stay_and_are_nobody_elses() -> None
         XlaOperation("jit_f", 1, name, 10 + at, 11 + at, graph=True)
         for at, name in enumerate(("mm", "add_fusion", "conv"))
     ]
-    found = [one.name for one in name_by_instruction([*named, *in_graph], module)]
-    assert found == ["add_fusion.1", "custom-call.2", "custom-call.1", "add_fusion", "custom-call.3"]
+    names = [kernel.name for kernel in name_by_instruction([*named, *in_graph], module)]
+    assert names == ["add_fusion.1", "custom-call.2", "custom-call.1", "add_fusion", "custom-call.3"]
 
 
 def test_a_graph_of_xlas_own_kernels_is_told_by_order_too() -> None:
     """Both fusions run one kernel, which has the name of the first."""
-    assert told("add_fusion", "add_fusion") == ["add_fusion", "add_fusion.1"]
+    assert instructions_of("add_fusion", "add_fusion") == ["add_fusion", "add_fusion.1"]
 
 
 def test_gpus_are_told_one_by_one() -> None:
@@ -141,12 +146,15 @@ def test_gpus_are_told_one_by_one() -> None:
         for gpu in (0, 1)
         for at, name in enumerate(("mm", "add_fusion"))
     ]
-    assert [one.name for one in name_by_instruction(two, read_module(TEXT))] == ["custom-call.1", "add_fusion"] * 2
+    assert [kernel.name for kernel in name_by_instruction(two, read_module(TEXT))] == [
+        "custom-call.1",
+        "add_fusion",
+    ] * 2
 
 
 def test_beyond_a_bound_kernels_are_told_by_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax_graphs, "MOST_CELLS", 1)
-    assert told("sgemm", "add_fusion", "add_fusion_1") == ["sgemm", "add_fusion", "add_fusion.1"]
+    assert instructions_of("sgemm", "add_fusion", "add_fusion_1") == ["sgemm", "add_fusion", "add_fusion.1"]
 
 
 LOOP = """HloModule jit_f
@@ -164,6 +172,6 @@ ENTRY %main (a: f32[8]) -> f32[8] {
 
 def test_a_sequence_has_what_a_loop_runs_as_often_as_it_runs() -> None:
     known = read_module(LOOP.replace("bodyTRIPS", 'body, backend_config={"known_trip_count":{"n":"3"}}'))
-    names = [one.name for one in known.run_sequence(100) or () if instruction_cost(one, known) is not None]
+    names = [instruction.name for instruction in known.run_sequence(100) or () if instruction_cost(instruction, known)]
     assert names == ["inner_fusion"] * 3 + ["last"]
     assert known.run_sequence(3) is None and read_module(LOOP.replace("TRIPS", "")).run_sequence(100) is None

@@ -56,7 +56,7 @@ class Pipeline:
         return numbers
 
     @property
-    def told(self) -> dict[int, int]:
+    def stated(self) -> dict[int, int]:
         self.fetches.facts()
         stated = [fact for fact in self.recorder._pending if "fetches" in fact]
         return {number: wait for fact in stated for number, wait in zip(fact["fetches"], fact["fetch_ns"], strict=True)}
@@ -70,7 +70,7 @@ def pipeline(monkeypatch: pytest.MonkeyPatch) -> Pipeline:
 def test_waits_are_what_gaps_leave_of_the_time_between_calls(pipeline: Pipeline) -> None:
     waits = [(1 + number % 7) * MS for number in range(350)]
     numbers = pipeline.steps(waits)
-    assert pipeline.told == dict(zip(numbers[:-1], waits[:-1], strict=True))
+    assert pipeline.stated == dict(zip(numbers[:-1], waits[:-1], strict=True))
 
 
 def test_the_last_wait_is_known_where_a_fetch_came_in_vain(pipeline: Pipeline) -> None:
@@ -78,7 +78,7 @@ def test_the_last_wait_is_known_where_a_fetch_came_in_vain(pipeline: Pipeline) -
     begin = 10 * MS + 18 * MS + 3 * (2 * MS + MS + MS // 10)
     pipeline.fetch(begin + MS // 10, begin + MS, gives=False)
     pipeline.called(begin, begin + MS, done=False)
-    assert pipeline.told == dict(zip(numbers, [5 * MS, 6 * MS, 7 * MS], strict=True))
+    assert pipeline.stated == dict(zip(numbers, [5 * MS, 6 * MS, 7 * MS], strict=True))
 
 
 def test_calls_that_begin_late_before_their_fetch_take_nothing_from_the_sum(pipeline: Pipeline) -> None:
@@ -87,9 +87,9 @@ def test_calls_that_begin_late_before_their_fetch_take_nothing_from_the_sum(pipe
         pipeline.fetch(at + delay, at + delay + number % 2 * MS)
         pipeline.called(at, at + 5 * MS)
         at += 6 * MS
-    told = pipeline.told
-    assert min(told.values()) == fetches.LEAST_NS
-    assert sum(told.values()) == pytest.approx(3 * MS, abs=MS)
+    waits = pipeline.stated
+    assert min(waits.values()) == fetches.LEAST_NS
+    assert sum(waits.values()) == pytest.approx(3 * MS, abs=MS)
 
 
 def test_what_is_traced_hides_its_own_wait_and_that_before_it(pipeline: Pipeline) -> None:
@@ -98,7 +98,7 @@ def test_what_is_traced_hides_its_own_wait_and_that_before_it(pipeline: Pipeline
         at = 20 * MS * number
         pipeline.fetch(at + (9 * MS if number == 3 else 0), at + 10 * MS)
         numbers.append(pipeline.called(at, at + 12 * MS, traced=number == 3))
-    assert sorted(pipeline.told) == [numbers[0], numbers[1], numbers[4]]
+    assert sorted(pipeline.stated) == [numbers[0], numbers[1], numbers[4]]
 
 
 def test_of_several_batches_in_a_call_only_what_did_not_hide_behind_computing_counts(pipeline: Pipeline) -> None:
@@ -109,10 +109,10 @@ def test_of_several_batches_in_a_call_only_what_did_not_hide_behind_computing_co
         for fetch in range(4):
             pipeline.fetch(at + 30 * MS * fetch, at + 30 * MS * (fetch + 1))
         numbers.append(pipeline.called(at, at + 140 * MS))
-    told = pipeline.told
-    assert set(told) == set(numbers[:-1])
+    waits = pipeline.stated
+    assert set(waits) == set(numbers[:-1])
     # 140 ms, of which 4 x 20 compute: but the next call begins 60 ms behind this one, and so does nothing else.
-    assert set(told.values()) == {140 * MS - 4 * 20 * MS}
+    assert set(waits.values()) == {140 * MS - 4 * 20 * MS}
 
 
 def test_older_gaps_have_no_place_where_a_long_one_was_dropped(pipeline: Pipeline) -> None:
@@ -126,15 +126,15 @@ def test_older_gaps_have_no_place_where_a_long_one_was_dropped(pipeline: Pipelin
         if number == 0:
             pipeline.gaps.pop()
         later.append(pipeline.called(begin, begin + 5 * MS))
-    told = pipeline.told
-    assert {number: told[number] for number in later[:-1]} == dict.fromkeys(later[:-1], 4 * MS)
-    assert first[-1] not in told
+    waits = pipeline.stated
+    assert {number: waits[number] for number in later[:-1]} == dict.fromkeys(later[:-1], 4 * MS)
+    assert first[-1] not in waits
 
 
 def test_without_a_model_nothing_is_told_and_that_is_said_once(pipeline: Pipeline) -> None:
     pipeline.broken = True
     pipeline.steps([MS] * 3)
-    assert pipeline.told == {}
+    assert pipeline.stated == {}
     (note,) = pipeline.notes
     assert "cannot be told" in note and "autotune" in note
 
@@ -145,7 +145,7 @@ def test_calls_of_different_numbers_of_batches_are_not_told(pipeline: Pipeline) 
         for fetch in range(1 + number % 3):
             pipeline.fetch(begin + fetch * MS, begin + (fetch + 1) * MS)
         pipeline.called(begin, begin + 10 * MS)
-    assert pipeline.told == {}
+    assert pipeline.stated == {}
     assert [fetches.UNEVEN in note for note in pipeline.notes] == [True]
 
 
@@ -159,7 +159,7 @@ def test_batches_of_workers_are_waited_for_while_they_are_fetched(
     pipeline.called(4 * MS, 10 * MS, traced=True)
     assert pipeline.fetches.time_fetch(lambda: "second") == "second"
     number = pipeline.called(20 * MS, 30 * MS)
-    assert pipeline.told == {number: 9 * MS}
+    assert pipeline.stated == {number: 9 * MS}
     assert pipeline.notes == []
 
 
@@ -175,9 +175,9 @@ def test_stages_from_the_last_to_the_source() -> None:
         3: node("ParallelInterleaveV4", 24, 4, 5, 6, parallelism=2), 4: node("Range", 2), 5: node("Map", 12, 7),
         6: node("Map", 14, 8), 7: node("TensorSlice", 12), 8: node("TensorSlice", 14),
     }  # fmt: skip
-    found = stages_of(SimpleNamespace(output=1, nodes=nodes))
-    assert [(one["name"], one["elements"], one["parallel"]) for one in found] == [
+    stages = stages_of(SimpleNamespace(output=1, nodes=nodes))
+    assert [(stage["name"], stage["elements"], stage["parallel"]) for stage in stages] == [
         ("Root", 3, 1), ("Prefetch", 3, 1), ("ParallelInterleaveV4", 24, 2), ("Range", 2, 2), ("Map", 26, 2),
         ("TensorSlice", 26, 2),
     ]  # fmt: skip
-    assert found[1]["buffer"] == 2 and found[4]["ns"] == 260
+    assert stages[1]["buffer"] == 2 and stages[4]["ns"] == 260

@@ -82,12 +82,12 @@ def test_layers_of_one_name_are_numbered_and_what_is_called_again_is_the_same_la
         "critic_1/block_2/dense_2": "critic.block#2.dense#2",
         "critic_2/block_1/dense_1": "critic.block.dense",
     }
-    found = paths_of(scopes, {"generator_1/dense_1", *critic})
-    assert {scope: path for scope, path in found.items() if "dense" in scope} == {
+    paths = paths_of(scopes, {"generator_1/dense_1", *critic})
+    assert {scope: path for scope, path in paths.items() if "dense" in scope} == {
         "generator_1/dense_1": "generator.dense", **critic,
     }  # fmt: skip
-    assert [found[one] for one in ("generator_1", "critic_1", "critic_2")] == ["generator", "critic", "critic"]
-    assert found["critic_1/block_2"] == "critic.block#2", "it holds what is used"
+    assert [paths[scope] for scope in ("generator_1", "critic_1", "critic_2")] == ["generator", "critic", "critic"]
+    assert paths["critic_1/block_2"] == "critic.block#2", "it holds what is used"
     alone = paths_of(scopes, set(critic))
     assert alone["critic_2/block_1/dense_1"] == "block.dense" and alone["critic_1"] == alone["critic_2"] == ""
 
@@ -160,8 +160,8 @@ def test_phases_and_layers_are_laid_out_inside_the_call(monkeypatch: pytest.Monk
     new = range(5, len(spans))  # the call itself becomes the first phase: phases do not lie in one another
     kinds, names, paths = (spans.words(name).decoded() for name in ("kind", "name", "path"))
     start, lasted, parent = (spans.number(name) for name in ("start", "duration", "parent"))
-    found = [(kinds[row], names[row], paths[row], int(start[row]), int(lasted[row])) for row in new]
-    assert found == [
+    rows = [(kinds[row], names[row], paths[row], int(start[row]), int(lasted[row])) for row in new]
+    assert rows == [
         ("phase", "forward", "", 2100, 150), ("layer", "Sequential", "", 2100, 150),
         ("layer", "Dense", "dense", 2100, 100), ("layer", "Sequential", "sub", 2200, 50),
         ("layer", "Dense", "sub.dense", 2200, 50), ("phase", "loss", "", 2250, 20),
@@ -188,11 +188,11 @@ def stepped(*names: str) -> Spans:
     kinds, parents = ["run", "part"], [-1, 0]
     for name in names:
         parents += [1, *[len(kinds)] * len(name)]
-        kinds += ["step", *(words[one] for one in name)]
+        kinds += ["step", *(words[letter] for letter in name)]
     return Spans(
         {"start": np.arange(len(kinds)), "duration": np.ones(len(kinds), dtype=np.int64), "parent": np.array(parents)},
         {
-            "kind": Words.of("phase" if one in words.values() else one for one in kinds),
+            "kind": Words.of("phase" if kind in words.values() else kind for kind in kinds),
             "name": Words.of(kinds),
             "pass": Words.of(["timed"] * len(kinds)),
         },
@@ -225,9 +225,9 @@ def test_flops_are_of_the_functions_that_a_step_calls(
         assert len(spans) == len(assembly.spans)
         return
     assert assembly.flops == {"float32": flops}
-    found = spans.metric("flops", "nominal")[spans.where(kind="op")]
+    counted = spans.metric("flops", "nominal")[spans.where(kind="op")]
     lacking = sum(row[3] is None for function in functions for row in function)
-    assert np.nansum(found) == flops and np.isnan(found).sum() == lacking
+    assert np.nansum(counted) == flops and np.isnan(counted).sum() == lacking
     assert assembly.unknown == ({"MatrixInverse": 1} if lacking else {})
 
 
@@ -235,14 +235,14 @@ NO_GPU = SimpleNamespace(config=SimpleNamespace(list_logical_devices=lambda kind
 
 
 def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    heard: list[str] = []
     train = SimpleNamespace(_list_all_concrete_functions=lambda: [SimpleNamespace(name="__inference_train_12")])
     other = SimpleNamespace(_list_all_concrete_functions=lambda: [SimpleNamespace(name=b"__inference_other_3")])
     graph = GraphPass(Recorder(str(tmp_path)), NO_GPU, True)
 
     monkeypatch.setattr(piece_pass, "LONGEST", 1 << 62)
-    monkeypatch.setattr(graph, "start_profile", lambda folder: said.append("start"))
-    monkeypatch.setattr(graph, "stop_profile", lambda save: said.append("stop"))
+    monkeypatch.setattr(graph, "start_profile", lambda folder: heard.append("start"))
+    monkeypatch.setattr(graph, "stop_profile", lambda save: heard.append("stop"))
     assert not any(graph.begin_call(1, train) for _ in range(AFTER + 5)), "no layer of Keras is in the graph"
     graph.note_scope("sequential/dense", "layer", "dense", "Dense", 9)
     for number in range(CALLS):
@@ -251,7 +251,7 @@ def test_a_few_calls_are_profiled_after_the_first(tmp_path: Path, monkeypatch: p
         if number == 1:  # another function that learns, so that a step is told whole
             assert graph.begin_call(2, other)
             graph.note_call(2, other, number, traced=True)
-    assert said == ["start", "stop"] and not graph.begin_call(1, train) and not graph.begin_call(3, other)
+    assert heard == ["start", "stop"] and not graph.begin_call(1, train) and not graph.begin_call(3, other)
     (fact,) = graph.facts()["graphs"]
     assert fact["functions"] == ["__inference_train_12", "__inference_other_3"]
     assert (fact["profiled"], fact["others"]) == (2, 1)
@@ -277,27 +277,27 @@ def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replay: bool
 ) -> None:
     """Also of a program without layers of Keras; the GPU's queue is empty at both ends."""
-    said: list[str] = []
+    heard: list[str] = []
     train = SimpleNamespace(_list_all_concrete_functions=lambda: [SimpleNamespace(name="__inference_train_12")])
     with_gpu = SimpleNamespace(config=SimpleNamespace(list_logical_devices=lambda kind: ["GPU:0"]))
     recorder = Recorder(str(tmp_path))
     graph = GraphPass(recorder, with_gpu, True, replay)
 
     def start(folder: str, options: object) -> None:
-        said.append("start")
+        heard.append("start")
         (Path(folder) / "plugins").mkdir(parents=True)
         (Path(folder) / "plugins" / "host.xplane.pb").touch()
 
     profiler = SimpleNamespace(
-        start=start, stop=lambda save: said.append("stop"), ProfilerOptions=lambda host, python, device: host
+        start=start, stop=lambda save: heard.append("stop"), ProfilerOptions=lambda host, python, device: host
     )
     for name in ("tensorflow", "tensorflow.python", "tensorflow.python.profiler"):
         monkeypatch.setitem(sys.modules, name, SimpleNamespace(profiler_v2=profiler))
     monkeypatch.setattr(piece_pass, "LONGEST", 1 << 62)
-    monkeypatch.setattr(tensorflow_devices, "wait", lambda tf: said.append("wait"))
-    monkeypatch.setattr(tensorflow_devices, "mark_clock", lambda tf: said.append("marks"))
+    monkeypatch.setattr(tensorflow_devices, "wait", lambda tf: heard.append("wait"))
+    monkeypatch.setattr(tensorflow_devices, "mark_clock", lambda tf: heard.append("marks"))
     monkeypatch.setattr(tensorflow_devices, "describe_gpu", lambda tf, number: {"name": "Example"})
-    marks = (lambda: said.append("begin"), lambda: said.append("end"))
+    marks = (lambda: heard.append("begin"), lambda: heard.append("end"))
     monkeypatch.setattr(graph_pass, "find_profiler_marks", lambda: marks)
     profiled = 0
     for _ in range(AFTER + CALLS + 3):
@@ -309,9 +309,9 @@ def test_on_a_gpu_kernels_of_a_few_calls_are_recorded_or_one_is_replayed(
     facts = graph.facts()
     assert facts["devices"] == {"0": {"name": "Example"}} and "graphs" not in facts
     if replay:
-        assert profiled == 1 and said == ["wait", "begin", "wait", "end"] and "kernels" not in facts
+        assert profiled == 1 and heard == ["wait", "begin", "wait", "end"] and "kernels" not in facts
         return
-    assert profiled == CALLS and said == ["wait", "start", "marks", "wait", "marks", "stop"]
+    assert profiled == CALLS and heard == ["wait", "start", "marks", "wait", "marks", "stop"]
     assert (tmp_path / facts["kernels"]).is_file() and facts["launching"] == recorder.stream().native
 
 
@@ -324,8 +324,8 @@ def test_a_replayed_step_has_all_functions_that_learn_in_turns(
     with_gpu = SimpleNamespace(config=SimpleNamespace(list_logical_devices=lambda kind: ["GPU:0"]))
     graph = GraphPass(Recorder(str(tmp_path)), with_gpu, True, replay=True)
     train = SimpleNamespace(_list_all_concrete_functions=list)
-    said: list[object] = []
-    marks = (lambda: said.append("begin"), lambda: said.append("end"))
+    heard: list[object] = []
+    marks = (lambda: heard.append("begin"), lambda: heard.append("end"))
     monkeypatch.setattr(graph_pass, "find_profiler_marks", lambda: marks)
     for name in ("tensorflow", "tensorflow.python", "tensorflow.python.profiler"):  # which need not be installed
         monkeypatch.setitem(sys.modules, name, SimpleNamespace(profiler_v2=SimpleNamespace()))
@@ -335,7 +335,7 @@ def test_a_replayed_step_has_all_functions_that_learn_in_turns(
     def call(number: int) -> None:
         graph.comes(number)
         if number < 3 and graph.begin_call(number, train):
-            said.append(number)
+            heard.append(number)
             graph.note_call(number, train, 0, traced=False)
         elif number >= 3:
             graph.end_if_late()
@@ -343,4 +343,4 @@ def test_a_replayed_step_has_all_functions_that_learn_in_turns(
     for step in range(AFTER + 3):
         for number in (1, *others, *([4] * (step == AFTER))):
             call(number)
-    assert said == ["begin", *replayed, "end"]
+    assert heard == ["begin", *replayed, "end"]

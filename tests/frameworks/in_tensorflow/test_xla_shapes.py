@@ -37,20 +37,20 @@ def test_shapes_are_new_once_and_named_as_traces_name_them() -> None:
     shapes = XlaShapes(SimpleNamespace(flatten=flatten))
     step = compiled(lambda x, batch: None, "x", "batch")
     small, large = np.ones((2, 4), np.float32), np.ones((3, 4), np.float32)
-    given = {"batch": {"image": (large, 1)}}
-    assert shapes.new_signature(7, step, (small,), given) == {
+    keywords = {"batch": {"image": (large, 1)}}
+    assert shapes.new_signature(7, step, (small,), keywords) == {
         "x": ("tensor", "float32[2, 4]"), "batch['image'][0]": ("tensor", "float32[3, 4]"),
     }  # fmt: skip
-    assert shapes.new_signature(7, step, (small * 2,), given) is None
-    assert shapes.new_signature(7, step, (large,), given) is not None
-    assert shapes.new_signature(8, step, (small,), given) is not None, "another function has shapes of its own"
-    assert shapes.new_signature(7, step, ("unruly",), given) is None
+    assert shapes.new_signature(7, step, (small * 2,), keywords) is None
+    assert shapes.new_signature(7, step, (large,), keywords) is not None
+    assert shapes.new_signature(8, step, (small,), keywords) is not None, "another function has shapes of its own"
+    assert shapes.new_signature(7, step, ("unruly",), keywords) is None
 
 
 def test_the_object_of_a_method_is_no_argument() -> None:
     shapes = XlaShapes(SimpleNamespace(flatten=flatten))
-    found = shapes.new_signature(1, compiled(Model().step, "self", "x", "batch"), (np.ones(3), np.ones((5, 5))), {})
-    assert found == {"x": ("tensor", "float64[3]"), "batch": ("tensor", "float64[5, 5]")}
+    signature = shapes.new_signature(1, compiled(Model().step, "self", "x", "batch"), (np.ones(3), np.ones((5, 5))), {})
+    assert signature == {"x": ("tensor", "float64[3]"), "batch": ("tensor", "float64[5, 5]")}
 
 
 def test_compiling_ends_a_usual_run_before_the_call_does() -> None:

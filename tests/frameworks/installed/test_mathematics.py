@@ -127,14 +127,14 @@ def in_tensorflow(case: str, precision: str = "float32", compiled: bool = False)
     tf = pytest.importorskip("tensorflow")
     if case == "transformer":
         pytest.skip("not there in TensorFlow")
-    from sonda.workloads.in_tensorflow.input_pipeline import batches
+    from sonda.workloads.in_tensorflow.input_pipeline import make_batches
     from sonda.workloads.in_tensorflow.network import build
 
     with tf.device("/CPU:0"):
         task = build(described(case, precision), False, SEED, precision, compiled)
         output = task.function()(task.first).numpy()
         task = build(described(case, precision), True, SEED, precision, compiled)
-        step, row = task.function(), batches(task, SEED)
+        step, row = task.function(), make_batches(task, SEED)
         losses = [float(step(*next(row))) for _ in range(STEPS)]
     return Result(output, losses, task.arrays())
 

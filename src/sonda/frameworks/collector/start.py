@@ -18,7 +18,7 @@ from .watch import end_block, watch_block
 VARIABLE = "SONDA_COLLECT"
 """Environment variable that holds the settings, as JSON."""
 OBSERVERS = {
-    "torch": ("torch.observe.process", "observe"),
+    "torch": ("torch.observe.process", "observe_torch"),
     "tensorflow": ("tensorflow.observe.observer", "observe_tensorflow"),
     "keras": ("tensorflow.observe.keras", "observe_keras"),
     "jax": ("jax.observe.observer", "observe_jax"),
@@ -33,7 +33,7 @@ OBSERVERS = {
     ),
 }  # fmt: skip
 """By the name of a package or module: the observing module beside this collector, and the function in it,
-`observe(package, settings, counting)`, which is called once the package is imported."""
+`observe_…(package, settings, counting)`, which is called once the package is imported."""
 
 
 def start() -> None:

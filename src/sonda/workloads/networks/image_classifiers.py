@@ -39,10 +39,12 @@ class ImageClassifier(Network):
         """
         raise NotImplementedError
 
-    def require_equal(self, what: str, asked: object, actual: object, source: str) -> None:
-        """Raise SondaError where an option and the images of `source` differ."""
+    def require_equal(self, label: str, asked: object, actual: object, source: str) -> None:
+        """Raise SondaError where an option and the images of `source` differ; `label` names the option in the error."""
         if asked != actual:
-            raise SondaError(f"{self.name}: {what} {asked}, and {source} has {actual}", "leave it out, or prepare anew")
+            raise SondaError(
+                f"{self.name}: {label} {asked}, and {source} has {actual}", "leave it out, or prepare anew"
+            )
 
     def require_outputs(self, classes: int, source: str) -> None:
         """Raise SondaError where there are fewer outputs than classes."""

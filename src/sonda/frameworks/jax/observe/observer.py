@@ -209,10 +209,7 @@ class JaxObserver(PatchingObserver):
         return "forward"
 
     def _run_call(self, stream: Any, state: _FunctionState, work: Any, arguments: tuple, lower: Any = None) -> Any:
-        """Run `work`, a call of a function with these arguments, and write what it was.
-
-        `lower` gives the function as JAX lowers it for XLA; None where it is not jitted.
-        """
+        """Run `work`, a call with these arguments, and record it; `lower` lowers it for XLA, where it is jitted."""
         thread, history, codes = self.thread, state.history, self.watch.phases.codes
         thread.depth, thread.compiled_at, thread.learns = 1, 0, False
         # What a function does is known once it was traced: the phase of its first call is written afterwards.
@@ -220,7 +217,6 @@ class JaxObserver(PatchingObserver):
         state.calls += 1
         phase = ""
         profiling, profiled_at = None, 0
-        """The pass in which the call is profiled, and since when, ns."""
         if lower is not None:
             self.shapes.note_call(state, arguments, now())
         if not first:
@@ -240,8 +236,7 @@ class JaxObserver(PatchingObserver):
             self.kernels.end_if_late()
         # The phase has begun: compiling lies inside it.
         begin = now()
-        done = False
-        result = None
+        done, result = False, None
         try:
             result = self.jax.block_until_ready(work())
             done = True
@@ -269,11 +264,18 @@ class JaxObserver(PatchingObserver):
                 stream.push(values)
                 stream.end()
                 if profiling is not None:
-                    stream.push((profiling.code + 1, now()))
-                    shapes, name = self.shapes.current(state.number), history.name
-                    profiling.note_call(state.number, name, phase, profiled_at, done, bool(compiled), shapes, lower)
+                    self._end_profiled(profiling, stream, state, phase, profiled_at, done, bool(compiled), lower)
                 if done and not state.updates:
                     self._count_step()
+
+    def _end_profiled(
+        self, profiling: Any, stream: Any, state: _FunctionState, phase: str, begin: int, done: bool, compiled: bool,
+        lower: Any,
+    ) -> None:  # fmt: skip
+        """End a call that was profiled in the pass `profiling` since `begin`, ns."""
+        stream.push((profiling.code + 1, now()))
+        shapes = self.shapes.current(state.number)
+        profiling.note_call(state.number, state.history.name, phase, begin, done, compiled, shapes, lower)
 
     def _learn_of_call(
         self, state: _FunctionState, arguments: tuple, result: Any, begin: int, end: int, jitted: bool

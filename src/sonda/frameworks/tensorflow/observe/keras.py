@@ -387,7 +387,7 @@ def observe_keras(keras: Any, settings: dict, counting: Any = None) -> None:
     framework = observer.backend if observer.backend in ("tensorflow", "torch", "jax") else "tensorflow"
 
     def threads() -> int:
-        others = [other for other in watch.observed if other.framework == framework and other is not observed]
+        others = [entry for entry in watch.observed if entry.framework == framework and entry is not observed]
         return int(others[0].threads()) if others else 1
 
     observed = ObservedFramework(framework, observer.remove, lambda: observer.steps, threads, measure_recording_costs)

@@ -12,7 +12,7 @@ from ...collector.recorder import Stream
 from ...collector.watch import ObservedFramework, find_rank, state_end, watch_process
 
 
-def observe(torch: Any, settings: dict, counting: Any = None) -> None:
+def observe_torch(torch: Any, settings: dict, counting: Any = None) -> None:
     """Observe PyTorch in this process until it ends. `counting` are counters that are open already."""
     from .observer import TorchObserver
 
