@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from sonda.frameworks.collector.counters.perf_event import PerfEventError
 from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
-from sonda.probes.energy.nvml import said, text
+from sonda.probes.energy.nvml import decode_text, error_line
 from sonda.probes.energy.rapl_powercap import OPEN_TO_ALL, read_zones
 from sonda.probes.kernel_files import parse_cpu_list, read_int, read_text
 
@@ -127,7 +127,7 @@ def graphics(load: Callable[[str], Any] = importlib.import_module) -> tuple[Stat
     try:
         nvml.nvmlInit()
     except Exception as error:
-        return State("missing", f"no NVIDIA driver ({said(error)})",
+        return State("missing", f"no NVIDIA driver ({error_line(error)})",
                      "on a machine with an NVIDIA GPU, install its driver"), nothing  # fmt: skip
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -135,11 +135,11 @@ def graphics(load: Callable[[str], Any] = importlib.import_module) -> tuple[Stat
             return State(
                 "missing", "the driver shows no device", "check CUDA_VISIBLE_DEVICES and the container"
             ), nothing
-        names = ", ".join(text(nvml.nvmlDeviceGetName(handle)) for handle in handles)
-        driver = text(nvml.nvmlSystemGetDriverVersion())
+        names = ", ".join(decode_text(nvml.nvmlDeviceGetName(handle)) for handle in handles)
+        driver = decode_text(nvml.nvmlSystemGetDriverVersion())
         return State("ok", f"{names}; driver {driver}"), _gpu_energy(nvml, handles)
     except Exception as error:
-        broken = State("missing", f"the driver answers: {said(error)}", "check it with: nvidia-smi")
+        broken = State("missing", f"the driver answers: {error_line(error)}", "check it with: nvidia-smi")
         return broken, broken
     finally:
         _quietly(nvml.nvmlShutdown)
@@ -149,7 +149,9 @@ def _gpu_energy(nvml: Any, handles: list[Any]) -> State:
     try:
         values = [nvml.nvmlDeviceGetTotalEnergyConsumption(handle) for handle in handles]
     except Exception as error:
-        return State("missing", f"no energy counter ({said(error)})", "use a GPU of the Volta generation or later")
+        return State(
+            "missing", f"no energy counter ({error_line(error)})", "use a GPU of the Volta generation or later"
+        )
     # A counter since the driver was loaded; that it moves shows only over some 100 ms, so zero is what tells.
     if not all(values):
         return State("dead", "the energy counter stands at 0 mJ", "use another driver, or power times time")

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from sonda.probes.energy.thermal import throttle_count
+from sonda.probes.energy.thermal import read_throttle_count
 from sonda.probes.kernel_files import read_text
 
 LEAST_USE = 0.9
@@ -135,7 +135,7 @@ def read_conditions(root: Path = Path("/"), throttling: bool = True) -> Conditio
         steal=stat.get("steal"),
         load=load_average,
         runnable=max(0, int(runnable) - 1) if runnable is not None else None,
-        throttled=throttle_count(root) if throttling else None,
+        throttled=read_throttle_count(root) if throttling else None,
     )
 
 

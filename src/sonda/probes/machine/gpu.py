@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.probes.energy.nvml import said, text
+from sonda.probes.energy.nvml import decode_text, error_line
 from sonda.record.errors import SondaError
 
 SPEED = ("name", "capability", "memory_bytes", "sm_mhz", "memory_mhz", "memory_bits", "power_limit_w")
@@ -84,7 +84,7 @@ def read_device(torch: Any, index: int, nvml: Any = None) -> GpuDevice:
         handle = library.nvmlDeviceGetHandleByUUID(_uuid(own))
         facts |= {name: value for name, value in _nvml_facts(library, handle, missing).items() if value}
     except Exception as error:
-        missing["nvml"] = said(error)
+        missing["nvml"] = error_line(error)
     for name in ("l2_bytes", "sm_mhz", "memory_mhz", "memory_bits", "power_limit_w", "driver"):
         if not facts.get(name):
             missing.setdefault(name, "neither PyTorch nor NVML says it")
@@ -128,7 +128,7 @@ def gpu_names() -> list[str]:
     try:
         library = _nvml()
         handles = [library.nvmlDeviceGetHandleByIndex(place) for place in range(library.nvmlDeviceGetCount())]
-        return [text(library.nvmlDeviceGetName(handle)) for handle in handles]
+        return [decode_text(library.nvmlDeviceGetName(handle)) for handle in handles]
     except Exception:
         return []
 
@@ -202,7 +202,7 @@ def _nvml_facts(library: Any, handle: Any, missing: dict[str, str]) -> dict[str,
         try:
             return question()
         except Exception as error:
-            missing[name] = said(error)
+            missing[name] = error_line(error)
             return otherwise
 
     def divided() -> bool:
@@ -210,7 +210,7 @@ def _nvml_facts(library: Any, handle: Any, missing: dict[str, str]) -> dict[str,
 
     capability = ask("capability", lambda: "{}.{}".format(*library.nvmlDeviceGetCudaComputeCapability(handle)), "")
     facts = {
-        "name": ask("name", lambda: text(library.nvmlDeviceGetName(handle)), ""),
+        "name": ask("name", lambda: decode_text(library.nvmlDeviceGetName(handle)), ""),
         "capability": capability,
         "memory_bytes": ask("memory_bytes", lambda: int(library.nvmlDeviceGetMemoryInfo(handle).total)),
         "sm_mhz": ask("sm_mhz", lambda: float(library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_SM)), 0.0),
@@ -221,7 +221,7 @@ def _nvml_facts(library: Any, handle: Any, missing: dict[str, str]) -> dict[str,
         "power_limit_w": ask(
             "power_limit_w", lambda: library.nvmlDeviceGetPowerManagementLimit(handle) / 1e3, 0.0
         ),
-        "driver": ask("driver", lambda: text(library.nvmlSystemGetDriverVersion()), ""),
+        "driver": ask("driver", lambda: decode_text(library.nvmlSystemGetDriverVersion()), ""),
     }  # fmt: skip
     try:
         facts["mig"] = divided()

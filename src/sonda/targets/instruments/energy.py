@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sonda.probes.energy.attribution import attribute
-from sonda.probes.energy.meter import INTERVAL_S, Energy, EnergySampler, check_times
+import msgspec
+
+from sonda.probes.energy.attribution import attribute_energy
+from sonda.probes.energy.meter import INTERVAL_S, EnergyMeasurement, EnergySampler, check_times
 from sonda.probes.energy.model import parse_model
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected
@@ -109,15 +111,14 @@ class EnergyInstrument(Instrument):
         observation = seen.observation
         energy = self.sampler.result(observation.begin, observation.end)
         used = devices_used(energy, observation.used, observation.identities)
-        seen.spans.metrics.update(attribute(seen.spans, energy.readings, energy.origin, used or None))
-        regions = [list(region) for region in energy.regions]
+        seen.spans.metrics.update(attribute_energy(seen.spans, energy.readings, energy.origin, used or None))
+        facts = msgspec.structs.replace(energy.facts, used=used, regions=energy.regions)
         return Contribution(
-            seen.spans, {METERED: {**energy.facts, "used": used, "regions": regions}}, energy.states, energy.notes,
-            energy.samples,
-        )  # fmt: skip
+            seen.spans, {METERED: msgspec.to_builtins(facts)}, energy.states, energy.notes, energy.samples
+        )
 
 
-def devices_used(energy: Energy, used: Sequence[str] | None, identities: Mapping[str, str]) -> list[str]:
+def devices_used(energy: EnergyMeasurement, used: Sequence[str] | None, identities: Mapping[str, str]) -> list[str]:
     """The devices that a program used, by our names; it may number GPUs in another way, and then says who they are.
 
     Where nobody knows which it used: the processor, and every GPU that was busy at any time while it ran.
@@ -135,7 +136,7 @@ def devices_used(energy: Energy, used: Sequence[str] | None, identities: Mapping
 
 def _refuse_nothing(sampler: EnergySampler) -> None:
     """Raise SondaError where the sampler has nothing to read: the program would run for nothing."""
-    state = sampler.available()
+    state = sampler.check_readable()
     if state.state != "ok":
         raise SondaError(
             f"no energy can be read: {state.reason}",
