@@ -18,7 +18,7 @@ import pytest
 from places import DATA
 from sonda.frameworks.collector.counters.perf_event import SOFTWARE, TYPE_SOFTWARE, PerfEventError
 from sonda.probes import doctor
-from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
+from sonda.probes.counters.perf_events import PerfEvent, explain_refusal, paranoid_level
 from sonda.probes.doctor import STATES, Check, examine
 from sonda.probes.sensors import graphics, rapl_perf, rapl_powercap, resctrl
 
@@ -345,7 +345,7 @@ def test_a_missing_binding_names_the_package() -> None:
 def test_what_the_kernel_refuses_is_explained(
     code: int, paranoid: int | None, hardware: bool, virtual: bool | None, cause: str, remedy: str
 ) -> None:
-    said, way_out = explain(code, paranoid, hardware, virtual)
+    said, way_out = explain_refusal(code, paranoid, hardware, virtual)
     assert cause in said
     assert remedy in way_out
 

@@ -12,7 +12,7 @@ import pytest
 from perf_event_cases import needs_kernel
 from sonda import cli
 from sonda.probes import doctor
-from sonda.probes.counters.command_counter import Count, Counted
+from sonda.probes.counters.command_counter import CountedCommand, EventCount
 from sonda.probes.doctor import examine
 from sonda.probes.validation import system as validation_system
 from sonda.probes.validation.child import ask_child
@@ -256,9 +256,9 @@ class Source:
     def state(self) -> ProbeState:
         return ProbeState(self.name, self.answer, "not installed", "install it")
 
-    def count(self, command: list[str], events: list[str], interval: float = 0.0) -> Counted:
+    def count(self, command: list[str], events: list[str], interval: float = 0.0) -> CountedCommand:
         pages = next(pages for pages in validation_system.COMMAND_PAGES if touching(pages) == command)
-        return Counted(0, {"page-faults": Count(744 + self.each * pages)})
+        return CountedCommand(0, {"page-faults": EventCount(744 + self.each * pages)})
 
 
 def test_a_source_that_counts_half_is_found_out_and_one_that_is_not_there_says_so(monkeypatch: Any) -> None:

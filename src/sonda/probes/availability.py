@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sonda.probes.counters.perf_events import explain, paranoid_level
-from sonda.probes.counters.pmu import state as pmu_state
+from sonda.probes.counters.perf_events import explain_refusal, paranoid_level
+from sonda.probes.counters.pmu import pmu_state
 from sonda.probes.kernel_files import read_text
 from sonda.probes.sensors import rapl_powercap
 from sonda.record.run import ProbeState
@@ -35,7 +35,7 @@ def _system(root: Path, said: Mapping[str, Any]) -> ProbeState:
     if source == "perf":
         return ProbeState("os", "ok", "kernel counters, inherited by every thread")
     if source:
-        cause, remedy = explain(int(said.get("errno", 0)), paranoid_level(root), False, None, kernel=True)
+        cause, remedy = explain_refusal(int(said.get("errno", 0)), paranoid_level(root), False, None, kernel=True)
         how = "getrusage; CPU time from the kernel's counters" if source == "clock" else "getrusage"
         return ProbeState("os", "ok", f"{how}; no migrations between processors: {cause}", remedy)
     return ProbeState("os", "ok")
@@ -50,7 +50,7 @@ def _pmu(root: Path, virtual: bool | None, said: Mapping[str, Any]) -> ProbeStat
         return ProbeState("pmu", "ok", f"{turns}, inherited by every thread{late}{unsure}")
     if "message" in said:
         code = int(said["errno"])
-        cause, remedy = explain(code, paranoid_level(root), True, virtual) if code else (said["message"], "")
+        cause, remedy = explain_refusal(code, paranoid_level(root), True, virtual) if code else (said["message"], "")
         event = f"{said['event']}: " if said.get("event") else ""
         return ProbeState("pmu", "dead", f"{event}{cause}", remedy)
     return pmu_state(root)

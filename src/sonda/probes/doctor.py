@@ -20,7 +20,7 @@ from sonda.probes.callgrind.valgrind import valgrind_version
 from sonda.probes.ceilings.gpu import load_or_measure_gpu
 from sonda.probes.ceilings.processor import load_or_measure
 from sonda.probes.counters.papi import Papi
-from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
+from sonda.probes.counters.perf_events import PerfEvent, explain_refusal, paranoid_level
 from sonda.probes.counters.perf_stat import PerfStat
 from sonda.probes.counters.pmu_events import GENERIC
 from sonda.probes.machine.contamination import read_conditions
@@ -271,7 +271,7 @@ def _counters(root: Path, virtual: bool | None) -> Iterable[Check]:
                 bytearray(b"x") * (1 << 20)
                 moved = event.read() - before
         except PerfEventError as error:
-            cause, remedy = explain(error.errno or 0, level, hardware, virtual)
+            cause, remedy = explain_refusal(error.errno or 0, level, hardware, virtual)
             yield Check("probes", name, "missing", cause, remedy)
             continue
         event_name = "instructions" if hardware else "page-faults"

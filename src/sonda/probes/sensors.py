@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sonda.frameworks.collector.counters.perf_event import PerfEventError
-from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
+from sonda.probes.counters.perf_events import PerfEvent, explain_refusal, paranoid_level
 from sonda.probes.energy.nvml import decode_text, error_line
 from sonda.probes.energy.rapl_powercap import OPEN_TO_ALL, read_zones
 from sonda.probes.kernel_files import parse_cpu_list, read_int, read_text
@@ -88,7 +88,7 @@ def rapl_perf(root: Path = Path("/"), virtual: bool | None = None, work: Callabl
         if error.errno in (errno.EACCES, errno.EPERM):
             return State("missing", f"refused: kernel.perf_event_paranoid is {level}",
                          "set it to 0 or lower, or give CAP_PERFMON")  # fmt: skip
-        return State("missing", *explain(error.errno or 0, level, True, virtual))
+        return State("missing", *explain_refusal(error.errno or 0, level, True, virtual))
     except OSError as error:
         return State("missing", f"energy-pkg cannot be read: {error}", "use a bare-metal machine")
     if not moved:

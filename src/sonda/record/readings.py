@@ -115,11 +115,15 @@ class StallCosts(Stored, frozen=True, kw_only=True):
     """Instructions that can start in a cycle."""
     hertz: float
     mispredicted: float
+    """Of a mispredicted branch."""
     last_level: float
+    """Of a load that finds its line in the last-level cache."""
     memory: float
+    """Of a load that goes to memory, the walk of the page table included."""
     source: str = ""
+    """Where the width comes from."""
     published: tuple[int, int] | None = None
-    """Printed range of `mispredicted`."""
+    """Printed range of `mispredicted`, where there is one."""
 
 
 class MissCurvePoint(Stored, frozen=True, kw_only=True):

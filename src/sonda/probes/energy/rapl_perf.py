@@ -14,7 +14,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from sonda.frameworks.collector.counters.perf_event import PerfEventError
-from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
+from sonda.probes.counters.perf_events import PerfEvent, explain_refusal, paranoid_level
 from sonda.probes.energy.channels import (
     HIGHEST_PACKAGE,
     HIGHEST_PLATFORM,
@@ -144,7 +144,7 @@ def _explain_refusal(error: PerfEventError, root: Path) -> tuple[str, str]:
     level = paranoid_level(root)
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"refused: kernel.perf_event_paranoid is {level}", "set it to 0 or lower, or give CAP_PERFMON"
-    return explain(error.errno or 0, level, True, None)
+    return explain_refusal(error.errno or 0, level, True, None)
 
 
 def _read_joules(event: Any, scale: float) -> float | None:

@@ -6,14 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sonda.probes.callgrind.valgrind import Caches, Geometry, command_line, read_dumps, valgrind_version
+from sonda.probes.callgrind.valgrind import (
+    CacheGeometry,
+    CallgrindCaches,
+    callgrind_command,
+    read_dumps,
+    valgrind_version,
+)
 from sonda.probes.validation.child import ask_child
 from sonda.probes.validation.microbenchmarks import LINE, WORD, modelled_parts
 from sonda.probes.validation.trust import MISSING, TOLERANCE, Trial, judge_slope
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 
-CACHES = Caches(Geometry(32 << 10, 8, 64), Geometry(32 << 10, 8, 64), Geometry(256 << 10, 16, 64))
+CACHES = CallgrindCaches(
+    CacheGeometry(32 << 10, 8, 64), CacheGeometry(32 << 10, 8, 64), CacheGeometry(256 << 10, 16, 64)
+)
 """A small last level, so that a copy of some MiB finds nothing in it."""
 SIZES = {"count": [100_000, 200_000], "memory": [100_000, 200_000], "copy": [2 << 20, 4 << 20]}
 """Turns, turns, bytes."""
@@ -54,7 +62,7 @@ def judge_modelled(counted: Sequence[tuple[str, int, Mapping[str, int]]]) -> Ite
 def _counted() -> list[tuple[str, int, dict[str, int]]]:
     with TemporaryDirectory() as scratch:
         directory = Path(scratch)
-        answer = ask_child("modelled", {"sizes": SIZES}, command_line(CACHES, directory))
+        answer = ask_child("modelled", {"sizes": SIZES}, callgrind_command(CACHES, directory))
         if not answer.get("running"):
             raise SondaError("the trial did not run under valgrind", "run the interpreter's program directly")
         dumps = read_dumps(directory, answer["process"])

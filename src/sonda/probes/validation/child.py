@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.probes.counters.perf_events import explain, paranoid_level
+from sonda.probes.counters.perf_events import explain_refusal, paranoid_level
 from sonda.record.errors import SondaError
 
 LIMIT_S = 300.0
@@ -38,5 +38,5 @@ def ask_child(
         raise SondaError(f"the trial {kind} failed: {lines[-1][:200] if lines else done.returncode}", "")
     answer = dict(msgspec.json.decode(done.stdout))
     if "refused" in answer:
-        raise SondaError(*explain(answer["refused"], paranoid_level(), False, None, kernel=True))
+        raise SondaError(*explain_refusal(answer["refused"], paranoid_level(), False, None, kernel=True))
     return answer

@@ -321,7 +321,7 @@ def _papi(request: dict[str, Any]) -> dict[str, Any]:
         return found
     for name, count in (
         ("command", lambda pages: papi.count(touching(pages), ["page-faults"]).counts),
-        ("here", lambda pages: papi.count_here(lambda: touch(pages), ["page-faults"])),
+        ("here", lambda pages: papi.count_in_thread(lambda: touch(pages), ["page-faults"])),
     ):
         try:
             found[name] = [[pages, count(pages)["page-faults"].value]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sonda.frameworks.collector.counters.perf_event import TYPE_HARDWARE, TYPE_RAW, Event
-from sonda.probes.callgrind.valgrind import read_geometry
-from sonda.probes.counters.pmu import Plan, plan
+from sonda.probes.callgrind.valgrind import read_cache_geometry
+from sonda.probes.counters.pmu import CountingPlan, plan_counting
 from sonda.probes.counters.pmu_events import GENERIC
 from sonda.probes.machine.processor import identity, is_guest, read_cpuinfo
 from sonda.probes.validation.child import ask_child
@@ -93,12 +93,12 @@ def known_work(vendor: str, cache: int) -> list[Known]:
 
 
 def pmu_trials(
-    say: Say, ask: Ask = ask_child, root: Path = Path("/"), found: Callable[[], Plan] = plan
+    say: Say, ask: Ask = ask_child, root: Path = Path("/"), found: Callable[[], CountingPlan] = plan_counting
 ) -> Iterator[Trial]:
     """Every known work, by events of its own; then every group of Top-Down with the loop, which it must agree on."""
     blocks = read_cpuinfo(root)
     block = blocks[0] if blocks else {}
-    works = known_work(str(identity(block).get("vendor", "")), read_geometry(root).LL.bytes)
+    works = known_work(str(identity(block).get("vendor", "")), read_cache_geometry(root).LL.bytes)
     try:
         groups = found().groups
     except SondaError as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sonda.probes.counters.command_counter import CommandCounter, KernelCounter
-from sonda.probes.counters.perf_events import explain, paranoid_level
+from sonda.probes.counters.perf_events import explain_refusal, paranoid_level
 from sonda.probes.counters.perf_stat import PerfStat
 from sonda.probes.machine.environment import package_version
 from sonda.probes.validation.child import ask_child
@@ -68,7 +68,7 @@ def fill_trials(say: Say, times: int, ask: Ask, root: Path = Path("/")) -> Itera
         found = ask("fill", request, environment={"OMP_NUM_THREADS": str(threads)})
         trial = judge_counts("os", check, found["counted"], PAGES_FILLED, 1)
         if found["source"]["source"] != "perf":
-            _, remedy = explain(found["source"]["errno"], paranoid_level(root), False, None, kernel=True)
+            _, remedy = explain_refusal(found["source"]["errno"], paranoid_level(root), False, None, kernel=True)
             trial = replace(trial, reason=", ".join([*([trial.reason] if trial.reason else []), "with getrusage"]),
                             remedy=remedy)  # fmt: skip
         yield trial
@@ -115,7 +115,7 @@ def clock_trials(say: Say, ask: Ask) -> Iterator[Trial]:
     sleep = found["sleep"]
     yield judge_clock(found["busy"])
     if "context_switches" not in sleep:
-        cause, remedy = explain(errno.EACCES, paranoid_level(), False, None, kernel=True)
+        cause, remedy = explain_refusal(errno.EACCES, paranoid_level(), False, None, kernel=True)
         yield Trial("os", "migrations", MISSING, reason=cause, remedy=remedy)
         return
     yield judge_pair("os", f"context switches of {SLEEPS} sleeps against getrusage", sleep["context_switches"],

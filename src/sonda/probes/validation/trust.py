@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sonda.probes.counters.perf_events import explain, paranoid_level
+from sonda.probes.counters.perf_events import explain_refusal, paranoid_level
 from sonda.probes.kernel_files import read_text
 from sonda.record.errors import named_line
 from sonda.record.progress import Say
@@ -146,7 +146,7 @@ def judge_pair(probe: str, check: str, found: float, other: float, tolerance: fl
 
 def refused(probe: str, check: str, code: int, hardware: bool, virtual: bool | None, root: Path = Path("/")) -> Trial:
     """A trial that the kernel did not allow."""
-    cause, remedy = explain(code, paranoid_level(root), hardware, virtual, kernel=not hardware)
+    cause, remedy = explain_refusal(code, paranoid_level(root), hardware, virtual, kernel=not hardware)
     return Trial(probe, check, MISSING, reason=cause, remedy=remedy)
 
 

@@ -24,10 +24,10 @@ from sonda.frameworks.reconstruction.events import read_events
 from sonda.probes.callgrind.penalties import measure_penalties
 from sonda.probes.callgrind.valgrind import (
     EVENT_NAMES,
-    Caches,
-    command_line,
+    CallgrindCaches,
+    callgrind_command,
+    read_cache_geometry,
     read_dumps,
-    read_geometry,
     valgrind_version,
 )
 from sonda.record.errors import SondaError
@@ -150,7 +150,7 @@ class Emulation:
 
     def model(self, native: Spans, sizes: tuple[int, ...], machine: dict[str, Any], native_isa: str) -> Contribution:
         """The modelled step behind the native run's spans, and the miss curve of caches of these sizes."""
-        asked = read_geometry()
+        asked = read_cache_geometry()
         caches = asked.simulable()
         penalties = measure_penalties(machine)
         try:
@@ -182,7 +182,7 @@ class Emulation:
             target["ranks"] = [one.rank for one in steps]
             notes.append("every rank ran under callgrind: what it executes while it waits for others is in its counts")
         if penalties is not None:
-            target["penalties"] = penalties.record()
+            target["penalties"] = msgspec.to_builtins(penalties)
         if sizes:
             try:
                 target["miss_curve"] = miss_curve(
@@ -195,14 +195,14 @@ class Emulation:
             spans = with_modelled(spans, one.spans)
         return Contribution(spans, {"modelled": target}, [ProbeState(PROBE, "ok")], notes)
 
-    def run(self, caches: Caches, expected: float = 0.0) -> tuple[list[ModelledStep], float]:
+    def run(self, caches: CallgrindCaches, expected: float = 0.0) -> tuple[list[ModelledStep], float]:
         """The modelled step of every rank and the seconds it all took; raises SondaError where there is none.
 
         `expected`: what a pass with other caches took.
         """
         with self.store.scratch() as scratch:
             directory = scratch.resolve()
-            command = self.again(directory, tuple(command_line(caches, directory)))
+            command = self.again(directory, tuple(callgrind_command(caches, directory)))
             begin = perf_counter()
             text = f"modelling {command.name} under valgrind"
             self.say(
@@ -219,7 +219,7 @@ class Emulation:
         return sorted(best.values(), key=lambda step: (not step.complete, step.rank)), seconds
 
 
-def geometry_record(asked: Caches) -> dict[str, Any]:
+def geometry_record(asked: CallgrindCaches) -> dict[str, Any]:
     """The caches that are simulated, as valgrind was told, and the machine's own under `asked`."""
     simulated = asked.simulable()
     return {"I1": str(simulated.I1), "D1": str(simulated.D1), "LL": str(simulated.LL), "asked": asked.record()}

@@ -11,8 +11,8 @@ import msgspec
 
 from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.frameworks.collector.counters.process import FILE
-from sonda.probes.counters.pmu import Plan, plan
-from sonda.probes.counters.pmu_events import quantity
+from sonda.probes.counters.pmu import CountingPlan, plan_counting
+from sonda.probes.counters.pmu_events import event_quantity
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 from sonda.targets.instrument import INSIDE, Contribution, Instrument, RunPlan, Seen
@@ -77,7 +77,7 @@ def ask(probes: Sequence[str] | str, directory: Path, counted: str = "") -> Coun
         children, layers = CHILDREN in word.options, NO_LAYERS not in word.options
         extra = named_events([word.text])
         try:
-            found = plan(extra=extra)
+            found = plan_counting(extra=extra)
         except SondaError as error:
             states.append(ProbeState(PMU, "missing", error.cause, error.remedy))
             continue
@@ -90,18 +90,18 @@ def ask(probes: Sequence[str] | str, directory: Path, counted: str = "") -> Coun
         write(found, directory, children, layers)
         notes += found.notes
         if found.table is not None:
-            target["topdown"] = found.topdown()
+            target["topdown"] = msgspec.to_builtins(found.table.counted_definition())
     return Counters(target=target, notes=notes, states=states, events=events)
 
 
-def _for_the_whole(found: Plan, extra: Sequence[str]) -> dict[str, Event]:
+def _for_the_whole(found: CountingPlan, extra: Sequence[str]) -> dict[str, Event]:
     """Cycles, instructions and the events that were named: few enough to count all the time."""
-    wanted = {*HARDWARE, *(quantity(name) for name in extra)}
+    wanted = {*HARDWARE, *(event_quantity(name) for name in extra)}
     events = {event.name: event for group in found.groups for event in group if event.name in wanted}
     return events | {event.name: event for group in found.beside for event in group}
 
 
-def write(found: Plan, directory: Path, children: bool = False, layers: bool = True) -> None:
+def write(found: CountingPlan, directory: Path, children: bool = False, layers: bool = True) -> None:
     """Write the file that the collector reads when it starts."""
     asked = {
         "groups": [[_plain(event) for event in group] for group in found.groups],

@@ -14,7 +14,7 @@ from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.probes.counters.command_counter import SYSTEM, CommandCounter, KernelCounter
 from sonda.probes.counters.papi import Papi
 from sonda.probes.counters.perf_stat import PerfStat
-from sonda.probes.counters.pmu_events import quantity
+from sonda.probes.counters.pmu_events import event_quantity
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected
 from sonda.record.run import ProbeState
@@ -88,7 +88,9 @@ def _counted(
             raise SondaError(f"its run of the program {ending(found.code)}", "see its output above")
     except SondaError as error:
         return ProbeState(name, "dead", error.cause, error.remedy), {}
-    counts = {quantity(one): {"value": count.value, "scaled": count.scaled} for one, count in found.counts.items()}
-    missing = {quantity(one): reason for one, reason in found.missing.items()}
+    counts = {
+        event_quantity(name): {"value": count.value, "scaled": count.scaled} for name, count in found.counts.items()
+    }
+    missing = {event_quantity(one): reason for one, reason in found.missing.items()}
     kept = {"counts": counts, **({"missing": missing} if missing else {})}
     return ProbeState(name, "ok", state.reason), kept

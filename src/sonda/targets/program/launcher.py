@@ -19,7 +19,7 @@ from sonda.frameworks import INJECT
 from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.frameworks.reconstruction.processes import Processes
-from sonda.probes.counters.command_counter import Counted, Stopped
+from sonda.probes.counters.command_counter import CountedCommand, StoppedCommand
 from sonda.probes.machine.contamination import read_conditions
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
@@ -273,7 +273,7 @@ def _run(
     watching: Watching,
     events: Mapping[str, Event],
     variables: Mapping[str, str],
-) -> tuple[Counted, list[Unseen]]:
+) -> tuple[CountedCommand, list[Unseen]]:
     """Run the program to its end; also its processes that could not be observed.
 
     Raises SondaError where it cannot be started.
@@ -281,7 +281,7 @@ def _run(
     lookouts: list[Lookout] = []
 
     @contextmanager
-    def accompanied(child: Stopped) -> Iterator[None]:
+    def accompanied(child: StoppedCommand) -> Iterator[None]:
         lookouts.append(Lookout(child.pid, str(INJECT), lambda words: _flags(words[1:]), called))
         with passed_on(child), looked_after(lookouts[0]):
             yield
@@ -293,7 +293,7 @@ def _run(
 
 
 @contextmanager
-def passed_on(child: Stopped) -> Iterator[None]:
+def passed_on(child: StoppedCommand) -> Iterator[None]:
     """Stay alive while the program is interrupted, and pass on what it was not told itself."""
 
     def pass_on(number: int, _frame: object) -> None:
