@@ -13,7 +13,7 @@ from perf_event_cases import needs_kernel
 from sonda import cli
 from sonda.probes import doctor
 from sonda.probes.counters.command_counter import CountedCommand, EventCount
-from sonda.probes.doctor import examine
+from sonda.probes.doctor import examine_machine
 from sonda.probes.validation import system as validation_system
 from sonda.probes.validation.child import ask_child
 from sonda.probes.validation.microbenchmarks import stolen, touching
@@ -312,12 +312,12 @@ def test_the_doctor_names_second_sources_and_a_partition_left_behind(
 ) -> None:
     monkeypatch.setattr(doctor.Papi, "state", lambda self: ProbeState("papi", "missing", "not there", "install it"))
     monkeypatch.setattr(doctor.PerfStat, "state", lambda self: ProbeState("perf stat", "ok", "version 6.1"))
-    tools = {check.name: check for check in doctor._tools()}
+    tools = {check.name: check for check in doctor._tool_checks()}
     assert (tools["libpapi"].state, tools["libpapi"].remedy) == ("missing", "install it")
     assert tools["perf"].detail == "version 6.1: a second source for CPU counters"
     left = [("cache partition left behind", "ok", "restored the cache partition that process 7 left", "")]
     monkeypatch.setattr(doctor, "left_checks", lambda root: left if root == tmp_path else [])
-    assert "restored the cache partition that process 7 left" in {one.detail for one in examine(store=tmp_path)}
+    assert "restored the cache partition that process 7 left" in {one.detail for one in examine_machine(store=tmp_path)}
 
 
 @pytest.mark.parametrize(("state", "code"), [("trusted", 0), ("missing", 0), ("differs", 1)])

@@ -349,14 +349,14 @@ def doctor(
     if validate:
         _validate(json)
         return
-    from sonda.probes.cache_partition.partition import left_checks
-    from sonda.probes.doctor import examine, measure_ceilings
+    from sonda.probes.cache_partition.partition import check_left_partition
+    from sonda.probes.doctor import examine_machine, measure_ceilings
     from sonda.report.screen import render
     from sonda.report.views.listing import checks_document, doctor_blocks
 
     root = open_store().root
-    left = [] if measure else left_checks(root)
-    examined = measure_ceilings(root, say) if measure else examine(store=root)
+    left = [] if measure else check_left_partition(root)
+    examined = measure_ceilings(root, say) if measure else examine_machine(store=root)
     hush()
     checks = [(check.name, check.state, check.detail, check.remedy) for check in examined] + left
     if json:

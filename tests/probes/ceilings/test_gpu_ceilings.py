@@ -17,7 +17,7 @@ from sonda.probes.ceilings import gpu as gpu_ceilings
 from sonda.probes.ceilings.gpu import GpuCeilings, load_or_measure_gpu, measure_here
 from sonda.probes.ceilings.gpu_tables import theory
 from sonda.probes.ceilings.processor_kernels import MIB
-from sonda.probes.machine.gpu import GpuDevice, nvml_device, others_at_work, read_device
+from sonda.probes.machine.gpu import GpuDevice, describe_other_load, read_device, read_nvml_device
 from sonda.record.errors import SondaError
 
 torch.set_num_threads(1)
@@ -56,11 +56,11 @@ def test_a_full_card_is_one_line(small):
 def test_a_busy_card_is_measured_and_said_to_be_disturbed():
     nvml = FakeNvml(busy=35, pids=(17, 42))
     uuid = "GPU-5ca1ab1e-0000-0000-0000-000000000001"
-    assert others_at_work(uuid, nvml, 42, lambda seconds: None) == (
+    assert describe_other_load(uuid, nvml, 42, lambda seconds: None) == (
         "the GPU was 35 % busy before its ceilings were measured, 1 other program"
     )
-    assert others_at_work(uuid, FakeNvml(pids=(17,)), own=42) == ""
-    assert others_at_work("GPU-unknown", nvml) == ""
+    assert describe_other_load(uuid, FakeNvml(pids=(17,)), own=42) == ""
+    assert describe_other_load("GPU-unknown", nvml) == ""
 
 
 def test_a_program_that_just_ended_disturbs_nothing():
@@ -70,7 +70,7 @@ def test_a_program_that_just_ended_disturbs_nothing():
     def sleep(seconds):
         nvml.busy = 0
 
-    assert others_at_work(uuid, nvml, 42, sleep) == ""
+    assert describe_other_load(uuid, nvml, 42, sleep) == ""
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,20 @@ def test_what_nvml_does_not_answer_is_missing_with_its_reason():
 
 
 def test_nvml_alone_names_a_device_only_where_all_are_alike():
-    assert nvml_device(1, FakeNvml(("NVIDIA H200",) * 2)).name == "NVIDIA H200"
-    assert nvml_device(0, FakeNvml(("NVIDIA H200", "NVIDIA L4"))) is None
+    assert read_nvml_device(1, FakeNvml(("NVIDIA H200",) * 2)).name == "NVIDIA H200"
+    assert read_nvml_device(0, FakeNvml(("NVIDIA H200", "NVIDIA L4"))) is None
     divided = FakeNvml()
     divided.divided = True
-    assert nvml_device(0, divided) is None
-    assert nvml_device(0, FakeNvml(())) is None
+    assert read_nvml_device(0, divided) is None
+    assert read_nvml_device(0, FakeNvml(())) is None
 
 
 def test_both_ways_of_asking_name_the_same_device():
     asked = read_device(FakeTorch(FakeCuda()), 0, FakeNvml())
-    assert nvml_device(0, FakeNvml()).fingerprint == asked.fingerprint
+    assert read_nvml_device(0, FakeNvml()).fingerprint == asked.fingerprint
     throttled = FakeNvml()
     throttled.watts = 450_000
-    assert nvml_device(0, throttled).fingerprint != asked.fingerprint
+    assert read_nvml_device(0, throttled).fingerprint != asked.fingerprint
 
 
 HERE = GpuDevice(name="NVIDIA H200", capability="9.0", sms=132, driver="580.159.04", l2_bytes=50 * MIB)

@@ -17,6 +17,7 @@ from sonda.probes.counters.topdown_tables import (
     load_tables,
     read_table,
 )
+from sonda.probes.machine.processor import ProcessorIdentity
 from sonda.record.errors import SondaError
 
 NAMES = sorted(load_tables())
@@ -291,7 +292,7 @@ def test_groups_are_cut_where_counters_are_missing() -> None:
 def test_processors_find_their_table(vendor: str, family: int, model: int, name: str) -> None:
     matching = [table.key for table in load_tables().values() if table.matches(vendor, family, model)]
     assert matching == [name], "one table and no other"
-    assert find_table({"vendor": vendor, "family": family, "model": model}).key == name
+    assert find_table(ProcessorIdentity(vendor=vendor, family=family, model=model)).key == name
 
 
 PERF_AMD = (
@@ -326,10 +327,10 @@ def test_studies_know_the_categories_that_tables_have() -> None:
 
 
 @pytest.mark.parametrize("identity", [
-    {"vendor": "GenuineIntel", "family": 6, "model": 60, "processor": "Haswell"},
-    {"vendor": "AuthenticAMD", "family": 23, "model": 1, "processor": "Zen 1"}, {}, {"vendor": "ARM", "model": None},
+    ProcessorIdentity("Haswell", "GenuineIntel", 6, 60), ProcessorIdentity("Zen 1", "AuthenticAMD", 23, 1),
+    ProcessorIdentity(), ProcessorIdentity(vendor="ARM"),
 ])  # fmt: skip
-def test_an_unknown_processor_is_one_line(identity: dict[str, object]) -> None:
+def test_an_unknown_processor_is_one_line(identity: ProcessorIdentity) -> None:
     with pytest.raises(SondaError, match="no Top-Down table for") as caught:
         find_table(identity)
     assert "\n" not in str(caught.value)

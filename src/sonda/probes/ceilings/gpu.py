@@ -35,7 +35,14 @@ import msgspec
 from sonda.probes.ceilings.gpu_tables import Theory, theory
 from sonda.probes.ceilings.processor import RETRY_MINUTES, better, keep, newer
 from sonda.probes.machine.environment import package_version
-from sonda.probes.machine.gpu import GpuDevice, device_uuid, nvml_device, others_at_work, read_device, sm_clock
+from sonda.probes.machine.gpu import (
+    GpuDevice,
+    describe_other_load,
+    device_uuid,
+    read_device,
+    read_nvml_device,
+    sm_clock_reader,
+)
 from sonda.record.errors import SondaError, first_line
 from sonda.record.progress import Say
 
@@ -99,7 +106,7 @@ def load_or_measure_gpu(
     Raises SondaError, one line, where there is no such GPU, or where its memory is too full to measure in.
     """
     ask = ask or _child
-    here = known or nvml_device(device)
+    here = known or read_nvml_device(device)
     if here is None:
         here = msgspec.convert(ask(device, True), GpuDevice)
     path = root / "machines" / f"gpu-{here.fingerprint}.json"
@@ -130,12 +137,12 @@ def measure_here(torch: Any, index: int, nvml: Any = None, now: Callable[[], flo
 
     device = read_device(torch, index, nvml)
     uuid = device_uuid(torch, index)
-    busy = others_at_work(uuid, nvml)
+    busy = describe_other_load(uuid, nvml)
     torch.cuda.set_device(index)
     torch.manual_seed(0)
     maker = GpuKernels(torch, index, device.sms, device.l2_bytes)
     timed, missing = measure_groups(
-        maker.groups(), maker.timer, sm_clock(uuid, nvml), maker.release, torch.cuda.OutOfMemoryError, now
+        maker.groups(), maker.timer, sm_clock_reader(uuid, nvml), maker.release, torch.cuda.OutOfMemoryError, now
     )
     entry = summarise(timed, missing, device.l2_bytes)
     if not entry["flops"] or "dram_bandwidth" not in entry:

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from sonda.probes.machine.contamination import contamination, read_conditions
+from sonda.probes.machine.contamination import find_disturbances, read_conditions
 
 STREAM = ("copy", "add", "triad")
 MIB = 1 << 20
@@ -218,7 +218,7 @@ def measure_job(job: Job) -> dict[str, Any]:
             maker.use(point)
             before = read_conditions()
             rounds[point.threads].append(one_round(made[point.threads][0], job.slice_s))
-            flags = contamination(before, read_conditions(), point.threads)
+            flags = find_disturbances(before, read_conditions(), point.threads)
             disturbed[point.threads] += [flag.sentence for flag in flags if flag.contaminated][:1]
     entries: dict[str, Any] = {}
     for point in points:

@@ -14,7 +14,7 @@ from sonda.probes.counters.perf_events import explain_refusal, paranoid_level
 from sonda.probes.counters.pmu_events import Pmu, core_pmus, resolve_event
 from sonda.probes.counters.topdown_tables import JOINT, TopDownTable, find_table, load_tables
 from sonda.probes.kernel_files import read_int
-from sonda.probes.machine.processor import identity, is_guest, read_cpuinfo, topology
+from sonda.probes.machine.processor import is_guest, processor_identity, read_cpuinfo, read_topology
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 
@@ -60,7 +60,7 @@ def plan_counting(root: Path = Path("/"), attempt: TryGroup = try_group, extra: 
         raise SondaError(cause, remedy)
     notes: list[str] = []
     try:
-        table: TopDownTable | None = find_table(identity(block))
+        table: TopDownTable | None = find_table(processor_identity(block))
     except SondaError as error:
         table = None
         notes.append(error.cause)
@@ -69,7 +69,7 @@ def plan_counting(root: Path = Path("/"), attempt: TryGroup = try_group, extra: 
         table = _with_slots(table, large)
         table, groups = _open_table(table, large, hybrid, root, attempt, notes)
         groups = groups or [joint]
-        if table is not None and table.smt and topology(root, blocks).smt:
+        if table is not None and table.smt and read_topology(root, blocks).smt:
             notes.append(table.smt)
     if extra:
         groups = [*groups, *_group_with_joint(joint, [resolve_event(name, large, hybrid) for name in extra], attempt)]

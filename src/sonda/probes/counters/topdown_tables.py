@@ -11,10 +11,10 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from sonda.probes.machine.processor import ProcessorIdentity
 from sonda.record.conventions.expression import parse
 from sonda.record.conventions.topdown import TopDownDefinition, read_definition
 from sonda.record.errors import SondaError
@@ -194,15 +194,14 @@ def encode_event(encoding: str, event: TableEvent) -> int:
     raise SondaError(f"unknown encoding {encoding!r}", "use intel, amd or arm")
 
 
-def find_table(identity: dict[str, Any]) -> TopDownTable:
-    """The table of a processor (`machine.processor.identity`). Raises SondaError where no table is for it."""
-    vendor, family, model = identity.get("vendor", ""), identity.get("family"), identity.get("model")
-    if isinstance(family, int) and isinstance(model, int):
+def find_table(identity: ProcessorIdentity) -> TopDownTable:
+    """The table of a processor. Raises SondaError where no table is for it."""
+    if identity.family is not None and identity.model is not None:
         for table in load_tables().values():
-            if table.matches(str(vendor), family, model):
+            if table.matches(identity.vendor or "", identity.family, identity.model):
                 return table
-    name = identity.get("processor") or vendor or "this processor"
+    name = identity.processor or identity.vendor or "this processor"
     raise SondaError(
-        f"no Top-Down table for {name} (family {family}, model {model})",
+        f"no Top-Down table for {name} (family {identity.family}, model {identity.model})",
         "cycles and instructions are counted all the same, and events by name: --probe pmu:EVENT",
     )

@@ -11,7 +11,7 @@ from sonda.frameworks.collector.counters.perf_event import TYPE_HARDWARE, TYPE_R
 from sonda.probes.callgrind.valgrind import read_cache_geometry
 from sonda.probes.counters.pmu import CountingPlan, plan_counting
 from sonda.probes.counters.pmu_events import GENERIC
-from sonda.probes.machine.processor import identity, is_guest, read_cpuinfo
+from sonda.probes.machine.processor import is_guest, processor_identity, read_cpuinfo
 from sonda.probes.validation.child import ask_child
 from sonda.probes.validation.microbenchmarks import LINE
 from sonda.probes.validation.trust import CACHE_TOLERANCE, MISSING, TOLERANCE, Trial, judge_slope, refused
@@ -98,7 +98,7 @@ def pmu_trials(
     """Every known work, by events of its own; then every group of Top-Down with the loop, which it must agree on."""
     blocks = read_cpuinfo(root)
     block = blocks[0] if blocks else {}
-    works = known_work(str(identity(block).get("vendor", "")), read_cache_geometry(root).LL.bytes)
+    works = known_work(processor_identity(block).vendor or "", read_cache_geometry(root).LL.bytes)
     try:
         groups = found().groups
     except SondaError as error:

@@ -11,11 +11,11 @@ from typing import Any
 
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.probes.availability import probe_states
-from sonda.probes.cache_partition.partition import Partition, restore_left
-from sonda.probes.cache_partition.resctrl import Usage
+from sonda.probes.cache_partition.partition import Partition, restore_partition
+from sonda.probes.cache_partition.resctrl import GroupUsage
 from sonda.probes.cache_partition.resctrl_files import ResctrlFiles
-from sonda.probes.machine.contamination import contamination, read_conditions
-from sonda.probes.machine.environment import thread_variables, versions
+from sonda.probes.machine.contamination import find_disturbances, read_conditions
+from sonda.probes.machine.environment import installed_versions, thread_variables
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
@@ -84,7 +84,7 @@ class CorunLauncher(Launcher):
 
     def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
         self.groups, self.pmu = event_groups(named_events(self.setting.probe))
-        restored = restore_left(store.root, self.files)
+        restored = restore_partition(store.root, self.files)
         self.cache = Division(self.setting, self.files)
         self.cache.divide(self.cast)
         if self.cache.lacks:
@@ -117,7 +117,7 @@ class CorunLauncher(Launcher):
         cast, setting, experiment, cache = self.cast, self.setting, self.experiment, self.cache
         machine = machine_record()
         used = len({core for one in cast.participants for core in one.cores})
-        flags = contamination(self.before, self.after, used, "passive")  # waiting in turn is part of the experiment
+        flags = find_disturbances(self.before, self.after, used, "passive")  # waiting in turn is part of the experiment
         return Observation(
             experiment.spans.table(),
             workload=Workload(name=" + ".join(cast.names), framework="torch"),
@@ -137,7 +137,7 @@ class CorunLauncher(Launcher):
             circumstances=Circumstances(
                 now(),
                 {**machine, "environment": thread_variables()},
-                {**versions(), **experiment.versions},
+                {**installed_versions(), **experiment.versions},
                 [
                     *(one for one in probe_states(virtual=machine.get("virtual_machine")) if one.name != PMU),
                     self.pmu,
@@ -263,10 +263,10 @@ class _Experiment:
             found.append(Measured(index, label, slot, report.slices[0][0], ends, _columns(report.counters)))
         return found
 
-    def _usages(self, window: Window) -> dict[int, Usage]:
+    def _usages(self, window: Window) -> dict[int, GroupUsage]:
         if self.partition is None:
             return {}
-        return {slot: self.partition.resctrl.usage(self.partition.groups[self.cast.names[slot]])
+        return {slot: self.partition.resctrl.read_usage(self.partition.groups[self.cast.names[slot]])
                 for slot in window.members}  # fmt: skip
 
 
@@ -289,7 +289,7 @@ def _columns(counters: dict[str, float]) -> dict[str, float]:
             if name not in ("time", "scaled")}  # fmt: skip
 
 
-def _moved(first: Usage | None, last: Usage | None, seconds: float) -> Facts:
+def _moved(first: GroupUsage | None, last: GroupUsage | None, seconds: float) -> Facts:
     """What the group held at the end of the window, and what it moved from and to memory meanwhile."""
     if first is None or last is None:
         return {}

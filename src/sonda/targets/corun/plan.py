@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from sonda.probes.cache_partition.partition import Shares, masks_of_ways
+from sonda.probes.cache_partition.partition import CacheShares, divide_ways
 from sonda.probes.cache_partition.resctrl import CacheControl
 from sonda.probes.kernel_files import LONGEST_CPU_LIST, read_cpu_list
 from sonda.record.errors import SondaError, nearest
@@ -83,7 +83,7 @@ class Window:
     """Participants that run at the same time, under a partition or none."""
 
     members: tuple[int, ...]
-    shares: Shares | None = None
+    shares: CacheShares | None = None
     partition: str = ""
 
 
@@ -233,7 +233,7 @@ def _cache(core: int, root: Path) -> list[int]:
     return shared or list(range(os.cpu_count() or 1))
 
 
-def windows_of(count: int, partitions: Sequence[tuple[str, Shares]] = ()) -> list[Window]:
+def windows_of(count: int, partitions: Sequence[tuple[str, CacheShares]] = ()) -> list[Window]:
     """Everybody alone, every two, all together, and all together under each partition."""
     everybody = tuple(range(count))
     windows = [Window((slot,)) for slot in everybody]
@@ -251,13 +251,13 @@ def check_shares(setting: Setting, names: Sequence[str]) -> None:
         _masks(setting.partition, names)
 
 
-def partitions_of(setting: Setting, names: Sequence[str], cache: CacheControl | None) -> list[tuple[str, Shares]]:
+def partitions_of(setting: Setting, names: Sequence[str], cache: CacheControl | None) -> list[tuple[str, CacheShares]]:
     """Partitions that were asked for, with their labels. Raises SondaError for what cannot be shared out so."""
     bandwidths = _in_order("bandwidth", setting.bandwidth, names)
     if cache is None:
         if setting.ways or setting.partition or setting.sweep:
             raise SondaError("this processor cannot divide its last-level cache", "leave out the ways")
-        return [_labelled(Shares({}, bandwidths))] if bandwidths else []
+        return [_labelled(CacheShares({}, bandwidths))] if bandwidths else []
     if setting.sweep:
         first, *others = names
         most = cache.ways - 2 * cache.least_bits
@@ -266,16 +266,16 @@ def partitions_of(setting: Setting, names: Sequence[str], cache: CacheControl | 
             own = ((1 << count) - 1) << (cache.mask.bit_length() - count)
             rest = ((1 << (cache.ways - count - cache.least_bits)) - 1) << cache.least_bits
             masks = {first: own, **dict.fromkeys(others, rest)}
-            sweep.append((f"{first} {count} of {cache.ways} ways", Shares(masks, bandwidths)))
+            sweep.append((f"{first} {count} of {cache.ways} ways", CacheShares(masks, bandwidths)))
         return sweep
     if setting.ways:
-        return [_labelled(Shares(masks_of_ways(_in_order("ways", setting.ways, names), cache), bandwidths))]
+        return [_labelled(CacheShares(divide_ways(_in_order("ways", setting.ways, names), cache), bandwidths))]
     if setting.partition:
-        return [_labelled(Shares(_masks(setting.partition, names), bandwidths))]
-    return [_labelled(Shares({}, bandwidths))] if bandwidths else []
+        return [_labelled(CacheShares(_masks(setting.partition, names), bandwidths))]
+    return [_labelled(CacheShares({}, bandwidths))] if bandwidths else []
 
 
-def _labelled(shares: Shares) -> tuple[str, Shares]:
+def _labelled(shares: CacheShares) -> tuple[str, CacheShares]:
     return shares.words, shares
 
 

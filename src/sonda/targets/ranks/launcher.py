@@ -15,7 +15,7 @@ import numpy as np
 
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.probes.ceilings.processor import load_or_measure
-from sonda.probes.machine.contamination import Conditions, Watch
+from sonda.probes.machine.contamination import ContaminationWatch, MachineConditions
 from sonda.record.nodes import NodePart, merge_nodes
 from sonda.record.progress import Lasting, Say
 from sonda.record.run import Run, write_run
@@ -112,7 +112,7 @@ class RanksLauncher(Launcher):
 
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
         self.agent = Agent(self.training.job, self.ranks, plan.directory, plan.say, environment)
-        with Watch() as watch:
+        with ContaminationWatch() as watch:
             self.begin = perf_counter_ns()
             self.report, self.foreseen = self.training.run(self.agent.run, plan.directory, plan.say)
             self.end = perf_counter_ns()
@@ -198,7 +198,7 @@ class RanksLauncher(Launcher):
             self.agent.close()
 
 
-def _with_cpu(conditions: Conditions, report: Report) -> Conditions:
+def _with_cpu(conditions: MachineConditions, report: Report) -> MachineConditions:
     """With the processor time of ranks whose agent still runs, which the system does not count as ours yet."""
     return replace(conditions, cpu_time=conditions.cpu_time + report.cpu_s)
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sonda.probes.machine.contamination import Watch, contamination
+from sonda.probes.machine.contamination import ContaminationWatch, find_disturbances
 from sonda.probes.machine.environment import wait_policy
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected, Say
@@ -76,7 +76,7 @@ class ServingLauncher(Launcher):
 
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
         plan.say(_lasting(self.job, self.traffic))
-        with Watch() as self.watch:
+        with ContaminationWatch() as self.watch:
             self.begin = perf_counter_ns()
             self.outcome = run_child(self.job, plan.directory, self.threads, environment)
             self.end = perf_counter_ns()
@@ -87,7 +87,7 @@ class ServingLauncher(Launcher):
         moments = np.load(plan.directory / QUERIES)
         about = dict(self.outcome.workload)
         facts = about.pop(SERVING)
-        flags = contamination(watch.before, watch.after, self.threads, wait_policy())
+        flags = find_disturbances(watch.before, watch.after, self.threads, wait_policy())
         return Observation(
             query_spans(moments, self.begin, self.end, traffic, on),
             workload=Workload.of({**about, "framework": job.framework, **job.how()}),
