@@ -94,7 +94,7 @@ def test_the_pmu_counts_loops() -> None:
 
 
 def test_without_a_pmu_every_trial_has_the_reason() -> None:
-    found = list(pmu_trials(quiet, found=refusing_plan))
+    found = list(pmu_trials(quiet, make_plan=refusing_plan))
     assert len(found) >= 6
     assert {(one.state, one.reason, one.remedy) for one in found} == {
         ("missing", "no PMU in this virtual machine", "use a bare-metal machine")

@@ -366,11 +366,11 @@ def doctor(
 
 
 def _validate(json: bool) -> None:
-    from sonda.probes.validation.trust import validate
+    from sonda.probes.validation.trust import validate_probes
     from sonda.report.screen import render
     from sonda.report.views.validation import validation_blocks
 
-    found = validate(say)
+    found = validate_probes(say)
     hush()
     document = found.to_document()
     write_json(document, "validation") if json else put(render(validation_blocks(document)))

@@ -19,7 +19,7 @@ LIMIT_S = 300.0
 def ask_child(
     kind: str, request: Mapping[str, Any], before: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """What a child says of this kind of work; `before` are words in front of its command.
+    """Let a child process do one kind of work, and give its answer; `before` are words in front of its command.
 
     Raises SondaError where it fails, takes too long, or the kernel refuses it a counter.
     """
