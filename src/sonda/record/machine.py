@@ -62,7 +62,7 @@ class CardTheory(Stored, frozen=True, kw_only=True):
     missing: dict[str, str] = {}
 
 
-class Reached(Stored, frozen=True, kw_only=True):
+class ReachedCeilings(Stored, frozen=True, kw_only=True):
     """What was reached at most: by a number of threads, or on a GPU. A rate is 0 where it was not measured."""
 
     flops: dict[str, Number] = {}
@@ -123,10 +123,10 @@ class MeasuredCeilings(Stored, frozen=True, kw_only=True):
     library: str = ""
     fingerprint: str = ""
     processor: str = ""
-    threads: dict[str, Reached] = {}
+    threads: dict[str, ReachedCeilings] = {}
     cache_bytes: Number = 0
     """Of the last level."""
-    devices: dict[str, Reached] = {}
+    devices: dict[str, ReachedCeilings] = {}
 
 
 class Machine(Stored, frozen=True, kw_only=True):
