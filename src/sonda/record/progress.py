@@ -9,7 +9,7 @@ Say = Callable[[str], None]
 
 
 class Lasting(str):
-    """A sentence that is to be read before the work begins: it stays on a screen, and is in a log too."""
+    """A sentence that a user must read before the work begins: it stays on the screen, and goes into a log too."""
 
     lasting = True
 

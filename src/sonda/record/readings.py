@@ -171,7 +171,7 @@ class CountedTopDown(TopDownDefinition, frozen=True, omit_defaults=True):
 
 
 class SensorReadings(Stored, frozen=True, kw_only=True):
-    """What a sensor of a user's own probe said: `mean`, `least` and `most`, or `growth` of a counter."""
+    """A sensor of a user's own probe: `mean`, `least` and `most` of its values, or `growth` of a counter."""
 
     probe: str
     sensor: str
