@@ -60,7 +60,7 @@ def _share(interval: float, seconds: float) -> tuple[float, float]:
             end, after = time.perf_counter_ns(), _ticks(sampler.process)
         energy = sampler.result(begin, end)
     wall = (end - begin) / 1e9
-    return 100 * energy.facts["cpu"] / wall, 100 * (after - before) / wall
+    return 100 * energy.facts.cpu / wall, 100 * (after - before) / wall
 
 
 def _tree(root: Path) -> list[Path]:

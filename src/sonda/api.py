@@ -137,7 +137,7 @@ class Explored(Profile):
         return self.points
 
 
-def _opened(store: Where) -> Store:
+def _open_store(store: Where) -> Store:
     from sonda.analysis.run_rows import describe_new_runs
 
     describe_new_runs()
@@ -156,7 +156,7 @@ def profile(name: str = "", count: bool = True, store: Where = None) -> Iterator
     from sonda.targets.program.block import observe_block
 
     result = Profile()
-    with observe_block(_opened(store), name, count) as observed:
+    with observe_block(_open_store(store), name, count) as observed:
         try:
             yield result
         finally:
@@ -165,8 +165,8 @@ def profile(name: str = "", count: bool = True, store: Where = None) -> Iterator
 
 def load(reference: str = "last", store: Where = None) -> Profile:
     """The run that a reference names: a path, a tag, the beginning of an id, or `last`; Explored for an exploration."""
-    found = _opened(store).one(reference)
-    return Explored(found) if found.info.kind == "exploration" else Profile(found)
+    run = _open_store(store).one(reference)
+    return Explored(run) if run.info.kind == "exploration" else Profile(run)
 
 
 def import_trace(
@@ -180,7 +180,7 @@ def import_trace(
     from sonda.targets.imported.launcher import import_files
 
     with spread_for(workers, on_cluster) as spread:
-        return Profile(import_files([Path(path) for path in paths], _opened(store).root, run=run, spread=spread))
+        return Profile(import_files([Path(path) for path in paths], _open_store(store).root, run=run, spread=spread))
 
 
 def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Compared:
@@ -188,7 +188,7 @@ def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Compared
     from sonda.analysis.comparison.runs import compare as compare_runs
     from sonda.report.display import compared
 
-    where = _opened(store)
+    where = _open_store(store)
 
     def runs(side: str | Profile) -> Sequence[Run]:
         return [side.run] if isinstance(side, Profile) else where.find(side)
@@ -205,7 +205,7 @@ def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any)
     from sonda.targets.job import make_job
     from sonda.targets.pipeline import measure
 
-    return Profile(measure(make_job({"workload": workload, "on": on, **settings}), _opened(store)))
+    return Profile(measure(make_job({"workload": workload, "on": on, **settings}), _open_store(store)))
 
 
 def explore(
@@ -234,7 +234,7 @@ def explore(
 
     job = make_job({"workload": workload, "on": on, "mapping": mapping, "set": set, **options})
     with executor_for(workers, on_cluster) as executor:
-        return Explored(explore_space(job, read_space(vary), _opened(store), executor=executor))
+        return Explored(explore_space(job, read_space(vary), _open_store(store), executor=executor))
 
 
 def corun(
@@ -263,7 +263,7 @@ def corun(
     from sonda.targets.corun.plan import CorunSettings
 
     setting = CorunSettings(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
-    return companions(interference(carry_out(participants, _opened(store), cores, setting)))
+    return companions(interference(carry_out(participants, _open_store(store), cores, setting)))
 
 
 def region(name: str) -> AbstractContextManager[None]:

@@ -22,8 +22,8 @@ from sonda.analysis.counters.summary import Outside
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Value
 from sonda.frameworks.collector.counters.perf_event import Event
-from sonda.probes.counters.command_counter import Count, Counted, KernelCounter
-from sonda.probes.counters.pmu import Plan
+from sonda.probes.counters.command_counter import CountedCommand, EventCount, KernelCounter
+from sonda.probes.counters.pmu import CountingPlan
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.samples import Sample
@@ -151,7 +151,9 @@ def test_where_events_are_refused_the_kernels_account_is_shown_and_the_reason_to
 
 
 def test_a_program_that_takes_other_rights_is_not_said_to_do_nothing() -> None:
-    kept = outside.describe_counts(Counted(0, {"page-faults": Count(0.0), "task-clock": Count(5.0, 5, 5)}))["outside"]
+    kept = outside.describe_counts(
+        CountedCommand(0, {"page-faults": EventCount(0.0), "task-clock": EventCount(5.0, 5, 5)})
+    )["outside"]
     assert set(kept["counts"]) == {"task_clock"} and "setuid" in kept["missing"]["page_faults"]
 
 
@@ -160,7 +162,7 @@ def test_with_an_interval_the_pmu_is_read_from_outside_only(tmp_path: Path, monk
         Event(name, 0, at) for at, name in enumerate(("cycles", "instructions", "l2_misses"))
     )
     named = Event("branch_misses", 0, 5)
-    found = Plan([[cycles, instructions, misses], [cycles, instructions, named]])
+    found = CountingPlan([[cycles, instructions, misses], [cycles, instructions, named]])
     monkeypatch.setattr(counting, "plan", lambda extra: found)
     asked = counting.request_counters(("pmu:branch-misses",), tmp_path, "per interval")
     assert asked.events == {"cycles": cycles, "instructions": instructions, "branch_misses": named}
@@ -175,11 +177,11 @@ def test_with_an_interval_the_pmu_is_read_from_outside_only(tmp_path: Path, monk
 
 def test_samples_are_what_each_interval_added() -> None:
     series = [
-        (0.1, {"page-faults": Count(10.0, 100, 100), "cycles": Count(200.0, 100, 50)}),
-        (0.2, {"page-faults": Count(10.0, 200, 200), "cycles": Count(400.0, 200, 80)}),
-        (0.3, {"page-faults": Count(15.0, 300, 300), "cycles": Count(600.0, 300, 80)}),
+        (0.1, {"page-faults": EventCount(10.0, 100, 100), "cycles": EventCount(200.0, 100, 50)}),
+        (0.2, {"page-faults": EventCount(10.0, 200, 200), "cycles": EventCount(400.0, 200, 80)}),
+        (0.3, {"page-faults": EventCount(15.0, 300, 300), "cycles": EventCount(600.0, 300, 80)}),
     ]
-    found = outside.interval_samples(Counted(0, series[-1][1], series, interval=0.1))
+    found = outside.interval_samples(CountedCommand(0, series[-1][1], series, interval=0.1))
     assert [(one.time, one.value) for one in found if one.sensor == "page_faults"] == [
         (100 * MS, 10.0), (200 * MS, 0.0), (300 * MS, 5.0),
     ]  # fmt: skip

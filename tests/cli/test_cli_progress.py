@@ -11,11 +11,11 @@ from rich.cells import cell_len
 
 from builders import stepped
 from command_line import run_command
-from sonda.cli.face import _open_streams, complain, put, say_each
-from sonda.cli.progress import WIPE, Log, Progress
+from sonda.cli.application import _prepare_streams, complain, put, say_or_log
+from sonda.cli.progress import WIPE, ProgressLog, ScreenLine
 from sonda.probes.ceilings.processor import TAKES_S
 from sonda.record.errors import SondaError
-from sonda.record.progress import Expected, Lasting, Reached, time_words
+from sonda.record.progress import Expected, Lasting, Reached, TimeTold, time_words
 from sonda.record.run import write_run
 from sonda.record.store import Store
 from sonda.studies.engine.plan import plan_points
@@ -36,7 +36,7 @@ class Watch:
 
     def __init__(self, watched: bool = True) -> None:
         self.stream, self.now = io.StringIO(), 100.0
-        self.progress = Progress(lambda: self.stream, lambda: watched, lambda: self.now)
+        self.progress = ScreenLine(lambda: self.stream, lambda: watched, lambda: self.now)
 
     def after(self, seconds: float) -> str:
         self.now += seconds
@@ -86,7 +86,7 @@ def test_another_total_begins_anew(watch):
 
 
 def test_whoever_knows_better_is_believed(watch):
-    watch.progress.say("drew 5 of 10 fish, 7 s left")
+    watch.progress.say(TimeTold("drew 5 of 10 fish, 7 s left"))
     assert watch.after(3) == "drew 5 of 10 fish, 7 s left … 3 s"
 
 
@@ -189,7 +189,7 @@ def test_a_line_of_wide_characters_is_cut_at_the_width_of_the_terminal(watch, mo
 
 @pytest.mark.parametrize("said", [str, Lasting])
 def test_what_is_said_and_stays_cannot_act(said, capsys):
-    say_each(said("skipped a\x1b[31m\r.json"))
+    say_or_log(said("skipped a\x1b[31m\r.json"))
     complain("b\x1b]0;owned\x07 is damaged\nand c too")
     assert capsys.readouterr().err == "skipped a�[31m�.json\nsonda: b�]0;owned� is damaged\nand c too\n"
 
@@ -215,7 +215,7 @@ def test_what_a_terminal_has_no_code_for_is_no_defect(encoding, errors, written,
     stream = io.TextIOWrapper(io.BytesIO(), encoding, errors, write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setattr(sys, "stderr", None)
-    _open_streams()
+    _prepare_streams()
     put("±2 % p\udcff.html")
     complain("nobody hears this")
     assert stream.buffer.getvalue() == written + b"\n"
@@ -280,11 +280,11 @@ def test_before_its_first_epoch_ended_a_run_is_reckoned_by_its_pace_and_starting
 
 def test_a_log_is_told_of_new_epochs_and_that_a_long_one_goes_on():
     now = [0.0]
-    log = Log(lambda: now[0])
+    log = ProgressLog(lambda: now[0])
 
     def takes(seconds, text):
         now[0] = seconds
-        return log.takes(text)
+        return log.accepts(text)
 
     epoch = [Reached("training", f"epoch {number}") for number in range(4)]
     assert takes(100, "run 1 of 4") and takes(100, "run 2 of 4"), "what is no progress is always written"

@@ -12,8 +12,8 @@ from builders import stepped
 from command_line import run_command
 from help_cases import ALL, WHOLE, examples
 from sonda.cli import app
-from sonda.cli.building import built
-from sonda.cli.completion import answer
+from sonda.cli.building import build_command
+from sonda.cli.completion import answer_shell
 from sonda.record.run import write_run
 from sonda.record.store import Store
 
@@ -205,13 +205,13 @@ def test_zsh_is_given_whole_words(place: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_words_after_the_one_that_is_completed_are_left_alone() -> None:
     asked = {"_SONDA_COMPLETE": "complete_bash", "COMP_WORDS": "sonda\nrun\nmlp\n--on\nsim\n:\nm\n--set\na\n=\n1"}
     asked["COMP_CWORD"] = "6"
-    answer(lambda: None, asked)
+    answer_shell(lambda: None, asked)
     words = asked["COMP_WORDS"].split("\n")
     assert words[int(asked["COMP_CWORD"])] == "sim:m" and words[:4] == ["sonda", "run", "mlp", "--on"]
 
 
 def test_only_the_command_that_is_asked_for_is_built_whole() -> None:
-    listing, running = built(app, ["--help"]), built(app, ["run", "mlp"])
+    listing, running = build_command(app, ["--help"]), build_command(app, ["run", "mlp"])
     assert list(listing.commands) == list(WHOLE.commands) == list(running.commands)
     assert not [one for one in listing.commands["run"].params if one.name != "help"]
     assert [one.name for one in running.commands["run"].params] == [one.name for one in ALL["run"].params]

@@ -23,13 +23,13 @@ def states(root: Path, **options: Any) -> dict[str, tuple[str, str]]:
 
 
 @pytest.fixture
-def trial(monkeypatch: pytest.MonkeyPatch) -> Callable[[pmu.Trial], None]:
+def trial(monkeypatch: pytest.MonkeyPatch) -> Callable[[pmu.TryGroup], None]:
     """Replace what the kernel says to a group of events."""
-    real = pmu.state
+    real = pmu.pmu_state
     return lambda answer: monkeypatch.setattr(availability, "pmu_state", lambda root: real(root, answer))
 
 
-def test_without_a_pmu_and_without_rapl_both_say_so(tmp_path: Path, trial: Callable[[pmu.Trial], None]) -> None:
+def test_without_a_pmu_and_without_rapl_both_say_so(tmp_path: Path, trial: Callable[[pmu.TryGroup], None]) -> None:
     trial(refuse)
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text("processor : 0\nflags : fpu hypervisor\n")
@@ -39,7 +39,7 @@ def test_without_a_pmu_and_without_rapl_both_say_so(tmp_path: Path, trial: Calla
     assert found["energy"][0] == "missing" and "RAPL" in found["energy"][1]
 
 
-def test_a_run_says_where_its_counts_came_from(tmp_path: Path, trial: Callable[[pmu.Trial], None]) -> None:
+def test_a_run_says_where_its_counts_came_from(tmp_path: Path, trial: Callable[[pmu.TryGroup], None]) -> None:
     trial(refuse)
     perf = {"os": {"source": "perf", "errno": 0}, "pmu": {"groups": 3, "threads": 1, "stable": True}}
     found = states(tmp_path, counting=perf)
@@ -54,7 +54,7 @@ def test_a_run_says_where_its_counts_came_from(tmp_path: Path, trial: Callable[[
     assert found["pmu"] == ("dead", "slots: the PMU does not take this combination")
 
 
-def test_what_is_there_but_not_read_is_off(tmp_path: Path, trial: Callable[[pmu.Trial], None]) -> None:
+def test_what_is_there_but_not_read_is_off(tmp_path: Path, trial: Callable[[pmu.TryGroup], None]) -> None:
     trial(lambda events: None)
     zone = tmp_path / "sys/class/powercap/intel-rapl:0"
     zone.mkdir(parents=True)

@@ -18,12 +18,12 @@ from sonda.frameworks.collector import callgrind as valgrind
 from sonda.probes.callgrind import valgrind as callgrind
 from sonda.probes.callgrind.valgrind import (
     ASSUMED,
-    Geometry,
-    check_version,
-    command_line,
+    CacheGeometry,
+    callgrind_command,
     parse_dump,
+    parse_valgrind_version,
+    read_cache_geometry,
     read_dumps,
-    read_geometry,
 )
 from sonda.record.errors import SondaError
 
@@ -38,9 +38,9 @@ TURNS = 100_000
 
 
 def test_a_version_is_read_with_its_patch_level() -> None:
-    assert check_version("valgrind-3.19.0") == "3.19.0"
-    assert check_version("valgrind-3.24.0.GIT") == "3.24.0.GIT"
-    assert check_version("valgrind-4.0") == "4.0"
+    assert parse_valgrind_version("valgrind-3.19.0") == "3.19.0"
+    assert parse_valgrind_version("valgrind-3.24.0.GIT") == "3.24.0.GIT"
+    assert parse_valgrind_version("valgrind-4.0") == "4.0"
 
 
 @pytest.mark.parametrize("said", ["valgrind-3.18.1", "valgrind-2.99.0"])
@@ -48,13 +48,13 @@ def test_a_version_that_is_too_old_is_named_with_the_remedy(said: str) -> None:
     with pytest.raises(
         SondaError, match=rf"^valgrind {said.removeprefix('valgrind-')} is too old.*apt install valgrind"
     ):
-        check_version(said)
+        parse_valgrind_version(said)
 
 
 @pytest.mark.parametrize("said", ["", "valgrind: command not found", "cachegrind-3.19.0", "valgrind-x.y"])
 def test_what_is_no_version_is_quoted(said: str) -> None:
     with pytest.raises(SondaError, match="valgrind --version says") as caught:
-        check_version(said)
+        parse_valgrind_version(said)
     assert "\n" not in str(caught.value)
 
 
@@ -100,7 +100,7 @@ def sysfs(root: Path, *caches: tuple[int, str, str, str, str]) -> Path:
 def test_first_and_last_level_are_taken_and_the_second_left_out(tmp_path: Path) -> None:
     root = sysfs(tmp_path, (1, "Data", "48K", "12", "64"), (1, "Instruction", "32K", "8", "64"),
                  (2, "Unified", "1280K", "20", "64"), (3, "Unified", "49152K", "12", "64"))  # fmt: skip
-    found = read_geometry(root)
+    found = read_cache_geometry(root)
     assert (str(found.I1), str(found.D1), str(found.LL)) == ("32768,8,64", "49152,12,64", "50331648,12,64")
     assert found.assumed == ()
     assert found.simulable() == found  # 64, 64 and 65,536 sets
@@ -108,25 +108,25 @@ def test_first_and_last_level_are_taken_and_the_second_left_out(tmp_path: Path) 
 
 def test_without_a_third_level_the_second_is_the_last(tmp_path: Path) -> None:
     root = sysfs(tmp_path, (1, "Unified", "64K", "4", "64"), (2, "Unified", "1M", "16", "64"))
-    found = read_geometry(root)
+    found = read_cache_geometry(root)
     assert str(found.LL) == "1048576,16,64"
-    assert found.I1 == found.D1 == Geometry(64 << 10, 4, 64)
+    assert found.I1 == found.D1 == CacheGeometry(64 << 10, 4, 64)
 
 
 def test_what_the_kernel_hides_is_assumed_and_named(tmp_path: Path) -> None:
-    assert read_geometry(tmp_path).assumed == ("I1", "D1", "LL")
-    assert read_geometry(tmp_path).LL == ASSUMED.LL
+    assert read_cache_geometry(tmp_path).assumed == ("I1", "D1", "LL")
+    assert read_cache_geometry(tmp_path).LL == ASSUMED.LL
     root = sysfs(tmp_path, (1, "Data", "32K", "0", "64"), (3, "Unified", "lots", "16", "64"))
-    found = read_geometry(root)
+    found = read_cache_geometry(root)
     assert found.assumed == ("I1", "LL")
     assert str(found.D1) == "32768,512,64"  # ways unknown: one set of all its lines
 
 
 def test_eleven_ways_become_twelve_so_that_the_sets_are_a_power_of_two() -> None:
     # 25,952,256 B in 11 ways of 64 B lines: 36,864 sets. 32,768 sets leave room for 12.375 ways.
-    real = Geometry(25_952_256, 11, 64)
+    real = CacheGeometry(25_952_256, 11, 64)
     assert real.sets == 36_864
-    assert real.simulable() == Geometry(32_768 * 12 * 64, 12, 64)
+    assert real.simulable() == CacheGeometry(32_768 * 12 * 64, 12, 64)
 
 
 @given(
@@ -135,7 +135,7 @@ def test_eleven_ways_become_twelve_so_that_the_sets_are_a_power_of_two() -> None
 )
 def test_every_geometry_has_one_near_it_that_can_be_simulated(shape: tuple[int, int], line: int) -> None:
     lines, ways = shape
-    real = Geometry(lines * line, ways, line)
+    real = CacheGeometry(lines * line, ways, line)
     near = real.simulable()
     sets = near.bytes // (near.ways * near.line)
     assert near.bytes == sets * near.ways * near.line and sets & (sets - 1) == 0
@@ -147,17 +147,17 @@ def test_every_geometry_has_one_near_it_that_can_be_simulated(shape: tuple[int, 
 @needs_valgrind
 @needs_x86
 def test_valgrind_itself_takes_the_rounded_geometry_and_not_the_other(tmp_path: Path) -> None:
-    real = Geometry(25_952_256, 11, 64)
+    real = CacheGeometry(25_952_256, 11, 64)
     codes = []
     for geometry in (real, real.simulable()):
-        caches = callgrind.Caches(ASSUMED.I1, ASSUMED.D1, geometry)
-        words = [*command_line(caches, tmp_path), "true"]
+        caches = callgrind.CallgrindCaches(ASSUMED.I1, ASSUMED.D1, geometry)
+        words = [*callgrind_command(caches, tmp_path), "true"]
         codes.append(subprocess.run(words, capture_output=True, check=False, timeout=120).returncode)
     assert codes[0] != 0 and codes[1] == 0
 
 
 def test_a_percent_sign_in_the_directory_is_no_pattern_of_valgrind(tmp_path: Path) -> None:
-    words = command_line(ASSUMED, Path("/store/50%p"))
+    words = callgrind_command(ASSUMED, Path("/store/50%p"))
     assert "--callgrind-out-file=/store/50%%p/callgrind.%p" in words
 
 
@@ -242,7 +242,7 @@ def test_a_request_does_nothing_on_a_processor() -> None:
 @needs_x86
 @pytest.mark.slow
 def test_loops_of_known_instructions_are_counted_exactly(tmp_path: Path) -> None:
-    words = [*command_line(read_geometry().simulable(), tmp_path), sys.executable]
+    words = [*callgrind_command(read_cache_geometry().simulable(), tmp_path), sys.executable]
     words += [str(PROGRAMS / "counting_loops.py"), valgrind.__file__]
     done = subprocess.run(
         words, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True, check=False, timeout=600

@@ -18,9 +18,9 @@ import pytest
 from places import DATA
 from sonda.frameworks.collector.counters.perf_event import SOFTWARE, TYPE_SOFTWARE, PerfEventError
 from sonda.probes import doctor
-from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
-from sonda.probes.doctor import STATES, Check, examine
-from sonda.probes.sensors import graphics, rapl_perf, rapl_powercap, resctrl
+from sonda.probes.counters.perf_events import PerfEvent, explain_refusal, paranoid_level
+from sonda.probes.doctor import STATES, Check, examine_machine
+from sonda.probes.sensors import check_gpus, check_powercap, check_rapl_perf, check_resctrl
 
 
 def write_tree(root: Path, files: dict[str, str]) -> Path:
@@ -67,7 +67,7 @@ def named(checks: list[Check]) -> dict[str, Check]:
 
 
 def test_every_check_is_complete_on_this_machine(tmp_path: Path) -> None:
-    checks = examine(store=tmp_path)
+    checks = examine_machine(store=tmp_path)
     names = [check.name for check in checks]
     assert len(names) == len(set(names))
     assert {"processor", "cores", "caches", "memory", "virtual machine", "GPUs", "torch", "tensorflow", "jax",
@@ -83,7 +83,7 @@ def test_every_check_is_complete_on_this_machine(tmp_path: Path) -> None:
 
 
 def test_an_empty_machine_is_examined_to_the_end(tmp_path: Path) -> None:
-    checks = named(examine(tmp_path, store=tmp_path, load=no_driver))
+    checks = named(examine_machine(tmp_path, store=tmp_path, load=no_driver))
     assert checks["processor"].state == "missing"
     assert checks["caches"].state == "missing"
     assert checks["RAPL (powercap)"].state == "missing"
@@ -96,7 +96,7 @@ def test_a_part_that_fails_does_not_hide_the_rest(tmp_path: Path) -> None:
     def broken(name: str) -> Any:
         raise RuntimeError("a strange installation")
 
-    checks = named(examine(tmp_path, store=tmp_path, load=broken))
+    checks = named(examine_machine(tmp_path, store=tmp_path, load=broken))
     assert checks["examination"].state == "warning"
     assert "a strange installation" in checks["examination"].detail
     assert checks["space"]
@@ -109,7 +109,7 @@ def test_a_quota_is_a_warning_with_a_remedy(tmp_path: Path) -> None:
         "proc/self/cgroup": "0::/",
         "sys/fs/cgroup/cpu.max": "250000 100000",
     })  # fmt: skip
-    cores = named(examine(tmp_path, store=tmp_path, load=no_driver))["cores"]
+    cores = named(examine_machine(tmp_path, store=tmp_path, load=no_driver))["cores"]
     assert (cores.state, cores.remedy) == ("warning", "use at most 2 threads, or lift the limit")
     assert "a quota of 2.5 CPUs" in cores.detail
 
@@ -117,14 +117,14 @@ def test_a_quota_is_a_warning_with_a_remedy(tmp_path: Path) -> None:
 def test_a_store_that_cannot_be_written_is_a_warning(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    writable = named(examine(tmp_path, store=blocked / "runs", load=no_driver))["writable"]
+    writable = named(examine_machine(tmp_path, store=blocked / "runs", load=no_driver))["writable"]
     assert writable.state == "warning"
     assert "SONDA_HOME" in writable.remedy
 
 
 def test_no_framework_is_imported() -> None:
     code = (
-        "import sys; from sonda.probes.doctor import examine; examine();"
+        "import sys; from sonda.probes.doctor import examine_machine; examine_machine();"
         "print([name for name in ('torch', 'pyarrow', 'numba', 'plotly', 'rich') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -143,7 +143,7 @@ def test_builds_of_torch_are_told_by_their_metadata(
     version: str, companions: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "package_version", {"torch": version, **companions}.get)
-    found = named(list(doctor._frameworks()))
+    found = named(list(doctor._framework_checks()))
     assert (found["torch"].state, found["torch"].detail) == ("ok", expected)
     assert found["jax"].remedy == "install it with: pip install 'sonda[jax]'"
 
@@ -160,7 +160,7 @@ def test_valgrind_is_there_where_the_probe_callgrind_can_use_it(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    assert named(list(doctor._tools()))["valgrind"].state == state
+    assert named(list(doctor._tool_checks()))["valgrind"].state == state
 
 
 # RAPL: no folder, no permission, not moving, moving
@@ -179,11 +179,11 @@ def powercap(root: Path) -> Path:
 
 
 def test_no_powercap_folder(tmp_path: Path) -> None:
-    assert rapl_powercap(tmp_path, idle).state == "missing"
+    assert check_powercap(tmp_path, idle).state == "missing"
 
 
 def test_a_powercap_counter_that_stands_still_is_dead(tmp_path: Path) -> None:
-    assert rapl_powercap(powercap(tmp_path), idle).state == "dead"
+    assert check_powercap(powercap(tmp_path), idle).state == "dead"
 
 
 def test_a_powercap_counter_that_moves(tmp_path: Path) -> None:
@@ -195,14 +195,14 @@ def test_a_powercap_counter_that_moves(tmp_path: Path) -> None:
         for counter in counters:
             counter.write_text(str(int(counter.read_text()) + 7))
 
-    state = rapl_powercap(tmp_path, work)
+    state = check_powercap(tmp_path, work)
     assert (state.state, state.detail) == ("ok", "zones package-0, package-0/dram")
 
 
 def test_memory_that_moves_does_not_make_a_package_live(tmp_path: Path) -> None:
     powercap(tmp_path)
     memory = tmp_path / "sys/class/powercap/intel-rapl:0:0/energy_uj"
-    assert rapl_powercap(tmp_path, lambda seconds: memory.write_text("99") and None).state == "dead"
+    assert check_powercap(tmp_path, lambda seconds: memory.write_text("99") and None).state == "dead"
 
 
 def test_powercap_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,7 +215,7 @@ def test_powercap_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return read(self, *arguments, **options)
 
     monkeypatch.setattr(Path, "read_text", refused)
-    state = rapl_powercap(tmp_path, idle)
+    state = check_powercap(tmp_path, idle)
     assert state.state == "missing"
     assert "only root" in state.detail
     assert "chmod" in state.remedy
@@ -254,32 +254,32 @@ def power_pmu(root: Path) -> Path:
 def test_energy_through_perf(tmp_path: Path) -> None:
     power_pmu(tmp_path)
     counter = Counter(10, 15)
-    assert rapl_perf(tmp_path, False, idle, counter).state == "ok"
+    assert check_rapl_perf(tmp_path, False, idle, counter).state == "ok"
     assert counter.opened == (23, 2, -1, 4)
-    assert rapl_perf(tmp_path, False, idle, Counter(10, 10)).state == "dead"
+    assert check_rapl_perf(tmp_path, False, idle, Counter(10, 10)).state == "dead"
 
 
 def test_energy_through_perf_that_is_refused_names_the_level(tmp_path: Path) -> None:
     def refused(*arguments: Any, **options: Any) -> Any:
         raise PerfEventError(errno.EACCES, "Permission denied")
 
-    state = rapl_perf(power_pmu(tmp_path), False, idle, refused)
+    state = check_rapl_perf(power_pmu(tmp_path), False, idle, refused)
     assert (state.state, state.detail) == ("missing", "refused: kernel.perf_event_paranoid is 2")
     assert "0 or lower" in state.remedy
 
 
 def test_a_power_pmu_without_energy_is_missing(tmp_path: Path) -> None:
-    assert rapl_perf(tmp_path, True, idle).detail == "no power PMU"
+    assert check_rapl_perf(tmp_path, True, idle).detail == "no power PMU"
     write_tree(tmp_path, {"sys/bus/event_source/devices/power/type": "23"})
-    assert rapl_perf(tmp_path, True, idle).detail == "the power PMU has no energy-pkg event"
+    assert check_rapl_perf(tmp_path, True, idle).detail == "the power PMU has no energy-pkg event"
 
 
 def test_resctrl_states(tmp_path: Path) -> None:
-    assert "not in this kernel" in resctrl(tmp_path).detail
+    assert "not in this kernel" in check_resctrl(tmp_path).detail
     write_tree(tmp_path, {"proc/filesystems": "nodev\tsysfs\nnodev\tresctrl\n\text4"})
-    assert "mount -t resctrl" in resctrl(tmp_path).remedy
+    assert "mount -t resctrl" in check_resctrl(tmp_path).remedy
     write_tree(tmp_path, {"sys/fs/resctrl/schemata": "L3:0=ff", "sys/fs/resctrl/info/L3/cbm_mask": "ff"})
-    assert resctrl(tmp_path) == ("ok", "mounted: L3", "")
+    assert check_resctrl(tmp_path) == ("ok", "mounted: L3", "")
 
 
 def test_resctrl_that_only_counts_is_mounted_and_divides_nothing(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_resctrl_that_only_counts_is_mounted_and_divides_nothing(tmp_path: Path)
     (tmp_path / "sys/fs").mkdir(parents=True)
     (tmp_path / "sys/fs/resctrl").symlink_to(tree)
     write_tree(tmp_path, {"proc/filesystems": "nodev\tresctrl\n"})
-    state = resctrl(tmp_path)
+    state = check_resctrl(tmp_path)
     assert state.state == "missing" and "only counts" in state.detail and "mount" not in state.remedy
 
 
@@ -295,30 +295,30 @@ def test_resctrl_that_only_counts_is_mounted_and_divides_nothing(tmp_path: Path)
 
 
 def test_a_gpu_with_an_energy_counter() -> None:
-    devices, energy = graphics(lambda name: driver())
+    devices, energy = check_gpus(lambda name: driver())
     assert (devices.state, devices.detail) == ("ok", "NVIDIA H100; driver 560.35")
     assert energy.state == "ok"
 
 
 def test_a_gpu_counter_at_zero_is_dead() -> None:
-    assert graphics(lambda name: driver(energy=0))[1].state == "dead"
+    assert check_gpus(lambda name: driver(energy=0))[1].state == "dead"
 
 
 def test_a_gpu_without_energy_counter_is_missing_with_the_reason() -> None:
-    devices, energy = graphics(lambda name: driver(energy=RuntimeError("Not Supported")))
+    devices, energy = check_gpus(lambda name: driver(energy=RuntimeError("Not Supported")))
     assert devices.state == "ok"
     assert (energy.state, energy.detail) == ("missing", "no energy counter (Not Supported)")
 
 
 def test_a_driver_without_devices() -> None:
-    assert graphics(lambda name: driver(count=0))[0].detail == "the driver shows no device"
+    assert check_gpus(lambda name: driver(count=0))[0].detail == "the driver shows no device"
 
 
 def test_a_driver_that_fails_is_said() -> None:
     def lost(index: int) -> int:
         raise RuntimeError("GPU is lost")
 
-    devices, energy = graphics(lambda name: driver(nvmlDeviceGetHandleByIndex=lost))
+    devices, energy = check_gpus(lambda name: driver(nvmlDeviceGetHandleByIndex=lost))
     assert devices.detail == energy.detail == "the driver answers: GPU is lost"
 
 
@@ -326,7 +326,7 @@ def test_a_missing_binding_names_the_package() -> None:
     def absent(name: str) -> Any:
         raise ImportError(name)
 
-    devices, energy = graphics(absent)
+    devices, energy = check_gpus(absent)
     assert devices.remedy == energy.remedy == "install it with: pip install nvidia-ml-py"
 
 
@@ -345,7 +345,7 @@ def test_a_missing_binding_names_the_package() -> None:
 def test_what_the_kernel_refuses_is_explained(
     code: int, paranoid: int | None, hardware: bool, virtual: bool | None, cause: str, remedy: str
 ) -> None:
-    said, way_out = explain(code, paranoid, hardware, virtual)
+    said, way_out = explain_refusal(code, paranoid, hardware, virtual)
     assert cause in said
     assert remedy in way_out
 

@@ -13,8 +13,9 @@ from peak_theory import theoretical_flops
 from sonda.probes.kernel_files import parse_cpu_list, parse_size
 from sonda.probes.machine.allowance import read_allowance
 from sonda.probes.machine.caches import read_caches
-from sonda.probes.machine.environment import package_version, thread_variables, versions, wait_policy
+from sonda.probes.machine.environment import installed_versions, package_version, thread_variables, wait_policy
 from sonda.probes.machine.record import fingerprint, machine_record
+from sonda.record.machine import Machine
 
 MIB = 1 << 20
 
@@ -164,6 +165,7 @@ def test_an_arm64_cloud_machine(tmp_path: Path) -> None:
     record = machine_record(graviton(tmp_path))
     assert record["processor"] == "Neoverse V1"
     assert (record["vendor"], record["family"], record["model"], record["stepping"]) == ("ARM", 8, 0xD40, "r1p1")
+    assert Machine.of(record).stepping == "r1p1", "a run keeps it"
     assert record["architecture"] == "aarch64"
     assert record["instruction_sets"] == ["asimd", "asimdhp", "asimddp", "sve", "bf16", "i8mm"]
     assert (record["physical_cores"], record["sockets"]) == (4, 1)
@@ -325,12 +327,13 @@ def test_versions_name_what_is_installed_without_importing_it() -> None:
     import subprocess
     import sys
 
-    found = versions()
+    found = installed_versions()
     assert found["numpy"] == importlib.metadata.version("numpy")
     assert "python" in found
     assert "sonda" in found
     code = (
-        "import sys; from sonda.probes.machine.environment import versions; versions(); print('numpy' in sys.modules)"
+        "import sys; from sonda.probes.machine.environment import installed_versions; installed_versions();"
+        "print('numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -17,11 +17,11 @@ from sonda.probes.cache_partition.resctrl import (
     Resctrl,
     ResctrlError,
     check_mask,
-    contiguous,
+    is_contiguous,
     parse_schemata,
     schemata_line,
 )
-from sonda.probes.cache_partition.resctrl_files import MOUNTED, RealFiles
+from sonda.probes.cache_partition.resctrl_files import MOUNTED, MountedFiles
 from sonda.record.errors import SondaError
 
 REAL = os.geteuid() == 0 and os.access(MOUNTED / "schemata", os.W_OK)
@@ -36,7 +36,7 @@ def intel() -> FakeResctrl:
 
 
 @pytest.mark.parametrize(
-    "files", [FakeResctrl("intel-2-socket"), RealFiles(TREES / "intel-2-socket")], ids=["fake", "tree"]
+    "files", [FakeResctrl("intel-2-socket"), MountedFiles(TREES / "intel-2-socket")], ids=["fake", "tree"]
 )
 def test_an_intel_machine_is_read(files):
     found = Resctrl(files).capabilities
@@ -48,13 +48,13 @@ def test_an_intel_machine_is_read(files):
 
 
 def test_an_amd_machine_has_blanks_and_ids_with_gaps():
-    resctrl = Resctrl(RealFiles(TREES / "amd-8-ccx"))
+    resctrl = Resctrl(MountedFiles(TREES / "amd-8-ccx"))
     assert resctrl.capabilities.cache.domains == (0, 1, 2, 3, 8, 9, 10, 11)
     assert resctrl.schemata()["MB"][1] == "16" and resctrl.schemata()["MB"][11] == "2048"
 
 
 def test_counters_without_a_number_are_missing_with_their_word():
-    usage = Resctrl(RealFiles(TREES / "amd-8-ccx")).usage()
+    usage = Resctrl(MountedFiles(TREES / "amd-8-ccx")).read_usage()
     assert usage.occupancy == 8 * 4325376
     assert usage.total is None and "Unavailable" in usage.reasons["mbm_total_bytes"]
     assert usage.local is None and "Unassigned" in usage.reasons["mbm_local_bytes"]
@@ -72,7 +72,7 @@ def test_code_and_data_apart_are_two_lines_of_one_cache():
 def test_a_machine_without_l3_counts_its_groups_by_l2():
     found = Resctrl(FakeResctrl("no-l3")).capabilities
     assert found.cache is None and found.bandwidth is not None and found.groups == 4
-    usage = Resctrl(FakeResctrl("no-l3")).usage()
+    usage = Resctrl(FakeResctrl("no-l3")).read_usage()
     assert usage.occupancy is None and "llc_occupancy" in usage.reasons["llc_occupancy"]
 
 
@@ -88,7 +88,7 @@ def test_a_line_has_only_the_domains_that_change_and_ends():
 
 @pytest.mark.parametrize(("mask", "is_row"), [(0x1, True), (0x7F0, True), (0xF7, False), (0x5, False), (0, False)])
 def test_rows_of_ways_are_told_from_masks_with_holes(mask, is_row):
-    assert contiguous(mask) == is_row
+    assert is_contiguous(mask) == is_row
 
 
 def test_masks_are_judged_before_they_are_written():
@@ -124,7 +124,7 @@ def files(request):
     if request.param == "fake":
         yield FakeResctrl("intel-2-socket")
         return
-    real = RealFiles()
+    real = MountedFiles()
     if Resctrl(real).capabilities.cache is None:
         pytest.skip("this processor cannot divide its last-level cache")
     yield real
@@ -227,10 +227,10 @@ def test_real_files_write_once_and_never_make_a_file(tmp_path, monkeypatch):
     writes = []
     original = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: writes.append(data) or original(fd, data))
-    RealFiles(tmp_path).write("schemata", "L3:0=f\n")
+    MountedFiles(tmp_path).write("schemata", "L3:0=f\n")
     assert writes == [b"L3:0=f\n"]
     with pytest.raises(FileNotFoundError):
-        RealFiles(tmp_path).write("nothing", "1\n")
+        MountedFiles(tmp_path).write("nothing", "1\n")
 
 
 def test_ids_in_limbo_are_waited_for():
@@ -290,7 +290,7 @@ def test_a_monitoring_group_takes_only_tasks_of_its_parent():
 def test_bandwidth_is_a_difference_and_counters_add_over_domains():
     files = intel()
     resctrl = Resctrl(files)
-    before = resctrl.usage().total
+    before = resctrl.read_usage().total
     files.groups[""].counters["mon_L3_01"]["mbm_total_bytes"] = f"{1048576000 + 64}\n"
-    assert resctrl.usage().total - before == 64
+    assert resctrl.read_usage().total - before == 64
     assert before == 2 * 1048576000

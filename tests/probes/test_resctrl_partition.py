@@ -17,20 +17,20 @@ from fake_resctrl import TREES, FakeResctrl
 from places import SUPPORT
 from sonda.probes.cache_partition import partition as resctrl_partition
 from sonda.probes.cache_partition.partition import (
-    Shares,
+    CacheShares,
+    check_left_partition,
+    divide_ways,
+    find_free_ways,
     journal_path,
-    left_checks,
-    masks_of_ways,
-    partitioned,
-    rest_of,
-    restore_left,
+    open_partition,
+    restore_partition,
 )
 from sonda.probes.cache_partition.resctrl import (
     Resctrl,
     ResctrlError,
     parse_schemata,
 )
-from sonda.probes.cache_partition.resctrl_files import RealFiles
+from sonda.probes.cache_partition.resctrl_files import MountedFiles
 from sonda.record.errors import SondaError
 
 no_sleep = lambda seconds: None  # noqa: E731
@@ -45,23 +45,23 @@ def intel() -> FakeResctrl:
 
 def test_ways_become_masks_side_by_side():
     cache = Resctrl(intel()).capabilities.cache
-    assert masks_of_ways({"a": 4, "b": 6}, cache) == {"a": 0b1111, "b": 0b1111110000}
+    assert divide_ways({"a": 4, "b": 6}, cache) == {"a": 0b1111, "b": 0b1111110000}
     with pytest.raises(SondaError, match="4\\+7 ways are too many"):
-        masks_of_ways({"a": 4, "b": 7}, cache)  # 11 of 11: nothing for all others
+        divide_ways({"a": 4, "b": 7}, cache)  # 11 of 11: nothing for all others
     with pytest.raises(SondaError, match="a: 0 ways"):
-        masks_of_ways({"a": 0, "b": 1}, cache)
+        divide_ways({"a": 0, "b": 1}, cache)
 
 
 @pytest.mark.parametrize(("masks", "rest"), [([0xF], 0x7F0), ([0x0F0], 0xF), ([0x01E], 0x7E0), ([0x7FF], 0)])
 def test_the_rest_is_the_longest_row_that_nobody_has(masks, rest):
-    assert rest_of(masks, Resctrl(intel()).capabilities.cache) == rest
+    assert find_free_ways(masks, Resctrl(intel()).capabilities.cache) == rest
 
 
 def test_a_partition_shrinks_the_default_group_and_leaves_nothing(tmp_path):
     files = intel()
     before = files.read("schemata")
-    with partitioned(files, tmp_path, ["a", "b"], [1], control=True) as partition:
-        partition.share(Shares({"a": 0xF, "b": 0x70}))
+    with open_partition(files, tmp_path, ["a", "b"], [1], control=True) as partition:
+        partition.share(CacheShares({"a": 0xF, "b": 0x70}))
         groups = partition.groups
         assert files.groups[groups["a"]].lines["L3"] == {0: "7ff", 1: "f"}, "only the domain where they run"
         assert files.groups[groups["b"]].lines["L3"][1] == "70"
@@ -69,22 +69,22 @@ def test_a_partition_shrinks_the_default_group_and_leaves_nothing(tmp_path):
         partition.share(None)
         assert files.read("schemata") == before
         assert files.groups[groups["a"]].lines["L3"][1] == "7ff"
-        partition.share(Shares({"a": 0x3}))
+        partition.share(CacheShares({"a": 0x3}))
         assert files.groups[groups["b"]].lines["L3"][1] == "7fc", "who has no mask stays with all others"
     assert files.read("schemata") == before
     assert list(files.groups) == [""] and not journal_path(tmp_path).exists() and not files.locked
 
 
 def test_masks_that_leave_nothing_are_told(tmp_path):
-    with partitioned(intel(), tmp_path, ["a"], [0], control=True) as partition:
-        notes = partition.share(Shares({"a": 0x7FF}))
+    with open_partition(intel(), tmp_path, ["a"], [0], control=True) as partition:
+        notes = partition.share(CacheShares({"a": 0x7FF}))
     assert any("no ways" in note for note in notes) and any("600" in note for note in notes)
 
 
 def test_code_and_data_get_the_same_ways(tmp_path):
     files = FakeResctrl("cdp")
-    with partitioned(files, tmp_path, ["a"], [0], control=True) as partition:
-        partition.share(Shares({"a": 0xFF}))
+    with open_partition(files, tmp_path, ["a"], [0], control=True) as partition:
+        partition.share(CacheShares({"a": 0xFF}))
         lines = files.groups[partition.groups["a"]].lines
         assert lines["L3CODE"][0] == lines["L3DATA"][0] == "ff"
         assert files.groups[""].lines["L3CODE"][0] == "fff00"
@@ -93,21 +93,21 @@ def test_code_and_data_get_the_same_ways(tmp_path):
 
 def test_bandwidth_is_given_and_checked(tmp_path):
     files = intel()
-    with partitioned(files, tmp_path, ["a"], [0], control=True) as partition:
-        partition.share(Shares({}, {"a": 50}))
+    with open_partition(files, tmp_path, ["a"], [0], control=True) as partition:
+        partition.share(CacheShares({}, {"a": 50}))
         assert files.groups[partition.groups["a"]].lines["MB"] == {0: "50", 1: "100"}
         for value, word in ((55, "multiple of 10"), (5, "below 10")):
             with pytest.raises(SondaError, match=word):
-                partition.share(Shares({}, {"a": value}))
+                partition.share(CacheShares({}, {"a": value}))
         with pytest.raises(ResctrlError, match="out of range"):
-            partition.share(Shares({}, {"a": 500}))
+            partition.share(CacheShares({}, {"a": 500}))
     assert list(files.groups) == [""]
 
 
 def test_bandwidth_alone_can_be_given(tmp_path):
     files = FakeResctrl("no-l3")
-    with partitioned(files, tmp_path, ["a"], [1], control=True) as partition:
-        partition.share(Shares({}, {"a": 30}))
+    with open_partition(files, tmp_path, ["a"], [1], control=True) as partition:
+        partition.share(CacheShares({}, {"a": 30}))
         assert files.groups[partition.groups["a"]].lines["MB"] == {0: "100", 1: "30"}
         partition.share(None)
         assert files.groups[partition.groups["a"]].lines["MB"] == {0: "100", 1: "100"}
@@ -116,9 +116,9 @@ def test_bandwidth_alone_can_be_given(tmp_path):
 
 def test_where_nothing_can_be_divided_groups_only_watch(tmp_path):
     files = FakeResctrl("monitor-only")
-    with partitioned(files, tmp_path, ["a"], [], control=False) as partition:
+    with open_partition(files, tmp_path, ["a"], [], control=False) as partition:
         assert partition.groups["a"] in files.groups and partition.share(None) == []
-        assert partition.resctrl.usage(partition.groups["a"]).occupancy == 0
+        assert partition.resctrl.read_usage(partition.groups["a"]).occupancy == 0
     assert list(files.groups) == [""]
 
 
@@ -126,7 +126,7 @@ def test_a_refusal_in_the_middle_restores_what_was_done(tmp_path):
     files = intel()
     files.refuse[f"sonda-{os.getpid()}-1"] = errno.ENOSPC
     with pytest.raises(ResctrlError, match="ENOSPC"):
-        with partitioned(files, tmp_path, ["a", "b"], [0], control=True):
+        with open_partition(files, tmp_path, ["a", "b"], [0], control=True):
             pytest.fail("it must not begin")
     assert list(files.groups) == [""] and not journal_path(tmp_path).exists()
 
@@ -136,7 +136,7 @@ def test_the_journal_is_there_before_anything_changes(tmp_path):
     seen = []
     original = files.make
     files.make = lambda path: seen.append(journal_path(tmp_path).exists()) or original(path)
-    with partitioned(files, tmp_path, ["a"], [0], control=True):
+    with open_partition(files, tmp_path, ["a"], [0], control=True):
         pass
     assert seen == [True]
 
@@ -148,20 +148,20 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from fake_resctrl import FakeResctrl
-from sonda.probes.cache_partition.resctrl_files import RealFiles
-from sonda.probes.cache_partition.partition import Shares, partitioned
-class Tree(RealFiles):
+from sonda.probes.cache_partition.resctrl_files import MountedFiles
+from sonda.probes.cache_partition.partition import CacheShares, open_partition
+class Tree(MountedFiles):
     def make(self, path):
         super().make(path)
         (self.root / path / "schemata").write_text("L3:0=7ff;1=7ff\\nMB:0=100;1=100\\n")
 files = Tree(Path(sys.argv[1]))
-with partitioned(files, Path(sys.argv[2]), ["a"], [0], control=True) as partition:
-    partition.share(Shares({"a": 0xf}))
+with open_partition(files, Path(sys.argv[2]), ["a"], [0], control=True) as partition:
+    partition.share(CacheShares({"a": 0xf}))
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-class Tree(RealFiles):
+class Tree(MountedFiles):
     """A copied tree: removing a group must take the files that the kernel would take."""
 
     def remove(self, path: str) -> None:
@@ -175,12 +175,12 @@ def test_what_a_killed_process_left_is_restored_at_the_next_start(tmp_path):
     assert done.returncode == -signal.SIGKILL
     assert parse_schemata((root / "schemata").read_text()) == {"L3": {0: "7f0"}}, "left as it was divided"
     assert len(list(root.glob("sonda-*"))) == 1
-    said = restore_left(store, Tree(root))
+    said = restore_partition(store, Tree(root))
     assert "restored" in said
     # A plain file keeps what was written last; the kernel would merge it into the other domains.
     assert parse_schemata((root / "schemata").read_text()) == {"L3": {0: "7ff"}}
     assert list(root.glob("sonda-*")) == []
-    assert restore_left(store, Tree(root)) == "", "once"
+    assert restore_partition(store, Tree(root)) == "", "once"
 
 
 def journal(tmp_path: Path, **changes) -> None:
@@ -192,11 +192,11 @@ def journal(tmp_path: Path, **changes) -> None:
 def test_a_living_process_is_left_alone(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        journal(tmp_path, process=child.pid, started=resctrl_partition._started(child.pid))
+        journal(tmp_path, process=child.pid, started=resctrl_partition._process_start(child.pid))
         with pytest.raises(SondaError, match=f"process {child.pid}"):
-            restore_left(tmp_path, intel())
+            restore_partition(tmp_path, intel())
         journal(tmp_path, process=child.pid, started="1")  # the number of a process that is gone, given again
-        assert "restored" in restore_left(tmp_path, intel())
+        assert "restored" in restore_partition(tmp_path, intel())
     finally:
         child.kill()
         child.communicate()
@@ -209,29 +209,30 @@ def test_what_another_machine_or_another_boot_has_divided_is_left_alone(tmp_path
     (tmp_path / "boot").write_text("another\n")
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(resctrl_partition, "BOOT", tmp_path / "boot")
-        assert restore_left(tmp_path, files) == "" and files.commands == []
-        with partitioned(files, tmp_path, ["a"], [0], True):
+        assert restore_partition(tmp_path, files) == "" and files.commands == []
+        with open_partition(files, tmp_path, ["a"], [0], True):
             assert theirs.exists() and journal_path(tmp_path).exists() and journal_path(tmp_path) != theirs
-    assert theirs.exists() and "restored" in restore_left(tmp_path, files)
+    assert theirs.exists() and "restored" in restore_partition(tmp_path, files)
 
 
 def test_where_resctrl_is_not_mounted_there_is_nothing_to_restore(tmp_path):
     journal(tmp_path)
     for root in (tmp_path / "no such directory", tmp_path):
-        assert restore_left(tmp_path, RealFiles(root)) == "" and left_checks(tmp_path, RealFiles(root)) == []
+        assert restore_partition(tmp_path, MountedFiles(root)) == ""
+        assert check_left_partition(tmp_path, MountedFiles(root)) == []
     assert journal_path(tmp_path).exists(), "the host may see what a container does not"
 
 
 def test_a_damaged_journal_is_not_passed_over(tmp_path):
     journal_path(tmp_path).write_text("{")
     with pytest.raises(SondaError, match="cache partitions may have been left"):
-        restore_left(tmp_path, intel())
+        restore_partition(tmp_path, intel())
 
 
 def test_a_restoring_that_is_refused_keeps_the_journal(tmp_path):
     journal(tmp_path, schemata={"L3": {0: "5"}})
     with pytest.raises(ResctrlError, match="non-consecutive"):
-        restore_left(tmp_path, intel())
+        restore_partition(tmp_path, intel())
     assert journal_path(tmp_path).exists()
 
 
@@ -239,7 +240,7 @@ def test_a_store_that_cannot_be_written_changes_nothing(tmp_path):
     (tmp_path / "file").write_text("")
     files = intel()
     with pytest.raises(SondaError, match="journal"):
-        with partitioned(files, tmp_path / "file", ["a"], [0], control=True):
+        with open_partition(files, tmp_path / "file", ["a"], [0], control=True):
             pytest.fail("it must not begin")
     assert files.commands == []
 
@@ -253,19 +254,19 @@ def test_the_lock_of_another_tool_is_waited_for_and_named(tmp_path, monkeypatch)
     descriptor = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
-        with pytest.raises(SondaError, match="held the lock"), RealFiles(tmp_path).lock():
+        with pytest.raises(SondaError, match="held the lock"), MountedFiles(tmp_path).lock():
             pytest.fail("it must not begin")
     finally:
         os.close(descriptor)
-    with RealFiles(tmp_path).lock():
+    with MountedFiles(tmp_path).lock():
         pass
 
 
 def test_an_examination_restores_and_says_so(tmp_path):
-    assert left_checks(tmp_path, intel()) == []
+    assert check_left_partition(tmp_path, intel()) == []
     journal(tmp_path)
-    ((_, state, detail, _),) = left_checks(tmp_path, intel())
+    ((_, state, detail, _),) = check_left_partition(tmp_path, intel())
     assert state == "ok" and "restored" in detail
     journal_path(tmp_path).write_text("{")
-    ((_, state, _, remedy),) = left_checks(tmp_path, intel())
+    ((_, state, _, remedy),) = check_left_partition(tmp_path, intel())
     assert state == "warning" and remedy

@@ -12,11 +12,11 @@ import pytest
 from perf_event_cases import needs_kernel
 from sonda import cli
 from sonda.probes import doctor
-from sonda.probes.counters.command_counter import Count, Counted
-from sonda.probes.doctor import examine
+from sonda.probes.counters.command_counter import CountedCommand, EventCount
+from sonda.probes.doctor import examine_machine
 from sonda.probes.validation import system as validation_system
 from sonda.probes.validation.child import ask_child
-from sonda.probes.validation.microbenchmarks import stolen, touching
+from sonda.probes.validation.microbenchmarks import read_stolen_ticks, touch_command
 from sonda.probes.validation.system import (
     children_trials,
     clock_trials,
@@ -28,13 +28,13 @@ from sonda.probes.validation.system import (
     system_trials,
 )
 from sonda.probes.validation.trust import (
-    Trial,
-    Validated,
-    huge_pages,
+    ProbeTrial,
+    Validation,
+    huge_pages_reason,
     judge_counts,
     judge_pair,
     judge_slope,
-    validate,
+    validate_probes,
 )
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
@@ -79,15 +79,15 @@ def test_two_sources_agree_within_a_share_or_a_number() -> None:
 
 
 def test_a_probe_is_trusted_as_far_as_its_worst_trial() -> None:
-    validated = Validated((
-        Trial("os", "faults", "trusted", deviation=0.0),
-        Trial("os", "clock", "trusted", deviation=0.004),
-        Trial("pmu", "loop", "missing", reason="no PMU", remedy="use another machine"),
-        Trial("papi", "here", "trusted", deviation=0.0),
-        Trial("papi", "command", "missing", reason="cannot attach"),
-        Trial("perf stat", "a", "differs", deviation=0.5),
-        Trial("perf stat", "b", "differs", deviation=0.02),
-        Trial("perf stat", "c", "trusted", deviation=0.0),
+    validated = Validation((
+        ProbeTrial("os", "faults", "trusted", deviation=0.0),
+        ProbeTrial("os", "clock", "trusted", deviation=0.004),
+        ProbeTrial("pmu", "loop", "missing", reason="no PMU", remedy="use another machine"),
+        ProbeTrial("papi", "here", "trusted", deviation=0.0),
+        ProbeTrial("papi", "command", "missing", reason="cannot attach"),
+        ProbeTrial("perf stat", "a", "differs", deviation=0.5),
+        ProbeTrial("perf stat", "b", "differs", deviation=0.02),
+        ProbeTrial("perf stat", "c", "trusted", deviation=0.0),
     ))  # fmt: skip
     said = {one.probe: (one.state, one.sentence) for one in validated.trust}
     assert said == {
@@ -97,7 +97,7 @@ def test_a_probe_is_trusted_as_far_as_its_worst_trial() -> None:
         "perf stat": ("differs", "differs by 50 % (a); 1 of 3 checks as expected"),
     }
     assert validated.exit_status == 1
-    assert Validated(validated.trials[:5]).exit_status == 0, "what is not there counts nothing wrong"
+    assert Validation(validated.trials[:5]).exit_status == 0, "what is not there counts nothing wrong"
     text = render(validation_blocks(json.loads(json.dumps(validated.to_document()))), 100, False)
     assert "not available" in text and "pmu: loop: no PMU" in text and "use another machine" in text
 
@@ -105,7 +105,7 @@ def test_a_probe_is_trusted_as_far_as_its_worst_trial() -> None:
 # ---- what the operating system counts, for real -------------------------------------------------------------------
 
 
-def fills(monkeypatch: pytest.MonkeyPatch, threads: int, where: str, when: str, times: int) -> Trial:
+def fills(monkeypatch: pytest.MonkeyPatch, threads: int, where: str, when: str, times: int) -> ProbeTrial:
     monkeypatch.setattr(validation_system, "FILLS", ((threads, where, when),))
     [found] = fill_trials(quiet, times, ask_child)
     return found
@@ -207,9 +207,9 @@ def test_stolen_time_is_that_of_the_processor(tmp_path: Path) -> None:
     (tmp_path / "proc/stat").write_text(
         "cpu  1 2 3 4 5 6 7 99 9 9\ncpu1 1 2 3 4 5 6 7 8 9 9\ncpu10 1 2 3 4 5 6 7 70 9 9\n"
     )
-    assert [stolen(cpu, tmp_path) for cpu in (1, 10, 3)] == [8, 70, 0]
+    assert [read_stolen_ticks(cpu, tmp_path) for cpu in (1, 10, 3)] == [8, 70, 0]
     (tmp_path / "proc/stat").write_text("cpu1 1 2 3 4\n")  # a kernel that knows no stolen time
-    assert stolen(1, tmp_path) == 0
+    assert read_stolen_ticks(1, tmp_path) == 0
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_huge_pages_leave_page_faults_untried(tmp_path: Path) -> None:
     file = tmp_path / "sys/kernel/mm/transparent_hugepage/enabled"
     file.parent.mkdir(parents=True)
     file.write_text("always [madvise] never\n")
-    assert huge_pages(tmp_path) == ""
+    assert huge_pages_reason(tmp_path) == ""
     file.write_text("[always] madvise never\n")
     clock = {"task_clock": 100, "process_time": 100, "stolen": 0, "context_switches": 50, "getrusage_switches": 50}
     first, *rest = system_trials(quiet, 1, answering(clock={"busy": [clock], "sleep": clock}), tmp_path)
@@ -256,13 +256,13 @@ class Source:
     def state(self) -> ProbeState:
         return ProbeState(self.name, self.answer, "not installed", "install it")
 
-    def count(self, command: list[str], events: list[str], interval: float = 0.0) -> Counted:
-        pages = next(pages for pages in validation_system.COMMAND_PAGES if touching(pages) == command)
-        return Counted(0, {"page-faults": Count(744 + self.each * pages)})
+    def count(self, command: list[str], events: list[str], interval: float = 0.0) -> CountedCommand:
+        pages = next(pages for pages in validation_system.COMMAND_PAGES if touch_command(pages) == command)
+        return CountedCommand(0, {"page-faults": EventCount(744 + self.each * pages)})
 
 
 def test_a_source_that_counts_half_is_found_out_and_one_that_is_not_there_says_so(monkeypatch: Any) -> None:
-    monkeypatch.setattr(validation_system, "_waited", lambda pages: 500 + pages)
+    monkeypatch.setattr(validation_system, "_faults_by_wait4", lambda pages: 500 + pages)
     papi = {"state": "missing", "reason": "libpapi is not installed", "remedy": "apt install libpapi7.0"}
     sources = (Source("perf_event_open"), Source("perf stat", 0.5), Source("third", state="missing"))
     found = list(source_trials(quiet, answering(papi=papi), sources))
@@ -287,14 +287,14 @@ def test_papi_may_count_the_calling_thread_and_no_command() -> None:
 
 
 def test_a_part_that_breaks_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_: object) -> list[Trial]:
+    def broken(*_: object) -> list[ProbeTrial]:
         raise RuntimeError("stranger than foreseen")
 
     monkeypatch.setattr("sonda.probes.validation.system.system_trials", broken)
     monkeypatch.setattr("sonda.probes.validation.system.source_trials", lambda say: [])
     monkeypatch.setattr("sonda.probes.validation.callgrind.callgrind_trials", lambda say: [])
-    monkeypatch.setattr("sonda.probes.validation.pmu.pmu_trials", lambda say: [Trial("pmu", "loop", "trusted")])
-    first, second = validate().trials
+    monkeypatch.setattr("sonda.probes.validation.pmu.pmu_trials", lambda say: [ProbeTrial("pmu", "loop", "trusted")])
+    first, second = validate_probes().trials
     assert (first.state, first.reason) == ("missing", "RuntimeError: stranger than foreseen")
     assert second.state == "trusted"
 
@@ -312,20 +312,20 @@ def test_the_doctor_names_second_sources_and_a_partition_left_behind(
 ) -> None:
     monkeypatch.setattr(doctor.Papi, "state", lambda self: ProbeState("papi", "missing", "not there", "install it"))
     monkeypatch.setattr(doctor.PerfStat, "state", lambda self: ProbeState("perf stat", "ok", "version 6.1"))
-    tools = {check.name: check for check in doctor._tools()}
+    tools = {check.name: check for check in doctor._tool_checks()}
     assert (tools["libpapi"].state, tools["libpapi"].remedy) == ("missing", "install it")
     assert tools["perf"].detail == "version 6.1: a second source for CPU counters"
     left = [("cache partition left behind", "ok", "restored the cache partition that process 7 left", "")]
-    monkeypatch.setattr(doctor, "left_checks", lambda root: left if root == tmp_path else [])
-    assert "restored the cache partition that process 7 left" in {one.detail for one in examine(store=tmp_path)}
+    monkeypatch.setattr(doctor, "check_left_partition", lambda root: left if root == tmp_path else [])
+    assert "restored the cache partition that process 7 left" in {one.detail for one in examine_machine(store=tmp_path)}
 
 
 @pytest.mark.parametrize(("state", "code"), [("trusted", 0), ("missing", 0), ("differs", 1)])
 def test_the_command_says_what_differs_in_its_exit_code(
     state: str, code: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = Validated((Trial("os", "faults", state, "16,384", "16,384", 0.5, "so it is"),))
-    monkeypatch.setattr("sonda.probes.validation.trust.validate", lambda say: found)
+    found = Validation((ProbeTrial("os", "faults", state, "16,384", "16,384", 0.5, "so it is"),))
+    monkeypatch.setattr("sonda.probes.validation.trust.validate_probes", lambda say: found)
     monkeypatch.setattr("sys.argv", ["sonda", "doctor", "--validate", "--json"])
     with pytest.raises(SystemExit) as ended:
         cli.main()

@@ -13,7 +13,7 @@ import pytest
 from fake_kernel import FakeKernel
 from sonda.frameworks.collector.counters.perf_event import Event, PerfEventError
 from sonda.probes.callgrind.valgrind import valgrind_version
-from sonda.probes.counters.pmu import Plan, plan
+from sonda.probes.counters.pmu import CountingPlan, plan_counting
 from sonda.probes.machine_code import MachineCode
 from sonda.probes.validation.callgrind import callgrind_trials, judge_modelled
 from sonda.probes.validation.microbenchmarks import COPY, count_work, machine_loops
@@ -75,13 +75,13 @@ def test_modelled_slopes_that_are_off_differ() -> None:
 # ---- the PMU ------------------------------------------------------------------------------------------------------
 
 
-def refusing_plan() -> Plan:
+def refusing_plan() -> CountingPlan:
     raise SondaError("no PMU in this virtual machine", "use a bare-metal machine")
 
 
 def has_pmu() -> bool:
     try:
-        plan()
+        plan_counting()
     except SondaError:
         return False
     return True
@@ -94,7 +94,7 @@ def test_the_pmu_counts_loops() -> None:
 
 
 def test_without_a_pmu_every_trial_has_the_reason() -> None:
-    found = list(pmu_trials(quiet, found=refusing_plan))
+    found = list(pmu_trials(quiet, make_plan=refusing_plan))
     assert len(found) >= 6
     assert {(one.state, one.reason, one.remedy) for one in found} == {
         ("missing", "no PMU in this virtual machine", "use a bare-metal machine")
@@ -142,7 +142,7 @@ def cpuinfo(root: Path, vendor: str) -> Path:
 def test_a_pmu_that_counts_right_is_trusted(tmp_path: Path, vendor: str) -> None:
     processor = Processor()
     group = [Event("cycles", 0, 0), INSTRUCTIONS, Event("retired", 4, 0xC2)]
-    found = list(pmu_trials(quiet, processor.ask, cpuinfo(tmp_path, vendor), lambda: Plan([group, group])))
+    found = list(pmu_trials(quiet, processor.ask, cpuinfo(tmp_path, vendor), lambda: CountingPlan([group, group])))
     assert [one.check for one in found if "Top-Down group" in one.check] == [
         "instructions of a loop, Top-Down group 1 of 2", "instructions of a loop, Top-Down group 2 of 2",
     ]  # fmt: skip
@@ -153,7 +153,7 @@ def test_a_pmu_that_counts_right_is_trusted(tmp_path: Path, vendor: str) -> None
 
 def test_a_pmu_that_counts_too_much_is_found_out(tmp_path: Path) -> None:
     root = cpuinfo(tmp_path, "GenuineIntel")
-    found = list(pmu_trials(quiet, Processor(overcount=1.03).ask, root, lambda: Plan([])))
+    found = list(pmu_trials(quiet, Processor(overcount=1.03).ask, root, lambda: CountingPlan([])))
     # 3 % is too much for instructions and operations; misses are allowed 4 %.
     assert {one.check for one in found if one.state == "trusted"} == {
         "last-level misses of a copy larger than the cache"
@@ -163,16 +163,18 @@ def test_a_pmu_that_counts_too_much_is_found_out(tmp_path: Path) -> None:
 
 def test_counters_that_were_shared_are_estimates_and_say_so(tmp_path: Path) -> None:
     root = cpuinfo(tmp_path, "GenuineIntel")
-    first = next(iter(pmu_trials(quiet, Processor(share=0.5).ask, root, lambda: Plan([]))))
+    first = next(iter(pmu_trials(quiet, Processor(share=0.5).ask, root, lambda: CountingPlan([]))))
     assert first.state == "trusted" and first.reason == "estimated: counted 50 % of the time"
-    never = next(iter(pmu_trials(quiet, Processor(share=0.0).ask, root, lambda: Plan([]))))
+    never = next(iter(pmu_trials(quiet, Processor(share=0.0).ask, root, lambda: CountingPlan([]))))
     assert never.state == "missing" and "never free" in never.reason
 
 
 def test_an_event_that_a_pmu_has_not_is_named(tmp_path: Path) -> None:
     processor = Processor()
     processor.kernel.refuse = lambda event: errno.ENOENT if event.type == 3 else 0
-    found = {one.check: one for one in pmu_trials(quiet, processor.ask, cpuinfo(tmp_path, "Other"), lambda: Plan([]))}
+    found = {
+        one.check: one for one in pmu_trials(quiet, processor.ask, cpuinfo(tmp_path, "Other"), lambda: CountingPlan([]))
+    }
     assert found["loads of a loop"].state == "missing" and "l1_dcache_loads" in found["loads of a loop"].reason
     assert found["instructions of a loop"].state == "trusted"
     assert not any("floating-point" in check for check in found), "nobody knows this vendor's event"

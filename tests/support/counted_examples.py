@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from builders import RunBuilder
-from sonda.probes.counters.topdown_tables import tables
+from sonda.probes.counters.topdown_tables import load_tables
 from sonda.record.run import Run
 
 SKYLAKE = {
@@ -37,11 +39,12 @@ ZEN4 = {
 
 def definition(table: str) -> dict[str, Any]:
     """As `run.json` keeps it."""
-    return tables()[table].plain()
+    document: dict[str, Any] = msgspec.to_builtins(load_tables()[table].counted_definition())
+    return document
 
 
 def groups(table: str) -> tuple[tuple[str, ...], ...]:
-    return tables()[table].groups
+    return load_tables()[table].groups
 
 
 Scale = Callable[[int, str], float]

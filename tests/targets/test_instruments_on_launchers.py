@@ -27,7 +27,7 @@ from places import PROGRAMS, REPOSITORY
 from sonda.analysis.energy.run import summarise_energy
 from sonda.frameworks.collector.counters.perf_event import SOFTWARE, TYPE_SOFTWARE, Event
 from sonda.probes.counters.command_counter import KernelCounter
-from sonda.probes.counters.pmu import Plan
+from sonda.probes.counters.pmu import CountingPlan
 from sonda.probes.machine.gpu import GpuDevice
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run
@@ -111,7 +111,7 @@ def sensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     wanted = energy.EnergySettings(interval=0.05, idle=0.0, root=tmp_path / "root", gpus=False)
     monkeypatch.setattr(energy, "parse_energy_probes", lambda probes: wanted)
     faults = Event("instructions", TYPE_SOFTWARE, SOFTWARE["page-faults"], kernel=True)
-    monkeypatch.setattr(counters, "plan", lambda extra=(): Plan([[faults]]))
+    monkeypatch.setattr(counters, "plan", lambda extra=(): CountingPlan([[faults]]))
     group = {"events": [{**faults._asdict()}], "whole": True}
     monkeypatch.setattr(corun_module, "event_groups", lambda extra: ([group], ProbeState("pmu", "ok")))
     yield

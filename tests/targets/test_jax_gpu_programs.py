@@ -14,7 +14,7 @@ from sonda.frameworks.collector.piece_pass import PROFILING
 from sonda.frameworks.jax.observe import devices as jax_devices
 from sonda.frameworks.jax.profile.operations import XlaOperation, number_runs, split_runs
 from sonda.frameworks.reconstruction.assembly import Assembly
-from sonda.probes.ncu.command import Settings
+from sonda.probes.ncu.command import NcuSettings
 from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 from sonda.targets.adapters.jax import xla_operations
@@ -84,6 +84,6 @@ def test_a_program_without_kernels_is_not_run_again_under_ncu(tmp_path: Path, mo
     plan = launcher.plan(Store(tmp_path), tmp_path, print)
     observation = Observation(bare, {}, {}, Circumstances("", {}, {}), assembly=assembly)
     seen = EndedRun(plan, observation, bare, partial(launcher.again, plan))
-    (state,) = NcuInstrument(Settings()).collect(seen).states
+    (state,) = NcuInstrument(NcuSettings()).collect(seen).states
     assert (state.name, state.state) == ("ncu", "missing")
     assert state.reason == f"no kernels were recorded: {PROFILING}"

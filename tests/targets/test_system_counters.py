@@ -18,7 +18,7 @@ from sonda.analysis.counters.second_sources import summarise_second
 from sonda.analysis.counters.system import summarise_system
 from sonda.analysis.run_summary import _uneven, summarise
 from sonda.analysis.summary import PartSummary, Value
-from sonda.probes.counters.command_counter import Count, Counted
+from sonda.probes.counters.command_counter import CountedCommand, EventCount
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run
 from sonda.record.spans import Spans
@@ -154,7 +154,7 @@ class Source:
 
     name = "source"
 
-    def __init__(self, found: Counted | SondaError) -> None:
+    def __init__(self, found: CountedCommand | SondaError) -> None:
         self.found = found
         self.jobs: list[bytes] = []
 
@@ -164,7 +164,7 @@ class Source:
     def count(
         self, command: tuple[str, ...], events: tuple[str, ...], interval: float = 0.0,
         environment: dict[str, str] | None = None,
-    ) -> Counted:  # fmt: skip
+    ) -> CountedCommand:  # fmt: skip
         assert command[1:4] == ("-P", "-m", "sonda.targets.local.command")
         assert environment and environment["OMP_PLACES"] == "{0}" and environment["PATH"] == os.environ["PATH"]
         self.jobs.append((Path(command[4]) / JOB).read_bytes())
@@ -174,8 +174,8 @@ class Source:
 
 
 def test_a_workload_is_counted_once_more_by_each_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = Source(Counted(0, {"page-faults": Count(100.0, 1, 1)}))
-    other = Source(Counted(0, {"page-faults": Count(101.0, 1, 1)}, missing={"cycles": "not supported"}))
+    own = Source(CountedCommand(0, {"page-faults": EventCount(100.0, 1, 1)}))
+    other = Source(CountedCommand(0, {"page-faults": EventCount(101.0, 1, 1)}, missing={"cycles": "not supported"}))
     dead = Source(SondaError("cannot attach", "be root"))
     monkeypatch.setattr(second, "KernelCounter", lambda known: own)
     monkeypatch.setattr(second, "SOURCES", {"perf-stat": lambda: other, "papi": lambda: dead})

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from sonda.analysis.summary import Value
-from sonda.record.machine import CardTheory, Machine, MeasuredCeilings, Reached
+from sonda.record.machine import CardTheory, Machine, MeasuredCeilings, ReachedCeilings
 from sonda.record.run import RunInfo
 
 CACHE_PART = 0.5
@@ -115,7 +115,7 @@ class Ceilings:
         return np.nan_to_num(flops) / peak * 1e9, np.nan_to_num(traffic) / bandwidth * 1e9, cached
 
 
-def _cached_bytes(reached: Reached, cache_bytes: float) -> float:
+def _cached_bytes(reached: ReachedCeilings, cache_bytes: float) -> float:
     """The largest footprint that was measured nearer to the cache's bandwidth than to DRAM's (geometrically).
 
     In a virtual machine the neighbours use the cache too, so its size says little about how much of it one gets.
@@ -185,7 +185,7 @@ def ceilings(
     ), ""  # fmt: skip
 
 
-def _reached(measured: MeasuredCeilings, threads: int | None, device: str) -> tuple[Reached | None, str, str]:
+def _reached(measured: MeasuredCeilings, threads: int | None, device: str) -> tuple[ReachedCeilings | None, str, str]:
     """What was measured with this number of threads or on this GPU, its key, and the reason where there is nothing."""
     table = measured.devices if device else measured.threads
     if not table:

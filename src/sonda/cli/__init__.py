@@ -6,4 +6,4 @@ from __future__ import annotations
 # isort: off
 from sonda.cli import running as running, runs as runs, experiments as experiments, energy as energy
 from sonda.cli import serving as serving, data as data
-from sonda.cli.face import app as app, main as main
+from sonda.cli.application import app as app, main as main

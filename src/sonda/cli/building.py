@@ -12,29 +12,31 @@ from typing import Any
 import typer
 
 
-def built(app: typer.Typer, words: Sequence[str]) -> Any:
-    """The command line for these words, which Typer can run; where they name no command, it can list all of them."""
-    return typer.main.get_command(_lean(app, words[0] if words else ""))
+def build_command(app: typer.Typer, words: Sequence[str]) -> Any:
+    """The command line for these words. It has the named command whole, and name and help of all others."""
+    return typer.main.get_command(_reduce_app(app, words[0] if words else ""))
 
 
-def _lean(app: typer.Typer, wanted: str) -> typer.Typer:
+def _reduce_app(app: typer.Typer, wanted: str) -> typer.Typer:
     lean = copy.copy(app)
-    lean.registered_commands = [one if one.name == wanted else _bare(one) for one in app.registered_commands]
-    lean.registered_groups = [copy.copy(one) for one in app.registered_groups]
+    lean.registered_commands = [
+        info if info.name == wanted else _strip_parameters(info) for info in app.registered_commands
+    ]
+    lean.registered_groups = [copy.copy(info) for info in app.registered_groups]
     for group in lean.registered_groups:
         if group.name != wanted and group.typer_instance is not None:
-            group.typer_instance = _lean(group.typer_instance, "")
+            group.typer_instance = _reduce_app(group.typer_instance, "")
     return lean
 
 
-def _bare(info: Any) -> Any:
-    """The same command without its options and arguments."""
-    found = copy.copy(info)
-    found.callback = _silent(info.callback)
-    return found
+def _strip_parameters(info: Any) -> Any:
+    """A copy of a command without its options and arguments."""
+    stripped = copy.copy(info)
+    stripped.callback = _empty_callback(info.callback)
+    return stripped
 
 
-def _silent(callback: Callable[..., Any]) -> Callable[[], None]:
+def _empty_callback(callback: Callable[..., Any]) -> Callable[[], None]:
     def nothing() -> None:
         """Replaced below."""
 

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 BREAKS = (":", "=")
-"""What bash takes for the end of a word: it hands `sim:maeri-256` over as three, and replaces the last one only."""
+"""Where bash ends a word: it passes `sim:maeri-256` as three words, and replaces the last one only."""
 ASKED = "_SONDA_COMPLETE"
 RECENT = 20
 """Runs whose ids are offered."""
@@ -23,23 +23,23 @@ DRAWN = ("fish",)
 """What `sonda data make` draws."""
 
 
-def asked(environment: Mapping[str, str]) -> bool:
-    """Whether it is a shell that asks for names, and no user."""
+def is_asked(environment: Mapping[str, str]) -> bool:
+    """Whether a shell asks for names to complete."""
     return ASKED in environment
 
 
-def answer(line: Callable[[], Any], environment: MutableMapping[str, str]) -> None:
-    """Run the command line, which prints the names that fit, a line each; of what bash took apart, the last piece."""
-    kept = _mended(environment) if environment.get(ASKED) == "complete_bash" else ""
-    said = io.StringIO()
-    with redirect_stdout(said), suppress(SystemExit):
+def answer_shell(line: Callable[[], Any], environment: MutableMapping[str, str]) -> None:
+    """Print the names that fit, a line each, as the command line gives them. For bash it prints the last piece only."""
+    untouched = _rejoin_words(environment) if environment.get(ASKED) == "complete_bash" else ""
+    output = io.StringIO()
+    with redirect_stdout(output), suppress(SystemExit):
         line()
-    for name in said.getvalue().splitlines():
-        print(name.removeprefix(kept))
+    for name in output.getvalue().splitlines():
+        print(name.removeprefix(untouched))
 
 
-def _mended(environment: MutableMapping[str, str]) -> str:
-    """Join again what bash took apart; returns the beginning of the word so far that bash would not replace."""
+def _rejoin_words(environment: MutableMapping[str, str]) -> str:
+    """Join the words that bash split; returns the beginning of the word so far that bash would not replace."""
     words, at = environment.get("COMP_WORDS", "").split("\n"), int(environment.get("COMP_CWORD", "0"))
     joined: list[str] = []
     place = at
@@ -51,11 +51,11 @@ def _mended(environment: MutableMapping[str, str]) -> str:
             joined.append(word)
     environment["COMP_WORDS"], environment["COMP_CWORD"] = "\n".join(joined), str(place)
     so_far = joined[place] if place < len(joined) else ""
-    return so_far[: max(so_far.rfind(one) for one in BREAKS) + 1]
+    return so_far[: max(so_far.rfind(mark) for mark in BREAKS) + 1]
 
 
-def _offered(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """What Typer asks: the names that begin like the word so far. A name that cannot be found out is not offered."""
+def _offer(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """A function for Typer that gives the names that begin like the word so far; none where `names` fails."""
 
     def complete(incomplete: str) -> list[str]:
         from sonda.record.errors import SondaError
@@ -167,16 +167,16 @@ def _colours() -> list[str]:
 
 
 def scales(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Those of the study that the line names."""
+    """The scales of the study that the line names."""
     from sonda.studies.file.loader import load_study
 
     named = next(filter(None, (ctx.params.get("reference"), *ctx.args)), "")  # behind an option without its value: args
-    return _offered(lambda: load_study(named).scales)(incomplete)
+    return _offer(lambda: load_study(named).scales)(incomplete)
 
 
-workloads, targets, accelerators = _offered(_workloads), _offered(_targets), _offered(_accelerators)
-runs, studies, frameworks, probes = _offered(_runs), _offered(_studies), _offered(_frameworks), _offered(_probes)
-precisions, scenarios, backends = _offered(_precisions), _offered(_scenarios), _offered(_backends)
-bindings, transfers, mappings, tags = _offered(_bindings), _offered(_transfers), _offered(_mappings), _offered(_tags)
-layouts, colours = _offered(_layouts), _offered(_colours)
-simulators, drawn = _offered(lambda: SIMULATORS), _offered(lambda: DRAWN)
+workloads, targets, accelerators = _offer(_workloads), _offer(_targets), _offer(_accelerators)
+runs, studies, frameworks, probes = _offer(_runs), _offer(_studies), _offer(_frameworks), _offer(_probes)
+precisions, scenarios, backends = _offer(_precisions), _offer(_scenarios), _offer(_backends)
+bindings, transfers, mappings, tags = _offer(_bindings), _offer(_transfers), _offer(_mappings), _offer(_tags)
+layouts, colours = _offer(_layouts), _offer(_colours)
+simulators, drawn = _offer(lambda: SIMULATORS), _offer(lambda: DRAWN)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import Json, app, hush, put, say, write_json
+from sonda.cli.application import Json, app, hush, put, say, write_json
 
 if TYPE_CHECKING:
     from sonda.workloads.data import Prepared
@@ -58,11 +58,11 @@ def prepare(
 
     place = out or f"{Path(folder).resolve().name}-prepared"
     made = prepare(
-        folder, place, image=_size(image) if image else None, colour=colour, seed=seed, layout=layout, stretch=stretch,
-        replace=replace, say=say,
+        folder, place, image=_parse_size(image) if image else None, colour=colour, seed=seed, layout=layout,
+        stretch=stretch, replace=replace, say=say,
     )  # fmt: skip
     hush()
-    _show(made, json)
+    _show_data_set(made, json)
 
 
 @data.command(short_help="Draw a data set: silhouettes of nine kinds of fish.")
@@ -85,7 +85,7 @@ def make(
 
     if what not in completion.DRAWN:
         raise SondaError(f"there is nothing to draw called {what!r}", nearest(what, completion.DRAWN))
-    place = make_fish(directory, count=count, image=_size(image), seed=seed, say=say)
+    place = make_fish(directory, count=count, image=_parse_size(image), seed=seed, say=say)
     hush()
     if json:
         classes = [kind.name for kind in KINDS]
@@ -109,25 +109,29 @@ def show(
     """
     from sonda.workloads.data.prepared import load
 
-    found = load(directory)
+    data_set = load(directory)
     if verify:
-        found.verify(lambda done, whole: say(f"checksums, {done / 1e6:,.0f} of {whole / 1e6:,.0f} MB"))
+        data_set.verify(lambda done, whole: say(f"checksums, {done / 1e6:,.0f} of {whole / 1e6:,.0f} MB"))
         hush()
-    _show(found, json, verified=verify, fractions=_fractions(split) if split else [])
+    _show_data_set(data_set, json, verified=verify, fractions=_parse_fractions(split) if split else [])
 
 
-def _show(found: Prepared, json: bool, verified: bool = False, fractions: list[float] | None = None) -> None:
-    shares = [found.labels[share] for share in found.split(fractions)] if fractions else []
-    tables = [[int((share == kind).sum()) for kind in range(len(found.classes))] for share in shares]
-    manifest = found.manifest
+def _show_data_set(
+    data_set: Prepared, json: bool, verified: bool = False, fractions: list[float] | None = None
+) -> None:
+    shares = [data_set.labels[share] for share in data_set.split(fractions)] if fractions else []
+    tables = [[int((share == kind).sum()) for kind in range(len(data_set.classes))] for share in shares]
+    manifest = data_set.manifest
     if json:
         extra: dict[str, Any] = {"shares": tables} if shares else {}
-        write_json({"directory": str(found.directory), "verified": verified, **_plain(manifest), **extra}, "data set")
+        write_json(
+            {"directory": str(data_set.directory), "verified": verified, **_plain(manifest), **extra}, "data set"
+        )
         return
     from sonda.report.screen import render
     from sonda.report.views.data_set import data_set_blocks
 
-    put(render(data_set_blocks(str(found.directory), manifest, tables, verified)))
+    put(render(data_set_blocks(str(data_set.directory), manifest, tables, verified)))
 
 
 def _plain(manifest: Any) -> Any:
@@ -136,7 +140,7 @@ def _plain(manifest: Any) -> Any:
     return msgspec.to_builtins(manifest)
 
 
-def _size(text: str) -> tuple[int, int]:
+def _parse_size(text: str) -> tuple[int, int]:
     from sonda.record.errors import SondaError
 
     width, cross, height = text.partition("x")
@@ -145,10 +149,10 @@ def _size(text: str) -> tuple[int, int]:
     return int(width[:9]), int(height[:9])
 
 
-def _fractions(text: str) -> list[float]:
+def _parse_fractions(text: str) -> list[float]:
     from sonda.record.errors import SondaError
 
     try:
-        return [float(one) for one in text.split("/")]
+        return [float(word) for word in text.split("/")]
     except ValueError:
         raise SondaError(f"--split {text!r} is not a row of fractions", "write it like 0.85/0.02/0.13") from None

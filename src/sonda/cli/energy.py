@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sonda.cli.face import Json, Tags, app, hush, open_store, say
+from sonda.cli.application import Json, Tags, app, hush, open_store, say
 from sonda.cli.showing import show_run
 
 
@@ -37,14 +37,14 @@ def energy(
     from sonda.targets.program.energy import measure_energy
 
     store = open_store()
-    for one in tag or []:
-        store.check_tag(one)
+    for name in tag or []:
+        store.check_tag(name)
     wanted = parse_energy_options(interval, idle, model)
     try:
         run, code = measure_energy(context.obj or [], store, wanted, redact=redact, output_to_stderr=json, say=say)
         hush()
-        for one in tag or []:
-            store.tag(run.id, one)
+        for name in tag or []:
+            store.tag(run.id, name)
         show_run(run, store, json, to=sys.stderr)
     except SondaError as error:
         error.exit_code = 125 if context.obj else 2  # the program may be right: it is Sonda that failed

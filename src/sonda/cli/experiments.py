@@ -8,8 +8,19 @@ from typing import Annotated
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import Json, Tags, app, hush, open_store, put, say, say_each, workload_options, write_json
-from sonda.cli.own_options import OfAWorkload
+from sonda.cli.application import (
+    Json,
+    Tags,
+    app,
+    hush,
+    open_store,
+    parse_workload_options,
+    put,
+    say,
+    say_or_log,
+    write_json,
+)
+from sonda.cli.own_options import WorkloadCommand
 from sonda.cli.showing import show_run
 
 
@@ -88,7 +99,7 @@ def study(
         document = show_study(reference, scale, repeat, open_store(), energy_probe, data, nodes)
     else:
         document = carry_out(
-            reference, scale, repeat, again, open_store(), say_each, energy_probe, data, workers, on_cluster, nodes
+            reference, scale, repeat, again, open_store(), say_or_log, energy_probe, data, workers, on_cluster, nodes
         )
     hush()
     document = add_statistics(document, statistics)
@@ -107,7 +118,7 @@ def study(
 @app.command(
     "explore",
     short_help="Simulate a workload on many accelerators, find the best.",
-    cls=OfAWorkload,
+    cls=WorkloadCommand,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def explore(
@@ -175,7 +186,7 @@ def explore(
     refuse_folders(csv, parquet)
     job = Job(
         workload=workload,
-        options=workload_options(context, workload, input),
+        options=parse_workload_options(context, workload, input),
         on=on,
         seed=seed,
         threads=threads,
@@ -189,17 +200,17 @@ def explore(
         space = parse_space(vary or [])
         try:
             if search:
-                found = search_front(job, space, store, parse_percent(search), tag or [], say, executor)
+                exploration = search_front(job, space, store, parse_percent(search), tag or [], say, executor)
             else:
-                found = explore_space(job, space, store, tag or [], say, executor, points_per_batch or BATCH)
+                exploration = explore_space(job, space, store, tag or [], say, executor, points_per_batch or BATCH)
         except KeyboardInterrupt:
             say(Lasting("whole batches are kept: the same command goes on with the rest"))
             raise
     hush()
     for path, form in ((csv, "csv"), (parquet, "parquet")):
         if path is not None:
-            write_points(path, found.points, form)
-    show_run(found, store, json, rows)
+            write_points(path, exploration.points, form)
+    show_run(exploration, store, json, rows)
 
 
 @app.command("corun", short_help="Run programs side by side, say how they slow each other.")
@@ -237,20 +248,20 @@ def corun(
     from sonda.targets.corun.plan import CorunSettings
 
     store = open_store()
-    for one in tag or []:
-        store.check_tag(one)
+    for name in tag or []:
+        store.check_tag(name)
     setting = CorunSettings(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
-    found = carry_out(participants, store, cores, setting, say_each, warn=lambda text: say(Lasting(text)))
+    experiment = carry_out(participants, store, cores, setting, say_or_log, warn=lambda text: say(Lasting(text)))
     hush()
-    for one in tag or []:
-        store.tag(found.id, one)
-    show_run(found, store, json)
+    for name in tag or []:
+        store.tag(experiment.id, name)
+    show_run(experiment, store, json)
 
 
 @app.command(
     "verify",
     short_help="Hold simulated accelerators against other simulators.",
-    cls=OfAWorkload,
+    cls=WorkloadCommand,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def verify(
@@ -349,14 +360,14 @@ def doctor(
     if validate:
         _validate(json)
         return
-    from sonda.probes.cache_partition.partition import left_checks
-    from sonda.probes.doctor import examine, measure_ceilings
+    from sonda.probes.cache_partition.partition import check_left_partition
+    from sonda.probes.doctor import examine_machine, measure_ceilings
     from sonda.report.screen import render
     from sonda.report.views.listing import checks_document, doctor_blocks
 
     root = open_store().root
-    left = [] if measure else left_checks(root)
-    examined = measure_ceilings(root, say) if measure else examine(store=root)
+    left = [] if measure else check_left_partition(root)
+    examined = measure_ceilings(root, say) if measure else examine_machine(store=root)
     hush()
     checks = [(check.name, check.state, check.detail, check.remedy) for check in examined] + left
     if json:
@@ -366,13 +377,13 @@ def doctor(
 
 
 def _validate(json: bool) -> None:
-    from sonda.probes.validation.trust import validate
+    from sonda.probes.validation.trust import validate_probes
     from sonda.report.screen import render
     from sonda.report.views.validation import validation_blocks
 
-    found = validate(say)
+    validation = validate_probes(say)
     hush()
-    document = found.to_document()
+    document = validation.to_document()
     write_json(document, "validation") if json else put(render(validation_blocks(document)))
-    if found.exit_status:
-        raise SystemExit(found.exit_status)
+    if validation.exit_status:
+        raise SystemExit(validation.exit_status)

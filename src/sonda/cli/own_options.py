@@ -15,8 +15,8 @@ COMMANDS = ("run", "serve", "explore", "corun", "verify")
 WIDTH = 78
 
 
-def own_options(words: Sequence[str]) -> str:
-    """The options of the workload that these words name, with what they are unless given; '' where they name none."""
+def describe_own_options(words: Sequence[str]) -> str:
+    """The options of the workload that these words name, with their defaults; '' where they name no workload."""
     if not words or words[0] not in COMMANDS or "--help" not in words:
         return ""
     from sonda.targets.job import option_text
@@ -34,24 +34,24 @@ def own_options(words: Sequence[str]) -> str:
     return "\n".join([f"Options of {named}, with what they are unless given:", *lines])
 
 
-class OfAWorkload(TyperCommand):
+class WorkloadCommand(TyperCommand):
     """A command that takes a workload and its options."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """The command's own options that begin like the word so far, and those of the workload that was named."""
-        found = super().shell_complete(ctx, incomplete)
+        items = super().shell_complete(ctx, incomplete)
         if not incomplete.startswith("-"):
-            return found
+            return items
         item_of = type(super().shell_complete(ctx, "--help")[0])  # Typer's own, which it does not export
-        there = {item.value for item in found}
-        return found + [
-            item_of(flag) for flag in own_flags(str(ctx.params.get("workload") or ctx.params.get("subject") or ""))
-            if flag.startswith(incomplete) and flag not in there
+        offered = {item.value for item in items}
+        return items + [
+            item_of(flag) for flag in find_own_flags(str(ctx.params.get("workload") or ctx.params.get("subject") or ""))
+            if flag.startswith(incomplete) and flag not in offered
         ]  # fmt: skip
 
 
-def own_flags(workload: str) -> list[str]:
-    """The options of a workload as one types them; none of what is not known."""
+def find_own_flags(workload: str) -> list[str]:
+    """The options of a workload as a user types them; none for an unknown workload."""
     from sonda.record.errors import SondaError
     from sonda.workloads.catalogue import describe
 

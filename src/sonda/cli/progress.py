@@ -1,8 +1,8 @@
-"""Progress: one line for somebody who watches, which says how long something has taken and how long it will take still.
+"""Progress: one line on the screen that says what goes on, how long it has taken and how long it will take still.
 
-The line is written when something is said, and again every second, so that what is silent for long still moves. How
-long is left comes from whoever says it (a sentence with `seconds`, what it is expected to take), or from how far it has
-got (`3 of 12`) in the time so far.
+The line is written with every new sentence, and again every second, so that it moves while nothing new is said. The
+time that is left comes from the sentence (`Expected` has seconds that the work should take), or from how far the work
+has come (`3 of 12`) in the time so far.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from sonda.record.progress import Reached, time_words
 
 EVERY_S = 1.0
 PATIENCE_S = 2.0
-"""From here on times are told."""
+"""Seconds after which the line shows times."""
 STAGE_S, STILL_S = 5.0, 60.0
-"""From line to line of a log, at least: where a new stage of a run has begun, and where it goes on."""
+"""Least seconds between two lines of a log: where a new stage of a run has begun, and where the same one goes on."""
 SHARE = re.compile(r"(\d[\d,]*) of (\d[\d,]*)")
 WIPE = "\r\033[K"
 
 
-class Progress:
-    """What is going on. `watched` says whether anybody watches `stream`."""
+class ScreenLine:
+    """A line of `stream` that says what is going on. `watched` says whether anybody watches the stream."""
 
     def __init__(
         self, stream: Callable[[], TextIO], watched: Callable[[], bool], clock: Callable[[], float] = monotonic
@@ -42,7 +42,7 @@ class Progress:
         self._ticking: threading.Event | None = None
 
     def say(self, text: str) -> None:
-        """Show this in place of what was shown; told to the second while it lasts. '' takes the line away."""
+        """Show a sentence in place of the one before, and keep its time current while it lasts. '' hides the line."""
         if not text:
             self.hush()
         if not text or not self._watched():
@@ -50,7 +50,7 @@ class Progress:
         with self._lock:
             now = self._clock()
             self._note_share(text, now)
-            # A line that only counts on goes on from the same beginning.
+            # Where only numbers change, the time goes on.
             if _without_numbers(text) != _without_numbers(self._text):
                 self._since = now
             self._text = text
@@ -58,7 +58,7 @@ class Progress:
             self._start()
 
     def begin(self, text: str) -> None:
-        """Show this only once it has lasted, where nothing else is said until then."""
+        """Show a sentence once it has lasted some seconds, unless another one comes before."""
         if not self._watched():
             return
         with self._lock:
@@ -66,7 +66,7 @@ class Progress:
             self._start()
 
     def hush(self) -> None:
-        """Take the line away."""
+        """Hide the line."""
         with self._lock:
             if self._ticking is not None:
                 self._ticking.set()
@@ -76,7 +76,7 @@ class Progress:
             self._text, self._total, self._shown = "", "", False
 
     def line(self) -> str:
-        """What is shown now: the text, how long it has taken, how long is left as far as that can be told."""
+        """The line as it is now: the sentence, the time so far, and the time that is left where that is known."""
         spent = self._clock() - self._since
         if spent < PATIENCE_S:
             return f"{self._text} …"
@@ -84,15 +84,15 @@ class Progress:
         return f"{self._text} … {time_words(spent)}" + (f", about {time_words(left)} left" if left is not None else "")
 
     def _left(self, spent: float) -> float | None:
-        if " left" in self._text:
-            return None  # whoever said it knows better
+        if getattr(self._text, "tells_time_left", False):
+            return None
         expected = getattr(self._text, "seconds", None)
         if expected is not None:
             return max(0.0, expected - spent) if spent < expected else None
         share = SHARE.search(self._text)
         if share is None:
             return None
-        done, total = _count(share[1]), _count(share[2])
+        done, total = _parse_count(share[1]), _parse_count(share[2])
         gained, took = done - self._counted_from, self._clock() - self._counted_since
         return took / gained * (total - done) if gained > 0 and total > done else None
 
@@ -100,7 +100,7 @@ class Progress:
         """Remember when counting to this total began, and from where."""
         share = SHARE.search(text)
         if share is not None and share[2] != self._total:
-            self._total, self._counted_since, self._counted_from = share[2], now, _count(share[1])
+            self._total, self._counted_since, self._counted_from = share[2], now, _parse_count(share[1])
 
     def _start(self) -> None:
         if self._ticking is None:
@@ -129,17 +129,17 @@ class Progress:
             pass  # nobody listens any more
 
 
-class Log:
-    """What a log is told: all that is said, but of how far a run has come only that a new stage of it has begun, and
-    that it still runs."""
+class ProgressLog:
+    """Chooses the sentences for a log: all of them, but of how far a run has come only that a new stage has begun, and
+    now and then that it still runs."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._told = 0.0
         self._stage = ""
 
-    def takes(self, text: str) -> bool:
-        """Whether this is to be written."""
+    def accepts(self, text: str) -> bool:
+        """Whether a sentence is to be written."""
         now = self._clock()
         if isinstance(text, Reached):
             new = bool(text.stage) and text.stage != self._stage
@@ -150,7 +150,7 @@ class Log:
         return True
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     return int(text.replace(",", ""))
 
 
@@ -158,11 +158,11 @@ def _without_numbers(text: str) -> str:
     return re.sub(r"\d[\d,.]*", "", text)
 
 
-def _somebody() -> bool:
+def _is_watched() -> bool:
     """Whether stderr is a terminal on which a line can be taken back."""
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
-SHOWN = Progress(lambda: sys.stderr, _somebody)
-"""The line of this process."""
-LOG = Log()
+SCREEN_LINE = ScreenLine(lambda: sys.stderr, _is_watched)
+"""The line of this process, on stderr."""
+PROGRESS_LOG = ProgressLog()

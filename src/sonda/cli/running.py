@@ -8,15 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import Json, Precision, Rows, Tags, app, hush, open_store, say, workload_options
-from sonda.cli.own_options import OfAWorkload
+from sonda.cli.application import Json, Precision, Rows, Tags, app, hush, open_store, parse_workload_options, say
+from sonda.cli.own_options import WorkloadCommand
 from sonda.cli.showing import show_runs
 
 
 @app.command(
     "run",
     short_help="Run a workload or your program and say where its time goes.",
-    cls=OfAWorkload,
+    cls=WorkloadCommand,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def run(
@@ -159,7 +159,7 @@ def run(
 
     job = Job(
         workload=workload,
-        options=workload_options(context, workload, input),
+        options=parse_workload_options(context, workload, input),
         framework=framework,
         train=train,
         steps=parse_whole_option("steps", steps) if steps else None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import (
+from sonda.cli.application import (
     Json,
     Reference,
     Rows,
@@ -20,7 +20,7 @@ from sonda.cli.face import (
     open_store,
     put,
     say,
-    say_each,
+    say_or_log,
     write_json,
     write_pieces,
 )
@@ -100,21 +100,21 @@ def tag(
     from sonda.record.errors import SondaError, nearest
 
     store = open_store()
-    found = store.find(reference)
+    tagged = store.find(reference)
     if remove:
-        tags = store.tags([one.id for one in found])
-        found = [one for one in found if name in tags.get(one.id, ())]
-        if not found:
+        tags = store.tags([run.id for run in tagged])
+        tagged = [run for run in tagged if name in tags.get(run.id, ())]
+        if not tagged:
             raise SondaError(f"{reference} has no tag {name!r}", nearest(name, chain.from_iterable(tags.values())))
-    for one in found:
+    for run in tagged:
         if remove:
-            store.untag(one.id, name)
+            store.untag(run.id, name)
         else:
-            store.tag(one.id, name)
+            store.tag(run.id, name)
     if json:
-        write_json({"tag": name, "runs": [one.id for one in found], "removed": remove}, "tag")
+        write_json({"tag": name, "runs": [run.id for run in tagged], "removed": remove}, "tag")
     else:
-        counted = f"{len(found)} run{'' if len(found) == 1 else 's'}"
+        counted = f"{len(tagged)} run{'' if len(tagged) == 1 else 's'}"
         put(f"{counted} no longer tagged {name}" if remove else f"{counted} tagged {name}")
 
 
@@ -139,8 +139,9 @@ def rm(
     if not references and not older_than:
         raise SondaError("nothing to remove", "name runs, or give --older-than 30d")
     # All names are looked up first: one that is wrong leaves everything as it is.
-    named = dict.fromkeys(one.absolute() for reference in references or [] for one in store.locate(reference))
-    gone = [one.absolute() for one in store.remove_older_than(parse_age(older_than))] if older_than else []
+    located = [directory for reference in references or [] for directory in store.locate(reference)]
+    named = dict.fromkeys(directory.absolute() for directory in located)
+    gone = [directory.absolute() for directory in store.remove_older_than(parse_age(older_than))] if older_than else []
     for directory in named:
         if directory not in gone:
             store.remove(directory)
@@ -177,7 +178,7 @@ def compare(
     limit = parse_percent(fail_above) if fail_above else None
     store = open_store()
     say(f"reading {a} and {b}")
-    left, right = _found(store, a), _found(store, b)
+    left, right = _find_runs(store, a), _find_runs(store, b)
     say(f"comparing {len(left) + len(right):,} runs")
     if any(run.info.kind == "imported" for run in [*left, *right]):
         _compare_imported(left, right, limit, rows, json)
@@ -191,13 +192,13 @@ def compare(
         raise SystemExit(1)
 
 
-def _found(store: Store, reference: str) -> list[Run]:
-    """The runs that a reference names; of those that cannot be read a line each."""
+def _find_runs(store: Store, reference: str) -> list[Run]:
+    """The runs that a reference names. Prints a line for each that cannot be read."""
     store.damaged.clear()
-    found = store.find(reference)
+    runs = store.find(reference)
     for error in store.damaged:
         complain(f"skipped: {error}")
-    return found
+    return runs
 
 
 def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int, json: bool) -> None:
@@ -240,14 +241,14 @@ def import_(
     from sonda.targets.imported.launcher import import_files
 
     store = open_store()
-    for one in tag or []:
-        store.check_tag(one)
+    for name in tag or []:
+        store.check_tag(name)
     with spread_for(workers, on_cluster, say) as spread:
-        found = import_files(files, store.root, say, run, spread)
+        imported = import_files(files, store.root, say, run, spread)
     hush()
-    for one in tag or []:
-        store.tag(found.id, one)
-    show_run(found, store, json, rows)
+    for name in tag or []:
+        store.tag(imported.id, name)
+    show_run(imported, store, json, rows)
 
 
 @app.command("report")
@@ -272,11 +273,11 @@ def report(
 
     refuse_folders(output)
     store = open_store()
-    groups = {reference: _found(store, reference) for reference in references or ["last"]}
-    runs = [one for found in groups.values() for one in found]
-    asked = [reference for reference, found in groups.items() for _ in found]
+    groups = {reference: _find_runs(store, reference) for reference in references or ["last"]}
+    runs = [run for members in groups.values() for run in members]
+    asked = [reference for reference, members in groups.items() for _ in members]
     # Runs of one name are processes of the same configuration.
-    sides = list(groups.values()) if len(groups) > 1 else [[one] for one in runs]
+    sides = list(groups.values()) if len(groups) > 1 else [[run] for run in runs]
     comparison = None
     if len(sides) == 2:
         try:
@@ -284,9 +285,9 @@ def report(
         except SondaError:
             comparison = None  # two runs with nothing in common still stand side by side
     summaries = []
-    for number, one in enumerate(runs, 1):
+    for number, run in enumerate(runs, 1):
         say(f"reading run {number} of {len(runs)}")
-        summaries.append(summarise(one))
+        summaries.append(summarise(run))
     say(f"writing {output}")
     path = write_page(output, summaries, runs, comparison, asked)
     hush()
@@ -329,18 +330,18 @@ def export(
     if layers and stonne is None:
         raise SondaError("--layers means nothing without --stonne", "leave it out, or add --stonne folder")
     refuse_folders(trace, xplane)
-    found = open_store().one(reference)
+    run = open_store().one(reference)
     document: dict[str, Any] = {}
     if stonne is not None:
-        document["stonne"] = [str(path) for path in export_run(found, stonne, layers or [], say_each)]
+        document["stonne"] = [str(path) for path in export_run(run, stonne, layers or [], say_or_log)]
         hush()
     if trace is not None:
-        document["trace"] = str(write_trace(trace, found, say))
+        document["trace"] = str(write_trace(trace, run, say))
         hush()
     if xplane is not None:
-        document["xplane"] = str(write_xplane(xplane, found))
+        document["xplane"] = str(write_xplane(xplane, run))
     drawn = [path for path in (trace, xplane) if path is not None]
-    if drawn and in_cycles(found):
+    if drawn and in_cycles(run):
         document["times"] = IN_CYCLES
     if json:
         write_json(document, "export")
@@ -348,4 +349,4 @@ def export(
     if stonne is not None:
         put(f"{stonne}: {len(document['stonne'])} files")
     for path in drawn:
-        put(f"{path} (times are {IN_CYCLES})" if in_cycles(found) else path)
+        put(f"{path} (times are {IN_CYCLES})" if in_cycles(run) else path)

@@ -7,15 +7,15 @@ from typing import Annotated
 import typer
 
 from sonda.cli import completion
-from sonda.cli.face import Json, Precision, Tags, app, hush, open_store, say, workload_options
-from sonda.cli.own_options import OfAWorkload
+from sonda.cli.application import Json, Precision, Tags, app, hush, open_store, parse_workload_options, say
+from sonda.cli.own_options import WorkloadCommand
 from sonda.cli.showing import show_run
 
 
 @app.command(
     "serve",
     short_help="Serve a model: latency percentiles, throughput, energy.",
-    cls=OfAWorkload,
+    cls=WorkloadCommand,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
 def serve(
@@ -95,8 +95,8 @@ def serve(
     from sonda.targets.serving.weights import with_weights
 
     store = open_store()
-    for one in tag or []:
-        store.check_tag(one)
+    for name in tag or []:
+        store.check_tag(name)
     traffic = ServingTraffic(
         scenario=scenario,
         queries=queries,
@@ -112,7 +112,7 @@ def serve(
     )
     job = Job(
         workload=workload,
-        options=workload_options(context, workload, input),
+        options=parse_workload_options(context, workload, input),
         on=on,
         warmup=warmup,
         seed=seed,
@@ -128,6 +128,6 @@ def serve(
         traffic = replace(traffic, weights=path)
     run = measure_serving(job, traffic, store, say=say)
     hush()
-    for one in tag or []:
-        store.tag(run.id, one)
+    for name in tag or []:
+        store.tag(run.id, name)
     show_run(run, store, json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from sonda.cli.face import put, write_json
+from sonda.cli.application import put, write_json
 
 if TYPE_CHECKING:
     from sonda.record.run import Run
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show_runs(shown: list[tuple[Run, Any]], store: Store, rows: int, json: bool, to: Any = None) -> None:
-    """Summaries of runs: one in full, several side by side. A program's own output keeps stdout to itself."""
+    """Show summaries of runs: one in full, several side by side. `to` is the stream, stdout unless given."""
     if json:
         from sonda.report.views.steps.document import summaries_document, to_document
 
@@ -36,9 +36,9 @@ def show_runs(shown: list[tuple[Run, Any]], store: Store, rows: int, json: bool,
 
 
 def show_run(run: Run, store: Store, json: bool, rows: int = 10, to: Any = None) -> None:
-    """One run, as its kind is shown: an exploration, a trace, traffic, energy, … or steps.
+    """Show one run in the way of its kind: an exploration, a trace, traffic, energy, … or steps.
 
-    A program's own output keeps stdout to itself: `to` is stderr then.
+    `to` is the stream, stdout unless given: stderr after a program, whose own output has stdout.
     """
     from sonda.report.views.kinds import view_of
 

@@ -15,21 +15,22 @@ from pathlib import Path
 from typing import Any
 
 from sonda.frameworks.collector.counters.perf_event import SOFTWARE, TYPE_HARDWARE, TYPE_SOFTWARE, PerfEventError
-from sonda.probes.cache_partition.partition import left_checks
+from sonda.probes.cache_partition.partition import check_left_partition
 from sonda.probes.callgrind.valgrind import valgrind_version
 from sonda.probes.ceilings.gpu import load_or_measure_gpu
 from sonda.probes.ceilings.processor import load_or_measure
 from sonda.probes.counters.papi import Papi
-from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
+from sonda.probes.counters.perf_events import PerfEvent, explain_refusal, paranoid_level
 from sonda.probes.counters.perf_stat import PerfStat
 from sonda.probes.counters.pmu_events import GENERIC
 from sonda.probes.machine.contamination import read_conditions
 from sonda.probes.machine.environment import package_version, thread_variables, wait_policy
-from sonda.probes.machine.gpu import nvml_device
+from sonda.probes.machine.gpu import read_nvml_device
 from sonda.probes.machine.record import machine_record
 from sonda.probes.ncu.command import ncu_state
-from sonda.probes.sensors import State, graphics, rapl_perf, rapl_powercap, resctrl
+from sonda.probes.sensors import SensorState, check_gpus, check_powercap, check_rapl_perf, check_resctrl
 from sonda.record.errors import SondaError, named_line
+from sonda.record.machine import Machine
 from sonda.record.plugins import NOUNS, import_entry, plugin_entries
 from sonda.record.store import default_root
 
@@ -42,42 +43,42 @@ NOISE_LIMIT = 0.1
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """One thing that was examined."""
 
     group: str
     """machine, frameworks, probes, tools, parts (of other packages) or store."""
     name: str
     state: str
-    """ok, missing, dead (there, but does not move), off (there, but switched off) or warning."""
+    """ok, missing, dead (a sensor that does not move), off (switched off) or warning."""
     detail: str
     remedy: str = ""
     """What would change it; empty where nothing needs to."""
 
 
-def examine(
+def examine_machine(
     root: Path = Path("/"), store: Path | None = None, load: Callable[[str], Any] = importlib.import_module
 ) -> list[Check]:
-    """Look at everything; takes under two seconds and never raises.
+    """Examine everything; takes under two seconds and never raises.
 
-    It changes nothing, but for a cache partition that an experiment left when it was killed: that is restored.
+    It restores a cache partition that an experiment left when it was killed, and changes nothing else.
 
     `root` stands in for `/`, `store` for the store's directory, `load` imports the NVML binding.
     """
-    machine = machine_record(root)
-    virtual = machine.get("virtual_machine")
+    machine = Machine.of(machine_record(root))
+    virtual = machine.virtual_machine
     groups: tuple[Callable[[], Iterable[Check]], ...] = (
-        lambda: _machine(machine),
-        lambda: _gpus(load),
-        _frameworks,
-        lambda: _clocks(root),
-        lambda: _counters(root, virtual),
-        lambda: [_check("probes", "RAPL (powercap)", rapl_powercap(root)),
-                 _check("probes", "RAPL (perf)", rapl_perf(root, virtual)),
-                 _check("probes", "cache partitions (resctrl)", resctrl(root))],
-        lambda: [Check("probes", *left) for left in left_checks(store or default_root())],
-        _tools,
-        _added,
-        lambda: _store(store or default_root()),
+        lambda: _machine_checks(machine),
+        lambda: _gpu_checks(load),
+        _framework_checks,
+        lambda: _clock_checks(root),
+        lambda: _counter_checks(root, virtual),
+        lambda: [_sensor_check("probes", "RAPL (powercap)", check_powercap(root)),
+                 _sensor_check("probes", "RAPL (perf)", check_rapl_perf(root, virtual)),
+                 _sensor_check("probes", "cache partitions (resctrl)", check_resctrl(root))],
+        lambda: [Check("probes", *check) for check in check_left_partition(store or default_root())],
+        _tool_checks,
+        _plugin_checks,
+        lambda: _store_checks(store or default_root()),
     )  # fmt: skip
     checks: list[Check] = []
     for group in groups:
@@ -100,7 +101,7 @@ def measure_ceilings(store: Path, say: Callable[[str], None]) -> list[Check]:
     entries = {f"processor, {count} thread{'' if count == '1' else 's'}": entry
                for count, entry in record["threads"].items()}  # fmt: skip
     for index in count_from(0):
-        device = nvml_device(index)
+        device = read_nvml_device(index)
         if device is None:
             break
         entries |= load_or_measure_gpu(store, index, say, known=device, again=True).record()["devices"]
@@ -118,12 +119,12 @@ def _ceilings_check(name: str, entry: dict[str, Any]) -> Check:
     return Check("machine", name, "warning" if quiet else "ok", ", ".join(figures), quiet)
 
 
-def _check(group: str, name: str, state: State) -> Check:
+def _sensor_check(group: str, name: str, state: SensorState) -> Check:
     return Check(group, name, state.state, state.detail, state.remedy)
 
 
-def _added() -> Iterable[Check]:
-    """Parts that other packages add, each imported: one that fails would fail when it is asked for."""
+def _plugin_checks() -> Iterable[Check]:
+    """Parts that other packages add. Each is imported, to find those that cannot be used."""
     for group, noun in NOUNS.items():
         for entry in plugin_entries(group).values():
             try:
@@ -134,79 +135,90 @@ def _added() -> Iterable[Check]:
                 yield Check("parts", f"{noun} {entry.name}", "ok", f"added by {entry.value}")
 
 
-def _machine(machine: dict[str, Any]) -> Iterable[Check]:
-    missing = machine["missing"]
-    flags = ", ".join(machine["instruction_sets"]) or "no known vector instructions"
-    name = machine.get("processor")
-    yield Check("machine", "processor", "ok", f"{name} ({machine['architecture']}; {flags})") if name else Check(
-        "machine", "processor", "missing", missing["processor"], "nothing: Sonda works without its name")  # fmt: skip
-    effective, logical = machine.get("effective_cores"), machine.get("logical_cores")
-    if effective is None:
-        yield Check("machine", "cores", "missing", missing["effective_cores"], "use Linux")
+def _machine_checks(machine: Machine) -> Iterable[Check]:
+    missing = machine.missing or {}
+    flags = ", ".join(machine.instruction_sets or ()) or "no known vector instructions"
+    if machine.processor:
+        yield Check("machine", "processor", "ok", f"{machine.processor} ({machine.architecture}; {flags})")
     else:
-        physical = f", {machine['physical_cores']} physical" if "physical_cores" in machine else ""
-        sockets = f", {machine['sockets']} socket{'s' * (machine['sockets'] > 1)}" if "sockets" in machine else ""
-        nodes = (
-            f", {machine['numa_nodes']} NUMA node{'s' * (machine['numa_nodes'] > 1)}" if "numa_nodes" in machine else ""
-        )
-        detail = f"{effective} usable of {logical}{physical}{sockets}{nodes}"
-        if logical and effective < logical:
-            reason = f"a quota of {machine['cpu_quota']:g} CPUs" if "cpu_quota" in machine else "the CPU affinity"
-            yield Check("machine", "cores", "warning", f"{detail}: limited by {reason}",
-                        f"use at most {effective} threads, or lift the limit")  # fmt: skip
-        else:
-            yield Check("machine", "cores", "ok", detail)
-    caches = machine.get("caches")
-    if caches:
-        text = ", ".join(f"L{c['level']} {_size(c['bytes'])}{_kind(c['type'])} x {c['instances']}" for c in caches)
-        yield Check("machine", "caches", "ok", text)
+        yield Check("machine", "processor", "missing", missing["processor"], "nothing: Sonda works without its name")
+    yield _core_check(machine)
+    if machine.caches:
+        sizes = [
+            f"L{cache.level} {_size_words(cache.bytes)}{_cache_kind_words(cache.type)} x {cache.instances}"
+            for cache in machine.caches
+        ]
+        yield Check("machine", "caches", "ok", ", ".join(sizes))
     else:
         yield Check("machine", "caches", "missing", missing["caches"], "nothing: cache bandwidth is then not measured")
-    if "memory_bytes" in machine:
-        limit = machine.get("memory_limit_bytes")
-        text = _size(machine["memory_bytes"]) + (f", limited to {_size(limit)} by a cgroup" if limit else "")
-        yield Check("machine", "memory", "ok", text)
+    if machine.memory_bytes is not None:
+        limit = machine.memory_limit_bytes
+        limited = f", limited to {_size_words(limit)} by a cgroup" if limit else ""
+        yield Check("machine", "memory", "ok", f"{_size_words(machine.memory_bytes)}{limited}")
     else:
         yield Check("machine", "memory", "missing", missing["memory_bytes"], "use Linux")
-    virtual = machine.get("virtual_machine")
-    where = "container" if machine["container"] else "no container"
-    if virtual:
+    where = "container" if machine.container else "no container"
+    if machine.virtual_machine:
         yield Check("machine", "virtual machine", "warning",
                     f"yes, {where}: counters and energy are often hidden, and two cores may be one of the host's",
                     "for counters and energy, use a bare-metal machine")  # fmt: skip
     else:
-        yield Check("machine", "virtual machine", "ok", f"{'no' if virtual is False else 'not known'}, {where}")
-    governor, turbo = machine.get("governor"), machine.get("turbo")
-    if governor is None:
-        yield Check("machine", "clock control", "missing", missing["governor"], "use a bare-metal machine")
-    elif governor in ("performance", "schedutil", "ondemand"):
-        yield Check("machine", "clock control", "ok", f"governor {governor}, turbo {_on(turbo)}")
-    else:
-        yield Check("machine", "clock control", "warning", f"governor {governor}, turbo {_on(turbo)}: slow to speed up",
-                    "as root: cpupower frequency-set -g performance")  # fmt: skip
+        known = "no" if machine.virtual_machine is False else "not known"
+        yield Check("machine", "virtual machine", "ok", f"{known}, {where}")
+    yield _clock_control_check(machine)
 
 
-def _gpus(load: Callable[[str], Any]) -> Iterable[Check]:
-    devices, energy = graphics(load)
-    yield _check("machine", "GPUs", devices)
-    yield _check("probes", "GPU energy (NVML)", energy)
+def _core_check(machine: Machine) -> Check:
+    effective, logical = machine.effective_cores, machine.logical_cores
+    if effective is None:
+        return Check("machine", "cores", "missing", (machine.missing or {})["effective_cores"], "use Linux")
+    detail = f"{effective} usable of {logical}"
+    if machine.physical_cores is not None:
+        detail += f", {machine.physical_cores} physical"
+    if machine.sockets is not None:
+        detail += f", {machine.sockets} socket{'s' * (machine.sockets > 1)}"
+    if machine.numa_nodes is not None:
+        detail += f", {machine.numa_nodes} NUMA node{'s' * (machine.numa_nodes > 1)}"
+    if not logical or effective >= logical:
+        return Check("machine", "cores", "ok", detail)
+    quota = machine.cpu_quota
+    reason = f"a quota of {quota:g} CPUs" if quota is not None else "the CPU affinity"
+    remedy = f"use at most {effective} threads, or lift the limit"
+    return Check("machine", "cores", "warning", f"{detail}: limited by {reason}", remedy)
 
 
-def _frameworks() -> Iterable[Check]:
+def _clock_control_check(machine: Machine) -> Check:
+    if machine.governor is None:
+        reason = (machine.missing or {})["governor"]
+        return Check("machine", "clock control", "missing", reason, "use a bare-metal machine")
+    detail = f"governor {machine.governor}, turbo {_turbo_words(machine.turbo)}"
+    if machine.governor in ("performance", "schedutil", "ondemand"):
+        return Check("machine", "clock control", "ok", detail)
+    remedy = "as root: cpupower frequency-set -g performance"
+    return Check("machine", "clock control", "warning", f"{detail}: slow to speed up", remedy)
+
+
+def _gpu_checks(load: Callable[[str], Any]) -> Iterable[Check]:
+    devices, energy = check_gpus(load)
+    yield _sensor_check("machine", "GPUs", devices)
+    yield _sensor_check("probes", "GPU energy (NVML)", energy)
+
+
+def _framework_checks() -> Iterable[Check]:
     for name, distributions in FRAMEWORKS.items():
-        found = [(one, version) for one in distributions if (version := package_version(one))]
-        if not found:
+        installed = [(package, version) for package in distributions if (version := package_version(package))]
+        if not installed:
             yield Check("frameworks", name, "missing", "not installed", f"install it with: pip install 'sonda[{name}]'")
             continue
-        distribution, version = found[0]
-        yield Check("frameworks", name, "ok", f"{version}{_build(distribution, version)}")
+        distribution, version = installed[0]
+        yield Check("frameworks", name, "ok", f"{version}{_build_words(distribution, version)}")
     variables = thread_variables()
     text = ", ".join(f"{key}={value}" for key, value in variables.items()) or "none set"
-    yield Check("frameworks", "thread variables", "ok", f"{text}; waiting threads {_waiting()}")
+    yield Check("frameworks", "thread variables", "ok", f"{text}; waiting threads {_wait_words()}")
 
 
-def _build(distribution: str, version: str) -> str:
-    """Whether it is a build for CPU or for a GPU, from version and installed companions."""
+def _build_words(distribution: str, version: str) -> str:
+    """Whether a framework is built for CPU or GPU, in words, by its version and the packages installed beside it."""
     local = version.partition("+")[2]
     if distribution == "torch":
         if local.startswith(("cu", "rocm", "xpu", "cpu")):
@@ -218,16 +230,16 @@ def _build(distribution: str, version: str) -> str:
     return ", CPU build" if distribution.endswith("-cpu") else ""
 
 
-def _waiting() -> str:
+def _wait_words() -> str:
     return "sleep (passive)" if wait_policy() == "passive" else "spin (active)"
 
 
-def _clocks(root: Path) -> Iterable[Check]:
-    steps = sorted(_clock_step() for _ in range(200))
+def _clock_checks(root: Path) -> Iterable[Check]:
+    steps = sorted(_measure_clock_step() for _ in range(200))
     yield Check(
         "probes", "clock", "ok", f"two readings of perf_counter are {steps[len(steps) // 2]} ns apart (median of 200)"
     )
-    noise = _noise()
+    noise = _measure_noise()
     now = read_conditions(root)
     detail = f"the same work varies by {noise:.1%}" + (
         f", load average {now.load:g} on {now.cores} CPUs" if now.load is not None else ""
@@ -238,14 +250,14 @@ def _clocks(root: Path) -> Iterable[Check]:
         yield Check("probes", "timer noise", "ok", detail)
 
 
-def _clock_step() -> int:
+def _measure_clock_step() -> int:
     begin = now = time.perf_counter_ns()
     while now == begin:
         now = time.perf_counter_ns()
     return now - begin
 
 
-def _noise() -> float:
+def _measure_noise() -> float:
     """How much longer the same work takes at the third quartile than at the median; 40 pieces of about 2 ms."""
     durations = []
     for _ in range(40):
@@ -256,7 +268,7 @@ def _noise() -> float:
     return quartiles[2] / quartiles[1] - 1
 
 
-def _counters(root: Path, virtual: bool | None) -> Iterable[Check]:
+def _counter_checks(root: Path, virtual: bool | None) -> Iterable[Check]:
     usage = resource.getrusage(resource.RUSAGE_SELF)
     yield Check("probes", "process counters", "ok",
                 f"getrusage: {usage.ru_minflt} page faults, {usage.ru_nvcsw} context switches so far")  # fmt: skip
@@ -271,7 +283,7 @@ def _counters(root: Path, virtual: bool | None) -> Iterable[Check]:
                 bytearray(b"x") * (1 << 20)
                 moved = event.read() - before
         except PerfEventError as error:
-            cause, remedy = explain(error.errno or 0, level, hardware, virtual)
+            cause, remedy = explain_refusal(error.errno or 0, level, hardware, virtual)
             yield Check("probes", name, "missing", cause, remedy)
             continue
         event_name = "instructions" if hardware else "page-faults"
@@ -283,23 +295,23 @@ def _counters(root: Path, virtual: bool | None) -> Iterable[Check]:
             )
 
 
-def _tools() -> Iterable[Check]:
+def _tool_checks() -> Iterable[Check]:
     try:
         yield Check("tools", "valgrind", "ok", valgrind_version())
     except SondaError as error:
         yield Check("tools", "valgrind", "missing", error.cause, error.remedy)
     purpose = "a second source for CPU counters"
-    for name, found in (("perf", PerfStat().state()), ("libpapi", Papi().state())):
-        yield Check("tools", name, found.state, f"{found.reason}: {purpose}", found.remedy)
-    found = ncu_state()
-    yield Check("tools", "ncu", found.state, f"{found.reason}: counters of GPU kernels", found.remedy)
+    for name, tool in (("perf", PerfStat().state()), ("libpapi", Papi().state())):
+        yield Check("tools", name, tool.state, f"{tool.reason}: {purpose}", tool.remedy)
+    ncu = ncu_state()
+    yield Check("tools", "ncu", ncu.state, f"{ncu.reason}: counters of GPU kernels", ncu.remedy)
 
 
-def _store(store: Path) -> Iterable[Check]:
+def _store_checks(store: Path) -> Iterable[Check]:
     existing = store.absolute()
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
-    # An attempt, not a look at the permission bits: root passes those even on a read-only file system.
+    # A file is made, because permission bits do not suffice: root passes those even on a read-only file system.
     try:
         with tempfile.TemporaryFile(dir=existing):
             pass
@@ -309,22 +321,23 @@ def _store(store: Path) -> Iterable[Check]:
     else:
         yield Check("store", "writable", "ok", f"{store}{'' if existing == store.absolute() else ' (will be made)'}")
     free = shutil.disk_usage(existing).free
+    detail = f"{_size_words(free)} free"
     if free < LEAST_SPACE:
-        yield Check("store", "space", "warning", f"{_size(free)} free", "free some, or point $SONDA_HOME elsewhere")
+        yield Check("store", "space", "warning", detail, "free some, or point $SONDA_HOME elsewhere")
     else:
-        yield Check("store", "space", "ok", f"{_size(free)} free")
+        yield Check("store", "space", "ok", detail)
 
 
-def _size(count: int) -> str:
+def _size_words(count: int) -> str:
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return f"{count} B"
 
 
-def _kind(cache: str) -> str:
+def _cache_kind_words(cache: str) -> str:
     return {"Data": " data", "Instruction": " instructions"}.get(cache, "")
 
 
-def _on(turbo: bool | None) -> str:
+def _turbo_words(turbo: bool | None) -> str:
     return {True: "on", False: "off", None: "not known"}[turbo]

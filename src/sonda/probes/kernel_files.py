@@ -23,7 +23,7 @@ def read_text(path: Path) -> str | None:
 
 
 def read_int(path: Path) -> int | None:
-    """The file's text as a whole number; None where it is not one."""
+    """The file's whole number; None where the file holds none or may not be read."""
     text = read_text(path)
     try:
         return int(text) if text is not None else None
@@ -33,7 +33,7 @@ def read_int(path: Path) -> int | None:
 
 def parse_cpu_list(text: str) -> list[int]:
     """`"0-3,8"` is [0, 1, 2, 3, 8]; `"0-10:2/5"` takes 2 of every 5. Raises ValueError for anything else."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in text.replace("\n", "").split(","):
         if not part.strip():
             continue
@@ -47,11 +47,12 @@ def parse_cpu_list(text: str) -> list[int]:
         used, group = (int(match[3]), int(match[4])) if match[3] else (1, 1)
         if group == 0 or used > group:
             raise ValueError(f"{part!r} is not a range of CPUs")
-        found.update(cpu for cpu in range(first, last + 1) if (cpu - first) % group < used)
-    return sorted(found)
+        cpus.update(cpu for cpu in range(first, last + 1) if (cpu - first) % group < used)
+    return sorted(cpus)
 
 
 def read_cpu_list(path: Path) -> list[int] | None:
+    """The CPUs that a file lists; None where it lists none or may not be read."""
     text = read_text(path)
     if not text:
         return None
@@ -70,7 +71,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """`key : value` lines, as `/proc/meminfo` and one block of `/proc/cpuinfo` have them; the first of each key."""
+    """`key : value` lines, as in `/proc/meminfo` and one block of `/proc/cpuinfo`; the first value of each key."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")

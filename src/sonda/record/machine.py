@@ -23,7 +23,7 @@ class CacheLevel(Stored, frozen=True, kw_only=True):
 
 
 class Conditions(Stored, frozen=True, kw_only=True):
-    """What the machine was doing beside the run."""
+    """What the machine did beside the run."""
 
     load: list[Number | None] = []
     """Load averages at the beginning and at the end."""
@@ -34,9 +34,13 @@ class Conditions(Stored, frozen=True, kw_only=True):
     steal: Number | None = None
     """The share of the processors' time that the hypervisor gave to others."""
     others: Number | None = None
+    """CPUs that other programs used, where these were too many."""
     use: Number | None = None
+    """CPU seconds per thread and second, where that was too little."""
+    throttled: Number | None = None
+    """Times that the processor slowed down because it was too hot."""
     signs: list[str] | None = None
-    """What meant a disturbance."""
+    """The names of the signs that meant a disturbance."""
 
 
 class PublishedPeak(Stored, frozen=True, kw_only=True):
@@ -58,7 +62,7 @@ class CardTheory(Stored, frozen=True, kw_only=True):
     missing: dict[str, str] = {}
 
 
-class Reached(Stored, frozen=True, kw_only=True):
+class ReachedCeilings(Stored, frozen=True, kw_only=True):
     """What was reached at most: by a number of threads, or on a GPU. A rate is 0 where it was not measured."""
 
     flops: dict[str, Number] = {}
@@ -119,10 +123,10 @@ class MeasuredCeilings(Stored, frozen=True, kw_only=True):
     library: str = ""
     fingerprint: str = ""
     processor: str = ""
-    threads: dict[str, Reached] = {}
+    threads: dict[str, ReachedCeilings] = {}
     cache_bytes: Number = 0
     """Of the last level."""
-    devices: dict[str, Reached] = {}
+    devices: dict[str, ReachedCeilings] = {}
 
 
 class Machine(Stored, frozen=True, kw_only=True):
@@ -132,7 +136,8 @@ class Machine(Stored, frozen=True, kw_only=True):
     vendor: str | None = None
     family: int | None = None
     model: int | None = None
-    stepping: int | None = None
+    stepping: int | str | None = None
+    """A number; on Arm variant and revision (`r1p1`)."""
     architecture: str | None = None
     instruction_sets: list[str] | None = None
     logical_cores: int | None = None

@@ -47,7 +47,7 @@ def call_entry(entry: metadata.EntryPoint, *arguments: Any) -> Any:
 
 
 def entry_error(entry: metadata.EntryPoint, error: Exception) -> SondaError:
-    """What is said of an entry that raised this."""
+    """The SondaError for an entry that raised this error."""
     noun = NOUNS.get(entry.group, "part")
     return SondaError(
         f"the {noun} {entry.name} of {entry.value} fails: {named_line(error)}",

@@ -1,17 +1,23 @@
-"""What is going on, said to whoever watches while it lasts."""
+"""Sentences about what is going on, for a user who watches while it lasts. Some carry facts for the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Say = Callable[[str], None]
-"""Told what is going on; a line takes the place of the one before."""
+"""A function that shows what is going on; a sentence takes the place of the one before."""
 
 
 class Lasting(str):
-    """A sentence that is to be read before the work begins: it stays on a screen, and is in a log too."""
+    """A sentence that a user must read before the work begins: it stays on the screen, and goes into a log too."""
 
     lasting = True
+
+
+class TimeTold(str):
+    """A sentence that says itself how long is left."""
+
+    tells_time_left = True
 
 
 class Expected(str):
@@ -31,17 +37,26 @@ class Reached(str):
     where: str
     """The words without the time that is left."""
     stage: str
-    """Changes where a new part of the run begins, such as an epoch: a log is told then."""
+    """Changes where a new part of the run begins, such as an epoch: a log gets a line then."""
     done: float | None
-    """The part of the run that is behind it, 0 to 1; None where nobody knows."""
+    """The part of the run that is done, 0 to 1; None where it is not known."""
     seconds_left: float | None
+    tells_time_left: bool
+    """Whether the words say how long is left."""
 
     def __new__(
-        cls, where: str, stage: str = "", done: float | None = None, seconds_left: float | None = None
+        cls,
+        where: str,
+        stage: str = "",
+        done: float | None = None,
+        seconds_left: float | None = None,
+        tells_time_left: bool = False,
     ) -> Reached:
+        """`tells_time_left` says that `where` tells it already; `seconds_left` are added to the words."""
         text = where if seconds_left is None else f"{where}, {time_words(seconds_left)} left"
         reached = super().__new__(cls, text)
         reached.where, reached.stage, reached.done, reached.seconds_left = where, stage, done, seconds_left
+        reached.tells_time_left = tells_time_left or seconds_left is not None
         return reached
 
 

@@ -45,7 +45,7 @@ class Task(Protocol):
         """A fresh optimizer over the model's parameters."""
 
 
-class Workload(Protocol):
+class WorkloadProtocol(Protocol):
     """What runs, as a description: cheap to make, needs no framework."""
 
     @property
@@ -68,7 +68,7 @@ class Probe(Protocol):
         """Whether it works on this machine, and if not, why and what would change that."""
 
     def read(self) -> Iterable[Reading]:
-        """What its sensors say now. One that raises is not read again, and said to be dead."""
+        """Read its sensors now. A probe that raises is not read again, and the run calls it dead."""
 
 
 class Rule(Protocol):

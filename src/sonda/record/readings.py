@@ -115,11 +115,15 @@ class StallCosts(Stored, frozen=True, kw_only=True):
     """Instructions that can start in a cycle."""
     hertz: float
     mispredicted: float
+    """Of a mispredicted branch."""
     last_level: float
+    """Of a load that finds its line in the last-level cache."""
     memory: float
+    """Of a load that goes to memory, the walk of the page table included."""
     source: str = ""
+    """Where the width comes from."""
     published: tuple[int, int] | None = None
-    """Printed range of `mispredicted`."""
+    """Printed range of `mispredicted`, where there is one."""
 
 
 class MissCurvePoint(Stored, frozen=True, kw_only=True):
@@ -167,7 +171,7 @@ class CountedTopDown(TopDownDefinition, frozen=True, omit_defaults=True):
 
 
 class SensorReadings(Stored, frozen=True, kw_only=True):
-    """What a sensor of a user's own probe said: `mean`, `least` and `most`, or `growth` of a counter."""
+    """A sensor of a user's own probe: `mean`, `least` and `most` of its values, or `growth` of a counter."""
 
     probe: str
     sensor: str

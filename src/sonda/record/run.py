@@ -36,15 +36,15 @@ POINTS = "points.parquet"
 
 
 class CoolDown(Stored, frozen=True, kw_only=True):
-    """What was waited until the machine was cool again; temperatures in °C by sensor."""
+    """How long a study waited for the machine to cool; temperatures in °C by sensor."""
 
     waited_s: float
     start: dict[str, float] = {}
-    """When the study began, as it is to be again."""
+    """When the study began; every run waits until the machine is as cool again."""
     before: dict[str, float] = {}
     after: dict[str, float] = {}
     reason: str = ""
-    """Why it was not cool in the end, or why nobody can tell."""
+    """Why the machine was not cool in the end, or why that is not known."""
 
 
 class RunInfo(msgspec.Struct, kw_only=True):

@@ -36,7 +36,7 @@ class Reading(msgspec.Struct, frozen=True):
     unit: str
     source: str = "measured"
     total: bool = False
-    """Whether it only grows, as a counter does: then its growth is told, otherwise its mean, least and most."""
+    """Whether it only grows, as a counter does: a run then keeps its growth, otherwise its mean, least and most."""
     device: str = "cpu"
 
     def __post_init__(self) -> None:

@@ -61,7 +61,7 @@ DEFAULT_WORDS = {"pass": "timed", "clock": "host", "device": "cpu"}
 
 
 def phase_order(name: str) -> tuple[int, str]:
-    """What sorts phases as a step walks through them; those that somebody else named come behind, by name."""
+    """A key that sorts phases in the order of a step; phases with other names come behind, by name."""
     return (PHASES.index(name) if name in PHASES else len(PHASES), name)
 
 

@@ -258,7 +258,7 @@ class WindowPart(Stored, frozen=True, kw_only=True):
     """Beginning, duration, steps and CPU time of the pieces that were measured."""
     counters: dict[str, float]
     occupancy: Number | None = msgspec.field(default=None, name="llc_occupancy_B")
-    """B of the last-level cache that it held in the end."""
+    """B of the last-level cache that it occupied in the end."""
     traffic: Number | None = msgspec.field(default=None, name="memory_B_per_s")
     reasons: dict[str, str] | None = None
     """Why resctrl says nothing."""
@@ -316,7 +316,7 @@ class CorunTarget(Target, frozen=True, kw_only=True, tag="corun"):
 
 
 class RateTrial(Stored, frozen=True, kw_only=True):
-    """A rate of queries that was tried, and whether the bound held."""
+    """A rate of queries that was tried, and whether the latency bound was kept."""
 
     rate: float
     queries: int

@@ -100,7 +100,7 @@ class ProfileFacts(Stored, frozen=True, kw_only=True):
 
 
 class Workload(Stored, frozen=True, kw_only=True):
-    """What ran. A field is None where nothing is said of it."""
+    """What ran. A field is None where it is not known."""
 
     parameters: dict[str, Scalar] = {}
     """What fixes what is computed, by the workload's own names (`batch`, `layers`), and options of programs that have

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.probes.availability import probe_states
 from sonda.probes.ceilings.gpu import load_or_measure_gpu
 from sonda.probes.ceilings.processor import load_or_measure
-from sonda.probes.machine.contamination import Conditions, conditions_record, contamination
-from sonda.probes.machine.environment import thread_variables, versions, wait_policy
+from sonda.probes.machine.contamination import MachineConditions, find_disturbances, stored_conditions
+from sonda.probes.machine.environment import installed_versions, thread_variables, wait_policy
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, now
@@ -23,7 +24,12 @@ PRECISIONS = ("float64", "float32", "float16", "bfloat16")
 
 
 def observed_circumstances(
-    assembly: Assembly, threads: int, root: Path, before: Conditions, after: Conditions, redact: bool = False
+    assembly: Assembly,
+    threads: int,
+    root: Path,
+    before: MachineConditions,
+    after: MachineConditions,
+    redact: bool = False,
 ) -> Circumstances:
     """The circumstances of a program that was observed from inside, between two readings of the machine's conditions.
 
@@ -45,12 +51,12 @@ def observed_circumstances(
             notes.append(str(error))  # what was observed is worth keeping all the same
     # Where a GPU computes, threads of the host need not be busy.
     policy = "passive" if assembly.devices else wait_policy()
-    flags = contamination(before, after, threads, policy) if seen else []
-    conditions = {"conditions": conditions_record(before, after, flags)} if seen else {}
+    flags = find_disturbances(before, after, threads, policy) if seen else []
+    conditions = {"conditions": msgspec.to_builtins(stored_conditions(before, after, flags))} if seen else {}
     return Circumstances(
         created=now(),
         machine={**machine, "ceilings": ceilings, "environment": thread_variables(), **conditions},
-        versions={**versions(), **assembly.versions},
+        versions={**installed_versions(), **assembly.versions},
         probes=probe_states(virtual=machine.get("virtual_machine"), counting=assembly.counting),
         notes=notes,
         disturbed=[flag.sentence for flag in flags if flag.contaminated],
@@ -61,7 +67,7 @@ def observed_circumstances(
 def clocked_circumstances(redact: bool, disturbed: list[str]) -> Circumstances:
     """The circumstances of a program of which only the clock was read."""
     return Circumstances(
-        now(), machine_record(redact=redact), versions(), [ProbeState("clock", "ok")], disturbed=disturbed
+        now(), machine_record(redact=redact), installed_versions(), [ProbeState("clock", "ok")], disturbed=disturbed
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sonda.probes.machine.gpu import gpu_names
+from sonda.probes.machine.gpu import read_gpu_names
 from sonda.probes.machine.record import machine_record
 from sonda.record.files.partial import node_name
 from sonda.version import VERSION
@@ -21,6 +21,6 @@ def kind_has_gpu(kind: str) -> bool:
 def node_facts() -> dict[str, Any]:
     """`node` (its name), `version` of Sonda, `gpus` by name, and `kind`: processor and GPUs, in words."""
     processor = str(machine_record().get("processor") or "unknown processor")
-    gpus = gpu_names()
+    gpus = read_gpu_names()
     kind = AND.join([processor, *gpus])
     return {"node": node_name(), "version": VERSION, "gpus": gpus, "kind": kind}

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from sonda.record.errors import SondaError, nearest
 from sonda.record.plugins import WORKLOADS, call_entry, plugin_entries
-from sonda.record.protocols import Workload
+from sonda.record.protocols import WorkloadProtocol
 from sonda.workloads.model_garden import PREFIX, ModelGarden, is_garden
 from sonda.workloads.networks.cnn import ConvNet
 from sonda.workloads.networks.dlrm import Recommender
@@ -44,15 +44,15 @@ def workload_names() -> list[str]:
     return [*BUILT_IN, *(name for name in plugin_entries(WORKLOADS) if name not in BUILT_IN)]
 
 
-def describe(name: str, options: Mapping[str, str]) -> Workload:
+def describe(name: str, options: Mapping[str, str]) -> WorkloadProtocol:
     """The workload of that name, or of `file.py:factory`, with these options. No framework is imported.
 
     Raises SondaError for an unknown name, an unknown option, or an impossible value.
     """
     if is_own(name):
-        return cast(Workload, own_model(name, options))
+        return cast(WorkloadProtocol, own_model(name, options))
     if name in BUILT_IN:
-        return cast(Workload, BUILT_IN[name](name, options))
+        return cast(WorkloadProtocol, BUILT_IN[name](name, options))
     if is_garden(name):
         return ModelGarden.from_options(name, options, experiment=name.removeprefix(PREFIX))
     entries = plugin_entries(WORKLOADS)
@@ -63,4 +63,4 @@ def describe(name: str, options: Mapping[str, str]) -> Workload:
         )
     if name not in entries:
         raise SondaError(f"there is no workload {name!r}", nearest(name, workload_names(), "Your own: file.py:factory"))
-    return cast(Workload, call_entry(entries[name], dict(options)))
+    return cast(WorkloadProtocol, call_entry(entries[name], dict(options)))

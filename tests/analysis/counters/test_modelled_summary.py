@@ -12,7 +12,7 @@ from plain_runs import change_target
 from sonda.analysis.counters.callgrind import COUNTERS, ModelledSummary, summarise_modelled
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.parts import parts as parts_of
-from sonda.probes.callgrind.penalties import core_of, frequency, load_ns, mispredicted_ns
+from sonda.probes.callgrind.penalties import find_core, measure_frequency, measure_load_ns, measure_misprediction_ns
 from sonda.probes.callgrind.valgrind import ASSUMED
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -244,17 +244,17 @@ def test_a_size_that_comes_to_the_same_cache_is_not_run_again() -> None:
 
 @needs_x86
 def test_costs_of_stalls_are_of_the_order_that_processors_have() -> None:
-    hertz = frequency()
+    hertz = measure_frequency()
     assert 0.5e9 < hertz < 8e9
-    near, far = load_ns(16 << 10), load_ns(256 << 20)
+    near, far = measure_load_ns(16 << 10), measure_load_ns(256 << 20)
     # The first level answers in 3 to 7 cycles; memory is further away than ten times that.
     assert 2.5 < near * hertz * 1e-9 < 20
     assert far > 10 * near
-    assert 2 < mispredicted_ns() * hertz * 1e-9 < 200
+    assert 2 < measure_misprediction_ns() * hertz * 1e-9 < 200
 
 
 def test_processors_are_known_by_family_and_model() -> None:
-    found = [core_of("GenuineIntel", 6, 85), core_of("GenuineIntel", 6, 106), core_of("AuthenticAMD", 25, 1),
-             core_of("AuthenticAMD", 26, 2)]  # fmt: skip
+    found = [find_core("GenuineIntel", 6, 85), find_core("GenuineIntel", 6, 106), find_core("AuthenticAMD", 25, 1),
+             find_core("AuthenticAMD", 26, 2)]  # fmt: skip
     assert [core.width if core else 0 for core in found] == [4, 5, 6, 8]
-    assert core_of("GenuineIntel", 6, 1) is None and core_of("", None, None) is None
+    assert find_core("GenuineIntel", 6, 1) is None and find_core("", None, None) is None

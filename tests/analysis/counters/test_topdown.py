@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from counted_examples import SKYLAKE, ZEN4, counted_run, definition, groups
 from sonda.analysis.counters.summary import Slots, TopDown
 from sonda.analysis.run_summary import summarise
-from sonda.probes.counters.topdown_tables import tables
+from sonda.probes.counters.topdown_tables import load_tables
 from sonda.record.conventions.expression import parse
 from sonda.record.conventions.topdown import read_definition
 from sonda.record.errors import SondaError
@@ -94,9 +94,9 @@ def test_any_text_is_a_formula_or_a_mistake(text: str) -> None:
 # ---- definitions ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("table", sorted(tables()))
+@pytest.mark.parametrize("table", sorted(load_tables()))
 def test_every_table_survives_the_way_through_the_run(table: str) -> None:
-    assert read_definition(definition(table)) == tables()[table].definition
+    assert read_definition(definition(table)) == load_tables()[table].definition
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from sonda.analysis.device.kernels import KernelTotals
 from sonda.analysis.device.timeline import BusyTime, DeviceTime
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.traces.summary import device_work, summarise_trace
-from sonda.cli.face import main
+from sonda.cli.application import main
 from sonda.imports.trace import ranks as rank_events
 from sonda.imports.trace import spill
 from sonda.record.errors import SondaError

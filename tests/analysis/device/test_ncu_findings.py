@@ -23,7 +23,7 @@ from sonda.analysis.rules.stalls import rule as stall_rule
 from sonda.analysis.run_summary import summarise
 from sonda.imports.ncu.files import read_csv
 from sonda.imports.ncu.spans import launch_spans
-from sonda.probes.ncu.outliers import out_of_line
+from sonda.probes.ncu.outliers import find_outlying_launches
 from sonda.record.quantities import STALLS
 from sonda.record.spans import Spans
 from sonda.report.markup import blocks_html
@@ -124,40 +124,41 @@ def test_kernels_have_sums_precisions_and_the_roof_they_are_nearest_to() -> None
 def test_a_launch_below_half_of_every_roof_is_out_of_line() -> None:
     spans = launches({"flops": 1, "flops_roof": 0.49, "dram_roof": 0.3}, {"flops": 1, "flops_roof": 0.1,
                      "dram_roof": 0.5}, {"flops": 1}, names=("a", "b", "c"))  # fmt: skip
-    (one,) = out_of_line(spans)
+    (one,) = find_outlying_launches(spans)
     assert spans.words("name").decoded()[one.row] == "a"
-    assert one.why == "reaches 49 % of what the device could do"
+    assert (one.roof, one.slowdown) == (0.49, None)
 
 
 def test_without_peaks_a_launch_is_held_against_its_kin() -> None:
     usual = {"flops": 1000.0, "l2_bytes": 100.0}
     spans = launches(usual, usual, {**usual, "duration": 250_000}, {"flops": 2500.0, "l2_bytes": 250.0,
                      "duration": 250_000}, usual)  # fmt: skip
-    (one,) = out_of_line(spans)
+    (one,) = find_outlying_launches(spans)
     assert spans.number("start")[one.row] == 2 * MS
-    assert one.why == "takes 2.5 times as long for its work as other launches of this kernel"
-    assert out_of_line(launches(usual, {**usual, "duration": 900_000})) == (), "two are no kin"
+    assert (one.roof, one.slowdown) == (None, 2.5)
+    assert find_outlying_launches(launches(usual, {**usual, "duration": 900_000})) == (), "two are no kin"
 
 
 def test_more_flops_for_the_same_bytes_is_no_reason() -> None:
     """A product of larger matrices takes longer per byte and as long per FLOP."""
     spans = launches(*[{"flops": 1000.0, "dram_bytes": 100.0}] * 3, {"flops": 8000.0, "dram_bytes": 400.0,
                      "duration": 800_000})  # fmt: skip
-    assert out_of_line(spans) == ()
+    assert find_outlying_launches(spans) == ()
 
 
 def test_what_takes_no_time_is_left_alone_and_few_kernels_are_asked() -> None:
     slow = {"flops": 1.0, "flops_roof": 0.1}
-    assert out_of_line(launches({**slow, "duration": 10}, {"flops": 1, "flops_roof": 0.9}, names=("a", "b"))) == ()
+    short = launches({**slow, "duration": 10}, {"flops": 1, "flops_roof": 0.9}, names=("a", "b"))
+    assert find_outlying_launches(short) == ()
     many = launches(*[{**slow, "duration": 1000 + number} for number in range(20)],
                     names=tuple(f"k{number}" for number in range(20)))  # fmt: skip
-    named = [many.words("name").decoded()[one.row] for one in out_of_line(many)]
+    named = [many.words("name").decoded()[one.row] for one in find_outlying_launches(many)]
     assert sorted(named) == sorted(f"k{number}" for number in range(8, 20))
-    assert out_of_line(launches({"flops": 1, "flops_roof": 0.1, "duration": 0})) == ()
+    assert find_outlying_launches(launches({"flops": 1, "flops_roof": 0.1, "duration": 0})) == ()
 
 
 def test_the_six_operations_of_a_real_device_have_no_kin_and_no_peaks_so_nothing_is_claimed() -> None:
-    assert out_of_line(launch_spans(read_csv(NCU / "raw.csv"))) == ()
+    assert find_outlying_launches(launch_spans(read_csv(NCU / "raw.csv"))) == ()
 
 
 # ---- stalls -----------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from sonda.frameworks.collector.counters.process import FILE, Counting
 from sonda.frameworks.collector.counters.run_queue import RunQueue
 from sonda.frameworks.collector.counters.system import EVENTS
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
-from sonda.probes.counters.pmu import Plan
+from sonda.probes.counters.pmu import CountingPlan
 from sonda.record.errors import SondaError
 from sonda.targets.instruments import counters as asking
 from sonda.targets.instruments.registry import instruments_for
@@ -179,7 +179,7 @@ def test_threads_that_have_ended_keep_their_wait() -> None:
 
 def test_what_is_asked_for_is_what_the_collector_opens(tmp_path: Path) -> None:
     groups = [[Event("cycles", 0, 100), Event("x", 4, 7, config1=9)]]
-    asking.write_request(Plan(groups, [[Event("small", 10, 5)]]), tmp_path, children=True, layers=False)
+    asking.write_request(CountingPlan(groups, [[Event("small", 10, 5)]]), tmp_path, children=True, layers=False)
     kernel = FakeKernel()
     counting = Counting(str(tmp_path), kernel)
     opened = [(one.type, one.config) for one in kernel.asked]
@@ -189,7 +189,7 @@ def test_what_is_asked_for_is_what_the_collector_opens(tmp_path: Path) -> None:
 
 
 def test_probes_are_asked_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(**_: object) -> Plan:
+    def none(**_: object) -> CountingPlan:
         raise SondaError("no PMU in this virtual machine", "use another")
 
     monkeypatch.setattr(asking, "plan", none)
@@ -212,9 +212,9 @@ def test_probes_are_asked_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert isinstance(sources, SecondSourcesInstrument) and sources.names == ("perf-stat", "papi")
     seen: dict[str, object] = {}
 
-    def found_plan(extra: list[str]) -> Plan:
+    def found_plan(extra: list[str]) -> CountingPlan:
         seen["extra"] = extra
-        return Plan([[Event("cycles", 0, 0)]], notes=["so it is"])
+        return CountingPlan([[Event("cycles", 0, 0)]], notes=["so it is"])
 
     monkeypatch.setattr(asking, "plan", found_plan)
     asked = asking.request_counters(("pmu:children+branch-misses",), tmp_path)

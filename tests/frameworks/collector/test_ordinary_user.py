@@ -18,8 +18,8 @@ from fake_kernel import FakeKernel, Opened
 from perf_event_cases import needs_kernel, settled
 from sonda.frameworks.collector.counters.perf_event import EXCLUDE_KERNEL, EventGroup, PerfEventError
 from sonda.frameworks.collector.counters.system import CLOCK, EVENTS, OsCounters
-from sonda.probes.counters.command_counter import KernelCounter, account_of
-from sonda.probes.counters.perf_events import explain, paranoid_level
+from sonda.probes.counters.command_counter import KernelCounter, read_account
+from sonda.probes.counters.perf_events import explain_refusal, paranoid_level
 from sonda.targets.program.process_counts import describe_counts, interval_samples
 
 __all__ = ["settled"]
@@ -146,9 +146,9 @@ def test_a_command_of_an_ordinary_user_is_counted_by_the_kernels_account() -> No
 def test_migrations_are_missing_with_the_level_as_the_reason() -> None:
     found = KernelCounter(kernel=FakeKernel(refuse=user_mode_only)).count(["true"], ["cpu-migrations"])
     assert not found.counts and list(found.missing) == ["cpu-migrations"]
-    cause, remedy = explain(errno.EACCES, 2, False, None, kernel=True)
+    cause, remedy = explain_refusal(errno.EACCES, 2, False, None, kernel=True)
     assert "perf_event_paranoid is 2" in cause and "container" not in cause and remedy.endswith("=1")
-    assert "container" in explain(errno.EACCES, 2, False, None)[0], "the program's own part is anybody's at 2"
+    assert "container" in explain_refusal(errno.EACCES, 2, False, None)[0], "the program's own part is anybody's at 2"
 
 
 def test_the_account_without_children_is_not_theirs() -> None:
@@ -159,9 +159,9 @@ def test_the_account_without_children_is_not_theirs() -> None:
 @pytest.mark.usefixtures("settled")
 def test_the_account_of_a_process_grows_with_its_faults() -> None:
     touched()  # the first time, pages of the code itself may come in
-    before = account_of(os.getpid())
+    before = read_account(os.getpid())
     touched()
-    after = account_of(os.getpid())
+    after = read_account(os.getpid())
     assert PAGES <= after.page_faults - before.page_faults <= PAGES + 100
     assert after.context_switches >= before.context_switches
-    assert account_of(1 << 30) == (0, 0)
+    assert read_account(1 << 30) == (0, 0)

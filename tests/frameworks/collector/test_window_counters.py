@@ -140,12 +140,12 @@ def test_where_there_is_no_pmu_the_reason_stands_in_its_state(monkeypatch):
     def refused():
         raise SondaError("no PMU in this virtual machine", "use another")
 
-    monkeypatch.setattr(corun_events, "plan", refused)
+    monkeypatch.setattr(corun_events, "plan_counting", refused)
     assert event_groups() == ([], ProbeState("pmu", "missing", "no PMU in this virtual machine", "use another"))
 
 
 def test_every_kind_of_core_has_its_groups_and_named_events_are_tried(monkeypatch):
-    monkeypatch.setattr(corun_events, "plan", lambda: None)
+    monkeypatch.setattr(corun_events, "plan_counting", lambda: None)
     tried = []
     groups, state = event_groups(["branch-misses"], lambda: [Pmu("cpu_core", 4), Pmu("cpu_atom", 10)], tried.append)
     names = [[event["name"] for event in group["events"]] for group in groups]

@@ -25,7 +25,7 @@ from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.frameworks.torch.observe.device_marks import DeviceMarks
 from sonda.frameworks.torch.observe.kernel_pass import KernelPass
 from sonda.frameworks.torch.observe.observer import TorchObserver
-from sonda.probes.machine.contamination import Conditions
+from sonda.probes.machine.contamination import MachineConditions
 from sonda.record.run import new_id, now
 from sonda.record.spans import Spans, Words
 from sonda.targets import circumstances
@@ -263,7 +263,7 @@ def test_phases_on_another_gpu_are_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_threads_that_wait_for_a_gpu_were_not_held_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixteen threads of which one is busy are as they should be, whatever others do meanwhile."""
-    begin = Conditions(time=0.0, cpu_time=0.0, cores=16, busy=0.0, steal=None, load=None, runnable=0)
+    begin = MachineConditions(time=0.0, cpu_time=0.0, cores=16, busy=0.0, steal=None, load=None, runnable=0)
     end = replace(begin, time=10.0, cpu_time=12.0, busy=130.0)
     monkeypatch.setattr(circumstances, "load_or_measure", lambda *args, **kwargs: {})
     monkeypatch.setattr(

@@ -18,7 +18,7 @@ from sonda.frameworks.harness.kernels import keep_profile
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.jax.drive import TRACE, drive_operations
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
-from sonda.probes.ncu.join import join
+from sonda.probes.ncu.join import join_counts
 from sonda.probes.ncu.replay import CountedKernels, CountedLaunch
 from sonda.record.errors import SondaError
 from sonda.record.run import new_id, write_run
@@ -155,7 +155,7 @@ def test_a_run_becomes_points_of_a_study_with_the_time_of_its_kernels(tmp_path: 
                                                      "stall_long_scoreboard:counted": 90.0, "stall_wait:counted": 5.0})
         for number, (name, _) in enumerate(kernels.values())
     )  # fmt: skip
-    joined, notes = join(spans, CountedKernels(launches, ()))
+    joined, notes = join_counts(spans, CountedKernels(launches, ()))
     assert notes == []
     info = run_info(
         id=new_id(), created=run_now(), status="complete",

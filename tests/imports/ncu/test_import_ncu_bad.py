@@ -11,8 +11,8 @@ import pytest
 from ncu_examples import long_table, stand_in, table
 from sonda.imports.ncu.metrics import counted_quantities
 from sonda.imports.ncu.tables import Damage, Launch, read_launches
-from sonda.probes.ncu.chips import chip_of
-from sonda.probes.ncu.command import Settings
+from sonda.probes.ncu.chips import find_chip
+from sonda.probes.ncu.command import NcuSettings
 from sonda.probes.ncu.replay import count_kernels
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -136,8 +136,8 @@ def test_a_table_that_was_cut_is_an_incomplete_run(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_cut_is_said_where_ncu_ran_as_a_probe(tmp_path: Path) -> None:
-    settings = Settings(program=stand_in(tmp_path, WIDE[:-20]))
-    found = count_kernels(["python", "step.py"], b"", chip_of(9, 0), str, settings=settings)
+    settings = NcuSettings(program=stand_in(tmp_path, WIDE[:-20]))
+    found = count_kernels(["python", "step.py"], b"", find_chip(9, 0), str, settings=settings)
     assert [launch.metrics["flops:counted"] for launch in found.launches] == [FLOPS] * 2
     assert "the table ends in the middle of a row: left out" in found.notes
 

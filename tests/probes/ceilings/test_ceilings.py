@@ -11,19 +11,27 @@ import pytest
 
 from peak_theory import theoretical_flops
 from sonda.probes.ceilings import processor as ceilings
-from sonda.probes.ceilings.processor import Entries, better, load_or_measure, measure, points, rising, usable
+from sonda.probes.ceilings.processor import (
+    Entries,
+    is_usable,
+    keep_better,
+    load_or_measure,
+    measure_processor,
+    raise_with_threads,
+    thread_points,
+)
 from sonda.probes.ceilings.processor_kernels import (
-    Job,
-    Kernel,
-    Measured,
-    Point,
+    CeilingJob,
+    CeilingKernel,
+    MeasuredKernel,
+    ThreadPoint,
     best_of_rounds,
     buffer_bytes,
-    footprints,
+    cache_footprints,
     measure_job,
-    one_round,
-    patterns,
-    summarise,
+    memory_patterns,
+    run_round,
+    summarise_kernels,
 )
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
@@ -191,14 +199,14 @@ def test_a_measurement_without_result_is_one_line(tmp_path: Path) -> None:
 
 def test_a_child_that_fails_is_one_line() -> None:
     with pytest.raises(SondaError, match="could not be measured") as caught:
-        ceilings._child(Job("numpy", [Point(-1)], memory_bytes=8 * MIB), 1)
+        ceilings._ask_child(CeilingJob("numpy", [ThreadPoint(-1)], memory_bytes=8 * MIB), 1)
     assert "\n" not in str(caught.value)
 
 
 def test_figures_do_not_fall_with_threads() -> None:
     one = {"flops": {"float32": 10.0, "int8": 40.0}, "dram_bandwidth": 5.0, "cache_bandwidth": 9.0}
     two = {"flops": {"float32": 4.0}, "dram_bandwidth": 7.0}
-    raised = rising({"2": two, "1": one})
+    raised = raise_with_threads({"2": two, "1": one})
     assert list(raised) == ["1", "2"]
     assert raised["2"] == {"flops": {"float32": 10.0, "int8": 40.0}, "dram_bandwidth": 7.0}
     assert two["flops"] == {"float32": 4.0}
@@ -207,36 +215,36 @@ def test_figures_do_not_fall_with_threads() -> None:
 def test_better_takes_rates_up_and_costs_down() -> None:
     old = {"flops": {"float32": 1.0, "int8": 9.0}, "dram_bandwidth": 5.0, "operation_ns": 10.0, "measured": "old"}
     new = {"flops": {"float32": 2.0}, "dram_bandwidth": 4.0, "operation_ns": 20.0, "measured": "new"}
-    assert better(old, new) == {
+    assert keep_better(old, new) == {
         "flops": {"float32": 2.0, "int8": 9.0}, "dram_bandwidth": 5.0, "operation_ns": 10.0, "measured": "new",
     }  # fmt: skip
 
 
 def test_caches_that_threads_reach_together() -> None:
     """Four L2 of 1 MiB and two L3 of 32 MiB."""
-    assert points(MACHINE, [1, 2, 8]) == [
-        Point(1, 32 * MIB, MIB),
-        Point(2, 64 * MIB, 2 * MIB),
-        Point(8, 64 * MIB, 4 * MIB),
+    assert thread_points(MACHINE, [1, 2, 8]) == [
+        ThreadPoint(1, 32 * MIB, MIB),
+        ThreadPoint(2, 64 * MIB, 2 * MIB),
+        ThreadPoint(8, 64 * MIB, 4 * MIB),
     ]
-    assert points({}, [2]) == [Point(2, 0, 0)]
+    assert thread_points({}, [2]) == [ThreadPoint(2, 0, 0)]
 
 
 def test_buffer_is_beyond_the_cache_and_within_memory() -> None:
-    assert buffer_bytes(Job("torch", [Point(1, 32 * MIB), Point(2, 64 * MIB)])) == 384 * MIB
-    assert buffer_bytes(Job("torch", [Point(1, 32 * MIB)], memory_bytes=512 * MIB)) == 64 * MIB
-    assert buffer_bytes(Job("torch", [Point(1)])) == 256 * MIB
+    assert buffer_bytes(CeilingJob("torch", [ThreadPoint(1, 32 * MIB), ThreadPoint(2, 64 * MIB)])) == 384 * MIB
+    assert buffer_bytes(CeilingJob("torch", [ThreadPoint(1, 32 * MIB)], memory_bytes=512 * MIB)) == 64 * MIB
+    assert buffer_bytes(CeilingJob("torch", [ThreadPoint(1)])) == 256 * MIB
 
 
 def test_footprints_lie_beyond_the_inner_caches() -> None:
-    assert footprints(Point(1, 32 * MIB, MIB)) == [MIB // 2, 4 * MIB, 8 * MIB, 16 * MIB]
-    assert footprints(Point(8, 32 * MIB, 8 * MIB)) == [4 * MIB, 16 * MIB]
-    assert footprints(Point(1)) == []
+    assert cache_footprints(ThreadPoint(1, 32 * MIB, MIB)) == [MIB // 2, 4 * MIB, 8 * MIB, 16 * MIB]
+    assert cache_footprints(ThreadPoint(8, 32 * MIB, 8 * MIB)) == [4 * MIB, 16 * MIB]
+    assert cache_footprints(ThreadPoint(1)) == []
 
 
 def test_bytes_of_the_patterns_by_hand() -> None:
     """24,000 bytes of float32: copy 2 arrays of 3,000; add 3 of 2,000; update 1 of 6,000, read and written."""
-    assert patterns(24_000) == {
+    assert memory_patterns(24_000) == {
         "copy": (3000, 24_000), "add": (2000, 24_000), "triad": (2000, 24_000), "update": (6000, 48_000),
     }  # fmt: skip
 
@@ -249,22 +257,22 @@ def test_a_round_takes_the_shortest_call() -> None:
         nonlocal now
         now += next(durations)
 
-    assert one_round([Kernel("flops", "float32", 10.0, work)], slice_s=5.0, clock=lambda: now) == [10.0]
+    assert run_round([CeilingKernel("flops", "float32", 10.0, work)], slice_s=5.0, clock=lambda: now) == [10.0]
 
 
 def test_spread_is_what_the_median_round_lacks() -> None:
-    kernel = Kernel("flops", "float32", 1.0, lambda: None)
+    kernel = CeilingKernel("flops", "float32", 1.0, lambda: None)
     (measured,) = best_of_rounds([kernel], [[100.0], [50.0], [80.0]])
     assert (measured.rate, measured.spread) == (100.0, pytest.approx(0.2))
 
 
 def test_summary_by_hand() -> None:
-    def memory(name: str, footprint: int, rate: float) -> Measured:
-        return Measured(Kernel("memory", name, 1, lambda: None, "", footprint), rate, 0.1)
+    def memory(name: str, footprint: int, rate: float) -> MeasuredKernel:
+        return MeasuredKernel(CeilingKernel("memory", name, 1, lambda: None, "", footprint), rate, 0.1)
 
     measured = [
-        Measured(Kernel("flops", "float32", 1, lambda: None, "matrix product 256"), 90.0, 0.3),
-        Measured(Kernel("flops", "float32", 1, lambda: None, "convolution"), 100.0, 0.01),
+        MeasuredKernel(CeilingKernel("flops", "float32", 1, lambda: None, "matrix product 256"), 90.0, 0.3),
+        MeasuredKernel(CeilingKernel("flops", "float32", 1, lambda: None, "convolution"), 100.0, 0.01),
         memory("update", 512 * 1024, 900.0),
         memory("copy", 8 * MIB, 50.0),
         memory("update", 4 * MIB, 70.0),
@@ -272,9 +280,9 @@ def test_summary_by_hand() -> None:
         memory("copy", 192 * MIB, 12.0),
         memory("add", 192 * MIB, 13.0),
         memory("update", 192 * MIB, 20.0),
-        Measured(Kernel("overhead", "operation_ns", 500, lambda: None), 1e6, 0.0),
+        MeasuredKernel(CeilingKernel("overhead", "operation_ns", 500, lambda: None), 1e6, 0.0),
     ]
-    entry = summarise(Point(1, 32 * MIB, MIB), measured)
+    entry = summarise_kernels(ThreadPoint(1, 32 * MIB, MIB), measured)
     assert entry["flops"] == {"float32": 100.0}
     assert entry["kernels"]["float32"] == "float32 convolution"
     assert entry["spread"]["float32"] == 0.01
@@ -287,16 +295,16 @@ def test_summary_by_hand() -> None:
 
 
 def test_an_unknown_cache_is_missing_with_a_reason() -> None:
-    dram = Measured(Kernel("memory", "copy", 1, lambda: None, "", 256 * MIB), 12.0, 0.0)
-    entry = summarise(Point(1), [dram])
+    dram = MeasuredKernel(CeilingKernel("memory", "copy", 1, lambda: None, "", 256 * MIB), 12.0, 0.0)
+    entry = summarise_kernels(ThreadPoint(1), [dram])
     assert "cache_bandwidth" not in entry
     assert entry["missing"]["cache_bandwidth"]
     assert entry["dram_bandwidth"] == 12.0
 
 
 def test_numpy_measures_where_torch_is_missing() -> None:
-    entry = measure_job(Job("numpy", [Point(1, 4 * MIB, 256 * 1024)], rounds=1, slice_s=0.001))["1"]
-    assert usable(entry)
+    entry = measure_job(CeilingJob("numpy", [ThreadPoint(1, 4 * MIB, 256 * 1024)], rounds=1, slice_s=0.001))["1"]
+    assert is_usable(entry)
     assert set(entry["flops"]) == {"float32", "float64"}
     assert entry["missing"]["training_operation_ns"] == "torch is not installed"
 
@@ -306,12 +314,12 @@ def measured() -> Entries:
     pytest.importorskip("torch", reason="torch is not installed")
     machine = machine_record()
     threads = [1, 2] if machine.get("effective_cores", 1) > 1 else [1]
-    return measure(machine, "torch", threads)
+    return measure_processor(machine, "torch", threads)
 
 
 def test_this_machine_has_usable_ceilings(measured: Entries) -> None:
     for entry in measured.values():
-        assert usable(entry)
+        assert is_usable(entry)
         assert {"float32", "float64"} <= set(entry["flops"])
         assert 0 < entry["operation_ns"] < entry["training_operation_ns"]
         assert all(0 <= spread < 1 for spread in entry["spread"].values())
@@ -338,7 +346,7 @@ def test_two_threads_are_at_most_twice_as_fast(measured: Entries) -> None:
     for _ in range(3):
         if two <= 2.2 * one:
             break
-        one = max(one, measure(machine_record(), "torch", [1])["1"]["flops"]["float32"])
+        one = max(one, measure_processor(machine_record(), "torch", [1])["1"]["flops"]["float32"])
     assert two <= 2.2 * one
 
 
@@ -347,7 +355,7 @@ def test_an_independent_library_finds_the_same_order(measured: Entries) -> None:
 
     Others may disturb one of the two: then the better of several counts, of both.
     """
-    ours, theirs = measured["1"], measure(machine_record(), "numpy", [1])["1"]
+    ours, theirs = measured["1"], measure_processor(machine_record(), "numpy", [1])["1"]
 
     def alike() -> bool:
         pairs = [(one["flops"]["float32"], one["dram_bandwidth"]) for one in (ours, theirs)]
@@ -356,8 +364,8 @@ def test_an_independent_library_finds_the_same_order(measured: Entries) -> None:
     for _ in range(3):
         if alike():
             break
-        ours = better(ours, measure(machine_record(), "torch", [1])["1"])
-        theirs = better(theirs, measure(machine_record(), "numpy", [1])["1"])
+        ours = keep_better(ours, measure_processor(machine_record(), "torch", [1])["1"])
+        theirs = keep_better(theirs, measure_processor(machine_record(), "numpy", [1])["1"])
     assert alike(), (ours, theirs)
 
 

@@ -14,10 +14,10 @@ from fake_cuda import FakeCuda, FakeNvml, FakeTorch, fail, shrink
 from plain_runs import machine_of
 from sonda.analysis.roofline import ceilings
 from sonda.probes.ceilings import gpu as gpu_ceilings
-from sonda.probes.ceilings.gpu import GpuCeilings, load_or_measure_gpu, measure_here
-from sonda.probes.ceilings.gpu_tables import theory
+from sonda.probes.ceilings.gpu import GpuCeilings, load_or_measure_gpu, measure_in_process
+from sonda.probes.ceilings.gpu_tables import find_theory
 from sonda.probes.ceilings.processor_kernels import MIB
-from sonda.probes.machine.gpu import GpuDevice, nvml_device, others_at_work, read_device
+from sonda.probes.machine.gpu import GpuDevice, describe_other_load, read_device, read_nvml_device
 from sonda.record.errors import SondaError
 
 torch.set_num_threads(1)
@@ -30,7 +30,7 @@ def small(monkeypatch):
 
 def test_a_device_is_measured_whole(small):
     # The clock stands still: how long this machine's CPU takes for a GPU's work says nothing.
-    found = measure_here(FakeTorch(FakeCuda(tick=1e-3, l2_bytes=2 * MIB)), 0, FakeNvml(), lambda: 0.0)
+    found = measure_in_process(FakeTorch(FakeCuda(tick=1e-3, l2_bytes=2 * MIB)), 0, FakeNvml(), lambda: 0.0)
     assert {"float32", "tf32", "bfloat16", "float16", "float64", "float64_cores"} <= set(found.flops)
     assert min(found.flops.values()) > 0 and found.dram_bandwidth > 0 and found.cache_bandwidth > 0
     assert found.operation_ns > 0 and found.training_operation_ns > 0
@@ -45,22 +45,22 @@ def test_what_does_not_begin_in_time_is_missing_with_its_reason(small):
     # Ten seconds a reading: the first group is under way when the time for all is spent.
     seconds = count(0.0, 10.0)
     with pytest.raises(SondaError, match="cuda:0 could not be measured: not measured within 8 s"):
-        measure_here(FakeTorch(cuda), 0, FakeNvml(), lambda: next(seconds))
+        measure_in_process(FakeTorch(cuda), 0, FakeNvml(), lambda: next(seconds))
 
 
 def test_a_full_card_is_one_line(small):
     with pytest.raises(SondaError, match="cuda:0 could not be measured: the GPU has too little free memory"):
-        measure_here(FakeTorch(FakeCuda(free_bytes=1000, tick=1e-3)), 0, FakeNvml())
+        measure_in_process(FakeTorch(FakeCuda(free_bytes=1000, tick=1e-3)), 0, FakeNvml())
 
 
 def test_a_busy_card_is_measured_and_said_to_be_disturbed():
     nvml = FakeNvml(busy=35, pids=(17, 42))
     uuid = "GPU-5ca1ab1e-0000-0000-0000-000000000001"
-    assert others_at_work(uuid, nvml, 42, lambda seconds: None) == (
+    assert describe_other_load(uuid, nvml, 42, lambda seconds: None) == (
         "the GPU was 35 % busy before its ceilings were measured, 1 other program"
     )
-    assert others_at_work(uuid, FakeNvml(pids=(17,)), own=42) == ""
-    assert others_at_work("GPU-unknown", nvml) == ""
+    assert describe_other_load(uuid, FakeNvml(pids=(17,)), own=42) == ""
+    assert describe_other_load("GPU-unknown", nvml) == ""
 
 
 def test_a_program_that_just_ended_disturbs_nothing():
@@ -70,7 +70,7 @@ def test_a_program_that_just_ended_disturbs_nothing():
     def sleep(seconds):
         nvml.busy = 0
 
-    assert others_at_work(uuid, nvml, 42, sleep) == ""
+    assert describe_other_load(uuid, nvml, 42, sleep) == ""
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,20 @@ def test_what_nvml_does_not_answer_is_missing_with_its_reason():
 
 
 def test_nvml_alone_names_a_device_only_where_all_are_alike():
-    assert nvml_device(1, FakeNvml(("NVIDIA H200",) * 2)).name == "NVIDIA H200"
-    assert nvml_device(0, FakeNvml(("NVIDIA H200", "NVIDIA L4"))) is None
+    assert read_nvml_device(1, FakeNvml(("NVIDIA H200",) * 2)).name == "NVIDIA H200"
+    assert read_nvml_device(0, FakeNvml(("NVIDIA H200", "NVIDIA L4"))) is None
     divided = FakeNvml()
     divided.divided = True
-    assert nvml_device(0, divided) is None
-    assert nvml_device(0, FakeNvml(())) is None
+    assert read_nvml_device(0, divided) is None
+    assert read_nvml_device(0, FakeNvml(())) is None
 
 
 def test_both_ways_of_asking_name_the_same_device():
     asked = read_device(FakeTorch(FakeCuda()), 0, FakeNvml())
-    assert nvml_device(0, FakeNvml()).fingerprint == asked.fingerprint
+    assert read_nvml_device(0, FakeNvml()).fingerprint == asked.fingerprint
     throttled = FakeNvml()
     throttled.watts = 450_000
-    assert nvml_device(0, throttled).fingerprint != asked.fingerprint
+    assert read_nvml_device(0, throttled).fingerprint != asked.fingerprint
 
 
 HERE = GpuDevice(name="NVIDIA H200", capability="9.0", sms=132, driver="580.159.04", l2_bytes=50 * MIB)
@@ -118,7 +118,7 @@ def answer(**more):
     return {
         "measured": datetime.now(UTC).isoformat(), "library": "torch 2.11.0", "flops": {"float32": 5e13},
         "dram_bandwidth": 4e12, "cache_bandwidth": 7e12, "device": msgspec.to_builtins(HERE),
-        "theory": msgspec.to_builtins(theory(HERE)), **more,
+        "theory": msgspec.to_builtins(find_theory(HERE)), **more,
     }  # fmt: skip
 
 

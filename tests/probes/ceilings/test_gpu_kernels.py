@@ -13,14 +13,14 @@ from sonda.probes.ceilings import gpu_kernels
 from sonda.probes.ceilings.gpu_kernels import (
     SOURCE,
     GpuKernels,
-    Group,
-    Timed,
+    KernelGroup,
+    TimedKernel,
     largest_sizes,
     measure_groups,
-    summarise,
+    summarise_gpu,
     time_kernel,
 )
-from sonda.probes.ceilings.processor_kernels import MIB, Kernel
+from sonda.probes.ceilings.processor_kernels import MIB, CeilingKernel
 
 torch.set_num_threads(1)
 NO_CLOCK = lambda: math.nan  # noqa: E731
@@ -42,7 +42,7 @@ class Clock:
 
 
 def kernel(amount=1e9, name="float32", quantity="flops", footprint=0):
-    return Kernel(quantity, name, amount, lambda: None, "", footprint)
+    return CeilingKernel(quantity, name, amount, lambda: None, "", footprint)
 
 
 def test_the_rate_is_the_median_after_it_has_settled():
@@ -73,7 +73,7 @@ def test_short_kernels_are_repeated_between_two_events():
 
 
 def groups(*made):
-    return iter([Group(name, make) for name, make in made])
+    return iter([KernelGroup(name, make) for name, make in made])
 
 
 def measured(*made, budget=8.0, seconds=0.05):
@@ -100,7 +100,7 @@ def test_the_memory_of_a_group_is_free_before_the_next_is_made():
     def first():
         held = torch.zeros(10)
         tensors.append(weakref.ref(held))
-        return [Kernel("flops", "float32", 1.0, lambda: held, "")]
+        return [CeilingKernel("flops", "float32", 1.0, lambda: held, "")]
 
     def second():
         assert tensors[0]() is None
@@ -116,11 +116,11 @@ def test_no_group_begins_after_the_time_is_spent():
 
 
 def timed(quantity, name, rate, footprint=0, clock=1.9e9):
-    return Timed(kernel(1.0, name, quantity, footprint), rate, 0.01, clock)
+    return TimedKernel(kernel(1.0, name, quantity, footprint), rate, 0.01, clock)
 
 
 def test_the_entry_has_the_best_of_each_figure():
-    entry = summarise(
+    entry = summarise_gpu(
         [
             timed("flops", "float32", 51e12), timed("flops", "float32", 60e12, clock=1.98e9),
             timed("memory", "copy", 4.0e12, 2 << 30), timed("memory", "reading", 4.4e12, 1 << 30),
@@ -150,9 +150,9 @@ def test_products_are_as_large_as_time_and_memory_allow():
 
 
 def test_footprints_rise_within_the_cache():
-    assert [size / MIB for size in gpu_kernels.footprints(50 * MIB)] == [6, 12, 16, 25, 37, 50]
-    assert gpu_kernels.footprints(1536 * 1024)[0] == 192 * 1024
-    assert gpu_kernels.footprints(0) == []
+    assert [size / MIB for size in gpu_kernels.l2_footprints(50 * MIB)] == [6, 12, 16, 25, 37, 50]
+    assert gpu_kernels.l2_footprints(1536 * 1024)[0] == 192 * 1024
+    assert gpu_kernels.l2_footprints(0) == []
 
 
 @pytest.fixture

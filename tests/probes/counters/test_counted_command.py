@@ -20,7 +20,7 @@ from fake_kernel import FakeKernel
 from perf_event_cases import descriptors, needs_kernel
 from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.probes.counters import command_counter as counted_command
-from sonda.probes.counters.command_counter import Count, KernelCounter, Stopped
+from sonda.probes.counters.command_counter import EventCount, KernelCounter, StoppedCommand
 from sonda.record.errors import SondaError
 from sonda.targets.program import process_counts as outside
 
@@ -92,8 +92,8 @@ def test_a_command_that_does_not_exist_leaves_nothing_behind(tmp_path: Path) -> 
 
 def test_a_command_that_is_not_let_go_never_runs(tmp_path: Path) -> None:
     witness = tmp_path / "ran"
-    child = Stopped(["touch", str(witness)])
-    child.end()
+    child = StoppedCommand(["touch", str(witness)])
+    child.discard()
     assert not witness.exists()
     with pytest.raises(ChildProcessError):
         os.waitpid(child.pid, 0)
@@ -129,14 +129,14 @@ def test_an_event_that_never_had_a_counter_is_missing_and_not_zero() -> None:
 
     counter = KernelCounter(kernel=Busy(), known={"cycles": Event("cycles", 0, 0)})
     found = counter.count(["sleep", "0.05"], ["page-faults", "cycles"], interval=0.01)
-    assert found.counts == {"page-faults": Count(12.0, 1000, 1000)}
+    assert found.counts == {"page-faults": EventCount(12.0, 1000, 1000)}
     assert "never had a counter" in found.missing["cycles"]
     assert "cycles" not in outside.describe_counts(found)["outside"]["counts"]
     assert {one.sensor for one in outside.interval_samples(found)} == {"page_faults"}
 
 
 def test_a_value_that_was_counted_for_a_part_of_the_time_says_so() -> None:
-    assert Count(10.0, 100, 50).scaled and not Count(10.0, 100, 100).scaled and not Count(10.0).scaled
+    assert EventCount(10.0, 100, 50).scaled and not EventCount(10.0, 100, 100).scaled and not EventCount(10.0).scaled
 
 
 @needs_kernel
@@ -150,14 +150,14 @@ def test_the_same_command_counts_the_same_twice() -> None:
 
 
 def test_what_was_added_is_scaled_by_its_own_times() -> None:
-    assert Count(70.0, 200, 200).since(Count(30.0, 100, 100)) == Count(40.0, 100, 100)
+    assert EventCount(70.0, 200, 200).growth_since(EventCount(30.0, 100, 100)) == EventCount(40.0, 100, 100)
     # 100 events in 50 of 100 ns, then 60 in 30 of 100: the totals are 200 and 400, the second half is 60 x 100/30.
-    assert Count(400.0, 200, 80).since(Count(200.0, 100, 50)) == Count(200.0, 100, 30)
+    assert EventCount(400.0, 200, 80).growth_since(EventCount(200.0, 100, 50)) == EventCount(200.0, 100, 30)
     # 90 events in 10 of 100 ns, then 10 in all of 100: the total falls from 900 to 182, the second half has 10.
-    added = Count(100 * 200 / 110, 200, 110).since(Count(900.0, 100, 10))
+    added = EventCount(100 * 200 / 110, 200, 110).growth_since(EventCount(900.0, 100, 10))
     assert added is not None and added.value == pytest.approx(10) and not added.scaled
-    assert Count(400.0, 200, 50).since(Count(200.0, 100, 50)) is None, "not counted at all meanwhile"
-    assert Count(200.0, 100, 50).since(Count(200.0, 100, 50)) == Count(0.0), "it slept"
+    assert EventCount(400.0, 200, 50).growth_since(EventCount(200.0, 100, 50)) is None, "not counted at all meanwhile"
+    assert EventCount(200.0, 100, 50).growth_since(EventCount(200.0, 100, 50)) == EventCount(0.0), "it slept"
 
 
 @needs_kernel
@@ -184,7 +184,7 @@ def test_the_interval_doubles_with_every_point_that_is_dropped(monkeypatch: pyte
     monkeypatch.setattr(counted_command, "MOST_POINTS", 8)
     monkeypatch.setattr(counted_command, "perf_counter_ns", lambda: clock[0])
     monkeypatch.setattr(counted_command, "select", SimpleNamespace(select=wait))
-    series, interval = counted_command._series(os.getpid(), [], 0, 0.005)
+    series, interval = counted_command._sample_series(os.getpid(), [], 0, 0.005)
     assert interval == 0.04
     assert [round(1000 * time) for time, _ in series] == [40, 80, 120, 160, 200, 240, 280]
 
@@ -199,7 +199,7 @@ def test_output_goes_where_it_is_told(tmp_path: Path) -> None:
 def test_signals_are_passed_on_from_the_first_moment_and_not_after_the_end() -> None:
     def ended_by(number: int, after: bool) -> int:
         @contextmanager
-        def around(child: Stopped) -> Iterator[None]:
+        def around(child: StoppedCommand) -> Iterator[None]:
             if not after:
                 child.send(number)
             yield

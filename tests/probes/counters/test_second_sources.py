@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from perf_event_cases import descriptors, needs_kernel, settled, touch
 from places import TESTS
 from sonda.frameworks.collector.counters.perf_event import Event, EventGroup
-from sonda.probes.counters.command_counter import Count, KernelCounter
+from sonda.probes.counters.command_counter import EventCount, KernelCounter
 from sonda.probes.counters.papi import Papi
 from sonda.probes.counters.perf_stat import PerfStat, parse_output
 from sonda.record.errors import SondaError
@@ -34,7 +34,7 @@ needs_papi = pytest.mark.skipif(PAPI.state != "ok", reason=f"PAPI: {PAPI.reason}
 def test_real_output_of_a_whole_command() -> None:
     # Recorded with perf 6.1 on a machine without a PMU; the numbers are those in the file.
     found = parse_output((DATA / "whole.json").read_text())
-    assert found.counts["page-faults"] == Count(338.0, 4767124, 4767124)
+    assert found.counts["page-faults"] == EventCount(338.0, 4767124, 4767124)
     assert found.counts["task-clock"].value == 4767124  # 4.767124 msec
     assert found.counts["context-switches"].value == 1
     assert found.missing == {"instructions": "not supported", "cycles": "not supported"}
@@ -55,7 +55,7 @@ def test_a_value_that_perf_scaled_is_marked() -> None:
     line = (
         '{"counter-value" : "5000.0", "unit" : "", "event" : "cycles:u", "event-runtime" : 250, "pcnt-running" : 25.00}'
     )
-    assert parse_output(line).counts["cycles"] == Count(5000.0, 1000, 250)
+    assert parse_output(line).counts["cycles"] == EventCount(5000.0, 1000, 250)
 
 
 def test_what_an_ordinary_users_perf_leaves_out_is_missing_and_not_zero() -> None:
@@ -68,7 +68,7 @@ def test_what_an_ordinary_users_perf_leaves_out_is_missing_and_not_zero() -> Non
         '{"counter-value" : "0.000000", "unit" : "", "event" : "cpu-migrations:u", "event-runtime" : 674127}\n'
     )
     found = parse_output(lines)
-    assert found.counts == {"task-clock": Count(674127.0, 674127, 674127)}
+    assert found.counts == {"task-clock": EventCount(674127.0, 674127, 674127)}
     assert set(found.missing) == {"page-faults", "context-switches", "cpu-migrations"}
     assert all("user mode only" in reason for reason in found.missing.values())
 
@@ -145,7 +145,7 @@ def test_papi_and_our_own_counters_agree_on_a_thread() -> None:
         seen.append(group.read().values[0] - before)
 
     # The first time, pages of PAPI's library come in.
-    _, counted = (Papi().count_here(work, ["page-faults", "task-clock"]) for _ in range(2))
+    _, counted = (Papi().count_in_thread(work, ["page-faults", "task-clock"]) for _ in range(2))
     group.close()
     assert seen[1] >= 3000, "a page of the interpreter may come in besides"
     # PAPI's own start and stop may touch a page or two of its library.
@@ -156,7 +156,7 @@ def test_papi_and_our_own_counters_agree_on_a_thread() -> None:
 @needs_papi
 def test_papi_names_what_it_cannot_count() -> None:
     with pytest.raises(SondaError, match="PAPI counts none of no::such"):
-        Papi().count_here(lambda: None, ["no::such"])
+        Papi().count_in_thread(lambda: None, ["no::such"])
     with pytest.raises(SondaError, match="no series"):
         Papi().count(["true"], ["page-faults"], interval=1.0)
 

@@ -8,13 +8,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sonda.probes.counters.topdown_tables import DIRECTORY, JOINT, Table, check_table, read_table, table_for, tables
+from sonda.probes.counters.topdown_tables import (
+    DIRECTORY,
+    JOINT,
+    TopDownTable,
+    check_table,
+    find_table,
+    load_tables,
+    read_table,
+)
+from sonda.probes.machine.processor import ProcessorIdentity
 from sonda.record.errors import SondaError
 
-NAMES = sorted(tables())
+NAMES = sorted(load_tables())
 
 
-def shares(table: Table, counts: dict[str, float]) -> dict[str, float]:
+def shares(table: TopDownTable, counts: dict[str, float]) -> dict[str, float]:
     """Formulas and categories in order, on these counts."""
     known: dict[str, float] = {"width": table.definition.width, **counts}
     for name, expression in table.definition.parsed().items():
@@ -133,12 +142,12 @@ def test_every_table_has_an_example_by_hand() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_categories_are_what_a_hand_computes(name: str) -> None:
     counts, expected = BY_HAND[name]
-    assert shares(tables()[name], counts) == pytest.approx(expected, abs=1e-12)
+    assert shares(load_tables()[name], counts) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_levels_add_up(name: str) -> None:
-    table = tables()[name]
+    table = load_tables()[name]
     found = shares(table, BY_HAND[name][0])
     categories = table.definition.categories
     assert sum(found[one.name] for one in categories if not one.parent) == pytest.approx(1.0, abs=1e-12)
@@ -150,7 +159,7 @@ def test_levels_add_up(name: str) -> None:
 @pytest.mark.parametrize("name", ["skylake-sp", "neoverse-v1", "neoverse-v2", "neoverse-n2", "zen3", "neoverse-n1"])
 def test_level_one_is_whole_whatever_the_counts(name: str) -> None:
     # By construction, not by luck: other counts give other shares and the same sum.
-    table = tables()[name]
+    table = load_tables()[name]
     counts = {event: float(17 + 13 * at) for at, event in enumerate(sorted({*JOINT, *table.events}))}
     counts["stall_slot"] = counts.get("stall_slot_frontend", 0) + counts.get("stall_slot_backend", 0)
     found = shares(table, counts)
@@ -167,7 +176,7 @@ def test_zen_4_as_perf_itself_printed_it_on_silicon() -> None:
         counts = dict(BY_HAND["zen4"][0])
         counts |= {"de_no_dispatch_no_ops_from_frontend": frontend, "de_no_dispatch_no_ops_cycles": cmask,
                    "cycles": cycles}  # fmt: skip
-        found = shares(tables()["zen4"], counts)
+        found = shares(load_tables()["zen4"], counts)
         assert round(100 * found["fetch_bandwidth"], 1) == bandwidth
         assert round(100 * found["fetch_latency"], 1) == latency
 
@@ -203,12 +212,12 @@ CODES = {
 )
 def test_codes_are_those_of_the_sources(place: tuple[str, str], code: int) -> None:
     table, event = place
-    assert tables()[table].events[event].config == code
+    assert load_tables()[table].events[event].config == code
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_code_follows_from_its_parts(name: str) -> None:
-    table = tables()[name]
+    table = load_tables()[name]
     for event in table.events.values():
         if event.sysfs:
             # PERF_METRICS: 0x8000 and a step of 0x100 for each field (Linux arch/x86/include/asm/perf_event.h).
@@ -229,7 +238,7 @@ def test_every_code_follows_from_its_parts(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tables_are_sound_and_say_where_they_come_from(name: str) -> None:
-    table = tables()[name]
+    table = load_tables()[name]
     assert check_table(table) == []
     assert table.definition.source and table.definition.width
     assert all(re.fullmatch(r"[a-z0-9_]+", event) for event in table.events)
@@ -259,13 +268,13 @@ def test_mistakes_in_a_table_are_found(tmp_path: Path) -> None:
 
 
 def test_groups_are_cut_where_counters_are_missing() -> None:
-    table = tables()["zen4"]
-    assert table.fitting(6) == table.groups
-    cut = table.fitting(5)  # the watchdog has one
+    table = load_tables()["zen4"]
+    assert table.fit_groups(6) == table.groups
+    cut = table.fit_groups(5)  # the watchdog has one
     assert all(len(group) <= 5 and set(JOINT) <= set(group) for group in cut)
     assert {name for group in cut for name in group} == {name for group in table.groups for name in group}
     with pytest.raises(SondaError, match="too few"):
-        table.fitting(2)
+        table.fit_groups(2)
 
 
 # ---- which table --------------------------------------------------------------------------------------------------
@@ -281,9 +290,9 @@ def test_groups_are_cut_where_counters_are_missing() -> None:
     ("ARM", 8, 0xD4F, "neoverse-v2"),
 ])  # fmt: skip
 def test_processors_find_their_table(vendor: str, family: int, model: int, name: str) -> None:
-    matching = [table.key for table in tables().values() if table.matches(vendor, family, model)]
+    matching = [table.key for table in load_tables().values() if table.matches(vendor, family, model)]
     assert matching == [name], "one table and no other"
-    assert table_for({"vendor": vendor, "family": family, "model": model}).key == name
+    assert find_table(ProcessorIdentity(vendor=vendor, family=family, model=model)).key == name
 
 
 PERF_AMD = (
@@ -305,32 +314,32 @@ def test_amd_models_have_the_table_that_perf_and_the_kernel_give_them(family: in
         kernel = [name for name, ranges in KERNEL_AMD.get(family, {perf: [(0, 0xFF)]}).items()
                   if any(low <= model <= high for low, high in ranges)]  # fmt: skip
         expected = [perf] if perf and kernel == [perf] else []  # where they disagree nothing is claimed
-        found = [table.key for table in tables().values() if table.matches("AuthenticAMD", family, model)]
+        found = [table.key for table in load_tables().values() if table.matches("AuthenticAMD", family, model)]
         assert found == expected, hex(model)
 
 
 def test_studies_know_the_categories_that_tables_have() -> None:
     from sonda.studies.figures.counters import CATEGORIES
 
-    known = [{category.name for category in table.definition.categories} for table in tables().values()]
+    known = [{category.name for category in table.definition.categories} for table in load_tables().values()]
     everywhere = set.intersection(*(one for one in known if "retiring" in one))
     assert everywhere <= set(CATEGORIES) <= set.union(*known)
 
 
 @pytest.mark.parametrize("identity", [
-    {"vendor": "GenuineIntel", "family": 6, "model": 60, "processor": "Haswell"},
-    {"vendor": "AuthenticAMD", "family": 23, "model": 1, "processor": "Zen 1"}, {}, {"vendor": "ARM", "model": None},
+    ProcessorIdentity("Haswell", "GenuineIntel", 6, 60), ProcessorIdentity("Zen 1", "AuthenticAMD", 23, 1),
+    ProcessorIdentity(), ProcessorIdentity(vendor="ARM"),
 ])  # fmt: skip
-def test_an_unknown_processor_is_one_line(identity: dict[str, object]) -> None:
+def test_an_unknown_processor_is_one_line(identity: ProcessorIdentity) -> None:
     with pytest.raises(SondaError, match="no Top-Down table for") as caught:
-        table_for(identity)
+        find_table(identity)
     assert "\n" not in str(caught.value)
 
 
 def test_what_a_run_keeps_can_be_read_back() -> None:
     from sonda.record.conventions.topdown import read_definition
 
-    for table in tables().values():
-        kept = msgspec.json.decode(msgspec.json.encode(table.plain()))
+    for table in load_tables().values():
+        kept = msgspec.json.decode(msgspec.json.encode(table.counted_definition()))
         assert read_definition(kept) == table.definition
         assert kept["table"] == table.key and set(kept["events"]) == set(table.events)

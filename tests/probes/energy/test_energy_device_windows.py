@@ -9,9 +9,9 @@ import pytest
 
 from energy_summary_cases import counter, found_in, keep
 from sonda.analysis.energy.windows import UNKNOWN
-from sonda.probes.energy.attribution import attribute
+from sonda.probes.energy.attribution import attribute_energy
 from sonda.probes.energy.channels import Channel
-from sonda.probes.energy.readings import Reading, Readings
+from sonda.probes.energy.readings import ChannelSeries, EnergyReadings
 from sonda.record.samples import Sample
 from sonda.record.spans import Spans, Words
 
@@ -53,7 +53,7 @@ def spans(known: bool = True, launching: int = 200) -> Spans:
     )
 
 
-def readings(gpu: bool = True, cpu: bool = True) -> Readings:
+def readings(gpu: bool = True, cpu: bool = True) -> EnergyReadings:
     """Counters read every 100 ms from 1 s before the run to its end."""
     seconds = np.arange(-10, 61) / 10
     times = START + np.round(seconds * S).astype(np.int64)
@@ -66,14 +66,14 @@ def readings(gpu: bool = True, cpu: bool = True) -> Readings:
 
     found = []
     if cpu:
-        found.append(Reading(channel("cpu"), times, CPU_WATTS * (seconds + 1)))
+        found.append(ChannelSeries(channel("cpu"), times, CPU_WATTS * (seconds + 1)))
     if gpu:
-        found.append(Reading(channel("cuda:0"), times, np.array([gpu_joules(one) for one in seconds])))
-    return Readings(found)
+        found.append(ChannelSeries(channel("cuda:0"), times, np.array([gpu_joules(one) for one in seconds])))
+    return EnergyReadings(found)
 
 
 def test_spans_have_the_gpus_energy_of_the_gpus_time() -> None:
-    energy = attribute(spans(), readings(), START)["energy:measured"]
+    energy = attribute_energy(spans(), readings(), START)["energy:measured"]
     run, step, forward, backward, optimizer = energy
     # 50 + 200 + 800 + 250 J of the GPU, 300 of the processor.
     assert run == pytest.approx(1300 + 300)
@@ -86,12 +86,12 @@ def test_spans_have_the_gpus_energy_of_the_gpus_time() -> None:
 
 
 def test_without_a_gpus_counter_nothing_changes() -> None:
-    energy = attribute(spans(), readings(gpu=False), START)["energy:measured"]
+    energy = attribute_energy(spans(), readings(gpu=False), START)["energy:measured"]
     assert energy.tolist() == pytest.approx([300.0, 200.0, 10.0, 10.0, 10.0])
 
 
 def test_a_phase_that_the_host_leaves_at_once_has_energy_where_the_gpu_is_long_in_it() -> None:
-    energy = attribute(spans(launching=5), readings(cpu=False), START)["energy:measured"]
+    energy = attribute_energy(spans(launching=5), readings(cpu=False), START)["energy:measured"]
     assert energy[2] == pytest.approx(200.0)
 
 

@@ -14,8 +14,8 @@ from sonda.analysis.energy.summary import EnergySummary
 from sonda.analysis.energy.windows import SAMPLED
 from sonda.analysis.steps.training import summarise_training
 from sonda.probes.energy.channels import Channel
-from sonda.probes.energy.meter import _state
-from sonda.probes.energy.readings import Reading, Readings
+from sonda.probes.energy.meter import _judge_probe
+from sonda.probes.energy.readings import ChannelSeries, EnergyReadings
 from sonda.record.samples import Sample
 from sonda.record.stored import plain
 from sonda.report.views.energy import EnergyView
@@ -90,5 +90,5 @@ def test_short_phases_are_not_solved_from_samples(tmp_path: Path) -> None:
 
 def test_the_probe_is_there_where_power_is_all_that_can_be_read() -> None:
     power = Channel(sensor="power", device="cuda:1", unit="W", kind="power", origin="nvmlDeviceGetPowerUsage")
-    state = _state(Readings([Reading(power, np.array([1]), np.array([55.0]))]))
+    state = _judge_probe(EnergyReadings([ChannelSeries(power, np.array([1]), np.array([55.0]))]))
     assert (state.state, state.reason) == ("ok", "cuda:1: integral of nvmlDeviceGetPowerUsage")

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from places import DATA
-from sonda.probes.energy.channels import BOARD, MEMORY, PACKAGES, Channel, Lack
-from sonda.probes.energy.meter import _notes, _samples, _state
-from sonda.probes.energy.readings import Reading, Readings, read_rows, unwrap
+from sonda.probes.energy.channels import BOARD, PACKAGES, Channel, Lack
+from sonda.probes.energy.meter import _describe_doubts, _judge_probe, _make_samples
+from sonda.probes.energy.readings import ChannelSeries, EnergyReadings, read_rows, unwrap
 from sonda.probes.energy.regions import Mark
-from sonda.probes.energy.sampler import Header, Row
+from sonda.probes.energy.sampler import SamplerHeader, SamplerRow
 from sonda.record.conventions.counter_series import CounterSeries
 from sonda.record.errors import SondaError
 
@@ -35,14 +35,14 @@ def package(name: str = "package-0", **more: Any) -> Channel:
 
 def lines(channels: list[Channel], rows: list[list[float | None]], lacks: list[Lack] | None = None) -> list[bytes]:
     """The sampler's file for one reader: rows are a time in s and the values."""
-    found: list[Any] = [Header(channels=[channels], lacks=lacks or [])]
-    found += [Row(readings=[[(row[0] or 0.0) * S, *row[1:]]]) for row in rows]
-    found.append(Row(cpu=0.001))
+    found: list[Any] = [SamplerHeader(channels=[channels], lacks=lacks or [])]
+    found += [SamplerRow(readings=[[(row[0] or 0.0) * S, *row[1:]]]) for row in rows]
+    found.append(SamplerRow(cpu=0.001))
     return [msgspec.json.encode(one) + b"\n" for one in found]
 
 
-def read(channel: Channel, rows: list[list[float | None]], interval: float = 0.5) -> Reading:
-    return read_rows(lines([channel], rows), interval).readings[0]
+def read(channel: Channel, rows: list[list[float | None]], interval: float = 0.5) -> ChannelSeries:
+    return read_rows(lines([channel], rows), interval).series[0]
 
 
 # ---- wraps and gaps -------------------------------------------------------------------------------------------------
@@ -83,11 +83,11 @@ def test_a_pause_in_which_more_than_one_wrap_fits_loses_the_counter() -> None:
 def test_a_sampler_that_was_suspended_is_told() -> None:
     found = read_rows(lines([package()], [[0, 0.0], [0.5, 50.0], [10.5, 1050.0], [11.0, 1100.0]]), 0.5)
     assert found.largest_gap == pytest.approx(10.0)
-    assert _notes(found, 11.0) == [
+    assert _describe_doubts(found, 11.0) == [
         "energy was not read for 10.0 s, though it was to be every 0.5 s: the sampler was suspended, or the machine "
         "overloaded"
     ]
-    assert found.readings[0].values[-1] == 1100.0  # the counter went on: nothing is lost
+    assert found.series[0].values[-1] == 1100.0  # the counter went on: nothing is lost
 
 
 def test_a_counter_that_falls_and_cannot_wrap_was_reset() -> None:
@@ -102,10 +102,10 @@ def test_a_counter_that_does_not_move_is_dead_and_never_zero() -> None:
     # perf's energy-psys on the host of an H200 reads 0, always.
     channel = package("psys", covers="", total=False, wraps_at=0.0)
     found = read_rows(lines([channel], [[0, 0.0], [0.5, 0.0], [1.0, 0.0]]), 0.5)
-    assert found.readings[0].state == "dead"
-    assert _samples(found.readings[0], 0) == []
-    assert _notes(found, 1.0) == ["cpu psys energy is dead: the counter stood at the same value for 1.0 s"]
-    state = _state(found)
+    assert found.series[0].state == "dead"
+    assert _make_samples(found.series[0], 0) == []
+    assert _describe_doubts(found, 1.0) == ["cpu psys energy is dead: the counter stood at the same value for 1.0 s"]
+    state = _judge_probe(found)
     assert (state.name, state.state) == ("energy", "dead")
     assert "hypervisor" in state.remedy
 
@@ -113,18 +113,18 @@ def test_a_counter_that_does_not_move_is_dead_and_never_zero() -> None:
 def test_a_window_shorter_than_the_update_is_short_and_not_dead() -> None:
     gpu = package("board", update=0.1, wraps_at=0.0, device="cuda:0", covers=BOARD)
     found = read_rows(lines([gpu], [[0, 900.0], [0.3, 900.0]]), 0.5)
-    assert found.readings[0].state == "short"
-    assert found.readings[0].reason.startswith("the program ended before the counter was updated: 300 ms")
-    assert _state(found).state == "missing"
+    assert found.series[0].state == "short"
+    assert found.series[0].reason.startswith("the program ended before the counter was updated: 300 ms")
+    assert _judge_probe(found).state == "missing"
     assert read(gpu, [[0, 900.0], [0.6, 900.0]]).state == "dead"
 
 
 def test_few_updates_in_a_window_are_told() -> None:
     gpu = package("board", update=0.1, wraps_at=0.0, device="cuda:0", covers=BOARD)
     found = read_rows(lines([gpu], [[0, 900.0], [0.4, 920.0], [0.5, 940.0]]), 0.5)
-    (note,) = _notes(found, 0.35)
+    (note,) = _describe_doubts(found, 0.35)
     assert "ran for 350 ms, 10 updates of the counter or fewer (every 100 ms)" in note
-    assert _notes(found, 3.0) == []
+    assert _describe_doubts(found, 3.0) == []
 
 
 def test_a_counter_that_stops_answering_is_lost_and_single_failures_are_bridged() -> None:
@@ -136,14 +136,14 @@ def test_a_counter_that_stops_answering_is_lost_and_single_failures_are_bridged(
 
 def test_dies_of_an_amd_package_that_show_the_whole_package_count_once() -> None:
     dies = [package("package-0-die-0"), package("package-0-die-1")]
-    amd = [Lack(MEMORY, "AMD processors have no energy counter for memory")]
+    amd = [msgspec.structs.replace(die, package="package-0") for die in dies]
     same = [[0, 10.0, 900.0], [0.5, 60.0, 950.02], [1.0, 110.0, 1000.03]]
-    found = read_rows(lines(dies, same, amd), 0.5)
-    assert [one.channel.total for one in found.readings] == [True, False]
+    found = read_rows(lines(amd, same), 0.5)
+    assert [series.channel.total for series in found.series] == [True, False]
     assert found.lacks[-1].reason == "every die shows the energy of the whole package: one is counted"
-    other = [[0, 10.0, 900.0], [0.5, 60.0, 930.0], [1.0, 110.0, 960.0]]
-    assert [one.channel.total for one in read_rows(lines(dies, other, amd), 0.5).readings] == [True, True]
-    assert [one.channel.total for one in read_rows(lines(dies, same), 0.5).readings] == [True, True]
+    apart = [[0, 10.0, 900.0], [0.5, 60.0, 930.0], [1.0, 110.0, 960.0]]
+    assert [series.channel.total for series in read_rows(lines(amd, apart), 0.5).series] == [True, True]
+    assert [series.channel.total for series in read_rows(lines(dies, same), 0.5).series] == [True, True]
 
 
 # ---- the file -------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_a_sampler_that_was_killed_leaves_what_it_wrote() -> None:
     whole = lines([package()], [[0, 1.0], [0.5, 2.0], [1.0, 4.0]])
     found = read_rows([*whole[:3], whole[3][:-9]], 0.5)
     assert (found.rows, found.cpu) == (2, None)
-    assert found.readings[0].values.tolist() == [0.0, 1.0]
+    assert found.series[0].values.tolist() == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("text", [[], [b""], [b"{}\n"], [b"nonsense\n"], [b'{"channels": 3}\n']])
@@ -163,7 +163,11 @@ def test_a_file_without_a_header_is_one_line(text: list[bytes]) -> None:
 
 
 def test_marks_and_a_longer_interval_are_taken_from_the_rows() -> None:
-    rows = [Row(mark=Mark(True, "training", 7)), Row(interval=1.0), Row(mark=Mark(False, "training", 9))]
+    rows = [
+        SamplerRow(mark=Mark(True, "training", 7)),
+        SamplerRow(interval=1.0),
+        SamplerRow(mark=Mark(False, "training", 9)),
+    ]
     whole = lines([package()], [[0, 1.0], [0.5, 2.0]])
     found = read_rows([*whole, *(msgspec.json.encode(row) + b"\n" for row in rows)], 0.5)
     assert found.marks == [Mark(True, "training", 7), Mark(False, "training", 9)]
@@ -174,10 +178,10 @@ def test_states_are_kept_where_they_change_and_counters_always() -> None:
     heat = Channel(sensor="temperature", device="cuda:0", unit="°C", kind="state", origin="")
     rows: list[list[float | None]] = [[0, 41.0, 1.0], [1, 41.0, 2.0], [2, 45.0, 3.0], [3, 45.0, 4.0], [4, 45.0, 5.0]]
     found = read_rows(lines([heat, package()], rows), 1.0)
-    kept = [(one.time // S, one.value) for one in _samples(found.readings[0], S)]
+    kept = [(one.time // S, one.value) for one in _make_samples(found.series[0], S)]
     assert kept == [(-1, 41.0), (1, 45.0), (3, 45.0)]
-    assert len(_samples(found.readings[1], 0)) == 5
-    assert {one.source for one in _samples(found.readings[1], 0)} == {"measured"}
+    assert len(_make_samples(found.series[1], 0)) == 5
+    assert {one.source for one in _make_samples(found.series[1], 0)} == {"measured"}
 
 
 # ---- a counter between two moments ----------------------------------------------------------------------------------
@@ -245,7 +249,7 @@ def recorded() -> dict[str, Any]:
         return dict(json.load(file))
 
 
-def h200(recorded: dict[str, Any], every: int) -> Readings:
+def h200(recorded: dict[str, Any], every: int) -> EnergyReadings:
     """The recording as the sampler would have written it, taking each so-manieth reading."""
     channels = [
         package("board", update=0.1, wraps_at=0.0, device="cuda:0", covers=BOARD, highest=2800.0),
@@ -258,7 +262,7 @@ def h200(recorded: dict[str, Any], every: int) -> Readings:
 
 
 def test_the_counter_of_an_h200_climbs_in_stairs_of_a_tenth_of_a_second(recorded: dict[str, Any]) -> None:
-    found = h200(recorded, 1).readings[0]
+    found = h200(recorded, 1).series[0]
     changes = np.flatnonzero(np.diff(found.values))
     seconds = (found.times[-1] - found.times[0]) / S
     assert 9 < len(changes) / seconds < 11
@@ -266,11 +270,11 @@ def test_the_counter_of_an_h200_climbs_in_stairs_of_a_tenth_of_a_second(recorded
 
 @pytest.mark.parametrize("every", [1, 5, 30])
 def test_busy_and_idle_power_of_an_h200_whatever_the_interval(recorded: dict[str, Any], every: int) -> None:
-    found = h200(recorded, every).readings[0]
+    found = h200(recorded, every).series[0]
     (_, busy), (_, idle) = recorded["marks"]
     first, last = found.times[0], found.times[-1]
     begin, end = np.array([first, busy + S, idle + S]), np.array([busy - S // 2, idle - S // 2, last - S // 5])
-    value, low, high = found.series.between(begin, end)
+    value, low, high = found.counter_series.between(begin, end)
     watts = value / ((end - begin) / S)
     # A second source: NVML's own average power in the same windows, by an independent field.
     average = [
@@ -283,6 +287,6 @@ def test_busy_and_idle_power_of_an_h200_whatever_the_interval(recorded: dict[str
 
 
 def test_counter_and_power_integral_of_an_h200_agree(recorded: dict[str, Any]) -> None:
-    counter, power = h200(recorded, 1).readings
+    counter, power = h200(recorded, 1).series
     integral = float(np.trapezoid(power.values, power.times) / S)
-    assert counter.series.growth() == pytest.approx(integral, rel=0.05)
+    assert counter.counter_series.growth() == pytest.approx(integral, rel=0.05)

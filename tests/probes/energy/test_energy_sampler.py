@@ -18,10 +18,10 @@ import pytest
 
 from fake_energy import Powercap
 from sonda.probes.energy import sampler as power_sampler
-from sonda.probes.energy.channels import Channel, Sources
+from sonda.probes.energy.channels import Channel, EnergySources
 from sonda.probes.energy.meter import EnergySampler
 from sonda.probes.energy.regions import VARIABLE, Mark, RegionFile, parse_mark, region
-from sonda.probes.energy.sampler import Header, Row, Sampler
+from sonda.probes.energy.sampler import Sampler, SamplerHeader, SamplerRow
 from sonda.record.errors import SondaError
 
 MS = 1_000_000
@@ -45,7 +45,7 @@ class Steady:
 
 
 def sampler(rows: list[Any], interval: float = 0.5, update: float = 0.0) -> Sampler:
-    made = Sampler(Sources([Steady(update)]), interval, rows.append)
+    made = Sampler(EnergySources([Steady(update)]), interval, rows.append)
     made.begin()
     return made
 
@@ -152,15 +152,15 @@ def test_a_region_is_two_lines_and_nothing_where_nobody_measures(
     before = time.perf_counter_ns()
     with pytest.raises(KeyError), region("train\nend all"):
         raise KeyError
-    marks = follower.marks()
+    marks = follower.read_marks()
     assert [(mark.begins, mark.name) for mark in marks] == [(True, "train end all"), (False, "train end all")]
     assert before < marks[0].time < marks[1].time < time.perf_counter_ns()
     with path.open("a") as file:
         file.write("begin half a li")
-    assert follower.marks() == []
+    assert follower.read_marks() == []
     with path.open("a") as file:
         file.write("ne\n\xff\n")
-    assert [mark.name for mark in follower.marks()] == ["half a line"]
+    assert [mark.name for mark in follower.read_marks()] == ["half a line"]
     follower.close()
     path.unlink()
     with region("gone"):  # measuring must not make a program fail
@@ -174,7 +174,7 @@ def wait_until_read(directory: Path, what: float | str) -> None:
     """Until the sampler has written this mark, or two readings with this value (J): a flat counter around a moment."""
     for _ in range(6000):
         lines = (directory / "energy.rows").read_bytes().split(b"\n")[1:-1]
-        rows = [msgspec.json.decode(line, type=Row) for line in lines]
+        rows = [msgspec.json.decode(line, type=SamplerRow) for line in lines]
         values = [row.readings[0][1] for row in rows if row.readings]
         if what in [row.mark.name for row in rows if row.mark] or values.count(what) > 1:
             return
@@ -188,7 +188,7 @@ def test_a_program_between_two_readings(tmp_path: Path) -> None:
     directory.mkdir()
     package = Powercap(root).zone("0", "package-0", 262_143_328_850 - 30_000_000)
     with EnergySampler(directory, 0.01, idle=0.1, root=root, gpus=False) as sampling:
-        assert sampling.available().state in ("ok", "dead")  # nothing has moved the fake counter yet
+        assert sampling.check_readable().state in ("ok", "dead")  # nothing has moved the fake counter yet
         begin = time.perf_counter_ns()
         package.write_text("10000000")  # 40 J, across the wrap
         wait_until_read(directory, 10.0)
@@ -205,19 +205,19 @@ def test_a_program_between_two_readings(tmp_path: Path) -> None:
     counter = [one for one in found.samples if one.sensor == "package-0 energy"]
     assert counter[-1].value - counter[0].value == pytest.approx(90.0)
     assert counter[0].time < -100 * MS  # idling came first
-    assert any(found.facts["idle"][1] <= one.time <= 0 for one in counter)  # one between idling and the program
-    assert found.facts["counters"][0]["wraps"] == 1
-    assert found.facts["idle"][1] - found.facts["idle"][0] >= 100 * MS
+    assert any(found.facts.idle[1] <= one.time <= 0 for one in counter)  # one between idling and the program
+    assert found.readings.series[0].wraps == 1
+    assert found.facts.idle[1] - found.facts.idle[0] >= 100 * MS
     (hot, forever) = found.regions
     assert (hot[0], forever[0], forever[2]) == ("hot", "forever", end - begin)
     # No device spends 50 J at one blow, as this counter does.
-    series = replace(found.readings.readings[0].series, highest=np.inf)
+    series = replace(found.readings.series[0].counter_series, highest=np.inf)
     value, low, high = series.between(np.array([begin + hot[1]]), np.array([begin + hot[2]]))
     # A reading comes when the machine has time for it; what is spread between two of them is in the bounds.
     assert low[0] <= min(50.0, value[0]) and max(50.0, value[0]) <= high[0]
     assert "region 'forever' was not ended: it is taken to end with the program" in found.notes
     assert found.states[0].state == "ok"
-    assert 0 < found.facts["cpu"] < 10
+    assert 0 < found.facts.cpu < 10
 
 
 def test_the_sampler_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -241,8 +241,8 @@ def test_the_sampler_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     assert select.select([gone], [], [], 60)[0], "the sampler outlived its parent"
     os.close(gone)
     lines = (directory / "energy.rows").read_bytes().splitlines()
-    assert msgspec.json.decode(lines[0], type=Header).channels
-    assert msgspec.json.decode(lines[-1], type=Row).cpu > 0  # it came to its end, and was not killed
+    assert msgspec.json.decode(lines[0], type=SamplerHeader).channels
+    assert msgspec.json.decode(lines[-1], type=SamplerRow).cpu > 0  # it came to its end, and was not killed
 
 
 @pytest.mark.parametrize(("interval", "idle"), [(0.009, 0.0), (11.0, 0.0), (float("nan"), 0.0), (0.5, -1.0)])

@@ -10,28 +10,28 @@ import pytest
 
 from fake_energy import FakeEvent, FakeGpu, FakeNvml, NvmlError, Powercap, deny, power_pmu, processor
 from sonda.frameworks.collector.counters.perf_event import PerfEventError
-from sonda.probes.energy.channels import BOARD, MEMORY, PACKAGES, Sources
+from sonda.probes.energy.channels import BOARD, MEMORY, PACKAGES, EnergySources
 from sonda.probes.energy.nvml import device_names, open_nvml
 from sonda.probes.energy.rapl_perf import open_perf_power
 from sonda.probes.energy.rapl_powercap import open_powercap
 from sonda.probes.energy.sources import open_sources
-from sonda.probes.energy.thermal import open_processor
+from sonda.probes.energy.thermal import open_processor_states
 
 
 def no_event(*_: Any, **__: Any) -> Any:
     raise PerfEventError(errno.EACCES, "Permission denied")
 
 
-def channels(found: Sources) -> dict[str, Any]:
+def channels(found: EnergySources) -> dict[str, Any]:
     return {channel.sensor: channel for reader in found.readers for channel in reader.channels}
 
 
-def added(found: Sources) -> list[str]:
+def added(found: EnergySources) -> list[str]:
     """Sensors that sums are made of."""
     return [name for name, channel in channels(found).items() if channel.total]
 
 
-def lacks(found: Sources) -> list[str]:
+def lacks(found: EnergySources) -> list[str]:
     return [f"{lack.what}: {lack.reason}" for lack in found.lacks]
 
 
@@ -161,13 +161,13 @@ def test_temperature_and_throttling_of_each_package_once(tmp_path: Path) -> None
             file = tmp_path / f"sys/devices/system/cpu/cpu{cpu}" / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(f"{text}\n")
-    found = open_processor(tmp_path)
+    found = open_processor_states(tmp_path)
     values = dict(zip(channels(found), found.readers[0].read()[1], strict=True))
     assert values == {
         "package-0 temperature": 42.0, "package-0 throttle count": 7.0, "package-1 throttle count": 7.0,
     }  # fmt: skip
     assert added(found) == []
-    assert open_processor(tmp_path / "nothing").readers == []
+    assert open_processor_states(tmp_path / "nothing").readers == []
 
 
 # ---- perf -----------------------------------------------------------------------------------------------------------
@@ -205,6 +205,23 @@ def test_perf_tells_the_dies_of_a_package_apart_as_powercap_does(tmp_path: Path)
         (tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology/die_id").unlink()
     bare = [channel.sensor for channel in open_perf_power(tmp_path, FakeEvent).readers[0].channels]
     assert bare == ["package-0-die-0 energy", "package-0-die-1 energy", "package-1-die-0 energy"]
+
+
+@pytest.mark.parametrize(("vendor", "package"), [("AuthenticAMD", "package-0"), ("GenuineIntel", "")])
+def test_a_die_names_its_package_on_amd_only(tmp_path: Path, vendor: str, package: str) -> None:
+    tree = Powercap(tmp_path)
+    tree.zone("0", "package-0-die-1")
+    tree.zone("1", "package-1")
+    processor(tmp_path, vendor)
+    found = channels(open_powercap(tmp_path))
+    assert [found[f"{name} energy"].package for name in ("package-0-die-1", "package-1")] == [package, ""]
+    power_pmu(tmp_path, {"energy-pkg": 2, "energy-psys": 5}, "0,18")
+    for cpu in (0, 18):
+        topology = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        topology.mkdir(parents=True, exist_ok=True)
+        (topology / "physical_package_id").write_text("0\n")
+    (reader,) = open_perf_power(tmp_path, FakeEvent).readers
+    assert [channel.package for channel in reader.channels] == [package, package, ""]
 
 
 def test_perf_names_every_package_that_is_refused(tmp_path: Path) -> None:

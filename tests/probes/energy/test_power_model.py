@@ -9,8 +9,8 @@ import pytest
 from energy_summary_cases import S, counter, keep
 from fake_energy import FakeGpu, FakeNvml, Powercap
 from sonda.analysis.energy.run import summarise_energy
-from sonda.probes.energy.channels import Sources
-from sonda.probes.energy.model import BetweenReader, BusyReader, ModelReader, open_model, parse_model
+from sonda.probes.energy.channels import EnergySources
+from sonda.probes.energy.model import MidpointReader, ProcessorModelReader, UtilisationReader, open_model, parse_model
 from sonda.probes.energy.sources import open_sources
 from sonda.record.errors import SondaError
 from sonda.record.samples import Sample
@@ -24,7 +24,7 @@ def stat(root: Path, busy: int, idle: int) -> None:
     (root / "proc/stat").write_text(f"cpu  {line}\ncpu0 {line}\ncpu1 {line}\nintr 5\n")
 
 
-def channels(found: Sources) -> list[tuple[str, str, str, str]]:
+def channels(found: EnergySources) -> list[tuple[str, str, str, str]]:
     return [
         (one.device, one.sensor, one.source, one.covers)
         for reader in found.readers
@@ -40,7 +40,7 @@ def test_the_model_is_linear_in_the_busy_share(
     moments = iter([0, 10_000_000_000])
     monkeypatch.setattr(CLOCK, lambda: next(moments))
     stat(tmp_path, 1000, 5000)
-    reader = ModelReader(tmp_path, 20.0, 100.0, ticks=100, memory=memory)
+    reader = ProcessorModelReader(tmp_path, 20.0, 100.0, ticks=100, memory=memory)
     beside = [0.0] if memory else []
     assert reader.read() == (0, [0.0, *beside])
     stat(tmp_path, 1600, 6400)  # 600 ticks of 2 processors: 3 s of 10 s each, 30 % busy
@@ -55,7 +55,7 @@ def test_the_model_is_linear_in_the_busy_share(
 def test_where_the_load_is_not_known_rest_and_full_load_are_the_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = iter([5, 5 + 2 * S])
     monkeypatch.setattr(CLOCK, lambda: next(moments))
-    reader = BetweenReader("modelled energy", "cuda:0", (50.0, 250.0), "GPU boards with their memory")
+    reader = MidpointReader("modelled energy", "cuda:0", (50.0, 250.0), "GPU boards with their memory")
     assert reader.read()[1] == [0.0]
     joules = reader.read()[1][0]
     assert joules == 2 * 150.0
@@ -67,7 +67,7 @@ def test_a_gpu_by_the_load_that_its_driver_tells(monkeypatch: pytest.MonkeyPatch
     """At 60..700 W: one second at half load, then two at full; a driver that fails once says nothing then."""
     moments, loads = iter([0, S, 3 * S, 4 * S]), iter([0.0, 50.0, 100.0])
     monkeypatch.setattr(CLOCK, lambda: next(moments))
-    reader = BusyReader("cuda:1", (60.0, 700.0), lambda: next(loads))
+    reader = UtilisationReader("cuda:1", (60.0, 700.0), lambda: next(loads))
     assert [reader.read()[1] for _ in range(4)] == [[0.0], [380.0], [380.0 + 1400.0], [None]]
     assert (reader.channels[0].device, reader.channels[0].uncertain) == ("cuda:1", 0.4)
 
@@ -152,7 +152,7 @@ def test_a_gpu_is_asked_once_for_its_load(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(FakeNvml, "nvmlDeviceGetUtilizationRates", counted)
     found = open_sources(tmp_path, model="gpu=60..700", load=cards.load, environment={})
-    modelled = next(reader for reader in found.readers if isinstance(reader, BusyReader))
+    modelled = next(reader for reader in found.readers if isinstance(reader, UtilisationReader))
     assert modelled.read()[1] == [None], "nobody has read the GPU yet"
     asked.clear()
     values = [reader.read()[1] for reader in found.readers]

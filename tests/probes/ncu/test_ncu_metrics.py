@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from sonda.imports.ncu import metrics as ncu_metrics
-from sonda.probes.ncu.chips import Chip, chip_of, chips, passes_of
-from sonda.probes.ncu.metric_database import PACKAGE, Database, find_library
+from sonda.probes.ncu.chips import Chip, count_passes, find_chip, known_chips
+from sonda.probes.ncu.metric_database import PACKAGE, MetricDatabase, find_library
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.quantities import STALLS
 from trace_examples import GPU
 
-CHIPS = list(chips().values())
+CHIPS = list(known_chips().values())
 IDS = [chip.name for chip in CHIPS]
 RECORDED: dict[str, Any] = json.loads(gzip.decompress((GPU / "ncu" / "metric_names.json.gz").read_bytes()))
 ROLLUPS = {"sum", "avg", "min", "max"}
@@ -66,7 +66,7 @@ def test_the_check_itself_sees_wrong_names() -> None:
 @pytest.mark.parametrize("chip", CHIPS, ids=IDS)
 def test_nvidias_database_knows_every_name_and_gives_the_passes_of_the_table(chip: Chip) -> None:
     try:
-        database = Database(chip.name)
+        database = MetricDatabase(chip.name)
     except SondaError as error:
         if "does not know the chip" not in str(error):
             raise
@@ -83,12 +83,12 @@ def test_nvidias_database_knows_every_name_and_gives_the_passes_of_the_table(chi
 
 @needs_database
 def test_nvidias_database_refuses_what_it_does_not_know() -> None:
-    with Database("GH100") as database:
+    with MetricDatabase("GH100") as database:
         assert not database.knows("dram__bytes_readd.sum") and not database.knows("")
         with pytest.raises(SondaError, match=r"no metric 'sm__nothing\.sum'"):
             database.passes(["dram__bytes.sum", "sm__nothing.sum"])
     with pytest.raises(SondaError, match=r"does not know the chip 'GX999'.*GH100"):
-        Database("GX999")
+        MetricDatabase("GX999")
 
 
 def test_the_recorded_database_has_as_many_metrics_as_the_chips_are_known_to_have() -> None:
@@ -110,7 +110,7 @@ def recorded_passes(name: str) -> tuple[list[str], set[str]]:
 def test_a_real_device_needed_the_passes_of_the_table_or_one_more() -> None:
     """The H200 counted all 19 reasons and the time in 7 passes."""
     columns, passes = recorded_passes("stalls.csv")
-    hopper = chip_of(9, 0)
+    hopper = find_chip(9, 0)
     assert set(hopper.stalls.metrics) <= set(columns)
     assert passes == {"7.00"} and hopper.stalls.passes in (6, 7)
 
@@ -118,7 +118,7 @@ def test_a_real_device_needed_the_passes_of_the_table_or_one_more() -> None:
 @needs_database
 def test_a_real_device_needed_the_passes_of_nvidias_database_or_one_more() -> None:
     columns, passes = recorded_passes("raw.csv")
-    with Database("GH100") as database:
+    with MetricDatabase("GH100") as database:
         assert passes == {"5.00"} and database.passes([name for name in columns if database.knows(name)]) in (4, 5)
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_asked_for_in_vain(chip: Chip) -> None:
 
 def test_stall_reasons_differ_as_the_chips_do() -> None:
     def reasons(major: int, minor: int) -> set[str]:
-        metrics = chip_of(major, minor).stalls.metrics[1:]
+        metrics = find_chip(major, minor).stalls.metrics[1:]
         return {name.removeprefix("smsp__warp_issue_stalled_").removesuffix("_per_warp_active.pct") for name in metrics}
 
     assert reasons(9, 0) == set(STALLS)
@@ -169,20 +169,20 @@ def test_stall_reasons_differ_as_the_chips_do() -> None:
 
 
 def test_chips_are_chosen_by_compute_capability() -> None:
-    assert [chip_of(*version).name for version in ((7, 0), (8, 6), (8, 9), (9, 0), (10, 3), (12, 0))] == [
+    assert [find_chip(*version).name for version in ((7, 0), (8, 6), (8, 9), (9, 0), (10, 3), (12, 0))] == [
         "GV100", "GA102", "AD102", "GH100", "GB110", "GB202"]  # fmt: skip
-    assert chip_of(9, 0).exact
-    later = chip_of(13, 0)
+    assert find_chip(9, 0).exact
+    later = find_chip(13, 0)
     assert later.name == "GB202" and later.capability == "13.0" and not later.exact
     with pytest.raises(SondaError, match=r"compute capability 6\.1; use a GPU of 7\.0"):
-        chip_of(6, 1)
+        find_chip(6, 1)
 
 
 def test_fewer_metrics_are_announced_with_no_more_passes() -> None:
-    hopper = chip_of(9, 0)
+    hopper = find_chip(9, 0)
     for whole in (hopper.core, hopper.stalls):
-        assert passes_of(hopper, whole.metrics) == whole.passes
-        assert 1 <= passes_of(hopper, whole.metrics[:6]) <= whole.passes
+        assert count_passes(hopper, whole.metrics) == whole.passes
+        assert 1 <= count_passes(hopper, whole.metrics[:6]) <= whole.passes
 
 
 def test_without_nvidias_package_the_table_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +192,6 @@ def test_without_nvidias_package_the_table_is_announced(monkeypatch: pytest.Monk
     monkeypatch.setattr(metadata, "files", absent)
     with pytest.raises(MissingExtraError, match=r"pip install 'sonda\[gpu\]'"):
         find_library()
-    hopper = chip_of(9, 0)
-    assert passes_of(hopper, hopper.core.metrics[:3]) == hopper.core.passes
-    assert passes_of(hopper, hopper.stalls.metrics[:3]) == hopper.stalls.passes
+    hopper = find_chip(9, 0)
+    assert count_passes(hopper, hopper.core.metrics[:3]) == hopper.core.passes
+    assert count_passes(hopper, hopper.stalls.metrics[:3]) == hopper.stalls.passes

@@ -18,10 +18,10 @@ from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.imports.ncu.files import read_csv
 from sonda.imports.ncu.tables import read_launches
 from sonda.probes.machine.gpu import GpuDevice
-from sonda.probes.ncu.chips import chip_of
-from sonda.probes.ncu.command import Settings, check_version, command_line, ncu_state, ncu_version
-from sonda.probes.ncu.failure import explain_failure, unknown_metrics
-from sonda.probes.ncu.outliers import out_of_line_rows
+from sonda.probes.ncu.chips import find_chip
+from sonda.probes.ncu.command import NcuSettings, ncu_command, ncu_state, ncu_version, parse_ncu_version
+from sonda.probes.ncu.failure import explain_failure, find_unknown_metrics
+from sonda.probes.ncu.outliers import find_outlying_rows
 from sonda.probes.ncu.replay import AGAIN, CountedKernels, StallsFor, count_kernels
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans, Words
@@ -31,7 +31,7 @@ from sonda.targets.instruments import ncu
 from sonda.targets.program.launcher import ProgramLauncher, WatchSettings
 from trace_examples import GPU
 
-HOPPER = chip_of(9, 0)
+HOPPER = find_chip(9, 0)
 INSTRUCTIONS = ("fadd", "fmul", "ffma")
 FLOPS = {f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum": "inst" for name in INSTRUCTIONS}
 CORE = {"gpu__time_duration.sum": "ns", **FLOPS, "profiler__replayer_passes": "pass"}
@@ -44,7 +44,7 @@ def count(
     limit_s: float = 60.0, first: str = "",
 ) -> CountedKernels:  # fmt: skip
     program = stand_in(folder, *tables, code=code, first=first)
-    settings = Settings(program=program, limit_s=limit_s)
+    settings = NcuSettings(program=program, limit_s=limit_s)
     say = (said if said is not None else []).append
     return count_kernels(["python", "step.py"], b'{"job": 1}', HOPPER, say, stalls_for, settings=settings)
 
@@ -53,7 +53,7 @@ def count(
 
 
 def test_the_command_line_fixes_everything_that_changes_numbers() -> None:
-    words = command_line(["a.sum", "b.sum"], Path("log"), Settings())
+    words = ncu_command(["a.sum", "b.sum"], Path("log"), NcuSettings())
     text = " ".join(words)
     for part in ("--clock-control none", "--cache-control all", "--profile-from-start off", "--replay-mode kernel",
                  "--csv --page raw --print-units base --print-fp", "--log-file log", "--metrics a.sum,b.sum",
@@ -63,11 +63,11 @@ def test_the_command_line_fixes_everything_that_changes_numbers() -> None:
 
 
 def test_kernels_are_chosen_by_their_symbols_and_nothing_in_them_is_a_pattern() -> None:
-    words = command_line(["a.sum"], Path("log"), Settings(cache="none", bracketed=False), ["_Z1fv", "k.2$x"])
+    words = ncu_command(["a.sum"], Path("log"), NcuSettings(cache="none", bracketed=False), ["_Z1fv", "k.2$x"])
     assert words[-4:] == ["--kernel-name-base", "mangled", "--kernel-name", r"regex:^(_Z1fv|k\.2\$x)$"]
     assert "--profile-from-start on" in " ".join(words) and "--cache-control none" in " ".join(words)
     with pytest.raises(SondaError, match="'warm' does not exist"):
-        command_line([], Path("log"), Settings(cache="warm"))
+        ncu_command([], Path("log"), NcuSettings(cache="warm"))
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_kernels_are_chosen_by_their_symbols_and_nothing_in_them_is_a_pattern() 
 )  # fmt: skip
 def test_a_version_that_cannot_be_used_is_one_line(said: str, reason: str) -> None:
     with pytest.raises(SondaError, match=reason):
-        check_version(said)
+        parse_ncu_version(said)
 
 
 def test_the_state_of_the_probe_says_what_is_missing(tmp_path: Path) -> None:
@@ -154,13 +154,15 @@ def test_a_program_that_fails_is_quoted() -> None:
      "Failed to access the following 2 metrics: smsp__b.sum, nvlrx__bytes.sum"],
 )  # fmt: skip
 def test_metrics_that_ncu_does_not_know_are_recognised(text: str) -> None:
-    assert unknown_metrics([f"==ERROR== {text}"], ["smsp__a.sum", "smsp__b.sum", "smsp__bb.sum"]) == ["smsp__b.sum"]
+    assert find_unknown_metrics([f"==ERROR== {text}"], ["smsp__a.sum", "smsp__b.sum", "smsp__bb.sum"]) == [
+        "smsp__b.sum"
+    ]
 
 
 @given(st.lists(st.one_of(st.text(max_size=40), st.sampled_from(PIECES)), max_size=12), st.text(max_size=20))
 def test_whatever_ncu_wrote_is_a_table_or_one_line(lines: list[str], output: str) -> None:
     log = [f"{line}\n" for line in lines]
-    unknown_metrics(log, HOPPER.core.metrics)
+    find_unknown_metrics(log, HOPPER.core.metrics)
     try:
         assert all(launch.kernel == "k" for launch in read_launches(log))
     except SondaError:
@@ -182,7 +184,7 @@ def test_launches_are_counted_exactly_and_passes_are_announced_before(tmp_path: 
     assert isinstance(found.launches[0].metrics["flops:counted"], int)
     assert found.launches[1].metrics["flops_single:counted"] == 1 + 2 + 2 * 3 and found.launches[1].ns == 10
     assert "7 passes each or one more, caches emptied before every pass, clocks left alone" in said[0]
-    assert len(said) == 1 and "in 5 passes a launch" in found.notes[0] and found.record["passes"] == {"core": 5}
+    assert len(said) == 1 and "in 5 passes a launch" in found.notes[0] and found.facts.passes == {"core": 5}
     assert (tmp_path / "stdin").read_bytes() == b'{"job": 1}' and asked(tmp_path)[0].endswith(" python step.py")
 
 
@@ -205,7 +207,7 @@ def test_only_kernels_out_of_line_are_counted_again_for_their_stalls(tmp_path: P
     assert [launch.ns for launch in found.launches] == [10, 10, 10]
     assert "--kernel-name" not in asked(tmp_path)[0] and f"--kernel-name regex:^({ADD})$" in asked(tmp_path)[1]
     assert said[1].startswith("1 of 2 kernels are counted once more") and "7 passes each" in said[1]
-    assert found.record["passes"] == {"core": 5, "stalls": 7}
+    assert found.facts.passes == {"core": 5, "stalls": 7}
 
 
 def test_what_is_out_of_line_is_found_by_the_devices_own_peaks(tmp_path: Path) -> None:
@@ -216,10 +218,10 @@ def test_what_is_out_of_line_is_found_by_the_devices_own_peaks(tmp_path: Path) -
     first = table(columns, ("near", ("10,000", "900,000", "100", "1,000,000,000")),
                   ("far", ("10,000", "100,000", "100", "1,000,000,000")))  # fmt: skip
     second = table(STALL, ("far", ("10,000", "60", "7")))
-    found = count(tmp_path, first, second, stalls_for=out_of_line_rows)
+    found = count(tmp_path, first, second, stalls_for=find_outlying_rows)
     assert [launch.metrics["dram_roof:derived"] for launch in found.launches] == [0.9, 0.1]
     assert "regex:^(far)$" in asked(tmp_path)[1]
-    assert found.peaks == {"dram_bytes": 1e11}
+    assert found.facts.peaks == {"dram_bytes": 1e11}
     assert "stall_long_scoreboard:counted" in found.launches[1].metrics
 
 
@@ -253,7 +255,7 @@ def test_a_program_is_told_to_run_again_before_every_run_of_it(tmp_path: Path) -
     def say(line: str) -> None:
         runs_before.append((line, len(asked(tmp_path)) if (tmp_path / "asked").exists() else 0))
 
-    settings = Settings(program=program, whole=True)
+    settings = NcuSettings(program=program, whole=True)
     count_kernels(["python", "train.py"], b"", HOPPER, say, lambda spans: [0], settings=settings)
     assert [number for line, number in runs_before if line == AGAIN] == [0, 1, 2]
     said: list[str] = []
@@ -263,7 +265,7 @@ def test_a_program_is_told_to_run_again_before_every_run_of_it(tmp_path: Path) -
 
 
 def test_a_program_that_takes_too_long_is_told_to_take_fewer_steps(tmp_path: Path) -> None:
-    settings = Settings(program=stand_in(tmp_path, first="exec sleep 60"), limit_s=0.2, whole=True)
+    settings = NcuSettings(program=stand_in(tmp_path, first="exec sleep 60"), limit_s=0.2, whole=True)
     with pytest.raises(SondaError, match=r"took more than 0\.2 s; let the program take fewer steps: it is run to its"):
         count_kernels(["python", "train.py"], b"", HOPPER, str, settings=settings)
 
@@ -279,7 +281,7 @@ def test_counting_a_program_announces_that_it_runs_again(tmp_path: Path, monkeyp
     observation = Observation(spans, {}, {}, Circumstances("", {}, {}), assembly=assembly, used=("cpu", "cuda:0"))
     monkeypatch.setattr(ncu, "load_or_measure_gpu", lambda root, index: SimpleNamespace(device=card))
     seen = EndedRun(plan, observation, spans, partial(launcher.again, plan))
-    ncu.NcuInstrument(Settings(program=program)).collect(seen)
+    ncu.NcuInstrument(NcuSettings(program=program)).collect(seen)
     assert said[-1] == AGAIN and len(asked(tmp_path)) == 1
 
 
@@ -309,7 +311,7 @@ def test_failures_of_the_child_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(SondaError, match=r"took more than 0\.2 s; count a smaller step"):
         count(tmp_path, limit_s=0.2, first="exec sleep 60")
     with pytest.raises(SondaError, match="not installed"):
-        count_kernels(["x"], b"", HOPPER, str, settings=Settings(program=str(tmp_path / "nowhere")))
+        count_kernels(["x"], b"", HOPPER, str, settings=NcuSettings(program=str(tmp_path / "nowhere")))
 
 
 def test_a_program_does_not_outlive_ncu(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sonda.analysis.device.stalls import StallRow
-from sonda.probes.counters.topdown_tables import tables
+from sonda.probes.counters.topdown_tables import load_tables
 from sonda.report.markup import legend
 from sonda.report.views.counters.topdown import MEANINGS
 from sonda.report.views.device.counted import COLORS, MOST_KERNELS, OTHERS, reasons_meant, stall_figure
@@ -61,5 +61,5 @@ def test_what_reasons_mean_can_be_read_without_a_mouse_too() -> None:
 
 
 def test_every_category_of_every_processor_has_a_meaning() -> None:
-    for name, table in tables().items():
+    for name, table in load_tables().items():
         assert {one.name for one in table.definition.categories if not one.meaning} <= set(MEANINGS), name

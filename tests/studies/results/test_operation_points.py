@@ -10,8 +10,8 @@ import pytest
 
 from ncu_examples import asked, stand_in, table
 from places import REPOSITORY
-from sonda.probes.ncu.chips import chip_of
-from sonda.probes.ncu.command import Settings
+from sonda.probes.ncu.chips import find_chip
+from sonda.probes.ncu.command import NcuSettings
 from sonda.probes.ncu.replay import count_kernels
 from sonda.record.errors import SondaError
 from sonda.report.screen import render
@@ -350,7 +350,7 @@ def test_what_jax_does_not_have_is_one_line(changes: dict[str, Any], line: str) 
 
 
 def test_stalls_of_every_kernel_can_be_asked_for() -> None:
-    def settings_for(probe: str) -> Settings:
+    def settings_for(probe: str) -> NcuSettings:
         _, ncu = instruments_for(f"{probe},energy", ProgramLauncher(["true"], WatchSettings()))[::-1]
         assert isinstance(ncu, NcuInstrument)
         return ncu.settings
@@ -370,8 +370,8 @@ def test_stalls_of_every_kernel_take_one_run_of_ncu(tmp_path: Path) -> None:
     program = stand_in(tmp_path, table(units, ("loop_add_fusion", ("10", "97.5", "14"))))
     said: list[str] = []
     found = count_kernels(
-        ["python", "step.py"], b"", chip_of(9, 0), said.append, lambda spans: [0],
-        settings=Settings(program=program, stalls=True),
+        ["python", "step.py"], b"", find_chip(9, 0), said.append, lambda spans: [0],
+        settings=NcuSettings(program=program, stalls=True),
     )  # fmt: skip
     assert found.launches[0].metrics["stall_long_scoreboard:counted"] == 97.5
     assert len(asked(tmp_path)) == len(said) == 1 and found.record["passes"] == {"all": 14}

@@ -17,10 +17,10 @@ from plain_runs import target_of
 from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.run_summary import summarise
 from sonda.probes.energy import sources as energy_sources
-from sonda.probes.energy.attribution import attribute
+from sonda.probes.energy.attribution import attribute_energy
 from sonda.probes.energy.channels import PACKAGES, Channel
-from sonda.probes.energy.meter import Energy
-from sonda.probes.energy.readings import Reading, Readings
+from sonda.probes.energy.meter import EnergyMeasurement
+from sonda.probes.energy.readings import ChannelSeries, EnergyReadings
 from sonda.record.errors import SondaError
 from sonda.record.readings import StoredEnergy
 from sonda.record.run import ProbeState
@@ -179,7 +179,7 @@ def test_a_run_without_the_probe_has_no_energy_instrument() -> None:
 
 def test_the_probe_replaces_what_the_run_said_of_energy(tmp_path: Path) -> None:
     states = [ProbeState("energy", "missing", "no folder")]
-    energy = Energy([], {"interval": 0.5}, ["a note"], states, Readings(), 0, [("hot", 1, 2)])
+    energy = EnergyMeasurement([], StoredEnergy(interval=0.5), ["a note"], states, EnergyReadings(), 0, [("hot", 1, 2)])
     instrument = EnergyInstrument(EnergySettings())
     instrument.sampler = SimpleNamespace(result=lambda begin, end: energy)  # type: ignore[assignment]
     probes = [ProbeState("energy", "off"), ProbeState("clock", "ok")]
@@ -202,7 +202,10 @@ def test_devices_in_use_are_the_processor_and_busy_gpus() -> None:
         Sample(S, "utilisation", 0.0, "%", "measured", device="cuda:0"),
         Sample(S, "utilisation", 4.0, "%", "measured", device="cuda:1"),
     ]
-    assert devices_used(Energy(samples, {}, [], [], Readings(), 0), None, {}) == ["cpu", "cuda:1"]
+    assert devices_used(EnergyMeasurement(samples, StoredEnergy(), [], [], EnergyReadings(), 0), None, {}) == [
+        "cpu",
+        "cuda:1",
+    ]
 
 
 def test_a_run_of_a_command_carries_its_energy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,12 +243,12 @@ def test_a_run_goes_on_without_a_sensor_and_says_why(tmp_path: Path, monkeypatch
 # ---- spans ----------------------------------------------------------------------------------------------------------
 
 
-def reading(watts: float, device: str = "cpu", source: str = "measured", **more: Any) -> Reading:
+def reading(watts: float, device: str = "cpu", source: str = "measured", **more: Any) -> ChannelSeries:
     """A counter read every 100 ms for 10 s, from 5 s before the run's beginning at 100 s."""
     settings: dict[str, Any] = {"covers": PACKAGES, "total": True, "highest": 480.0, "source": source, **more}
     channel = Channel(sensor=f"{device} energy", device=device, unit="J", kind="counter", origin="", **settings)
     times = 95 * S + np.arange(101) * 100 * MS
-    return Reading(channel, times, watts * (times - times[0]) / S)
+    return ChannelSeries(channel, times, watts * (times - times[0]) / S)
 
 
 def spans() -> Spans:
@@ -263,8 +266,8 @@ def spans() -> Spans:
 
 
 def test_energy_on_spans_by_hand() -> None:
-    readings = Readings([reading(100.0), reading(30.0, "cuda:0"), reading(7.0, "psys", total=False)])
-    columns = attribute(spans(), readings, 100 * S)
+    readings = EnergyReadings([reading(100.0), reading(30.0, "cuda:0"), reading(7.0, "psys", total=False)])
+    columns = attribute_energy(spans(), readings, 100 * S)
     assert set(columns) == {"energy:measured", "energy_low:measured", "energy_high:measured"}
     expected = [650.0, 130.0, 19.5, np.nan, np.nan, np.nan, np.nan]
     # 99 ms is less than the 100 ms between readings; kernels, a second rank and what was not read have nothing.
@@ -278,8 +281,8 @@ def test_energy_on_spans_by_hand() -> None:
 
 def test_only_the_devices_of_the_run_count_and_a_model_has_columns_of_its_own() -> None:
     modelled = reading(50.0, source="estimated", uncertain=0.4)
-    readings = Readings([reading(100.0), reading(30.0, "cuda:0"), modelled])
-    columns = attribute(spans(), readings, 100 * S, ["cpu"])
+    readings = EnergyReadings([reading(100.0), reading(30.0, "cuda:0"), modelled])
+    columns = attribute_energy(spans(), readings, 100 * S, ["cpu"])
     assert columns["energy:measured"][0] == pytest.approx(500.0)
     assert columns["energy:estimated"][0] == pytest.approx(250.0)
     assert columns["energy_low:estimated"][0] == pytest.approx(150.0)
@@ -287,8 +290,8 @@ def test_only_the_devices_of_the_run_count_and_a_model_has_columns_of_its_own() 
 
 
 def test_a_dead_counter_gives_no_column() -> None:
-    dead = Reading(reading(0.0).channel, np.array([0, S]), np.array([0.0, 0.0]), "dead", "it stood still")
-    assert attribute(spans(), Readings([dead]), 100 * S) == {}
+    dead = ChannelSeries(reading(0.0).channel, np.array([0, S]), np.array([0.0, 0.0]), "dead", "it stood still")
+    assert attribute_energy(spans(), EnergyReadings([dead]), 100 * S) == {}
 
 
 def test_sources_are_opened_in_the_sampler_with_the_programs_view_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from builders import RunBuilder
 from places import PROGRAMS
-from sonda.probes.callgrind.valgrind import ASSUMED, Geometry
+from sonda.probes.callgrind.valgrind import ASSUMED, CacheGeometry
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
@@ -202,7 +202,7 @@ def test_a_probe_is_asked_for_by_name_with_sizes_behind_it() -> None:
 
 def test_geometries_of_a_run_are_the_simulated_and_the_real(tmp_path: Path) -> None:
     caches = resize_last_level(ASSUMED, 8 << 20)
-    real = target.Caches(caches.I1, caches.D1, Geometry(25_952_256, 11, 64))
+    real = target.CallgrindCaches(caches.I1, caches.D1, CacheGeometry(25_952_256, 11, 64))
     record = target.geometry_record(real)
     assert record["LL"] == "25165824,12,64"
     assert record["asked"]["LL"] == {"bytes": 25_952_256, "ways": 11, "line": 64}

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sonda.cli.face import say
+from sonda.cli.application import say
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
 from sonda.targets.job import JOB, Job

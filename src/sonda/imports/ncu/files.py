@@ -116,7 +116,7 @@ class _Child:
         return self._process.wait()
 
     def last_line(self) -> str:
-        """The last that it said about an error, or at all."""
+        """The last line that it wrote about an error, or its last line at all."""
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
         return lines[-1][:200] if lines else self._last or f"it ended with {self.code()}"

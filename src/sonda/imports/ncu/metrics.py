@@ -201,7 +201,7 @@ def is_known(name: str) -> bool:
 
 
 def unknown_metrics(names: Iterable[str]) -> list[str]:
-    """Metrics that somebody asked ncu for and that Sonda has no quantity for."""
+    """Metrics in a file of ncu's that Sonda has no quantity for."""
     return [name for name in names if not is_known(name) and not QUIET.fullmatch(name)]
 
 

@@ -49,7 +49,7 @@ class DeviceLines:
         return int((self.device[rows["thread"]] != REPEATED).sum())
 
     def place(self, rows: np.ndarray) -> np.ndarray:
-        """The same events, those of devices as activities; what is only said again is left out and counted."""
+        """The same events, those of devices as activities. Events that only repeat others are left out and counted."""
         where = self.device[rows["thread"]]
         self.source.leave_out("are on lines of a device that are no streams", int((where == REPEATED).sum()))
         rows, where = rows[where != REPEATED].copy(), where[where != REPEATED]

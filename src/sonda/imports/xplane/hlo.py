@@ -29,7 +29,7 @@ SCOPES = 2
 
 @dataclass
 class HloInstruction:
-    """One instruction. `scopes`: the operation that it came from (`forward/stem.0/Conv2D`), '' where nobody said."""
+    """One instruction. `scopes`: the operation that it came from (`forward/stem.0/Conv2D`), '' where unknown."""
 
     name: str = ""
     opcode: str = ""

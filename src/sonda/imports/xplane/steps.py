@@ -140,7 +140,7 @@ class StepFinder:
         self._work = ModuleWork()
 
     def mark(self) -> None:
-        """Something marks steps: nobody will ask for those that could be found."""
+        """Note that the profile marks its steps, so that none need to be found."""
         self.marked = True
         self._work.clear()
 

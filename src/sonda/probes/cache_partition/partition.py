@@ -1,7 +1,7 @@
-"""A partition: groups that share out ways and bandwidth, made for a while and always undone.
+"""A partition: groups that divide cache ways and bandwidth among programs, made for a while and always undone.
 
-Before anything is changed a journal says what was there. A process that is killed leaves it behind; whoever starts next
-restores from it.
+A journal is written before anything is changed. It holds what was there. A process that is killed leaves its journal
+behind, and the next process of Sonda's restores from it.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import msgspec
 from sonda.probes.cache_partition.resctrl import (
     BANDWIDTH,
     CacheControl,
-    Capabilities,
     Resctrl,
+    ResctrlCapabilities,
     check_bandwidth,
     check_mask,
-    contiguous,
+    is_contiguous,
 )
-from sonda.probes.cache_partition.resctrl_files import RealFiles, ResctrlFiles
+from sonda.probes.cache_partition.resctrl_files import MountedFiles, ResctrlFiles
 from sonda.probes.kernel_files import read_text
 from sonda.record.errors import SondaError
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-"""Another one for every start of a kernel, and the same in all its containers."""
+"""Differs from one start of the kernel to the next, and is the same in all containers."""
 
 
 @dataclass(frozen=True)
-class Shares:
-    """What every participant may use, by its name; who has no mask stays with all other programs."""
+class CacheShares:
+    """What every participant may use, by its name. A participant without a mask shares with all other programs."""
 
     masks: dict[str, int] = field(default_factory=dict)
     bandwidths: dict[str, int] = field(default_factory=dict)
@@ -48,8 +48,8 @@ class Shares:
         mask = f"{self.masks[name]:x}" if name in self.masks else ""
         return f"{mask}/{self.bandwidths[name]}" if name in self.bandwidths else mask
 
-    def check(self, capabilities: Capabilities) -> None:
-        """Raise SondaError for what this machine cannot share out so."""
+    def check(self, capabilities: ResctrlCapabilities) -> None:
+        """Raise SondaError for masks and bandwidths that this machine cannot give."""
         for name, mask in self.masks.items():
             if capabilities.cache is None:
                 raise SondaError("this processor cannot divide its last-level cache", "leave out the ways")
@@ -60,19 +60,19 @@ class Shares:
             check_bandwidth(name, value, capabilities.bandwidth)
 
 
-def masks_of_ways(ways: Mapping[str, int], cache: CacheControl) -> dict[str, int]:
-    """Masks of so many ways each, side by side from the lowest, none overlapping.
+def divide_ways(ways: Mapping[str, int], cache: CacheControl) -> dict[str, int]:
+    """Masks with these numbers of ways, side by side from the lowest way on, none overlapping.
 
-    Raises SondaError unless enough stay for all other programs: without that it would be no partition.
+    Raises SondaError where too few ways stay for all other programs: those would share the participants' ways.
     """
     masks: dict[str, int] = {}
-    taken = 0
+    used = 0
     for name, count in ways.items():
         if count < cache.least_bits:
             raise SondaError(f"{name}: {count} ways are too few", f"give {cache.least_bits} or more")
-        masks[name] = ((1 << count) - 1) << taken
-        taken += count
-    if taken + cache.least_bits > cache.ways:
+        masks[name] = ((1 << count) - 1) << used
+        used += count
+    if used + cache.least_bits > cache.ways:
         raise SondaError(
             f"{'+'.join(map(str, ways.values()))} ways are too many: the cache has {cache.ways}, of which at least "
             f"{cache.least_bits} must stay for all other programs",
@@ -81,8 +81,8 @@ def masks_of_ways(ways: Mapping[str, int], cache: CacheControl) -> dict[str, int
     return masks
 
 
-def rest_of(masks: Sequence[int], cache: CacheControl) -> int:
-    """The longest row of ways that no mask has; 0 where it is shorter than a mask may be."""
+def find_free_ways(masks: Sequence[int], cache: CacheControl) -> int:
+    """The longest row of ways that is in no mask, as a mask; 0 where it is shorter than a mask may be."""
     free = cache.mask
     for mask in masks:
         free &= ~mask
@@ -91,16 +91,16 @@ def rest_of(masks: Sequence[int], cache: CacheControl) -> int:
         for low in range(cache.mask.bit_length())
         for length in range(1, cache.mask.bit_length() - low + 1)
     ]
-    inside = [row for row in rows if row & ~free == 0 and contiguous(row) and row.bit_count() >= cache.least_bits]
+    inside = [row for row in rows if row & ~free == 0 and is_contiguous(row) and row.bit_count() >= cache.least_bits]
     return max(inside, key=lambda row: (row.bit_count(), -row), default=0)
 
 
-class Journal(msgspec.Struct):
-    """What was there before."""
+class PartitionJournal(msgspec.Struct):
+    """What the partition was before it was changed, and which groups were made."""
 
     process: int
     started: str
-    """When that process began, in the kernel's ticks: numbers of processes come again."""
+    """When that process began, in the kernel's ticks: a number alone may be another process by now."""
     schemata: dict[str, dict[int, str]]
     """Lines of the default group that were changed."""
     groups: list[str]
@@ -108,7 +108,7 @@ class Journal(msgspec.Struct):
 
 
 class Partition:
-    """Groups for participants, open from `partitioned` on. `share` may be called again and again."""
+    """Groups for participants, as `open_partition` makes them. `share` may be called again and again."""
 
     def __init__(self, resctrl: Resctrl, groups: Mapping[str, str], domains: Sequence[int]) -> None:
         self.resctrl = resctrl
@@ -119,9 +119,12 @@ class Partition:
         self.controls = not any("mon_groups/" in group for group in self.groups.values())
         """Whether the groups can be given ways; else they are only watched."""
 
-    def share(self, shares: Shares | None) -> list[str]:
-        """Give out ways and bandwidth; None gives everybody what the default group had. Returns what to know of it."""
-        shares = shares or Shares()
+    def share(self, shares: CacheShares | None) -> list[str]:
+        """Give out ways and bandwidth; returns notes on what participants share all the same.
+
+        None gives every participant what the default group had.
+        """
+        shares = shares or CacheShares()
         shares.check(self.resctrl.capabilities)
         notes: list[str] = []
         if not self.controls:
@@ -129,7 +132,7 @@ class Partition:
         with self.resctrl.files.lock():
             cache = self.resctrl.capabilities.cache
             if cache is not None:
-                rest = rest_of(list(shares.masks.values()), cache) if shares.masks else 0
+                rest = find_free_ways(list(shares.masks.values()), cache) if shares.masks else 0
                 if shares.masks and not rest:
                     notes.append("the masks leave no ways: all other programs share those of the participants")
                 if any(mask & cache.shareable for mask in shares.masks.values()):
@@ -142,29 +145,32 @@ class Partition:
             if self.resctrl.capabilities.bandwidth is not None:
                 for participant, group in self.groups.items():
                     value = shares.bandwidths.get(participant)
-                    values = self._chosen(BANDWIDTH) if value is None else dict.fromkeys(self.domains, str(value))
+                    given = dict.fromkeys(self.domains, str(value))
+                    values = self._default_values(BANDWIDTH) if value is None else given
                     self.resctrl.assign(group, BANDWIDTH, values)
         return notes
 
     def _assign(self, group: str, name: str, mask: int) -> None:
         """Set a mask in every domain that participants run in; 0 means what the default group had."""
-        values = dict.fromkeys(self.domains, f"{mask:x}") if mask else self._chosen(name)
+        values = dict.fromkeys(self.domains, f"{mask:x}") if mask else self._default_values(name)
         if values:
             self.resctrl.assign(group, name, values)
 
-    def _chosen(self, name: str) -> dict[int, str]:
+    def _default_values(self, name: str) -> dict[int, str]:
+        """What the default group had in the domains that participants run in."""
         return {domain: value for domain, value in self._default[name].items() if domain in self.domains}
 
 
 @contextmanager
-def partitioned(
+def open_partition(
     files: ResctrlFiles, root: Path, participants: Sequence[str], domains: Sequence[int], control: bool
 ) -> Iterator[Partition]:
-    """A group for every participant until the block ends; `control` for ways, else they are watched only.
+    """Make a group for every participant until the block ends. With `control` they can be given ways.
 
-    `root` is the store's, where the journal lives. Raises SondaError where another process of Sonda's is at it.
+    Without it they are only watched. `root` is the store's directory, which has the journal. Raises SondaError where
+    another process of Sonda's has a partition.
     """
-    restore_left(root, files)
+    restore_partition(root, files)
     resctrl = Resctrl(files)
     above = "" if control else "mon_groups/"
     groups = {name: f"{above}sonda-{os.getpid()}-{slot}" for slot, name in enumerate(participants)}
@@ -174,51 +180,51 @@ def partitioned(
         for name in (resctrl.capabilities.cache.names if resctrl.capabilities.cache and control else ())
     }
     path = journal_path(root)
-    journal = Journal(os.getpid(), _started(os.getpid()), before, list(groups.values()))
-    _write(path, journal)
+    journal = PartitionJournal(os.getpid(), _process_start(os.getpid()), before, list(groups.values()))
+    _write_journal(path, journal)
     try:
         with files.lock():
             for group in groups.values():
                 resctrl.make(group)
         yield Partition(resctrl, groups, domains)
     finally:
-        _undo(resctrl, journal, path)
+        _undo_partition(resctrl, journal, path)
 
 
-def restore_left(root: Path, files: ResctrlFiles | None = None) -> str:
-    """Undo what a killed process left; returns a sentence about it, '' where there was nothing.
+def restore_partition(root: Path, files: ResctrlFiles | None = None) -> str:
+    """Undo the partition that a killed process left; returns a sentence about it, '' where there was none.
 
-    Raises SondaError where the process that changed it is still at work, or the kernel refuses.
+    Raises SondaError where the process that made it still runs, or the kernel refuses.
     """
     path = journal_path(root)
     try:
-        journal = msgspec.json.decode(path.read_bytes(), type=Journal)
+        journal = msgspec.json.decode(path.read_bytes(), type=PartitionJournal)
     except FileNotFoundError:
         return ""
     except (OSError, msgspec.MsgspecError) as error:
         raise SondaError(f"{path} cannot be read ({error}): cache partitions may have been left changed",
                          "see the groups sonda-* in /sys/fs/resctrl, then remove the file") from None  # fmt: skip
-    files = files or RealFiles()
+    files = files or MountedFiles()
     if not files.names("info"):
-        return ""  # unmounted, which puts everything back; or hidden here, and the journal is for who sees it
-    if journal.started and _started(journal.process) == journal.started and journal.process != os.getpid():
+        return ""  # unmounted, which restores everything; or hidden here, and another process can use the journal
+    if journal.started and _process_start(journal.process) == journal.started and journal.process != os.getpid():
         raise SondaError(f"process {journal.process} of Sonda's has divided the cache", "wait until it ends")
-    _undo(Resctrl(files), journal, path)
+    _undo_partition(Resctrl(files), journal, path)
     return f"restored the cache partition that process {journal.process} left when it was killed"
 
 
-def left_checks(root: Path, files: ResctrlFiles | None = None) -> list[tuple[str, str, str, str]]:
-    """The same for an examination of the machine, as (name, state, detail, remedy); never raises."""
+def check_left_partition(root: Path, files: ResctrlFiles | None = None) -> list[tuple[str, str, str, str]]:
+    """Restore as `restore_partition` does, for `doctor`: checks as (name, state, detail, remedy). Never raises."""
     name = "cache partition left behind"
     try:
-        restored = restore_left(root, files)
+        restored = restore_partition(root, files)
     except SondaError as error:
         return [(name, "warning", error.cause, error.remedy)]
     return [(name, "ok", restored, "")] if restored else []
 
 
-def _undo(resctrl: Resctrl, journal: Journal, path: Path) -> None:
-    """Put everything back; the journal goes last, so that an undoing that is killed is undone again."""
+def _undo_partition(resctrl: Resctrl, journal: PartitionJournal, path: Path) -> None:
+    """Restore everything. The journal goes last, so that another process can go on where this one is killed."""
     with resctrl.files.lock():
         for name, values in journal.schemata.items():
             resctrl.assign("", name, values)
@@ -227,8 +233,8 @@ def _undo(resctrl: Resctrl, journal: Journal, path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _write(path: Path, journal: Journal) -> None:
-    """On the disk before anything is changed."""
+def _write_journal(path: Path, journal: PartitionJournal) -> None:
+    """Write the journal, and wait until it is on the disk. Raises SondaError where it cannot be written."""
     temporary = path.with_suffix(".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -244,15 +250,17 @@ def _write(path: Path, journal: Journal) -> None:
         ) from None
 
 
-def _started(process: int) -> str:
-    """When a process began; '' where there is none. Its name may hold blanks and brackets."""
+def _process_start(process: int) -> str:
+    """When a process began, in the kernel's ticks; '' where there is no such process."""
     stat = read_text(Path(f"/proc/{process}/stat")) or ""
-    after = stat.rpartition(")")[2].split()
-    # A zombie has ended: nothing of it can still be changing anything.
-    return after[19] if len(after) > 19 and after[0] != "Z" else ""
+    fields = stat.rpartition(")")[2].split()  # behind its name, which may hold blanks and brackets
+    # A zombie has ended: it changes nothing any more.
+    return fields[19] if len(fields) > 19 and fields[0] != "Z" else ""
 
 
 def journal_path(root: Path) -> Path:
-    """In the store's root, by this start of this machine's kernel: others may share the store, and a kernel that is
-    started again has forgotten its partitions."""
+    """The journal in the store's directory, by the start of this machine's kernel.
+
+    Other machines may share the store, and a kernel that is started again has no partitions.
+    """
     return root / f".resctrl-journal-{read_text(BOOT) or ''}.json"

@@ -20,24 +20,25 @@ from sonda.record.errors import SondaError
 
 CACHE = "L3"
 CODE_AND_DATA = ("L3CODE", "L3DATA")
-"""What L3 is called where it is mounted with cdp."""
+"""The names of L3 where resctrl is mounted with cdp."""
 BANDWIDTH = "MB"
 MONITOR = "L3_MON"
 FULL_AGAIN_S, FULL_TRIES = 0.2, 10
-"""Ids of groups just removed stay busy until their lines have left the cache: asked again for two seconds."""
+"""Ids of groups just removed stay busy until their lines have left the cache: a new group is tried for two seconds."""
 MOST_LOOKS = 100
 """Looks at a program's list of threads until it stays the same."""
+COUNTERS = ("llc_occupancy", "mbm_total_bytes", "mbm_local_bytes")
 NO_COUNT = ("Unavailable", "Unassigned", "Error")
-"""What a counter may answer instead of a number."""
+"""What a counter's file may hold instead of a number."""
 
 
 class ResctrlError(SondaError):
     """A command that the kernel refused, with its errno and its own reason."""
 
-    def __init__(self, what: str, error: OSError, reason: str, remedy: str) -> None:
+    def __init__(self, command: str, error: OSError, reason: str, remedy: str) -> None:
         name = errno.errorcode.get(error.errno or 0, str(error.errno))
         why = f": {reason}" if reason else ""
-        super().__init__(f"resctrl refuses to {what} ({name}{why})", remedy)
+        super().__init__(f"resctrl refuses to {command} ({name}{why})", remedy)
         self.errno = error.errno or 0
         self.reason = reason
 
@@ -76,7 +77,7 @@ class BandwidthControl:
 
 
 @dataclass(frozen=True)
-class Capabilities:
+class ResctrlCapabilities:
     """What this machine's resctrl can do; None or empty for what it cannot."""
 
     cache: CacheControl | None
@@ -88,21 +89,24 @@ class Capabilities:
 
 
 @dataclass(frozen=True)
-class Usage:
-    """What a group held and moved, summed over domains. None where a counter gives no number, with its reason."""
+class GroupUsage:
+    """Bytes that a group holds and has moved, summed over domains; None where a counter gives no number.
+
+    `reasons` says why, by the name of the counter.
+    """
 
     occupancy: int | None = None
     """Bytes in the last-level cache now."""
     total: int | None = None
     """Bytes from and to memory since the group was made."""
     local: int | None = None
-    """The same, memory of the own node only."""
+    """The same, for memory of the own node only."""
     reasons: dict[str, str] = field(default_factory=dict)
 
 
 def parse_schemata(text: str) -> dict[str, dict[int, str]]:
-    """`L3:0=ff;1=ff` by name and domain, values without blanks. Raises SondaError for anything else."""
-    found: dict[str, dict[int, str]] = {}
+    """`L3:0=ff;1=ff` as values by name and domain, without blanks. Raises SondaError for anything else."""
+    schemata: dict[str, dict[int, str]] = {}
     for line in text.splitlines():
         if not line.strip():
             continue
@@ -111,18 +115,18 @@ def parse_schemata(text: str) -> dict[str, dict[int, str]]:
             if not colon:
                 raise ValueError
             pairs = [entry.split("=") for entry in rest.split(";")]
-            found[name.strip()] = {int(domain): value.strip() for domain, value in pairs}
+            schemata[name.strip()] = {int(domain): value.strip() for domain, value in pairs}
         except ValueError:
             raise SondaError(f"resctrl's schemata has a line {line.strip()!r}", "use a newer Sonda") from None
-    return found
+    return schemata
 
 
 def schemata_line(name: str, values: Mapping[int, str]) -> str:
-    """One command: only the domains that change."""
+    """One command that sets these domains and leaves all others."""
     return f"{name}:{';'.join(f'{domain}={value}' for domain, value in sorted(values.items()))}\n"
 
 
-def contiguous(mask: int) -> bool:
+def is_contiguous(mask: int) -> bool:
     low = mask & -mask
     return mask > 0 and (mask // low) & (mask // low + 1) == 0
 
@@ -131,7 +135,7 @@ def check_mask(who: str, mask: int, cache: CacheControl) -> None:
     """Raise SondaError for a mask that the kernel would refuse."""
     if mask <= 0 or mask & ~cache.mask:
         raise SondaError(f"{who}: mask {mask:x} is outside {cache.mask:x}", f"choose among {cache.ways} ways")
-    if not cache.sparse and not contiguous(mask):
+    if not cache.sparse and not is_contiguous(mask):
         raise SondaError(f"{who}: mask {mask:x} has holes, which this processor does not allow", "use ways in a row")
     if mask.bit_count() < cache.least_bits:
         raise SondaError(f"{who}: mask {mask:x} has too few ways", f"give {cache.least_bits} or more")
@@ -149,7 +153,7 @@ def check_bandwidth(who: str, value: int, control: BandwidthControl) -> None:
         raise SondaError(f"{who}: bandwidth {value} is not a multiple of {control.step}", f"give {near}")
 
 
-def cache_domain(core: int) -> int | None:
+def read_cache_domain(core: int) -> int | None:
     """The id of the last-level cache that a core uses; None where the kernel does not say."""
     return read_int(Path(f"/sys/devices/system/cpu/cpu{core}/cache/index3/id"))
 
@@ -163,17 +167,17 @@ class Resctrl:
         self.capabilities = self._read_capabilities()
 
     def schemata(self, group: str = "") -> dict[str, dict[int, str]]:
-        return parse_schemata(self._read(_inside(group, "schemata")))
+        return parse_schemata(self._read(_group_path(group, "schemata")))
 
     def assign(self, group: str, name: str, values: Mapping[int, str]) -> None:
         """Set masks or bandwidths of some domains. Raises ResctrlError when refused."""
         line = schemata_line(name, values)
         remedy = "choose another mask or value"
         self._command(f"set {line.strip()} in {group or 'the default group'}", remedy,
-                      lambda: self.files.write(_inside(group, "schemata"), line))  # fmt: skip
+                      lambda: self.files.write(_group_path(group, "schemata"), line))  # fmt: skip
 
     def make(self, group: str) -> None:
-        """A new group. Raises ResctrlError where there are too many."""
+        """Make a group. Raises ResctrlError where there are too many."""
         for attempt in range(FULL_TRIES):
             try:
                 self._command(f"make the group {group}",
@@ -186,7 +190,7 @@ class Resctrl:
                 self.sleep(FULL_AGAIN_S)
 
     def remove(self, group: str) -> None:
-        """Remove a group; one that is gone already is well."""
+        """Remove a group; it is no error where it is gone already."""
         try:
             self._command(f"remove the group {group}", "remove it by hand with rmdir", lambda: self.files.remove(group))
         except ResctrlError as error:
@@ -199,7 +203,7 @@ class Resctrl:
         return [name for name in self.files.names("") if name not in own and self.files.names(name)]
 
     def move(self, process: int, group: str, root: Path = Path("/")) -> int:
-        """Move every thread of a program, also those it starts meanwhile; returns how many.
+        """Move every thread of a program into a group, also those it starts meanwhile; returns how many.
 
         Raises SondaError where the program has ended.
         """
@@ -222,32 +226,34 @@ class Resctrl:
     def _move_thread(self, thread: int, group: str) -> None:
         try:
             self._command(f"move task {thread} to {group}", "run as root",
-                          lambda: self.files.write(_inside(group, "tasks"), f"{thread}\n"))  # fmt: skip
+                          lambda: self.files.write(_group_path(group, "tasks"), f"{thread}\n"))  # fmt: skip
         except ResctrlError as error:
             if error.errno != errno.ESRCH:  # a thread may end at any moment
                 raise
 
-    def usage(self, group: str = "") -> Usage:
-        """What the group's counters say now."""
-        found: dict[str, int | None] = {}
+    def read_usage(self, group: str = "") -> GroupUsage:
+        """Read the counters of a group."""
+        counts: dict[str, int | None] = {}
         reasons: dict[str, str] = {}
-        for feature in ("llc_occupancy", "mbm_total_bytes", "mbm_local_bytes"):
+        for feature in COUNTERS:
             if feature not in self.capabilities.features:
                 reasons[feature] = f"this processor does not count {feature}"
                 continue
-            found[feature], reason = self._summed(group, feature)
+            counts[feature], reason = self._sum_domains(group, feature)
             if reason:
                 reasons[feature] = reason
-        return Usage(found.get("llc_occupancy"), found.get("mbm_total_bytes"), found.get("mbm_local_bytes"), reasons)
+        occupancy, total, local = (counts.get(feature) for feature in COUNTERS)
+        return GroupUsage(occupancy, total, local, reasons)
 
-    def _summed(self, group: str, feature: str) -> tuple[int | None, str]:
+    def _sum_domains(self, group: str, feature: str) -> tuple[int | None, str]:
+        """The sum of a counter over all domains; or None and the reason."""
         total = 0
-        domains = [name for name in self.files.names(_inside(group, "mon_data")) if name.startswith("mon_L3_")]
+        domains = [name for name in self.files.names(_group_path(group, "mon_data")) if name.startswith("mon_L3_")]
         if not domains:
             return None, "the group has no counters"
         for domain in domains:
             try:
-                text = self.files.read(_inside(group, f"mon_data/{domain}/{feature}")).strip()
+                text = self.files.read(_group_path(group, f"mon_data/{domain}/{feature}")).strip()
             except OSError as error:
                 return None, f"{domain} cannot be read: {error.strerror}"
             if not text.isdigit():
@@ -258,7 +264,7 @@ class Resctrl:
 
     # ---- what there is ----------------------------------------------------------------------------------------
 
-    def _read_capabilities(self) -> Capabilities:
+    def _read_capabilities(self) -> ResctrlCapabilities:
         lines = parse_schemata(self._text("schemata"))  # not there where nothing can be divided
         names = tuple(name for name in CODE_AND_DATA if name in lines) or ((CACHE,) if CACHE in lines else ())
         cache = None
@@ -283,11 +289,11 @@ class Resctrl:
             )
         features = tuple(self._text(f"info/{MONITOR}/mon_features").split())
         limits = [control.groups for control in (cache, bandwidth) if control is not None]
-        for other in self.files.names("info"):
-            if other not in (CACHE, BANDWIDTH, MONITOR, *CODE_AND_DATA):
-                limit = self._number(f"info/{other}/num_closids", 10, 0)
+        for resource in self.files.names("info"):
+            if resource not in (CACHE, BANDWIDTH, MONITOR, *CODE_AND_DATA):
+                limit = self._number(f"info/{resource}/num_closids", 10, 0)
                 limits += [limit] if limit else []
-        return Capabilities(cache, bandwidth, features, min(limits, default=1))
+        return ResctrlCapabilities(cache, bandwidth, features, min(limits, default=1))
 
     def _text(self, path: str) -> str:
         try:
@@ -307,7 +313,7 @@ class Resctrl:
         except OSError as error:
             raise SondaError(f"resctrl's {path} cannot be read: {error.strerror}", "see: sonda doctor") from None
 
-    def _command(self, what: str, remedy: str, act: Callable[[], None]) -> None:
+    def _command(self, command: str, remedy: str, act: Callable[[], None]) -> None:
         try:
             act()
         except OSError as error:
@@ -315,8 +321,8 @@ class Resctrl:
             reason = status if status and status != "ok" else error.strerror or ""
             if error.errno in (errno.EACCES, errno.EPERM):
                 remedy = "run as root"
-            raise ResctrlError(what, error, reason, remedy) from None
+            raise ResctrlError(command, error, reason, remedy) from None
 
 
-def _inside(group: str, path: str) -> str:
+def _group_path(group: str, path: str) -> str:
     return f"{group}/{path}" if group else path

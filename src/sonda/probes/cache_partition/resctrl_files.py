@@ -1,4 +1,4 @@
-"""The files of resctrl: read, written and locked as the kernel wants it. Tests put another kernel behind them."""
+"""The files of resctrl: read, written and locked as the kernel demands. Tests put another kernel behind them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ResctrlFiles(Protocol):
         """One command in one `write()`."""
 
     def names(self, path: str) -> list[str]:
-        """What a directory holds, sorted; empty where it does not exist."""
+        """The names in a directory, sorted; empty where it does not exist."""
 
     def make(self, path: str) -> None:
         """`mkdir`: a new group."""
@@ -38,10 +38,10 @@ class ResctrlFiles(Protocol):
         """`rmdir` of a group; its tasks go to the group above."""
 
     def lock(self) -> AbstractContextManager[None]:
-        """Keep other tools away while something is changed. Raises SondaError when another one does not let go."""
+        """Keep other tools away while something is changed. Raises SondaError where another tool keeps the lock."""
 
 
-class RealFiles:
+class MountedFiles:
     """The mounted file system, or a copied tree as far as that can act."""
 
     def __init__(self, root: Path = MOUNTED) -> None:

@@ -1,4 +1,4 @@
-"""Callgrind: whether it is there, the caches it is to simulate, its command line, and the counters it wrote."""
+"""Callgrind: whether it is installed, the caches that it simulates, its command line, and the counters it writes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import shutil
 import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from sonda.probes.kernel_files import parse_size, read_int, read_text
 from sonda.record.errors import SondaError
 
 OLDEST = (3, 19)
-"""The oldest valgrind that runs PyTorch's wheels and whose requests are the ones that are made here."""
+"""The oldest valgrind that runs PyTorch's wheels and takes the client requests that the collector makes."""
 REMEDY = "install the package valgrind, 3.19 or later (Debian, Ubuntu: apt install valgrind)"
 
 QUANTITIES = {
@@ -37,7 +36,7 @@ EVENT_NAMES = tuple(QUANTITIES)
 
 
 @dataclass(frozen=True)
-class Geometry:
+class CacheGeometry:
     """A cache: bytes, ways, bytes of a line."""
 
     bytes: int
@@ -55,36 +54,38 @@ class Geometry:
     def sets(self) -> float:
         return self.bytes / (self.ways * self.line)
 
-    def simulable(self) -> Geometry:
-        """The nearest that callgrind can simulate: its number of sets must be a power of two.
+    def simulable(self) -> CacheGeometry:
+        """The nearest cache that callgrind can simulate: its number of sets must be a power of two.
 
-        The ways make up for the sets, so that the size stays as near as whole ways allow.
+        It has more or fewer ways instead, so that its size stays as near as whole ways allow.
         """
         lines = max(1, self.bytes // self.line)
         sets = 1 << (max(1, round(lines / self.ways)).bit_length() - 1)
         ways = max(1, round(lines / sets))
-        return Geometry(sets * ways * self.line, ways, self.line)
+        return CacheGeometry(sets * ways * self.line, ways, self.line)
 
 
 @dataclass(frozen=True)
-class Caches:
-    """The three caches that callgrind has. What lies between the first and the last level is not simulated."""
+class CallgrindCaches:
+    """The caches that callgrind simulates: two of the first level and the last. It has no level in between."""
 
-    I1: Geometry
-    D1: Geometry
-    LL: Geometry
+    I1: CacheGeometry
+    D1: CacheGeometry
+    LL: CacheGeometry
     assumed: tuple[str, ...] = ()
     """Those that the kernel does not show."""
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> dict[str, dict[str, int]]:
         return {"I1": self.I1.record(), "D1": self.D1.record(), "LL": self.LL.record()}
 
-    def simulable(self) -> Caches:
-        return Caches(self.I1.simulable(), self.D1.simulable(), self.LL.simulable(), self.assumed)
+    def simulable(self) -> CallgrindCaches:
+        return CallgrindCaches(self.I1.simulable(), self.D1.simulable(), self.LL.simulable(), self.assumed)
 
 
-ASSUMED = Caches(Geometry(32 << 10, 8, 64), Geometry(32 << 10, 8, 64), Geometry(8 << 20, 16, 64))
-"""Stands for what the kernel does not show; valgrind's own guess is wrong in virtual machines."""
+ASSUMED = CallgrindCaches(
+    CacheGeometry(32 << 10, 8, 64), CacheGeometry(32 << 10, 8, 64), CacheGeometry(8 << 20, 16, 64)
+)
+"""Taken for caches that the kernel does not show. Valgrind's own guess is wrong in virtual machines."""
 
 
 def valgrind_version() -> str:
@@ -97,25 +98,25 @@ def valgrind_version() -> str:
         raise SondaError("the probe callgrind needs valgrind, which is not installed", REMEDY)
     try:
         done = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, timeout=60, check=False)
-        said = done.stdout.strip() or done.stderr.strip()
+        answer = done.stdout.strip() or done.stderr.strip()
     except (OSError, subprocess.SubprocessError) as error:
         raise SondaError(f"valgrind cannot be run: {error}", REMEDY) from None
-    return check_version(said)
+    return parse_valgrind_version(answer)
 
 
-def check_version(said: str) -> str:
-    """The version in what `valgrind --version` says; raises SondaError for one that is too old or none at all."""
-    match = re.match(r"valgrind-(\d+)\.(\d+)(\S*)", said)
+def parse_valgrind_version(text: str) -> str:
+    """The version in the answer of `valgrind --version`; raises SondaError where it is too old or there is none."""
+    match = re.match(r"valgrind-(\d+)\.(\d+)(\S*)", text)
     if match is None:
-        raise SondaError(f"valgrind --version says {said[:60]!r}", REMEDY)
+        raise SondaError(f"valgrind --version says {text[:60]!r}", REMEDY)
     if (int(match[1]), int(match[2])) < OLDEST:
-        raise SondaError(f"valgrind {said.removeprefix('valgrind-')} is too old for the probe callgrind", REMEDY)
-    return said.removeprefix("valgrind-")
+        raise SondaError(f"valgrind {text.removeprefix('valgrind-')} is too old for the probe callgrind", REMEDY)
+    return text.removeprefix("valgrind-")
 
 
-def read_geometry(root: Path = Path("/")) -> Caches:
+def read_cache_geometry(root: Path = Path("/")) -> CallgrindCaches:
     """The first and the last level of this machine's caches, from `/sys/devices/system/cpu/cpu0/cache`."""
-    found: dict[str, tuple[int, Geometry]] = {}
+    geometries: dict[str, tuple[int, CacheGeometry]] = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*")):
         level, kind = read_int(index / "level"), read_text(index / "type")
         ways, line = read_int(index / "ways_of_associativity"), read_int(index / "coherency_line_size")
@@ -125,23 +126,23 @@ def read_geometry(root: Path = Path("/")) -> Caches:
             continue
         if not level or not kind or not size or not line:
             continue
-        # A kernel that does not know the ways writes 0: fully associative, as far as anybody can tell.
-        geometry = Geometry(size, ways or size // line, line)
+        # A kernel that does not know the ways writes 0: the cache is then taken for fully associative.
+        geometry = CacheGeometry(size, ways or size // line, line)
         names = {"Instruction": ["I1"], "Data": ["D1"], "Unified": ["I1", "D1"]}.get(kind, []) if level == 1 else []
         if level > 1 and kind == "Unified":
             names = ["LL"]
         for name in names:
-            if name not in found or level > found[name][0]:
-                found[name] = (level, geometry)
-    known = {name: geometry for name, (_, geometry) in found.items()}
+            if name not in geometries or level > geometries[name][0]:
+                geometries[name] = (level, geometry)
+    known = {name: geometry for name, (_, geometry) in geometries.items()}
     missing = tuple(name for name in ("I1", "D1", "LL") if name not in known)
-    return Caches(
+    return CallgrindCaches(
         known.get("I1", ASSUMED.I1), known.get("D1", ASSUMED.D1), known.get("LL", ASSUMED.LL), assumed=missing
     )
 
 
-def command_line(caches: Caches, directory: Path) -> list[str]:
-    """The words before a program's own; counters and messages go into `directory`, each with its process's number."""
+def callgrind_command(caches: CallgrindCaches, directory: Path) -> list[str]:
+    """The words to put before a program's own. Counters and messages go into files of `directory`, one per process."""
     place = str(directory).replace("%", "%%")
     return [
         "valgrind", "--tool=callgrind", "--instr-atstart=no", "--cache-sim=yes", "--branch-sim=yes",
@@ -152,7 +153,10 @@ def command_line(caches: Caches, directory: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class Dump:
-    """One part: the number it was given in the program (-1: written for another reason), and its counters by event."""
+    """One part of callgrind's output: the number that the program gave it, and its counters by event.
+
+    The number is -1 where callgrind wrote the part for another reason.
+    """
 
     number: int
     counters: dict[str, int]
@@ -167,7 +171,7 @@ TOTALS = re.compile(r"^totals: ([\d ]+)\n", re.MULTILINE)
 def parse_dump(text: str) -> Dump:
     """The counters of one part, from `totals:`; raises SondaError for a file that is not whole.
 
-    `summary:` is not read: it differs from the sum of what follows it, and wraps around in the part written at the end.
+    `summary:` is not read: it differs from the sum of the lines behind it, and wraps around in the last part.
     """
     events, totals, name = EVENTS.search(text), TOTALS.search(text), NAME.search(text)
     if events is None or totals is None:
@@ -181,8 +185,11 @@ def parse_dump(text: str) -> Dump:
 
 
 def read_dumps(directory: Path, process: int) -> dict[int, dict[str, int]]:
-    """The parts that one process wrote, by their number. A part that is not whole is left out with all after it."""
-    found: dict[int, dict[str, int]] = {}
+    """The counters that one process wrote, by the number of their part.
+
+    A part that is not whole is left out, and all parts behind it.
+    """
+    counters: dict[int, dict[str, int]] = {}
     files = [path for path in directory.glob(f"callgrind.{process}.*") if path.suffix[1:].isdigit()]
     for path in sorted(files, key=lambda path: int(path.suffix[1:])):
         try:
@@ -190,5 +197,5 @@ def read_dumps(directory: Path, process: int) -> dict[int, dict[str, int]]:
         except SondaError:
             break
         if dump.number >= 0:
-            found[dump.number] = dump.counters
-    return found
+            counters[dump.number] = dump.counters
+    return counters

@@ -13,9 +13,9 @@ In a run they stand under `machine.ceilings.devices`, in the shape that the proc
                             "theory": {"card": "H200 SXM", "flops": {"float32": {"value": ..., "source": ...}}, ...},
                             "device": {"name": "NVIDIA H200", "driver": "580.159.04", ...}}}}
 
-`python -m sonda.probes.ceilings.gpu INDEX` measures, in a process of its own: about 8 s on the GPU, and what was taken
-there is given back. With `facts` behind the index it only says what the device is. Kept figures hold for 30 days, for
-one driver and one version of PyTorch. `gpu_kernels` says how they are taken.
+`python -m sonda.probes.ceilings.gpu INDEX` measures, in a process of its own: about 8 s on the GPU, whose memory is
+free again afterwards. With `facts` behind the index it only describes the device. Kept figures are valid for 30 days,
+for one driver and one version of PyTorch. `gpu_kernels` says how they are taken.
 """
 
 from __future__ import annotations
@@ -32,10 +32,17 @@ from typing import Any
 
 import msgspec
 
-from sonda.probes.ceilings.gpu_tables import Theory, theory
-from sonda.probes.ceilings.processor import RETRY_MINUTES, better, keep, newer
+from sonda.probes.ceilings.gpu_tables import TheoreticalCeilings, find_theory
+from sonda.probes.ceilings.processor import RETRY_MINUTES, is_newer, keep_better, write_ceilings
 from sonda.probes.machine.environment import package_version
-from sonda.probes.machine.gpu import GpuDevice, device_uuid, nvml_device, others_at_work, read_device, sm_clock
+from sonda.probes.machine.gpu import (
+    GpuDevice,
+    describe_other_load,
+    device_uuid,
+    read_device,
+    read_nvml_device,
+    sm_clock_reader,
+)
 from sonda.record.errors import SondaError, first_line
 from sonda.record.progress import Say
 
@@ -53,7 +60,7 @@ class GpuCeilings(msgspec.Struct, frozen=True, kw_only=True):
     """UTC, ISO 8601."""
     library: str
     device: GpuDevice
-    theory: Theory
+    theory: TheoreticalCeilings
     flops: dict[str, float]
     """FLOP/s by precision: float32, tf32, bfloat16, float16, float64, float8; float64_cores is float64 outside tensor
     cores."""
@@ -94,50 +101,52 @@ def load_or_measure_gpu(
 ) -> GpuCeilings:
     """The ceilings of `cuda:<device>`, from `<root>/machines/gpu-<fingerprint>.json` or measured and kept there.
 
-    PyTorch is not imported here. Measured again: figures older than 30 days, of another driver or PyTorch, or disturbed
-    and some minutes old; all where `again` asks for it. A store that cannot be written is no error.
-    Raises SondaError, one line, where there is no such GPU, or where its memory is too full to measure in.
+    PyTorch is not imported here. It measures again figures that are older than 30 days, of another driver or PyTorch,
+    or disturbed and some minutes old, and all where `again` asks for it. A store that cannot be written is no error.
+    Raises SondaError where there is no such GPU, or where its memory is too full.
     """
-    ask = ask or _child
-    here = known or nvml_device(device)
+    ask = ask or _ask_child
+    here = known or read_nvml_device(device)
     if here is None:
         here = msgspec.convert(ask(device, True), GpuDevice)
     path = root / "machines" / f"gpu-{here.fingerprint}.json"
-    old = _kept(path, here)
-    if old is not None and not again and not _again(old):
+    old = _read_kept(path, here)
+    if old is not None and not again and not _needs_repeat(old):
         own = msgspec.structs.replace(old.device, index=device)
         return msgspec.structs.replace(old, device=own)
     say(f"measuring what cuda:{device}, {here.name}, can do: about 8 s, once")
     answer = ask(device, False)
     if old is not None:
-        answer = better({name: value for name, value in msgspec.to_builtins(old).items() if value}, answer)
+        answer = keep_better({name: value for name, value in msgspec.to_builtins(old).items() if value}, answer)
     try:
-        found = msgspec.convert(answer, GpuCeilings)
+        ceilings = msgspec.convert(answer, GpuCeilings)
     except msgspec.ValidationError as error:
         raise SondaError(f"the ceilings of cuda:{device} could not be measured: {error}", QUIET) from None
-    for line in found.disturbed:
+    for line in ceilings.disturbed:
         say(f"{line}: percent of roof will be too high")
-    keep(path, found)
-    return found
+    write_ceilings(path, ceilings)
+    return ceilings
 
 
-def measure_here(torch: Any, index: int, nvml: Any = None, now: Callable[[], float] = time.perf_counter) -> GpuCeilings:
+def measure_in_process(
+    torch: Any, index: int, nvml: Any = None, now: Callable[[], float] = time.perf_counter
+) -> GpuCeilings:
     """Measure `cuda:<index>` in this process. Raises SondaError where its memory is too full.
 
     `now` is the clock, in seconds, by which no group of kernels begins once the time for all is spent.
     """
-    from sonda.probes.ceilings.gpu_kernels import GpuKernels, measure_groups, summarise
+    from sonda.probes.ceilings.gpu_kernels import GpuKernels, measure_groups, summarise_gpu
 
     device = read_device(torch, index, nvml)
     uuid = device_uuid(torch, index)
-    busy = others_at_work(uuid, nvml)
+    busy = describe_other_load(uuid, nvml)
     torch.cuda.set_device(index)
     torch.manual_seed(0)
     maker = GpuKernels(torch, index, device.sms, device.l2_bytes)
     timed, missing = measure_groups(
-        maker.groups(), maker.timer, sm_clock(uuid, nvml), maker.release, torch.cuda.OutOfMemoryError, now
+        maker.groups(), maker.timer, sm_clock_reader(uuid, nvml), maker.release, torch.cuda.OutOfMemoryError, now
     )
-    entry = summarise(timed, missing, device.l2_bytes)
+    entry = summarise_gpu(timed, missing, device.l2_bytes)
     if not entry["flops"] or "dram_bandwidth" not in entry:
         reason = missing.get("dram_bandwidth") or next(iter(missing.values()), "nothing was measured")
         raise SondaError(f"the ceilings of cuda:{index} could not be measured: {reason}", QUIET)
@@ -147,14 +156,14 @@ def measure_here(torch: Any, index: int, nvml: Any = None, now: Callable[[], flo
             "measured": datetime.now(UTC).isoformat(timespec="seconds"),
             "library": device.library,
             "device": msgspec.to_builtins(device),
-            "theory": msgspec.to_builtins(theory(device)),
+            "theory": msgspec.to_builtins(find_theory(device)),
             "disturbed": [busy] if busy else [],
         },
         GpuCeilings,
     )
 
 
-def _child(index: int, facts: bool) -> dict[str, Any]:
+def _ask_child(index: int, facts: bool) -> dict[str, Any]:
     # -P: a file in the user's directory that is named like a module must not be imported.
     command = [sys.executable, "-P", "-m", "sonda.probes.ceilings.gpu", str(index), *(["facts"] if facts else [])]
     failed = f"cuda:{index} could not be measured"
@@ -172,24 +181,26 @@ def _child(index: int, facts: bool) -> dict[str, Any]:
     return answer
 
 
-def _kept(path: Path, device: GpuDevice) -> GpuCeilings | None:
-    """The kept ceilings where they still hold; None where the file is damaged, foreign, or of another version."""
+def _read_kept(path: Path, device: GpuDevice) -> GpuCeilings | None:
+    """The kept ceilings where they are still valid; None where the file is damaged or of another device or version."""
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=GpuCeilings)
+        ceilings = msgspec.json.decode(path.read_bytes(), type=GpuCeilings)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     version = (package_version("torch") or "").partition("+")[0]
-    same = found.schema == SCHEMA and found.device.fingerprint == device.fingerprint
-    if not same or found.device.driver != device.driver or found.library != f"torch {version}":
+    same = ceilings.schema == SCHEMA and ceilings.device.fingerprint == device.fingerprint
+    if not same or ceilings.device.driver != device.driver or ceilings.library != f"torch {version}":
         return None
-    figures = [*found.flops.values(), found.dram_bandwidth]
-    if not found.flops or not all(math.isfinite(figure) and figure > 0 for figure in figures):
+    figures = [*ceilings.flops.values(), ceilings.dram_bandwidth]
+    if not ceilings.flops or not all(math.isfinite(figure) and figure > 0 for figure in figures):
         return None
-    return found if newer(found.measured, datetime.now(UTC) - timedelta(days=KEPT_DAYS)) else None
+    return ceilings if is_newer(ceilings.measured, datetime.now(UTC) - timedelta(days=KEPT_DAYS)) else None
 
 
-def _again(found: GpuCeilings) -> bool:
-    return bool(found.disturbed) and not newer(found.measured, datetime.now(UTC) - timedelta(minutes=RETRY_MINUTES))
+def _needs_repeat(ceilings: GpuCeilings) -> bool:
+    return bool(ceilings.disturbed) and not is_newer(
+        ceilings.measured, datetime.now(UTC) - timedelta(minutes=RETRY_MINUTES)
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -198,16 +209,16 @@ def main(arguments: list[str]) -> int:
     try:
         import torch
 
-        found: Any = read_device(torch, index) if "facts" in arguments[1:] else measure_here(torch, index)
+        answer: Any = read_device(torch, index) if "facts" in arguments[1:] else measure_in_process(torch, index)
     except ImportError:
-        found = {"cause": "PyTorch is not installed", "remedy": "install it with: pip install torch"}
+        answer = {"cause": "PyTorch is not installed", "remedy": "install it with: pip install torch"}
     except SondaError as error:
-        found = {"cause": error.cause, "remedy": error.remedy}
+        answer = {"cause": error.cause, "remedy": error.remedy}
     except Exception as error:
         line = first_line(error)
-        found = {"cause": f"cuda:{index} could not be measured: {line}", "remedy": QUIET}
-    sys.stdout.write("\n" + msgspec.json.encode(found).decode() + "\n")
-    return 1 if isinstance(found, dict) else 0
+        answer = {"cause": f"cuda:{index} could not be measured: {line}", "remedy": QUIET}
+    sys.stdout.write("\n" + msgspec.json.encode(answer).decode() + "\n")
+    return 1 if isinstance(answer, dict) else 0
 
 
 if __name__ == "__main__":

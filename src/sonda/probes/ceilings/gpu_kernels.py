@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from sonda.probes.ceilings.processor_kernels import MIB, STREAM, Kernel
+from sonda.probes.ceilings.processor_kernels import MIB, STREAM, CeilingKernel
 from sonda.record.errors import first_line
 
 SIZES = (1024, 2048, 4096, 8192)
@@ -92,10 +92,10 @@ Timer = Callable[[Callable[[], Any], int], float]
 """(call, how often) to seconds per call on the device."""
 
 
-class Timed(NamedTuple):
-    """What a kernel reached."""
+class TimedKernel(NamedTuple):
+    """A kernel and the rate that it reached."""
 
-    kernel: Kernel
+    kernel: CeilingKernel
     rate: float
     """Amount per second, median."""
     spread: float
@@ -104,11 +104,11 @@ class Timed(NamedTuple):
     """Hz of the SMs meanwhile; NaN where it could not be read."""
 
 
-class Group(NamedTuple):
-    """Kernels that share memory; they are made when their turn comes, and let go afterwards."""
+class KernelGroup(NamedTuple):
+    """Kernels that share memory. They are made when their turn comes, and their memory is free again afterwards."""
 
     name: str
-    make: Callable[[], list[Kernel]]
+    make: Callable[[], list[CeilingKernel]]
 
 
 def event_timer(torch: Any) -> Timer:
@@ -126,7 +126,9 @@ def event_timer(torch: Any) -> Timer:
     return measure
 
 
-def time_kernel(kernel: Kernel, timer: Timer, clock: Callable[[], float], now: Callable[[], float]) -> Timed:
+def time_kernel(
+    kernel: CeilingKernel, timer: Timer, clock: Callable[[], float], now: Callable[[], float]
+) -> TimedKernel:
     """The median rate of a kernel once it has settled."""
     timer(kernel.call, 1)
     single = max(timer(kernel.call, 1), 1e-9)
@@ -147,24 +149,24 @@ def time_kernel(kernel: Kernel, timer: Timer, clock: Callable[[], float], now: C
     hertz = clock()
     timer(kernel.call, 1)
     # Without its call, which holds the memory that the next group needs.
-    return Timed(kernel._replace(call=_nothing), kernel.amount / middle, 1 - best / middle, hertz)
+    return TimedKernel(kernel._replace(call=_do_nothing), kernel.amount / middle, 1 - best / middle, hertz)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """What is left of a call that was timed."""
 
 
 def measure_groups(
-    groups: Iterator[Group],
+    groups: Iterator[KernelGroup],
     timer: Timer,
     clock: Callable[[], float],
     release: Callable[[], None],
     no_memory: type[BaseException],
     now: Callable[[], float] = time.perf_counter,
     budget_s: float = BUDGET_S,
-) -> tuple[list[Timed], dict[str, str]]:
-    """What every kernel reached, and why groups are missing: no memory, not supported, no time left."""
-    timed: list[Timed] = []
+) -> tuple[list[TimedKernel], dict[str, str]]:
+    """Time the kernels of all groups; and why groups are missing: no memory, not supported, no time left."""
+    timed: list[TimedKernel] = []
     missing: dict[str, str] = {}
     deadline = now() + budget_s
     for group in groups:
@@ -182,40 +184,40 @@ def measure_groups(
     return timed, missing
 
 
-def summarise(timed: list[Timed], missing: dict[str, str], l2_bytes: int) -> dict[str, Any]:
+def summarise_gpu(timed_kernels: list[TimedKernel], missing: dict[str, str], l2_bytes: int) -> dict[str, Any]:
     """An entry as the CPU's ceilings have it: FLOP/s, B/s, ns; `clocks` in Hz beside them."""
     entry: dict[str, Any] = {"flops": {}, "kernels": {}, "spread": {}, "clocks": {}, "missing": dict(missing)}
 
-    def best(name: str, choices: list[Timed]) -> float | None:
+    def best(name: str, choices: list[TimedKernel]) -> float | None:
         if not choices:
             return None
-        winner = max(choices, key=lambda one: one.rate)
+        winner = max(choices, key=lambda timed: timed.rate)
         entry["kernels"][name] = f"{winner.kernel.name} {winner.kernel.detail}".strip()
         entry["spread"][name] = round(winner.spread, 4)
         if not math.isnan(winner.clock):
             entry["clocks"][name] = winner.clock
         return winner.rate
 
-    products = [one for one in timed if one.kernel.quantity == "flops"]
-    for precision in dict.fromkeys(one.kernel.name for one in products):
-        entry["flops"][precision] = best(precision, [one for one in products if one.kernel.name == precision])
-    memory = [one for one in timed if one.kernel.quantity == "memory"]
-    cached = [one for one in timed if one.kernel.quantity == "cache"]
-    small = [one for one in cached if one.kernel.footprint <= min(LARGEST_CACHED, l2_bytes // 2)]
+    products = [timed for timed in timed_kernels if timed.kernel.quantity == "flops"]
+    for precision in dict.fromkeys(timed.kernel.name for timed in products):
+        entry["flops"][precision] = best(precision, [timed for timed in products if timed.kernel.name == precision])
+    memory = [timed for timed in timed_kernels if timed.kernel.quantity == "memory"]
+    cached = [timed for timed in timed_kernels if timed.kernel.quantity == "cache"]
+    small = [timed for timed in cached if timed.kernel.footprint <= min(LARGEST_CACHED, l2_bytes // 2)]
     for name, choices in (
         ("dram_bandwidth", memory),
-        ("dram_stream", [one for one in memory if one.kernel.name in STREAM]),
+        ("dram_stream", [timed for timed in memory if timed.kernel.name in STREAM]),
         ("cache_bandwidth", small),
     ):
         rate = best(name, choices)
         if rate is not None:
             entry[name] = rate
-    entry["bandwidth_curve"] = sorted([one.kernel.footprint, one.rate] for one in (*cached, *memory)
-                                      if one.kernel.name == "reading")  # fmt: skip
-    for one in timed:
-        if one.kernel.quantity == "overhead":
-            entry[one.kernel.name] = 1e9 / one.rate
-            entry["spread"][one.kernel.name] = round(one.spread, 4)
+    entry["bandwidth_curve"] = sorted([timed.kernel.footprint, timed.rate] for timed in (*cached, *memory)
+                                      if timed.kernel.name == "reading")  # fmt: skip
+    for timed in timed_kernels:
+        if timed.kernel.quantity == "overhead":
+            entry[timed.kernel.name] = 1e9 / timed.rate
+            entry["spread"][timed.kernel.name] = round(timed.spread, 4)
     return entry
 
 
@@ -232,7 +234,7 @@ def largest_sizes(seconds_at: float, tried: int, free_bytes: float, element: int
     return (fitting or [SIZES[0]])[-2:]
 
 
-def footprints(l2_bytes: int) -> list[int]:
+def l2_footprints(l2_bytes: int) -> list[int]:
     """Bytes that the cache kernels read again and again, rising; none where the size of the cache is not known."""
     parts = {l2_bytes // 8, l2_bytes // 4, l2_bytes // 2, l2_bytes * 3 // 4, l2_bytes, LARGEST_CACHED}
     return sorted({part // MIB * MIB or part // 4096 * 4096 for part in parts if 4096 <= part <= l2_bytes})
@@ -248,18 +250,18 @@ class GpuKernels:
         self.timer = event_timer(torch)
         self._compiled: dict[str, Any] = {}
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[KernelGroup]:
         """The most important first, for the case that time runs out."""
-        yield Group("float32", lambda: [*self.products("float32"), *self.chain()])
-        yield Group("bfloat16", lambda: self.products("bfloat16", least=(8, 0)))
-        yield Group("dram_bandwidth", self.passes)
-        yield Group("cache_bandwidth", self.cached)
-        yield Group("tf32", lambda: self.products("tf32", least=(8, 0)))
-        yield Group("float16", lambda: self.products("float16", least=(5, 3)))
-        yield Group("float64", lambda: self.products("float64"))
-        yield Group("float64_cores", self.double_chain)
-        yield Group("float8", lambda: self.products("float8", least=(8, 9)))
-        yield Group("operation_ns", self.overheads)
+        yield KernelGroup("float32", lambda: [*self.products("float32"), *self.chain()])
+        yield KernelGroup("bfloat16", lambda: self.products("bfloat16", least=(8, 0)))
+        yield KernelGroup("dram_bandwidth", self.passes)
+        yield KernelGroup("cache_bandwidth", self.cached)
+        yield KernelGroup("tf32", lambda: self.products("tf32", least=(8, 0)))
+        yield KernelGroup("float16", lambda: self.products("float16", least=(5, 3)))
+        yield KernelGroup("float64", lambda: self.products("float64"))
+        yield KernelGroup("float64_cores", self.double_chain)
+        yield KernelGroup("float8", lambda: self.products("float8", least=(8, 9)))
+        yield KernelGroup("operation_ns", self.overheads)
 
     def release(self) -> None:
         """Give back the memory of the last group."""
@@ -268,7 +270,7 @@ class GpuKernels:
     def free_bytes(self) -> int:
         return int(self.torch.cuda.mem_get_info(self.device)[0])
 
-    def products(self, precision: str, least: tuple[int, int] = (0, 0)) -> list[Kernel]:
+    def products(self, precision: str, least: tuple[int, int] = (0, 0)) -> list[CeilingKernel]:
         """Matrix products of one precision, the two largest that are possible."""
         if self.capability < least:
             has = ".".join(map(str, self.capability))
@@ -282,7 +284,7 @@ class GpuKernels:
         element = {"float64": 8, "float32": 4, "tf32": 4, "float8": 2}.get(precision, 2)
         sizes = largest_sizes(self.timer(call, 1), tried, self.free_bytes(), element)
         return [
-            Kernel("flops", precision, 2.0 * size**3, self._product(precision, size), f"matrix product {size}")
+            CeilingKernel("flops", precision, 2.0 * size**3, self._product(precision, size), f"matrix product {size}")
             for size in sizes
         ]
 
@@ -293,12 +295,12 @@ class GpuKernels:
         left, right = (torch.randn(size, size, device=self.device, dtype=torch.float32).to(kind) for _ in range(2))
         if precision == "float8":
             left, right = left.to(torch.float8_e4m3fn), right.to(torch.float8_e4m3fn).t()
-            one = torch.ones((), device=self.device)
-            return lambda: torch._scaled_mm(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+            scale = torch.ones((), device=self.device)
+            return lambda: torch._scaled_mm(left, right, scale_a=scale, scale_b=scale, out_dtype=torch.bfloat16)
         out = torch.empty(size, size, device=self.device, dtype=kind)
         return lambda: torch.mm(left, right, out=out)
 
-    def chain(self, precision: str = "float32") -> list[Kernel]:
+    def chain(self, precision: str = "float32") -> list[CeilingKernel]:
         """Independent chains of multiply-adds in every thread; none where kernels cannot be compiled."""
         name, _, _, passes = CHAINS[precision]
         run = self._compile(name)
@@ -307,9 +309,13 @@ class GpuKernels:
         kind = getattr(self.torch, precision.removesuffix("_cores"))
         out, blocks = self.torch.zeros(1, device=self.device, dtype=kind), 4 * self.sms
         amount = 2.0 * CHAIN_LINKS * passes * blocks * THREADS
-        return [Kernel("flops", precision, amount, _launch(run, blocks, [out, passes, 1]), "chain of multiply-adds")]
+        return [
+            CeilingKernel(
+                "flops", precision, amount, _launcher(run, blocks, [out, passes, 1]), "chain of multiply-adds"
+            )
+        ]
 
-    def double_chain(self) -> list[Kernel]:
+    def double_chain(self) -> list[CeilingKernel]:
         """float64 outside tensor cores. Raises RuntimeError where kernels cannot be compiled: no product is for sure
         there."""
         made = self.chain("float64_cores")
@@ -317,7 +323,7 @@ class GpuKernels:
             raise RuntimeError("this PyTorch cannot compile the kernel that measures it")
         return made
 
-    def passes(self) -> list[Kernel]:
+    def passes(self) -> list[CeilingKernel]:
         """Copy, triad, update and reading over arrays far larger than any cache."""
         torch = self.torch
         size = int(min(ARRAY, self.free_bytes() // 8)) // MIB * MIB
@@ -326,27 +332,27 @@ class GpuKernels:
         a, b, c = (torch.ones(size // 4, device=self.device) for _ in range(3))
         detail = f"{size // MIB} MiB an array"
         made = [
-            Kernel("memory", "copy", 2 * size, lambda: b.copy_(a), detail, 2 * size),
-            Kernel("memory", "triad", 3 * size, lambda: torch.add(a, b, alpha=3.0, out=c), detail, 3 * size),
-            Kernel("memory", "update", 2 * size, lambda: a.mul_(1.0), detail, size),
+            CeilingKernel("memory", "copy", 2 * size, lambda: b.copy_(a), detail, 2 * size),
+            CeilingKernel("memory", "triad", 3 * size, lambda: torch.add(a, b, alpha=3.0, out=c), detail, 3 * size),
+            CeilingKernel("memory", "update", 2 * size, lambda: a.mul_(1.0), detail, size),
         ]
         return made + self._reading("memory", a, [size])
 
-    def cached(self) -> list[Kernel]:
+    def cached(self) -> list[CeilingKernel]:
         """Reading arrays that fit in L2; copies of 16 MiB where kernels cannot be compiled, launches included."""
         torch = self.torch
         if not self.l2_bytes:
             raise RuntimeError("the size of the L2 cache is not known")
         data = torch.ones(max(self.l2_bytes, MIB) // 4, device=self.device)
-        reading = self._reading("cache", data, footprints(self.l2_bytes))
+        reading = self._reading("cache", data, l2_footprints(self.l2_bytes))
         if reading:
             return reading
         half = min(LARGEST_CACHED, self.l2_bytes // 2) // 8
         a, b = data[:half], data[half : 2 * half]
         detail = "in L2, launches included"
-        return [Kernel("cache", "copy", 8 * half, lambda: b.copy_(a), detail, 8 * half)]
+        return [CeilingKernel("cache", "copy", 8 * half, lambda: b.copy_(a), detail, 8 * half)]
 
-    def _reading(self, quantity: str, data: Any, sizes: list[int]) -> list[Kernel]:
+    def _reading(self, quantity: str, data: Any, sizes: list[int]) -> list[CeilingKernel]:
         run = self._compile("reading")
         if run is None:
             return []
@@ -355,11 +361,11 @@ class GpuKernels:
         for size in sizes:
             # Enough passes for the launch not to show: at least as much as the large arrays hold.
             passes = max(1, ARRAY // size)
-            call = _launch(run, blocks, [data, out, size // 16, passes])
-            made.append(Kernel(quantity, "reading", float(size) * passes, call, f"{size / MIB:g} MiB", size))
+            call = _launcher(run, blocks, [data, out, size // 16, passes])
+            made.append(CeilingKernel(quantity, "reading", float(size) * passes, call, f"{size / MIB:g} MiB", size))
         return made
 
-    def overheads(self) -> list[Kernel]:
+    def overheads(self) -> list[CeilingKernel]:
         """Steps of a network too small to compute anything, per operation: what launching costs."""
         from sonda.probes.ceilings.torch_kernels import tiny_inference, tiny_training
 
@@ -376,5 +382,5 @@ class GpuKernels:
         return self._compiled[name]
 
 
-def _launch(run: Any, blocks: int, arguments: list[Any]) -> Callable[[], Any]:
+def _launcher(run: Any, blocks: int, arguments: list[Any]) -> Callable[[], Any]:
     return lambda: run(grid=(blocks, 1, 1), block=(THREADS, 1, 1), args=arguments)

@@ -10,7 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from sonda.probes.ceilings.processor_kernels import LONGEST_CALL, MIB, Kernel, Point, footprints, patterns
+from sonda.probes.ceilings.processor_kernels import (
+    LONGEST_CALL,
+    MIB,
+    CeilingKernel,
+    ThreadPoint,
+    cache_footprints,
+    memory_patterns,
+)
 
 SIZES = (128, 256, 512, 1024, 2048, 4096)
 TINY_CALLS = 500
@@ -26,21 +33,26 @@ class NumpyKernels:
     def __init__(self, size: int) -> None:
         self.buffer = np.ones(size // 4, dtype=np.float32)
 
-    def use(self, point: Point) -> None:
+    def use(self, point: ThreadPoint) -> None:
         """Nothing to do: one process measures one number of threads only."""
 
-    def make(self, point: Point) -> tuple[list[Kernel], dict[str, str]]:
+    def make(self, point: ThreadPoint) -> tuple[list[CeilingKernel], dict[str, str]]:
         """The kernels, and what could not be made, with the reason."""
         missing = dict.fromkeys(("bfloat16", "float16", "int8"), "NumPy has no fast product in this precision")
         missing["training_operation_ns"] = "torch is not installed"
-        kernels = [*_products("float32"), *_products("float64"), *_passes(self.buffer, point), _tiny_operation()]
+        kernels = [
+            *_matrix_products("float32"),
+            *_matrix_products("float64"),
+            *_memory_passes(self.buffer, point),
+            _tiny_operation(),
+        ]
         return kernels, missing
 
 
-def _products(precision: str) -> list[Kernel]:
+def _matrix_products(precision: str) -> list[CeilingKernel]:
     """Matrix products by the BLAS that NumPy is linked to; its threads are set by the environment."""
     generator = np.random.default_rng(0)
-    kernels: list[Kernel] = []
+    kernels: list[CeilingKernel] = []
     for size in SIZES:
         left = generator.random((size, size)).astype(precision)
         out = np.empty_like(left)
@@ -52,13 +64,13 @@ def _products(precision: str) -> list[Kernel]:
         begin = time.perf_counter()
         call()
         took = time.perf_counter() - begin
-        kernels.append(Kernel("flops", precision, 2.0 * size**3, call, f"matrix product {size}"))
+        kernels.append(CeilingKernel("flops", precision, 2.0 * size**3, call, f"matrix product {size}"))
         if 8 * took > LONGEST_CALL:
             break
     return kernels[-3:]
 
 
-def _passes(buffer: Any, point: Point) -> list[Kernel]:
+def _memory_passes(buffer: Any, point: ThreadPoint) -> list[CeilingKernel]:
     """NumPy passes are single-threaded but release the interpreter's lock: each thread gets its part of the arrays.
 
     There is no triad: NumPy would need two passes for it.
@@ -66,15 +78,15 @@ def _passes(buffer: Any, point: Point) -> list[Kernel]:
     threads = point.threads
     pool = ThreadPoolExecutor(threads)
 
-    def make(touched: int, name: str, elements: int, counted: int) -> Kernel:
+    def make(touched: int, name: str, elements: int, counted: int) -> CeilingKernel:
         arrays = [buffer[start * elements : (start + 1) * elements] for start in range(3)]
         bounds = [elements * part // threads for part in range(threads + 1)]
-        passes = [_one_pass(name, *(array[low:high] for array in arrays)) for low, high in pairwise(bounds)]
+        passes = [_pass_call(name, *(array[low:high] for array in arrays)) for low, high in pairwise(bounds)]
         times = max(1, round(LEAST_PASS * GUESSED_BANDWIDTH * threads / counted))
 
-        def work(one: Callable[[], Any]) -> None:
+        def work(pass_once: Callable[[], Any]) -> None:
             for _ in repeat(None, times):
-                one()
+                pass_once()
 
         def call() -> None:
             if threads == 1:
@@ -82,30 +94,30 @@ def _passes(buffer: Any, point: Point) -> list[Kernel]:
             else:
                 list(pool.map(work, passes))
 
-        return Kernel("memory", name, times * counted, call, f"{touched / MIB:.3g} MiB", touched)
+        return CeilingKernel("memory", name, times * counted, call, f"{touched / MIB:.3g} MiB", touched)
 
     return [
         make(touched, name, elements, counted)
-        for touched in (*footprints(point), buffer.nbytes)
-        for name, (elements, counted) in patterns(touched).items()
+        for touched in (*cache_footprints(point), buffer.nbytes)
+        for name, (elements, counted) in memory_patterns(touched).items()
         if name != "triad"
     ]
 
 
-def _one_pass(name: str, a: Any, b: Any, c: Any) -> Callable[[], Any]:
-    one = np.float32(1)
+def _pass_call(name: str, a: Any, b: Any, c: Any) -> Callable[[], Any]:
+    factor = np.float32(1)
     return {
         "copy": lambda: np.copyto(b, a),
         "add": lambda: np.add(a, b, out=c),
-        "update": lambda: np.multiply(a, one, out=a),
+        "update": lambda: np.multiply(a, factor, out=a),
     }[name]
 
 
-def _tiny_operation() -> Kernel:
-    value, other = np.zeros(1, dtype=np.float32), np.ones(1, dtype=np.float32)
+def _tiny_operation() -> CeilingKernel:
+    value, addend = np.zeros(1, dtype=np.float32), np.ones(1, dtype=np.float32)
 
     def call() -> None:
         for _ in repeat(None, TINY_CALLS):
-            np.add(value, other, out=value)
+            np.add(value, addend, out=value)
 
-    return Kernel("overhead", "operation_ns", TINY_CALLS, call)
+    return CeilingKernel("overhead", "operation_ns", TINY_CALLS, call)

@@ -12,11 +12,11 @@
                        "operation_ns": 1000.0, "training_operation_ns": 6700.0,
                        "spread": {...}, "kernels": {...}, "missing": {...}, "disturbed": [...]}}}
 
-How the figures are taken, and how they compare with theory, is in `ceiling_kernels`. A peak is a lower bound of what
-the machine can do, so two measurements of the same machine are merged by taking the better of each figure. An entry
-that was taken while other programs ran says so in `disturbed`; it is used, and measured again some minutes later. What
-a few threads reach, more threads reach too: a figure that falls with the number of threads is raised to the smaller
-number's.
+How the figures are taken, and how they compare with theory, is in `processor_kernels`. A peak is a lower bound of what
+the machine can do, so two measurements of the same machine are merged: the better of each figure is kept. An entry
+that was measured while other programs ran says so in `disturbed`; it is used, and measured again some minutes later.
+What few threads reach, more threads can reach too: a figure that falls with the number of threads is raised to that of
+the smaller number.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.probes.ceilings.processor_kernels import Job, Point
+from sonda.probes.ceilings.processor_kernels import CeilingJob, ThreadPoint
 from sonda.probes.machine.environment import package_version
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
@@ -46,7 +46,7 @@ TIMEOUT_S = 180
 TAKES_S = 6.0
 """About so long measuring takes with torch, where nothing else runs."""
 RETRY_MINUTES = 10
-"""An entry that others disturbed is measured again, but not before every run: that would cost more than it brings."""
+"""A disturbed entry is measured again after so many minutes. Before every run would cost more than it brings."""
 HIGHER = ("dram_bandwidth", "dram_stream", "cache_bandwidth", "cache_stream")
 LOWER = ("operation_ns", "training_operation_ns")
 THREAD_VARIABLES = ("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "VECLIB_")
@@ -58,7 +58,10 @@ Measure = Callable[[dict[str, Any], str, list[int]], Entries]
 
 
 def measuring_library() -> str:
-    """What the ceilings would be measured with now, as `torch 2.13.0`; nothing is imported for it."""
+    """The library that would measure the ceilings now, as `torch 2.13.0`; nothing is imported for it.
+
+    Raises SondaError where none is installed.
+    """
     for name in ("torch", "numpy"):
         version = package_version(name)
         if version:
@@ -66,7 +69,7 @@ def measuring_library() -> str:
     raise SondaError("neither torch nor numpy is installed", "install one with: pip install numpy")
 
 
-def points(machine: dict[str, Any], threads: list[int]) -> list[Point]:
+def thread_points(machine: dict[str, Any], threads: list[int]) -> list[ThreadPoint]:
     """For each number of threads, the last-level cache and the level before it that so many threads reach together."""
     levels = [cache for cache in machine.get("caches", []) if cache["type"] != "Instruction"]
     last = levels[-1] if levels else None
@@ -75,23 +78,23 @@ def points(machine: dict[str, Any], threads: list[int]) -> list[Point]:
     def reached(cache: dict[str, Any] | None, count: int) -> int:
         return cache["bytes"] * min(cache["instances"], count) if cache else 0
 
-    return [Point(count, reached(last, count), reached(inner, count)) for count in threads]
+    return [ThreadPoint(count, reached(last, count), reached(inner, count)) for count in threads]
 
 
-def measure(machine: dict[str, Any], library: str, threads: list[int]) -> Entries:
+def measure_processor(machine: dict[str, Any], library: str, threads: list[int]) -> Entries:
     """Measure in child processes: about 6 s for two numbers of threads with torch. Raises SondaError on failure."""
     memory = min(machine.get("memory_bytes", 0), machine.get("memory_limit_bytes", math.inf))
     name = library.split()[0]
-    wanted = points(machine, sorted(set(threads)))
+    wanted = thread_points(machine, sorted(set(threads)))
     # torch resizes its pools itself; NumPy's BLAS reads its number of threads once, so each number needs a process.
     groups = [wanted] if name == "torch" else [[point] for point in wanted]
     entries: Entries = {}
     for group in groups:
-        entries.update(_child(Job(name, group, int(memory)), max(point.threads for point in group)))
+        entries.update(_ask_child(CeilingJob(name, group, int(memory)), max(point.threads for point in group)))
     return entries
 
 
-def _child(job: Job, threads: int) -> Entries:
+def _ask_child(job: CeilingJob, threads: int) -> Entries:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(THREAD_VARIABLES)}
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         environment[name] = str(threads)
@@ -109,10 +112,10 @@ def _child(job: Job, threads: int) -> Entries:
         entries = json.loads(done.stdout)
     except ValueError:
         raise SondaError("the machine's ceilings could not be measured: no result", remedy) from None
-    return {count: entry for count, entry in entries.items() if usable(entry)}
+    return {count: entry for count, entry in entries.items() if is_usable(entry)}
 
 
-def usable(entry: Any) -> bool:
+def is_usable(entry: Any) -> bool:
     """Whether an entry has the figures that every machine has, as finite positive numbers."""
     if not isinstance(entry, dict) or not isinstance(entry.get("flops"), dict) or not entry["flops"]:
         return False
@@ -123,8 +126,8 @@ def usable(entry: Any) -> bool:
     )
 
 
-def better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The newer of two entries of the same machine, with the better of each figure."""
+def keep_better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The newer of two entries of one machine, with the better of each figure from both."""
     merged = {**new, "flops": {**old["flops"], **new["flops"]}}
     for precision, rate in old["flops"].items():
         merged["flops"][precision] = max(rate, merged["flops"][precision])
@@ -137,8 +140,8 @@ def better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def rising(entries: Entries) -> Entries:
-    """Entries in order of threads, no rate below that of fewer threads: the others may always be left idle."""
+def raise_with_threads(entries: Entries) -> Entries:
+    """Entries in order of threads, no rate below that of fewer threads: more threads may always be left idle."""
     ordered = {count: {**entry, "flops": dict(entry["flops"])} for count, entry in
                sorted(entries.items(), key=lambda item: int(item[0]))}  # fmt: skip
     for fewer, more in pairwise(ordered.values()):
@@ -153,40 +156,40 @@ def rising(entries: Entries) -> Entries:
 def load_or_measure(
     root: Path,
     threads: list[int],
-    measure: Measure = measure,
+    measure: Measure = measure_processor,
     max_age_days: float = 30,
     machine: dict[str, Any] | None = None,
     again: bool = False,
 ) -> dict[str, Any]:
     """The ceilings for these numbers of threads, from `<root>/machines/<fingerprint>.json` or measured and kept there.
 
-    Measured again: entries older than `max_age_days`, taken with another library or version, or disturbed; everything
-    when the file cannot be read, or `again` asks for it. Of what is kept the better figure stays. A store that
-    cannot be written is no error: the ceilings are then not kept.
-    `threads` may be empty: 1 and all effective cores are meant. Raises SondaError when measuring fails.
+    It measures again entries that are older than `max_age_days`, disturbed, or of another library or version, and all
+    entries where the file cannot be read or `again` asks for it. Of old and new the better figure is kept. A store that
+    cannot be written is no error: the ceilings are then not kept. Empty `threads` mean 1 and all effective cores.
+    Raises SondaError where measuring fails.
     """
     machine = machine or machine_record()
     library = measuring_library()
     counts = sorted({count for count in threads if count > 0} or {1, machine.get("effective_cores", 1)})
     path = root / "machines" / f"{machine['fingerprint']}.json"
-    entries = _kept(path, machine["fingerprint"], library, max_age_days)
+    entries = _read_kept(path, machine["fingerprint"], library, max_age_days)
     patient = datetime.now(UTC) - timedelta(minutes=RETRY_MINUTES)
     wanted = [
         count
         for count in counts
         if again
         or str(count) not in entries
-        or (entries[str(count)].get("disturbed") and not newer(entries[str(count)].get("measured"), patient))
+        or (entries[str(count)].get("disturbed") and not is_newer(entries[str(count)].get("measured"), patient))
     ]
     if wanted:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         for count, entry in measure(machine, library, wanted).items():
             entry = {**entry, "measured": now}
-            entries[count] = better(entries[count], entry) if count in entries else entry
-        record = _record(machine, library, entries)
-        keep(path, record)
+            entries[count] = keep_better(entries[count], entry) if count in entries else entry
+        record = _make_record(machine, library, entries)
+        write_ceilings(path, record)
     else:
-        record = _record(machine, library, entries)
+        record = _make_record(machine, library, entries)
     absent = [count for count in counts if str(count) not in entries]
     if absent:
         raise SondaError(
@@ -196,14 +199,14 @@ def load_or_measure(
     return record
 
 
-def _record(machine: dict[str, Any], library: str, entries: Entries) -> dict[str, Any]:
+def _make_record(machine: dict[str, Any], library: str, entries: Entries) -> dict[str, Any]:
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "measured": min((entry["measured"] for entry in entries.values()), default=""),
         "library": library,
         "fingerprint": machine["fingerprint"],
         "processor": machine.get("processor", ""),
-        "threads": rising(entries),
+        "threads": raise_with_threads(entries),
     }
     levels = [cache for cache in machine.get("caches", []) if cache["type"] != "Instruction"]
     if levels:
@@ -211,8 +214,9 @@ def _record(machine: dict[str, Any], library: str, entries: Entries) -> dict[str
     return record
 
 
-def _kept(path: Path, fingerprint: str, library: str, max_age_days: float) -> Entries:
-    """The entries of a machine's file that still hold; none where it is damaged, foreign or too new."""
+def _read_kept(path: Path, fingerprint: str, library: str, max_age_days: float) -> Entries:
+    """The entries of a machine's file that are still valid; none where it is damaged or of another machine, library or
+    schema."""
     try:
         record = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -221,16 +225,16 @@ def _kept(path: Path, fingerprint: str, library: str, max_age_days: float) -> En
         return {}
     if record.get("fingerprint") != fingerprint or record.get("library") != library:
         return {}
-    found = record.get("threads")
-    if not isinstance(found, dict):
+    entries = record.get("threads")
+    if not isinstance(entries, dict):
         return {}
     limit = datetime.now(UTC) - timedelta(days=max_age_days)
-    return {count: entry for count, entry in found.items()
-            if count.isdigit() and usable(entry) and newer(entry.get("measured"), limit)}  # fmt: skip
+    return {count: entry for count, entry in entries.items()
+            if count.isdigit() and is_usable(entry) and is_newer(entry.get("measured"), limit)}  # fmt: skip
 
 
-def newer(moment: Any, limit: datetime) -> bool:
-    """Whether something was measured after `limit`; not where its moment cannot be read, or is still to come."""
+def is_newer(moment: Any, limit: datetime) -> bool:
+    """Whether `moment` (ISO 8601) is after `limit`. False where it cannot be read, or lies in the future."""
     try:
         when = datetime.fromisoformat(moment)
     except (TypeError, ValueError):
@@ -238,8 +242,8 @@ def newer(moment: Any, limit: datetime) -> bool:
     return when.tzinfo is not None and limit <= when <= datetime.now(UTC) + timedelta(days=1)
 
 
-def keep(path: Path, record: Any) -> None:
-    """Write a record, whole; what the file system refuses is not kept."""
+def write_ceilings(path: Path, record: Any) -> None:
+    """Write a record, whole. Where the file system refuses, nothing is kept."""
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, msgspec.json.format(msgspec.json.encode(record), indent=1))

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from sonda.probes.machine.contamination import contamination, read_conditions
+from sonda.probes.machine.contamination import find_disturbances, read_conditions
 
 STREAM = ("copy", "add", "triad")
 MIB = 1 << 20
@@ -49,7 +49,7 @@ LONGEST_CALL = 0.06
 """Seconds. Matrix products that would take longer are left out: smaller ones have reached the plateau by then."""
 
 
-class Point(msgspec.Struct, frozen=True):
+class ThreadPoint(msgspec.Struct, frozen=True):
     """One number of threads, and the caches that so many threads reach together; bytes, 0 where unknown."""
 
     threads: int
@@ -59,11 +59,11 @@ class Point(msgspec.Struct, frozen=True):
     """The level before."""
 
 
-class Job(msgspec.Struct, frozen=True):
+class CeilingJob(msgspec.Struct, frozen=True):
     """What to measure, with which library (`torch` or `numpy`)."""
 
     library: str
-    points: list[Point]
+    points: list[ThreadPoint]
     memory_bytes: int = 0
     """Memory that may be used at all, 0 where unknown; the buffer takes an eighth at most."""
     rounds: int = 3
@@ -71,7 +71,7 @@ class Job(msgspec.Struct, frozen=True):
     """Seconds that one kernel gets in each round; at least one call."""
 
 
-class Kernel(NamedTuple):
+class CeilingKernel(NamedTuple):
     """Something to call, and what one call accomplishes."""
 
     quantity: str
@@ -87,54 +87,56 @@ class Kernel(NamedTuple):
     """Bytes the call touches; for memory kernels."""
 
 
-class Maker(Protocol):
+class KernelMaker(Protocol):
     """A library's kernels."""
 
-    def use(self, point: Point) -> None:
+    def use(self, point: ThreadPoint) -> None:
         """Compute with this number of threads from now on."""
 
-    def make(self, point: Point) -> tuple[list[Kernel], dict[str, str]]:
+    def make(self, point: ThreadPoint) -> tuple[list[CeilingKernel], dict[str, str]]:
         """The kernels for this number of threads, and what could not be made, with the reason."""
 
 
-class Measured(NamedTuple):
-    """The best of a kernel's calls and how far the median round fell short of it (0 to 1)."""
+class MeasuredKernel(NamedTuple):
+    """The best rate of a kernel's calls, and how far the median round fell short of it (0 to 1)."""
 
-    kernel: Kernel
+    kernel: CeilingKernel
     rate: float
     spread: float
 
 
-def buffer_bytes(job: Job) -> int:
+def buffer_bytes(job: CeilingJob) -> int:
     """Bytes of the buffer of the memory kernels: well beyond the cache, within the memory there is."""
     wanted = BEYOND_CACHE * max((point.cache_bytes for point in job.points), default=0) or BUFFER
     limit = job.memory_bytes // 8 if job.memory_bytes else LARGEST_BUFFER
-    return max(PAGE, _pages(min(wanted, limit, LARGEST_BUFFER)))
+    return max(PAGE, _whole_pages(min(wanted, limit, LARGEST_BUFFER)))
 
 
-def footprints(point: Point) -> list[int]:
+def cache_footprints(point: ThreadPoint) -> list[int]:
     """Bytes touched by the cache kernels, rising: within the inner caches, then parts of the last level."""
     if not point.cache_bytes:
         return []
     inside = [point.inner_bytes // 2] if point.inner_bytes else []
     quarter = point.cache_bytes // 4
     outside = [size for size in (quarter // 2, quarter) if size >= 2 * point.inner_bytes]
-    return sorted({_pages(size) for size in (*inside, *outside, 2 * quarter)} - {0})
+    return sorted({_whole_pages(size) for size in (*inside, *outside, 2 * quarter)} - {0})
 
 
-def _pages(size: int) -> int:
+def _whole_pages(size: int) -> int:
     return size // PAGE * PAGE
 
 
-def patterns(touched: int, element: int = 4) -> dict[str, tuple[int, int]]:
-    """For each pattern that touches this many bytes in all: elements per array, and bytes that count for one call."""
+def memory_patterns(touched: int, element: int = 4) -> dict[str, tuple[int, int]]:
+    """For each pattern that touches this many bytes in all: elements of an array, and bytes that one call counts."""
     return {
         name: (touched // arrays // element, counted * (touched // arrays // element) * element)
         for name, arrays, counted in (("copy", 2, 2), ("add", 3, 3), ("triad", 3, 3), ("update", 1, 2))
     }
 
 
-def one_round(kernels: list[Kernel], slice_s: float, clock: Callable[[], float] = time.perf_counter) -> list[float]:
+def run_round(
+    kernels: list[CeilingKernel], slice_s: float, clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
     """The best rate of each kernel, amount per second, within its slice of time."""
     rates = []
     for kernel in kernels:
@@ -150,59 +152,60 @@ def one_round(kernels: list[Kernel], slice_s: float, clock: Callable[[], float] 
     return rates
 
 
-def best_of_rounds(kernels: list[Kernel], rounds: list[list[float]]) -> list[Measured]:
+def best_of_rounds(kernels: list[CeilingKernel], rounds: list[list[float]]) -> list[MeasuredKernel]:
     """The best of each kernel's rounds, with the spread."""
     return [
-        Measured(kernel, max(rates), 1 - statistics.median(rates) / max(rates))
+        MeasuredKernel(kernel, max(rates), 1 - statistics.median(rates) / max(rates))
         for kernel, rates in zip(kernels, zip(*rounds, strict=True), strict=True)
     ]
 
 
-def summarise(point: Point, measured: list[Measured]) -> dict[str, Any]:
-    """The entry of `threads` that these measurements amount to: FLOP/s, B/s, ns."""
+def summarise_kernels(point: ThreadPoint, measurements: list[MeasuredKernel]) -> dict[str, Any]:
+    """The entry of `threads` in a machine's ceilings, from these measurements: FLOP/s, B/s, ns."""
     entry: dict[str, Any] = {"flops": {}, "kernels": {}, "spread": {}, "missing": {}}
 
-    def best(quantity: str, choices: list[Measured]) -> float | None:
+    def best(quantity: str, choices: list[MeasuredKernel]) -> float | None:
         if not choices:
             return None
-        winner = max(choices, key=lambda one: one.rate)
+        winner = max(choices, key=lambda measured: measured.rate)
         entry["spread"][quantity] = round(winner.spread, 4)
         entry["kernels"][quantity] = f"{winner.kernel.name} {winner.kernel.detail}".strip()
         return winner.rate
 
-    for precision in dict.fromkeys(one.kernel.name for one in measured if one.kernel.quantity == "flops"):
-        choices = [one for one in measured if one.kernel.quantity == "flops" and one.kernel.name == precision]
+    products = [measured for measured in measurements if measured.kernel.quantity == "flops"]
+    for precision in dict.fromkeys(measured.kernel.name for measured in products):
+        choices = [measured for measured in products if measured.kernel.name == precision]
         entry["flops"][precision] = best(precision, choices)
-    memory = [one for one in measured if one.kernel.quantity == "memory"]
-    largest = max((one.kernel.footprint for one in memory), default=0)
-    dram = [one for one in memory if one.kernel.footprint == largest]
-    quarter, half = _pages(point.cache_bytes // 4), _pages(point.cache_bytes // 4 * 2)
-    inside = [one for one in memory if one not in dram and one.kernel.footprint <= half]
-    cached = [one for one in inside if 2 * point.inner_bytes <= one.kernel.footprint <= quarter]
+    memory = [measured for measured in measurements if measured.kernel.quantity == "memory"]
+    largest = max((measured.kernel.footprint for measured in memory), default=0)
+    dram = [measured for measured in memory if measured.kernel.footprint == largest]
+    quarter, half = _whole_pages(point.cache_bytes // 4), _whole_pages(point.cache_bytes // 4 * 2)
+    inside = [measured for measured in memory if measured not in dram and measured.kernel.footprint <= half]
+    cached = [measured for measured in inside if 2 * point.inner_bytes <= measured.kernel.footprint <= quarter]
     # Where the inner caches together are nearly as large as the last level (Sapphire Rapids with all cores), half of
     # the last level is what 'fits in the cache' means.
-    cached = cached or [one for one in inside if one.kernel.footprint == half]
+    cached = cached or [measured for measured in inside if measured.kernel.footprint == half]
     for level, choices in (("dram", dram), ("cache", cached)):
         rate = best(f"{level}_bandwidth", choices)
-        stream = best(f"{level}_stream", [one for one in choices if one.kernel.name in STREAM])
+        stream = best(f"{level}_stream", [measured for measured in choices if measured.kernel.name in STREAM])
         if rate is None or stream is None:
             entry["missing"][f"{level}_bandwidth"] = "the size of the last-level cache is not known"
             continue
         entry[f"{level}_bandwidth"], entry[f"{level}_stream"] = rate, stream
     entry["bandwidth_curve"] = [
-        [size, max(one.rate for one in memory if one.kernel.footprint == size)]
-        for size in sorted({one.kernel.footprint for one in memory})
+        [size, max(measured.rate for measured in memory if measured.kernel.footprint == size)]
+        for size in sorted({measured.kernel.footprint for measured in memory})
     ]
-    for one in measured:
-        if one.kernel.quantity == "overhead":
-            entry[one.kernel.name] = 1e9 / one.rate
-            entry["spread"][one.kernel.name] = round(one.spread, 4)
+    for measured in measurements:
+        if measured.kernel.quantity == "overhead":
+            entry[measured.kernel.name] = 1e9 / measured.rate
+            entry["spread"][measured.kernel.name] = round(measured.spread, 4)
     return entry
 
 
-def measure_job(job: Job) -> dict[str, Any]:
-    """Entries by number of threads. Numbers of threads take turns, round by round."""
-    maker = _maker(job)
+def measure_job(job: CeilingJob) -> dict[str, Any]:
+    """Measure what a job asks for: entries by number of threads. Numbers of threads take turns, round by round."""
+    maker = _choose_maker(job)
     points = sorted(job.points, key=lambda point: point.threads)
     made = {point.threads: maker.make(point) for point in points}
     rounds: dict[int, list[list[float]]] = {point.threads: [] for point in points}
@@ -211,34 +214,34 @@ def measure_job(job: Job) -> dict[str, Any]:
     for turn in range(2 * job.rounds):
         for point in points:
             spare = turn >= job.rounds
-            if spare and not _disturbed(disturbed[point.threads], rounds[point.threads]):
+            if spare and not _is_disturbed(disturbed[point.threads], rounds[point.threads]):
                 continue
             if spare and time.perf_counter() > patient_until:
                 break
             maker.use(point)
             before = read_conditions()
-            rounds[point.threads].append(one_round(made[point.threads][0], job.slice_s))
-            flags = contamination(before, read_conditions(), point.threads)
+            rounds[point.threads].append(run_round(made[point.threads][0], job.slice_s))
+            flags = find_disturbances(before, read_conditions(), point.threads)
             disturbed[point.threads] += [flag.sentence for flag in flags if flag.contaminated][:1]
     entries: dict[str, Any] = {}
     for point in points:
         kernels, missing = made[point.threads]
-        entry = summarise(point, best_of_rounds(kernels, rounds[point.threads]))
+        entry = summarise_kernels(point, best_of_rounds(kernels, rounds[point.threads]))
         entry["missing"].update(missing)
         signs = disturbed[point.threads]
-        entry["disturbed"] = signs[:1] if _disturbed(signs, rounds[point.threads]) else []
+        entry["disturbed"] = signs[:1] if _is_disturbed(signs, rounds[point.threads]) else []
         if point.cache_bytes:
             entry["cache_bytes"] = point.cache_bytes
         entries[str(point.threads)] = entry
     return entries
 
 
-def _disturbed(signs: list[str], rounds: list[list[float]]) -> bool:
-    """The best round counts: what disturbed less than half of them did no harm."""
+def _is_disturbed(signs: list[str], rounds: list[list[float]]) -> bool:
+    """Whether more than half of the rounds were disturbed: the best round counts, so fewer do no harm."""
     return 2 * len(signs) > len(rounds)
 
 
-def _maker(job: Job) -> Maker:
+def _choose_maker(job: CeilingJob) -> KernelMaker:
     if job.library == "torch":
         from sonda.probes.ceilings.torch_kernels import TorchKernels
 
@@ -249,7 +252,7 @@ def _maker(job: Job) -> Maker:
 
 
 def main() -> None:
-    job = msgspec.json.decode(sys.argv[1], type=Job)
+    job = msgspec.json.decode(sys.argv[1], type=CeilingJob)
     json.dump(measure_job(job), sys.stdout)
 
 

@@ -6,7 +6,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from sonda.probes.ceilings.processor_kernels import LONGEST_CALL, MIB, Kernel, Point, footprints, patterns
+from sonda.probes.ceilings.processor_kernels import (
+    LONGEST_CALL,
+    MIB,
+    CeilingKernel,
+    ThreadPoint,
+    cache_footprints,
+    memory_patterns,
+)
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
 PRECISIONS = ("float32", "float64", "bfloat16", "float16")
@@ -22,22 +29,22 @@ class TorchKernels:
         self.buffer = torch.ones(size // 4)
         self.training = tiny_training()
 
-    def use(self, point: Point) -> None:
+    def use(self, point: ThreadPoint) -> None:
         import torch
 
         torch.set_num_threads(point.threads)
 
-    def make(self, point: Point) -> tuple[list[Kernel], dict[str, str]]:
+    def make(self, point: ThreadPoint) -> tuple[list[CeilingKernel], dict[str, str]]:
         """The kernels, each called already, and what could not be made, with the reason."""
         import torch
 
         self.use(point)
         missing: dict[str, str] = {}
-        kernels: list[Kernel] = []
+        kernels: list[CeilingKernel] = []
         with torch.no_grad():
             for precision in PRECISIONS:
                 try:
-                    kernels += _products(precision)
+                    kernels += _matrix_products(precision)
                 except RuntimeError as error:
                     missing[precision] = str(error).splitlines()[0]
             try:
@@ -45,28 +52,28 @@ class TorchKernels:
             except (RuntimeError, AttributeError) as error:
                 missing["int8"] = str(error).splitlines()[0]
             kernels.append(_convolution(point.threads))
-            kernels += _passes(self.buffer, point)
+            kernels += _memory_passes(self.buffer, point)
             kernels.append(tiny_inference())
         kernels.append(self.training)
         return kernels, missing
 
 
-def _growing(make: Callable[[int], tuple[Callable[[], Any], float]], precision: str) -> list[Kernel]:
+def _growing_products(make: Callable[[int], tuple[Callable[[], Any], float]], precision: str) -> list[CeilingKernel]:
     """Matrix products of rising size, until one would take too long; the last ones, where the plateau is."""
-    kernels: list[Kernel] = []
+    kernels: list[CeilingKernel] = []
     for size in SIZES:
         call, amount = make(size)
         call()
         begin = time.perf_counter()
         call()
         took = time.perf_counter() - begin
-        kernels.append(Kernel("flops", precision, amount, call, f"matrix product {size}"))
+        kernels.append(CeilingKernel("flops", precision, amount, call, f"matrix product {size}"))
         if 8 * took > LONGEST_CALL:
             break
     return kernels[-3:] if precision == "float32" else kernels[-2:]
 
 
-def _products(precision: str) -> list[Kernel]:
+def _matrix_products(precision: str) -> list[CeilingKernel]:
     import torch
 
     kind = getattr(torch, precision)
@@ -76,10 +83,10 @@ def _products(precision: str) -> list[Kernel]:
         out = torch.empty(size, size, dtype=kind)
         return lambda: torch.mm(left, right, out=out), 2.0 * size**3
 
-    return _growing(make, precision)
+    return _growing_products(make, precision)
 
 
-def _integer_products() -> list[Kernel]:
+def _integer_products() -> list[CeilingKernel]:
     """int8 x int8 to int32; counted as two operations per multiply-add like the others."""
     import torch
 
@@ -87,10 +94,10 @@ def _integer_products() -> list[Kernel]:
         left = torch.randint(-8, 8, (size, size), dtype=torch.int8)
         return lambda: torch._int_mm(left, left), 2.0 * size**3
 
-    return _growing(make, "int8")
+    return _growing_products(make, "int8")
 
 
-def _convolution(threads: int) -> Kernel:
+def _convolution(threads: int) -> CeilingKernel:
     """A 3x3 convolution without padding, channels last: it can beat the matrix product, being another library's.
 
     Without padding, so that every counted multiply-add is carried out.
@@ -105,14 +112,16 @@ def _convolution(threads: int) -> Kernel:
         return torch.nn.functional.conv2d(images, weights)
 
     call()
-    return Kernel("flops", "float32", 2.0 * batch * channels**2 * 9 * side**2, call, "convolution, channels last")
+    return CeilingKernel(
+        "flops", "float32", 2.0 * batch * channels**2 * 9 * side**2, call, "convolution, channels last"
+    )
 
 
-def _passes(buffer: Any, point: Point) -> list[Kernel]:
+def _memory_passes(buffer: Any, point: ThreadPoint) -> list[CeilingKernel]:
     """Copy, add, triad and update in place, over the whole buffer and over parts of it that fit in the cache."""
     import torch
 
-    def make(touched: int, name: str, elements: int, counted: int) -> Kernel:
+    def make(touched: int, name: str, elements: int, counted: int) -> CeilingKernel:
         # An update in place uses only the first array and takes all of `touched`.
         a, b, c = (buffer[start * elements : (start + 1) * elements] for start in range(3))
         call = {
@@ -121,19 +130,19 @@ def _passes(buffer: Any, point: Point) -> list[Kernel]:
             "triad": lambda: torch.add(a, b, alpha=3.0, out=c),
             "update": lambda: a.mul_(1.0),
         }[name]
-        return Kernel("memory", name, counted, call, f"{touched / MIB:.3g} MiB", touched)
+        return CeilingKernel("memory", name, counted, call, f"{touched / MIB:.3g} MiB", touched)
 
     whole = len(buffer) * 4
     return [
         make(touched, name, elements, counted)
-        for touched in (*footprints(point), whole)
-        for name, (elements, counted) in patterns(touched).items()
+        for touched in (*cache_footprints(point), whole)
+        for name, (elements, counted) in memory_patterns(touched).items()
         if touched == whole or name in ("copy", "update")
     ]
 
 
-def tiny_inference() -> Kernel:
-    """A forward too small to compute anything, per operation that it dispatches; modules and their Python included."""
+def tiny_inference() -> CeilingKernel:
+    """A forward too small to compute anything, per operation that it dispatches; the modules' Python is included."""
     import torch
 
     model, inputs = _tiny_network()
@@ -142,11 +151,11 @@ def tiny_inference() -> Kernel:
         with torch.no_grad():
             model(inputs)
 
-    return Kernel("overhead", "operation_ns", _operations(call), call)
+    return CeilingKernel("overhead", "operation_ns", _count_operations(call), call)
 
 
-def tiny_training() -> Kernel:
-    """A training step too small to compute anything, per operation: autograd and optimizer are in it too."""
+def tiny_training() -> CeilingKernel:
+    """A training step too small to compute anything, per operation; autograd and optimizer are included."""
     import torch
 
     model, inputs = _tiny_network()
@@ -158,7 +167,7 @@ def tiny_training() -> Kernel:
         torch.nn.functional.mse_loss(model(inputs), target).backward()
         optimizer.step()
 
-    return Kernel("overhead", "training_operation_ns", _operations(call), call)
+    return CeilingKernel("overhead", "training_operation_ns", _count_operations(call), call)
 
 
 def _tiny_network() -> tuple[Any, Any]:
@@ -169,20 +178,20 @@ def _tiny_network() -> tuple[Any, Any]:
     return layers, torch.randn(4, 8)
 
 
-def _operations(call: Callable[[], None]) -> int:
+def _count_operations(call: Callable[[], None]) -> int:
     """How many operations a call dispatches, views included, once it has warmed up."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    seen = 0
+    dispatched = 0
 
-    class Counter(TorchDispatchMode):
+    class DispatchCount(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal seen
-            seen += 1
+            nonlocal dispatched
+            dispatched += 1
             return func(*args, **(kwargs or {}))
 
     for _ in range(10):
         call()
-    with Counter():
+    with DispatchCount():
         call()
-    return seen
+    return dispatched

@@ -1,11 +1,11 @@
 """A command counted from outside, unchanged: its totals and, where asked for, a series over time.
 
-The child stops before it execs; meanwhile the parent opens counters on it that begin with the exec and are inherited by
-every thread and, unless told otherwise, by every process that it starts. Nothing runs inside the program.
+The child stops before it execs; meanwhile the parent opens counters on it. They begin with the exec. Every thread of
+the command inherits them and, unless told otherwise, every process that it starts. Nothing runs inside the program.
 
-An ordinary user at `perf_event_paranoid` 2 may count in user mode only, where the task clock is right and nothing else
-is: page faults and context switches are then the kernel's account of the process at its end (`wait4`), less what it
-had before the exec. Of child processes that account has those that were waited for; it gives no series.
+An ordinary user at `perf_event_paranoid` 2 may count in user mode only. The task clock is right there, all other counts
+are too low. Page faults and context switches are then taken from the kernel's account of the process at its end
+(`wait4`), less what it had before the exec. The account holds child processes that were waited for. It gives no series.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sonda.frameworks.collector.counters.perf_event import (
     KernelCalls,
     PerfEventError,
 )
-from sonda.probes.counters.perf_events import explain, paranoid_level
+from sonda.probes.counters.perf_events import explain_refusal, paranoid_level
 from sonda.record.errors import SondaError, nearest
 from sonda.record.run import ProbeState
 
@@ -43,7 +43,7 @@ RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that we may handle, and that end a command before its exec as they do after it."""
 LONGEST_NAME, LONGEST_REASON = 200, 4096
-"""Characters of a command's name that are told where it cannot be started, and bytes of the whole sentence."""
+"""Where a command cannot be started: characters of its name that the user is told, and bytes of the whole sentence."""
 REFUSED = (errno.EACCES, errno.EPERM)
 NO_COUNTER = "it never had a counter of the PMU while the command ran: others hold them"
 MOST_POINTS = 20_000
@@ -51,7 +51,7 @@ MOST_POINTS = 20_000
 
 
 @dataclass(frozen=True)
-class Count:
+class EventCount:
     """How often an event happened; `running` of `enabled` ns were really counted."""
 
     value: float
@@ -63,17 +63,17 @@ class Count:
         """Whether the value is an estimate, scaled up to the whole time."""
         return self.running < self.enabled
 
-    def since(self, before: Count) -> Count | None:
+    def growth_since(self, before: EventCount) -> EventCount | None:
         """What was added since an earlier reading; None where nothing of that time was counted.
 
-        The difference is scaled by its own times: scaled totals may fall from one reading to the next.
+        The difference is scaled by its own times, because scaled totals may fall from one reading to the next.
         """
         enabled, running = self.enabled - before.enabled, self.running - before.running
         if not self.scaled:
-            return Count(self.value - before.value, enabled, running)
+            return EventCount(self.value - before.value, enabled, running)
         if running <= 0:
-            return None if enabled else Count(0.0)
-        return Count((self._unscaled - before._unscaled) * enabled / running, enabled, running)
+            return None if enabled else EventCount(0.0)
+        return EventCount((self._unscaled - before._unscaled) * enabled / running, enabled, running)
 
     @property
     def _unscaled(self) -> float:
@@ -81,19 +81,19 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Counted:
-    """What became of a command. `code` is its exit code, -n where signal n ended it."""
+class CountedCommand:
+    """A command that has ended, and its counts. `code` is its exit code, -n where signal n ended it."""
 
     code: int
-    counts: dict[str, Count]
-    series: list[tuple[float, dict[str, Count]]] = field(default_factory=list)
-    """(s since the exec, counts since then), in order of time; what did not run yet is there, with `running` 0."""
+    counts: dict[str, EventCount]
+    series: list[tuple[float, dict[str, EventCount]]] = field(default_factory=list)
+    """(s since the exec, counts since then), in order of time. An event that did not count yet has `running` 0."""
     missing: dict[str, str] = field(default_factory=dict)
     """Events that could not be counted, with the reason."""
     interval: float = 0.0
     """s between the points of the series; 0 without."""
     begin: int = 0
-    """When the command was let go and when it had ended, ns on the host's clock; 0 where the source does not say."""
+    """When the command was started and when it had ended, ns on the host's clock; 0 where the source does not say."""
     end: int = 0
 
 
@@ -108,7 +108,7 @@ class CommandCounter(Protocol):
     def count(
         self, command: Sequence[str], events: Sequence[str], interval: float = 0.0,
         environment: Mapping[str, str] | None = None,
-    ) -> Counted:  # fmt: skip
+    ) -> CountedCommand:  # fmt: skip
         """Run a command to its end; `events` by perf's names, `interval` s between points of the series, 0 for none.
 
         `environment` is the command's, this process's unless given. Raises SondaError where it cannot be started or
@@ -116,58 +116,58 @@ class CommandCounter(Protocol):
         """
 
 
-class Account(NamedTuple):
+class ProcessAccount(NamedTuple):
     """What the kernel has counted of a process, with the children that it has waited for."""
 
     page_faults: int = 0
     context_switches: int = 0
 
 
-def account_of(pid: int) -> Account:
-    """Of a process that lives, so far; nothing where `/proc` does not tell."""
+def read_account(pid: int) -> ProcessAccount:
+    """The account of a living process so far; zeros where `/proc` does not show it."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
             # After the name, which may hold anything: the state, then numbers; proc(5), fields 10 and 12.
             fields = file.read().rpartition(")")[2].split()
         with open(f"/proc/{pid}/status", encoding="utf-8") as file:
             switches = [int(line.split()[1]) for line in file if "ctxt_switches" in line]
-        return Account(int(fields[7]) + int(fields[9]), sum(switches))
+        return ProcessAccount(int(fields[7]) + int(fields[9]), sum(switches))
     except (OSError, IndexError, ValueError):
-        return Account()
+        return ProcessAccount()
 
 
-class Stopped:
-    """A command that has been forked and waits before its exec. `go` lets it run, `end` kills it."""
+class StoppedCommand:
+    """A command that has been forked and waits before its exec. `start` lets it run, `discard` ends it."""
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str] | None = None, output: int | None = None
     ) -> None:
-        """`output` is the descriptor that its standard output goes to, where it is not ours."""
+        """`output` is a descriptor for its standard output; unless given, it has ours."""
         self._over = False
-        self._before = self.account = Account()
+        self._before = self.account = ProcessAccount()
         gate, self._gate = os.pipe()
         self._failure, failure = os.pipe()
-        # Python forgets a signal that reaches the child before it has finished to fork.
+        # Python loses a signal that reaches the child before the fork is complete.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
             self.pid = os.fork()
             if self.pid == 0:
                 os.close(self._gate)
                 os.close(self._failure)
-                _become(command, environment, output, mask, gate, failure)
+                _exec_command(command, environment, output, mask, gate, failure)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(gate)
         os.close(failure)
 
-    def go(self) -> None:
+    def start(self) -> None:
         """Let it exec. Raises SondaError where that fails."""
         os.read(self._failure, 1)  # it waits at the gate, or a signal has ended it
-        self._before = account_of(self.pid)
+        self._before = read_account(self.pid)
         try:
             os.write(self._gate, b"g")
         except BrokenPipeError:
-            pass  # a signal has ended it already, which `wait` tells
+            pass  # a signal has ended it already, which `wait` finds
         os.close(self._gate)
         reason = os.read(self._failure, LONGEST_REASON)
         os.close(self._failure)
@@ -181,30 +181,30 @@ class Stopped:
             os.kill(self.pid, number)
 
     def wait(self) -> int:
-        """Its exit code, -n where signal n ended it. `account` is then what the kernel counted since `go`."""
-        # It stays until it is reaped, so that no signal goes to another process with its number.
+        """Its exit code, -n where signal n ended it. `account` is then what the kernel counted since `start`."""
+        # Until it is reaped its number is not given to another process, which a signal could reach.
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         self._over = True
         _, status, usage = os.wait4(self.pid, 0)
         before = self._before
-        self.account = Account(
+        self.account = ProcessAccount(
             usage.ru_minflt + usage.ru_majflt - before.page_faults,
             usage.ru_nvcsw + usage.ru_nivcsw - before.context_switches,
         )
         return os.waitstatus_to_exitcode(status)
 
-    def end(self) -> None:
-        """Leave nothing behind of a command that was not let go."""
+    def discard(self) -> None:
+        """End a command that was not started, and leave nothing of it behind."""
         os.close(self._gate)
         os.close(self._failure)
         os.waitpid(self.pid, 0)
 
 
-def _become(
+def _exec_command(
     command: Sequence[str], environment: Mapping[str, str] | None, output: int | None, mask: set[int], gate: int,
     failure: int,
 ) -> NoReturn:  # fmt: skip
-    """In the child: wait for a byte, then become the command. An end of the pipe means that it is not wanted."""
+    """In the child: wait for a byte, then become the command. Where the pipe ends, the command is not wanted."""
     code = 127
     try:
         for number in ENDING:
@@ -215,7 +215,7 @@ def _become(
             os.dup2(output, 1)
         for number in RESTORED:
             signal.signal(number, signal.SIG_DFL)
-        # All that is left to do after the gate is the exec: what happens here is not the command's.
+        # Only the exec comes after the gate: what happens up to here is not counted.
         words, variables = list(command), dict(environment if environment is not None else os.environ)
         os.write(failure, WAITS)
         if os.read(gate, 1):
@@ -235,7 +235,7 @@ class KernelCounter:
     def __init__(
         self, children: bool = True, kernel: KernelCalls = LINUX, known: Mapping[str, Event] | None = None
     ) -> None:
-        """`children`: count the processes that the command starts; `known`: events by name beside the system's."""
+        """`children`: count the processes that the command starts too; `known`: more events by name."""
         self.children = children
         self._kernel = kernel
         self._known = {**SYSTEM, **(known or {})}
@@ -244,7 +244,7 @@ class KernelCounter:
         try:
             EventGroup([SYSTEM["page-faults"]], kernel=self._kernel).close()
         except PerfEventError as error:
-            cause, remedy = explain(error.errno or 0, paranoid_level(), False, None, kernel=True)
+            cause, remedy = explain_refusal(error.errno or 0, paranoid_level(), False, None, kernel=True)
             if self.children:
                 return ProbeState(self.name, "ok", f"the kernel's account of the process at its end: {cause}", remedy)
             return ProbeState(self.name, "missing", cause, remedy)
@@ -253,53 +253,54 @@ class KernelCounter:
     def count(
         self, command: Sequence[str], events: Sequence[str], interval: float = 0.0,
         environment: Mapping[str, str] | None = None, output: int | None = None,
-        around: Callable[[Stopped], AbstractContextManager[None]] = lambda child: nullcontext(),
-    ) -> Counted:  # fmt: skip
-        """See `CommandCounter.count`. `output` takes its standard output; `around` is entered while it runs.
+        around: Callable[[StoppedCommand], AbstractContextManager[None]] = lambda child: nullcontext(),
+    ) -> CountedCommand:  # fmt: skip
+        """See `CommandCounter.count`. `output` is a descriptor for its standard output; `around` is open while it runs.
 
         Where no event can be counted the command runs all the same, and `missing` says why.
         """
         unknown = [name for name in events if name not in self._known]
         if unknown:
             raise SondaError(f"unknown event {unknown[0]!r}", nearest(unknown[0], self._known))
-        child = Stopped(command, environment, output)
+        child = StoppedCommand(command, environment, output)
         groups: list[tuple[str, EventGroup]] = []
         missing: dict[str, str] = {}
         try:
             for name in events:
                 try:
-                    groups.append((name, self._group(name, child.pid)))
+                    groups.append((name, self._open_group(name, child.pid)))
                 except PerfEventError as error:
                     system = name in SYSTEM
-                    missing[name] = explain(error.errno or 0, paranoid_level(), not system, None, kernel=system)[0]
+                    cause, _ = explain_refusal(error.errno or 0, paranoid_level(), not system, None, kernel=system)
+                    missing[name] = cause
         except BaseException:
-            child.end()
+            child.discard()
             for _, group in groups:
                 group.close()
             raise
         try:
             with around(child):
                 begin = perf_counter_ns()
-                child.go()
-                series, interval = _series(child.pid, groups, begin, interval)
+                child.start()
+                series, interval = _sample_series(child.pid, groups, begin, interval)
                 code = child.wait()
                 end = perf_counter_ns()
-            last = _read(groups)
+            last = _read_groups(groups)
         finally:
             for _, group in groups:
                 group.close()
         if interval:
             series.append(((end - begin) / 1e9, last))
         # What never had a counter was not counted: its 0 is no count.
-        counts = {name: one for name, one in last.items() if one.running or not one.enabled}
+        counts = {name: count for name, count in last.items() if count.running or not count.enabled}
         missing |= dict.fromkeys(last.keys() - counts.keys(), NO_COUNTER)
         if self.children:
-            counts |= self._accounted(child.account, missing, end - begin)
-        return Counted(code, counts, series, missing, interval, begin, end)
+            counts |= self._take_from_account(child.account, missing, end - begin)
+        return CountedCommand(code, counts, series, missing, interval, begin, end)
 
-    def _group(self, name: str, pid: int) -> EventGroup:
-        # A group each: without phases there is nothing that events must be counted together for, and a PMU that has
-        # too few counters then gives each its share, which the times tell.
+    def _open_group(self, name: str, pid: int) -> EventGroup:
+        # One group for each event: without phases no events must be counted together. A PMU with too few counters
+        # then gives each event a share of the time, which its times show.
         event = self._known[name]
         try:
             return EventGroup([event], pid, self.children, on_exec=True, kernel=self._kernel)
@@ -309,30 +310,31 @@ class KernelCounter:
             return EventGroup([event._replace(kernel=False)], pid, self.children, on_exec=True, kernel=self._kernel)
 
     @staticmethod
-    def _accounted(account: Account, missing: dict[str, str], duration: int) -> dict[str, Count]:
-        """What the kernel's account of the process tells of what perf may not count; taken out of `missing`."""
-        found = {name.replace("_", "-"): value for name, value in account._asdict().items()}
-        return {name: Count(float(value), duration, duration) for name, value in found.items()
+    def _take_from_account(account: ProcessAccount, missing: dict[str, str], duration: int) -> dict[str, EventCount]:
+        """Counts from the kernel's account for events that perf may not count; takes these out of `missing`."""
+        accounted = {name.replace("_", "-"): value for name, value in account._asdict().items()}
+        return {name: EventCount(float(value), duration, duration) for name, value in accounted.items()
                 if missing.pop(name, None) is not None}  # fmt: skip
 
 
-def _read(groups: Sequence[tuple[str, EventGroup]]) -> dict[str, Count]:
-    found = {}
+def _read_groups(groups: Sequence[tuple[str, EventGroup]]) -> dict[str, EventCount]:
+    counts = {}
     for name, group in groups:
         enabled, running, (value,) = group.read()
         scaled = value * enabled / running if 0 < running < enabled else float(value)
-        found[name] = Count(scaled, enabled, running)
-    return found
+        counts[name] = EventCount(scaled, enabled, running)
+    return counts
 
 
-def _series(
+def _sample_series(
     pid: int, groups: Sequence[tuple[str, EventGroup]], begin: int, interval: float
-) -> tuple[list[tuple[float, dict[str, Count]]], float]:
-    """Readings on a regular grid from `begin` (ns) until the process has ended, and the interval that they kept.
+) -> tuple[list[tuple[float, dict[str, EventCount]]], float]:
+    """Read the groups on a regular grid from `begin` (ns) until the process ends; the readings and their interval (s).
 
-    A moment that was missed is left out, not made up for. Nothing is read where there is no interval.
+    A moment that was missed is left out, not made up for. Without an interval nothing is read. In a long series the
+    interval doubles.
     """
-    series: list[tuple[float, dict[str, Count]]] = []
+    series: list[tuple[float, dict[str, EventCount]]] = []
     step = int(interval * 1e9)
     if not step:
         return series, 0.0
@@ -341,7 +343,7 @@ def _series(
     try:
         while not select.select([ended], [], [], max(0, following - perf_counter_ns()) / 1e9)[0]:
             time = perf_counter_ns()
-            series.append(((time - begin) / 1e9, _read(groups)))
+            series.append(((time - begin) / 1e9, _read_groups(groups)))
             if len(series) == MOST_POINTS:
                 del series[::2]
                 step *= 2

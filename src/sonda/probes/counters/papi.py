@@ -1,7 +1,7 @@
 """PAPI: the distribution's libpapi through ctypes, a second source for counts where it is installed.
 
-It counts by thread, and a command by attaching to it. Before it attaches, PAPI tries to count instructions: without a
-PMU it therefore counts nothing but the calling thread. Constants: PAPI's papi.h, the same from version 6 to 7.
+PAPI counts a thread; it counts a command by attaching to it. Before it attaches, it tries to count instructions:
+without a PMU it therefore counts the calling thread only. Constants: PAPI's papi.h, the same from version 6 to 7.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sonda.probes.counters.command_counter import Count, Counted, Stopped
+from sonda.probes.counters.command_counter import CountedCommand, EventCount, StoppedCommand
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 
@@ -60,31 +60,31 @@ class Papi:
     def count(
         self, command: Sequence[str], events: Sequence[str], interval: float = 0.0,
         environment: Mapping[str, str] | None = None,
-    ) -> Counted:  # fmt: skip
+    ) -> CountedCommand:  # fmt: skip
         """See `CommandCounter.count`; PAPI gives no series."""
         if interval:
             raise SondaError("PAPI gives no series over time", "leave the interval out")
         library = self._load()
-        child = Stopped(command, environment)
-        let_go = False
+        child = StoppedCommand(command, environment)
+        started = False
         try:
             counters, added, missing = self._event_set(events, child.pid)
             self._call("PAPI_start", counters)
-            let_go = True
-            child.go()
+            started = True
+            child.start()
             code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
             values = (ctypes.c_longlong * len(added))()
             self._call("PAPI_stop", counters, values)
         finally:
-            if not let_go:
-                child.end()
+            if not started:
+                child.discard()
         library.PAPI_cleanup_eventset(counters)
-        return Counted(
-            code, {name: Count(float(value)) for name, value in zip(added, values, strict=True)}, [], missing
+        return CountedCommand(
+            code, {name: EventCount(float(value)) for name, value in zip(added, values, strict=True)}, [], missing
         )
 
-    def count_here(self, work: Callable[[], object], events: Sequence[str]) -> dict[str, Count]:
-        """What the calling thread counts while it does some work. Raises SondaError where nothing can be counted."""
+    def count_in_thread(self, work: Callable[[], object], events: Sequence[str]) -> dict[str, EventCount]:
+        """Count the calling thread while it does some work. Raises SondaError where nothing can be counted."""
         library = self._load()
         counters, added, _ = self._event_set(events, 0)
         values = (ctypes.c_longlong * len(added))()
@@ -94,10 +94,14 @@ class Papi:
         finally:
             self._call("PAPI_stop", counters, values)
             library.PAPI_cleanup_eventset(counters)
-        return {name: Count(float(value)) for name, value in zip(added, values, strict=True)}
+        return {name: EventCount(float(value)) for name, value in zip(added, values, strict=True)}
 
     def _event_set(self, events: Sequence[str], process: int) -> tuple[ctypes.c_int, list[str], dict[str, str]]:
-        """The number of a new set of events, on a process (0: the calling thread); those added, and why not others."""
+        """Make a set of events on a process (0: the calling thread).
+
+        Gives its number, the events that it has, and the reason for each that it does not have. Raises SondaError
+        where it has none.
+        """
         library = self._load()
         number = ctypes.c_int(NO_EVENT_SET)
         self._call("PAPI_create_eventset", ctypes.byref(number))
@@ -140,15 +144,16 @@ class Papi:
         code = getattr(self._library, function)(*arguments)
         if code == OK:
             return
-        said = f"{function}: {self._reason(code)}"
+        failure = f"{function}: {self._reason(code)}"
         if function in OTHERS and code == FORBIDDEN:
-            raise SondaError(f"PAPI may not count another process ({said})",
+            raise SondaError(f"PAPI may not count another process ({failure})",
                              "run as root, or set sysctl kernel.perf_event_paranoid=1")  # fmt: skip
         if function in OTHERS:
             raise SondaError(
-                f"without a PMU, PAPI counts the calling thread only ({said})", "use perf-stat, or a machine with a PMU"
+                f"without a PMU, PAPI counts the calling thread only ({failure})",
+                "use perf-stat, or a machine with a PMU",
             )
-        raise SondaError(said, "see papi_avail")
+        raise SondaError(failure, "see papi_avail")
 
     def _reason(self, code: int) -> str:
         text = self._library.PAPI_strerror(ctypes.c_int(code))

@@ -1,4 +1,4 @@
-"""Perf events: a single counter of the Linux kernel, and what its refusals mean."""
+"""Perf events: a single counter of the Linux kernel, and what it means when the kernel refuses one."""
 
 from __future__ import annotations
 
@@ -23,8 +23,11 @@ class PerfEvent:
     def __init__(
         self, kind: int, config: int, process: int = THIS_THREAD, cpu: int = ANY_CPU, user: bool = True
     ) -> None:
-        """`user` leaves the kernel's own work out, which `perf_event_paranoid` 2 asks for. Raises PerfEventError."""
-        # A system-wide PMU such as power knows no difference between user and kernel.
+        """`user` leaves the kernel's own work out, as `perf_event_paranoid` 2 demands.
+
+        Raises PerfEventError where the kernel refuses it.
+        """
+        # A system-wide PMU such as power does not tell user from kernel.
         self.descriptor = open_event(Event("", kind, config, kernel=not user), process, cpu)
 
     def read(self) -> int:
@@ -50,7 +53,7 @@ def paranoid_level(root: Path = Path("/")) -> int | None:
     return read_int(root / "proc/sys/kernel/perf_event_paranoid")
 
 
-def explain(
+def explain_refusal(
     code: int, paranoid: int | None, hardware: bool, virtual: bool | None, kernel: bool = False
 ) -> tuple[str, str]:
     """Cause and remedy of an errno from `perf_event_open`; `kernel` where the kernel's own work was to be counted."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.probes.counters.command_counter import Count, Counted
+from sonda.probes.counters.command_counter import CountedCommand, EventCount
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 
@@ -23,7 +23,8 @@ SHORTEST = 0.01
 USER = ("cycles", "instructions")
 """Asked for in user mode only, as our own counters of the PMU are."""
 WHOLE = ("page-faults", "context-switches", "cpu-migrations")
-"""What happens in the kernel too, or only there. An ordinary user's perf leaves that out without a word but `:u`."""
+"""Events that happen in the kernel too, or only there. Where an ordinary user's perf leaves the kernel out, it adds
+`:u` to the event's name and says nothing else."""
 USER_ONLY = "perf may count in user mode only: kernel.perf_event_paranoid is above 1"
 
 
@@ -38,17 +39,17 @@ class PerfStat:
     def state(self) -> ProbeState:
         if shutil.which(self._program) is None:
             return ProbeState(self.name, "missing", "perf is not installed", "apt install linux-perf")
-        found = subprocess.run([self._program, "--version"], capture_output=True, text=True, check=False)
-        words = found.stdout.split()
-        if found.returncode or not words:
+        answer = subprocess.run([self._program, "--version"], capture_output=True, text=True, check=False)
+        words = answer.stdout.split()
+        if answer.returncode or not words:
             return ProbeState(self.name, "missing", "perf does not start", "install the perf of the running kernel")
         return ProbeState(self.name, "ok", f"version {words[-1]}")
 
     def count(
         self, command: Sequence[str], events: Sequence[str], interval: float = 0.0,
         environment: Mapping[str, str] | None = None,
-    ) -> Counted:  # fmt: skip
-        """See `CommandCounter.count`. With an interval `code` is perf's own: it does not pass the command's on."""
+    ) -> CountedCommand:  # fmt: skip
+        """See `CommandCounter.count`. With an interval `code` is perf's own, which does not pass on the command's."""
         state = self.state()
         if state.state != "ok":
             raise SondaError(state.reason, state.remedy)
@@ -70,11 +71,14 @@ class PerfStat:
         return parse_output(text, ended.returncode)
 
 
-def parse_output(text: str, code: int = 0) -> Counted:
-    """What `perf stat -j [-I ms]` wrote. Lines that are no objects are left out; raises SondaError where none is."""
-    counts: dict[str, Count] = {}
+def parse_output(text: str, code: int = 0) -> CountedCommand:
+    """The counts that `perf stat -j [-I ms]` wrote. Lines that hold no counter are left out.
+
+    Raises SondaError where no line holds one.
+    """
+    counts: dict[str, EventCount] = {}
     missing: dict[str, str] = {}
-    series: dict[float, dict[str, Count]] = {}
+    series: dict[float, dict[str, EventCount]] = {}
     objects = 0
     for line in text.splitlines():
         try:
@@ -85,14 +89,14 @@ def parse_output(text: str, code: int = 0) -> Counted:
             continue
         objects += 1
         name, _, mode = str(entry["event"]).partition(":")
-        count = _count(entry)
+        count = _parse_count(entry)
         if name in WHOLE and mode == "u":
             missing[name] = USER_ONLY
         elif count is None:
             missing[name] = str(entry.get("counter-value", "")).strip("<>")
         elif "interval" in entry:
-            # Each line has what was counted since the line before it.
-            counts[name] = _added(counts.get(name), count)
+            # A line has what was counted since the line before it.
+            counts[name] = _add_counts(counts.get(name), count)
         else:
             counts[name] = count
         if "interval" in entry and name in counts:
@@ -100,10 +104,10 @@ def parse_output(text: str, code: int = 0) -> Counted:
             series.setdefault(float(entry["interval"]), {})[name] = counts[name]
     if not objects:
         raise SondaError("perf stat wrote no counters", "perf 5.17 or later is needed for -j")
-    return Counted(code, counts, sorted(series.items()), {k: v for k, v in missing.items() if k not in counts})
+    return CountedCommand(code, counts, sorted(series.items()), {k: v for k, v in missing.items() if k not in counts})
 
 
-def _count(entry: dict[str, Any]) -> Count | None:
+def _parse_count(entry: dict[str, Any]) -> EventCount | None:
     try:
         value = float(entry["counter-value"])
         running = int(float(entry.get("event-runtime", 0)))
@@ -114,10 +118,10 @@ def _count(entry: dict[str, Any]) -> Count | None:
     # ms, which it says.
     factor = {"msec": 1e6}.get(str(entry.get("unit", "")), 1.0)
     enabled = running if percent >= 100 or percent <= 0 else round(running * 100 / percent)
-    return Count(value * factor, enabled, running)
+    return EventCount(value * factor, enabled, running)
 
 
-def _added(before: Count | None, count: Count) -> Count:
+def _add_counts(before: EventCount | None, count: EventCount) -> EventCount:
     if before is None:
         return count
-    return Count(before.value + count.value, before.enabled + count.enabled, before.running + count.running)
+    return EventCount(before.value + count.value, before.enabled + count.enabled, before.running + count.running)

@@ -1,7 +1,7 @@
-"""Events of a PMU: from a name, a raw code or a description in the kernel's own words to what the kernel is given.
+"""Events of a PMU: a name, a raw code or a description in the kernel's own syntax becomes the code for the kernel.
 
-The order: an explicit code, the names that every PMU has, the names in `/sys`. A processor with two kinds of core has
-two PMUs, each with a type number of its own.
+An explicit code goes first, then the names in `/sys`, then the names that every PMU has. A processor with two kinds of
+core has two PMUs, each with a type number of its own.
 """
 
 from __future__ import annotations
@@ -43,38 +43,38 @@ class Pmu:
 
 def core_pmus(root: Path = Path("/")) -> list[Pmu]:
     """The PMUs of the cores, those of the larger cores first; none where there is no PMU."""
-    found: dict[str, Pmu] = {}
+    pmus: dict[str, Pmu] = {}
     for pattern in CORE_PMUS:
         for folder in sorted((root / DEVICES).glob(pattern)):
             number = read_int(folder / "type")
             if number is not None:
                 slots = read_text(folder / "caps/slots")
-                found[folder.name] = Pmu(
-                    folder.name, number, _texts(folder / "format"), _texts(folder / "events"),
+                pmus[folder.name] = Pmu(
+                    folder.name, number, _read_texts(folder / "format"), _read_texts(folder / "events"),
                     int(slots, 0) if slots and re.fullmatch(r"0x[0-9a-fA-F]+|\d+", slots) else None,
                 )  # fmt: skip
-    return list(found.values())
+    return list(pmus.values())
 
 
-def _texts(folder: Path) -> dict[str, str]:
+def _read_texts(folder: Path) -> dict[str, str]:
     try:
         names = sorted(path.name for path in folder.iterdir())
     except OSError:
         return {}
-    # `.scale`, `.unit` and `.snapshot` say something about an event and are none.
+    # `.scale`, `.unit` and `.snapshot` describe an event and are none.
     texts = {name: read_text(folder / name) for name in names if "." not in name}
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def quantity(name: str) -> str:
+def event_quantity(name: str) -> str:
     """An event's name as a column has it: `L1-dcache-load-misses` is `l1_dcache_load_misses`."""
     return re.sub(r"\W", "_", name).lower()
 
 
-def resolve(text: str, pmu: Pmu, hybrid: bool = False) -> Event:
-    """`r01c2`, `cycles`, `topdown-retiring`, `event=0x3c,umask=0x1` or `cpu/event=0x3c/` as this PMU has it.
+def resolve_event(text: str, pmu: Pmu, hybrid: bool = False) -> Event:
+    """The event that `r01c2`, `cycles`, `topdown-retiring`, `event=0x3c,umask=0x1` or `cpu/event=0x3c/` names here.
 
-    `hybrid` says that it is one of several. Raises SondaError for what the PMU does not know.
+    `hybrid` says that the PMU is one of several. Raises SondaError for an event that the PMU does not know.
     """
     wrapped = WRAPPED.fullmatch(text)
     if wrapped and wrapped[1] != pmu.name:
@@ -82,19 +82,19 @@ def resolve(text: str, pmu: Pmu, hybrid: bool = False) -> Event:
     inner = wrapped[2] if wrapped else text
     raw = RAW.fullmatch(inner)
     if raw:
-        return Event(quantity(text), pmu.type, int(raw[1], 16))
-    # What the kernel names for this PMU is nearer than what it names for all.
+        return Event(event_quantity(text), pmu.type, int(raw[1], 16))
+    # A name of this PMU goes before one of all PMUs.
     if inner in pmu.events:
-        return _of_terms(quantity(text), pmu.events[inner], pmu)
+        return _encode_terms(event_quantity(text), pmu.events[inner], pmu)
     if inner in GENERIC:
         extended = pmu.type << TYPE_SHIFT if hybrid else 0
-        return Event(quantity(text), TYPE_HARDWARE, GENERIC[inner] | extended)
+        return Event(event_quantity(text), TYPE_HARDWARE, GENERIC[inner] | extended)
     if "=" in inner:
-        return _of_terms(quantity(text), inner, pmu)
+        return _encode_terms(event_quantity(text), inner, pmu)
     raise SondaError(f"the PMU {pmu.name} has no event {text!r}", "give its code: r followed by hexadecimal digits")
 
 
-def _of_terms(name: str, text: str, pmu: Pmu) -> Event:
+def _encode_terms(name: str, text: str, pmu: Pmu) -> Event:
     words = {"config": 0, "config1": 0, "config2": 0}
     for term in text.split(","):
         key, equals, value = (part.strip() for part in term.partition("="))

@@ -1,8 +1,8 @@
 """Top-Down tables: for each microarchitecture the events to count, the groups that fit its counters, and the formulas.
 
-One file per microarchitecture in `topdown/`. `record/conventions/topdown.py` says what the categories are; a table adds
-`events` (the parts of each code, and the code itself), `groups`, `fixed` (events that take no programmable counter) and
-`cpus` (which processors it is for).
+`topdown/` has one file for each microarchitecture. `record/conventions/topdown.py` says what the categories are. A
+table adds `events` (the parts of each code, and the code itself), `groups`, `fixed` (events that take no programmable
+counter) and `cpus` (the processors that it is for).
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from sonda.probes.machine.processor import ProcessorIdentity
 from sonda.record.conventions.expression import parse
 from sonda.record.conventions.topdown import TopDownDefinition, read_definition
 from sonda.record.errors import SondaError
+from sonda.record.readings import CountedTopDown
 
 DIRECTORY = Path(__file__).parent / "topdown"
 JOINT = ("cycles", "instructions")
-"""In every group: what rotated groups have in common, and are held together by."""
+"""Events of every group: by these, groups that take turns can be compared."""
 
 
 class TableEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +35,7 @@ class TableEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cmask: int = 0
     edge: bool = False
     sysfs: str = ""
-    """Its name in `/sys/bus/event_source/devices/cpu/events`, which is asked first."""
+    """Its name in `/sys/bus/event_source/devices/cpu/events`; what the kernel says there goes before `config`."""
 
 
 class Processors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,7 +47,7 @@ class Processors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First and last of each range."""
 
 
-class _File(msgspec.Struct, frozen=True):
+class _TableFile(msgspec.Struct, frozen=True):
     encoding: str
     counters: int
     fixed: list[str]
@@ -59,7 +60,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Table:
+class TopDownTable:
     """One microarchitecture."""
 
     key: str
@@ -77,20 +78,22 @@ class Table:
     smt: str
     """What simultaneous multithreading does to the fractions; '' for nothing."""
     guest: str
-    """The table that takes its place where the kernel has not all of its events."""
+    """The table that takes its place where the kernel does not have all of its events."""
 
     def matches(self, vendor: str, family: int, model: int) -> bool:
         return any(
-            one.vendor == vendor and one.family == family and any(low <= model <= high for low, high in one.models)
-            for one in self.cpus
+            processors.vendor == vendor
+            and processors.family == family
+            and any(low <= model <= high for low, high in processors.models)
+            for processors in self.cpus
         )
 
-    def fitting(self, counters: int) -> tuple[tuple[str, ...], ...]:
-        """The groups, cut into smaller ones where there are fewer programmable counters than the table expects."""
-        return tuple(piece for group in self.groups for piece in self.cut(group, counters))
+    def fit_groups(self, counters: int) -> tuple[tuple[str, ...], ...]:
+        """The groups, split into smaller ones where there are fewer programmable counters than the table expects."""
+        return tuple(piece for group in self.groups for piece in self.split_group(group, counters))
 
-    def cut(self, group: tuple[str, ...], counters: int) -> list[tuple[str, ...]]:
-        """One group in as many as fit. Raises SondaError where not even one event does."""
+    def split_group(self, group: tuple[str, ...], counters: int) -> list[tuple[str, ...]]:
+        """One group in as many pieces as it takes to fit. Raises SondaError where not even one event fits."""
         free = [name for name in group if name not in self.fixed]
         if len(free) <= counters:
             return [group]
@@ -101,24 +104,24 @@ class Table:
         rest = [name for name in group if name not in base]
         return [(*base, *rest[at : at + room]) for at in range(0, len(rest), room)]
 
-    def plain(self) -> dict[str, Any]:
-        """The definition as `run.json` keeps it, with its table and the codes of its events."""
-        events = {name: f"{self.events[name].title} ({self.events[name].config:#x})" for name in self.events}
-        return {**msgspec.to_builtins(self.definition), "table": self.key, "events": events}
+    def counted_definition(self) -> CountedTopDown:
+        """The definition as `run.json` keeps it, with the name of the table and the codes of its events."""
+        events = {name: f"{event.title} ({event.config:#x})" for name, event in self.events.items()}
+        return CountedTopDown(**msgspec.structs.asdict(self.definition), table=self.key, events=events)
 
 
 @cache
-def tables() -> dict[str, Table]:
+def load_tables() -> dict[str, TopDownTable]:
     """All tables by the name of their file. Raises SondaError for one that is wrong."""
     return {path.stem: read_table(path) for path in sorted(DIRECTORY.glob("*.toml"))}
 
 
-def read_table(path: Path) -> Table:
-    """Raises SondaError that names the file and what is wrong in it."""
+def read_table(path: Path) -> TopDownTable:
+    """Read and check one table. Raises SondaError that names the file and its first mistake."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-        file = msgspec.convert(data, _File)
-        table = Table(
+        file = msgspec.convert(data, _TableFile)
+        table = TopDownTable(
             key=path.stem,
             definition=read_definition(data),
             counters=file.counters,
@@ -141,22 +144,28 @@ def read_table(path: Path) -> Table:
     return table
 
 
-def check_table(table: Table) -> list[str]:
-    """What is wrong with a table: formulas and groups use defined events only, and every event is of use."""
+def check_table(table: TopDownTable) -> list[str]:
+    """Mistakes in a table, sorted: formulas and groups may use defined events only, and every event must be used."""
     definition = table.definition
     mistakes: list[str] = []
     needed: set[str] = set()
     known = {*JOINT, *table.events, "width"}
-    formulas = [*definition.formulas.items(), *((one.name, one.formula) for one in definition.categories)]
+    formulas = [
+        *definition.formulas.items(),
+        *((category.name, category.formula) for category in definition.categories),
+    ]
     for name, text in formulas:
         names = set(parse(text).names)
-        mistakes += [f"{name} needs {one!r}, which is no event and no formula before it" for one in names - known]
+        mistakes += [
+            f"{name} needs {unknown!r}, which is no event and no formula before it" for unknown in names - known
+        ]
         needed |= names
         known.add(name)
     counted = {name for group in table.groups for name in group}
-    mistakes += [f"{one!r} is counted and not defined" for one in counted - {*JOINT, *table.events}]
-    mistakes += [f"{one!r} is defined and in no group" for one in table.events.keys() - counted]
-    mistakes += [f"{one!r} is in no formula" for one in table.events.keys() - needed - set(table.kept) - {"slots"}]
+    unused = table.events.keys() - needed - set(table.kept) - {"slots"}
+    mistakes += [f"{name!r} is counted and not defined" for name in counted - {*JOINT, *table.events}]
+    mistakes += [f"{name!r} is defined and in no group" for name in table.events.keys() - counted]
+    mistakes += [f"{name!r} is in no formula" for name in unused]
     for group in table.groups:
         if not set(JOINT) <= set(group):
             mistakes.append(f"a group lacks cycles or instructions: {', '.join(group)}")
@@ -165,13 +174,16 @@ def check_table(table: Table) -> list[str]:
         if "slots" in group and group[0] != "slots":
             mistakes.append(f"slots must lead its group: {', '.join(group)}")
     for name, event in table.events.items():
-        if not event.sysfs and event.config != encode(table.encoding, event):
+        if not event.sysfs and event.config != encode_event(table.encoding, event):
             mistakes.append(f"{name}: config {event.config:#x} is not what event and umask give")
     return sorted(mistakes)
 
 
-def encode(encoding: str, event: TableEvent) -> int:
-    """The raw code of an event: Intel SDM volume 3, IA32_PERFEVTSELx; AMD APM volume 2, PerfEvtSel; Arm's number."""
+def encode_event(encoding: str, event: TableEvent) -> int:
+    """The raw code of an event. Raises SondaError for an unknown encoding.
+
+    Sources: Intel SDM volume 3, IA32_PERFEVTSELx; AMD APM volume 2, PerfEvtSel; Arm's event number.
+    """
     if encoding == "intel":
         return event.event | event.umask << 8 | event.edge << 18 | event.cmask << 24
     if encoding == "amd":
@@ -182,15 +194,14 @@ def encode(encoding: str, event: TableEvent) -> int:
     raise SondaError(f"unknown encoding {encoding!r}", "use intel, amd or arm")
 
 
-def table_for(identity: dict[str, Any]) -> Table:
-    """The table of a processor (`probes.processor.identity`). Raises SondaError for one that no table is for."""
-    vendor, family, model = identity.get("vendor", ""), identity.get("family"), identity.get("model")
-    if isinstance(family, int) and isinstance(model, int):
-        for table in tables().values():
-            if table.matches(str(vendor), family, model):
+def find_table(identity: ProcessorIdentity) -> TopDownTable:
+    """The table of a processor. Raises SondaError where no table is for it."""
+    if identity.family is not None and identity.model is not None:
+        for table in load_tables().values():
+            if table.matches(identity.vendor or "", identity.family, identity.model):
                 return table
-    name = identity.get("processor") or vendor or "this processor"
+    name = identity.processor or identity.vendor or "this processor"
     raise SondaError(
-        f"no Top-Down table for {name} (family {family}, model {model})",
+        f"no Top-Down table for {name} (family {identity.family}, model {identity.model})",
         "cycles and instructions are counted all the same, and events by name: --probe pmu:EVENT",
     )

@@ -1,4 +1,4 @@
-"""Channels: what an energy source gives, one value each time it is read, and what it lacks."""
+"""Channels: each is one sensor of an energy source and gives one value per reading. Lacks: what cannot be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Kind = Literal["counter", "power", "state"]
 
 
 class Channel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One value of a source. Counters grow (J), powers are a moment's (W), states hold until they change."""
+    """One sensor. A counter grows (J), a power is that of a moment (W), a state holds until it changes."""
 
     sensor: str
     """`package-0 energy`, `power`, `temperature`."""
@@ -25,7 +25,7 @@ class Channel(msgspec.Struct, frozen=True, omit_defaults=True):
     covers: str = ""
     """What a counter's joules are spent by: `CPU packages`, `DRAM`."""
     total: bool = False
-    """Whether it belongs into sums: nothing that a sum holds already does."""
+    """Whether it belongs into sums. A counter that is a part of another one does not."""
     wraps_at: float = 0.0
     """J at which a counter begins again at 0; 0 where it does not."""
     update: float = 0.0
@@ -34,6 +34,8 @@ class Channel(msgspec.Struct, frozen=True, omit_defaults=True):
     """W that the counter cannot grow faster than; 0 where that is not known."""
     uncertain: float = 0.0
     """The part, 0 to 1, by which the value may be wrong either way; for a model."""
+    package: str = ""
+    """Of a die on AMD: the package that it belongs to (`package-0`), whose whole energy it may show."""
 
 
 class Lack(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -43,12 +45,13 @@ class Lack(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str
     remedy: str = ""
     covers: str = ""
-    """Of a counter that belongs into sums: what these lack without it, as `Channel.covers`; then its name."""
+    """Of a counter that belongs into sums: what the sums lack without it, as `Channel.covers`."""
     device: str = ""
+    """Of such a counter: its device and its name."""
     sensor: str = ""
 
 
-class Reader(Protocol):
+class EnergyReader(Protocol):
     """Reads all channels of one source at one moment."""
 
     channels: list[Channel]
@@ -60,17 +63,17 @@ class Reader(Protocol):
 
 
 @dataclass
-class Sources:
-    """What was found on a machine."""
+class EnergySources:
+    """The readers that could be opened on a machine, and what cannot be read there."""
 
-    readers: list[Reader] = field(default_factory=list)
+    readers: list[EnergyReader] = field(default_factory=list)
     lacks: list[Lack] = field(default_factory=list)
     about: dict[str, str] = field(default_factory=dict)
     """Names of devices: `{"cuda:0": "NVIDIA H200"}`."""
     identities: dict[str, str] = field(default_factory=dict)
     """The same devices as the driver knows them: `{"cuda:0": "GPU-..."}`."""
 
-    def add(self, other: Sources) -> None:
+    def add(self, other: EnergySources) -> None:
         self.readers += other.readers
         self.lacks += other.lacks
         self.about |= other.about

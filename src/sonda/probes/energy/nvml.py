@@ -14,7 +14,7 @@ from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any
 
-from sonda.probes.energy.channels import BOARD, HIGHEST_BOARD, Channel, Lack, Sources
+from sonda.probes.energy.channels import BOARD, HIGHEST_BOARD, Channel, EnergySources, Lack
 
 NAME = "NVML"
 UPDATE_S = 0.1
@@ -38,11 +38,11 @@ CALLS = {
 
 
 class GpuReader:
-    """Reads one GPU. What it refused when it was opened is not asked for again."""
+    """Reads one GPU. A sensor that the GPU refuses when it is opened is not read again."""
 
     def __init__(self, nvml: Any, handle: Any, device: str) -> None:
         self.device = device
-        self._calls = _calls(nvml, handle)
+        self._calls = _sensor_calls(nvml, handle)
         self._busy = math.nan
         self.refused: dict[str, str] = {}
         origins: dict[str, str] = {}
@@ -50,24 +50,24 @@ class GpuReader:
             try:
                 call()
             except Exception as error:
-                self.refused[sensor] = said(error)
+                self.refused[sensor] = error_line(error)
                 del self._calls[sensor]
         if "energy" not in self._calls and "power" not in self._calls:
             origins["power"] = self._take_usage(nvml, handle)
-        self.channels = [_channel(sensor, device, origins.get(sensor, "")) for sensor in self._calls]
+        self.channels = [_gpu_channel(sensor, device, origins.get(sensor, "")) for sensor in self._calls]
 
     @property
     def load(self) -> Callable[[], float] | None:
-        """What tells how much of the time it worked, %, as it was last read; None where it does not say.
+        """A function that gives the share of the time in which the GPU worked, %; None where it does not tell it.
 
-        Every question to NVML takes ms: whoever reads this GPU first has asked for all.
+        It gives the value of the last `read` and asks nothing: every question to NVML takes milliseconds.
         """
         return (lambda: self._busy) if "utilisation" in self._calls else None
 
     def _take_usage(self, nvml: Any, handle: Any) -> str:
-        """Cards before Volta know neither the counter nor the field; their power usage is then all there is.
+        """Read the power usage of cards before Volta, which have neither the counter nor the field; give its origin.
 
-        Its name is the origin: on cards since Ampere it is a mean over a second, no instant power.
+        The origin names the call, because on cards since Ampere it gives a mean over a second, no instant power.
         """
         with suppress(Exception):
             nvml.nvmlDeviceGetPowerUsage(handle)
@@ -92,8 +92,8 @@ class GpuReader:
         self._calls = {}
 
 
-class Session:
-    """Stands last among the readers and has no channel: closing it ends NVML's session."""
+class NvmlSession:
+    """A reader without channels that stands behind all others: closing it ends NVML's session."""
 
     def __init__(self, nvml: Any) -> None:
         self.channels: list[Channel] = []
@@ -109,76 +109,77 @@ class Session:
 
 def open_nvml(
     load: Callable[[str], Any] = importlib.import_module, environment: Mapping[str, str] | None = None
-) -> Sources:
-    """The GPUs that the driver shows, and what is missing. `load` imports the binding.
+) -> EnergySources:
+    """The GPUs that the driver shows, and what cannot be read, with the reason. `load` imports the binding.
 
-    A GPU that CUDA shows is `cuda:N` as programs count it; one that is hidden from them is `gpu:N` as NVML counts.
+    A GPU that programs see is `cuda:N`, by CUDA's number. One that is hidden from them is `gpu:N`, by NVML's number.
     """
     environment = os.environ if environment is None else environment
-    found = Sources()
+    sources = EnergySources()
     try:
         nvml = load("pynvml")
     except ImportError:
-        found.lacks.append(Lack(NAME, "nvidia-ml-py is not installed", "install it with: pip install nvidia-ml-py"))
-        return found
+        sources.lacks.append(Lack(NAME, "nvidia-ml-py is not installed", "install it with: pip install nvidia-ml-py"))
+        return sources
     try:
         nvml.nvmlInit()
     except Exception as error:
-        found.lacks.append(Lack(NAME, f"no NVIDIA driver ({said(error)})", "install the driver of an NVIDIA GPU"))
-        return found
+        reason = f"no NVIDIA driver ({error_line(error)})"
+        sources.lacks.append(Lack(NAME, reason, "install the driver of an NVIDIA GPU"))
+        return sources
     try:
         handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-        identities = [text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-        models = [text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
+        identities = [decode_text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+        models = [decode_text(nvml.nvmlDeviceGetName(handle)) for handle in handles]
     except Exception as error:
-        found.lacks.append(Lack(NAME, f"the driver answers: {said(error)}", "check it with: nvidia-smi"))
-        Session(nvml).close()
-        return found
+        sources.lacks.append(Lack(NAME, f"the driver answers: {error_line(error)}", "check it with: nvidia-smi"))
+        NvmlSession(nvml).close()
+        return sources
     if not handles:
-        found.lacks.append(Lack(NAME, "the driver shows no device", "give the container its GPUs"))
+        sources.lacks.append(Lack(NAME, "the driver shows no device", "give the container its GPUs"))
     names = device_names(identities, environment.get("CUDA_VISIBLE_DEVICES"))
     if len(set(models)) > 1 and environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID":
-        found.lacks.append(
+        sources.lacks.append(
             Lack("order of GPUs", "models differ, and CUDA may number them in another order than NVML",
                  "set CUDA_DEVICE_ORDER=PCI_BUS_ID")
         )  # fmt: skip
-    found.identities = dict(zip(names, identities, strict=True))
+    sources.identities = dict(zip(names, identities, strict=True))
     for handle, device, model in zip(handles, names, models, strict=True):
         reader = GpuReader(nvml, handle, device)
-        found.about[device] = model
-        found.readers.append(reader)
+        sources.about[device] = model
+        sources.readers.append(reader)
         for sensor in ("energy", "power"):
             if sensor in reader.refused:
                 remedy = "use a GPU of the Volta generation or later, without MIG"
                 reason = f"refused ({reader.refused[sensor]})"
-                of = (BOARD, device, sensor) if sensor == "energy" else ()
-                found.lacks.append(Lack(f"{NAME} {device} {sensor}", reason, remedy, *of))
-    found.readers.append(Session(nvml))
-    return found
+                counter = (BOARD, device, sensor) if sensor == "energy" else ()
+                sources.lacks.append(Lack(f"{NAME} {device} {sensor}", reason, remedy, *counter))
+    sources.readers.append(NvmlSession(nvml))
+    return sources
 
 
 def device_names(identities: list[str], visible: str | None) -> list[str]:
-    """How a program that CUDA_VISIBLE_DEVICES applies to calls the GPUs that NVML lists by UUID."""
+    """The names of the GPUs that NVML lists by UUID, as a program has them; `visible` is CUDA_VISIBLE_DEVICES."""
     if visible is None:
         return [f"cuda:{index}" for index in range(len(identities))]
     names: dict[int, str] = {}
     for word in visible.split(","):
-        index = _index(word.strip(), identities)
+        index = _find_device(word.strip(), identities)
         if index is None:
             break  # CUDA shows no device behind the first that it does not know
         names[index] = f"cuda:{len(names)}"
     return [names.get(index, f"gpu:{index}") for index in range(len(identities))]
 
 
-def _index(word: str, identities: list[str]) -> int | None:
+def _find_device(word: str, identities: list[str]) -> int | None:
     if word.isdigit():
         return int(word) if int(word) < len(identities) else None
     matching = [index for index, identity in enumerate(identities) if word and identity.startswith(word)]
     return matching[0] if len(matching) == 1 else None
 
 
-def _channel(sensor: str, device: str, instead: str) -> Channel:
-    """`instead` is the call where it is not the usual one."""
+def _gpu_channel(sensor: str, device: str, instead: str) -> Channel:
+    """The channel of a sensor; `instead` is the call that it is read by, where that is not the usual one."""
     unit, kind, origin = CALLS[sensor]
     counter = kind == "counter"
     return Channel(
@@ -194,7 +195,7 @@ def _channel(sensor: str, device: str, instead: str) -> Channel:
     )
 
 
-def _calls(nvml: Any, handle: Any) -> dict[str, Callable[[], float]]:
+def _sensor_calls(nvml: Any, handle: Any) -> dict[str, Callable[[], float]]:
     def field(number: int) -> float:
         value = nvml.nvmlDeviceGetFieldValues(handle, [number])[0]
         if value.nvmlReturn:
@@ -220,11 +221,11 @@ def _calls(nvml: Any, handle: Any) -> dict[str, Callable[[], float]]:
     }
 
 
-def said(error: Exception) -> str:
-    """What an error says, in one line."""
+def error_line(error: Exception) -> str:
+    """The message of an error in one line; its class where it has none."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def text(value: Any) -> str:
-    """A name as older bindings give it, which is bytes, or newer ones."""
+def decode_text(value: Any) -> str:
+    """A name as text: older bindings give bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

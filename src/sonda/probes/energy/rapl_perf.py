@@ -1,7 +1,7 @@
 """RAPL through perf: the events `power/energy-*` of the kernel, for users who may not read powercap.
 
-64 bits wide, so nothing wraps; system-wide; one processor of each package, or of each of its dies, is asked, as
-`cpumask` says. Counters have the names that powercap gives them: `package-0`, `package-0-die-1`.
+The counters are system-wide and 64 bits wide, so that they do not wrap. `cpumask` says which processors to ask: one of
+each package, or of each of its dies. Counters have the names that powercap gives them: `package-0`, `package-0-die-1`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,17 @@ from time import perf_counter_ns
 from typing import Any
 
 from sonda.frameworks.collector.counters.perf_event import PerfEventError
-from sonda.probes.counters.perf_events import PerfEvent, explain, paranoid_level
-from sonda.probes.energy.channels import HIGHEST_PACKAGE, HIGHEST_PLATFORM, MEMORY, PACKAGES, Channel, Lack, Sources
-from sonda.probes.energy.rapl_powercap import UPDATE_S, no_memory
+from sonda.probes.counters.perf_events import PerfEvent, explain_refusal, paranoid_level
+from sonda.probes.energy.channels import (
+    HIGHEST_PACKAGE,
+    HIGHEST_PLATFORM,
+    MEMORY,
+    PACKAGES,
+    Channel,
+    EnergySources,
+    Lack,
+)
+from sonda.probes.energy.rapl_powercap import UPDATE_S, memory_lack, package_of_die
 from sonda.probes.kernel_files import read_cpu_list, read_int, read_text
 
 FOLDER = "sys/bus/event_source/devices/power"
@@ -36,7 +44,7 @@ class PerfPowerReader:
 
     def read(self) -> tuple[int, list[float | None]]:
         before = perf_counter_ns()
-        values = [_scaled(event, scale) for event, scale in zip(self._events, self._scales, strict=True)]
+        values = [_read_joules(event, scale) for event, scale in zip(self._events, self._scales, strict=True)]
         return (before + perf_counter_ns()) // 2, values
 
     def close(self) -> None:
@@ -45,47 +53,47 @@ class PerfPowerReader:
         self._events = []
 
 
-def open_perf_power(root: Path = Path("/"), open_event: Callable[..., Any] = PerfEvent) -> Sources:
-    """The events that can be opened, and what is missing."""
-    found = Sources()
+def open_perf_power(root: Path = Path("/"), open_event: Callable[..., Any] = PerfEvent) -> EnergySources:
+    """The events that can be opened, and what cannot, with the reason."""
+    sources = EnergySources()
     pmu = root / FOLDER
     kind = read_int(pmu / "type")
     if kind is None:
         remedy = "use a bare-metal machine; Intel, or AMD with kernel 5.8 or later"
-        found.lacks.append(Lack(NAME, "no power PMU", remedy))
-        return found
-    packages = _packages(root, read_cpu_list(pmu / "cpumask") or [0])
+        sources.lacks.append(Lack(NAME, "no power PMU", remedy))
+        return sources
+    packages = _name_packages(root, read_cpu_list(pmu / "cpumask") or [0])
     channels: list[Channel] = []
     events: list[Any] = []
     scales: list[float] = []
     for event in (*DOMAINS, "energy-psys"):
-        described = _described(pmu, event)
+        described = _read_description(pmu, event)
         if described is None:
             continue
         config, scale = described
         for cpu, package in list(packages.items())[: None if event in DOMAINS else 1]:  # all show the same platform
-            channel = _channel(event, cpu, package)
+            channel = _perf_channel(event, cpu, package, package_of_die(package, root))
             try:
                 events.append(open_event(kind, config, -1, cpu, user=False))
             except PerfEventError as error:
-                found.lacks.append(_lack(channel, event, *_refused(error, root)))
+                sources.lacks.append(_make_lack(channel, event, *_explain_refusal(error, root)))
                 continue
             except OSError as error:
-                found.lacks.append(_lack(channel, event, str(error), "use a bare-metal machine"))
+                sources.lacks.append(_make_lack(channel, event, str(error), "use a bare-metal machine"))
                 continue
             scales.append(scale)
             channels.append(channel)
     if channels:
-        found.readers.append(PerfPowerReader(channels, events, scales))
-    elif not found.lacks:
-        found.lacks.append(Lack(NAME, "the power PMU has no energy event", "use a bare-metal machine"))
+        sources.readers.append(PerfPowerReader(channels, events, scales))
+    elif not sources.lacks:
+        sources.lacks.append(Lack(NAME, "the power PMU has no energy event", "use a bare-metal machine"))
     if channels and not any(channel.covers == MEMORY for channel in channels):
-        found.lacks.append(no_memory(root, "the power PMU has no energy-ram event"))
-    return found
+        sources.lacks.append(memory_lack(root, "the power PMU has no energy-ram event"))
+    return sources
 
 
-def _described(pmu: Path, event: str) -> tuple[int, float] | None:
-    """The event's code and the J of one count; None where the kernel does not have it in a form that is known."""
+def _read_description(pmu: Path, event: str) -> tuple[int, float] | None:
+    """The event's code and the J of one count; None where the kernel does not have it, or describes it otherwise."""
     text = read_text(pmu / "events" / event) or ""
     unit = read_text(pmu / "events" / f"{event}.unit") or "Joules"
     with suppress(ValueError):
@@ -95,22 +103,23 @@ def _described(pmu: Path, event: str) -> tuple[int, float] | None:
     return None
 
 
-def _packages(root: Path, cpus: list[int]) -> dict[int, str]:
-    """What each of these processors stands for: its package, with its die where a package has several."""
+def _name_packages(root: Path, cpus: list[int]) -> dict[int, str]:
+    """By processor, the name of what it counts: its package, with its die where a package has several."""
     topology = {cpu: root / f"sys/devices/system/cpu/cpu{cpu}/topology" for cpu in cpus}
     package = {cpu: read_int(topology[cpu] / "physical_package_id") or 0 for cpu in cpus}
     if len(set(package.values())) == len(cpus):
         return {cpu: f"package-{number}" for cpu, number in package.items()}
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for cpu, number in package.items():
-        before = sum(package[other] == number for other in found)
+        before = sum(package[named] == number for named in names)
         die = read_int(topology[cpu] / "die_id")
-        found[cpu] = f"package-{number}-die-{before if die is None else die}"
-    return found
+        names[cpu] = f"package-{number}-die-{before if die is None else die}"
+    return names
 
 
-def _channel(event: str, cpu: int, package: str) -> Channel:
-    domain = "psys" if event == "energy-psys" else f"{package}{DOMAINS[event]}"
+def _perf_channel(event: str, cpu: int, counted: str, package: str) -> Channel:
+    """`counted` is the package or die that the processor stands for, `package` the one around an AMD die."""
+    domain = "psys" if event == "energy-psys" else f"{counted}{DOMAINS[event]}"
     return Channel(
         sensor=f"{domain} energy",
         device="cpu",
@@ -121,23 +130,24 @@ def _channel(event: str, cpu: int, package: str) -> Channel:
         total=event in COVERS,
         update=UPDATE_S,
         highest=HIGHEST_PLATFORM if domain == "psys" else HIGHEST_PACKAGE,
+        package=package if event in DOMAINS else "",
     )
 
 
-def _lack(channel: Channel, event: str, reason: str, remedy: str) -> Lack:
-    of = (channel.covers, channel.device, channel.sensor) if channel.total else ()
-    return Lack(f"{NAME} {event}", reason, remedy, *of)
+def _make_lack(channel: Channel, event: str, reason: str, remedy: str) -> Lack:
+    counter = (channel.covers, channel.device, channel.sensor) if channel.total else ()
+    return Lack(f"{NAME} {event}", reason, remedy, *counter)
 
 
-def _refused(error: PerfEventError, root: Path) -> tuple[str, str]:
+def _explain_refusal(error: PerfEventError, root: Path) -> tuple[str, str]:
     """Reason and remedy."""
     level = paranoid_level(root)
     if error.errno in (errno.EACCES, errno.EPERM):
         return f"refused: kernel.perf_event_paranoid is {level}", "set it to 0 or lower, or give CAP_PERFMON"
-    return explain(error.errno or 0, level, True, None)
+    return explain_refusal(error.errno or 0, level, True, None)
 
 
-def _scaled(event: Any, scale: float) -> float | None:
+def _read_joules(event: Any, scale: float) -> float | None:
     try:
         return float(event.read() * scale)
     except OSError:

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 
-from sonda.probes.energy.channels import HIGHEST_PACKAGE, HIGHEST_PLATFORM, MEMORY, PACKAGES, Channel, Lack, Sources
+from sonda.probes.energy.channels import (
+    HIGHEST_PACKAGE,
+    HIGHEST_PLATFORM,
+    MEMORY,
+    PACKAGES,
+    Channel,
+    EnergySources,
+    Lack,
+)
 from sonda.probes.kernel_files import read_int, read_text
 
 FOLDER = "sys/class/powercap"
@@ -40,7 +48,7 @@ class Zone:
 
     @property
     def covers(self) -> str:
-        """What a sum gets from it; '' where a sum has it already."""
+        """What its joules are spent by, where it belongs into sums; '' where it is a part of another zone."""
         return PACKAGES if self.domain.startswith("package") else MEMORY if self.domain == "dram" else ""
 
 
@@ -53,7 +61,7 @@ class PowercapReader:
 
     def read(self) -> tuple[int, list[float | None]]:
         before = perf_counter_ns()
-        values = [_energy(descriptor) for descriptor in self._descriptors]
+        values = [_read_joules(descriptor) for descriptor in self._descriptors]
         return (before + perf_counter_ns()) // 2, values
 
     def close(self) -> None:
@@ -62,15 +70,15 @@ class PowercapReader:
         self._descriptors = []
 
 
-def open_powercap(root: Path = Path("/")) -> Sources:
-    """The zones that can be read, and what is missing: no folder, no permission, no DRAM."""
-    found = Sources()
+def open_powercap(root: Path = Path("/")) -> EnergySources:
+    """The zones that can be read, and what cannot, with the reason: no folder, no permission, no DRAM counter."""
+    sources = EnergySources()
     zones = read_zones(root)
     if not zones:
-        found.lacks.append(
+        sources.lacks.append(
             Lack(NAME, f"no RAPL zones under /{FOLDER}", "use a bare-metal machine with the intel_rapl_msr module")
         )
-        return found
+        return sources
     channels: list[Channel] = []
     descriptors: list[int] = []
     for zone in zones:
@@ -78,39 +86,48 @@ def open_powercap(root: Path = Path("/")) -> Sources:
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
         except PermissionError:
-            found.lacks.append(_unreadable(zone, "only root may read energy_uj", OPEN_TO_ALL))
+            sources.lacks.append(_unreadable_zone(zone, "only root may read energy_uj", OPEN_TO_ALL))
             continue
         except OSError as error:
-            found.lacks.append(_unreadable(zone, f"energy_uj: {error.strerror}", LOAD_AGAIN))
+            sources.lacks.append(_unreadable_zone(zone, f"energy_uj: {error.strerror}", LOAD_AGAIN))
             continue
-        if _energy(descriptor) is None:
+        if _read_joules(descriptor) is None:
             os.close(descriptor)
-            found.lacks.append(_unreadable(zone, "energy_uj holds no number", LOAD_AGAIN))
+            sources.lacks.append(_unreadable_zone(zone, "energy_uj holds no number", LOAD_AGAIN))
             continue
         descriptors.append(descriptor)
-        channels.append(_channel(zone))
+        channels.append(_zone_channel(zone, package_of_die(zone.name, root)))
     if channels:
-        found.readers.append(PowercapReader(channels, descriptors))
+        sources.readers.append(PowercapReader(channels, descriptors))
     if not any(zone.domain == "dram" for zone in zones):
-        found.lacks.append(no_memory(root, "this processor shows no dram zone"))
-    return found
+        sources.lacks.append(memory_lack(root, "this processor shows no dram zone"))
+    return sources
 
 
-def _unreadable(zone: Zone, reason: str, remedy: str) -> Lack:
+def _unreadable_zone(zone: Zone, reason: str, remedy: str) -> Lack:
     what = f"{NAME} {zone.name}"
     return Lack(what, reason, remedy, zone.covers, *(("cpu", f"{zone.name} energy") if zone.covers else ()))
 
 
-def no_memory(root: Path, otherwise: str) -> Lack:
-    """Why nothing counts the energy of memory: AMD never does; `otherwise` for other processors."""
-    amd = "AuthenticAMD" in (read_text(root / "proc/cpuinfo") or "")[:4096]
-    return Lack(MEMORY, NO_AMD_MEMORY if amd else otherwise, "a meter at the socket has it")
+def memory_lack(root: Path, otherwise: str) -> Lack:
+    """That no counter covers memory, with the reason: AMD has none; `otherwise` is the reason on other processors."""
+    return Lack(MEMORY, NO_AMD_MEMORY if _is_amd(root) else otherwise, "a meter at the socket has it")
+
+
+def package_of_die(name: str, root: Path) -> str:
+    """Of a die's counter on AMD (`package-0-die-1`) the package, whose whole energy it may show; '' for any other."""
+    package, die, _ = name.partition("-die-")
+    return package if die and _is_amd(root) else ""
+
+
+def _is_amd(root: Path) -> bool:
+    return "AuthenticAMD" in (read_text(root / "proc/cpuinfo") or "")[:4096]
 
 
 def read_zones(root: Path) -> list[Zone]:
-    """Every zone once, by name; those of `intel-rapl` before their copies of `intel-rapl-mmio`."""
-    found: dict[str, Zone] = {}
-    for path in sorted((root / FOLDER).glob("intel-rapl*:*"), key=_order):
+    """Every zone once, by name. `intel-rapl-mmio` repeats zones of `intel-rapl`, which are taken instead."""
+    zones: dict[str, Zone] = {}
+    for path in sorted((root / FOLDER).glob("intel-rapl*:*"), key=_zone_order):
         match = ZONE.fullmatch(path.name)
         name = read_text(path / "name")
         if not match or not name:
@@ -118,15 +135,15 @@ def read_zones(root: Path) -> list[Zone]:
         if match[3] is not None:
             parent = read_text(path.parent / f"intel-rapl{match[1] or ''}:{match[2]}" / "name") or f"zone-{match[2]}"
             name = f"{parent}/{name}"
-        found.setdefault(name, Zone(name, path))
-    return list(found.values())
+        zones.setdefault(name, Zone(name, path))
+    return list(zones.values())
 
 
-def _order(path: Path) -> tuple[bool, list[int]]:
+def _zone_order(path: Path) -> tuple[bool, list[int]]:
     return "-mmio" in path.name, [int(number) for number in re.findall(r"\d+", path.name)]
 
 
-def _channel(zone: Zone) -> Channel:
+def _zone_channel(zone: Zone, package: str) -> Channel:
     # Where nothing says at what the counter wraps, a fall is a fault and not a wrap.
     most = read_int(zone.path / "max_energy_range_uj") or 0
     return Channel(
@@ -140,10 +157,11 @@ def _channel(zone: Zone) -> Channel:
         wraps_at=most / 1e6,
         update=UPDATE_S,
         highest=HIGHEST_PLATFORM if zone.domain == "psys" else HIGHEST_PACKAGE,
+        package=package,
     )
 
 
-def _energy(descriptor: int) -> float | None:
+def _read_joules(descriptor: int) -> float | None:
     try:
         return int(os.pread(descriptor, 32, 0)) / 1e6
     except (OSError, ValueError):

@@ -1,8 +1,9 @@
 """Regions of interest: a program says when something begins and ends, by a line in a file.
 
-`$SONDA_REGIONS` names the file while `sonda energy` measures. `begin NAME` and `end NAME`, appended, are all: a shell
-writes `echo begin training >> "$SONDA_REGIONS"`. `begin@NS NAME` says the moment too (ns, CLOCK_MONOTONIC), which the
-file's reader cannot know as well. A file and not a pipe: no program ever waits for its reader, or dies with it.
+`$SONDA_REGIONS` names the file while `sonda energy` measures. A program appends `begin NAME` and `end NAME`; a shell
+writes `echo begin training >> "$SONDA_REGIONS"`. `begin@NS NAME` gives the moment too (ns, CLOCK_MONOTONIC), which is
+more exact than when the file's reader sees the line. It is a file and not a pipe, so that no program waits for its
+reader or dies with it.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ def region(name: str) -> Iterator[None]:
     >>> with region("training"):
     ...     pass
     """
-    _append("begin", name)
+    _append_mark("begin", name)
     try:
         yield
     finally:
-        _append("end", name)
+        _append_mark("end", name)
 
 
-def _append(word: str, name: str) -> None:
+def _append_mark(word: str, name: str) -> None:
     path = os.environ.get(VARIABLE)
     if not path:
         return
@@ -64,20 +65,21 @@ def parse_mark(line: str) -> Mark | None:
 
 
 class RegionFile:
-    """Follows the file: `changed` is a descriptor to wait for, or -1; `marks` reads what is new."""
+    """Follows the file. `changed` is a descriptor that becomes readable when the file grows, or -1."""
 
     def __init__(self, path: str) -> None:
         self._file = open(path, "rb")  # noqa: SIM115 (open as long as the program runs)
         self._rest = b""
-        self.changed = _watch(path)
+        self.changed = _watch_file(path)
 
-    def marks(self) -> list[Mark]:
+    def read_marks(self) -> list[Mark]:
+        """The marks that were added since the last call."""
         if self.changed >= 0:
             with suppress(BlockingIOError):
                 os.read(self.changed, 4096)
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
-        found = [parse_mark(line.decode(errors="backslashreplace")) for line in lines]
-        return [mark for mark in found if mark is not None]
+        parsed = [parse_mark(line.decode(errors="backslashreplace")) for line in lines]
+        return [mark for mark in parsed if mark is not None]
 
     def close(self) -> None:
         self._file.close()
@@ -85,7 +87,7 @@ class RegionFile:
             os.close(self.changed)
 
 
-def _watch(path: str) -> int:
+def _watch_file(path: str) -> int:
     """An inotify descriptor that is readable when the file was written to; -1 where there is none."""
     libc = ctypes.CDLL(None, use_errno=True)
     try:

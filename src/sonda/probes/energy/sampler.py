@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.probes.energy.channels import Channel, Lack, Sources
+from sonda.probes.energy.channels import Channel, EnergySources, Lack
 from sonda.probes.energy.regions import Mark, RegionFile
 from sonda.probes.energy.sources import open_sources
 
@@ -32,8 +32,8 @@ LONGEST_INTERVAL = 10.0
 """s. A counter that wraps must be read often enough to see each wrap."""
 
 
-class Settings(msgspec.Struct, kw_only=True):
-    """What the sampler is told."""
+class SamplerSettings(msgspec.Struct, kw_only=True):
+    """How the sampler is to read, and where it finds and leaves its files."""
 
     interval: float
     """s between readings."""
@@ -44,7 +44,7 @@ class Settings(msgspec.Struct, kw_only=True):
     model: str = ""
 
 
-class Header(msgspec.Struct, kw_only=True):
+class SamplerHeader(msgspec.Struct, kw_only=True):
     """The first line: the channels of every reader, what is missing, the devices' names and identities."""
 
     channels: list[list[Channel]]
@@ -53,7 +53,7 @@ class Header(msgspec.Struct, kw_only=True):
     identities: dict[str, str] = {}
 
 
-class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
+class SamplerRow(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Any other line: a reading of every reader (its moment in ns, then its values), a mark, or the end."""
 
     readings: list[list[float | None]] = []
@@ -65,9 +65,9 @@ class Row(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Sampler:
-    """Reads sources and writes rows. `wait` sleeps until a moment (ns) and says what woke it."""
+    """Reads sources and writes rows."""
 
-    def __init__(self, sources: Sources, interval: float, write: Callable[[Any], None]) -> None:
+    def __init__(self, sources: EnergySources, interval: float, write: Callable[[Any], None]) -> None:
         self.sources = sources
         self._step = max(1, round(interval * 1e9))
         self._write = write
@@ -77,9 +77,11 @@ class Sampler:
 
     def begin(self) -> None:
         """Say what can be read, and read it once."""
-        channels = [list(reader.channels) for reader in self.sources.readers]
-        of = self.sources
-        self._write(Header(channels=channels, lacks=of.lacks, about=of.about, identities=of.identities))
+        sources = self.sources
+        channels = [list(reader.channels) for reader in sources.readers]
+        self._write(
+            SamplerHeader(channels=channels, lacks=sources.lacks, about=sources.about, identities=sources.identities)
+        )
         self.read()
         self._next = perf_counter_ns() + self._step
 
@@ -88,17 +90,20 @@ class Sampler:
         for reader in self.sources.readers:
             moment, values = reader.read()
             readings.append([moment, *values])
-        self._write(Row(readings=readings))
+        self._write(SamplerRow(readings=readings))
         self._rows += 1
         if self._rows % MOST_ROWS == 0 and 2 * self._step <= LONGEST_INTERVAL * 1e9:
             self._step *= 2
-            self._write(Row(interval=self._step / 1e9))
+            self._write(SamplerRow(interval=self._step / 1e9))
 
     def mark(self, mark: Mark) -> None:
-        self._write(Row(mark=mark if mark.time else mark._replace(time=perf_counter_ns())))
+        self._write(SamplerRow(mark=mark if mark.time else mark._replace(time=perf_counter_ns())))
 
     def run(self, wait: Callable[[int], list[Mark] | None], now: Callable[[], int] = perf_counter_ns) -> None:
-        """Read on the grid, and at every mark, until `wait` gives None. A moment that was missed is left out."""
+        """Read on a regular grid and at every mark, until `wait` gives None. A moment that was missed is left out.
+
+        `wait` sleeps until a moment (ns) or until a program marks a region, and gives the new marks.
+        """
         while (marks := wait(self._next)) is not None:
             for mark in marks:
                 self.mark(mark)
@@ -111,7 +116,7 @@ class Sampler:
             self.read()
 
     def end(self, rest: Callable[[float], None] = sleep) -> None:
-        """Read once more, and again when the slowest counter has been updated since."""
+        """Read once more, and again when the slowest counter has had time for an update."""
         self.read()
         updates = [channel.update for reader in self.sources.readers for channel in reader.channels]
         rest(max(updates, default=0.0))
@@ -126,7 +131,7 @@ def main() -> None:
     line = b""
     while not line.endswith(b"\n"):  # unbuffered, because what follows is waited for by `select`
         line += os.read(0, 65536) or b"\n"
-    settings = msgspec.json.decode(line, type=Settings)
+    settings = msgspec.json.decode(line, type=SamplerSettings)
     encoder = msgspec.json.Encoder()
     output = os.open(settings.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
@@ -151,13 +156,13 @@ def main() -> None:
         if asked:
             sampler.read()
             os.write(1, READY)
-        return regions.marks()
+        return regions.read_marks()
 
     sampler.run(wait)
-    for mark in regions.marks():
+    for mark in regions.read_marks():
         sampler.mark(mark)
     sampler.end()
-    write(Row(cpu=_processor_time() - before))
+    write(SamplerRow(cpu=_processor_time() - before))
     sources.close()
 
 

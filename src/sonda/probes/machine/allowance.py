@@ -1,4 +1,4 @@
-"""Allowance: how much of the machine this process may use (affinity, container quota, memory limit)."""
+"""Allowance: how much of the machine this process may use, by affinity, container quota and memory limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Allowance:
         available = len(self.affinity) if self.affinity else logical
         if self.quota is None:
             return available
-        # A quota of 2.5 keeps two threads busy; a third would be throttled half of the time and hold up the others.
+        # A quota of 2.5 keeps two threads busy; a third would be throttled half of the time and delay the others.
         whole = max(1, int(self.quota + 1e-6))
         return min(available, whole) if available else whole
 
@@ -40,34 +40,34 @@ def read_allowance(root: Path = Path("/")) -> Allowance:
         affinity = parse_cpu_list(status.get("Cpus_allowed_list", "")) or None
     except ValueError:
         affinity = None
-    quotas = [*_quotas_v2(root), *_quotas_v1(root)]
-    limits = [*_memory_limits(root)]
+    quotas = [*_read_quotas_v2(root), *_read_quotas_v1(root)]
+    limits = [*_read_memory_limits(root)]
     return Allowance(affinity, min(quotas, default=None), min(limits, default=None))
 
 
-def _quotas_v2(root: Path) -> Iterator[float]:
-    for directory in _hierarchy(root, ""):
+def _read_quotas_v2(root: Path) -> Iterator[float]:
+    for directory in _cgroup_directories(root, ""):
         words = (read_text(directory / "cpu.max") or "").split()
         if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]) > 0:
             yield int(words[0]) / int(words[1])
 
 
-def _quotas_v1(root: Path) -> Iterator[float]:
-    for directory in _hierarchy(root, "cpu"):
+def _read_quotas_v1(root: Path) -> Iterator[float]:
+    for directory in _cgroup_directories(root, "cpu"):
         quota, period = read_int(directory / "cpu.cfs_quota_us"), read_int(directory / "cpu.cfs_period_us")
         if quota is not None and period and quota > 0 and period > 0:
             yield quota / period
 
 
-def _memory_limits(root: Path) -> Iterator[int]:
+def _read_memory_limits(root: Path) -> Iterator[int]:
     for controller, name in (("", "memory.max"), ("memory", "memory.limit_in_bytes")):
-        for directory in _hierarchy(root, controller):
+        for directory in _cgroup_directories(root, controller):
             limit = read_int(directory / name)
             if limit is not None and 0 < limit < UNLIMITED:
                 yield limit
 
 
-def _hierarchy(root: Path, controller: str) -> Iterator[Path]:
+def _cgroup_directories(root: Path, controller: str) -> Iterator[Path]:
     """The cgroup directories of this process, from its own up to the mount, for v2 (`""`) or one v1 controller.
 
     Inside a container `/proc/self/cgroup` may name a path of the host that is not visible; the mount itself is then
@@ -81,13 +81,13 @@ def _hierarchy(root: Path, controller: str) -> Iterator[Path]:
             continue
         if controller and controller not in controllers.split(","):
             continue
-        mount = _mount(mounts, controllers)
+        mount = _controller_mount(mounts, controllers)
         parts = [part for part in path.split("/") if part not in ("", ".", "..")]
         for length in range(len(parts), -1, -1):
             yield mount.joinpath(*parts[:length])
 
 
-def _mount(mounts: Path, controllers: str) -> Path:
+def _controller_mount(mounts: Path, controllers: str) -> Path:
     if controllers == "":
         # On hybrid systems v2 lives in `unified` beside the v1 controllers.
         return mounts / "unified" if (mounts / "unified").is_dir() else mounts

@@ -1,36 +1,18 @@
-"""Caches: what each level holds and which CPUs share it, from `/sys/devices/system/cpu/cpu*/cache`."""
+"""Caches: the bytes of every level and the CPUs that share it, from `/sys/devices/system/cpu/cpu*/cache`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from sonda.probes.kernel_files import parse_size, read_cpu_list, read_int, read_text
+from sonda.record.machine import CacheLevel
 
 
-@dataclass(frozen=True)
-class Cache:
-    """One level and type of cache."""
-
-    level: int
-    type: str
-    """Data, Instruction or Unified."""
-    bytes: int
-    """Of one instance."""
-    shared_by: int
-    """CPUs that share one instance."""
-    instances: int
-
-    def record(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def read_caches(root: Path = Path("/")) -> list[Cache]:
+def read_caches(root: Path = Path("/")) -> list[CacheLevel]:
     """Caches by level; empty where the kernel does not show them (some arm64 virtual machines).
 
-    Instances are told apart by the CPUs that share them, because cache ids are missing on older kernels. On CPUs with
-    unequal cores the largest instance of a level stands for it.
+    The CPUs that share an instance identify it, because cache ids are missing on older kernels. On CPUs with unequal
+    cores the largest instance of a level stands for it.
     """
     instances: dict[tuple[int, str], dict[tuple[int, ...], int]] = {}
     cpus = root / "sys/devices/system/cpu"
@@ -48,6 +30,12 @@ def read_caches(root: Path = Path("/")) -> list[Cache]:
         shared = tuple(read_cpu_list(index / "shared_cpu_list") or [own])
         instances.setdefault((level, kind), {})[shared] = count
     return [
-        Cache(level, kind, max(found.values()), max(len(shared) for shared in found), len(found))
-        for (level, kind), found in sorted(instances.items())
+        CacheLevel(
+            level=level,
+            type=kind,
+            bytes=max(by_cpus.values()),
+            shared_by=max(len(shared) for shared in by_cpus),
+            instances=len(by_cpus),
+        )
+        for (level, kind), by_cpus in sorted(instances.items())
     ]

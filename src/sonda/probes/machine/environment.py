@@ -34,14 +34,14 @@ def package_version(name: str) -> str | None:
         return None
 
 
-def versions() -> dict[str, str]:
+def installed_versions() -> dict[str, str]:
     """Versions of Python, Sonda and every package of `PACKAGES` that is installed; nothing is imported for it."""
-    found = {"python": platform.python_version(), "sonda": VERSION}
+    versions = {"python": platform.python_version(), "sonda": VERSION}
     for name in PACKAGES:
         version = package_version(name)
         if version:
-            found[name] = version
-    return found
+            versions[name] = version
+    return versions
 
 
 def thread_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:

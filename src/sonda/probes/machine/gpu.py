@@ -1,7 +1,8 @@
 """A GPU as driver and framework describe it: facts of the machine record.
 
-Two sources: PyTorch (`read_device`, in a child process) and NVML (`nvml_device`, anywhere, without PyTorch). PyTorch
-numbers devices as the program sees them, NVML as they are plugged in, so NVML is asked for the card that PyTorch names.
+Two sources: PyTorch (`read_device`, in a child process) and NVML (`read_nvml_device`, anywhere, without PyTorch).
+PyTorch numbers devices as the program sees them, NVML as they are plugged in. So NVML is asked for the card by the
+identity that PyTorch gives.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from sonda.probes.energy.nvml import said, text
+from sonda.probes.energy.nvml import decode_text, error_line
 from sonda.record.errors import SondaError
 
 SPEED = ("name", "capability", "memory_bytes", "sm_mhz", "memory_mhz", "memory_bits", "power_limit_w")
-"""What the fingerprint names: what determines a device's speed, as far as NVML alone can tell it."""
+"""Items of the fingerprint: what determines a device's speed, as far as NVML alone shows it."""
 PAUSES_S = (0.5,) * 4
 
 
@@ -80,11 +81,11 @@ def read_device(torch: Any, index: int, nvml: Any = None) -> GpuDevice:
         "cuda": str(torch.version.cuda),
     }
     try:
-        library = nvml if nvml is not None else _nvml()
-        handle = library.nvmlDeviceGetHandleByUUID(_uuid(own))
+        library = nvml if nvml is not None else _open_nvml()
+        handle = library.nvmlDeviceGetHandleByUUID(_nvml_uuid(own))
         facts |= {name: value for name, value in _nvml_facts(library, handle, missing).items() if value}
     except Exception as error:
-        missing["nvml"] = said(error)
+        missing["nvml"] = error_line(error)
     for name in ("l2_bytes", "sm_mhz", "memory_mhz", "memory_bits", "power_limit_w", "driver"):
         if not facts.get(name):
             missing.setdefault(name, "neither PyTorch nor NVML says it")
@@ -102,41 +103,41 @@ def check_device(torch: Any, index: int) -> None:
         raise SondaError(f"there is no cuda:{index}", f"use cuda:0{f' to cuda:{count - 1}' if count > 1 else ''}")
 
 
-def nvml_device(index: int, nvml: Any = None) -> GpuDevice | None:
-    """The device `cuda:<index>` as far as NVML alone can tell, in 50 ms and without PyTorch; None where it cannot.
+def read_nvml_device(index: int, nvml: Any = None) -> GpuDevice | None:
+    """The device `cuda:<index>` by NVML alone, in 50 ms and without PyTorch; None where NVML does not suffice.
 
-    Only where it does not matter which of NVML's devices is meant: all alike, and none divided.
+    It suffices where all of its devices are alike and none is divided: then it does not matter which one is meant.
     """
     try:
-        library = nvml if nvml is not None else _nvml()
+        library = nvml if nvml is not None else _open_nvml()
         count = library.nvmlDeviceGetCount()
-        if not count or (index >= count and not _visible()):
+        if not count or (index >= count and not _hides_devices()):
             return None
-        found = []
-        for place in range(count):
+        devices = []
+        for number in range(count):
             missing: dict[str, str] = {}
-            facts = _nvml_facts(library, library.nvmlDeviceGetHandleByIndex(place), missing)
-            found.append(GpuDevice(**{**facts, "index": index, "missing": missing}))
+            facts = _nvml_facts(library, library.nvmlDeviceGetHandleByIndex(number), missing)
+            devices.append(GpuDevice(**{**facts, "index": index, "missing": missing}))
     except Exception:
         return None
-    first = found[0]
-    return first if not first.mig and all(one == first for one in found) else None
+    first = devices[0]
+    return first if not first.mig and all(device == first for device in devices) else None
 
 
-def gpu_names() -> list[str]:
+def read_gpu_names() -> list[str]:
     """The names of this machine's GPUs; none where there is no driver to ask."""
     try:
-        library = _nvml()
-        handles = [library.nvmlDeviceGetHandleByIndex(place) for place in range(library.nvmlDeviceGetCount())]
-        return [text(library.nvmlDeviceGetName(handle)) for handle in handles]
+        library = _open_nvml()
+        handles = [library.nvmlDeviceGetHandleByIndex(number) for number in range(library.nvmlDeviceGetCount())]
+        return [decode_text(library.nvmlDeviceGetName(handle)) for handle in handles]
     except Exception:
         return []
 
 
-def sm_clock(uuid: str, nvml: Any = None) -> Callable[[], float]:
+def sm_clock_reader(uuid: str, nvml: Any = None) -> Callable[[], float]:
     """A function that reads the SM clock now, Hz; NaN where NVML does not answer."""
     try:
-        library = nvml if nvml is not None else _nvml()
+        library = nvml if nvml is not None else _open_nvml()
         handle = library.nvmlDeviceGetHandleByUUID(uuid)
     except Exception:
         return lambda: float("nan")
@@ -150,24 +151,26 @@ def sm_clock(uuid: str, nvml: Any = None) -> Callable[[], float]:
     return read
 
 
-def others_at_work(
+def describe_other_load(
     uuid: str, nvml: Any = None, own: int | None = None, sleep: Callable[[float], None] = time.sleep
 ) -> str:
-    """What other programs do on the device, as a sentence; '' where nothing is seen, or NVML does not answer.
+    """A sentence about the load that other programs put on the device; '' where there is none, or NVML does not answer.
 
-    NVML's load is a mean over up to a second, so a program that just ended still shows: it is asked for two seconds.
+    NVML's load is a mean over up to a second, so that a program that just ended still shows. A device counts as loaded
+    where it shows a load for two seconds.
     """
     try:
-        library = nvml if nvml is not None else _nvml()
+        library = nvml if nvml is not None else _open_nvml()
         handle = library.nvmlDeviceGetHandleByUUID(uuid)
         for pause in (*PAUSES_S, 0.0):
             busy = int(library.nvmlDeviceGetUtilizationRates(handle).gpu)
             if not busy:
                 return ""
             sleep(pause)
-        process = os.getpid() if own is None else own
+        mine = os.getpid() if own is None else own
         # In a container the numbers of processes need not be ours, so the load decides and they only explain it.
-        running = [one for one in library.nvmlDeviceGetComputeRunningProcesses(handle) if one.pid != process]
+        processes = [process.pid for process in library.nvmlDeviceGetComputeRunningProcesses(handle)]
+        running = [pid for pid in processes if pid != mine]
     except Exception:
         return ""
     programs = f", {len(running)} other program{'s' if len(running) != 1 else ''}" if running else ""
@@ -176,19 +179,19 @@ def others_at_work(
 
 def device_uuid(torch: Any, index: int) -> str:
     """The device's identity as NVML writes it."""
-    return _uuid(torch.cuda.get_device_properties(index))
+    return _nvml_uuid(torch.cuda.get_device_properties(index))
 
 
-def _uuid(properties: Any) -> str:
+def _nvml_uuid(properties: Any) -> str:
     text = str(getattr(properties, "uuid", ""))
     return text if text.startswith(("GPU-", "MIG-")) else f"GPU-{text}"
 
 
-def _visible() -> bool:
+def _hides_devices() -> bool:
     return "CUDA_VISIBLE_DEVICES" in os.environ
 
 
-def _nvml() -> Any:
+def _open_nvml() -> Any:
     import pynvml
 
     pynvml.nvmlInit()
@@ -196,13 +199,13 @@ def _nvml() -> Any:
 
 
 def _nvml_facts(library: Any, handle: Any, missing: dict[str, str]) -> dict[str, Any]:
-    """What NVML says of a card; `missing` gets the reason for what it does not say."""
+    """Facts about a card by NVML; puts the reason into `missing` for each that NVML does not give."""
 
     def ask(name: str, question: Callable[[], Any], otherwise: Any = 0) -> Any:
         try:
             return question()
         except Exception as error:
-            missing[name] = said(error)
+            missing[name] = error_line(error)
             return otherwise
 
     def divided() -> bool:
@@ -210,7 +213,7 @@ def _nvml_facts(library: Any, handle: Any, missing: dict[str, str]) -> dict[str,
 
     capability = ask("capability", lambda: "{}.{}".format(*library.nvmlDeviceGetCudaComputeCapability(handle)), "")
     facts = {
-        "name": ask("name", lambda: text(library.nvmlDeviceGetName(handle)), ""),
+        "name": ask("name", lambda: decode_text(library.nvmlDeviceGetName(handle)), ""),
         "capability": capability,
         "memory_bytes": ask("memory_bytes", lambda: int(library.nvmlDeviceGetMemoryInfo(handle).total)),
         "sm_mhz": ask("sm_mhz", lambda: float(library.nvmlDeviceGetMaxClockInfo(handle, library.NVML_CLOCK_SM)), 0.0),
@@ -221,11 +224,11 @@ def _nvml_facts(library: Any, handle: Any, missing: dict[str, str]) -> dict[str,
         "power_limit_w": ask(
             "power_limit_w", lambda: library.nvmlDeviceGetPowerManagementLimit(handle) / 1e3, 0.0
         ),
-        "driver": ask("driver", lambda: text(library.nvmlSystemGetDriverVersion()), ""),
+        "driver": ask("driver", lambda: decode_text(library.nvmlSystemGetDriverVersion()), ""),
     }  # fmt: skip
     try:
         facts["mig"] = divided()
     except Exception:
-        # Cards that cannot be divided answer that they do not know the question.
+        # A card that cannot be divided refuses the question.
         facts["mig"] = False
     return facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sonda.probes.kernel_files import parse_fields, read_cpu_list, read_int, read_text
 
@@ -28,6 +28,20 @@ ARM_PARTS = {
 """Source: Linux arch/arm64/include/asm/cputype.h."""
 
 
+class ProcessorIdentity(NamedTuple):
+    """Which processor it is; None for what is not known."""
+
+    processor: str | None = None
+    """Its name."""
+    vendor: str | None = None
+    family: int | None = None
+    """On arm64 the version of the architecture."""
+    model: int | None = None
+    """On arm64 the part number."""
+    stepping: int | str | None = None
+    """On arm64 variant and revision, as `r3p1`."""
+
+
 class Topology(NamedTuple):
     """How the CPUs are arranged; None where the kernel does not say."""
 
@@ -37,6 +51,15 @@ class Topology(NamedTuple):
     smt: bool | None
 
 
+class ClockControl(NamedTuple):
+    """Clocks of a CPU, and who sets them; None where the kernel does not say."""
+
+    base_mhz: float | None
+    max_mhz: float | None
+    governor: str | None
+    turbo: bool | None
+
+
 def read_cpuinfo(root: Path) -> list[dict[str, str]]:
     """The blocks of `/proc/cpuinfo` that describe a CPU, in order."""
     text = read_text(root / "proc/cpuinfo") or ""
@@ -44,33 +67,29 @@ def read_cpuinfo(root: Path) -> list[dict[str, str]]:
     return [block for block in blocks if block.get("processor", "").isdigit()]
 
 
-def identity(block: dict[str, str]) -> dict[str, Any]:
-    """`processor`, `vendor`, `family`, `model`, `stepping` of one CPU; what is not there is left out.
+def processor_identity(block: dict[str, str]) -> ProcessorIdentity:
+    """The identity of one CPU, from its block of `/proc/cpuinfo`.
 
-    arm64 has no name in `/proc/cpuinfo`: implementer and part number are looked up, `family` is the architecture
-    version, `model` the part number and `stepping` is variant and revision, as `r3p1`.
+    arm64 has no name there: implementer and part number are looked up.
     """
-    implementer, part = _number(block.get("CPU implementer")), _number(block.get("CPU part"))
-    if implementer is not None and part is not None:
-        vendor = ARM_IMPLEMENTERS.get(implementer, f"implementer {implementer:#x}")
-        found: dict[str, Any] = {
-            "processor": ARM_PARTS.get((implementer, part), f"{vendor} part {part:#x}"),
-            "vendor": vendor,
-            "family": _number(block.get("CPU architecture")),
-            "model": part,
-        }
-        variant, revision = _number(block.get("CPU variant")), _number(block.get("CPU revision"))
-        if variant is not None and revision is not None:
-            found["stepping"] = f"r{variant}p{revision}"
-    else:
-        found = {
-            "processor": " ".join(block.get("model name", "").split()) or None,
-            "vendor": block.get("vendor_id"),
-            "family": _number(block.get("cpu family")),
-            "model": _number(block.get("model")),
-            "stepping": _number(block.get("stepping")),
-        }
-    return {key: value for key, value in found.items() if value is not None}
+    implementer, part = _parse_number(block.get("CPU implementer")), _parse_number(block.get("CPU part"))
+    if implementer is None or part is None:
+        return ProcessorIdentity(
+            processor=" ".join(block.get("model name", "").split()) or None,
+            vendor=block.get("vendor_id"),
+            family=_parse_number(block.get("cpu family")),
+            model=_parse_number(block.get("model")),
+            stepping=_parse_number(block.get("stepping")),
+        )
+    vendor = ARM_IMPLEMENTERS.get(implementer, f"implementer {implementer:#x}")
+    variant, revision = _parse_number(block.get("CPU variant")), _parse_number(block.get("CPU revision"))
+    return ProcessorIdentity(
+        processor=ARM_PARTS.get((implementer, part), f"{vendor} part {part:#x}"),
+        vendor=vendor,
+        family=_parse_number(block.get("CPU architecture")),
+        model=part,
+        stepping=None if variant is None or revision is None else f"r{variant}p{revision}",
+    )
 
 
 def instruction_sets(block: dict[str, str]) -> list[str]:
@@ -84,10 +103,10 @@ def is_guest(block: dict[str, str]) -> bool:
     return "hypervisor" in (block.get("flags") or "").split()
 
 
-def topology(root: Path, blocks: list[dict[str, str]]) -> Topology:
+def read_topology(root: Path, blocks: list[dict[str, str]]) -> Topology:
     """Logical and physical CPUs, sockets and whether simultaneous multithreading is on.
 
-    A virtual machine shows what its hypervisor made up: two of its cores may be one core of the host.
+    A virtual machine shows what its hypervisor invents: two of its cores may be one core of the host.
     """
     cpus = root / "sys/devices/system/cpu"
     online = read_cpu_list(cpus / "online") or sorted(int(block["processor"]) for block in blocks)
@@ -98,10 +117,10 @@ def topology(root: Path, blocks: list[dict[str, str]]) -> Topology:
         block = by_number.get(cpu, {})
         package = read_int(cpus / f"cpu{cpu}/topology/physical_package_id")
         core = read_int(cpus / f"cpu{cpu}/topology/core_id")
-        package = _number(block.get("physical id")) if package is None else package
-        core = _number(block.get("core id")) if core is None else core
+        package = _parse_number(block.get("physical id")) if package is None else package
+        core = _parse_number(block.get("core id")) if core is None else core
         if package is not None:
-            # arm64 kernels write -1 where firmware does not tell packages apart: one package then.
+            # arm64 kernels write -1 where the firmware does not distinguish packages: one package then.
             packages.add(max(package, 0))
             if core is not None:
                 cores.add((max(package, 0), core))
@@ -111,32 +130,20 @@ def topology(root: Path, blocks: list[dict[str, str]]) -> Topology:
     return Topology(len(online) or None, physical, len(packages) or None, smt)
 
 
-def clocks(root: Path, name: str, cpu: int = 0) -> dict[str, Any]:
-    """`base_mhz`, `max_mhz`, `governor`, `turbo` of a CPU, as far as the kernel or its name tells."""
+def read_clocks(root: Path, name: str, cpu: int = 0) -> ClockControl:
+    """The clocks of a CPU, as far as the kernel shows them; the base clock may also stand in the processor's name."""
     cpus = root / "sys/devices/system/cpu"
     frequency = cpus / f"cpu{cpu}/cpufreq"
-    found: dict[str, Any] = {}
-    base = read_int(frequency / "base_frequency")
+    base, highest = read_int(frequency / "base_frequency"), read_int(frequency / "cpuinfo_max_freq")
     in_name = re.search(r"@\s*([\d.]+)\s*GHz", name)
-    if base:
-        found["base_mhz"] = base / 1000
-    elif in_name:
-        found["base_mhz"] = round(float(in_name[1]) * 1000, 3)
-    highest = read_int(frequency / "cpuinfo_max_freq")
-    if highest:
-        found["max_mhz"] = highest / 1000
-    governor = read_text(frequency / "scaling_governor")
-    if governor:
-        found["governor"] = governor
+    base_mhz = base / 1000 if base else round(float(in_name[1]) * 1000, 3) if in_name else None
     no_turbo, boost = read_int(cpus / "intel_pstate/no_turbo"), read_int(cpus / "cpufreq/boost")
-    if no_turbo is not None:
-        found["turbo"] = no_turbo == 0
-    elif boost is not None:
-        found["turbo"] = boost == 1
-    return found
+    turbo = no_turbo == 0 if no_turbo is not None else boost == 1 if boost is not None else None
+    governor = read_text(frequency / "scaling_governor") or None
+    return ClockControl(base_mhz, highest / 1000 if highest else None, governor, turbo)
 
 
-def _number(text: str | None) -> int | None:
+def _parse_number(text: str | None) -> int | None:
     try:
         return int(text, 0) if text else None
     except ValueError:

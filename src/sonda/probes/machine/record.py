@@ -1,4 +1,4 @@
-"""The machine record: what determines how fast this machine is, and what is not known about it."""
+"""The machine record: everything that determines how fast this machine is, and what of it is not known."""
 
 from __future__ import annotations
 
@@ -9,10 +9,19 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from sonda.probes.kernel_files import parse_fields, parse_size, read_text
 from sonda.probes.machine.allowance import read_allowance
 from sonda.probes.machine.caches import read_caches
-from sonda.probes.machine.processor import clocks, identity, instruction_sets, is_guest, read_cpuinfo, topology
+from sonda.probes.machine.processor import (
+    instruction_sets,
+    is_guest,
+    processor_identity,
+    read_clocks,
+    read_cpuinfo,
+    read_topology,
+)
 
 GIB = 1 << 30
 
@@ -21,7 +30,7 @@ SPEED = (
     "logical_cores", "physical_cores", "sockets", "numa_nodes", "smt", "effective_cores", "base_mhz", "max_mhz",
     "governor", "turbo", "virtual_machine",
 )  # fmt: skip
-"""What goes into the fingerprint, with the memory in whole GiB (the kernel's total varies from boot to boot)."""
+"""Items of the fingerprint, beside the memory in whole GiB (the kernel's total varies from boot to boot)."""
 
 HYPERVISORS = ("qemu", "kvm", "vmware", "virtualbox", "innotek", "xen", "microsoft corporation", "parallels", "bochs",
                "google", "amazon ec2", "openstack", "digitalocean", "hetzner", "alibaba cloud", "nutanix")  # fmt: skip
@@ -55,40 +64,40 @@ REASONS = {
 
 
 def machine_record(root: Path = Path("/"), redact: bool = False) -> dict[str, Any]:
-    """What `run.json` keeps about the machine, as plain values; never raises.
+    """The machine as `run.json` keeps it, as plain values; never raises.
 
-    An item that could not be found is absent and named, with the reason, in `missing`. `host` is a hash of the host's
-    name, enough to tell machines apart; `redact` leaves it out. `fingerprint` changes when something changes that
+    An item that could not be found is absent; `missing` has its name and the reason. `host` is a hash of the host's
+    name, which is enough to distinguish machines; `redact` leaves it out. `fingerprint` changes with everything that
     determines speed, and with nothing else. `root` stands in for `/`.
     """
     blocks = read_cpuinfo(root)
     first = blocks[0] if blocks else {}
-    named = identity(first)
-    shape = topology(root, blocks)
+    identity = processor_identity(first)
+    topology = read_topology(root, blocks)
     allowance = read_allowance(root)
-    found: dict[str, Any] = {
-        **named,
+    facts: dict[str, Any] = {
+        **identity._asdict(),
         "architecture": _architecture(root, first),
         "instruction_sets": instruction_sets(first),
-        "logical_cores": shape.logical,
-        "physical_cores": shape.physical,
-        "sockets": shape.sockets,
-        "smt": shape.smt,
+        "logical_cores": topology.logical,
+        "physical_cores": topology.physical,
+        "sockets": topology.sockets,
+        "smt": topology.smt,
         "numa_nodes": len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None,
-        **clocks(root, named.get("processor", ""), allowance.affinity[0] if allowance.affinity else 0),
-        "caches": [cache.record() for cache in read_caches(root)] or None,
-        "memory_bytes": _memory(root),
-        "virtual_machine": _virtual_machine(root, first),
-        "container": _container(root),
+        **read_clocks(root, identity.processor or "", allowance.affinity[0] if allowance.affinity else 0)._asdict(),
+        "caches": [msgspec.to_builtins(cache) for cache in read_caches(root)] or None,
+        "memory_bytes": _read_memory_bytes(root),
+        "virtual_machine": _is_virtual_machine(root, first),
+        "container": _is_container(root),
         "affinity": len(allowance.affinity) if allowance.affinity else None,
         "cpu_quota": allowance.quota,
         "memory_limit_bytes": allowance.memory_bytes,
-        "effective_cores": allowance.effective_cores(shape.logical),
-        "kernel": _kernel(root),
-        "os": _os(root),
-        "host": None if redact else _host(root),
+        "effective_cores": allowance.effective_cores(topology.logical),
+        "kernel": _kernel_release(root),
+        "os": _os_name(root),
+        "host": None if redact else _host_hash(root),
     }
-    record = {key: value for key, value in found.items() if value is not None}
+    record = {key: value for key, value in facts.items() if value is not None}
     record["missing"] = {key: reason for key, reason in REASONS.items() if key not in record}
     if not redact and "host" in record["missing"]:
         record["missing"]["host"] = "the host has no name"
@@ -109,7 +118,7 @@ def _architecture(root: Path, block: dict[str, str]) -> str:
     return "aarch64" if "CPU implementer" in block else "x86_64"
 
 
-def _memory(root: Path) -> int | None:
+def _read_memory_bytes(root: Path) -> int | None:
     total = parse_fields(read_text(root / "proc/meminfo") or "").get("MemTotal")
     try:
         return parse_size(total) if total else None
@@ -117,7 +126,7 @@ def _memory(root: Path) -> int | None:
         return None
 
 
-def _virtual_machine(root: Path, block: dict[str, str]) -> bool | None:
+def _is_virtual_machine(root: Path, block: dict[str, str]) -> bool | None:
     if is_guest(block) or (read_text(root / "sys/hypervisor/type") or "") == "xen":
         return True
     dmi = root / "sys/class/dmi/id"
@@ -131,22 +140,22 @@ def _virtual_machine(root: Path, block: dict[str, str]) -> bool | None:
     return None
 
 
-def _container(root: Path) -> bool:
+def _is_container(root: Path) -> bool:
     if (root / ".dockerenv").exists() or (root / "run/.containerenv").exists():
         return True
     return bool(re.search(r"docker|kubepods|containerd|lxc|libpod", read_text(root / "proc/1/cgroup") or ""))
 
 
-def _kernel(root: Path) -> str | None:
+def _kernel_release(root: Path) -> str | None:
     return read_text(root / "proc/sys/kernel/osrelease") or None
 
 
-def _os(root: Path) -> str | None:
+def _os_name(root: Path) -> str | None:
     text = read_text(root / "etc/os-release") or read_text(root / "usr/lib/os-release") or ""
     match = re.search(r'^PRETTY_NAME="?([^"\n]*)"?$', text, re.MULTILINE)
     return match[1] if match else None
 
 
-def _host(root: Path) -> str | None:
+def _host_hash(root: Path) -> str | None:
     name = read_text(root / "proc/sys/kernel/hostname")
     return hashlib.sha256(name.encode()).hexdigest()[:12] if name else None

@@ -1,6 +1,6 @@
 """Chips by compute capability: which metrics Nsight Compute is asked for on each, and how many passes that takes.
 
-The names are data (`metrics.toml`); tests hold every one of them against the database of NVIDIA's own package.
+The names are data (`metrics.toml`); tests compare every one of them with the database of NVIDIA's own package.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Literal
 
 import msgspec
 
-from sonda.probes.ncu.metric_database import Database
+from sonda.probes.ncu.metric_database import MetricDatabase
 from sonda.record.errors import SondaError
 
 MEMORY = "dram__bytes.sum"
 TABLE = Path(__file__).parent / "metrics.toml"
 
 
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ChipEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     capability: str
     memory: Literal["split", "whole", "none"]
@@ -30,19 +30,19 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     more_stalls: list[str] = []
 
 
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _ChipTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     core: list[str]
     memory: list[str]
     split: list[str]
     tensor: str
     stall: str
     stalls: list[str]
-    chips: dict[str, _Entry]
+    chips: dict[str, _ChipEntry]
 
 
 @dataclass(frozen=True)
 class MetricSet:
-    """Names that are asked for together, and how often a launch is at least repeated for them."""
+    """Metrics that are asked for together, and the least number of passes that they take."""
 
     name: str
     """core or stalls."""
@@ -64,20 +64,20 @@ class Chip:
 
 
 @cache
-def chips() -> dict[str, Chip]:
-    """By compute capability: `9.0`."""
-    table = msgspec.convert(tomllib.loads(TABLE.read_text(encoding="utf-8")), _Table)
-    return {entry.capability: _chip(name, entry, table) for name, entry in table.chips.items()}
+def known_chips() -> dict[str, Chip]:
+    """The chips of the table, by compute capability (`9.0`)."""
+    table = msgspec.convert(tomllib.loads(TABLE.read_text(encoding="utf-8")), _ChipTable)
+    return {entry.capability: _make_chip(name, entry, table) for name, entry in table.chips.items()}
 
 
-def _chip(name: str, entry: _Entry, table: _Table) -> Chip:
+def _make_chip(name: str, entry: _ChipEntry, table: _ChipTable) -> Chip:
     core = [*table.core, *(table.memory if entry.memory != "none" else [])]
     core += table.split if entry.memory == "split" else []
     for kind in entry.tensor:
         core.append(table.tensor.format(kind))
         if not kind.startswith("int"):
             core.append(f"{table.tensor.format(kind)}.peak_sustained")
-    # The time goes with the stalls too, so that both counts of a launch can be held together.
+    # The stalls have the time too, so that both counts of a launch can be compared.
     reasons = sorted([*table.stalls, *entry.more_stalls])
     stalls = ["gpu__time_duration.sum", *(table.stall.format(reason) for reason in reasons)]
     return Chip(
@@ -86,15 +86,15 @@ def _chip(name: str, entry: _Entry, table: _Table) -> Chip:
     )  # fmt: skip
 
 
-def chip_of(major: int, minor: int) -> Chip:
-    """The chip of a compute capability; one that is not in the table is asked what the nearest lower one is asked.
+def find_chip(major: int, minor: int) -> Chip:
+    """The chip of a compute capability. One that is not in the table has the metrics of the nearest lower one.
 
     Raises SondaError below 7.0, which Nsight Compute does not count.
     """
-    known = {(int(one), int(other)): chip for name, chip in chips().items() for one, other in [name.split(".")]}
+    known = {tuple(map(int, name.split("."))): chip for name, chip in known_chips().items()}
     if (major, minor) in known:
         return known[major, minor]
-    # An integrated chip counts no bytes of its memory, which a later one may well do.
+    # An integrated chip does not count bytes of its memory; a later chip may count them.
     lower = [version for version, chip in known.items() if version < (major, minor) and MEMORY in chip.core.metrics]
     if not lower:
         raise SondaError(
@@ -104,14 +104,14 @@ def chip_of(major: int, minor: int) -> Chip:
     return Chip(near.name, near.title, f"{major}.{minor}", near.core, near.stalls, exact=False)
 
 
-def passes_of(chip: Chip, metrics: tuple[str, ...]) -> int:
-    """How often a launch is at least repeated for a part of a set.
+def count_passes(chip: Chip, metrics: tuple[str, ...]) -> int:
+    """The least number of passes for some metrics of a set.
 
-    NVIDIA's package says it where it is installed; the passes of the whole set, which are never fewer, stand in for it.
+    NVIDIA's package gives it where it is installed. Elsewhere it is that of the whole set, which is never smaller.
     """
     whole = chip.core if set(metrics) <= set(chip.core.metrics) else chip.stalls
     try:
-        with Database(chip.name) as database:
+        with MetricDatabase(chip.name) as database:
             return database.passes([metric for metric in metrics if database.knows(metric)])
     except SondaError:
         return whole.passes

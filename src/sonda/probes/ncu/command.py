@@ -1,4 +1,4 @@
-"""The command line of Nsight Compute around a program, its version, and the program's life under it."""
+"""Nsight Compute: its version, whether it can count here, its command line, and a program that runs under it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sonda.probes.kernel_files import read_text
-from sonda.probes.ncu.failure import ADMINISTRATORS, PARAMETERS, no_permission
+from sonda.probes.ncu.failure import ADMINISTRATORS, PARAMETERS, permission_error
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 
@@ -27,24 +27,24 @@ VERSION = re.compile(r"Version (\d+)\.(\d+)(\S*)")
 
 
 @dataclass(frozen=True)
-class Settings:
+class NcuSettings:
     """How to count. Clocks are always left alone, so that counts belong to the clock that the program runs at."""
 
     cache: str = "all"
     bracketed: bool = True
     """The program calls cudaProfilerStart and cudaProfilerStop around what is to be counted."""
     stalls: bool = False
-    """Every kernel is asked at once what it waits for, not only those out of line in a second run."""
+    """Count stalls of every kernel in the first run, not only those of outlying kernels in a second one."""
     limit_s: float = 600.0
     """Seconds that one run may take."""
     whole: bool = False
-    """The command is a user's program: every run of it is one from its beginning to its end, with all it does."""
+    """The command is a user's program: it runs from its beginning to its end every time, with all side effects."""
     program: str = PROGRAM
 
 
 @dataclass(frozen=True)
-class Ended:
-    """What ncu left behind."""
+class NcuOutcome:
+    """What ncu and the program under it wrote, and the exit code."""
 
     log: list[str]
     """Its messages and its table, line by line."""
@@ -61,14 +61,14 @@ def ncu_version(program: str = PROGRAM) -> str:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         raise SondaError(f"ncu cannot be run: {error}", REMEDY) from None
-    return check_version(done.stdout or done.stderr)
+    return parse_ncu_version(done.stdout or done.stderr)
 
 
-def check_version(said: str) -> str:
-    """The version in what `ncu --version` says; raises SondaError for one that is too old or none at all."""
-    match = VERSION.search(said)
+def parse_ncu_version(text: str) -> str:
+    """The version in the answer of `ncu --version`; raises SondaError where it is too old or there is none."""
+    match = VERSION.search(text)
     if match is None:
-        raise SondaError(f"ncu --version says {' '.join(said.split())[:60]!r}", REMEDY)
+        raise SondaError(f"ncu --version says {' '.join(text.split())[:60]!r}", REMEDY)
     version = f"{match[1]}.{match[2]}{match[3]}"
     if (int(match[1]), int(match[2])) < OLDEST:
         raise SondaError(f"Nsight Compute {version} is too old for the probe ncu", REMEDY)
@@ -76,7 +76,7 @@ def check_version(said: str) -> str:
 
 
 def ncu_state(program: str = PROGRAM, root: Path = Path("/")) -> ProbeState:
-    """Whether kernels can be counted on this machine, as far as can be told without running one."""
+    """Whether kernels can be counted on this machine, as far as that shows without running one."""
     if read_text(root / "proc/driver/nvidia/version") is None:
         return ProbeState("ncu", "missing", "there is no NVIDIA driver", "use a machine with an NVIDIA GPU")
     try:
@@ -84,13 +84,13 @@ def ncu_state(program: str = PROGRAM, root: Path = Path("/")) -> ProbeState:
     except SondaError as error:
         return ProbeState("ncu", "missing", error.cause, error.remedy)
     if ADMINISTRATORS.search(read_text(root / PARAMETERS) or "") and os.geteuid():
-        refused = no_permission(root)
+        refused = permission_error(root)
         return ProbeState("ncu", "missing", refused.cause, refused.remedy)
     return ProbeState("ncu", "ok", f"Nsight Compute {version}")
 
 
-def command_line(metrics: Sequence[str], log: Path, settings: Settings, kernels: Sequence[str] = ()) -> list[str]:
-    """The words before the program's own. `kernels` are symbols: only launches of these are counted; none means all."""
+def ncu_command(metrics: Sequence[str], log: Path, settings: NcuSettings, kernels: Sequence[str] = ()) -> list[str]:
+    """The words to put before the program's own. `kernels` are the symbols of the kernels to count; none means all."""
     if settings.cache not in CACHES:
         raise SondaError(f"--cache-control {settings.cache!r} does not exist", f"use one of {', '.join(CACHES)}")
     words = [
@@ -106,14 +106,14 @@ def command_line(metrics: Sequence[str], log: Path, settings: Settings, kernels:
     return words
 
 
-def run_under(
-    command: Sequence[str], stdin: bytes, metrics: Sequence[str], settings: Settings, kernels: Sequence[str] = (),
+def run_under_ncu(
+    command: Sequence[str], stdin: bytes, metrics: Sequence[str], settings: NcuSettings, kernels: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
-) -> Ended:  # fmt: skip
+) -> NcuOutcome:  # fmt: skip
     """Run a program under ncu to its end; what it prints is not shown. Raises SondaError where that takes too long."""
     with tempfile.TemporaryDirectory(prefix="sonda-ncu-") as directory:
         log, output = Path(directory) / "log.csv", Path(directory) / "stderr"
-        words = [*command_line(metrics, log, settings, kernels), *command]
+        words = [*ncu_command(metrics, log, settings, kernels), *command]
         with open(output, "wb") as errors:
             try:
                 child = subprocess.Popen(
@@ -137,6 +137,6 @@ def run_under(
                     with suppress(ProcessLookupError):
                         os.killpg(child.pid, signal.SIGKILL)
         text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-        said = output.read_text(encoding="utf-8", errors="replace")
-        # Without a log ncu failed before it opened it, and its messages are among the program's.
-        return Ended((text or said).splitlines(keepends=True), said, child.returncode)
+        stderr = output.read_text(encoding="utf-8", errors="replace")
+        # Where ncu failed before it opened its log, its messages are among the program's.
+        return NcuOutcome((text or stderr).splitlines(keepends=True), stderr, child.returncode)

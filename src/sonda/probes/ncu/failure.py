@@ -1,4 +1,4 @@
-"""What Nsight Compute says when it cannot count, as one line with its remedy.
+"""Failures of Nsight Compute: its messages become one line with a remedy.
 
 The texts are those that ncu 2022.3 to 2026.2 prints behind `==ERROR==` and `==WARNING==`.
 """
@@ -58,31 +58,31 @@ CAUSES = (
 """Words of a message, what they mean, and what to do."""
 
 
-def messages(log: Iterable[str]) -> list[tuple[str, str]]:
-    """ERROR or WARNING and the text, in order."""
+def parse_messages(log: Iterable[str]) -> list[tuple[str, str]]:
+    """The messages of a log in order, each as ERROR or WARNING and its text."""
     return [(match[1], match[2].strip()) for line in log if (match := MESSAGE.match(line))]
 
 
-def unknown_metrics(log: Iterable[str], asked: Sequence[str]) -> list[str]:
-    """Those of the metrics asked for that ncu says it does not find on this device."""
+def find_unknown_metrics(log: Iterable[str], asked: Sequence[str]) -> list[str]:
+    """The metrics, among those asked for, that ncu does not find on this device."""
     lacking: set[str] = set()
-    for _, text in messages(log):
+    for _, text in parse_messages(log):
         if any(words in text for words in UNKNOWN):
-            for token in (found.rstrip(".") for found in METRIC.findall(text)):
+            for token in (word.rstrip(".") for word in METRIC.findall(text)):
                 lacking |= {name for name in asked if name == token or name.startswith(f"{token}.")}
     return [name for name in asked if name in lacking]
 
 
 def explain_failure(log: Sequence[str], output: str, code: int, root: Path = Path("/")) -> SondaError:
-    """Why there is no table: from ncu's own log, then from what the program wrote to stderr and its exit code."""
-    said = messages(log)
-    for _, text in said:
+    """Why ncu wrote no table: by its own log, then by what the program wrote to stderr and its exit code."""
+    messages = parse_messages(log)
+    for _, text in messages:
         if "ERR_NVGPUCTRPERM" in text or "permission to access NVIDIA GPU Performance Counters" in text:
-            return no_permission(root)
+            return permission_error(root)
         for words, cause, remedy in CAUSES:
             if any(word.lower() in text.lower() for word in words):
                 return SondaError(cause, remedy)
-    errors = [text for kind, text in said if kind == "ERROR"]
+    errors = [text for kind, text in messages if kind == "ERROR"]
     own = [text for text in errors if not text.startswith(("The application returned", "An error occurred"))]
     if own:
         return SondaError(f"Nsight Compute failed: {own[0][:200]}", "mend that, or leave the probe ncu out")
@@ -95,8 +95,8 @@ def explain_failure(log: Sequence[str], output: str, code: int, root: Path = Pat
     )
 
 
-def no_permission(root: Path = Path("/")) -> SondaError:
-    """Counters are refused; what to do depends on whether the driver keeps them for administrators."""
+def permission_error(root: Path = Path("/")) -> SondaError:
+    """The error where counters are refused. Its remedy depends on whether the driver keeps them for administrators."""
     parameters = read_text(root / PARAMETERS)
     if parameters is not None and ADMINISTRATORS.search(parameters):
         return SondaError(

@@ -1,4 +1,4 @@
-"""Counted launches put onto the kernel spans of a run, so that layers, times and counters stand together."""
+"""The counts of Nsight Compute's launches are joined to the kernel spans of a run, beside their layers and times."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sonda.probes.ncu.kernel_names import align, outline
+from sonda.probes.ncu.kernel_names import align_names, name_outline
 from sonda.probes.ncu.replay import CountedKernels, CountedLaunch
 from sonda.record.spans import NUMBER_COLUMNS, TEXT_COLUMNS, Spans
 
 EXACT = 1 << 53
 """Whole numbers up to this are kept exactly."""
 KINDS = ("kernel", "collective")
-"""Activities that are launches of kernels."""
+"""Kinds of spans that are launches of kernels."""
 
 
-def join(spans: Spans, counted: CountedKernels, ranks: Mapping[str, int] | None = None) -> tuple[Spans, list[str]]:
-    """The same spans with what was counted on the kernels of the first step of the pass `kernels`, and remarks.
+def join_counts(
+    spans: Spans, counted: CountedKernels, ranks: Mapping[str, int] | None = None
+) -> tuple[Spans, list[str]]:
+    """The same spans with counts on the kernels of the first step of the pass `kernels`, and notes.
 
-    Kernels and launches are laid beside each other in the order of their launches and by name. Metrics of kernels that
-    were not met are missing. `ranks` are the ranks of the counted processes: each one's launches are put on its own
-    kernels. Where they are not known, the launches of one process are put on the kernels of the first rank.
+    Kernels and counted launches are matched by order and name. A kernel without a match has no metrics. `ranks` are the
+    ranks of the counted processes: launches of a rank go onto its own kernels. Where the ranks are not known, the
+    launches of one process go onto the kernels of the first rank.
     """
     notes: list[str] = []
     if ranks is None:
-        launches, notes = _one_process(counted)
+        launches, notes = _busiest_process(counted)
         groups = [(kernel_rows(spans), launches)]
     else:
         groups = [
@@ -38,7 +40,7 @@ def join(spans: Spans, counted: CountedKernels, ranks: Mapping[str, int] | None 
     kernels = met = launched = 0
     for rows, launches in groups:
         called = [name.words[code] for code in name.codes[rows].tolist()]
-        pairs = _pairs(called, [launch.name for launch in launches])
+        pairs = _match_launches(called, [launch.name for launch in launches])
         for column in dict.fromkeys(column for launch in launches for column in launch.metrics):
             columns.setdefault(column, np.full(len(spans), np.nan))
         for place, index in pairs:
@@ -63,7 +65,8 @@ def join(spans: Spans, counted: CountedKernels, ranks: Mapping[str, int] | None 
 def kernel_rows(spans: Spans, wanted_rank: int | None = None) -> np.ndarray:
     """Kernels of the first step of the pass `kernels`, in the order in which they were launched.
 
-    Of several ranks, those of the wanted one, or of the first. Where no step holds the kernels, all of the pass.
+    Of several ranks it gives those of the wanted one, or of the first. Where no step holds kernels, it gives all
+    kernels of the pass.
     """
     in_pass = spans.words("pass").equal("kernels")
     wanted = np.zeros(len(spans), dtype=bool)
@@ -73,19 +76,19 @@ def kernel_rows(spans: Spans, wanted_rank: int | None = None) -> np.ndarray:
     rank = spans.number("rank")
     if len(rows):
         rows = rows[rank[rows] == (rank[rows].min() if wanted_rank is None else wanted_rank)]
-    step = _step_of(spans, rows)
+    step = _enclosing_steps(spans, rows)
     inside = step >= 0
     if inside.any():
         begins = spans.number("start")[step[inside]]
         rows = rows[inside][step[inside] == step[inside][np.argmin(begins)]]
     start = spans.number("start")[rows]
-    # A kernel of another stream may begin before one that was launched earlier; ncu keeps the order of the launches.
+    # A kernel of another stream may begin before one that was launched earlier; ncu has them in order of launch.
     latency = np.nan_to_num(spans.metric("launch_latency", "measured")[rows]).astype(np.int64)
     return rows[np.lexsort((start, start - latency))]
 
 
-def _step_of(spans: Spans, rows: np.ndarray) -> np.ndarray:
-    """The step around each of these rows, or -1."""
+def _enclosing_steps(spans: Spans, rows: np.ndarray) -> np.ndarray:
+    """The row of the step around each of these rows, or -1."""
     parent, is_step = spans.number("parent"), spans.words("kind").equal("step")
     above = parent[rows]
     for _ in range(len(spans)):
@@ -96,8 +99,8 @@ def _step_of(spans: Spans, rows: np.ndarray) -> np.ndarray:
     return above
 
 
-def _one_process(counted: CountedKernels) -> tuple[list[CountedLaunch], list[str]]:
-    """The launches of the process that has most of them, and a remark on the others."""
+def _busiest_process(counted: CountedKernels) -> tuple[list[CountedLaunch], list[str]]:
+    """The launches of the process that has most of them, and a note on the others."""
     processes = Counter(launch.process for launch in counted.launches)
     if len(processes) < 2:
         return list(counted.launches), []
@@ -107,9 +110,12 @@ def _one_process(counted: CountedKernels) -> tuple[list[CountedLaunch], list[str
     return [launch for launch in counted.launches if launch.process == first], [note]
 
 
-def _pairs(called: list[str], launched: list[str]) -> list[tuple[int, int]]:
-    """By whole names; by their outlines only where no name of C++ is among both, so that two demanglers wrote them."""
+def _match_launches(called: list[str], launched: list[str]) -> list[tuple[int, int]]:
+    """Pairs of positions with equal names, or with equal outlines where two demanglers wrote the names.
+
+    Two demanglers are at work where no C++ name is in both lists.
+    """
     common = set(called) & set(launched)
     if any("<" in name or "(" in name for name in common) or common >= set(called):
-        return align(called, launched)
-    return align([outline(name) for name in called], [outline(name) for name in launched])
+        return align_names(called, launched)
+    return align_names([name_outline(name) for name in called], [name_outline(name) for name in launched])

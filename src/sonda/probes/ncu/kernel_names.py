@@ -1,7 +1,7 @@
 """Names of kernels as two tools write them: Nsight Compute's mangled, torch.profiler's demangled.
 
-ncu's own demangled names differ from those of everybody else (`at::` for `at::native::`, `T2` for a type), so it is
-asked for mangled ones, which the C++ library demangles as it does for torch.profiler.
+ncu's own demangled names differ from those of other tools (`at::` for `at::native::`, `T2` for a type). So ncu is asked
+for mangled names, which the C++ library demangles as it does for torch.profiler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 MANGLED = re.compile(r"_Z[\w.$]+")
 SYMBOL = re.compile(r"[A-Za-z_][\w.$]*")
-"""A name that stands for one function and nothing else: mangled, or of a function in C."""
+"""The symbol of a function: a mangled name, or the name of a function in C."""
 IDENTIFIER = re.compile(r"(?<!\w)[A-Za-z_]\w*(?!\w|\s*::)")
 """A word that is no namespace."""
 CLUTTER = frozenset({"call", "const", "unsigned", "void"})
@@ -26,9 +26,9 @@ OPERATOR = re.compile(r"operator\s*\(\)")
 
 
 @lru_cache(maxsize=4096)
-def demangled(name: str) -> str:
-    """`_Z3addPf` -> `add(float*)`; a name that is not mangled, or that nothing here can demangle, as it is."""
-    library = _library()
+def demangle(name: str) -> str:
+    """`_Z3addPf` -> `add(float*)`. A name that is not mangled, or that cannot be demangled here, stays as it is."""
+    library = _load_cxx_library()
     if library is None or not MANGLED.fullmatch(name):
         return name
     status = ctypes.c_int()
@@ -42,7 +42,7 @@ def demangled(name: str) -> str:
 
 
 @cache
-def _library() -> Any:
+def _load_cxx_library() -> Any:
     """The C++ library, or None where there is none."""
     try:
         library = ctypes.CDLL(ctypes.util.find_library("stdc++") or "libstdc++.so.6")
@@ -56,10 +56,13 @@ def _library() -> Any:
 
 
 @lru_cache(maxsize=4096)
-def outline(name: str) -> str:
-    """What all demanglers agree on: the function and the words among its template arguments, without namespaces."""
-    function = function_of(name)
-    text = _plain(name)
+def name_outline(name: str) -> str:
+    """The part of a name that all demanglers write alike: the function and the words of its template arguments.
+
+    Namespaces are left out.
+    """
+    function = function_name(name)
+    text = _drop_clutter(name)
     begin = text.find(f"{function}<")
     if begin < 0:
         return function
@@ -69,18 +72,18 @@ def outline(name: str) -> str:
         if not depth:
             end = place
             break
-    found = set(IDENTIFIER.findall(text[begin + len(function) : end])) - CLUTTER
-    return f"{function}<{','.join(sorted(found))}>"
+    words = set(IDENTIFIER.findall(text[begin + len(function) : end])) - CLUTTER
+    return f"{function}<{','.join(sorted(words))}>"
 
 
-def _plain(name: str) -> str:
+def _drop_clutter(name: str) -> str:
     return OPERATOR.sub("call", LAMBDA.sub("", name))
 
 
 @lru_cache(maxsize=4096)
-def function_of(name: str) -> str:
+def function_name(name: str) -> str:
     """The bare name of the function: `vectorized_elementwise_kernel`."""
-    text = _plain(name)
+    text = _drop_clutter(name)
     depth, bare = 0, list[str]()
     for letter in text:
         if letter in "<(":
@@ -95,14 +98,14 @@ def function_of(name: str) -> str:
     return words[-1].rpartition("::")[2] if words else name
 
 
-# ---- Two sequences of launches of the same program, laid beside each other: by order, and by name where they --------
+# ---- Two sequences of launches of the same program, matched by order and name ---------------------------------------
 
 MOST = 5_000
 """Launches that differ in the middle and are still compared one by one; the time grows with their square."""
 
 
-def align(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
-    """Pairs of positions with equal names, both in order. Equal beginnings and ends are taken as they are."""
+def align_names(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
+    """Pairs of positions with equal names, rising in both. Equal beginnings and ends are paired one by one."""
     head = 0
     while head < min(len(left), len(right)) and left[head] == right[head]:
         head += 1

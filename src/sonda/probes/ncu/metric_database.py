@@ -44,7 +44,7 @@ RAW_SIZE = _Raw.keep.offset + 1
 
 
 def find_library() -> Path:
-    """Raises MissingExtraError where the package is not installed."""
+    """The file of the library. Raises MissingExtraError where the package is not installed."""
     try:
         files = metadata.files(PACKAGE) or []
     except metadata.PackageNotFoundError:
@@ -55,8 +55,8 @@ def find_library() -> Path:
     raise MissingExtraError(PACKAGE, "gpu")
 
 
-class Database:
-    """The metrics of one chip, by NVIDIA's name for it (`GH100`). `close` lets the library forget it."""
+class MetricDatabase:
+    """The metrics of one chip, by NVIDIA's name for it (`GH100`). Close it after use."""
 
     def __init__(self, chip: str) -> None:
         path = find_library()
@@ -66,9 +66,9 @@ class Database:
             raise SondaError(f"{path.name} cannot be loaded: {error}", f"install {PACKAGE} again") from None
         self.chip = chip
         self._call("NVPW_InitializeHost", ())
-        found = self.chips()
-        if chip not in found:
-            raise SondaError(f"{PACKAGE} does not know the chip {chip!r}", f"it knows {', '.join(found)}")
+        known = self.chips()
+        if chip not in known:
+            raise SondaError(f"{PACKAGE} does not know the chip {chip!r}", f"it knows {', '.join(known)}")
         name = chip.encode()
         size = self._call(
             "NVPW_CUDA_MetricsEvaluator_CalculateScratchBufferSize",
@@ -90,7 +90,7 @@ class Database:
             self._call("NVPW_MetricsEvaluator_Destroy", (("evaluator", Pointer, self._evaluator),))
             self._evaluator = None
 
-    def __enter__(self) -> Database:
+    def __enter__(self) -> MetricDatabase:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -105,7 +105,7 @@ class Database:
 
     def names(self) -> dict[str, str]:
         """Every metric without its suffix (`dram__bytes`, not `dram__bytes.sum`), and which of the kinds it is."""
-        found = {}
+        kinds = {}
         for kind, word in enumerate(KINDS):
             answer = self._call(
                 "NVPW_MetricsEvaluator_GetMetricNames",
@@ -115,8 +115,8 @@ class Database:
                 ),
             )  # fmt: skip
             for index in range(answer.count):
-                found[ctypes.string_at(answer.names + answer.begins[index]).decode()] = word
-        return found
+                kinds[ctypes.string_at(answer.names + answer.begins[index]).decode()] = word
+        return kinds
 
     def knows(self, metric: str) -> bool:
         """Whether a metric with its suffix can be asked for on this chip."""
@@ -191,8 +191,8 @@ class Database:
 
     def _status(self, function: str, fields: tuple[tuple[str, Any, Any], ...]) -> tuple[int, Any]:
         """Call with a structure of these fields behind its size and a null, and return status and structure."""
-        declared = (("struct_size", Size), ("private", Pointer), *((name, of) for name, of, _ in fields))
-        kind = type("Parameters", (ctypes.Structure,), {"_fields_": declared})
-        last = getattr(kind, declared[-1][0])
-        parameters = kind(last.offset + last.size, None, *(value for _, _, value in fields))
+        declared = (("struct_size", Size), ("private", Pointer), *((name, kind) for name, kind, _ in fields))
+        structure = type("Parameters", (ctypes.Structure,), {"_fields_": declared})
+        last = getattr(structure, declared[-1][0])
+        parameters = structure(last.offset + last.size, None, *(value for _, _, value in fields))
         return int(getattr(self._library, function)(ctypes.byref(parameters))), parameters

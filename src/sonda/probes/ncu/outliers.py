@@ -1,4 +1,4 @@
-"""Which kernels are worth asking for their stalls: those whose time their work does not explain."""
+"""Outlying launches: those whose time their work does not explain. Only their kernels are asked for their stalls."""
 
 from __future__ import annotations
 
@@ -12,28 +12,31 @@ from sonda.record.spans import Spans
 NEAR = 0.5
 """A launch that reaches half of a roof is explained by it."""
 WORTH = 0.01
-"""Kernels that take less of the counted time are not worth passes of their own."""
+"""Kernels with a smaller share of the counted time are not worth passes of their own."""
 FAR = 2.0
-"""A launch that takes twice as long for the same work as its kin is out of line."""
+"""A launch that takes twice as long for the same work as its kin is outlying."""
 KIN = 3
-"""Launches of one kernel from which on their median says what is usual."""
+"""Launches of one kernel that it takes for their median to show what is usual."""
 MOST = 12
 """Kernels that are asked for their stalls, those that take longest first: every one costs passes."""
 
 
 @dataclass(frozen=True)
-class OutOfLine:
-    """A launch whose time its work does not explain."""
+class OutlyingLaunch:
+    """A launch whose time its work does not explain: it is far from every roof, or slower than its kin."""
 
     row: int
-    why: str
+    roof: float | None = None
+    """The share of the highest roof that it reaches, where that is what makes it outlying."""
+    slowdown: float | None = None
+    """How many times as long it takes for its work as its kin, where that is what makes it outlying."""
 
 
-def out_of_line(spans: Spans) -> tuple[OutOfLine, ...]:
+def find_outlying_launches(spans: Spans) -> tuple[OutlyingLaunch, ...]:
     """Launches that are far from every roof of the device, or slower than other launches of the same kernel.
 
-    Far is less than half of the highest roof, as everywhere. Kernels with less than a hundredth of the counted time are
-    left alone, and at most a dozen kernels are named, those that take longest.
+    Far is less than half of the highest roof. Kernels with less than a hundredth of the counted time are left out, and
+    at most a dozen kernels are named, those that take longest.
     """
     time = spans.number("duration").astype(np.float64)
     name = spans.words("name")
@@ -43,31 +46,26 @@ def out_of_line(spans: Spans) -> tuple[OutOfLine, ...]:
     codes = name.codes
     by_name = np.bincount(codes, weights=time, minlength=len(name.words))
     worth = [int(code) for code in np.argsort(-by_name, kind="stable") if by_name[code] >= WORTH * total]
-    roofs = _roofs(spans)
-    found: dict[int, list[OutOfLine]] = {}
+    roofs = _highest_roofs(spans)
+    outlying: dict[int, list[OutlyingLaunch]] = {}
     for code in worth:
-        mine = np.flatnonzero(codes == code)
-        slow = _slower_than_kin(spans, mine)
-        for row, times in zip(mine.tolist(), slow.tolist(), strict=True):
-            reached = float(roofs[row])
-            if reached < NEAR:
-                found.setdefault(code, []).append(
-                    OutOfLine(row, f"reaches {100 * reached:.0f} % of what the device could do")
-                )
-            elif times >= FAR:
-                found.setdefault(code, []).append(
-                    OutOfLine(row, f"takes {times:.1f} times as long for its work as other launches of this kernel")
-                )
-    chosen = [one for code in list(found)[:MOST] for one in found[code]]
-    return tuple(sorted(chosen, key=lambda one: one.row))
+        rows = np.flatnonzero(codes == code)
+        for row, slowdown in zip(rows.tolist(), _slower_than_kin(spans, rows).tolist(), strict=True):
+            roof = float(roofs[row])
+            if roof < NEAR:
+                outlying.setdefault(code, []).append(OutlyingLaunch(row, roof=roof))
+            elif slowdown >= FAR:
+                outlying.setdefault(code, []).append(OutlyingLaunch(row, slowdown=slowdown))
+    chosen = [launch for code in list(outlying)[:MOST] for launch in outlying[code]]
+    return tuple(sorted(chosen, key=lambda launch: launch.row))
 
 
-def out_of_line_rows(spans: Spans) -> list[int]:
-    """The rows of these, as the probe ncu asks for them."""
-    return [one.row for one in out_of_line(spans)]
+def find_outlying_rows(spans: Spans) -> list[int]:
+    """The rows of the outlying launches, in order."""
+    return [launch.row for launch in find_outlying_launches(spans)]
 
 
-def _roofs(spans: Spans) -> np.ndarray:
+def _highest_roofs(spans: Spans) -> np.ndarray:
     """The highest roof that every span reached; NaN where none is known."""
     table = np.array([spans.metric(f"{name}_roof", "derived") for name in ROOFS])
     known = ~np.isnan(table).all(axis=0)

@@ -1,4 +1,4 @@
-"""Trials of callgrind: the loops under valgrind, whose counters must be the loops' own."""
+"""Trials of callgrind: loops run under valgrind, whose counters must be what the loops execute."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sonda.probes.callgrind.valgrind import Caches, Geometry, command_line, read_dumps, valgrind_version
+from sonda.probes.callgrind.valgrind import (
+    CacheGeometry,
+    CallgrindCaches,
+    callgrind_command,
+    read_dumps,
+    valgrind_version,
+)
 from sonda.probes.validation.child import ask_child
 from sonda.probes.validation.microbenchmarks import LINE, WORD, modelled_parts
-from sonda.probes.validation.trust import MISSING, TOLERANCE, Trial, judge_slope
+from sonda.probes.validation.trust import MISSING, TOLERANCE, ProbeTrial, judge_slope
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 
-CACHES = Caches(Geometry(32 << 10, 8, 64), Geometry(32 << 10, 8, 64), Geometry(256 << 10, 16, 64))
+CACHES = CallgrindCaches(
+    CacheGeometry(32 << 10, 8, 64), CacheGeometry(32 << 10, 8, 64), CacheGeometry(256 << 10, 16, 64)
+)
 """A small last level, so that a copy of some MiB finds nothing in it."""
 SIZES = {"count": [100_000, 200_000], "memory": [100_000, 200_000], "copy": [2 << 20, 4 << 20]}
 """Turns, turns, bytes."""
@@ -29,32 +37,32 @@ EXPECTED = (
     ("copy", "DLmr", "load misses of a copy larger than the last level", PER_LINE, "byte"),
     ("copy", "DLmw", "store misses of a copy larger than the last level", PER_LINE, "byte"),
 )
-"""Loop, callgrind's event, what it is, how many of it by unit of size."""
+"""Loop, callgrind's event, what it is, how many of it for each unit of size."""
 
 
-def callgrind_trials(say: Say) -> Iterator[Trial]:
-    """Slopes of every event that the loops decide; takes some seconds."""
+def callgrind_trials(say: Say) -> Iterator[ProbeTrial]:
+    """Trials of every event that the loops determine; takes some seconds."""
     try:
         valgrind_version()
         say("counting loops with callgrind")
-        counted = _counted()
+        counted = _count_loops()
     except SondaError as error:
-        yield Trial("callgrind", "loops", MISSING, reason=error.cause, remedy=error.remedy)
+        yield ProbeTrial("callgrind", "loops", MISSING, reason=error.cause, remedy=error.remedy)
         return
     yield from judge_modelled(counted)
 
 
-def judge_modelled(counted: Sequence[tuple[str, int, Mapping[str, int]]]) -> Iterator[Trial]:
-    """Loop, size and counters of every part against what the loops execute."""
-    for loop, event, check, each, unit in EXPECTED:
+def judge_modelled(counted: Sequence[tuple[str, int, Mapping[str, int]]]) -> Iterator[ProbeTrial]:
+    """Trials of counted parts (loop, size, counters) against what the loops execute."""
+    for loop, event, check, expected, unit in EXPECTED:
         sizes = [(float(size), float(counts[event])) for name, size, counts in counted if name == loop]
-        yield judge_slope("callgrind", check, sizes, each, TOLERANCE, unit)
+        yield judge_slope("callgrind", check, sizes, expected, TOLERANCE, unit)
 
 
-def _counted() -> list[tuple[str, int, dict[str, int]]]:
+def _count_loops() -> list[tuple[str, int, dict[str, int]]]:
     with TemporaryDirectory() as scratch:
         directory = Path(scratch)
-        answer = ask_child("modelled", {"sizes": SIZES}, command_line(CACHES, directory))
+        answer = ask_child("modelled", {"sizes": SIZES}, callgrind_command(CACHES, directory))
         if not answer.get("running"):
             raise SondaError("the trial did not run under valgrind", "run the interpreter's program directly")
         dumps = read_dumps(directory, answer["process"])

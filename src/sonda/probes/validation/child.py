@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.probes.counters.perf_events import explain, paranoid_level
+from sonda.probes.counters.perf_events import explain_refusal, paranoid_level
 from sonda.record.errors import SondaError
 
 LIMIT_S = 300.0
@@ -19,7 +19,7 @@ LIMIT_S = 300.0
 def ask_child(
     kind: str, request: Mapping[str, Any], before: Sequence[str] = (), environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """What a child says of this kind of work; `before` are words in front of its command.
+    """Let a child process do one kind of work, and give its answer; `before` are words in front of its command.
 
     Raises SondaError where it fails, takes too long, or the kernel refuses it a counter.
     """
@@ -38,5 +38,5 @@ def ask_child(
         raise SondaError(f"the trial {kind} failed: {lines[-1][:200] if lines else done.returncode}", "")
     answer = dict(msgspec.json.decode(done.stdout))
     if "refused" in answer:
-        raise SondaError(*explain(answer["refused"], paranoid_level(), False, None, kernel=True))
+        raise SondaError(*explain_refusal(answer["refused"], paranoid_level(), False, None, kernel=True))
     return answer

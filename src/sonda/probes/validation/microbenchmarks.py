@@ -1,11 +1,11 @@
-"""Known kernels: work whose counts are known beforehand, and the child processes that count it.
+"""Microbenchmarks: work whose counts are known beforehand, and the child processes that count it.
 
 `python -m sonda.probes.validation.microbenchmarks KIND REQUEST` does one kind of work and writes one JSON object to
 stdout. It is a process of its own, so that counters are opened before PyTorch starts threads, as in an observed
 program.
 
-Loops are machine code in an executable page, so that nothing but the processor decides what they execute. They are run
-with two sizes: the difference has nothing of Python in it.
+Loops are machine code in an executable page, so that no compiler or interpreter decides what they execute. They run
+with two sizes: the difference of the counts has nothing of Python in it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ Loops = Mapping[str, Callable[[int], object]]
 
 
 def machine_loops(copied: int = 0) -> dict[str, Callable[[int], object]]:
-    """`count` and `memory` take turns; `copy` takes bytes, at most `copied`, and is there only where that is given."""
+    """The loops by name. `count` and `memory` are called with a number of turns, `copy` with bytes.
+
+    `copied` is the most that `copy` copies; without it there is no such loop.
+    """
     count, memory = MachineCode(COUNT, 1), MachineCode(MEMORY, 2)
     words = (ctypes.c_ulong * 2)()
 
@@ -74,8 +77,8 @@ def machine_loops(copied: int = 0) -> dict[str, Callable[[int], object]]:
     return loops
 
 
-def touch(pages: int) -> None:
-    """Fault in so many fresh pages."""
+def touch_pages(pages: int) -> None:
+    """Fault in fresh pages, `pages` of them."""
     with mmap.mmap(-1, pages * PAGE) as memory:
         for at in range(0, pages * PAGE, PAGE):
             memory[at] = 1
@@ -87,37 +90,37 @@ def touch(pages: int) -> None:
 def count_work(
     events: Sequence[Event], loops: Loops, sizes: Mapping[str, Sequence[int]], times: int, kernel: KernelCalls = LINUX
 ) -> dict[str, list[list[Any]]]:
-    """What one group counted in the calling thread: by loop, a list of [size, time enabled, time running, counts].
+    """Count loops with one group in the calling thread: by loop, a list of [size, time enabled, time running, counts].
 
-    Sizes take turns, `times` each. Raises PerfEventError where an event cannot be opened.
+    Sizes alternate, each `times` times. Raises PerfEventError where an event cannot be opened.
     """
     group = EventGroup(events, kernel=kernel)
-    found: dict[str, list[list[Any]]] = {}
+    counted: dict[str, list[list[Any]]] = {}
     try:
         group.enable()
         for name, chosen in sizes.items():
             work = loops[name]
             for size in chosen:
                 work(size)  # brings its memory and code in
-            found[name] = []
+            counted[name] = []
             for _ in range(times):
                 for size in chosen:
                     before = group.read()
                     work(size)
                     after = group.read()
                     counts = [b - a for a, b in zip(before.values, after.values, strict=True)]
-                    found[name].append([size, after.enabled - before.enabled, after.running - before.running, counts])
+                    counted[name].append([size, after.enabled - before.enabled, after.running - before.running, counts])
     finally:
         group.close()
-    return found
+    return counted
 
 
-def _hardware(request: dict[str, Any]) -> dict[str, Any]:
-    events = [Event(**one) for one in request["events"]]
+def _count_hardware(request: dict[str, Any]) -> dict[str, Any]:
+    events = [Event(**event) for event in request["events"]]
     sizes = request["sizes"]
     loops: dict[str, Callable[[int], object]] = {}
     if "product" in sizes:
-        loops["product"] = _product(max(sizes["product"]))
+        loops["product"] = _product_loop(max(sizes["product"]))
     else:
         loops = machine_loops(max(sizes.get("copy", [0])))
     gc.disable()
@@ -127,7 +130,7 @@ def _hardware(request: dict[str, Any]) -> dict[str, Any]:
         return {"errno": error.errno, "event": error.event}
 
 
-def _product(largest: int) -> Callable[[int], object]:
+def _product_loop(largest: int) -> Callable[[int], object]:
     import torch
 
     torch.set_num_threads(1)
@@ -138,8 +141,8 @@ def _product(largest: int) -> Callable[[int], object]:
 # ---- the system ---------------------------------------------------------------------------------------------------
 
 
-def _fill(request: dict[str, Any]) -> dict[str, Any]:
-    """Fills of 64 MiB as phases, through the collector as in an observed program."""
+def _count_fills(request: dict[str, Any]) -> dict[str, Any]:
+    """Count fills of 64 MiB as phases, by the collector as in an observed program."""
     early = request["when"] == "early"
     with TemporaryDirectory() as directory:
         counting = Counting(directory) if early else None
@@ -167,31 +170,31 @@ def _fill(request: dict[str, Any]) -> dict[str, Any]:
         if request["where"] == "main":
             fill()
         else:
-            other = threading.Thread(target=fill)
-            other.start()
-            other.join()
+            thread = threading.Thread(target=fill)
+            thread.start()
+            thread.join()
         facts = counting.facts()
-        counted = _phase_values(directory, recorder, counting, "page_faults")
+        counted = _read_phase_values(directory, recorder, counting, "page_faults")
         return {"counted": counted, "source": facts["counting"]["os"]}
 
 
-def _phase_values(directory: str, recorder: Recorder, counting: Counting, quantity: str) -> list[float]:
-    """What the phases of a program counted, once its file is written and read again."""
+def _read_phase_values(directory: str, recorder: Recorder, counting: Counting, quantity: str) -> list[float]:
+    """The counts of a program's phases: its file is written and read again."""
     from sonda.frameworks.reconstruction.assembly import assemble
 
     recorder.state(finished=True, **counting.facts())
     recorder.close()
     counting.close()
     spans = assemble(Path(directory), 0, 1 << 62).spans
-    return [float(one) for one in spans.metric(quantity, "counted")[spans.where(kind="phase")]]
+    return [float(value) for value in spans.metric(quantity, "counted")[spans.where(kind="phase")]]
 
 
 BETWEEN, FIRST, SECOND = 500, 1000, 2000
 """Pages touched in a turn: outside of phases, in one phase, in another."""
 
 
-def _sums(request: dict[str, Any]) -> dict[str, Any]:
-    """Phases with something between them, inside a counter that was opened independently around the whole."""
+def _count_sums(request: dict[str, Any]) -> dict[str, Any]:
+    """Count phases with work between them, and all of it by a counter that is opened independently."""
     with TemporaryDirectory() as directory:
         counting = Counting(directory)
         recorder = Recorder(directory)
@@ -203,10 +206,10 @@ def _sums(request: dict[str, Any]) -> dict[str, Any]:
         stream = recorder.stream()
 
         def turn() -> None:
-            touch(BETWEEN)
+            touch_pages(BETWEEN)
             for code, pages in ((first, FIRST), (second, SECOND)):
                 stream.begin(code)
-                touch(pages)
+                touch_pages(pages)
                 stream.end()
 
         turn()
@@ -221,7 +224,7 @@ def _sums(request: dict[str, Any]) -> dict[str, Any]:
         end = counting.totals()["page_faults"]
         for group in groups:
             group.close()
-        values = _phase_values(directory, recorder, counting, "page_faults")[2:]
+        values = _read_phase_values(directory, recorder, counting, "page_faults")[2:]
         return {"phases": values, "whole": whole, "collector": end - begin}
 
 
@@ -230,8 +233,8 @@ BUSY_S, WINDOWS = 1.0, 6
 """A second is a hundred of the ticks in which the kernel counts stolen time."""
 
 
-def stolen(cpu: int, root: Path = Path("/")) -> int:
-    """Ticks that the hypervisor took from a processor since the machine started; 0 where the kernel does not say."""
+def read_stolen_ticks(cpu: int, root: Path = Path("/")) -> int:
+    """Ticks that the hypervisor took from a processor since the machine started; 0 where it does not show."""
     for line in (root / "proc/stat").read_text().splitlines():
         name, *fields = line.split()
         if name == f"cpu{cpu}" and len(fields) > 7:
@@ -239,12 +242,12 @@ def stolen(cpu: int, root: Path = Path("/")) -> int:
     return 0
 
 
-def _clock(request: dict[str, Any]) -> dict[str, Any]:
-    """Processor time against the clock of the process; sleeps and forced moves, which are switches and migrations."""
+def _count_clock(request: dict[str, Any]) -> dict[str, Any]:
+    """Count processor time against the clock of the process, switches of sleeps and migrations of forced moves."""
     events = list(EVENTS)
     try:
         group = EventGroup(events)
-    except PerfEventError:  # an ordinary user's clock is right, and the rest is not his to count
+    except PerfEventError:  # an ordinary user may count the clock only
         events = list(CLOCK)
         group = EventGroup(events)
     group.enable()
@@ -254,9 +257,9 @@ def _clock(request: dict[str, Any]) -> dict[str, Any]:
         work()
         last, end = group.read().values, time.process_time_ns()
         now = resource.getrusage(resource.RUSAGE_SELF)
-        found = {event.name: b - a for event, a, b in zip(events, first, last, strict=True)}
+        counts = {event.name: b - a for event, a, b in zip(events, first, last, strict=True)}
         switches = now.ru_nvcsw + now.ru_nivcsw - usage.ru_nvcsw - usage.ru_nivcsw
-        return {**found, "process_time": end - clock, "getrusage_switches": switches}
+        return {**counts, "process_time": end - clock, "getrusage_switches": switches}
 
     def busy() -> None:
         until = time.process_time() + BUSY_S
@@ -273,36 +276,36 @@ def _clock(request: dict[str, Any]) -> dict[str, Any]:
         for turn in range(MOVES):
             os.sched_setaffinity(0, {allowed[turn % 2]})
 
-    # On one processor, whose stolen time is then known: the task clock runs on while the hypervisor has the processor,
-    # the clock of the process does not, so they agree only where nothing was stolen.
+    # On one processor, whose stolen time is then known. The task clock runs on while the hypervisor has the processor;
+    # the clock of the process does not. So the two agree only where nothing was stolen.
     os.sched_setaffinity(0, {allowed[0]})
     windows = []
     for _ in range(WINDOWS):
-        before = stolen(allowed[0])
-        windows.append({**between(busy), "stolen": stolen(allowed[0]) - before})
+        before = read_stolen_ticks(allowed[0])
+        windows.append({**between(busy), "stolen": read_stolen_ticks(allowed[0]) - before})
     os.sched_setaffinity(0, allowed)
-    found: dict[str, Any] = {"busy": windows, "sleep": between(sleep)}
+    answer: dict[str, Any] = {"busy": windows, "sleep": between(sleep)}
     if len(allowed) > 1:
         os.sched_setaffinity(0, {allowed[1]})
-        found["move"] = between(move)
+        answer["move"] = between(move)
     group.close()
-    return found
+    return answer
 
 
-def _children(request: dict[str, Any]) -> dict[str, Any]:
-    """Faults of a child process, by a group that is to count child processes and one that is not."""
-    found = {}
+def _count_children(request: dict[str, Any]) -> dict[str, Any]:
+    """Count the faults of a child process by a group that leaves child processes out and by one that counts them."""
+    faults = {}
     for wanted in (False, True):
         group = EventGroup([FAULTS], children=wanted)
         group.enable()
-        subprocess.run(touching(request["pages"]), check=True)
-        found["in" if wanted else "out"] = group.read().values[0]
+        subprocess.run(touch_command(request["pages"]), check=True)
+        faults["in" if wanted else "out"] = group.read().values[0]
         group.close()
-    return found
+    return faults
 
 
-def touching(pages: int) -> list[str]:
-    """A command that touches so many pages and does nothing else."""
+def touch_command(pages: int) -> list[str]:
+    """A command that touches `pages` pages and does nothing else."""
     program = f"import mmap\nm = mmap.mmap(-1, {pages} * {PAGE})\nfor p in range({pages}): m[p * {PAGE}] = 1"
     return [sys.executable, "-I", "-S", "-c", program]
 
@@ -310,32 +313,32 @@ def touching(pages: int) -> list[str]:
 # ---- second sources -----------------------------------------------------------------------------------------------
 
 
-def _papi(request: dict[str, Any]) -> dict[str, Any]:
-    """Page faults by PAPI: of commands, and of the calling thread. It stays in a process of its own."""
+def _count_by_papi(request: dict[str, Any]) -> dict[str, Any]:
+    """Count page faults of commands and of the calling thread by PAPI."""
     from sonda.probes.counters.papi import Papi
     from sonda.record.errors import SondaError
 
     papi = Papi()
-    found: dict[str, Any] = {"state": papi.state().state, "reason": papi.state().reason, "remedy": papi.state().remedy}
-    if found["state"] != "ok":
-        return found
+    answer: dict[str, Any] = {"state": papi.state().state, "reason": papi.state().reason, "remedy": papi.state().remedy}
+    if answer["state"] != "ok":
+        return answer
     for name, count in (
-        ("command", lambda pages: papi.count(touching(pages), ["page-faults"]).counts),
-        ("here", lambda pages: papi.count_here(lambda: touch(pages), ["page-faults"])),
+        ("command", lambda pages: papi.count(touch_command(pages), ["page-faults"]).counts),
+        ("here", lambda pages: papi.count_in_thread(lambda: touch_pages(pages), ["page-faults"])),
     ):
         try:
-            found[name] = [[pages, count(pages)["page-faults"].value]
+            answer[name] = [[pages, count(pages)["page-faults"].value]
                            for _ in range(request["times"]) for pages in request["pages"]]  # fmt: skip
         except SondaError as error:
-            found[f"{name}_reason"] = error.cause
-    return found
+            answer[f"{name}_reason"] = error.cause
+    return answer
 
 
 # ---- callgrind ----------------------------------------------------------------------------------------------------
 
 
 ROUNDS = 5
-"""The interpreter takes other ways the first times it comes by: medians leave them out."""
+"""The interpreter executes more in the first rounds: medians leave these out."""
 
 
 def modelled_parts(sizes: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
@@ -343,8 +346,8 @@ def modelled_parts(sizes: Mapping[str, Sequence[int]]) -> list[tuple[str, int]]:
     return [("", 0), *((name, size) for _ in range(ROUNDS) for name, chosen in sizes.items() for size in chosen)]
 
 
-def _modelled(request: dict[str, Any]) -> dict[str, Any]:
-    """The loops under callgrind, a part for each size. Run it under valgrind."""
+def _run_modelled(request: dict[str, Any]) -> dict[str, Any]:
+    """Run the loops under callgrind, which writes a part for each size. It must be started under valgrind."""
     client = ValgrindClient()
     if not client.running():
         return {"running": False}
@@ -366,9 +369,14 @@ def _modelled(request: dict[str, Any]) -> dict[str, Any]:
 
 
 KINDS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "hardware": _hardware, "fill": _fill, "sums": _sums, "clock": _clock, "children": _children, "papi": _papi,
-    "modelled": _modelled,
-}  # fmt: skip
+    "hardware": _count_hardware,
+    "fill": _count_fills,
+    "sums": _count_sums,
+    "clock": _count_clock,
+    "children": _count_children,
+    "papi": _count_by_papi,
+    "modelled": _run_modelled,
+}
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from sonda.frameworks.collector.counters.perf_event import TYPE_HARDWARE, TYPE_RAW, Event
-from sonda.probes.callgrind.valgrind import read_geometry
-from sonda.probes.counters.pmu import Plan, plan
+from sonda.probes.callgrind.valgrind import read_cache_geometry
+from sonda.probes.counters.pmu import CountingPlan, plan_counting
 from sonda.probes.counters.pmu_events import GENERIC
-from sonda.probes.machine.processor import identity, is_guest, read_cpuinfo
+from sonda.probes.machine.processor import is_guest, processor_identity, read_cpuinfo
 from sonda.probes.validation.child import ask_child
 from sonda.probes.validation.microbenchmarks import LINE
-from sonda.probes.validation.trust import CACHE_TOLERANCE, MISSING, TOLERANCE, Trial, judge_slope, refused
+from sonda.probes.validation.trust import CACHE_TOLERANCE, MISSING, TOLERANCE, ProbeTrial, judge_slope, refused_trial
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 
@@ -46,8 +46,8 @@ Ask = Callable[..., dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Known:
-    """Work that is counted by one group of events, and what must come out of it."""
+class KnownWork:
+    """Work that one group of events counts, and the count that must come out: `each` per `unit` of size."""
 
     check: str
     loop: str
@@ -57,28 +57,28 @@ class Known:
     unit: str
     tolerance: float = TOLERANCE
     weights: tuple[int, ...] = ()
-    """What a count of each event is worth; the first counts once and the others nothing unless given."""
+    """What a count of each event is worth; unless given, the first is worth 1 and the others nothing."""
     amount: Callable[[int], float] = float
-    """What a size stands for."""
+    """Units of the work by its size."""
     note: str = ""
 
 
-def known_work(vendor: str, cache: int) -> list[Known]:
-    """What this processor is tried with; `cache` is the size of its last level, bytes."""
+def known_work(vendor: str, cache: int) -> list[KnownWork]:
+    """The work that a processor of this vendor is tried with; `cache` is the size of its last level, bytes."""
     copied = min(LARGEST_COPY, 4 * cache)
-    found = [
-        Known("instructions of a loop", "count", (INSTRUCTIONS,), TURNS, 2.0, "turn"),
-        Known("branches of a loop", "count", (BRANCHES,), TURNS, 1.0, "turn"),
-        Known("instructions of a loop with a load and a store", "memory", (INSTRUCTIONS,), TURNS, 4.0, "turn"),
-        Known("loads of a loop", "memory", (LOADS,), TURNS, 1.0, "turn"),
-        Known("stores of a loop", "memory", (STORES,), TURNS, 1.0, "turn"),
+    works = [
+        KnownWork("instructions of a loop", "count", (INSTRUCTIONS,), TURNS, 2.0, "turn"),
+        KnownWork("branches of a loop", "count", (BRANCHES,), TURNS, 1.0, "turn"),
+        KnownWork("instructions of a loop with a load and a store", "memory", (INSTRUCTIONS,), TURNS, 4.0, "turn"),
+        KnownWork("loads of a loop", "memory", (LOADS,), TURNS, 1.0, "turn"),
+        KnownWork("stores of a loop", "memory", (STORES,), TURNS, 1.0, "turn"),
     ]
     if vendor in FLOP_EVENTS:
         events, weights = zip(*FLOP_EVENTS[vendor], strict=True)
-        found.append(Known("floating-point operations of a product", "product", events, SIDES, 1.0, "FLOP",
+        works.append(KnownWork("floating-point operations of a product", "product", events, SIDES, 1.0, "FLOP",
                            weights=weights, amount=lambda side: 2.0 * side**3))  # fmt: skip
-    found.append(
-        Known(
+    works.append(
+        KnownWork(
             "last-level misses of a copy larger than the cache",
             "copy",
             (MISSES,),
@@ -89,48 +89,53 @@ def known_work(vendor: str, cache: int) -> list[Known]:
             note="prefetching and what else the event counts are in it",
         )
     )
-    return found
+    return works
 
 
 def pmu_trials(
-    say: Say, ask: Ask = ask_child, root: Path = Path("/"), found: Callable[[], Plan] = plan
-) -> Iterator[Trial]:
-    """Every known work, by events of its own; then every group of Top-Down with the loop, which it must agree on."""
+    say: Say, ask: Ask = ask_child, root: Path = Path("/"), make_plan: Callable[[], CountingPlan] = plan_counting
+) -> Iterator[ProbeTrial]:
+    """Trials of every known work, by events of its own; then of every group of Top-Down, by the instructions of a loop.
+
+    `ask` asks a child process, `make_plan` plans what the PMU counts.
+    """
     blocks = read_cpuinfo(root)
     block = blocks[0] if blocks else {}
-    works = known_work(str(identity(block).get("vendor", "")), read_geometry(root).LL.bytes)
+    works = known_work(processor_identity(block).vendor or "", read_cache_geometry(root).LL.bytes)
     try:
-        groups = found().groups
+        groups = make_plan().groups
     except SondaError as error:
-        for one in works:
-            yield Trial("pmu", one.check, MISSING, reason=error.cause, remedy=error.remedy)
+        for work in works:
+            yield ProbeTrial("pmu", work.check, MISSING, reason=error.cause, remedy=error.remedy)
         return
     say("counting known work with the PMU")
-    for one in works:
-        yield _tried(one, ask, is_guest(block), root)
+    for work in works:
+        yield _try_work(work, ask, is_guest(block), root)
     for number, group in enumerate(groups, start=1):
         check = f"instructions of a loop, Top-Down group {number} of {len(groups)}"
-        at = next((place for place, event in enumerate(group) if event.name == "instructions"), None)
-        if at is not None:
-            weights = tuple(int(place == at) for place in range(len(group)))
-            work = Known(check, "count", tuple(group), TURNS, 2.0, "turn", weights=weights)
-            yield _tried(work, ask, is_guest(block), root)
+        if any(event.name == "instructions" for event in group):
+            weights = tuple(int(event.name == "instructions") for event in group)
+            work = KnownWork(check, "count", tuple(group), TURNS, 2.0, "turn", weights=weights)
+            yield _try_work(work, ask, is_guest(block), root)
 
 
-def _tried(work: Known, ask: Ask, virtual: bool | None, root: Path) -> Trial:
+def _try_work(work: KnownWork, ask: Ask, virtual: bool | None, root: Path) -> ProbeTrial:
     request = {"events": [event._asdict() for event in work.events], "sizes": {work.loop: work.sizes}, "times": TIMES}
     try:
         answer = ask("hardware", request, environment={"OMP_NUM_THREADS": "1"})
     except SondaError as error:
-        return Trial("pmu", work.check, MISSING, reason=error.cause, remedy=error.remedy)
+        return ProbeTrial("pmu", work.check, MISSING, reason=error.cause, remedy=error.remedy)
     if "errno" in answer:
-        missing = refused("pmu", work.check, answer["errno"], True, virtual, root)
+        missing = refused_trial("pmu", work.check, answer["errno"], True, virtual, root)
         return replace(missing, reason=f"{answer['event']}: {missing.reason}" if answer["event"] else missing.reason)
     return judge_work(work, answer["counted"][work.loop])
 
 
-def judge_work(work: Known, counted: Sequence[Sequence[Any]]) -> Trial:
-    """Rows of [size, time enabled, time running, counts]. Counts of a part of the time are scaled, and said to be."""
+def judge_work(work: KnownWork, counted: Sequence[Sequence[Any]]) -> ProbeTrial:
+    """Judge rows of [size, time enabled, time running, counts].
+
+    Counts of a part of the time are scaled up, and the trial says so.
+    """
     sizes = []
     least = 1.0
     for size, enabled, running, counts in counted:
@@ -138,14 +143,14 @@ def judge_work(work: Known, counted: Sequence[Sequence[Any]]) -> Trial:
             continue
         share = running / enabled if enabled else 1.0
         least = min(least, share)
-        sizes.append((work.amount(size), _weighed(work, counts) / share))
+        sizes.append((work.amount(size), _weigh_counts(work, counts) / share))
     if not sizes:
-        return Trial("pmu", work.check, MISSING, reason="the counters were never free",
+        return ProbeTrial("pmu", work.check, MISSING, reason="the counters were never free",
                      remedy="stop other profilers, and the NMI watchdog: sysctl kernel.nmi_watchdog=0")  # fmt: skip
     trial = judge_slope("pmu", work.check, sizes, work.each, work.tolerance, work.unit)
     shared = f"estimated: counted {100 * least:.0f} % of the time" if least < 1 else ""
-    return replace(trial, reason="; ".join(one for one in (shared, work.note, trial.reason) if one))
+    return replace(trial, reason="; ".join(reason for reason in (shared, work.note, trial.reason) if reason))
 
 
-def _weighed(work: Known, counts: Sequence[float]) -> float:
+def _weigh_counts(work: KnownWork, counts: Sequence[float]) -> float:
     return sum(weight * count for weight, count in zip(work.weights or (1,), counts, strict=False))

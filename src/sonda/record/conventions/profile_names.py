@@ -1,4 +1,4 @@
-"""Words by which events of imported profiles are told apart: the importer writes them, the analysis reads them."""
+"""Words that distinguish events of imported profiles: the importer writes them, the analysis reads them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def partial_path(root: Path) -> Path:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there whole or not at all, whoever looks and whatever ends this process. Raises OSError."""
+    """Write a file that others see whole or not at all, also where this process is killed. Raises OSError."""
     partial = partial_path(path.parent)
     try:
         partial.write_bytes(data)
@@ -41,7 +41,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Whether whoever made this partial file or directory is gone."""
+    """Whether the process that made this partial file or directory has ended."""
     owner = _OWNER.fullmatch(path.name)
     if owner is None:
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from sonda.record.progress import Reached, Say, time_words
+from sonda.record.progress import Reached, Say, TimeTold, time_words
 from sonda.studies.engine.runner import StudyProgress
 from sonda.studies.file.study import VARIANT, Study
 
@@ -36,8 +36,10 @@ class ProgressLine:
             self._say(text)
             return
         reached = text if isinstance(text, Reached) else Reached(text)
-        line = f"{self._words(state, self._seconds_left(state, reached))} · {reached.where}"
-        self._say(Reached(line, f"{state.current.identity} {reached.stage}" if reached.stage else ""))
+        left = self._seconds_left(state, reached)
+        line = f"{self._words(state, left)} · {reached.where}"
+        stage = f"{state.current.identity} {reached.stage}" if reached.stage else ""
+        self._say(Reached(line, stage, tells_time_left=left is not None))
 
     def _words(self, state: StudyProgress, left: float | None, arrived: bool = False) -> str:
         number = f"run {state.done + 1} of {state.total}"
@@ -47,7 +49,7 @@ class ProgressLine:
         time_left = "" if left is None else f", {time_words(left)} left"
         place = state.current.configuration if state.current else {}
         axes = {key: value for key, value in place.items() if key == VARIANT or key in self._study.axes}
-        return " · ".join(
+        text = " · ".join(
             part
             for part in (
                 f"{self._study.name}: {number}{failed}{time_left}",
@@ -55,6 +57,7 @@ class ProgressLine:
             )
             if part
         )
+        return text if left is None else TimeTold(text)
 
     def _seconds_left(self, state: StudyProgress, reached: Reached) -> float | None:
         """What is left of this run, and of the runs after it: these take as long as this one where none has ended."""

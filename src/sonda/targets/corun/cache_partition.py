@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from sonda.probes import sensors
-from sonda.probes.cache_partition.partition import Partition, Shares, partitioned
-from sonda.probes.cache_partition.resctrl import Capabilities, Resctrl, cache_domain
-from sonda.probes.cache_partition.resctrl_files import MOUNTED, RealFiles, ResctrlFiles
+from sonda.probes.cache_partition.partition import CacheShares, Partition, open_partition
+from sonda.probes.cache_partition.resctrl import Resctrl, ResctrlCapabilities, read_cache_domain
+from sonda.probes.cache_partition.resctrl_files import MOUNTED, MountedFiles, ResctrlFiles
 from sonda.record.run import ProbeState
 from sonda.record.target import CorunCache
 from sonda.targets.corun.plan import Cast, CorunSettings, check_shares, plan_partitions
@@ -22,17 +22,17 @@ class CacheDivision:
         """`files` is the resctrl to use, the machine's unless given."""
         self.setting = setting
         self.files = files
-        self.capabilities: Capabilities | None = None
+        self.capabilities: ResctrlCapabilities | None = None
         self.reason = ""
         self.remedy = ""
-        self.partitions: list[tuple[str, Shares]] = []
+        self.partitions: list[tuple[str, CacheShares]] = []
         self.notes: list[str] = []
         if files is None:
-            state = sensors.resctrl()
+            state = sensors.check_resctrl()
             # A machine that only counts has groups to watch, and nothing to divide.
             usable = state.state == "ok" or os.access(MOUNTED / "mon_groups", os.W_OK)
             self.reason, self.remedy = ("", "") if usable else (state.detail, state.remedy)
-            self.files = RealFiles() if usable else None
+            self.files = MountedFiles() if usable else None
         if self.files is not None:
             self.capabilities = Resctrl(self.files).capabilities
         self.lacks = self._lacks() if setting.divides else ""
@@ -65,11 +65,11 @@ class CacheDivision:
         """Open resctrl groups until the stack ends; None where nothing is divided and nothing can be monitored."""
         if self.files is None or self.capabilities is None or not (self.partitions or self.capabilities.features):
             return None
-        used = {cache_domain(core) for participant in cast.participants for core in participant.cores}
+        used = {read_cache_domain(core) for participant in cast.participants for core in participant.cores}
         control = self.capabilities.cache or self.capabilities.bandwidth
         available = control.domains if control else ()
         domains = sorted(domain for domain in used if domain in available) or list(available)
-        return stack.enter_context(partitioned(self.files, root, cast.names, domains, bool(self.partitions)))
+        return stack.enter_context(open_partition(self.files, root, cast.names, domains, bool(self.partitions)))
 
     def describe(self) -> CorunCache:
         """How the cache was divided, for `run.json`, and why not."""

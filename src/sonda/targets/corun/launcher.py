@@ -13,11 +13,11 @@ import msgspec
 
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.probes.availability import probe_states
-from sonda.probes.cache_partition.partition import Partition, restore_left
-from sonda.probes.cache_partition.resctrl import Usage
+from sonda.probes.cache_partition.partition import Partition, restore_partition
+from sonda.probes.cache_partition.resctrl import GroupUsage
 from sonda.probes.cache_partition.resctrl_files import ResctrlFiles
-from sonda.probes.machine.contamination import contamination, read_conditions
-from sonda.probes.machine.environment import thread_variables, versions
+from sonda.probes.machine.contamination import find_disturbances, read_conditions
+from sonda.probes.machine.environment import installed_versions, thread_variables
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
@@ -84,7 +84,7 @@ class CorunLauncher(Launcher):
 
     def plan(self, store: Store, directory: Path, say: Say) -> RunPlan:
         self.groups, self.pmu = event_groups(named_events(self.setting.probe))
-        restored = restore_left(store.root, self.files)
+        restored = restore_partition(store.root, self.files)
         self.cache = CacheDivision(self.setting, self.files)
         self.cache.divide(self.cast)
         if self.cache.lacks:
@@ -117,7 +117,7 @@ class CorunLauncher(Launcher):
         cast, setting, experiment, cache = self.cast, self.setting, self.experiment, self.cache
         machine = machine_record()
         used = len({core for participant in cast.participants for core in participant.cores})
-        flags = contamination(self.before, self.after, used, "passive")  # waiting in turn is part of the experiment
+        flags = find_disturbances(self.before, self.after, used, "passive")  # waiting in turn is part of the experiment
         return Observation(
             experiment.spans.table(),
             workload=Workload(name=" + ".join(cast.names), framework="torch"),
@@ -137,7 +137,7 @@ class CorunLauncher(Launcher):
             circumstances=Circumstances(
                 now(),
                 {**machine, "environment": thread_variables()},
-                {**versions(), **experiment.versions},
+                {**installed_versions(), **experiment.versions},
                 [
                     *(state for state in probe_states(virtual=machine.get("virtual_machine")) if state.name != PMU),
                     self.pmu,
@@ -274,10 +274,10 @@ class _Experiment:
             )
         return measurements
 
-    def _usages(self, window: PlannedWindow) -> dict[int, Usage]:
+    def _usages(self, window: PlannedWindow) -> dict[int, GroupUsage]:
         if self.partition is None:
             return {}
-        return {slot: self.partition.resctrl.usage(self.partition.groups[self.cast.names[slot]])
+        return {slot: self.partition.resctrl.read_usage(self.partition.groups[self.cast.names[slot]])
                 for slot in window.members}  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from sonda.probes.cache_partition.partition import Shares, masks_of_ways
+from sonda.probes.cache_partition.partition import CacheShares, divide_ways
 from sonda.probes.cache_partition.resctrl import CacheControl
 from sonda.probes.kernel_files import LONGEST_CPU_LIST, read_cpu_list
 from sonda.record.errors import SondaError, nearest
@@ -83,7 +83,7 @@ class PlannedWindow:
     """Participants that run at the same time, under a partition or none."""
 
     members: tuple[int, ...]
-    shares: Shares | None = None
+    shares: CacheShares | None = None
     partition: str = ""
 
 
@@ -235,7 +235,7 @@ def _cache_sharers(core: int, root: Path) -> list[int]:
     return shared or list(range(os.cpu_count() or 1))
 
 
-def plan_windows(count: int, partitions: Sequence[tuple[str, Shares]] = ()) -> list[PlannedWindow]:
+def plan_windows(count: int, partitions: Sequence[tuple[str, CacheShares]] = ()) -> list[PlannedWindow]:
     """Windows of each participant alone, each pair, all together, and all together under each partition."""
     everybody = tuple(range(count))
     windows = [PlannedWindow((slot,)) for slot in everybody]
@@ -255,13 +255,13 @@ def check_shares(setting: CorunSettings, names: Sequence[str]) -> None:
 
 def plan_partitions(
     setting: CorunSettings, names: Sequence[str], cache: CacheControl | None
-) -> list[tuple[str, Shares]]:
+) -> list[tuple[str, CacheShares]]:
     """The partitions that were asked for, with their labels. Raises SondaError for what the cache cannot divide so."""
     bandwidths = _parse_in_order("bandwidth", setting.bandwidth, names)
     if cache is None:
         if setting.ways or setting.partition or setting.sweep:
             raise SondaError("this processor cannot divide its last-level cache", "leave out the ways")
-        return [_label_shares(Shares({}, bandwidths))] if bandwidths else []
+        return [_label_shares(CacheShares({}, bandwidths))] if bandwidths else []
     if setting.sweep:
         first, *others = names
         most = cache.ways - 2 * cache.least_bits
@@ -270,16 +270,18 @@ def plan_partitions(
             first_mask = ((1 << count) - 1) << (cache.mask.bit_length() - count)
             others_mask = ((1 << (cache.ways - count - cache.least_bits)) - 1) << cache.least_bits
             masks = {first: first_mask, **dict.fromkeys(others, others_mask)}
-            sweep.append((f"{first} {count} of {cache.ways} ways", Shares(masks, bandwidths)))
+            sweep.append((f"{first} {count} of {cache.ways} ways", CacheShares(masks, bandwidths)))
         return sweep
     if setting.ways:
-        return [_label_shares(Shares(masks_of_ways(_parse_in_order("ways", setting.ways, names), cache), bandwidths))]
+        return [
+            _label_shares(CacheShares(divide_ways(_parse_in_order("ways", setting.ways, names), cache), bandwidths))
+        ]
     if setting.partition:
-        return [_label_shares(Shares(_parse_masks(setting.partition, names), bandwidths))]
-    return [_label_shares(Shares({}, bandwidths))] if bandwidths else []
+        return [_label_shares(CacheShares(_parse_masks(setting.partition, names), bandwidths))]
+    return [_label_shares(CacheShares({}, bandwidths))] if bandwidths else []
 
 
-def _label_shares(shares: Shares) -> tuple[str, Shares]:
+def _label_shares(shares: CacheShares) -> tuple[str, CacheShares]:
     return shares.words, shares
 
 

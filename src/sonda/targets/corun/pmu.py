@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sonda.probes.counters.pmu import plan, try_group
-from sonda.probes.counters.pmu_events import Pmu, core_pmus, resolve
+from sonda.probes.counters.pmu import plan_counting, try_group
+from sonda.probes.counters.pmu_events import Pmu, core_pmus, resolve_event
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 from sonda.targets.instruments.counters import PMU, event_fields
@@ -24,14 +24,14 @@ def event_groups(
     event that the PMU does not know.
     """
     try:
-        plan()
+        plan_counting()
     except SondaError as error:
         return [], ProbeState(PMU, "missing", error.cause, error.remedy)
     units = pmus() or [Pmu("cpu", 4)]
     groups = []
     for pmu in units:
         for names in (*ALWAYS, *((name,) for name in extra)):
-            events = [resolve(name, pmu, len(units) > 1) for name in names]
+            events = [resolve_event(name, pmu, len(units) > 1) for name in names]
             try:
                 trial(events)
             except OSError:

@@ -24,10 +24,10 @@ from sonda.frameworks.reconstruction.events import read_events
 from sonda.probes.callgrind.penalties import measure_penalties
 from sonda.probes.callgrind.valgrind import (
     EVENT_NAMES,
-    Caches,
-    command_line,
+    CallgrindCaches,
+    callgrind_command,
+    read_cache_geometry,
     read_dumps,
-    read_geometry,
     valgrind_version,
 )
 from sonda.record.errors import SondaError
@@ -150,7 +150,7 @@ class Emulation:
 
     def model(self, native: Spans, sizes: tuple[int, ...], machine: dict[str, Any], native_isa: str) -> Contribution:
         """Model a step and append it to the native run's spans; with `sizes` (bytes) also the miss curve."""
-        machine_caches = read_geometry()
+        machine_caches = read_cache_geometry()
         caches = machine_caches.simulable()
         penalties = measure_penalties(machine)
         try:
@@ -184,7 +184,7 @@ class Emulation:
             target["ranks"] = [modelled.rank for modelled in steps]
             notes.append("every rank ran under callgrind: what it executes while it waits for others is in its counts")
         if penalties is not None:
-            target["penalties"] = penalties.record()
+            target["penalties"] = msgspec.to_builtins(penalties)
         if sizes:
             try:
                 target["miss_curve"] = miss_curve(
@@ -197,14 +197,14 @@ class Emulation:
             spans = append_modelled(spans, modelled.spans)
         return Contribution(spans, {"modelled": target}, [ProbeState(PROBE, "ok")], notes)
 
-    def run(self, caches: Caches, expected: float = 0.0) -> tuple[list[ModelledStep], float]:
+    def run(self, caches: CallgrindCaches, expected: float = 0.0) -> tuple[list[ModelledStep], float]:
         """Run one pass: the modelled step of every rank, and the s that it took. Raises SondaError where there is none.
 
         `expected` are the s that a pass with other caches took.
         """
         with self.store.scratch() as scratch:
             directory = scratch.resolve()
-            command = self.again(directory, tuple(command_line(caches, directory)))
+            command = self.again(directory, tuple(callgrind_command(caches, directory)))
             begin = perf_counter()
             text = f"modelling {command.name} under valgrind"
             self.say(
@@ -221,7 +221,7 @@ class Emulation:
         return sorted(best.values(), key=lambda step: (not step.complete, step.rank)), seconds
 
 
-def geometry_record(machine_caches: Caches) -> dict[str, Any]:
+def geometry_record(machine_caches: CallgrindCaches) -> dict[str, Any]:
     """The caches that are simulated, as valgrind was told, and the machine's own under `asked`."""
     simulated = machine_caches.simulable()
     return {"I1": str(simulated.I1), "D1": str(simulated.D1), "LL": str(simulated.LL), "asked": machine_caches.record()}

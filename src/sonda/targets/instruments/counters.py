@@ -11,8 +11,8 @@ import msgspec
 
 from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.frameworks.collector.counters.process import FILE
-from sonda.probes.counters.pmu import Plan, plan
-from sonda.probes.counters.pmu_events import quantity
+from sonda.probes.counters.pmu import CountingPlan, plan_counting
+from sonda.probes.counters.pmu_events import event_quantity
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 from sonda.targets.instrument import INSIDE, Contribution, EndedRun, Instrument, RunPlan
@@ -78,7 +78,7 @@ def request_counters(probes: Sequence[str] | str, directory: Path, counted: str 
         children, layers = CHILDREN in word.options, NO_LAYERS not in word.options
         extra = named_events([word.text])
         try:
-            pmu_plan = plan(extra=extra)
+            pmu_plan = plan_counting(extra=extra)
         except SondaError as error:
             states.append(ProbeState(PMU, "missing", error.cause, error.remedy))
             continue
@@ -91,18 +91,18 @@ def request_counters(probes: Sequence[str] | str, directory: Path, counted: str 
         write_request(pmu_plan, directory, children, layers)
         notes += pmu_plan.notes
         if pmu_plan.table is not None:
-            target["topdown"] = pmu_plan.topdown()
+            target["topdown"] = msgspec.to_builtins(pmu_plan.table.counted_definition())
     return CounterRequest(target=target, notes=notes, states=states, events=events)
 
 
-def _whole_program_events(pmu_plan: Plan, extra: Sequence[str]) -> dict[str, Event]:
+def _whole_program_events(pmu_plan: CountingPlan, extra: Sequence[str]) -> dict[str, Event]:
     """Cycles, instructions and the named events, by name: few enough to be counted all the time."""
-    wanted = {*HARDWARE, *(quantity(name) for name in extra)}
+    wanted = {*HARDWARE, *(event_quantity(name) for name in extra)}
     events = {event.name: event for group in pmu_plan.groups for event in group if event.name in wanted}
     return events | {event.name: event for group in pmu_plan.beside for event in group}
 
 
-def write_request(pmu_plan: Plan, directory: Path, children: bool = False, layers: bool = True) -> None:
+def write_request(pmu_plan: CountingPlan, directory: Path, children: bool = False, layers: bool = True) -> None:
     """Write the file that the collector reads when it starts."""
     request = {
         "groups": [[event_fields(event) for event in group] for group in pmu_plan.groups],

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sonda.probes.energy.attribution import attribute
-from sonda.probes.energy.meter import INTERVAL_S, Energy, EnergySampler, check_times
+import msgspec
+
+from sonda.probes.energy.attribution import attribute_energy
+from sonda.probes.energy.meter import INTERVAL_S, EnergyMeasurement, EnergySampler, check_times
 from sonda.probes.energy.model import parse_model
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected
@@ -116,15 +118,14 @@ class EnergyInstrument(Instrument):
         observation = ended_run.observation
         energy = self.sampler.result(observation.begin, observation.end)
         used = devices_used(energy, observation.used, observation.identities)
-        ended_run.spans.metrics.update(attribute(ended_run.spans, energy.readings, energy.origin, used or None))
-        regions = [list(region) for region in energy.regions]
+        ended_run.spans.metrics.update(attribute_energy(ended_run.spans, energy.readings, energy.origin, used or None))
+        facts = msgspec.structs.replace(energy.facts, used=used, regions=energy.regions)
         return Contribution(
-            ended_run.spans, {METERED: {**energy.facts, "used": used, "regions": regions}}, energy.states, energy.notes,
-            energy.samples,
-        )  # fmt: skip
+            ended_run.spans, {METERED: msgspec.to_builtins(facts)}, energy.states, energy.notes, energy.samples
+        )
 
 
-def devices_used(energy: Energy, used: Sequence[str] | None, identities: Mapping[str, str]) -> list[str]:
+def devices_used(energy: EnergyMeasurement, used: Sequence[str] | None, identities: Mapping[str, str]) -> list[str]:
     """The devices that a program used, by Sonda's names. `identities` has the UUIDs of GPUs by the program's names.
 
     Where `used` is None: the processor, and every GPU that was busy at any time while the program ran.
@@ -142,7 +143,7 @@ def devices_used(energy: Energy, used: Sequence[str] | None, identities: Mapping
 
 def _require_sensor(sampler: EnergySampler) -> None:
     """Raise SondaError where the sampler can read nothing, before the program runs in vain."""
-    state = sampler.available()
+    state = sampler.check_readable()
     if state.state != "ok":
         raise SondaError(
             f"no energy can be read: {state.reason}",

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.probes.callgrind.valgrind import Caches, Geometry
+from sonda.probes.callgrind.valgrind import CacheGeometry, CallgrindCaches
 from sonda.probes.kernel_files import parse_size
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
@@ -34,13 +34,13 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def resize_last_level(caches: Caches, size: int) -> Caches:
+def resize_last_level(caches: CallgrindCaches, size: int) -> CallgrindCaches:
     """The same caches with a last level of about this size that callgrind can simulate."""
-    return replace(caches, LL=Geometry(size, caches.LL.ways, caches.LL.line).simulable())
+    return replace(caches, LL=CacheGeometry(size, caches.LL.ways, caches.LL.line).simulable())
 
 
 def miss_curve(
-    sizes: Sequence[int], caches: Caches, modelled: Spans, model: Callable[[Caches], Spans]
+    sizes: Sequence[int], caches: CallgrindCaches, modelled: Spans, model: Callable[[CallgrindCaches], Spans]
 ) -> list[dict[str, Any]]:
     """A point for the caches that were simulated already (`modelled`) and one for each size, smallest first.
 
@@ -54,7 +54,7 @@ def miss_curve(
     return sorted(points.values(), key=lambda point: int(point["bytes"]))
 
 
-def miss_point(spans: Spans, caches: Caches) -> dict[str, Any]:
+def miss_point(spans: Spans, caches: CallgrindCaches) -> dict[str, Any]:
     """Data misses of the last level by phase and by layer (without the layers inside it), as `run.json` keeps them."""
     misses = np.nan_to_num(spans.metric("ll_load_misses", "modelled") + spans.metric("ll_store_misses", "modelled"))
     kind, name, path = (spans.words(column).decoded() for column in ("kind", "name", "path"))

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from sonda.frameworks.reconstruction.events import read_events
 from sonda.probes.ceilings.gpu import load_or_measure_gpu
 from sonda.probes.machine.gpu import GpuDevice
-from sonda.probes.ncu.chips import chip_of
-from sonda.probes.ncu.command import CACHES, Settings, ncu_version
-from sonda.probes.ncu.join import join
-from sonda.probes.ncu.outliers import out_of_line_rows
+from sonda.probes.ncu.chips import find_chip
+from sonda.probes.ncu.command import CACHES, NcuSettings, ncu_version
+from sonda.probes.ncu.join import join_counts
+from sonda.probes.ncu.outliers import find_outlying_rows
 from sonda.probes.ncu.replay import count_kernels
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
@@ -39,7 +41,7 @@ class NcuInstrument(Instrument):
 
     needs = frozenset({AGAIN, REPLAY})
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: NcuSettings) -> None:
         self.settings = settings
         self.compiling: Mapping[str, str] = {}
         """Variables by which the two processes share what the framework compiles."""
@@ -81,7 +83,7 @@ def read_ranks(directory: Path) -> dict[str, int] | None:
     return ranks if len(set(ranks.values())) > 1 else None
 
 
-def parse_ncu_settings(word: ProbeWord) -> Settings:
+def parse_ncu_settings(word: ProbeWord) -> NcuSettings:
     """How to count: `ncu`, or `ncu:none` to leave caches as they are. Raises SondaError for anything else.
 
     `ncu:stalls` asks every kernel what it waits for, at once; both are joined as in `ncu:none+stalls`.
@@ -93,11 +95,11 @@ def parse_ncu_settings(word: ProbeWord) -> Settings:
             f"--probe {word.text} is unknown",
             "write ncu:all (caches emptied), ncu:none (left), ncu:stalls (stalls of every kernel)",
         )
-    return Settings(cache=caches[0] if caches else CACHES_EMPTIED, stalls=STALLS in words)
+    return NcuSettings(cache=caches[0] if caches else CACHES_EMPTIED, stalls=STALLS in words)
 
 
 def count_command(
-    command: Command, settings: Settings, card: GpuDevice, spans: Spans, say: Say, directory: Path
+    command: Command, settings: NcuSettings, card: GpuDevice, spans: Spans, say: Say, directory: Path
 ) -> Contribution:
     """Count the kernels of a command and join the counts to the spans that were timed.
 
@@ -108,18 +110,18 @@ def count_command(
         counted = count_kernels(
             list(command.words),
             command.given or b"",
-            chip_of(int(major), int(minor)),
+            find_chip(int(major), int(minor)),
             say,
-            out_of_line_rows,
+            find_outlying_rows,
             settings=settings,
             environment={**os.environ, **command.environment},
         )
     except SondaError as error:
         return Contribution(states=[ProbeState(PROBE, "missing", error.cause, error.remedy)])
-    joined, notes = join(spans, counted, read_ranks(directory))
+    joined, notes = join_counts(spans, counted, read_ranks(directory))
     return Contribution(
         joined,
-        {PROBE: {**counted.record, "peaks": counted.peaks}},
+        {PROBE: msgspec.to_builtins(counted.facts)},
         [ProbeState(PROBE, "ok", counted.notes[0] if counted.notes else "")],
         [*counted.notes, *notes],
     )

@@ -14,7 +14,7 @@ from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.probes.counters.command_counter import SYSTEM, CommandCounter, KernelCounter
 from sonda.probes.counters.papi import Papi
 from sonda.probes.counters.perf_stat import PerfStat
-from sonda.probes.counters.pmu_events import quantity
+from sonda.probes.counters.pmu_events import event_quantity
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected
 from sonda.record.run import ProbeState
@@ -88,7 +88,9 @@ def _count_once(
             raise SondaError(f"its run of the program {describe_exit(result.code)}", "see its output above")
     except SondaError as error:
         return ProbeState(name, "dead", error.cause, error.remedy), {}
-    counts = {quantity(event): {"value": count.value, "scaled": count.scaled} for event, count in result.counts.items()}
-    missing = {quantity(event): reason for event, reason in result.missing.items()}
+    counts = {
+        event_quantity(event): {"value": count.value, "scaled": count.scaled} for event, count in result.counts.items()
+    }
+    missing = {event_quantity(event): reason for event, reason in result.missing.items()}
     record = {"counts": counts, **({"missing": missing} if missing else {})}
     return ProbeState(name, "ok", state.reason), record

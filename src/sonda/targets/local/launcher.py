@@ -13,7 +13,7 @@ import msgspec
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.probes.ceilings.gpu import load_or_measure_gpu
 from sonda.probes.ceilings.processor import TAKES_S, load_or_measure
-from sonda.probes.machine.contamination import Watch
+from sonda.probes.machine.contamination import ContaminationWatch
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected, Say
 from sonda.record.run import Run, write_run
@@ -111,7 +111,7 @@ class LocalLauncher(Launcher):
             yield
 
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
-        with Watch() as self.watch:
+        with ContaminationWatch() as self.watch:
             self.begin = perf_counter_ns()
             self.outcome = run_child(self.training.job, plan.directory, self.threads, {**environment, **self.bound})
             self.end = perf_counter_ns()

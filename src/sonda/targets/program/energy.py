@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sonda.probes.machine.contamination import Conditions, contamination, read_conditions
+from sonda.probes.machine.contamination import MachineConditions, find_disturbances, read_conditions
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 from sonda.record.run import Run
@@ -90,9 +90,9 @@ class EnergyLauncher(Launcher):
         )
 
 
-def _describe_others(before: Conditions, after: Conditions) -> list[str]:
+def _describe_others(before: MachineConditions, after: MachineConditions) -> list[str]:
     """Sentences on other programs that ran meanwhile: sensors measure the machine, so their energy is included."""
-    flags = contamination(before, after, before.cores or 1, "passive")
+    flags = find_disturbances(before, after, before.cores or 1, "passive")
     return [
         f"other programs kept {flag.value:.1f} CPUs busy meanwhile: their energy is in these numbers; stop them"
         for flag in flags

@@ -19,7 +19,7 @@ from sonda.frameworks import INJECT
 from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.frameworks.reconstruction.processes import Processes
-from sonda.probes.counters.command_counter import Counted, Stopped
+from sonda.probes.counters.command_counter import CountedCommand, StoppedCommand
 from sonda.probes.machine.contamination import read_conditions
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
@@ -280,7 +280,7 @@ def _run_observed(
     watching: WatchSettings,
     events: Mapping[str, Event],
     variables: Mapping[str, str],
-) -> tuple[Counted, list[UnobservedProcess]]:
+) -> tuple[CountedCommand, list[UnobservedProcess]]:
     """Run the program to its end; returns its counts and its processes that could not be observed.
 
     Raises SondaError where it cannot be started.
@@ -288,7 +288,7 @@ def _run_observed(
     lookouts: list[Lookout] = []
 
     @contextmanager
-    def accompanied(child: Stopped) -> Iterator[None]:
+    def accompanied(child: StoppedCommand) -> Iterator[None]:
         lookouts.append(Lookout(child.pid, str(INJECT), lambda words: _parse_flags(words[1:]), name_process))
         with pass_on_signals(child), keep_looking(lookouts[0]):
             yield
@@ -300,7 +300,7 @@ def _run_observed(
 
 
 @contextmanager
-def pass_on_signals(child: Stopped) -> Iterator[None]:
+def pass_on_signals(child: StoppedCommand) -> Iterator[None]:
     """Survive interrupts until the block ends, and pass them to the program where the terminal did not send them."""
 
     def pass_on(number: int, _frame: object) -> None:

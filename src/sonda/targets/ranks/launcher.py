@@ -15,7 +15,7 @@ import numpy as np
 
 from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.probes.ceilings.processor import load_or_measure
-from sonda.probes.machine.contamination import Conditions, Watch
+from sonda.probes.machine.contamination import ContaminationWatch, MachineConditions
 from sonda.record.nodes import NodePart, merge_nodes
 from sonda.record.progress import Lasting, Say
 from sonda.record.run import Run, write_run
@@ -118,7 +118,7 @@ class RanksLauncher(Launcher):
 
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
         self.agent = Agent(self.training.job, self.ranks, plan.directory, plan.say, environment)
-        with Watch() as watch:
+        with ContaminationWatch() as watch:
             self.begin = perf_counter_ns()
             self.report, self.forecast = self.training.run_with_restarts(self.agent.run, plan.directory, plan.say)
             self.end = perf_counter_ns()
@@ -206,7 +206,7 @@ class RanksLauncher(Launcher):
             self.agent.close()
 
 
-def _add_agent_time(conditions: Conditions, report: AgentReport) -> Conditions:
+def _add_agent_time(conditions: MachineConditions, report: AgentReport) -> MachineConditions:
     """The conditions with the processor time of the ranks: the kernel does not count it yet while their agent runs."""
     return replace(conditions, cpu_time=conditions.cpu_time + report.cpu_s)
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from sonda.probes.machine.contamination import Watch, contamination
+from sonda.probes.machine.contamination import ContaminationWatch, find_disturbances
 from sonda.probes.machine.environment import wait_policy
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected, Say
@@ -78,7 +78,7 @@ class ServingLauncher(Launcher):
 
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
         plan.say(_describe_serving(self.job, self.traffic))
-        with Watch() as self.watch:
+        with ContaminationWatch() as self.watch:
             self.begin = perf_counter_ns()
             self.outcome = run_child(self.job, plan.directory, self.threads, environment)
             self.end = perf_counter_ns()
@@ -89,7 +89,7 @@ class ServingLauncher(Launcher):
         moments = np.load(plan.directory / QUERIES)
         description = dict(self.outcome.workload)
         facts = description.pop(SERVING)
-        flags = contamination(watch.before, watch.after, self.threads, wait_policy())
+        flags = find_disturbances(watch.before, watch.after, self.threads, wait_policy())
         return Observation(
             query_spans(moments, self.begin, self.end, traffic, on),
             workload=Workload.of({**description, "framework": job.framework, **job.settings_record()}),

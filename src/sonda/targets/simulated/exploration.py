@@ -15,7 +15,7 @@ from sonda.accelerators.description.accelerator import Accelerator, load_acceler
 from sonda.accelerators.description.settings import NONE, own_values, parse_settings
 from sonda.accelerators.designs.work import EngineWork
 from sonda.accelerators.mapping.placement import MAPPINGS
-from sonda.probes.machine.environment import versions
+from sonda.probes.machine.environment import installed_versions
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError, nearest
 from sonda.targets.job import Job, check_job
@@ -82,7 +82,7 @@ def make_grid(job: Job, targets: Sequence[str], axes: Mapping[str, Sequence[str]
         descriptions={on: asdict(accelerator) for on, accelerator in accelerators.items()},
         workload={**workload.parameters(), "name": workload.name, "framework": job.framework, **job.settings_record()},
         machine=machine_record(redact=job.redact),
-        versions=versions(),
+        versions=installed_versions(),
     )
 
 

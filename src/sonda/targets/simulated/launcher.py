@@ -19,7 +19,7 @@ from sonda.accelerators.energy.spending import Spending
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.memory.traffic import with_memory
 from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Program
-from sonda.probes.machine.environment import versions
+from sonda.probes.machine.environment import installed_versions
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
@@ -130,7 +130,9 @@ class SimulationLauncher(Launcher):
                 description=asdict(self.accelerator),
                 **simulated.target,
             ),
-            circumstances=Circumstances(now(), machine_record(redact=job.redact), {**versions(), **simulated.versions}),
+            circumstances=Circumstances(
+                now(), machine_record(redact=job.redact), {**installed_versions(), **simulated.versions}
+            ),
             notes=simulated.notes,
         )
 

@@ -10,14 +10,14 @@ from functools import lru_cache
 
 from sonda.accelerators.operations.program import Bags, Call, MatrixProduct, Operation, Program
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.record.protocols import Task, Workload
+from sonda.record.protocols import Task, WorkloadProtocol
 from sonda.targets.job import Job
 from sonda.targets.local.worker import describe_failure
 from sonda.workloads.catalogue import describe
 from sonda.workloads.networks.dlrm import Recommender
 
 
-def program_from_description(workload: Workload) -> Program | None:
+def program_from_description(workload: WorkloadProtocol) -> Program | None:
     """The program of one inference step as a capture of the model would give it; None where only a capture can."""
     return _dlrm_program(workload) if isinstance(workload, Recommender) else None
 
@@ -113,7 +113,7 @@ def make_program(job: Job, patterns: frozenset[str]) -> Program:
         raise SondaError(describe_failure(error), "check --input and the workload's options") from error
 
 
-def capture_program(job: Job, workload: Workload, patterns: frozenset[str]) -> tuple[Task, Program]:
+def capture_program(job: Job, workload: WorkloadProtocol, patterns: frozenset[str]) -> tuple[Task, Program]:
     """Build the model for inference and run it once; returns its task and the captured program."""
     from sonda.accelerators.operations.capture import capture
 

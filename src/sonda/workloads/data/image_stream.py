@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from sonda.record.errors import SondaError
-from sonda.record.protocols import Workload
+from sonda.record.protocols import WorkloadProtocol
 from sonda.workloads.data.cifar_like import CIFAR_LIKE, cifar_like
 from sonda.workloads.data.drawn_fish import DRAWN, fish_source
 from sonda.workloads.data.layouts import open_source
@@ -133,7 +133,7 @@ class ImageStream:
         return np.ascontiguousarray(cut[:, :, ::-1] if bits >> 16 & 1 else cut)
 
 
-def image_stream(workload: Workload, data: str, seed: int, cache: bool = False) -> ImageStream:
+def image_stream(workload: WorkloadProtocol, data: str, seed: int, cache: bool = False) -> ImageStream:
     """The stream of images that a workload is trained on: a folder, a prepared data set, `cifar10-like` or `drawn`.
 
     Raises SondaError where there are no such data, or the workload takes no images.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sonda.record.errors import SondaError
-from sonda.record.protocols import Workload
+from sonda.record.protocols import WorkloadProtocol
 from sonda.workloads.networks.network import Network
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class ConvolutionalClassifier(ImageClassifier):
         return replace(self, **changes)
 
 
-def require_classifier(workload: Workload | Any) -> ImageClassifier:
+def require_classifier(workload: WorkloadProtocol | Any) -> ImageClassifier:
     """The workload itself; raises SondaError where it does not classify images."""
     if not isinstance(workload, ImageClassifier):
         raise SondaError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sonda.record.errors import SondaError
-from sonda.record.protocols import Workload
+from sonda.record.protocols import WorkloadProtocol
 from sonda.workloads.description import Description
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Network(Description):
         return build(self, train, seed)
 
 
-def require_network(workload: Workload | Any) -> Network:
+def require_network(workload: WorkloadProtocol | Any) -> Network:
     """The workload itself; raises SondaError where it is no network that every framework builds."""
     if not isinstance(workload, Network):
         raise SondaError(

@@ -1,4 +1,4 @@
-"""The command line itself: the application, options that several commands share, and how it speaks and fails."""
+"""The application: its help, options that several commands share, and how it prints and fails."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from sonda.cli import completion
-from sonda.cli.building import built
-from sonda.cli.progress import LOG, SHOWN
+from sonda.cli.building import build_command
+from sonda.cli.progress import PROGRESS_LOG, SCREEN_LINE
 
 if TYPE_CHECKING:
     from sonda.record.store import Store
@@ -34,7 +34,7 @@ app = typer.Typer(
 )
 
 
-def _tell_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from sonda.version import VERSION
 
@@ -43,9 +43,9 @@ def _tell_version(wanted: bool) -> None:
 
 
 @app.callback()
-def whole(
+def accept_version(
     version: Annotated[
-        bool, typer.Option("--version", help="Say which Sonda this is.", is_eager=True, callback=_tell_version)
+        bool, typer.Option("--version", help="Say which Sonda this is.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     pass
@@ -76,16 +76,16 @@ Reference = Annotated[
 
 
 UNKNOWN = "No such command"
-"""How Typer begins to say that there is none of that name."""
+"""How Typer's message about an unknown command begins."""
 
 
 def main() -> None:
     """Run the command line: an error is one line and exit code 2, never a traceback."""
     from sonda.record.errors import SondaError
 
-    _open_streams()
-    if completion.asked(os.environ):
-        completion.answer(lambda: typer.main.get_command(app).main([], prog_name="sonda"), os.environ)
+    _prepare_streams()
+    if completion.is_asked(os.environ):
+        completion.answer_shell(lambda: typer.main.get_command(app).main([], prog_name="sonda"), os.environ)
         sys.exit(0)
     words, command = sys.argv[1:], None
     if words[:1] in (["run"], ["energy"]) and "--" in words:
@@ -93,10 +93,10 @@ def main() -> None:
         words, command = words[:cut], words[cut + 1 :]
     try:
         if command is None and words:
-            SHOWN.begin(f"sonda {words[0]}")
-        code = built(app, words).main(words, prog_name="sonda", standalone_mode=False, obj=command)
+            SCREEN_LINE.begin(f"sonda {words[0]}")
+        code = build_command(app, words).main(words, prog_name="sonda", standalone_mode=False, obj=command)
         if "--help" in words:
-            tell_options(words)
+            print_own_options(words)
     except SondaError as error:
         complain(str(error))
         code = error.exit_code
@@ -112,14 +112,14 @@ def main() -> None:
         complain(f"there is not enough memory ({error}); give a smaller batch or smaller sizes")
         code = 2
     except Exception as error:
-        code = _unforeseen(error)
+        code = _report_failure(error)
     finally:
         hush()
     sys.exit(code)
 
 
-def _open_streams() -> None:
-    """Make streams take everything: one that is closed writes nowhere, what an encoding has no code for becomes `?`."""
+def _prepare_streams() -> None:
+    """Let streams take any text: a closed one writes nowhere, a character that the encoding lacks becomes `?`."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 (stays open until the end)
@@ -128,25 +128,28 @@ def _open_streams() -> None:
         out.reconfigure(errors="replace")
 
 
-def tell_options(words: list[str]) -> None:
-    """Below the help of a command, the options of the workload that was named with it."""
-    from sonda.cli.own_options import own_options
+def print_own_options(words: list[str]) -> None:
+    """Print the options of the workload that a command names, below the command's help."""
+    from sonda.cli.own_options import describe_own_options
 
-    text = own_options(words)
+    text = describe_own_options(words)
     if text:
         put(f"\n{text}")
 
 
-def _unforeseen(error: Exception) -> int:
-    """A mistake in how the command was written has its own words; anything else is a defect of Sonda's."""
+def _report_failure(error: Exception) -> int:
+    """Print one line about an error that is no SondaError; returns the exit code.
+
+    It is 2 for a mistake in the command line. Anything else is a defect of Sonda's: 125.
+    """
     if type(error).__name__ == "NoArgsIsHelpError":  # `sonda` alone, `sonda data` alone
         put(error.format_message())  # type: ignore[attr-defined]
         return 0
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
         where = getattr(context, "command_path", "sonda")
-        said, meant = _mistaken(error, context)
-        complain(f"{said}; {meant}see: {where} --help")
+        mistake, meant = _describe_mistake(error, context)
+        complain(f"{mistake}; {meant}see: {where} --help")
         return 2
     if os.environ.get("SONDA_DEBUG"):
         raise error
@@ -156,30 +159,30 @@ def _unforeseen(error: Exception) -> int:
     return 125
 
 
-def _mistaken(error: Any, context: Any) -> tuple[str, str]:
-    """What is wrong with the words of a command, and `did you mean 'run'? ` where a command or an option is near."""
+def _describe_mistake(error: Any, context: Any) -> tuple[str, str]:
+    """What is wrong with a command line, and `did you mean 'run'? ` where a command or an option is similar."""
     from sonda.record.errors import near
 
-    said = error.format_message().rstrip(".")
+    mistake = error.format_message().rstrip(".")
     command = getattr(context, "command", None)
     misspelt = getattr(error, "option_name", "")
     known = [word for parameter in getattr(command, "params", ()) for word in parameter.opts]
-    if not misspelt and said.startswith(UNKNOWN):
-        misspelt, known = said.removeprefix(UNKNOWN).split("'")[1], list(getattr(command, "commands", ()))
+    if not misspelt and mistake.startswith(UNKNOWN):
+        misspelt, known = mistake.removeprefix(UNKNOWN).split("'")[1], list(getattr(command, "commands", ()))
     if not misspelt or misspelt in known:
-        return said, ""
+        return mistake, ""
     meant = near(misspelt, known)
     return f"there is no {'option' if misspelt[0] == '-' else 'command'} {misspelt!r}", (
         f"did you mean {meant!r}? " if meant else ""
     )
 
 
-def workload_options(context: typer.Context, workload: str, input: list[str] | None) -> dict[str, str]:
-    """The words that a command does not know, as options of its workload.
+def parse_workload_options(context: typer.Context, workload: str, input: list[str] | None) -> dict[str, str]:
+    """The options that a command does not know, as options of its workload.
 
-    Raises SondaError for one that the workload does not know either and that is near to an option of the command.
+    Raises SondaError for one that the workload does not know either; the remedy names a similar option of the command.
     """
-    from sonda.cli.own_options import own_flags
+    from sonda.cli.own_options import find_own_flags
     from sonda.record.errors import SondaError, near
     from sonda.targets.job import parse_options
     from sonda.workloads.catalogue import describe
@@ -190,7 +193,7 @@ def workload_options(context: typer.Context, workload: str, input: list[str] | N
         describe(workload, options)
     except SondaError:
         describe(workload, {})  # raises what is wrong with the workload itself
-        own = own_flags(workload)
+        own = find_own_flags(workload)
         flags = [word for parameter in context.command.params for word in parameter.opts if word.startswith("--")]
         for key in unlisted:
             flag = f"--{key.replace('_', '-')}"
@@ -202,37 +205,38 @@ def workload_options(context: typer.Context, workload: str, input: list[str] | N
 
 
 def complain(text: str) -> None:
+    """Print an error on stderr."""
     hush()
     _print(f"sonda: {text}")
 
 
 def say(text: str) -> None:
-    """Tell somebody who watches what is going on, on one line that goes away; what is `lasting` stays."""
+    """Show what is going on, on one line that goes away; a `Lasting` sentence stays."""
     if getattr(text, "lasting", False):
         hush()
         _print(text)
     else:
-        SHOWN.say(text)
+        SCREEN_LINE.say(text)
 
 
-def say_each(text: str) -> None:
-    """The same for what takes long: without a terminal, lines, so that a log shows how far it is."""
+def say_or_log(text: str) -> None:
+    """The same for long work: without a terminal it prints lines, so that a log shows the progress."""
     if sys.stderr.isatty():
         say(text)
-    elif LOG.takes(text):
+    elif PROGRESS_LOG.accepts(text):
         _print(text)
 
 
 def _print(text: str) -> None:
-    """What is said, line by line, with no character that acts instead of being drawn: names come from outside."""
+    """Print on stderr, line by line, without control characters: names come from outside."""
     from sonda.report.labels import plain
 
     print("\n".join(plain(line) for line in text.split("\n")), file=sys.stderr, flush=True)
 
 
 def hush() -> None:
-    """Take away what was said, before something that stays is printed."""
-    SHOWN.hush()
+    """Hide the progress line, before something that stays is printed."""
+    SCREEN_LINE.hush()
 
 
 def put(text: Any, to: TextIO | None = None) -> None:
@@ -242,7 +246,7 @@ def put(text: Any, to: TextIO | None = None) -> None:
 
 
 def write_json(document: dict[str, Any], kind: str = "") -> None:
-    """One document on stdout; in front of one that does not say its `kind` this, and the version of the documents."""
+    """Print one document on stdout. With `kind`, that and the version of the schema are put in front."""
     from sonda.report.values import SCHEMA, encoded
 
     hush()
@@ -252,7 +256,7 @@ def write_json(document: dict[str, Any], kind: str = "") -> None:
 
 
 def write_pieces(pieces: Iterable[bytes]) -> None:
-    """A document that is too long to be held, as it comes."""
+    """Print a document that may not fit in memory, piece by piece."""
     for piece in pieces:
         hush()
         sys.stdout.buffer.write(piece)
