@@ -21,6 +21,7 @@ from sonda.analysis.counters.topdown import summarise_topdown
 from sonda.analysis.device.kernel_counters import summarise_kernel_counters
 from sonda.analysis.device.kernel_roofline import kernel_roofline
 from sonda.analysis.energy.run import summarise_energy
+from sonda.analysis.findings import Finding
 from sonda.analysis.ranks.phases import summarise_ranks
 from sonda.analysis.roofline import MEASURE_AGAIN, ceilings, full_precision, gpu_of, tf32_note, tf32_of
 from sonda.analysis.rules import verdicts
@@ -81,7 +82,7 @@ def summarise(run: Run) -> Summary:
     precision = info.workload.precision or "float32"
     device, tf32 = gpu_of(info), tf32_of(info)
     roofs, no_roofs = ceilings(info.machine, threads or None, precision, device, tf32)
-    notes = list(info.notes)
+    notes: list[Finding | str] = list(info.notes)
     outside = summarise_outside(run)
     # Of a program without a framework everything was seen that there is: from outside, its stages, and to its end.
     foreign = outside is not None and bool((run.spans.where(kind="run") | run.spans.where(kind="stage")).all())
