@@ -1,8 +1,8 @@
 """What it means: statistics, roofline, comparison, verdicts."""
 
 DOORS = (
-    "comparison.findings", "comparison.option_effects", "corun.findings", "energy.findings",
-    "ranks.findings", "simulated.findings", "traces.findings",
+    "comparison.findings", "comparison.option_effects", "corun.findings", "counters.findings", "device.findings",
+    "energy.findings", "ranks.findings", "simulated.findings", "traces.findings",
     "bounds", "change_points", "comparison.kernels", "comparison.optimisations",
     "comparison.repetitions", "comparison.runs", "comparison.scaling", "comparison.summary", "corun.interference",
     "corun.layers", "counters.callgrind", "counters.summary", "device.critical_path", "device.kernel_counters",

@@ -86,7 +86,7 @@ def summarise(run: Run) -> Summary:
     outside = summarise_outside(run)
     # Of a program without a framework everything was seen that there is: from outside, its stages, and to its end.
     foreign = outside is not None and bool((run.spans.where(kind="run") | run.spans.where(kind="stage")).all())
-    warnings = [] if foreign else _status(info)
+    warnings: list[Finding | str] = [] if foreign else [*_status(info)]
     if not run_parts and not foreign:
         warnings.append(NO_STEP_OF_BLOCK if isinstance(info.target, BlockTarget) else NO_STEP)
     rates = Rates(info.workload.samples or None, info.workload.tokens or None, dict(info.workload.phase_tokens or {}))
@@ -164,7 +164,7 @@ def _definition(info: RunInfo) -> tuple[TopDownDefinition | None, list[str]]:
 
 def _with_counters(
     part: Part, summary: PartSummary, definition: TopDownDefinition | None
-) -> tuple[PartSummary, list[str]]:
+) -> tuple[PartSummary, list[Finding]]:
     """The same with what counters say of it, and warnings about them."""
     places = read_places(part)
     counted = summarise_counters(part, places)

@@ -250,3 +250,14 @@ class RemedyOfRuns(Finding):
     places: tuple[str, ...]
     configurations: int
     """Of all that were judged."""
+
+
+@dataclass(frozen=True)
+class FoundInRun(Finding):
+    """A finding of one run of a study, and the configuration that it ran."""
+
+    kind: ClassVar[str] = "found in run"
+
+    configuration: str
+    run: str
+    finding: Finding

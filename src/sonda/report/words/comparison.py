@@ -17,6 +17,7 @@ from sonda.analysis.comparison.findings import (
     DifferingWork,
     DisturbedRuns,
     ExactCycles,
+    FoundInRun,
     IncompleteTrace,
     NoInterval,
     NoisyPart,
@@ -204,6 +205,11 @@ def _(finding: RemedyOfRuns) -> str:
         return remedy
     few = len(places) <= MOST_PLACES
     return f"{remedy} ({'; '.join(places) if few else f'{len(places)} of {finding.configurations} configurations'})"
+
+
+@describe.register
+def _(finding: FoundInRun) -> str:
+    return f"{finding.configuration} ({finding.run}): {describe(finding.finding)}"
 
 
 def _clauses(effects: Sequence[OptionEffect], places: int) -> Iterable[str]:

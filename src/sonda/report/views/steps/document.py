@@ -44,7 +44,7 @@ from sonda.report.views.steps.program import program_document
 from sonda.report.views.steps.ranks import nodes_document, ranks_document
 from sonda.report.views.steps.series import over_time_document, series_document
 from sonda.report.views.steps.training import training_document
-from sonda.report.words import in_words
+from sonda.report.words import describe, in_words
 
 
 def to_document(summary: Summary) -> Document:
@@ -107,7 +107,11 @@ def _part(part: PartSummary) -> Document:
         **counters_document(part.counted),
         **topdown_document(part.topdown),
         **over_time_document(part.over_time),
-        **({"remarks": list(part.system.remarks)} if part.system is not None and part.system.remarks else {}),
+        **(
+            {"remarks": list(map(describe, part.system.remarks))}
+            if part.system is not None and part.system.remarks
+            else {}
+        ),
     }
 
 
@@ -220,7 +224,7 @@ def _outside(outside: Outside | None) -> Document:
         "ends": list(outside.ends),
         "series": [series_document(one, "interval") for one in outside.series],
         "phases": plain_data(outside.phases),
-        "sentences": list(outside.sentences),
+        "sentences": list(map(describe, outside.findings)),
     }
     return {"outside": {"metrics": metrics(whole), **(series if outside.starts else {})}}
 
