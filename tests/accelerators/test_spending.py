@@ -17,12 +17,13 @@ from sonda.accelerators.mapping.placement import Placed, Placement
 from sonda.accelerators.memory.hierarchy import Memory, Traffic
 from sonda.accelerators.operations.program import Bags, MatrixProduct, Operation
 from sonda.analysis.run_summary import summarise
-from sonda.analysis.simulated.energy import bounded
+from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError
-from sonda.record.simulated import BoundedAmount
 from sonda.report.page import page_text
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
+from sonda.report.words import describe
+from sonda.report.words.simulated import bounded
 from sonda.targets.simulated.launcher import simulate
 
 TWO_ENTRIES = """
@@ -121,7 +122,7 @@ def test_what_the_table_lacks_and_what_was_recalled_is_said(two: Accelerator, tm
     assert not any(name.endswith("AREA") for name in energy.missing)
     assert energy.recalled == ["GLOBALBUFFER WRITE"]
     assert (energy.table, energy.nodes) == ("two", ["3 nm"])
-    text = " ".join(summarise(run).notes)
+    text = " ".join(map(describe, summarise(run).notes))
     assert "energy table two (3 nm)" in text
     assert "recalled, not verified: GLOBALBUFFER WRITE" in text
     assert "no area of maeri, global buffer: the energy table two has no area for it" in text
@@ -271,4 +272,4 @@ def test_every_screen_has_the_energy_with_its_bounds(two: Accelerator, tmp_path:
     [(3.2e-6, "3.2 µJ (1.6–6.4)"), (0.9999e-3, "1 mJ (0.5–2)"), (4e-13, "0.4 pJ (0.2–0.8)"), (2.0, "2 J (1–4)")],
 )
 def test_bounded_amounts(value: float, text: str) -> None:
-    assert bounded(BoundedAmount(value=value, low=value / 2, high=value * 2), "J") == text
+    assert bounded(Value(value, "J", "simulated", value / 2, value * 2)) == text

@@ -13,6 +13,16 @@ import pytest
 from interference_cases import MS, experiment, known, pieces
 from plain_runs import change_target
 from sonda.analysis.comparison.runs import compare
+from sonda.analysis.corun.findings import (
+    DivideCache,
+    Interfering,
+    KeepApart,
+    LookAtWaiting,
+    MeasureAgain,
+    OneAfterTheOther,
+    OwnCores,
+    SweepWays,
+)
 from sonda.analysis.corun.interference import interference
 from sonda.analysis.run_summary import summarise
 from sonda.record.errors import SondaError
@@ -22,6 +32,7 @@ from sonda.report.page import page_text
 from sonda.report.quantities import provenance
 from sonda.report.section import section_of
 from sonda.report.views.corun import CorunView
+from sonda.report.words import describe
 
 T2 = 4.302653
 """Student's t for 95 % and 2 degrees of freedom, from a printed table."""
@@ -133,7 +144,7 @@ def test_one_piece_has_no_interval_but_a_reason(tmp_path):
     found = interference(experiment(tmp_path, lambda members, turn, slot: pieces(5.0, count=1), repeat=3))
     assert found.slowdown("a", "b").low is None and found.slowdown("a", "b").reason
     assert found.together.fairness.low is None and found.together.fairness.reason
-    assert "beyond doubt" in found.sentence
+    assert not found.finding.sure
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say(tmp_path):
@@ -287,7 +298,7 @@ def test_a_program_whose_progress_nobody_counts_has_no_slowdown_but_a_reason(tmp
     assert found.slowdown("b", "a").value is None and "nobody counts" in found.slowdown("b", "a").reason
     for figure in (found.together.weighted_speedup, found.together.harmonic_mean, found.together.fairness):
         assert figure.value is None and "nobody counts" in figure.reason
-    assert found.together.steps["b"].value is None and "weighted" not in found.sentence
+    assert found.together.steps["b"].value is None and not found.finding.all_known
 
 
 def divided(label, slowdown):
@@ -317,12 +328,15 @@ def test_partitions_stand_beside_none(tmp_path):
 # ---- shown ------------------------------------------------------------------------------------------------------
 
 
-def test_the_sentence_names_the_worst_that_is_beyond_doubt(tmp_path):
+def test_the_worst_that_is_beyond_doubt_is_found(tmp_path):
     def measured(members, turn, slot):
         base = known(members, turn, slot)
         return [[start, long + (at % 2) * 1000, steps, cpu] for at, (start, long, steps, cpu) in enumerate(base)]
 
-    assert interference(experiment(tmp_path, measured, repeat=3)).sentence.startswith("a slows b most: 4.00x")
+    found = interference(experiment(tmp_path, measured, repeat=3)).finding
+    assert isinstance(found, Interfering) and found.sure
+    assert (found.by, found.slowed, found.programs) == ("a", "b", 3)
+    assert found.slowdown.value == pytest.approx(4.0, rel=1e-3)
 
 
 def nearly(step_ms, cpu=1.0):
@@ -344,15 +358,15 @@ def sure(slowdown, cpu):
 
 
 @pytest.mark.parametrize(
-    ("slowdown", "cpu", "words"),
-    [(1.5, 1.4, "keep b off the caches and the memory of a"), (1.5, 1.0, "look at what a waits for"),
-     (1.0, 1.0, "")],
-)  # fmt: skip
-def test_what_to_try_follows_from_what_was_lost(tmp_path, slowdown, cpu, words):
+    ("slowdown", "cpu", "remedy"),
+    [(1.5, 1.4, KeepApart("a", "b")), (1.5, 1.0, LookAtWaiting("a", "b")), (1.0, 1.0, None)],
+)
+def test_what_to_try_follows_from_what_was_lost(tmp_path, slowdown, cpu, remedy):
     found = interference(experiment(tmp_path, sure(slowdown, cpu), names="ab", repeat=3))
-    assert found.remedy.startswith(words) and bool(found.remedy) == bool(words)
-    assert (f"Try: {words}" in CorunView(found).text(200, color=False)) == bool(words)
-    assert CorunView(found).document()["remedy"] == (found.remedy or None)
+    assert found.remedy == remedy
+    words = describe(remedy) if remedy is not None else None
+    assert ("Try: " in CorunView(found).text(200, color=False)) == (words is not None)
+    assert CorunView(found).document()["remedy"] == words
 
 
 def test_programs_that_would_be_done_sooner_one_after_the_other_are_told_so(tmp_path):
@@ -365,28 +379,29 @@ def test_programs_that_would_be_done_sooner_one_after_the_other_are_told_so(tmp_
         ]
 
     found = interference(experiment(tmp_path, measured, names="ab", repeat=3))
-    assert "one after the other: side by side they get 0.67 of that done" in found.remedy
+    assert isinstance(found.remedy, OneAfterTheOther)
+    assert found.remedy.weighted_speedup.value == pytest.approx(2 / 3, rel=1e-3)
 
 
 def test_programs_on_one_core_are_given_their_own(tmp_path):
     found = interference(experiment(tmp_path, sure(2.0, 1.0), names="ab", repeat=3))
     described = tuple(msgspec.structs.replace(one, cores=[1]) for one in found.described)
-    assert replace(found, described=described).remedy.startswith(
-        "give each cores of its own with --cores: they take turns on 1"
-    )
+    assert replace(found, described=described).remedy == OwnCores((1,))
 
 
 def test_a_cache_that_can_be_divided_is_to_be_divided(tmp_path):
     found = interference(experiment(tmp_path, sure(1.5, 1.5), names="ab", repeat=3, monitor_reason=""))
-    assert "--sweep-ways" in found.remedy
+    assert found.remedy == SweepWays()
     windows = [{**divided("a=f b=f0", 1.1), "repetition": turn} for turn in range(3)]
     found = interference(experiment(tmp_path / "divided", sure(1.5, 1.5), names="ab", repeat=3, windows=windows))
-    assert found.remedy.startswith("divide the cache as in a=f b=f0: a is then slowed 1.10x")
+    assert isinstance(found.remedy, DivideCache)
+    assert (found.remedy.slowed, found.remedy.partition) == ("a", "a=f b=f0")
+    assert found.remedy.slowdown.value == pytest.approx(1.1, rel=1e-3)
 
 
 def test_a_slowdown_in_doubt_is_to_be_measured_again(tmp_path):
     found = interference(experiment(tmp_path, known, repeat=1))
-    assert found.remedy.startswith("measure again with a higher --repeat")
+    assert found.remedy == MeasureAgain()
 
 
 def test_the_screen_has_the_matrix_and_why_columns_are_empty(tmp_path):
@@ -442,7 +457,7 @@ def test_a_co_run_is_summarised_and_not_compared(tmp_path):
     run = experiment(tmp_path, known)
     assert run.info.kind == "corun"
     summary = summarise(run)
-    assert summary.parts == () and "weighted speed-up" in summary.verdicts[0].sentence
+    assert summary.parts == () and isinstance(summary.verdicts[0].sentence, Interfering)
     with pytest.raises(SondaError, match="several programs"):
         compare([run], [run])
 

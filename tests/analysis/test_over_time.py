@@ -13,10 +13,12 @@ from builders import RunBuilder, stepped
 from counted_examples import SKYLAKE, counted_run
 from sonda.analysis import change_points
 from sonda.analysis.change_points import LENGTHS, SHORTEST, SPLIT, STRETCH, find_changes
+from sonda.analysis.counters.findings import LevelChange, SeriesDrift
 from sonda.analysis.counters.hardware import read_places
 from sonda.analysis.counters.time_series import per_interval
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.parts import parts
+from sonda.record.run import Run
 
 
 def noisy(levels: list[tuple[int, float]], spread: float, seed: int) -> np.ndarray:
@@ -176,14 +178,21 @@ def jitter(seed: int, count: int, spread: float = 0.01) -> np.ndarray:
     return 1 + spread * np.random.default_rng(seed).standard_normal(count)
 
 
+def level_changes(run: Run) -> list[LevelChange]:
+    findings = over_time(run).findings
+    assert all(isinstance(found, LevelChange) for found in findings)
+    return [found for found in findings if isinstance(found, LevelChange)]
+
+
 def test_a_fall_of_ipc_is_named_with_its_step() -> None:
     # From step 12 on instructions stay and cycles grow by 1/0.7: IPC falls from 1.2 to 0.84. Time stays.
     run = counted_run("skylake-sp", SKYLAKE, 30, layers=False)
     spans = run.spans
     late = (spans.number("start") >= 11 * 10 * 1_000_000) & spans.where(kind="phase")
     spans.metrics["cycles:counted"][late] /= 0.7
-    said = over_time(run).sentences
-    assert any(one.startswith("train: from step 12 on IPC falls by 30 % (1.20 to 0.84)") for one in said), said
+    (change,) = (found for found in level_changes(run) if found.lead.name == "IPC")
+    assert (change.of, change.at, change.time) == ("train", 12, None)
+    assert (change.lead.before, change.lead.after) == (pytest.approx(1.2), pytest.approx(0.84))
 
 
 def test_time_speaks_first_with_the_phase_and_what_changed_with_it() -> None:
@@ -196,24 +205,28 @@ def test_time_speaks_first_with_the_phase_and_what_changed_with_it() -> None:
         rows = builder.step(part, forward + backward, {"forward": forward, "backward": backward})
         builder.rows[rows["backward"]]["metrics"] = {"page_faults:counted": 1200.0 if late else 0.0}
         builder.rows[rows["forward"]]["metrics"] = {"page_faults:counted": 0.0}
-    (said,) = over_time(builder.run()).sentences
-    assert said.startswith("train: from step 21 on a step takes 33 % longer (90.")
-    assert "mostly backward (+30" in said and "page faults rise from 0 to 1,200" in said
+    (change,) = level_changes(builder.run())
+    assert (change.at, change.lead.name, change.lead.relative) == (21, "step time", pytest.approx(1 / 3, rel=0.05))
+    assert change.phase is not None and (change.phase.name, change.phase.mostly) == ("backward", True)
+    assert change.phase.difference == pytest.approx(30e6, rel=0.05)
+    assert [(other.name, other.before, other.after) for other in change.others] == [("page faults", 0, 1200)]
 
 
 def test_the_same_without_any_counter() -> None:
-    said = over_time(stepped(100 * jitter(2, 30) * np.repeat([1, 0.6], [15, 15]))).sentences
-    assert len(said) == 1 and said[0].startswith("train: from step 16 on a step takes 40 % shorter (")
+    (change,) = level_changes(stepped(100 * jitter(2, 30) * np.repeat([1, 0.6], [15, 15])))
+    assert (change.at, change.lead.relative, change.others) == (16, pytest.approx(-0.4, rel=0.05), ())
 
 
 def test_a_steady_run_says_nothing() -> None:
     found = over_time(stepped(100 * jitter(3, 30)))
-    assert found.sentences == () and [one.name for one in found.series] == ["step time"]
+    assert found.findings == () and [one.name for one in found.series] == ["step time"]
 
 
 def test_a_drift_is_said_once() -> None:
-    (said,) = over_time(stepped(100 * jitter(4, 60) * np.linspace(1, 1.5, 60))).sentences
-    assert said.startswith("train: the time of a step drifts from ") and said.endswith("over 60 steps")
+    (drift,) = over_time(stepped(100 * jitter(4, 60) * np.linspace(1, 1.5, 60))).findings
+    assert isinstance(drift, SeriesDrift)
+    assert (drift.of, drift.name, drift.unit, drift.count) == ("train", "step time", "ns", 60)
+    assert drift.last / drift.first == pytest.approx(1.5, rel=0.05)
 
 
 def test_warmup_is_no_change_and_steps_keep_their_numbers() -> None:
@@ -224,16 +237,16 @@ def test_warmup_is_no_change_and_steps_keep_their_numbers() -> None:
         builder.step(part, length * wobble, pass_="warmup" if step < 6 else "timed")
     found = over_time(builder.run())
     assert [found.series[0].step_of(change) for change in found.series[0].changes] == [19]
-    assert found.sentences[0].startswith("train: from step 19 on a step takes 50 % longer")
+    assert isinstance(found.findings[0], LevelChange) and found.findings[0].at == 19
 
 
-def test_a_handful_of_events_is_not_worth_a_sentence() -> None:
+def test_a_handful_of_events_is_not_worth_telling() -> None:
     builder = RunBuilder()
     part = builder.part("train")
     for step, wobble in enumerate(jitter(6, 40)):
         rows = builder.step(part, 10 * wobble, {"forward": 10 * wobble})
         builder.rows[rows["forward"]]["metrics"] = {"context_switches:counted": 1.0 if step < 20 else 4.0}
-    assert over_time(builder.run()).sentences == ()
+    assert over_time(builder.run()).findings == ()
 
 
 def test_series_of_rotated_groups_keep_the_steps_that_counted() -> None:

@@ -18,6 +18,7 @@ from fake_kernel import FakeKernel
 from perf_event_cases import needs_kernel
 from plain_runs import change_target
 from sonda.analysis.counters.command import summarise_outside
+from sonda.analysis.counters.findings import LevelChange
 from sonda.analysis.counters.summary import Outside
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Value
@@ -32,6 +33,7 @@ from sonda.report.page import page_text
 from sonda.report.views.counters.command import outside_figure, outside_table, totals_words
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
+from sonda.report.words import describe
 from sonda.targets import circumstances
 from sonda.targets.instrument import RunPlan
 from sonda.targets.instruments import counters as counting
@@ -283,12 +285,13 @@ def test_a_phase_is_cut_where_an_interval_ends() -> None:
 
 
 def test_changes_are_named_by_their_time() -> None:
-    (said,) = of(counted(hardware=True)).sentences
-    assert said == (
-        "the program: from 2.0 s on busy processors rise by 100 % (1 to 2): IPC falls by 50 % (2 to 1), page faults "
-        "per second rise from 1,000 to 3,000 and instructions per second fall by 50 % (6,000,000,000 to "
-        "3,000,000,000), and 2 more"
-    )
+    (change,) = of(counted(hardware=True)).findings
+    assert isinstance(change, LevelChange) and (change.of, change.time, change.phase) == ("", 2e9, None)
+    assert (change.lead.name, change.lead.before, change.lead.after) == ("busy processors", 1, 2)
+    assert len(change.others) == 5
+    assert [(other.name, other.before, other.after) for other in change.others[:3]] == [
+        ("IPC", 2, 1), ("page faults per second", 1000, 3000), ("instructions per second", 6e9, 3e9),
+    ]  # fmt: skip
 
 
 def test_few_events_say_nothing() -> None:
@@ -297,7 +300,7 @@ def test_few_events_say_nothing() -> None:
         # 1 and 2 in an interval: three times as many, and nothing.
         if sample.sensor == "page_faults":
             run.samples[index] = Sample(sample.time, "page_faults", 1.0 if sample.value <= 100 else 3.0, "1", "counted")
-    assert "page faults" not in " ".join(of(run).sentences)
+    assert "page faults" not in " ".join(map(describe, of(run).findings))
 
 
 def test_a_table_of_a_dozen_rows_has_sums_not_means_of_ratios() -> None:

@@ -24,6 +24,7 @@ from sonda.report.page import page_text
 from sonda.report.views.counters.sensors import probed_table
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
+from sonda.report.words import describe
 
 S = 1_000_000_000
 COUNTER = {"sensor": "package-0 energy", "device": "cpu", "covers": "CPU packages", "total": True, "state": "ok"}
@@ -118,7 +119,7 @@ def test_energy_is_each_nodes_own_added(two: Run) -> None:
         {"left cpu": 40.0, "right cpu": 120.0}
     )
     said = "340 J measured on 2 nodes, 10.0 s of the whole run on the first: CPU packages; not "
-    assert found.sentence.startswith(said)
+    assert describe(found.finding).startswith(said)
     training = summarise_training(two)
     assert training is not None and training.energy is not None
     assert training.energy.used.value == pytest.approx(160.0)
@@ -133,7 +134,7 @@ def test_a_node_without_energy_leaves_no_silent_zero(tmp_path: Path) -> None:
     found = summarise_energy(write_run(tmp_path, whole.info, whole.spans, whole.samples))
     assert found is not None
     assert found.all["measured"].energy.value is None
-    assert found.sentence == "The measured energy of all nodes is not known: node right: nothing measured."
+    assert describe(found.finding) == "The measured energy of all nodes is not known: node right: nothing measured."
 
 
 def test_other_versions_and_a_node_of_which_nothing_came_are_said(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ def test_the_energy_of_a_run_that_lost_a_node_is_not_known(tmp_path: Path) -> No
     run = write_run(tmp_path, whole.info, whole.spans, whole.samples)
     energy = summarise_energy(run)
     assert energy is not None and energy.all["measured"].energy.value is None
-    assert energy.sentence == "The measured energy of all nodes is not known: node right: nothing measured."
+    assert describe(energy.finding) == "The measured energy of all nodes is not known: node right: nothing measured."
     trained = summarise_training(run)
     assert trained is not None and trained.energy is not None
     assert (trained.energy.used.value, trained.energy.used.reason) == (None, "node right: no energy was read")
@@ -205,7 +206,7 @@ def test_a_machine_that_plays_two_nodes_is_counted_once(tmp_path: Path) -> None:
     assert energy.all["measured"].energy.value == energy.used["measured"].energy.value == pytest.approx(600.0)
     assert training.energy.used.value == training.energy.all.value == pytest.approx(240.0)
     said = "nodes left and right are processes of one machine and read the same sensors, so its energy counts once"
-    assert said in energy.notes
+    assert said in map(describe, energy.notes)
 
 
 def test_some_nodes_of_one_machine_and_one_of_its_own(tmp_path: Path) -> None:
@@ -218,7 +219,9 @@ def test_some_nodes_of_one_machine_and_one_of_its_own(tmp_path: Path) -> None:
     assert energy is not None and training is not None and training.energy is not None
     assert energy.all["measured"].energy.value == pytest.approx(340.0)
     assert training.energy.used.value == pytest.approx(160.0)
-    assert "340 J measured on 4 nodes of 2 machines, 10.0 s of the whole run on the first: CPU" in energy.sentence
+    assert "340 J measured on 4 nodes of 2 machines, 10.0 s of the whole run on the first: CPU" in describe(
+        energy.finding
+    )
 
 
 def test_a_gpu_of_one_node_is_in_the_sum_and_said_to_be(tmp_path: Path) -> None:
@@ -233,7 +236,7 @@ def test_a_gpu_of_one_node_is_in_the_sum_and_said_to_be(tmp_path: Path) -> None:
     covers = ("CPU packages", "GPU boards with their memory (on right)")
     assert energy.covers == training.energy.covers == covers
     assert energy.not_covered[-1] == "left GPU boards with their memory"
-    assert "CPU packages and GPU boards with their memory (on right); not DRAM, disks, " in energy.sentence
+    assert "CPU packages and GPU boards with their memory (on right); not DRAM, disks, " in describe(energy.finding)
 
 
 def test_threads_are_advised_per_rank_and_only_where_cores_are_free(two: Run) -> None:

@@ -23,6 +23,7 @@ from sonda.record.errors import SondaError
 from sonda.report.display import PLOTLY, Layers, companions
 from sonda.report.palette import SYMBOLS
 from sonda.report.svg import HEIGHT, LETTER, TOP, WIDTH, svg
+from sonda.report.words import describe
 
 NOTEBOOK = REPOSITORY / "examples" / "07_notebook" / "training.ipynb"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -167,7 +168,7 @@ def test_a_comparison_shows_itself_and_is_one(tmp_path):
 def test_programs_side_by_side_show_themselves(tmp_path):
     found = companions(interference(experiment(tmp_path, known)))
     shown = displayed(found)
-    assert found.sentence in shown["text/html"] and shown["text/html"].count("<table") >= 2
+    assert describe(found.finding) in shown["text/html"] and shown["text/html"].count("<table") >= 2
     assert "weighted" in shown["text/plain"] and "<script" not in shown["text/html"]
     assert found.together.slowdowns["b"].value == 4  # a step of 20 ms alone takes it 80 ms
 

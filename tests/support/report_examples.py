@@ -7,6 +7,7 @@ FLOPs and its bytes; shares, rates and percent of roof follow from them by the c
 from __future__ import annotations
 
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison
+from sonda.analysis.findings import Remark
 from sonda.analysis.roofline import Ceilings
 from sonda.analysis.run_rows import RunRow
 from sonda.analysis.summary import (
@@ -247,8 +248,8 @@ def comparison() -> Comparison:
     return Comparison(
         ("7f3a9c21",), ("0badcafe", "1234abcd", "5678abcd", "9abcabcd"), (part,),
         Value(-0.048, "1", "derived", -0.058, -0.038),
-        ("the runs differ in threads (1, 2); give both sides the same --threads",),
-        ("the intervals of 8 layers are widened so that all of them hold at once with 95 % (Bonferroni)",),
+        (Remark("the runs differ in threads (1, 2); give both sides the same --threads"),),
+        (Remark("the intervals of 8 layers are widened so that all of them hold at once with 95 % (Bonferroni)"),),
     )  # fmt: skip
 
 

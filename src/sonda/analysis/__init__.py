@@ -1,7 +1,9 @@
 """What it means: statistics, roofline, comparison, verdicts."""
 
 DOORS = (
-    "bounds", "change_points", "comparison.kernels", "comparison.optimisation_words", "comparison.optimisations",
+    "comparison.findings", "comparison.option_effects", "corun.findings", "counters.findings", "device.findings",
+    "energy.findings", "ranks.findings", "simulated.findings", "traces.findings",
+    "bounds", "change_points", "comparison.kernels", "comparison.optimisations",
     "comparison.repetitions", "comparison.runs", "comparison.scaling", "comparison.summary", "corun.interference",
     "corun.layers", "counters.callgrind", "counters.summary", "device.critical_path", "device.kernel_counters",
     "device.kernel_roofline", "device.kernels", "device.stalls", "device.timeline", "energy.summary",

@@ -21,6 +21,7 @@ from sonda.analysis.counters.topdown import summarise_topdown
 from sonda.analysis.device.kernel_counters import summarise_kernel_counters
 from sonda.analysis.device.kernel_roofline import kernel_roofline
 from sonda.analysis.energy.run import summarise_energy
+from sonda.analysis.findings import Finding
 from sonda.analysis.ranks.phases import summarise_ranks
 from sonda.analysis.roofline import MEASURE_AGAIN, ceilings, full_precision, gpu_of, tf32_note, tf32_of
 from sonda.analysis.rules import verdicts
@@ -81,11 +82,11 @@ def summarise(run: Run) -> Summary:
     precision = info.workload.precision or "float32"
     device, tf32 = gpu_of(info), tf32_of(info)
     roofs, no_roofs = ceilings(info.machine, threads or None, precision, device, tf32)
-    notes = list(info.notes)
+    notes: list[Finding | str] = list(info.notes)
     outside = summarise_outside(run)
     # Of a program without a framework everything was seen that there is: from outside, its stages, and to its end.
     foreign = outside is not None and bool((run.spans.where(kind="run") | run.spans.where(kind="stage")).all())
-    warnings = [] if foreign else _status(info)
+    warnings: list[Finding | str] = [] if foreign else [*_status(info)]
     if not run_parts and not foreign:
         warnings.append(NO_STEP_OF_BLOCK if isinstance(info.target, BlockTarget) else NO_STEP)
     rates = Rates(info.workload.samples or None, info.workload.tokens or None, dict(info.workload.phase_tokens or {}))
@@ -163,7 +164,7 @@ def _definition(info: RunInfo) -> tuple[TopDownDefinition | None, list[str]]:
 
 def _with_counters(
     part: Part, summary: PartSummary, definition: TopDownDefinition | None
-) -> tuple[PartSummary, list[str]]:
+) -> tuple[PartSummary, list[Finding]]:
     """The same with what counters say of it, and warnings about them."""
     places = read_places(part)
     counted = summarise_counters(part, places)

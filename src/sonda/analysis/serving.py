@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.energy.summary import EnergySummary
+from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.statistics import effective_size
 from sonda.analysis.summary import MODEL, READINGS, Summary, Value, list_experiment
 from sonda.record.conventions.percentiles import (
@@ -68,13 +70,140 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class OfflineRate(Finding):
+    """How fast samples were answered that were all there at once."""
+
+    kind: ClassVar[str] = "offline rate"
+
+    sample_rate: Value
+    """Samples/s."""
+    samples: int
+
+
+@dataclass(frozen=True)
+class QuotedPercentile(Finding):
+    """The percentile of latency that was asked for, which may be quoted as counted or as an estimate, or not at all."""
+
+    kind: ClassVar[str] = "percentile"
+
+    asked: Percentile
+    queries: int
+
+
+@dataclass(frozen=True)
+class JudgedBound(Finding):
+    """Whether a latency bound is shown to hold."""
+
+    kind: ClassVar[str] = "bound"
+
+    bound: Bound
+    percentile: float
+    """0 to 1."""
+    rate: Value
+    """Queries/s."""
+    queries: int
+    searched: bool
+    """The rate is the highest that a search found."""
+
+
+@dataclass(frozen=True)
+class Overloaded(Finding):
+    """Queries came faster than the model answers them. Rates are queries/s."""
+
+    kind: ClassVar[str] = "overloaded"
+
+    arrived: float
+    answered: float
+
+
+@dataclass(frozen=True)
+class DependentQueries(Finding):
+    """Queries resemble their neighbours, so that for intervals they are worth fewer."""
+
+    kind: ClassVar[str] = "dependent queries"
+
+    queries: int
+    worth: int
+
+
+@dataclass(frozen=True)
+class FewOfflineSamples(Finding):
+    """Fewer samples than MLPerf asks of an offline run."""
+
+    kind: ClassVar[str] = "few offline samples"
+
+    samples: int
+    asked: int = OFFLINE_SAMPLES
+
+
+@dataclass(frozen=True)
+class LoadgenError(Finding):
+    """What LoadGen complained of."""
+
+    kind: ClassVar[str] = "LoadGen error"
+
+    error: str
+
+
+@dataclass(frozen=True)
+class NoMlperfResult(Finding):
+    """Scenarios and counts are MLPerf's, the result is not."""
+
+    kind: ClassVar[str] = "no MLPerf result"
+
+
+@dataclass(frozen=True)
+class SendMore(Finding):
+    """To try: so many queries in all."""
+
+    kind: ClassVar[str] = "send more"
+
+    queries: int
+
+
+@dataclass(frozen=True)
+class LowerRate(Finding):
+    """To try: the bound did not hold, and an inference alone is shorter than it."""
+
+    kind: ClassVar[str] = "lower rate"
+
+
+@dataclass(frozen=True)
+class HigherRate(Finding):
+    """To try: the bound held."""
+
+    kind: ClassVar[str] = "higher rate"
+
+
+@dataclass(frozen=True)
+class LessWaiting(Finding):
+    """To try: queries wait longer for an inference than it takes. Times are ns."""
+
+    kind: ClassVar[str] = "less waiting"
+
+    wait: float
+    inference: float
+
+
+@dataclass(frozen=True)
+class LookInside(Finding):
+    """To try: a run of the workload, which tells where the time of an inference is spent."""
+
+    kind: ClassVar[str] = "look inside"
+
+    workload: str
+    inference: float | None
+    """ns; None offline, where a latency only says how many samples came before."""
+
+
+@dataclass(frozen=True)
 class ServingSummary:
     run: str
     title: str
     subtitle: str
     scenario: str
-    sentence: str
-    remedy: str
+    finding: Finding
+    remedy: Finding | None
     """What to try, or where to look next."""
     queries: int
     samples: int
@@ -107,8 +236,8 @@ class ServingSummary:
     loadgen: LoadgenFacts
     """What LoadGen said itself, where it made the traffic."""
     energy: EnergySummary | None
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
+    warnings: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
 
 
 def served(run: Run, title: str = "") -> ServingSummary:
@@ -162,8 +291,8 @@ def _summarise_served(run: Run, facts: ServingFacts, title: str) -> ServingSumma
         title=title,
         subtitle=_subtitle(run.info, count, samples),
         scenario=scenario,
-        sentence="",
-        remedy="",
+        finding=Finding(),
+        remedy=None,
         queries=count,
         samples=samples,
         time=Value(whole, "ns", "measured"),
@@ -183,10 +312,10 @@ def _summarise_served(run: Run, facts: ServingFacts, title: str) -> ServingSumma
         trials=tuple(facts.trials or ()),
         loadgen=facts.loadgen or {},
         energy=summarise_energy(run, title),
-        warnings=(*_overload(scenario, start, count / busy * 1e9), *run.info.disturbed),
-        notes=(*_notes(facts, count, worth), *run.info.notes),
+        warnings=(*_overload(scenario, start, count / busy * 1e9), *map(Remark, run.info.disturbed)),
+        notes=(*_notes(facts, count, worth), *map(Remark, run.info.notes)),
     )
-    return replace(summary, sentence=_sentence(summary), remedy=_remedy(summary, run.info.workload.name))
+    return replace(summary, finding=_finding(summary), remedy=_remedy(summary, run.info.workload.name))
 
 
 def _percentile(ordered: np.ndarray, worth: int, percentile: float) -> Percentile:
@@ -249,32 +378,23 @@ def _per_query(run: Run, count: int) -> Value:
     return Value(None, "J", "measured", reason=reason)
 
 
-def _overload(scenario: str, start: np.ndarray, capacity: float) -> list[str]:
+def _overload(scenario: str, start: np.ndarray, capacity: float) -> list[Finding]:
     """A warning where queries came faster than the model answered them while it did nothing else."""
     if scenario != "server" or len(start) < 2:
         return []
     came = 1e9 * (len(start) - 1) / max(1, int(start[-1] - start[0]))
-    if came <= capacity:
-        return []
-    return [
-        f"overloaded: {_rounded(came)} queries/s arrived and {_rounded(capacity)} can be answered, so latencies only "
-        "say how long it ran; give a lower --qps or a larger --max-batch"
-    ]
+    return [Overloaded(came, capacity)] if came > capacity else []
 
 
-def _notes(facts: ServingFacts, count: int, worth: int) -> list[str]:
-    notes = []
+def _notes(facts: ServingFacts, count: int, worth: int) -> list[Finding]:
+    notes: list[Finding] = []
     if worth <= count // 2 and facts.scenario != "offline":
-        notes.append(
-            f"queries resemble their neighbours, as in a queue: {count:,} are worth about {worth:,} for the intervals; "
-            "MLPerf's counts take all of them as independent"
-        )
+        notes.append(DependentQueries(count, worth))
     if facts.scenario == "offline" and count * facts.samples < OFFLINE_SAMPLES:
-        notes.append(f"MLPerf asks for {OFFLINE_SAMPLES:,} samples offline; these are {count * facts.samples:,}")
+        notes.append(FewOfflineSamples(count * facts.samples))
     errors = (facts.loadgen or {}).get("errors")
-    notes += [f"LoadGen: {error}" for error in errors] if isinstance(errors, list) else []
-    notes.append("MLPerf's scenarios and counts, not an MLPerf result: model, data and machine are your own")
-    return notes
+    notes += [LoadgenError(str(error)) for error in errors] if isinstance(errors, list) else []
+    return [*notes, NoMlperfResult()]
 
 
 def _subtitle(info: RunInfo, count: int, samples: int) -> str:
@@ -287,52 +407,26 @@ def _subtitle(info: RunInfo, count: int, samples: int) -> str:
     return f"{', '.join(pieces)} · {count:,} quer{'y' if count == 1 else 'ies'}{each}"
 
 
-def _sentence(serving: ServingSummary) -> str:
+def _finding(serving: ServingSummary) -> Finding:
     if serving.scenario == "offline":
-        return (
-            f"{_rounded(serving.sample_rate.value)} samples/s offline: {serving.queries * serving.samples:,} samples."
-        )
-    name = f"{100 * serving.asked.percentile:g}th percentile"
+        return OfflineRate(serving.sample_rate, serving.queries * serving.samples)
     if serving.bound is not None:
-        return _bound_sentence(serving, serving.bound, name)
-    asked = serving.asked
-    if not asked.quotable:
-        answered = f"{serving.queries:,} were answered, {asked.missing:,} more are needed"
-        return f"Too few queries to quote the {name}: {answered}."
-    value = asked.latency if asked.quotable == "counted" else asked.estimate
-    how = "counted" if asked.quotable == "counted" else "estimate by early stopping, 99 % confidence"
-    return f"{name} of latency {wording.duration(value.value or 0.0)} ({how}, {serving.queries:,} queries)."
+        percentile, searched = serving.asked.percentile, bool(serving.trials)
+        return JudgedBound(serving.bound, percentile, serving.rate, serving.queries, searched)
+    return QuotedPercentile(serving.asked, serving.queries)
 
 
-def _bound_sentence(serving: ServingSummary, bound: Bound, name: str) -> str:
-    rate, limit = f"{_rounded(serving.rate.value)} queries/s", wording.duration(bound.bound.value or 0.0)
-    counted = f"{bound.late:,} of {serving.queries:,} were late"
-    if bound.allowed < 0:
-        return f"Too few queries to show the {name} below {limit}: {counted}, {bound.missing:,} more are needed."
-    if bound.held:
-        searched = "the highest rate found" if serving.trials else "shown with 99 % confidence"
-        return f"{rate} hold {limit} at the {name}, {searched}: {counted}, {bound.allowed:,} may be."
-    return f"{rate} are not shown to hold {limit} at the {name}: {counted}, {bound.allowed:,} may be."
-
-
-def _remedy(serving: ServingSummary, workload: str) -> str:
+def _remedy(serving: ServingSummary, workload: str) -> Finding | None:
     bound, asked = serving.bound, serving.asked
     missing = bound.missing if bound is not None and bound.allowed < 0 else 0 if asked.quotable else asked.missing
     if missing and serving.scenario != "offline":
-        return f"send more: --queries {serving.queries + missing}"
+        return SendMore(serving.queries + missing)
     wait = serving.wait.value or 0.0
     inference = (serving.mean.value or 0.0) - wait
     if bound is not None and not bound.held and inference < (bound.bound.value or 0.0):
-        return "a lower --qps; --find-qps finds the highest that holds"
+        return LowerRate()
     if bound is not None and bound.held:
-        return "" if serving.trials else "a higher --qps; --find-qps finds the highest that holds"
+        return None if serving.trials else HigherRate()
     if serving.scenario == "server" and bound is None and wait > inference:
-        waited = f"queries wait {wording.duration(wait)} for {wording.duration(inference)} of work"
-        return f"a lower --qps, or several in one inference with --max-batch: {waited}"
-    time = "time" if serving.scenario == "offline" else wording.duration(inference)
-    return f"sonda run {workload}, which tells where the {time} of an inference is spent"
-
-
-def _rounded(rate: float | None) -> str:
-    """A rate with three digits, and all of them from 100 on."""
-    return "–" if rate is None else f"{rate:,.0f}" if rate >= 99.5 else f"{rate:.3g}"
+        return LessWaiting(wait, inference)
+    return LookInside(workload, None if serving.scenario == "offline" else inference)

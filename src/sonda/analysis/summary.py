@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sonda.analysis.findings import Finding
 from sonda.record.machine import Machine
 from sonda.record.run import Run
 from sonda.record.target import AnyTarget, WorkloadTarget
@@ -196,7 +197,7 @@ class LayerRow:
 class Remedy:
     """Something to try. `options` are the command-line words that try it, empty when it is not a flag away."""
 
-    text: str
+    text: Finding | str
     options: tuple[str, ...] = ()
     speedup: Value | None = None
     """Filled once it was tried."""
@@ -210,7 +211,7 @@ class Verdict:
     """compute, memory, overhead, host, input, communication, transfer, compile, retracing, or none; of a program whose
     steps are a minor part of it the stage that takes most, of lost slots a category of Top-Down, of a simulated run a
     part of the cycle stack."""
-    sentence: str
+    sentence: Finding | str
     evidence: dict[str, Value]
     remedies: tuple[Remedy, ...] = ()
     share: float = 0.0
@@ -309,11 +310,11 @@ class Summary:
     """The first is the one that the verdict speaks of."""
     verdicts: tuple[Verdict, ...]
     """Most important first; never empty."""
-    warnings: tuple[str, ...]
+    warnings: tuple[Finding | str, ...]
     """Noise, an incomplete run, ceilings that were exceeded: each with its remedy."""
     ceilings: dict[str, Any]
     """The ceilings that applied, for the roofline (`Ceilings.as_dict`), or the `reason` why there are none."""
-    notes: tuple[str, ...]
+    notes: tuple[Finding | str, ...]
     workload: Workload = field(default_factory=Workload)
     """As in the run's `info`."""
     target: AnyTarget = field(default_factory=lambda: WorkloadTarget(spec="", device=""))
@@ -349,16 +350,16 @@ class Summary:
 
 
 def list_experiment(run: Run, experiment: Any, subtitle: str, no_roofline: str, **own: Any) -> Summary:
-    """The `experiment` (its title, sentence and notes, what to try where that is known) as a summary without parts;
+    """The `experiment` (its title, finding and notes, what to try where that is known) as a summary without parts;
     `own` are further fields of it."""
-    remedy = getattr(experiment, "remedy", "")
+    remedy = getattr(experiment, "remedy", None)
     return Summary(
         run=run.id,
         title=experiment.title,
         subtitle=subtitle,
         status=run.info.status,
         parts=(),
-        verdicts=(Verdict("none", experiment.sentence, {}, (Remedy(remedy),) if remedy else ()),),
+        verdicts=(Verdict("none", experiment.finding, {}, (Remedy(remedy),) if remedy else ()),),
         warnings=getattr(experiment, "warnings", ()),
         ceilings={"reason": no_roofline},
         notes=experiment.notes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from sonda.analysis.bounds import BoundedRatio, Judgement
@@ -120,6 +121,20 @@ def times(ratio: float) -> str:
 def join(words: list[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+MOST_PLACES = 3
+"""Places of a study that are named."""
+
+
+def at_places(names: Sequence[str], places: int) -> str:
+    """` with cnn and with resnet50`, ` in 5 of 8 places`; nothing where it holds everywhere."""
+    named = [name for name in dict.fromkeys(names) if name]
+    if len(names) == places or not named:
+        return ""
+    if len(named) > MOST_PLACES:
+        return f" in {len(names)} of {places} places"
+    return " " + join([f"with {name}" for name in named])
 
 
 def _digits(value: float) -> str:

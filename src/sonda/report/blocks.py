@@ -25,7 +25,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from sonda.analysis.findings import Finding
 from sonda.report.table import Table
+from sonda.report.words import describe
 
 ROWS = 10
 """Layers, kernels or points that are listed unless told otherwise."""
@@ -194,10 +196,10 @@ def paragraphs(texts: Iterable[str], tone: Tone = "quiet") -> list[Block]:
     return [Paragraph(text, tone) for text in texts]
 
 
-def answer(sentence: str, remedy: str = "", warnings: Iterable[str] = ()) -> Verdict:
+def answer(found: Finding, remedy: Finding | None = None, warnings: Iterable[Finding] = ()) -> Verdict:
     """The top of an experiment: what was found, what to try, where there is something, and what makes it doubtful."""
-    advice = [Advice([Suggestion(remedy)])] if remedy else []
-    return Verdict([Paragraph(sentence, "first"), *advice, *paragraphs(warnings, "warning")])
+    advice = [Advice([Suggestion(describe(remedy))])] if remedy is not None else []
+    return Verdict([Paragraph(describe(found), "first"), *advice, *paragraphs(map(describe, warnings), "warning")])
 
 
 def saved(runs: Sequence[str]) -> Paragraph:

@@ -34,7 +34,7 @@ from sonda.studies.file.check_protocol import STATISTICS
 from sonda.studies.file.loader import load_study, published_studies
 from sonda.studies.file.study import ENERGY_INTERLEAVED, VARIANT, Study
 from sonda.studies.results.operations import operation_points
-from sonda.studies.results.optimisations import optimisations, optimisations_document, whole
+from sonda.studies.results.optimisations import brought_everywhere, optimisations, optimisations_document
 from sonda.studies.results.outliers import find_outliers
 from sonda.studies.results.recordings import provenance
 from sonda.studies.results.remedies import remedies
@@ -100,7 +100,7 @@ def carry_out(
     reference: str, scale: str, repeat: int | None, again: bool, store: Store, say: Say, energy_probe: str = "",
     data: str = "", workers: int = 0, cluster: str = "", nodes: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """Run a study to its end, or go on with it; returns its table as plain values.
+    """Run a study to its end, or go on with it; returns its table as plain values and findings.
 
     `workers` processes share what is simulated; `cluster` is the address of a Dask scheduler, `nodes` which of its
     nodes measure. Trainings over several nodes are jobs of their own, which `cluster` says how to start.
@@ -134,7 +134,10 @@ def show_study(
     reference: str, scale: str, repeat: int | None, store: Store, energy_probe: str = "", data: str = "",
     nodes: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """The table of what the store holds of a study, of these `nodes` where they are named; measures nothing."""
+    """The table of what the store holds of a study, of these `nodes` where they are named; measures nothing.
+
+    Plain values and findings, as those of a study that is carried out.
+    """
     study = study_as_measured(load_scaled(reference, scale, repeat, energy_probe, data), store, nodes)
     return _document(load_study_result(study, store))
 
@@ -172,7 +175,7 @@ def _document(result: StudyResult) -> dict[str, Any]:
         "statistics": list(table.statistics),
         "scaling": _scaling(table.scaling),
         "optimisations": optimisations_document(brought := optimisations(result, once)),
-        "whole": whole(brought),
+        "whole": brought_everywhere(brought),
         "remedies": remedies(result.study, table, brought, summaries),
         "rows": table.to_rows(),
         "verdicts": [outlier.sentence for outlier in find_outliers(operations)],

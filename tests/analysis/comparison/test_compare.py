@@ -6,6 +6,20 @@ import numpy as np
 import pytest
 
 from builders import MS, RunBuilder, stepped, trained
+from sonda.analysis.comparison.findings import (
+    DifferentMachines,
+    DifferingLibrary,
+    DifferingSetting,
+    DifferingThreads,
+    DifferingWork,
+    DisturbedRuns,
+    NoInterval,
+    NoisyPart,
+    OneProcess,
+    UnfinishedRuns,
+    UntimedParts,
+    WidenedIntervals,
+)
 from sonda.analysis.comparison.runs import compare, describe, parse_percent
 from sonda.record.errors import SondaError
 
@@ -88,8 +102,8 @@ def test_a_layer_among_many_needs_stronger_evidence_than_one_alone():
     assert many.low < one.low
     assert many.high > one.high
     assert len(among.parts[0].layers) == 100
-    assert any("intervals of phases and 100 layers are widened" in note for note in among.notes)
-    assert any("intervals of phases are widened" in note for note in alone.notes)
+    assert WidenedIntervals(phases=True, layers=100) in among.notes
+    assert WidenedIntervals(phases=True, layers=0) in alone.notes
 
 
 def test_a_row_is_significant_exactly_when_its_interval_leaves_out_one():
@@ -104,7 +118,7 @@ def test_several_processes_are_compared_by_the_median_of_their_medians():
     found = compare(a, b)
     assert found.parts[0].step.ratio.value == pytest.approx(1.3)
     assert found.parts[0].step.significant
-    assert not any("one process" in note for note in found.notes)
+    assert OneProcess not in map(type, found.notes)
 
 
 def test_variation_between_processes_hides_what_steps_alone_would_show():
@@ -116,8 +130,8 @@ def test_variation_between_processes_hides_what_steps_alone_would_show():
 
 
 def test_one_process_a_side_says_what_is_unseen():
-    notes = compare([trained()], [trained()]).notes
-    assert any(note.startswith("each side has one process") and "--repeat" in note for note in notes)
+    assert OneProcess(both_sides=True) in compare([trained()], [trained()]).notes
+    assert OneProcess(both_sides=False) in compare([trained()], [trained(), trained()]).notes
 
 
 def test_fail_above_is_held_against_the_lower_end():
@@ -129,11 +143,13 @@ def test_fail_above_is_held_against_the_lower_end():
     assert not found.fails(found.slowdown.value)
 
 
-def test_a_noisy_machine_is_warned_about_with_a_remedy():
+def test_a_noisy_machine_is_warned_about():
     found = compare([noisy(100, 1, 0.3)], [noisy(100, 2, 0.3)])
-    assert any("too noisy" in warning and "--repeat" in warning for warning in found.warnings)
+    (noise,) = (warning for warning in found.warnings if isinstance(warning, NoisyPart))
+    step = found.parts[0].step.ratio
+    assert (noise.part, noise.least) == (found.parts[0].name, pytest.approx((step.high / step.low) ** 0.5 - 1))
     quiet = compare([noisy(100, 1, 0.01)], [noisy(100, 2, 0.01)])
-    assert not any("too noisy" in warning for warning in quiet.warnings)
+    assert NoisyPart not in map(type, quiet.warnings)
 
 
 def test_one_step_is_not_taken_for_certainty():
@@ -141,25 +157,25 @@ def test_one_step_is_not_taken_for_certainty():
     step = found.parts[0].step
     assert (step.ratio.value, step.ratio.low, step.text) == (2.0, None, "not significant")
     assert not found.fails(0.05)
-    assert any("measure more steps" in warning for warning in found.warnings)
+    assert NoInterval(found.parts[0].name, step.ratio.reason) in found.warnings
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "warning"),
     [
         (
             {"workload": {"name": "cnn", "train": True, "batch": 32, "samples": 16}},
-            "the workloads differ in batch (16, 32)",
+            DifferingWork((DifferingSetting("batch", ("16", "32")),)),
         ),
-        ({"target": {"threads": 2}}, "the runs differ in threads (1, 2)"),
-        ({"machine": {"processor": "Another CPU"}}, "different machines (Invented CPU, Another CPU)"),
-        ({"versions": {"torch": "2.12.0"}}, "the runs differ in torch (none, 2.12.0)"),
-        ({"status": "incomplete"}, "not complete: 7f3a9c21"),
+        ({"target": {"threads": 2}}, DifferingThreads(DifferingSetting("threads", ("1", "2")))),
+        ({"machine": {"processor": "Another CPU"}}, DifferentMachines(("Invented CPU", "Another CPU"))),
+        ({"versions": {"torch": "2.12.0"}}, DifferingLibrary(DifferingSetting("torch", ("none", "2.12.0")))),
+        ({"status": "incomplete"}, UnfinishedRuns(("7f3a9c21",))),
     ],
 )
-def test_what_differs_is_warned_about(change, words):
+def test_what_differs_is_warned_about(change, warning):
     assert not compare([trained()], [trained()]).warnings
-    assert any(words in warning for warning in compare([trained()], [trained(**change)]).warnings)
+    assert warning in compare([trained()], [trained(**change)]).warnings
 
 
 def test_parts_are_matched_by_name():
@@ -170,7 +186,7 @@ def test_parts_are_matched_by_name():
             builder.step(part, duration)
     found = compare([builder.run()], [stepped([150] * 6, part="train")])
     assert [part.name for part in found.parts] == ["train"]
-    assert any(warning.startswith("validate was not timed in every run") for warning in found.warnings)
+    assert UntimedParts(("validate",)) in found.warnings
 
 
 def test_nothing_in_common_is_refused_in_one_line():
@@ -206,5 +222,5 @@ def test_wording_of_ratios(ratio, text):
 
 def test_runs_that_others_disturbed_are_doubted():
     quiet, disturbed = stepped([100] * 8), stepped([100] * 8, id="0badcafe", disturbed=["others"])
-    assert any("disturbed 1 of 2 runs" in warning for warning in compare([quiet], [disturbed]).warnings)
-    assert not any("disturbed" in warning for warning in compare([quiet], [quiet]).warnings)
+    assert DisturbedRuns(1, 2) in compare([quiet], [disturbed]).warnings
+    assert DisturbedRuns not in map(type, compare([quiet], [quiet]).warnings)

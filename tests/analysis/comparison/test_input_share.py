@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from builders import RunBuilder
-from sonda.analysis.comparison.optimisation_words import at_most, whole
-from sonda.analysis.comparison.optimisations import Options, most_by_input, weigh_options
+from sonda.analysis.comparison.optimisations import Options, at_most, most_by_input, weigh_options
+from sonda.analysis.comparison.option_effects import brought_everywhere
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
 
@@ -59,20 +59,20 @@ def place(name: str, data: float) -> Options:
     return weigh_options(name, "base", runs, CHANGES, {})
 
 
-def test_what_noise_hides_is_bounded_in_words() -> None:
+def test_what_noise_hides_is_bounded() -> None:
     deep, small = place("resnet50", 0.02), place("cnn", 1.0)
     assert {one.effect for one in deep.options} == {"little"} and {one.effect for one in small.options} == {"unknown"}
     # 10 / 9.98 rounded up, 10 / 9.
     assert deep.options[0].text == "not significant; 1.01x at the most"
     assert small.options[0].text == "not significant; 1.12x at the most"
-    assert deep.sentence == "Input takes too little for prefetch and cache to bring more than 1.01x."
-    assert small.sentence.startswith("What prefetch and cache bring cannot be told from noise (0.")
-    assert small.sentence.endswith("), but input takes too little for more than 1.12x.")
-    both = whole([deep, small])
-    assert both.startswith(
-        "Input takes too little for prefetch and cache to bring more than 1.01x with resnet50; what "
-    )
-    assert both.endswith("with cnn " + small.sentence.partition("bring ")[2])
+    for options, bound in ((deep, 10 / 9.98), (small, 10 / 9)):
+        assert [effect.names for effect in options.finding.effects] == [("prefetch",), ("cache",)]
+        assert [effect.bound for effect in options.finding.effects] == pytest.approx([bound, bound])
+    both = brought_everywhere([deep, small])
+    assert both.places == 2
+    assert [(effect.effect, effect.places) for effect in both.effects] == [
+        ("little", ("resnet50",)), ("little", ("resnet50",)), ("unknown", ("cnn",)), ("unknown", ("cnn",)),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("bound", "words"), [(1.0, "1.00x"), (1.001, "1.01x"), (1.25, "1.25x"), (1.111, "1.12x")])

@@ -14,25 +14,26 @@ import pytest
 
 from builders import stepped
 from optimisations_cases import CHANGES, summaries
-from sonda.analysis.comparison.optimisation_words import at_places, sentence, whole
 from sonda.analysis.comparison.optimisations import (
     Limit,
     Option,
-    Options,
     _together,
     main_limit,
     parts_of,
     weigh_options,
 )
+from sonda.analysis.comparison.option_effects import brought_everywhere
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.statistics import Side, pooled, ratio, side, welch
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
+from sonda.analysis.wording import at_places
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.screen import render
 from sonda.report.views.study.optimisations import limit_sentences, limits_table, options_figure, summary_lines
 from sonda.report.views.study.page import study_section
 from sonda.report.views.study.screen import study_blocks
+from sonda.report.words import describe, in_plain_words
 from sonda.studies.catalogue import load_plan
 from sonda.studies.engine.applicability import why_not
 from sonda.studies.engine.plan import configurations, plan_points
@@ -134,8 +135,13 @@ def test_what_is_missing_says_why() -> None:
     assert found["mixed"].speedup.value is None and found["mixed"].text == "not applicable: --x: y"
     assert found["prefetch"].text == "not measured yet" and found["prefetch"].effect == ""
     without = {name: f"not applicable: {name}" for name in ("mixed", "both")}
-    words = weigh_options("", "base", {"base": summaries(9.0), "prefetch": summaries(3.0)}, CHANGES, without).sentence
-    assert words.startswith("Prefetch brings 3.00x (2.") and words.endswith("); mixed does not apply here.")
+    runs = {"base": summaries(9.0), "prefetch": summaries(3.0)}
+    brought = weigh_options("", "base", runs, CHANGES, without, inapplicable=set(without)).finding
+    assert [(effect.names, effect.effect) for effect in brought.effects] == [
+        (("prefetch",), "faster"),
+        (("mixed",), "lacking"),
+    ]
+    assert brought.effects[0].most == pytest.approx(3.0, rel=0.01)
     alone = weigh_options("", "base", {"mixed": summaries(3.0)}, CHANGES, {}).options
     assert {one.name: one.text for one in alone}["mixed"] == "the base is not measured yet"
 
@@ -185,56 +191,6 @@ def test_errors_of_all_factors_add_up() -> None:
     assert (found.excess.low, found.excess.high) == (pytest.approx(1 / reach), pytest.approx(reach))
 
 
-def option(name: str, effect: str, value: float | None, parts: Sequence[str] = (), reason: str = "") -> Option:
-    from sonda.analysis.comparison.optimisations import CombinedOptions
-
-    together = CombinedOptions(tuple(parts), 1.0, Value(1.0, "1", "derived"), "") if parts else None
-    return Option(name, Value(value, "1", "derived", reason=reason), effect, "", together=together)
-
-
-def test_one_sentence_for_the_whole() -> None:
-    found = [
-        option("prefetch", "faster", 1.2),
-        option("mixed precision", "faster", 1.4),
-        option("prefetch, mixed precision", "faster", 1.7, ("prefetch", "mixed precision")),
-        option("private threads", "nothing", 1.0),
-        option("cache", "unknown", 1.1),
-        option("float16", "slower", 0.5),
-        option("pinned memory", "", None, reason="not applicable: --pin: no"),
-    ]
-    assert sentence(found) == (
-        "Prefetch and mixed precision bring 1.70x together; private threads bring nothing here; float16 makes it 2.00x "
-        "slower; what cache brings cannot be told from noise; pinned memory does not apply here."
-    )
-    assert sentence(found[:1]) == "Prefetch brings 1.20x." and sentence([]) == ""
-
-
-def place(name: str, *options: Option) -> Options:
-    return Options(name, "base", options, "")
-
-
-def test_one_sentence_for_all_places_says_what_holds_where() -> None:
-    def told(name: str, effect: str, value: float, low: float, high: float) -> Option:
-        return Option(name, Value(value, "1", "derived", low, high), effect, "")
-
-    lacking = option("private threads", "", None, reason="not applicable: --gpu-private-threads: no")
-    cnn = place(
-        "cnn", told("compile", "unknown", 0.66, 0.4, 1.3), told("mixed float16", "slower", 0.5, 0.4, 0.625),
-        told("cache", "nothing", 1.0, 0.97, 1.03), told("prefetch", "unknown", 1.1, 0.8, 1.5), lacking,
-    )  # fmt: skip
-    deep = place(
-        "resnet50", told("compile", "faster", 2.43, 1.57, 3.77), told("mixed float16", "slower", 0.8, 0.7, 0.9),
-        told("cache", "nothing", 1.01, 0.98, 1.04), told("prefetch", "unknown", 1.2, 0.9, 1.6), lacking,
-    )  # fmt: skip
-    assert whole([cnn, deep]) == (
-        "Compile brings 2.43x (1.57 to 3.77) with resnet50; cache brings nothing here (0.97 to 1.04); mixed float16 "
-        "makes it 1.25x to 2.00x slower (1.11 to 2.50); what prefetch brings cannot be told from noise (0.80 to 1.60); "
-        "private threads do not apply here."
-    )
-    assert whole([deep]) == sentence(deep.options)
-    assert whole([]) == ""
-
-
 @pytest.mark.parametrize(
     ("names", "words"),
     [
@@ -272,7 +228,7 @@ def test_a_limit_is_that_of_the_run_in_the_middle_with_the_share_that_its_senten
 
 def test_what_limits_is_one_line_for_each_and_whole_sentences_are_behind_it() -> None:
     runs = {"base": [judged(12.0, MEMORY)], "prefetch": [judged(6.0, MEMORY)], "mixed": [judged(4.0, UNCLEAR)]}
-    (shown,) = optimisations_document([weigh_options("", "base", runs, CHANGES, {})])
+    (shown,) = in_plain_words(optimisations_document([weigh_options("", "base", runs, CHANGES, {})]))
     table = limits_table(shown)
     assert table is not None
     assert [[cell.text for cell in row] for row in table.rows] == [
@@ -323,11 +279,12 @@ def document_of(study: Study = STUDY) -> dict[str, Any]:
 
     table = study_table(result, read)
     columns = [{"figure": one.key, "unit": one.unit, "of": one.path} for one in table.columns]
-    return {
+    return in_plain_words({
         "study": table.study, "question": "", "scale": "", "axes": list(table.axes), "columns": columns,
         "base": table.base, "rows": table.to_rows(), "deviations": [], "notes": list(table.notes),
-        "optimisations": optimisations_document(brought := optimisations(result, read)), "whole": whole(brought),
-    }  # fmt: skip
+        "optimisations": optimisations_document(brought := optimisations(result, read)),
+        "whole": brought_everywhere(brought),
+    })  # fmt: skip
 
 
 def test_points_that_would_be_the_same_as_others_are_not_measured(tmp_path: Path) -> None:
@@ -430,5 +387,7 @@ def test_a_study_that_is_not_done_knows_how_far_processes_differ_from_those_that
     found = {one.name: one for one in weigh_options("", "base", runs, CHANGES, {}).options}
     assert (found["prefetch"].effect, found["mixed"].effect) == ("unknown", "unknown")
     assert found["prefetch"].speedup.value == pytest.approx(100.05 / 97.05)
-    said = weigh_options("", "base", runs, CHANGES, {}).sentence
-    assert "cannot be told from noise (" in said and not any(word.count("0") > 5 for word in said.split())
+    brought = weigh_options("", "base", runs, CHANGES, {}).finding
+    assert {effect.effect for effect in brought.effects} == {"unknown"}
+    text = describe(brought)
+    assert "cannot be told from noise (" in text and not any(word.count("0") > 5 for word in text.split())

@@ -11,6 +11,13 @@ import pytest
 from builders import MS, RunBuilder, stepped, with_spans
 from counted_examples import SKYLAKE, counted_run
 from observed import Nursery
+from sonda.analysis.counters.findings import (
+    GroupsInTurn,
+    NotStationary,
+    RefusedCounters,
+    ScaledCounters,
+    UnjudgedStationarity,
+)
 from sonda.analysis.counters.hardware import groups_of, read_places, summarise_counters
 from sonda.analysis.counters.summary import CounterSummary
 from sonda.analysis.run_summary import summarise
@@ -65,16 +72,14 @@ def test_groups_that_agree_are_a_stationary_program() -> None:
     noise = np.random.default_rng(3).normal(1, 0.02, 64)
     found = counted(counted_run("skylake-sp", SKYLAKE, 64, scale=lambda step, phase: float(noise[step])))
     assert found.stationary is True and found.warnings == ()
-    assert any("4 groups of events took turns, one a step: each number is the median of 16 steps" in one
-               for one in found.sentences)  # fmt: skip
+    assert found.findings == (GroupsInTurn("train", 4, 16, 16),)
 
 
 def test_groups_that_disagree_are_said_to_be_a_program_that_is_not_stationary() -> None:
     run = counted_run("skylake-sp", SKYLAKE, 32, scale=lambda step, phase: 1.2 if step % 4 == 2 else 1.0)
     summary = summarise(run)
     assert summary.parts[0].counted is not None and summary.parts[0].counted.stationary is False
-    assert any("the program is not stationary" in one and "saw 1,000 and 1,200 cycles in the step (20 % apart)" in one
-               for one in summary.warnings)  # fmt: skip
+    assert NotStationary("train", "", "cycles", 1000, 1200) in summary.warnings
 
 
 def test_a_difference_below_five_percent_is_none() -> None:
@@ -99,19 +104,19 @@ def test_noise_alone_rarely_makes_groups_disagree() -> None:
 def test_few_steps_a_group_cannot_tell() -> None:
     found = counted(counted_run("skylake-sp", SKYLAKE, 9, scale=lambda step, phase: 3.0 if step % 4 else 1.0))
     assert found.stationary is None and found.warnings == ()
-    assert any("too few steps a group" in one for one in found.sentences)
+    assert UnjudgedStationarity in map(type, found.findings)
 
 
 def test_one_group_needs_no_agreement() -> None:
     events = {"cycles": 10, "instructions": 20, "stall_frontend": 1, "stall_backend": 2}
     found = counted(counted_run("neoverse-n1", events, 8))
-    assert found.stationary is True and found.sentences == ()
+    assert found.stationary is True and found.findings == ()
 
 
 def test_scaled_counts_are_marked() -> None:
     found = counted(counted_run("skylake-sp", SKYLAKE, 16, estimated=True, running=0.5))
     assert found.step.counters["cycles"].source == "estimated" and found.step.ipc.source == "estimated"
-    assert any("estimated values are scaled" in one for one in found.sentences)
+    assert ScaledCounters("train") in found.findings
 
 
 def test_counts_that_nobody_scaled_are_left_out_with_the_part_of_the_time() -> None:
@@ -122,7 +127,7 @@ def test_counts_that_nobody_scaled_are_left_out_with_the_part_of_the_time() -> N
     found = counted(run)
     assert found.phases["forward"].counters == {} and found.phases["forward"].ipc.value is None
     assert found.phases["backward"].ipc.value == pytest.approx(1.2)
-    assert any("counted only 62 % of the time" in one for one in found.sentences)
+    assert RefusedCounters("train", pytest.approx(0.62)) in found.findings
     # A step of which a part is not known is not known.
     assert found.step.counters == {}
 

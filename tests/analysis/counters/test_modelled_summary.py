@@ -10,6 +10,7 @@ import pytest
 from builders import MS, RunBuilder
 from plain_runs import change_target
 from sonda.analysis.counters.callgrind import COUNTERS, ModelledSummary, summarise_modelled
+from sonda.analysis.counters.findings import MarkersTakenOff, ModelledBy, OtherIsa, StandInCache
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.parts import parts as parts_of
 from sonda.probes.callgrind.penalties import find_core, measure_frequency, measure_load_ns, measure_misprediction_ns
@@ -148,12 +149,15 @@ def test_a_run_without_a_modelled_step_has_no_summary_of_one() -> None:
 
 
 def test_what_a_reader_must_know_is_said() -> None:
-    said = " ".join(summary_of(modelled_run()).sentences)
-    assert "AVX2 code, 1 thread, step 3" in said
-    assert "natively this machine runs AVX512 code" in said
-    assert "LL is 24.75 MiB 11-way, which callgrind cannot simulate: 24 MiB 12-way stands for it" in said
-    assert "I1 is" not in said  # simulated as it is
-    assert "4,700 instructions of observing were taken off" in said
+    by, *others = summary_of(modelled_run()).findings
+    assert isinstance(by, ModelledBy) and (by.isa, by.threads, by.step) == ("AVX2", 1, 3)
+    assert OtherIsa("AVX512") in others
+    # I1 and D1 are simulated as they are.
+    assert [found for found in others if isinstance(found, StandInCache)] == [
+        StandInCache("LL", "24.75 MiB 11-way", "24 MiB 12-way")
+    ]
+    (markers,) = (found for found in others if isinstance(found, MarkersTakenOff))
+    assert markers.boundary == 4700
 
 
 # ---- how it is shown ------------------------------------------------------------------------------------------------

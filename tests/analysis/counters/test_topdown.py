@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counted_examples import SKYLAKE, ZEN4, counted_run, definition, groups
+from sonda.analysis.counters.findings import SlotsDefined
 from sonda.analysis.counters.summary import Slots, TopDown
 from sonda.analysis.run_summary import summarise
 from sonda.probes.counters.topdown_tables import load_tables
@@ -216,7 +217,8 @@ def test_where_the_hardware_allows_no_top_down_it_is_called_approximate() -> Non
     assert shares(found.step) == pytest.approx(
         {"frontend_latency": 0.1, "bad_speculation": 0.05, "retiring": 0.4, "backend_or_bandwidth": 0.45}
     )
-    assert found.sentences[0].startswith("approximate, not Top-Down: AMD Zen 3")
+    first = found.findings[0]
+    assert isinstance(first, SlotsDefined) and first.approximate and first.name.startswith("AMD Zen 3")
     assert not any("Top-Down" in verdict.sentence for verdict in summary.verdicts)
 
 

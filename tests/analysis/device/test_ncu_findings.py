@@ -10,12 +10,13 @@ import pytest
 from builders import MS, RunBuilder
 from ncu_findings_cases import ELEMENTS, NCU, six_operations
 from sonda.analysis import rules
+from sonda.analysis.device.findings import CountedUnlikeNominal
 from sonda.analysis.device.kernel_counters import (
     KernelCounters,
     counted_kernels,
     counted_places,
-    ratio_sentences,
     summarise_kernel_counters,
+    unlike_nominal,
 )
 from sonda.analysis.device.stalls import NVPROF, REASONS, kernel_label, nvprof_shares, stall_rows
 from sonda.analysis.rules.counted_flops import rule as counted_rule
@@ -58,16 +59,14 @@ def test_an_h200_counts_what_theory_says_beside_the_formulas() -> None:
     assert found["sigmoid"].counted.value == 16 * ELEMENTS and found["sigmoid"].kernels == 1
 
 
-def test_differences_are_sentences_with_a_reason_the_largest_first() -> None:
-    said = ratio_sentences(counted_places(six_operations().spans()))
-    assert len(said) == 3
-    assert said[0].startswith("Tanh counts 14 times its nominal FLOPs (")
-    assert said[1] == ("Sigmoid counts 4.0 times its nominal FLOPs (67.1 MFLOP where formulas have 16.8 MFLOP): a "
-                       "function such as exp is one in a formula and several multiply-adds on the device")  # fmt: skip
-    assert said[2].startswith("Add counts 2.0 times") and said[2].endswith("a + alpha · b is a multiply-add of two")
+def test_differences_are_found_the_largest_first() -> None:
+    found = unlike_nominal(counted_places(six_operations().spans()))
+    assert [(one.name, one.layer, one.places, one.ratio) for one in found] == [
+        ("Tanh", True, 1, pytest.approx(14, abs=1)), ("Sigmoid", True, 1, 4.0), ("Add", True, 1, 2.0),
+    ]  # fmt: skip
 
 
-def test_a_convolution_below_its_formula_is_a_transform_and_layers_of_a_class_are_one_sentence() -> None:
+def test_layers_of_a_class_are_one_finding() -> None:
     builder = RunBuilder()
     part = builder.part("train")
     for pass_ in ("kernels", "count"):
@@ -78,8 +77,7 @@ def test_a_convolution_below_its_formula_is_a_transform_and_layers_of_a_class_ar
                 builder.add("kernel", "winograd", layer, 0, 10, pass_=pass_, metrics={"flops:counted": 450.0})
             else:
                 builder.op(layer, "convolution", 1000, 100)
-    (said,) = ratio_sentences(counted_places(builder.spans()))
-    assert said.startswith("2 Conv2d count 0.45 times their nominal FLOPs") and "Winograd" in said
+    assert unlike_nominal(counted_places(builder.spans())) == (CountedUnlikeNominal("Conv2d", True, 2, 900, 2000),)
 
 
 def test_a_part_of_a_sum_is_no_sum() -> None:

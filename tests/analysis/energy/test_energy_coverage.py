@@ -11,6 +11,7 @@ import pytest
 from energy_coverage_cases import NO_COUNTER, PACKAGE, REST
 from energy_summary_cases import BOARD, S, counter, found_in, keep, rising
 from plain_runs import change_target
+from sonda.analysis.energy.findings import LostCounters, NodesEnergy, SpentEnergy
 from sonda.analysis.energy.nodes import energy_of_nodes
 from sonda.analysis.energy.summary import EnergySummary
 from sonda.analysis.energy.training import training_energy
@@ -51,12 +52,14 @@ def test_half_of_the_packages_is_no_total(
     found = summary(tmp_path, [counter("package-0 energy"), *counters], PACKAGE, missing)
     assert found.covers == ("CPU packages (1 of 2)",)
     assert found.not_covered == ("DRAM", BOARD, "package-1", REST)
-    assert found.sentence == (
-        f"400 J measured in 4.0 s, 100 W on average: CPU packages (1 of 2); not DRAM, {BOARD}, package-1, {REST}."
-    )
+    assert isinstance(found.finding, SpentEnergy)
+    assert [(total.energy.source, total.energy.value) for total in found.finding.totals] == [
+        ("measured", pytest.approx(400))
+    ]
+    assert (found.finding.covers, found.finding.lacking) == (found.covers, found.not_covered)
     for cost in (found.all["measured"], found.used["measured"], found.devices[0].cost):
         assert (cost.energy.value, cost.energy.reason) == (pytest.approx(400), "without package-1")
-    assert "the measured total is without package-1: it is too low" in found.warnings
+    assert found.warnings == (LostCounters(("package-1",)),)
     assert "≥400" in EnergyView(found).text(width=140)
     assert EnergyView(found).document()["all_devices"]["measured"]["energy"]["reason"] == "without package-1"
 
@@ -121,8 +124,9 @@ def test_what_a_model_stands_for_is_said_of_nodes_too(tmp_path: Path) -> None:
     assert found.modelled == f"{BOARD} (on left); DRAM (on right)"
     cost = found.all["estimated"].energy
     assert cost.value is not None and cost.low == pytest.approx(0.6 * cost.value)
-    assert "estimated on 2 nodes, " in found.sentence and " to " in found.sentence.partition(" estimated")[0]
-    assert found.sentence.endswith(f"{found.modelled}, by a power model.")
+    assert isinstance(found.finding, NodesEnergy)
+    assert (found.finding.nodes, found.finding.machines, found.finding.modelled) == (2, 2, found.modelled)
+    assert [total.energy for total in found.finding.totals] == [cost]
     assert energy_of_nodes([("a", made[0][1]), ("b", made[0][1])]).modelled == BOARD
 
 

@@ -10,6 +10,14 @@ import pytest
 
 from energy_summary_cases import BOARD, MS, WATTS, S, counter, found_in, keep, phases_of, readings, rising, training
 from plain_runs import load_plain
+from sonda.analysis.energy.findings import (
+    FinishSooner,
+    IntegralOff,
+    NoEnergy,
+    SpentEnergy,
+    ThrottledTimes,
+    UnreadCounter,
+)
 from sonda.analysis.energy.meters import Meter
 from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.energy.windows import powers
@@ -68,10 +76,10 @@ def test_energy_power_idle_and_edp_of_a_device(two_devices: Run) -> None:
 def test_energy_that_is_mostly_idling_is_told_to_be_spent_faster(two_devices: Run) -> None:
     """320 J of 540 on the devices in use would have been spent idling; with 200 of 540 there is nothing to say."""
     found = found_in(two_devices)
-    assert found.remedy == "finish sooner, or do more at once: idling as long would have taken 59 % of it"
+    assert isinstance(found.remedy, FinishSooner) and found.remedy.idling.value == pytest.approx(320 / 540)
     cost = found.used["measured"]
     used = {"measured": replace(cost, above=replace(cost.above, value=340.0))}
-    assert replace(found, used=used).remedy == ""
+    assert replace(found, used=used).remedy is None
 
 
 def test_totals_with_and_without_the_idle_device_say_what_they_cover(two_devices: Run) -> None:
@@ -81,9 +89,9 @@ def test_totals_with_and_without_the_idle_device_say_what_they_cover(two_devices
     assert found.used["measured"].energy.value == pytest.approx(540)
     assert found.covers == ("CPU packages", "DRAM", BOARD)
     assert found.not_covered == ("disks, network, fans, power supply",)
-    assert found.sentence.endswith(
-        f"225 W on average: CPU packages, DRAM and {BOARD}; not disks, network, fans, power supply."
-    )
+    assert isinstance(found.finding, SpentEnergy)
+    assert (found.finding.covers, found.finding.lacking) == (found.covers, found.not_covered)
+    assert [total.energy.value for total in found.finding.totals] == pytest.approx([900])
     assert [(one.name, one.used) for one in found.devices] == [("cpu", True), ("cuda:0", False)]
 
 
@@ -91,7 +99,7 @@ def test_the_power_integral_stands_beside_the_counter(two_devices: Run) -> None:
     gpu = found_in(two_devices).devices[1]
     assert gpu.integral is not None and gpu.integral.value == pytest.approx(4 * 99)
     assert gpu.disagreement is not None and gpu.disagreement.value == pytest.approx(0.1)
-    assert any("the integral of power is 10 % off" in one for one in found_in(two_devices).warnings)
+    assert IntegralOff("cuda:0", gpu.disagreement.value) in found_in(two_devices).warnings
 
 
 def test_throttling_and_temperature_are_weighed_by_time(two_devices: Run) -> None:
@@ -99,7 +107,7 @@ def test_throttling_and_temperature_are_weighed_by_time(two_devices: Run) -> Non
     assert gpu.throttled == pytest.approx({"power limit": 0.25, "hot (hardware)": 0.25})
     assert gpu.states["temperature"].value == 55
     assert found_in(two_devices).devices[0].states["throttled"].value == 1
-    assert "cpu was throttled 1 time: too hot" in found_in(two_devices).warnings
+    assert ThrottledTimes("cpu", 1) in found_in(two_devices).warnings
 
 
 def test_regions_are_means_of_their_windows_and_too_short_ones_are_missing(two_devices: Run) -> None:
@@ -131,8 +139,8 @@ def test_a_missing_part_makes_no_silent_zero(tmp_path: Path) -> None:
     assert found.all == {}
     assert found.devices[0].cost.energy.value is None
     assert "stood at the same value" in found.devices[0].cost.energy.reason
-    assert found.sentence == "No energy is known: the counter stood at the same value for 9.0 s."
-    assert "only root may read energy_uj; run as root" in " ".join(found.notes)
+    assert found.finding == NoEnergy("the counter stood at the same value for 9.0 s")
+    assert UnreadCounter("RAPL (powercap) package-0", "only root may read energy_uj", "run as root") in found.notes
     assert "missing" in EnergyView(found).text(width=140)
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -16,8 +16,11 @@ import pytest
 
 from places import DATA
 from ranks_cases import job
+from sonda.analysis.findings import Finding
+from sonda.analysis.ranks.findings import NoCollective, NoSlowRank, SlowRanks
 from sonda.analysis.ranks.stragglers import job_of
 from sonda.analysis.ranks.verdict import rank_verdict
+from sonda.analysis.traces.findings import HostOnly, LongOperations, LongPart, OfRank
 from sonda.analysis.traces.summary import TraceSummary, summarise_trace
 from sonda.record.conventions.profile_names import communicates, executes_collective
 from sonda.record.run import SPANS
@@ -113,11 +116,17 @@ def test_every_moment_of_a_recorded_step_is_what_its_events_say(tmp_path: Path, 
         assert shown["communication"] == pytest.approx(rank.exposed)
         assert steps.parts["compute"].value is None, "no device computes"
     communication = min(rank.exposed for rank in summary.job.ranks)
-    assert communication > 0 and not any("gloo" in said for said in sentences(summary, "Compute-bound"))
+    assert communication > 0 and not any("gloo" in found.operation for found in found_in(summary, LongOperations))
 
 
-def sentences(summary: TraceSummary, beginning: str) -> list[str]:
-    return [verdict.sentence for verdict in summary.summary.verdicts if verdict.sentence.startswith(beginning)]
+Kind = TypeVar("Kind", bound=Finding)
+
+
+def found_in(summary: TraceSummary, kind: type[Kind]) -> list[Kind]:
+    """Findings of a kind among the verdicts, of whichever rank they are."""
+    findings = [verdict.sentence for verdict in summary.summary.verdicts]
+    findings = [finding.finding if isinstance(finding, OfRank) else finding for finding in findings]
+    return [finding for finding in findings if isinstance(finding, kind)]
 
 
 @pytest.mark.parametrize("case", [*CASES, "ranks"])
@@ -143,14 +152,14 @@ def test_a_step_unlike_the_others_counts_in_the_factor_as_in_the_table(tmp_path:
     found = job(tmp_path, events)
     assert [rank.compute for rank in found.ranks] == [300_000, 100_000]
     assert found.imbalance == pytest.approx(1.5)
-    assert "The busiest rank computes 1.50 times the mean." in rank_verdict(found).sentence
+    assert rank_verdict(found).sentence == NoCollective(pytest.approx(1.5))
 
 
 def test_a_rank_that_sleeps_keeps_the_other_waiting_as_long_as_its_clock_said(tmp_path: Path) -> None:
     summary = summary_of(GLOO / "straggler", tmp_path)
     assert summary.job is not None
     first, slow = summary.job.ranks
-    assert sentences(summary, "Rank 1 is slow")
+    assert [found.ranks for found in found_in(summary, SlowRanks)] == [(1,)]
     assert slow.parts["idle"] == pytest.approx(100e6, rel=0.05), "it sleeps 100 ms a step"
     assert [first.step, slow.step] == pytest.approx([113.5e6, 114.6e6], rel=0.01), "the program's own clock"
     begins = [
@@ -175,9 +184,9 @@ def test_a_wait_behind_computing_makes_nobody_slow(tmp_path: Path) -> None:
         expected = counted(GLOO / "asynchronous" / f"rank{rank.rank}.json.gz")
         assert expected["hidden"] > 20 * expected["communication"]
         assert rank.exposed < 0.01 * rank.step
-    said = summary.summary.verdicts[0]
-    assert said.sentence.startswith("No rank is slow: they wait") and "computing hides all but" in said.sentence
-    assert sentences(summary, "Compute-bound on the host") and not sentences(summary, "Communication-bound")
+    nobody = summary.summary.verdicts[0].sentence
+    assert isinstance(nobody, NoSlowRank) and nobody.hidden and not nobody.sometimes
+    assert found_in(summary, LongOperations) and not found_in(summary, LongPart)
 
 
 def test_one_process_with_threads_of_gloo(tmp_path: Path) -> None:
@@ -187,8 +196,8 @@ def test_one_process_with_threads_of_gloo(tmp_path: Path) -> None:
     expected, steps = counted(path), summary.profile.steps[0]
     share = expected["communication"] / (steps.total / len(steps.durations))
     assert share > 0.7 and steps.share("communication") == pytest.approx(share, rel=1e-6)
-    said = sentences(summary, "Communication-bound: exchanging with other ranks, or waiting for them, takes")
-    assert said and f"{100 * share:.0f} % of the step" in said[0]
+    (long,) = found_in(summary, LongPart)
+    assert (long.part, long.share) == ("communication", pytest.approx(share, rel=1e-6))
 
 
 def test_an_operation_that_calls_a_collective_may_wait_for_it(tmp_path: Path) -> None:
@@ -212,10 +221,7 @@ def test_an_annotation_computes_nothing_by_itself(tmp_path: Path) -> None:
 def test_without_steps_communication_is_told_from_operations(tmp_path: Path) -> None:
     events = [op("aten::mm", 0, 100), op("record_param_comms", 100, 50), op("mpi:all_reduce", 200, 300, thread=2)]
     summary = summarise_trace(import_files([write(tmp_path / "x.json", events)], tmp_path / "runs"))
-    assert summary.summary.verdicts[0].sentence == (
-        "No activity of a device is in the trace: it shows the host only. Of 100 µs in operations, aten::mm 100 %. "
-        "Communication, which may run beside them, takes 350 µs."
-    )
+    assert summary.summary.verdicts[0].sentence == HostOnly(100_000, (("aten::mm", 1.0),), 350_000)
 
 
 @pytest.mark.parametrize(

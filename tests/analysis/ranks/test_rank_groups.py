@@ -12,8 +12,16 @@ import pytest
 from places import TESTS
 from sonda.analysis.ranks.arrivals import arrivals, once
 from sonda.analysis.ranks.collectives import Matched
+from sonda.analysis.ranks.findings import (
+    ImpossibleCollectives,
+    MatchedOverGroups,
+    MissingRanks,
+    SlowRanks,
+    UnmatchedCollectives,
+    UntoldGroups,
+)
 from sonda.analysis.ranks.stragglers import Job, job_of
-from sonda.analysis.ranks.verdict import group_sentence, rank_verdict
+from sonda.analysis.ranks.verdict import rank_verdict
 from sonda.analysis.traces.summary import summarise_trace
 from sonda.imports.trace.raw_events import RAW, pack_group, unpack_groups
 from sonda.imports.trace.spill import Spill, merge_by_time
@@ -113,21 +121,21 @@ def test_groups_of_a_constructed_job(tmp_path: Path, numbered: bool) -> None:
     found = job(run)
     counted(found)
     assert found.notes == () and {one.numbered for one in found.groups} == {numbered}
-    assert found.way == f"those of each group matched by their {'numbers' if numbered else 'order'}"
-    verdict = rank_verdict(found)
-    assert verdict.sentence == (
-        "Rank 2 is slow: it comes last to 4 of 4 collectives of its groups and keeps others waiting 300 µs a step, "
-        "15 % of it. It computes 500 µs a step where the others take 200 µs, most of the difference in gemm."
-    )
-    said = {one.ranks: group_sentence(one, found.step) for one in found.groups}
-    assert said[2, 3] == (
-        "rank 2 comes last to 2 of 2 collectives and keeps the others waiting 300 µs a step, 15 % of it; its ranks "
-        "come within 300 µs of each other on average."
-    )
-    assert said[0, 1].endswith("none comes last as far as clocks can tell.")
+    slow = rank_verdict(found).sentence
+    assert isinstance(slow, SlowRanks)
+    assert (slow.ranks, slow.last, slow.collectives, slow.groups) == ((2,), 4, 4, True)
+    assert (slow.held, slow.share) == (300_000, pytest.approx(0.15))
+    assert (slow.part, slow.theirs, slow.others, slow.operation) == ("compute", 500_000, 200_000, "gemm")
+    groups = {group.ranks: group for group in found.groups}
+    assert (groups[2, 3].latest, groups[2, 3].last, groups[2, 3].held, groups[2, 3].skew) == (2, 2, 300_000, 300_000)
+    assert groups[0, 1].latest == -1
     summary = summarise_trace(run)
     screen = TraceView(summary).text(140, color=False)
-    assert "tp (2)" in screen and "rank 2, 2 times" in screen and f"matched by their {found.way.split()[-1]}" in screen
+    assert (
+        "tp (2)" in screen
+        and "rank 2, 2 times" in screen
+        and f"matched by their {'numbers' if numbered else 'order'}" in screen
+    )
     assert "Groups of ranks" in section_of(TraceView(summary), 0, True).html
     documents = TraceView(summary).document()["job"]["groups"]
     assert [(one["name"], one["ranks"]) for one in documents] == [(NAMES[one.ranks], list(one.ranks))
@@ -204,7 +212,7 @@ def test_a_number_finds_its_partner_where_one_is_missing(tmp_path: Path) -> None
     found = job(import_files([traces(tmp_path / "a", ranks)], tmp_path / "runs"))
     groups = {one.ranks: one.collectives for one in found.groups}
     assert groups == {(0, 1): 3, (2, 3): 2, (0, 2): 2, (1, 3): 2}
-    assert found.notes == ("1 collectives have no partner on every rank, or lie outside steps: left out",)
+    assert found.notes == (UnmatchedCollectives(1),)
 
 
 def test_the_operation_says_what_its_kernel_does_not(tmp_path: Path) -> None:
@@ -259,11 +267,11 @@ def test_groups_that_are_not_said_are_matched_by_order_and_the_run_says_so(tmp_p
             for key in about((0, 1), 1):
                 event.get("args", {}).pop(key, None)
     found = job(import_files([traces(tmp_path / "a", ranks)], tmp_path / "runs"))
-    assert len(found.groups) == 1 and found.way == "matched by their order"
-    assert any("do not say of which group" in note for note in found.notes)
+    assert len(found.groups) == 1 and not found.groups[0].name
+    assert MatchedOverGroups(2) in found.notes
     # 0 and 1 left their first before 2 came, so that it cannot have been one of all four.
-    assert any(note.startswith("2 collectives would have been left before") for note in found.notes)
-    assert rank_verdict(found).sentence.startswith("Who waits for whom cannot be said: the job has groups of ranks")
+    assert ImpossibleCollectives(2) in found.notes
+    assert isinstance(rank_verdict(found).sentence, UntoldGroups)
 
 
 def test_missing_ranks_of_a_group_are_said(tmp_path: Path) -> None:
@@ -271,9 +279,9 @@ def test_missing_ranks_of_a_group_are_said(tmp_path: Path) -> None:
     (folder / "3.json").unlink()
     found = job(import_files([folder], tmp_path / "runs"))
     assert {one.ranks: one.missing for one in found.groups} == {(0, 1): 0, (0, 2): 0}
-    assert "the job had 4 ranks and 3 are here: the last to come may be another" in found.notes
+    assert MissingRanks(4, 3) in found.notes
     # Of rank 1 the group with 3, of rank 2 that with 3: nobody is there to be compared with.
-    assert any(note.startswith("4 collectives have no partner") for note in found.notes)
+    assert UnmatchedCollectives(4) in found.notes
 
 
 def test_what_is_said_of_a_group() -> None:
@@ -314,10 +322,10 @@ def test_a_recorded_job_on_gloo_does_not_say_groups(tmp_path: Path) -> None:
         ("0", (0, 1, 2, 3)), ("1", (0, 1)), ("2", (2, 3)), ("3", (0, 2)), ("4", (1, 3)),
     }  # fmt: skip
     found = job(run)
-    assert not found.groups[0].name and found.way == "matched by their order" and found.mixed
-    left = [note for note in found.notes if "would have been left" in note]
-    assert len(left) == 1 and found.collectives + int(left[0].split()[0]) == 6 * 3
-    assert rank_verdict(found).sentence.startswith("Who waits for whom cannot be said")
+    assert not found.groups[0].name and found.mixed
+    (left,) = (note for note in found.notes if isinstance(note, ImpossibleCollectives))
+    assert found.collectives + left.collectives == 6 * 3
+    assert isinstance(rank_verdict(found).sentence, UntoldGroups)
 
 
 def test_groups_read_by_another_process_are_told_by_their_names_here(tmp_path: Path) -> None:

@@ -15,9 +15,20 @@ from places import DATA
 from ranks_cases import REDUCE, job, on_device
 from sonda.analysis.ranks.arrivals import Arrivals, Came, arrivals
 from sonda.analysis.ranks.collectives import Matched, symmetric
+from sonda.analysis.ranks.findings import (
+    ComparedClocks,
+    LookAtRank,
+    NoCollective,
+    NoSlowRank,
+    SlowRanks,
+    StepsLeftOut,
+    UnmatchedCollectives,
+)
 from sonda.analysis.ranks.steps import step_keys
 from sonda.analysis.ranks.stragglers import Job, job_of
 from sonda.analysis.ranks.verdict import rank_verdict
+from sonda.analysis.summary import Remedy
+from sonda.analysis.traces.findings import NoCommonStep
 from sonda.analysis.traces.summary import summarise_trace
 from sonda.report.section import section_of
 from sonda.report.views.imported import TraceView
@@ -60,17 +71,23 @@ def counted(found: Job) -> None:
     assert found.own.tolist() == [[600_000] * 2, [700_000] * 2, [1_000_000] * 2]
 
 
+def slow_ranks(found: Job) -> SlowRanks:
+    finding = rank_verdict(found).sentence
+    assert isinstance(finding, SlowRanks)
+    return finding
+
+
 def test_devices_on_one_clock(tmp_path: Path) -> None:
     found = job(tmp_path, [on_device(compute, 600) for compute in (200, 300, 600)], ONE)
     counted(found)
     assert (found.clocks, found.doubt, found.collectives, found.together, found.notes) == (1, 0, 2, 0, ())
     verdict = rank_verdict(found)
-    assert verdict.sentence == (
-        "Rank 2 is slow: it comes last to 2 of 2 collectives and keeps all others waiting 300 µs a step, 30 % of it. "
-        "It computes 600 µs a step where the others take 250 µs, most of the difference in gemm."
-    )
+    slow = slow_ranks(found)
+    assert (slow.ranks, slow.machine, slow.last, slow.collectives, slow.groups) == ((2,), "", 2, 2, False)
+    assert (slow.held, slow.exposed, slow.hidden, slow.share) == (300_000, 300_000, False, pytest.approx(0.3))
+    assert (slow.part, slow.theirs, slow.others, slow.operation) == ("compute", 600_000, 250_000, "gemm")
     assert verdict.kind == "communication" and verdict.share == pytest.approx(0.3)
-    assert "same work" in verdict.remedies[0].text
+    assert verdict.remedies == (Remedy(LookAtRank("compute")),)
 
 
 @pytest.mark.parametrize("heads", [APART, ONE, [{}] * 3], ids=["said", "one name on two machines", "not said"])
@@ -81,7 +98,7 @@ def test_clocks_of_other_machines_are_not_believed(tmp_path: Path, heads: list[d
     counted(found)
     assert [one.offset for one in found.ranks] == [0, int(1000 * later), 0]
     assert found.clocks == (2 if heads is APART else 3) and found.doubt == 0
-    assert any("compared by the ends of collectives" in note for note in found.notes)
+    assert ComparedClocks(found.clocks, 0) in found.notes
 
 
 def came(start: np.ndarray, end: np.ndarray, hosts: Sequence[str] = ()) -> tuple[Came, Arrivals]:
@@ -136,8 +153,7 @@ def test_steps_are_matched_by_number_not_by_order(tmp_path: Path) -> None:
     found = job(tmp_path, [on_device(100, 400, (3, 4, 5)), on_device(400, 400, (4, 5, 6))], ONE[:2])
     assert found.steps == (("ProfilerStep", 4), ("ProfilerStep", 5))
     assert found.collectives == 2
-    assert "2 steps are not in the traces of all ranks: they are left out of what is said of ranks" in found.notes
-    assert "2 collectives have no partner on every rank, or lie outside steps: left out" in found.notes
+    assert found.notes[:2] == (StepsLeftOut(2), UnmatchedCollectives(2))
     assert job_of(import_files([write(tmp_path / "x.json", on_device(1, 2))], tmp_path / "runs")) is None
 
 
@@ -147,7 +163,7 @@ def test_collectives_without_a_partner_are_not_guessed(tmp_path: Path) -> None:
     found = job(tmp_path, ranks, ONE[:2])
     # By the moment at which it was launched, or where that is not known began, it lies in the first step.
     assert found.collectives == 1
-    assert any(note.startswith("3 collectives have no partner") for note in found.notes)
+    assert UnmatchedCollectives(3) in found.notes
     names = ("ncclDevKernel_SendRecv", "ncclDevKernel_Broadcast_RING_LL", "gloo:send", "ncclDevKernel_Reduce_Sum_f32")
     assert not any(map(symmetric, names))
     assert [symmetric(name) for name in (REDUCE, "gloo:barrier", "ncclKernel_ReduceScatter_RING", "all-gather.3")] == [
@@ -166,7 +182,7 @@ def test_a_host_that_waits_inside_an_annotation_does_not_compute(tmp_path: Path)
         (100_000, 800_000, 100_000, 0), (870_000, 30_000, 90_000, 10_000),
     ]  # fmt: skip
     assert [one.wait for one in found.ranks] == [700_000, 0]
-    assert "most of the difference in aten::mm" in rank_verdict(found).sentence
+    assert slow_ranks(found).operation == "aten::mm"
 
 
 def test_a_device_computes_while_the_host_communicates(tmp_path: Path) -> None:
@@ -189,7 +205,8 @@ def test_a_rank_that_waits_for_input(tmp_path: Path) -> None:
             gloo(700, 250)]  # fmt: skip
     found = job(tmp_path, [fast, slow, fast], ONE)
     assert [one.parts["input"] for one in found.ranks] == [50_000, 600_000, 50_000]
-    assert "It waits 600 µs for input a step where the others take 50.0 µs." in rank_verdict(found).sentence
+    slow = slow_ranks(found)
+    assert (slow.part, slow.theirs, slow.others) == ("input", 600_000, 50_000)
 
 
 def test_traces_without_steps_or_collectives(tmp_path: Path) -> None:
@@ -199,10 +216,7 @@ def test_traces_without_steps_or_collectives(tmp_path: Path) -> None:
     assert [one.wait for one in found.ranks] == [600_000, 0]
     alone = [[step(0, 0, 10), op("x", 0, length)] for length in (2, 4)]
     found = job(tmp_path / "b", alone, [{}] * 2)
-    assert rank_verdict(found).sentence == (
-        "No collective is in the traces of all ranks: who waits for whom cannot be said. The busiest rank "
-        "computes 1.33 times the mean."
-    )
+    assert rank_verdict(found).sentence == NoCollective(pytest.approx(4 / 3))
 
 
 def test_ranks_without_a_common_step_are_not_compared(tmp_path: Path) -> None:
@@ -210,7 +224,7 @@ def test_ranks_without_a_common_step_are_not_compared(tmp_path: Path) -> None:
         write(tmp_path / f"{rank}.json", on_device(1, 2, (number,)))
     found = summarise_trace(import_files([tmp_path], tmp_path / "runs"))
     assert found.job is None
-    assert "no step is in the traces of all ranks: they are not compared with each other" in found.summary.notes
+    assert NoCommonStep() in found.summary.notes
 
 
 def test_a_profile_tells_the_model_from_the_framework(tmp_path: Path) -> None:
@@ -227,10 +241,11 @@ def test_a_profile_tells_the_model_from_the_framework(tmp_path: Path) -> None:
 
 def test_ranks_that_are_even_are_said_to_be(tmp_path: Path) -> None:
     found = job(tmp_path, [on_device(400, 400), on_device(390, 400)], ONE[:2])
-    assert rank_verdict(found).sentence == (
-        "No rank is slow: they wait 0.5 % of a step for each other, and rank 0 comes last most often, to 2 of 2 "
-        "collectives. The busiest rank computes 1.01 times the mean."
-    )
+    even = rank_verdict(found).sentence
+    assert isinstance(even, NoSlowRank)
+    assert (even.waiting, even.sometimes, even.hidden) == (pytest.approx(0.005), False, False)
+    assert (even.latest, even.last, even.collectives) == (0, 2, 2)
+    assert even.imbalance == pytest.approx(400 / 395)
 
 
 def test_several_slow_ranks_are_found_together(tmp_path: Path) -> None:
@@ -240,12 +255,12 @@ def test_several_slow_ranks_are_found_together(tmp_path: Path) -> None:
     heads = [{"host_name": "node7" if length > 500 else "node8"} for length in lengths]
     found = job(tmp_path / "a", ranks, heads)
     assert [one.rank for one in found.late] == [1, 3] and (found.late_last, found.late_held) == (2, 490_000)
-    assert rank_verdict(found).sentence == (
-        "The 2 ranks of node7 are slow: one of them comes last to 2 of 2 collectives, and they keep all others waiting "
-        "490 µs a step, 49 % of it. They compute 590 µs a step where the others take 100 µs, most of the difference in "
-        "gemm."
-    )
-    assert rank_verdict(job(tmp_path / "b", ranks, [{}] * 6)).sentence.startswith("Ranks 1 and 3 are slow")
+    slow = slow_ranks(found)
+    assert (slow.ranks, slow.machine, slow.last, slow.collectives) == ((1, 3), "node7", 2, 2)
+    assert (slow.held, slow.share) == (490_000, pytest.approx(0.49))
+    assert (slow.part, slow.theirs, slow.others, slow.operation) == ("compute", 590_000, 100_000, "gemm")
+    nameless = slow_ranks(job(tmp_path / "b", ranks, [{}] * 6))
+    assert (nameless.ranks, nameless.machine) == ((1, 3), "")
 
 
 def test_ranks_that_take_turns_being_late(tmp_path: Path) -> None:
@@ -253,7 +268,8 @@ def test_ranks_that_take_turns_being_late(tmp_path: Path) -> None:
                                                                  1000.0 * number)] for late in range(4)]  # fmt: skip
     found = job(tmp_path, ranks, [{"host_name": "a"}] * 4)
     assert [one.wait for one in found.ranks] == [300_000] * 4 and [one.last for one in found.ranks] == [1] * 4
-    assert rank_verdict(found).sentence.startswith("No rank is slow all the time: they wait 30 % of a step")
+    nobody = rank_verdict(found).sentence
+    assert isinstance(nobody, NoSlowRank) and nobody.sometimes and nobody.waiting == pytest.approx(0.3)
 
 
 def test_numbers_of_steps() -> None:
@@ -284,8 +300,8 @@ def test_recorded_ranks_on_gloo(tmp_path: Path) -> None:
     assert found is not None and found.collectives == 10 and found.notes == ()
     assert [one.last for one in found.ranks] == last
     assert found.ranks[2].held / 1e6 == pytest.approx(held, rel=1e-6)
-    assert summary.summary.verdicts[0].sentence.startswith("Rank 2 is slow")
-    assert "aten::mm" in summary.summary.verdicts[0].sentence
+    slow = summary.summary.verdicts[0].sentence
+    assert isinstance(slow, SlowRanks) and (slow.ranks, slow.operation) == ((2,), "aten::mm")
     assert found.durations.sum() == pytest.approx(sum(one.step for one in found.ranks) * 5)
     assert np.array([sum(one.parts.values()) for one in found.ranks]) == pytest.approx(
         [one.step for one in found.ranks]
@@ -310,4 +326,4 @@ def test_recorded_ranks_with_a_clock_that_is_wrong(tmp_path: Path) -> None:
     found = job_of(import_files([tmp_path], tmp_path / "runs"))
     assert found is not None and found.clocks == 4
     assert abs(found.ranks[3].offset - 3_000_000_000) <= 3 * found.doubt
-    assert rank_verdict(found).sentence.startswith("Rank 2 is slow")
+    assert slow_ranks(found).ranks == (2,)

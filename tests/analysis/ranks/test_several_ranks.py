@@ -9,6 +9,7 @@ import pytest
 
 from builders import MS, RunBuilder
 from plain_runs import change_target, target_of
+from sonda.analysis.ranks.findings import CriticalRank
 from sonda.analysis.rules import communication, none, remedies
 from sonda.analysis.rules.work import explained
 from sonda.analysis.run_summary import summarise
@@ -58,8 +59,9 @@ def test_work_and_time_of_a_rate_are_those_of_the_rank_that_works_longest():
     assert forward.flops.value == 3e9
     assert forward.achieved.value == pytest.approx(3e9 / 0.060)
     assert summary.parts[0].steps == 6
-    said = "those of rank 0 (cpu/2), which works longest; rank 1 (cpu/1) waits 70 % of its step"
-    assert any(note.endswith(said) for note in summary.notes)
+    (critical,) = (note for note in summary.notes if isinstance(note, CriticalRank))
+    assert (critical.rank, critical.device, critical.alike) == (0, "cpu/2", False)
+    assert (critical.waiting, critical.waiting_device, critical.share) == (1, "cpu/1", pytest.approx(0.7))
 
 
 def test_every_rank_has_its_own_phases():

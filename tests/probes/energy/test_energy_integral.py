@@ -19,6 +19,7 @@ from sonda.probes.energy.readings import ChannelSeries, EnergyReadings
 from sonda.record.samples import Sample
 from sonda.record.stored import plain
 from sonda.report.views.energy import EnergyView
+from sonda.report.words import describe
 from training_examples import trained
 
 RAMP = [Sample(at * S, "power", 100.0 + 25.0 * at, "W", "measured", device="cuda:1") for at in range(-2, 5)]
@@ -51,7 +52,7 @@ def test_what_was_measured_stays_apart_from_the_sum_with_it(tmp_path: Path) -> N
     total = found.all["derived"].energy
     assert (total.value, total.source, total.reason) == (pytest.approx(1000), "derived", "")
     assert found.all["derived"].product.value == pytest.approx(4000)
-    assert found.sentence == (
+    assert describe(found.finding) == (
         f"400 J measured in 4.0 s, 100 W on average: CPU packages; not DRAM, {BOARD}, {REST}. "
         "1.0 kJ derived in 4.0 s: CPU packages and cuda:1 by the integral of its power."
     )

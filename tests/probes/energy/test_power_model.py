@@ -14,6 +14,7 @@ from sonda.probes.energy.model import MidpointReader, ProcessorModelReader, Util
 from sonda.probes.energy.sources import open_sources
 from sonda.record.errors import SondaError
 from sonda.record.samples import Sample
+from sonda.report.words import describe
 
 CLOCK = "sonda.probes.energy.model.perf_counter_ns"
 
@@ -137,7 +138,7 @@ def test_a_run_says_what_its_estimate_stands_for(tmp_path: Path) -> None:
     assert total.low == pytest.approx(4 * (50 * 0.6 + 8 * 0.5 + 300 * 0.6), rel=0.01)
     assert total.high == pytest.approx(4 * (50 * 1.4 + 8 * 1.5 + 300 * 1.4), rel=0.01)
     assert found.modelled == "CPU packages, DRAM and GPU boards with their memory"
-    assert found.sentence.endswith(f": {found.modelled}, by a power model.")
+    assert describe(found.finding).endswith(f": {found.modelled}, by a power model.")
     assert found.covers == ()
 
 

@@ -14,6 +14,7 @@ import pytest
 import sonda
 from command_line import run_command
 from places import REPOSITORY
+from sonda.analysis.findings import Remark
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.simulated.exploration import Exploration, Point, amount, explored
 from sonda.analysis.summary import Value
@@ -26,6 +27,7 @@ from sonda.report.screen import render
 from sonda.report.views.compare.screen import side_by_side_blocks
 from sonda.report.views.exploration import ExplorationView, front_table, write_points
 from sonda.report.views.steps.view import StepsView
+from sonda.report.words import describe
 from sonda.studies.explore.exploration import explore
 from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
@@ -61,7 +63,7 @@ FOUND = Exploration(
     on_host=("",),
     seconds=0.002,
     simulations=12,
-    notes=("a note",),
+    notes=(Remark("a note"),),
 )
 
 
@@ -177,7 +179,7 @@ def test_the_front_of_the_run_is_what_its_rows_say(kept: tuple[Store, Run]) -> N
 def test_a_summary_says_what_was_found(kept: tuple[Store, Run]) -> None:
     summary = summarise(kept[1])
     assert summary.title == "DLRM, inference, batch 4"
-    assert summary.verdicts[0].sentence == explored(kept[1]).sentence
+    assert summary.verdicts[0].sentence == explored(kept[1]).finding
     assert "Fastest" in StepsView(summary).text(color=False)
     assert "DLRM" in render(side_by_side_blocks([summary, summary]), color=False)
 
@@ -289,7 +291,7 @@ def test_python_shows_what_was_found(tmp_path: Path) -> None:
     assert found.to_document()["together"] == [["rows", "columns", "read_ports"]]
     assert found.to_document()["axes"]["rows"] == ["4", "8", "16"]
     assert "<script" not in found._repr_html_()
-    assert found.exploration.sentence in found._repr_html_()
+    assert describe(found.exploration.finding) in found._repr_html_()
     again = sonda.load("last", store)
     assert isinstance(again, sonda.Explored)
     assert repr(again) == repr(found)

@@ -11,8 +11,10 @@ import pytest
 
 from plain_runs import run_info
 from sonda.analysis.change_points import Change, Drift
+from sonda.analysis.comparison.findings import FoundInRun
 from sonda.analysis.corun.interference import Company, Interference
 from sonda.analysis.counters.callgrind import MissPoint, Modelled, ModelledLayer, ModelledPhase, ModelledSummary
+from sonda.analysis.counters.findings import SeriesDrift
 from sonda.analysis.counters.summary import Counted, CounterSummary, OverTime, Series, Share, Slots, TopDown
 from sonda.analysis.summary import LayerRow, Summary, Value
 from sonda.record.conventions.topdown import Category, TopDownDefinition
@@ -95,7 +97,7 @@ def test_what_the_system_counts_of_the_step_and_of_its_phases() -> None:
 def test_hardware_counters_of_the_step_its_phases_and_layers() -> None:
     counted = CounterSummary(
         step=hardware(1.5, instructions=9e6, longest_lat_cache_miss=2.5), phases={"forward": hardware(2.0)},
-        layers={"features.0": hardware(0.5)}, groups=(), stationary=None, sentences=(),
+        layers={"features.0": hardware(0.5)}, groups=(), stationary=None, findings=(),
     )  # fmt: skip
     found = with_part(with_counters({}), counted=counted)
     assert [value(key, found) for key in ("ipc", "ipc@forward", "ipc@features.0")] == [1.5, 2.0, 0.5]
@@ -135,7 +137,8 @@ def test_changes_over_time_are_counted_and_said(tmp_path: Path) -> None:
         Series("step time", "ns", "measured", (), (), (Change(5, 20, 1.0, 2.0), Change(20, 30, 2.0, 1.0))),
         Series("page faults", "1", "counted", (), (), (), Drift(1.0, 3.0)),
     )
-    over = OverTime(series, ("train: from step 6 on a step takes 100 % longer",))
+    drift = SeriesDrift("train", "page faults", "1", 1.0, 3.0, 30)
+    over = OverTime(series, (drift,))
     found = with_part(with_counters({}), over_time=over)
     assert value("changes", found) == 2 and value("changes@page faults", found) == 1
     assert reason("changes@IPC", found) == "there is no series of IPC"
@@ -144,9 +147,7 @@ def test_changes_over_time_are_counted_and_said(tmp_path: Path) -> None:
         [point] = plan_points(study)
         run = kept(Store(tmp_path), point)
         notes = study_table(StudyResult(study, ((point, run),), (), 1), lambda run: found).notes
-        assert [note for note in notes if "from step 6 on" in note] == [
-            f"4 ({run.id}): train: from step 6 on a step takes 100 % longer"
-        ] * expected
+        assert [note for note in notes if isinstance(note, FoundInRun)] == [FoundInRun("4", run.id, drift)] * expected
 
 
 # ---- a modelled step ----------------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ def with_model() -> Summary:
         phases=(ModelledPhase("forward", modelled(600, 1000, 4.0, 120)),),
         layers=tuple(ModelledLayer(path, "M", True, NAN, NAN, modelled(count, 1000, mpki))
                      for path, count, mpki in layers),
-        sentences=(),
+        findings=(),
         curve=(MissPoint(512 << 10, "", {"forward": 70.0, "backward": 30.0}, {}, 1000.0),),
     )  # fmt: skip
     return dataclasses.replace(summary(10.0), modelled=found)

@@ -13,6 +13,7 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.section import section_of
 from sonda.report.views.exploration import ExplorationView
+from sonda.report.words import describe
 from sonda.studies.explore.exploration import BY_CYCLES, BY_TIME, explore
 from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
@@ -93,7 +94,7 @@ def test_screen_and_page_show_the_time_where_clocks_differ(tmp_path: Path) -> No
     points, found = run.points.to_pylist(), explored(run)
     assert "area" in found.objectives
     fastest = min(map(nanoseconds, points))
-    assert found.sentence.startswith(f"Fastest ({amount(Value(fastest, 'ns', 'simulated'))})")
+    assert describe(found.finding).startswith(f"Fastest ({amount(Value(fastest, 'ns', 'simulated'))})")
     shown = [point.values["time"].value for point in found.front]
     assert shown == sorted(shown) and shown[0] == pytest.approx(fastest)
     lines = [line.split() for line in ExplorationView(found).text(200, color=False).splitlines()]

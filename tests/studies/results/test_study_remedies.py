@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sonda.analysis.comparison.findings import OptionsBring
 from sonda.analysis.comparison.optimisations import Option, Options
 from sonda.analysis.comparison.repetitions import best_of
 from sonda.analysis.summary import Value
@@ -15,6 +16,7 @@ from sonda.record.store import Store
 from sonda.report.screen import render
 from sonda.report.views.study.page import study_section
 from sonda.report.views.study.screen import study_blocks
+from sonda.report.words import in_plain_words
 from sonda.studies.catalogue import show_study
 from sonda.studies.engine.plan import configurations
 from sonda.studies.file.loader import load_study
@@ -141,7 +143,7 @@ def option(name: str, value: float, low: float, high: float, effect: str) -> Opt
 
 
 def brought(place: str, *options: Option) -> Options:
-    return Options(place, "base", options, "")
+    return Options(place, "base", options, OptionsBring(()))
 
 
 def test_options_are_taken_left_out_or_the_base_is_kept(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_the_best_of_what_is_simulated_needs_no_repetition_and_of_what_is_measur
 
 
 def test_terminal_and_page_say_the_same_and_nothing_where_nothing_follows(tmp_path: Path) -> None:
-    document: dict[str, Any] = show_study("network-zoo", "small", None, Store(tmp_path))
+    document: dict[str, Any] = in_plain_words(show_study("network-zoo", "small", None, Store(tmp_path)))
     assert document["remedies"] == []
     assert "Try:" not in render(study_blocks(document, 100), 100) and "What to try" not in study_section(document).html
     document["remedies"] = ['take "<b>" instead of "a": 2.00 times as fast']

@@ -18,6 +18,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 from sonda.record.store import Store
 from sonda.report.views.corun import CorunView
+from sonda.report.words import describe
 from sonda.targets.corun import launcher as corun_module
 from sonda.targets.corun.launcher import corun
 from sonda.targets.corun.plan import CorunSettings, parse_cast
@@ -186,7 +187,7 @@ def test_a_command_that_runs_on_is_stopped_between_its_windows(tmp_path, origin)
     assert found.slowdown("a", "noise").value > 0
     if facts.pmu.reason:
         assert unknown.value is None and "without a PMU" in unknown.reason
-        assert found.together.weighted_speedup.value is None and "weighted speed-up" not in found.sentence
+        assert found.together.weighted_speedup.value is None and "weighted speed-up" not in describe(found.finding)
     assert found.alone["noise"].steps["noise"].reason == "the command has no steps"
     json.dumps(CorunView(found).document())
     assert "the command has no steps" in CorunView(found).text(160, color=False)

@@ -20,6 +20,7 @@ from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.frameworks.tensorflow.profile import ProfileEvent, place_of, split_calls, time_by_place
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, write_run
+from sonda.report.words import in_words
 from sonda.targets.adapters.registry import check_framework
 from sonda.targets.job import Job
 from sonda.targets.ranks import strategy_agent as tensorflow_agent
@@ -266,7 +267,7 @@ def test_what_replicas_exchange_inside_one_function_is_told_and_judged(tmp_path:
     assert part.inside["communicate"] / part.inside["forward"] == pytest.approx(3 / 2, rel=1e-4)
     fused = next(phase.cost.share for phase in part.phases if phase.name == "fused")
     assert set(part.inside) <= {"forward", "communicate", "other"} and sum(part.inside.values()) == pytest.approx(fused)
-    assert any("forward 40 % and communicate 60 %" in note for note in summary.notes)
+    assert any("forward 40 % and communicate 60 %" in in_words(note) for note in summary.notes)
     for share in (0.05, 0.6):
         told = replace(summary, parts=(replace(part, inside={"communicate": share}),))
         verdict = communication.rule(told)

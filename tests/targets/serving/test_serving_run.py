@@ -14,13 +14,29 @@ import torch
 from command_line import run_command
 from fake_energy import Powercap
 from serving_run_cases import MS, evenly, here, synthetic
+from sonda.analysis.findings import Finding
 from sonda.analysis.run_summary import summarise
-from sonda.analysis.serving import served
+from sonda.analysis.serving import (
+    DependentQueries,
+    FewOfflineSamples,
+    HigherRate,
+    JudgedBound,
+    LessWaiting,
+    LookInside,
+    LowerRate,
+    NoMlperfResult,
+    OfflineRate,
+    Overloaded,
+    QuotedPercentile,
+    SendMore,
+    served,
+)
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, new_id
 from sonda.record.store import Store
 from sonda.report.page import page_text
 from sonda.report.views.serving import ServingView, histogram_figure
+from sonda.report.words import describe
 from sonda.targets.instruments.energy import EnergySettings
 from sonda.targets.job import Job
 from sonda.targets.serving import worker as serving_worker
@@ -57,35 +73,35 @@ def test_numbers_of_a_run_by_hand(tmp_path: Path) -> None:
     by_name = {one.percentile: one for one in found.percentiles}
     assert by_name[0.99].quotable == ""
     assert by_name[0.99].missing == 662 - 100
-    assert "99.0 ms (estimate by early stopping, 99 % confidence, 100 queries)" in found.sentence
+    assert found.finding == QuotedPercentile(found.asked, 100)
 
 
 def test_what_to_try_follows_from_the_traffic(tmp_path: Path) -> None:
     """Queries of 2 ms, of which they wait 1."""
 
-    def remedy(count: int, bound: float | None = None, wait: int = 1, **given: Any) -> str:
+    def remedy(count: int, bound: float | None = None, wait: int = 1, **given: Any) -> Finding | None:
         arrived, _, done, batch = evenly(np.full(count, (wait + 1) * MS))
         moments = [arrived, arrived + wait * MS, done, batch]
         found = served(
             synthetic(tmp_path / new_id(), moments, bound=round(bound * MS) if bound else None, rate=400.0, **given)
         )
-        assert (f"Try: {found.remedy}" in ServingView(found).text(200)) == bool(found.remedy)
-        assert ServingView(found).document()["remedy"] == (found.remedy or None)
+        assert found.remedy is not None and f"Try: {describe(found.remedy)}" in ServingView(found).text(200)
+        assert ServingView(found).document()["remedy"] == describe(found.remedy)
         return found.remedy
 
     single = {"scenario": "single-stream"}
     server = {"scenario": "server", "qps": 400.0}
-    assert remedy(60, **single) == "send more: --queries 64"
-    assert remedy(2000, **single) == "sonda run mlp, which tells where the 1.0 ms of an inference is spent"
-    assert remedy(2000, 10, **server) == "a higher --qps; --find-qps finds the highest that holds"
-    assert remedy(2000, 1.5, **server) == "a lower --qps; --find-qps finds the highest that holds"
-    assert remedy(2000, 0.5, **server).startswith("sonda run mlp, which tells where the 1.0 ms")
-    assert "queries wait 3.0 ms for 1.0 ms of work" in remedy(2000, wait=3, **server)
+    assert remedy(60, **single) == SendMore(64)
+    assert remedy(2000, **single) == LookInside("mlp", MS)
+    assert remedy(2000, 10, **server) == HigherRate()
+    assert remedy(2000, 1.5, **server) == LowerRate()
+    assert remedy(2000, 0.5, **server) == LookInside("mlp", MS)
+    assert remedy(2000, wait=3, **server) == LessWaiting(3 * MS, MS)
 
 
 def test_a_percentile_without_enough_queries_is_not_quoted(tmp_path: Path) -> None:
     found = served(synthetic(tmp_path, evenly(np.full(60, 5 * MS)), scenario="single-stream"))
-    assert found.sentence == "Too few queries to quote the 90th percentile: 60 were answered, 4 more are needed."
+    assert found.finding == QuotedPercentile(found.asked, 60) and (found.asked.quotable, found.asked.missing) == ("", 4)
     assert "no: 4 queries are missing" in ServingView(found).text(140)
     assert ServingView(found).document()["percentiles"][1]["quotable"] is None
     assert found.per_query.reason == "not asked for: --probe energy"
@@ -109,21 +125,20 @@ def test_the_full_count_makes_it_quotable_as_counted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "late", "held", "said"),
-    [
-        (662, 1, True, "50 queries/s hold 20.0 ms at the 99th percentile, shown with 99 % confidence: 1 of 662"),
-        (662, 2, False, "50 queries/s are not shown to hold 20.0 ms at the 99th percentile: 2 of 662 were late, 1 may"),
-        (458, 0, False, "Too few queries to show the 99th percentile below 20.0 ms: 0 of 458 were late, 1 more are"),
-    ],
+    ("count", "late", "allowed", "held", "missing"),
+    [(662, 1, 1, True, 0), (662, 2, 1, False, 0), (458, 0, -1, False, 1)],
 )
-def test_a_bound_holds_by_the_binomial_rule(tmp_path: Path, count: int, late: int, held: bool, said: str) -> None:
+def test_a_bound_holds_by_the_binomial_rule(
+    tmp_path: Path, count: int, late: int, allowed: int, held: bool, missing: int
+) -> None:
     latencies = np.full(count, 10 * MS)
     latencies[: late * 7 : 7] = 30 * MS
     run = synthetic(tmp_path, evenly(latencies), scenario="server", qps=50.0, bound=20 * MS, rate=50.0)
     found = served(run)
     assert found.bound is not None
-    assert (found.bound.late, found.bound.held) == (late, held)
-    assert found.sentence.startswith(said)
+    bound = found.bound
+    assert (bound.late, bound.allowed, bound.held, bound.missing) == (late, allowed, held, missing)
+    assert found.finding == JudgedBound(bound, 0.99, found.rate, count, searched=False)
 
 
 def test_shared_inferences_count_once(tmp_path: Path) -> None:
@@ -133,8 +148,8 @@ def test_shared_inferences_count_once(tmp_path: Path) -> None:
     assert found.busy.value == pytest.approx(0.8)
     assert found.batch.value == pytest.approx(2.0)
     assert found.sample_rate.value == pytest.approx(400.0)
-    assert found.sentence == "400 samples/s offline: 4 samples."
-    assert any("24,576 samples" in note for note in found.notes)
+    assert found.finding == OfflineRate(found.sample_rate, 4)
+    assert FewOfflineSamples(4) in found.notes
 
 
 def test_overload_and_dependence_are_said(tmp_path: Path) -> None:
@@ -143,12 +158,14 @@ def test_overload_and_dependence_are_said(tmp_path: Path) -> None:
     done = (np.arange(200) + 1) * 15 * MS
     moments = [arrived, done - 15 * MS, done, np.ones(200)]
     found = served(synthetic(tmp_path, moments, scenario="server", qps=100.0, rate=100.0))
-    assert found.warnings[0].startswith("overloaded: 100 queries/s arrived and 66.7 can be answered")
-    assert any(note.startswith("queries resemble their neighbours") for note in found.notes)
+    (overloaded,) = found.warnings
+    assert isinstance(overloaded, Overloaded)
+    assert (overloaded.arrived, overloaded.answered) == (pytest.approx(100), pytest.approx(66.7, rel=1e-3))
+    assert isinstance(found.notes[0], DependentQueries) and found.notes[0].queries == 200
     steady = evenly(np.random.default_rng(2).permutation(np.arange(300) * 1000) + 2 * MS)
     quiet = served(synthetic(tmp_path, steady, scenario="single-stream"))
     assert quiet.warnings == ()
-    assert len(quiet.notes) == 1
+    assert quiet.notes == (NoMlperfResult(),)
 
 
 def test_a_run_without_queries_is_said_in_one_line(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from sonda.accelerators.operations.program import (
 from sonda.analysis.comparison.runs import compare
 from sonda.analysis.run_rows import run_row
 from sonda.analysis.run_summary import summarise
+from sonda.analysis.simulated.findings import NoArea
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
@@ -239,7 +240,7 @@ def test_an_area_without_engines_says_why_it_is_missing(tmp_path: Path) -> None:
     lacking = copy.deepcopy(msgspec.to_builtins(run.info.target))
     del lacking["area"]["engines"]
     other = nested_run(FINITE, tmp_path, area=lacking["area"])
-    assert "no area: another version of Sonda kept the run, without it" in summarise(other).notes
+    assert NoArea("another version of Sonda kept the run, without it") in summarise(other).notes
 
 
 # ---- without a clock, without an engine ----------------------------------------------------------------------------

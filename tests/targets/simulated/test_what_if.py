@@ -13,6 +13,7 @@ from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.mapping.placement import Placement
 from sonda.accelerators.operations.program import Call, MatrixProduct, Operation, Program
 from sonda.analysis.run_summary import summarise
+from sonda.analysis.simulated.findings import UnknownGain, WidenBound
 from sonda.record.store import Store
 from sonda.report.views.steps.view import StepsView
 from sonda.targets.job import Job
@@ -104,7 +105,8 @@ def test_what_takes_too_long_is_given_up_and_said(tmp_path: Path, monkeypatch: p
     assert [change.cycles for change in simulation.what_if] == [None, None]
     summary = summarise(run_of(simulation, CLOCKED, tmp_path))
     assert summary.verdicts[0].remedies == ()
-    assert any(note.startswith("not known what it would bring: --set maeri.") for note in summary.notes)
+    unknown = [note for note in summary.notes if isinstance(note, UnknownGain)]
+    assert any(note.change.settings.startswith("maeri.") for note in unknown)
 
 
 def test_what_brings_nothing_is_said_and_not_advised(tmp_path: Path) -> None:
@@ -125,5 +127,5 @@ def test_points_of_a_study_have_none_and_name_what_to_widen(tmp_path: Path) -> N
     run = measure(job, Store(tmp_path), RunLabels(study="mine"))
     assert run.info.target.what_if == []
     (remedy,) = summarise(run).verdicts[0].remedies
-    assert remedy.text.startswith("more ")
+    assert isinstance(remedy.text, WidenBound)
     assert replace(remedy, text="") == type(remedy)("")

@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from sonda.analysis.comparison.findings import DifferentDevices, DifferentTools, IncompleteTrace
 from sonda.analysis.comparison.summary import describe
 from sonda.analysis.device.kernels import KernelTotals
+from sonda.analysis.findings import Finding
 from sonda.analysis.statistics import student
 from sonda.analysis.summary import Value
 from sonda.analysis.traces.summary import DeviceWork, device_work, host_work
@@ -69,7 +71,7 @@ class KernelComparison:
     """step, window, busy, compute, communication, copies, idle: A and B."""
     slowdown: Value
     """How much longer B's steps take, 0.05 for 5 %, or its windows where there are no steps."""
-    warnings: tuple[str, ...]
+    warnings: tuple[Finding, ...]
     on_host: bool = False
     """Neither side has a device: what is compared are operations of the host."""
 
@@ -104,11 +106,11 @@ def compare_kernels(a: Sequence[Run], b: Sequence[Run]) -> KernelComparison:
     both = [key for key in found_a if key in found_b]
     rows = [_row(found_a[key], found_b[key], divide, len(both)) for key in both]
     rows.sort(key=lambda row: -abs((row.b.value or 0) - (row.a.value or 0)))
-    warnings = [f"{run.id} is not complete" for run in (left, right) if run.info.status != "complete"]
+    warnings: list[Finding] = [IncompleteTrace(run.id) for run in (left, right) if run.info.status != "complete"]
     if left.info.machine.processor != right.info.machine.processor:
-        warnings.append("the traces are from different devices")
+        warnings.append(DifferentDevices())
     if left.info.workload.imported != right.info.workload.imported:
-        warnings.append("the runs come from different tools, whose times differ")
+        warnings.append(DifferentTools())
     return KernelComparison(
         left.id, right.id, per_step, tuple(rows),
         tuple(_lone(kernel, divide[0]) for key, kernel in found_a.items() if key not in found_b),

@@ -1,5 +1,5 @@
 """What options bring: every variant of a study against its base, options together against the product of the single
-ones, and one sentence for all of them.
+ones, and one finding for all of them.
 
 Intervals are of samples a second. Where every variant was measured once in every round, they are of ratios within
 rounds; otherwise from steps within processes and from process to process. How far processes differ is taken from all
@@ -12,14 +12,16 @@ further, nothing is known, but for options of the input: what waiting for data t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sonda.analysis.bounds import BoundedRatio
-from sonda.analysis.comparison.optimisation_words import FASTER, LITTLE, NOTHING, SLOWER, UNKNOWN, at_most, sentence
+from sonda.analysis.comparison.findings import OptionsBring
+from sonda.analysis.comparison.option_effects import FASTER, LITTLE, NOTHING, SLOWER, UNKNOWN, option_effects
 from sonda.analysis.comparison.rounds import LEAST_FREEDOM, blocked_sides, freedom_of
+from sonda.analysis.findings import Finding
 from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
 
@@ -90,8 +92,9 @@ class Limit:
     """That of the verdict, `not clear` or `too noisy`; '' where nothing was measured."""
     share: float | None = None
     """Of the step that it explains, 0 to 1; None where it explains none."""
-    sentence: str = ""
-    remedy: str = ""
+    finding: Finding | str = ""
+    """Of the verdict."""
+    remedy: Finding | str = ""
     flags: str = ""
     """The options of `sonda run` that try the remedy; '' where it is none of them."""
 
@@ -111,6 +114,8 @@ class Option:
     together: CombinedOptions | None = None
     several: bool = False
     """It is made of other options."""
+    applicable: bool = True
+    """Whether it means anything where it would run."""
     most: float | None = None
     """The most times as fast that it can make the base, by what it could save; None where that is not known."""
 
@@ -123,14 +128,14 @@ class Options:
     """The values of the axes there; '' where there is one place."""
     base: str
     options: tuple[Option, ...]
-    sentence: str
+    finding: OptionsBring
     base_limit: Limit = Limit()
     rounds: int = 0
     """Rounds within which variants were held against the base; 0 where they were not measured in such."""
 
     @property
-    def said(self) -> tuple[Option, ...]:
-        """What is worth words: of what is not there, only single options; what is made of them follows."""
+    def notable(self) -> tuple[Option, ...]:
+        """What is worth telling: of what is not there, only single options; what is made of them follows."""
         return tuple(option for option in self.options if option.speedup.value is not None or not option.several)
 
 
@@ -141,11 +146,13 @@ def weigh_options(
     changes: Mapping[str, Mapping[str, object]],
     missing: Mapping[str, str],
     rounds: Mapping[str, Sequence[int]] | None = None,
+    inapplicable: Collection[str] = (),
 ) -> Options:
     """Hold all variants at a place against the base.
 
     `runs` are the repetitions of every variant, `changes` the settings in which each differs from the base, `missing`
-    why a variant has no runs, `rounds` in which round each of its runs was measured, where they took turns.
+    why a variant has no runs, `rounds` in which round each of its runs was measured, where they took turns;
+    `inapplicable` variants need no run, because what sets them apart means nothing there.
     """
     names = [name for name in changes if name != base]
     measured_sides = {name: known_side for name, of in runs.items() if (known_side := _side(of)) is not None}
@@ -166,10 +173,11 @@ def weigh_options(
         together = _together(sides, base, name, changes, len(measured)) if name in sides and base in sides else None
         several = bool(parts_of(name, changes))
         text = _text(speedup, effect, most)
-        options.append(Option(name, speedup, effect, text, main_limit(runs.get(name, ())), together, several, most))
+        limit, applicable = main_limit(runs.get(name, ())), name not in inapplicable
+        options.append(Option(name, speedup, effect, text, limit, together, several, applicable, most))
     within = 0 if times is None else times.shape[1]
-    all_of_them = Options(place, base, tuple(options), "", main_limit(runs.get(base, ())), within)
-    return replace(all_of_them, sentence=sentence(all_of_them.said))
+    all_of_them = Options(place, base, tuple(options), OptionsBring(()), main_limit(runs.get(base, ())), within)
+    return replace(all_of_them, finding=OptionsBring(tuple(option_effects(all_of_them.notable))))
 
 
 def _by_round(runs: Mapping[str, Sequence[Summary]], rounds: Mapping[str, Sequence[int]]) -> np.ndarray | None:
@@ -268,6 +276,11 @@ def _text(speedup: Value, effect: str, most: float | None) -> str:
     return verdict if most is None or effect == NOTHING else f"{verdict}; {at_most(most)} at the most"
 
 
+def at_most(bound: float) -> str:
+    """A bound in two digits, rounded up."""
+    return f"{math.ceil(100 * bound - 1e-9) / 100:.2f}x"
+
+
 def main_limit(summaries: Sequence[Summary]) -> Limit:
     """What the run in the middle says."""
     timed = [
@@ -279,11 +292,12 @@ def main_limit(summaries: Sequence[Summary]) -> Limit:
         return Limit()
     middle = sorted(timed, key=lambda summary: summary.parts[0].step.value or 0.0)[len(timed) // 2]
     verdict = middle.verdicts[0]
-    remedy, flags = (verdict.remedies[0].text, " ".join(verdict.remedies[0].options)) if verdict.remedies else ("", "")
+    remedy: Finding | str = verdict.remedies[0].text if verdict.remedies else ""
+    flags = " ".join(verdict.remedies[0].options) if verdict.remedies else ""
     if verdict.kind == "none":
         kind = NOISY if "noise" in verdict.evidence else UNCLEAR
         return Limit(kind, None, verdict.sentence, remedy, flags)
-    # Of what the sentence names, where it does not name all.
+    # Of what the finding names, where it does not name all.
     share = verdict.evidence["share"].value if "share" in verdict.evidence else verdict.share
     return Limit(verdict.kind, share, verdict.sentence, remedy, flags)
 

@@ -16,8 +16,23 @@ from typing import Any
 import numpy as np
 
 from sonda.analysis import wording
+from sonda.analysis.comparison.findings import (
+    DifferentMachines,
+    DifferingLibrary,
+    DifferingSetting,
+    DifferingThreads,
+    DifferingWork,
+    DisturbedRuns,
+    NoInterval,
+    NoisyPart,
+    OneProcess,
+    UnfinishedRuns,
+    UntimedParts,
+    WidenedIntervals,
+)
 from sonda.analysis.comparison.simulated import compare_simulated, cycles_of
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison, describe, lonely
+from sonda.analysis.findings import Finding
 from sonda.analysis.simulated.run import summarise_simulated
 from sonda.analysis.statistics import NOISY, ratio, side
 from sonda.analysis.steps.parts import Part, parts
@@ -30,10 +45,6 @@ IDENTITY = ("command", "name", "framework", "train", "precision", "batch", "comp
 """What a workload is mentioned by first when two differ."""
 MEASURED = frozenset({"traced", "waits"})
 """What is kept with a workload and was measured: it differs from run to run of the same work."""
-MOST_DIFFERENCES = 4
-"""More are counted, not listed."""
-LONGEST_VALUE = 40
-"""Characters of a value that differs: fifty tables of DLRM would fill the screen."""
 
 
 def parse_percent(text: str) -> float:
@@ -207,92 +218,70 @@ def _rows(
     return tuple(rows)
 
 
-def _noise(compared: tuple[PartComparison, ...]) -> list[str]:
-    sentences = []
+def _noise(compared: tuple[PartComparison, ...]) -> list[Finding]:
+    doubts: list[Finding] = []
     for part in compared:
         low, high = part.step.ratio.low, part.step.ratio.high
         if low is None or high is None:
-            sentences.append(f"{part.name}: {part.step.ratio.reason}; measure more steps")
+            doubts.append(NoInterval(part.name, part.step.ratio.reason))
         elif math.sqrt(high / low) - 1 > NOISY:
-            sentences.append(
-                f"{part.name}: too noisy to see differences below {wording.percent(math.sqrt(high / low) - 1)}; "
-                "close other programs, or measure more processes with --repeat"
-            )
-    return sentences
+            doubts.append(NoisyPart(part.name, math.sqrt(high / low) - 1))
+    return doubts
 
 
-def _notes(a: list[Run], b: list[Run], compared: tuple[PartComparison, ...]) -> list[str]:
-    notes = []
-    if min(len(a), len(b)) == 1:
-        which = "each side has" if len(a) == len(b) else "one side has"
-        notes.append(
-            f"{which} one process: its intervals come from steps only, and how much one process differs from the next "
-            "is not seen; measure several with --repeat"
-        )
-    many = max(len(part.layers) for part in compared)
-    groups = ["phases"] * (max(len(part.phases) for part in compared) > 1) + [f"{many} layers"] * (many > 1)
-    if groups:
-        notes.append(
-            f"the intervals of {wording.join(groups)} are widened so that all of them hold at once (Bonferroni)"
-        )
+def _notes(a: list[Run], b: list[Run], compared: tuple[PartComparison, ...]) -> list[Finding]:
+    notes: list[Finding] = [OneProcess(len(a) == len(b))] if min(len(a), len(b)) == 1 else []
+    phases, layers = max(len(part.phases) for part in compared), max(len(part.layers) for part in compared)
+    if phases > 1 or layers > 1:
+        notes.append(WidenedIntervals(phases > 1, layers if layers > 1 else 0))
     return notes
 
 
-def _unlike_parts(a: list[dict[str, Part]], b: list[dict[str, Part]], names: list[str]) -> list[str]:
+def _unlike_parts(a: list[dict[str, Part]], b: list[dict[str, Part]], names: list[str]) -> list[Finding]:
     everything = dict.fromkeys(name for run in [*a, *b] for name in run)
-    apart = [name for name in everything if name not in names]
-    return [f"{wording.join(apart)} was not timed in every run and is not compared"] if apart else []
+    apart = tuple(name for name in everything if name not in names)
+    return [UntimedParts(apart)] if apart else []
 
 
-def _disturbed(runs: list[Run]) -> list[str]:
+def _disturbed(runs: list[Run]) -> list[Finding]:
     count = sum(bool(run.info.disturbed) for run in runs)
-    if not count:
-        return []
-    return [f"other programs disturbed {count} of {len(runs)} runs; stop them and measure again"]
+    return [DisturbedRuns(count, len(runs))] if count else []
 
 
-def _differences(a: list[Run], b: list[Run]) -> list[str]:
+def _differences(a: list[Run], b: list[Run]) -> list[Finding]:
     """What differs between (or within) the sides though a fair comparison keeps it equal."""
     runs = [*a, *b]
-    sentences = _unlike_work(runs)
+    differences = _unlike_work(runs)
     threads = [run.info.target.threads for run in runs]
     if _differing_values(threads):
-        sentences.append(f"the runs differ in {_values('threads', threads)}; give both sides the same --threads")
+        differences.append(DifferingThreads(_setting("threads", threads)))
     machines = [run.info.machine.fingerprint or run.info.machine.processor for run in runs]
     if _differing_values(machines):
-        names = list(dict.fromkeys(run.info.machine.processor or "unknown" for run in runs))
-        sentences.append(f"the runs are from different machines ({', '.join(names)}); measure both on one")
+        names = dict.fromkeys(run.info.machine.processor or "unknown" for run in runs)
+        differences.append(DifferentMachines(tuple(names)))
     for library in dict.fromkeys(name for run in runs for name in run.info.versions):
         versions = [run.info.versions.get(library) for run in runs]
         if _differing_values(versions) and library != "sonda":
-            sentences.append(f"the runs differ in {_values(library, versions)}; compare within one environment")
-    return sentences + _unfinished(runs)
+            differences.append(DifferingLibrary(_setting(library, versions)))
+    return differences + _unfinished(runs)
 
 
-def _unlike_work(runs: list[Run]) -> list[str]:
+def _unlike_work(runs: list[Run]) -> list[Finding]:
     workloads = [run.info.workload.plain() for run in runs]
     every = dict.fromkeys([*IDENTITY, *(key for workload in workloads for key in sorted(workload))])
-    keys = [key for key in every if key not in MEASURED]
-    differing = [key for key in keys if _differing_values([workload.get(key) for workload in workloads])]
-    if differing:
-        shown = [_values(key, [workload.get(key) for workload in workloads]) for key in differing[:MOST_DIFFERENCES]]
-        more = len(differing) - len(shown)
-        if more > 0:
-            shown.append(f"{more} more")
-        return [f"the workloads differ in {wording.join(shown)}: the ratio is not of the same work"]
-    return []
+    values = {key: [workload.get(key) for workload in workloads] for key in every if key not in MEASURED}
+    settings = tuple(_setting(key, of_runs) for key, of_runs in values.items() if _differing_values(of_runs))
+    return [DifferingWork(settings)] if settings else []
 
 
-def _unfinished(runs: list[Run]) -> list[str]:
-    unfinished = [run.id for run in runs if run.info.status != "complete"]
-    return [f"not complete: {', '.join(unfinished)}; run it again for the whole"] if unfinished else []
+def _unfinished(runs: list[Run]) -> list[Finding]:
+    unfinished = tuple(run.id for run in runs if run.info.status != "complete")
+    return [UnfinishedRuns(unfinished)] if unfinished else []
 
 
 def _differing_values(values: list[Any]) -> bool:
     return any(value != values[0] for value in values[1:])
 
 
-def _values(key: str, values: list[Any]) -> str:
-    shown = list(dict.fromkeys("none" if value is None else str(value) for value in values))
-    cut = [text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…" for text in shown]
-    return f"{key} ({', '.join(cut)})"
+def _setting(name: str, values: list[Any]) -> DifferingSetting:
+    return DifferingSetting(name, tuple(dict.fromkeys("none" if value is None else str(value) for value in values)))

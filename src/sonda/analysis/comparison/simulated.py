@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sonda.analysis import wording
+from sonda.analysis.comparison.findings import (
+    DifferingClocks,
+    DifferingDescriptions,
+    ExactCycles,
+    OtherEngines,
+    SimulatedEnergies,
+    SimulatedTraffic,
+)
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison, describe, lonely
-from sonda.analysis.simulated.energy import bounded
+from sonda.analysis.findings import Finding
 from sonda.analysis.simulated.run import engine_words
 from sonda.analysis.summary import PartSummary, Simulated, Summary, Value
 from sonda.record.errors import SondaError
-from sonda.record.simulated import BoundedAmount, DescribedAccelerator, DescribedEngine
+from sonda.record.simulated import DescribedAccelerator, DescribedEngine
 from sonda.record.stored import Number, plain
 from sonda.record.target import SimulatedTarget, Target
 
 EXACT = "exact, simulated"
 EQUAL = "equal"
-MOST_DIFFERENCES = 6
-"""More fields of a description are counted, not listed."""
 BESIDES = ("name", "notes")
 """What a description says that does not change what is simulated."""
 
@@ -84,36 +89,31 @@ def _layers(part: PartSummary) -> dict[tuple[str, str], Simulated]:
     return {(row.path, row.name): row.simulated for row in part.layers if row.simulated is not None}
 
 
-def _notes(a: Summary, b: Summary, left: Simulated, right: Simulated) -> list[str]:
-    notes = [f"cycles are {EXACT}: a ratio other than 1 is a difference, and there are no intervals"]
-    notes += _differing_fields(a.target, b.target)
-    clocks = [_clock(summary.target) for summary in (a, b)]
-    if clocks[0] != clocks[1]:
-        shown = wording.join([f"{clock / 1e9:g} GHz" if clock else "no clock" for clock in clocks])
-        notes.append(f"the clocks differ ({shown}): the ratios are of cycles, not of times")
+def _notes(a: Summary, b: Summary, left: Simulated, right: Simulated) -> list[Finding]:
+    notes: list[Finding] = [ExactCycles(), *_differing_fields(a.target, b.target)]
+    clock_a, clock_b = (_clock(summary.target) for summary in (a, b))
+    if clock_a != clock_b:
+        notes.append(DifferingClocks(clock_a, clock_b))
     if left.energy.value is not None and right.energy.value is not None:
-        energies = [bounded(BoundedAmount(value=energy.value, low=energy.low, high=energy.high), "J")
-                    for energy in (left.energy, right.energy)]  # fmt: skip
-        notes.append(f"energy {energies[0]} to {energies[1]}, bounds of its table in brackets")
+        notes.append(SimulatedEnergies(left.energy, right.energy))
     if left.traffic is not None and right.traffic is not None:
         moved = [
             (traffic.reads.value or 0.0) + (traffic.writes.value or 0.0) for traffic in (left.traffic, right.traffic)
         ]
-        notes.append(f"memory moves {wording.amount(moved[0], 'B')} to {wording.amount(moved[1], 'B')}")
+        notes.append(SimulatedTraffic(*moved))
     return notes
 
 
-def _differing_fields(a: Target, b: Target) -> list[str]:
-    """`the accelerators differ in multipliers (256, 512)`; engines that only one of them has are named as a whole."""
+def _differing_fields(a: Target, b: Target) -> list[Finding]:
+    """Fields in which accelerators differ; engines that only one of them has are named as a whole."""
     engines = [_engines(target) for target in (a, b)]
     lonely = [[name for name in here if name not in there] for here, there in (engines, engines[::-1])]
-    sentences = []
+    findings: list[Finding] = []
     if any(lonely):
-        sides = [
-            f"{side} has {wording.join([f'{name} ({engine_words(of[name])})' for name in names])}"
-            for side, of, names in zip("AB", engines, lonely, strict=True) if names
-        ]  # fmt: skip
-        sentences.append(f"the accelerators have other engines: {', '.join(sides)}")
+        own = [
+            tuple((name, engine_words(of[name])) for name in names) for of, names in zip(engines, lonely, strict=True)
+        ]
+        findings.append(OtherEngines(*own))
     left, right = (
         _without(_flat({**_description(target), "mapping": _rule(target)}), names)
         for target, names in zip((a, b), lonely, strict=True)
@@ -121,12 +121,10 @@ def _differing_fields(a: Target, b: Target) -> list[str]:
     names = [name for name in dict.fromkeys([*left, *right]) if left.get(name) != right.get(name)]
     if any(lonely):
         names = [name for name in names if not name.startswith("route.")]
-    if not names:
-        return sentences
-    shown = [f"{name} ({_word(left.get(name))}, {_word(right.get(name))})" for name in names[:MOST_DIFFERENCES]]
-    if len(names) > MOST_DIFFERENCES:
-        shown.append(f"{len(names) - MOST_DIFFERENCES} more")
-    return [*sentences, f"the accelerators differ in {wording.join(shown)}"]
+    if names:
+        fields = tuple((name, _word(left.get(name)), _word(right.get(name))) for name in names)
+        findings.append(DifferingDescriptions(fields))
+    return findings
 
 
 def _without(fields: Mapping[str, Any], engines: Iterable[str]) -> dict[str, Any]:

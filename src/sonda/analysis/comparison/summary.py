@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
 
 
@@ -51,9 +52,9 @@ class Comparison:
     """The first is the one that `slowdown` speaks of."""
     slowdown: Value
     """How much slower B is, 0.05 for 5 %; `low` is what `--fail-above` is held against; negative where B is faster."""
-    warnings: tuple[str, ...]
+    warnings: tuple[Finding, ...]
     """What makes the comparison doubtful, each with its remedy."""
-    notes: tuple[str, ...]
+    notes: tuple[Finding, ...]
     """What the intervals mean."""
     exact: bool = False
     """Both sides are simulated: cycles in place of times, and nothing is estimated."""

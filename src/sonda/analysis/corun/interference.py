@@ -19,6 +19,17 @@ import numpy as np
 
 from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.corun.counters import NO_STEPS, corun_counters
+from sonda.analysis.corun.findings import (
+    DivideCache,
+    FewRepetitions,
+    Interfering,
+    KeepApart,
+    LookAtWaiting,
+    MeasureAgain,
+    OneAfterTheOther,
+    OwnCores,
+    SweepWays,
+)
 from sonda.analysis.corun.layers import (
     LayerSlowdown,
     Table,
@@ -28,7 +39,6 @@ from sonda.analysis.corun.layers import (
     phase_tables,
 )
 from sonda.analysis.corun.slowdown import (
-    FEW_REPETITIONS,
     FEWEST_REPETITIONS,
     Rate,
     SlowdownLaw,
@@ -39,6 +49,7 @@ from sonda.analysis.corun.slowdown import (
 )
 from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.energy.summary import EnergySummary
+from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import Summary, Value, list_experiment
 from sonda.record.errors import SondaError
@@ -101,8 +112,8 @@ class Interference:
     monitor_reason: str
     pmu_reason: str
     """Why the PMU counted nothing."""
-    warnings: tuple[str, ...]
-    notes: tuple[str, ...]
+    warnings: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
     probed: tuple[SensorReadings, ...] = ()
     """What probes of other packages read."""
     energy: EnergySummary | None = None
@@ -116,42 +127,38 @@ class Interference:
         return Value(None, "1", "derived", reason="a program alone has no neighbour" if row == column else NOT_MEASURED)
 
     @property
-    def sentence(self) -> str:
+    def finding(self) -> Finding:
         """The largest slowdown of two that is beyond doubt, and how all of them fared."""
         row, column, value, sure = self._largest()
-        if sure:
-            cpu = times(self.slowdown(row, column, cpu=True))
-            first = f"{column} slows {row} most: {times(value)}, of CPU time {cpu}"
-        else:
-            first = f"No slowdown of two is beyond doubt; the largest seen is that of {row} by {column}: {times(value)}"
         whole = self.together
-        count = len(self.participants)
-        speed = whole.weighted_speedup
-        if speed.value is None:
-            known = all(value.value is not None for value in whole.slowdowns.values())
-            return f"{first}. No weighted speed-up: {speed.reason}." if known else f"{first}."
-        return (
-            f"{first}. {'Both' if count == 2 else f'All {count}'} together: weighted speed-up "
-            f"{_number(speed)} of {count}, fairness {_number(whole.fairness)}."
+        return Interfering(
+            slowed=row,
+            by=column,
+            slowdown=value,
+            cpu_slowdown=self.slowdown(row, column, cpu=True),
+            sure=sure,
+            programs=len(self.participants),
+            weighted_speedup=whole.weighted_speedup,
+            fairness=whole.fairness,
+            all_known=all(slowdown.value is not None for slowdown in whole.slowdowns.values()),
         )
 
     @property
-    def remedy(self) -> str:
-        """What to try against the largest slowdown of two; '' where nothing is slowed."""
+    def remedy(self) -> Finding | None:
+        """What to try against the largest slowdown of two; None where nothing is slowed."""
         row, column, value, sure = self._largest()
         if not sure:
             in_doubt = value.value is not None and (value.high is None or value.high > WORTH)
-            return "measure again with a higher --repeat, while no other program runs" if in_doubt else ""
+            return MeasureAgain() if in_doubt else None
         pair = next(pair for pair in self.pairs if {row, column} == set(pair.members))
         shared = sorted(set(self._cores(row)) & set(self._cores(column)))
         if shared:
-            return f"give each cores of its own with --cores: they take turns on {', '.join(map(str, shared))}"
+            return OwnCores(tuple(shared))
         if pair.weighted_speedup.high is not None and pair.weighted_speedup.high < 1:
-            part = f"{pair.weighted_speedup.value:.2f}"
-            return f"run {row} and {column} one after the other: side by side they get {part} of that done in the time"
+            return OneAfterTheOther(row, column, pair.weighted_speedup)
         cpu = pair.cpu_slowdowns[row]
         if cpu.low is None or cpu.low <= 1:
-            return f"look at what {row} waits for: beside {column} its steps are not shown to take more CPU time"
+            return LookAtWaiting(row, column)
         suffered = self.together.slowdowns[row]
         better = [
             (partition.slowdowns[row].value or 0.0, partition) for partition in self.partitions
@@ -159,10 +166,10 @@ class Interference:
         ]  # fmt: skip
         if better:
             best = min(better, key=lambda choice: choice[0])[1]
-            return f"divide the cache as in {best.partition}: {row} is then slowed {times(best.slowdowns[row])}"
+            return DivideCache(row, best.partition, best.slowdowns[row])
         if not self.partitions and not self.partition_reason and not self.monitor_reason:
-            return "give each a part of the cache: --sweep-ways tries how large"
-        return f"keep {column} off the caches and the memory of {row}: on another socket or machine, or at another time"
+            return SweepWays()
+        return KeepApart(row, column)
 
     def _largest(self) -> tuple[str, str, Value, bool]:
         """Who suffers most from whom, how much, and whether that is beyond doubt; what is goes before what is not."""
@@ -177,19 +184,6 @@ class Interference:
 
     def _cores(self, name: str) -> list[int]:
         return next(participant.cores for participant in self.described if participant.name == name)
-
-
-def times(value: Value) -> str:
-    """`1.42x (1.35 to 1.50)`."""
-    if value.value is None:
-        return "unknown"
-    if value.low is None or value.high is None:
-        return f"{value.value:.2f}x"
-    return f"{value.value:.2f}x ({value.low:.2f} to {value.high:.2f})"
-
-
-def _number(value: Value) -> str:
-    return times(value).replace("x", "", 1)
 
 
 def _at_most(figure: Value, most: float) -> Value:
@@ -256,16 +250,14 @@ class _Reader:
             partition_reason=facts.cache.reason or "",
             monitor_reason=facts.cache.monitor_reason or "",
             pmu_reason=(facts.pmu.reason if facts.pmu is not None else "") or "",
-            warnings=tuple(info.disturbed),
-            notes=(*self._few(), *info.notes),
+            warnings=tuple(map(Remark, info.disturbed)),
+            notes=(*self._few(), *map(Remark, info.notes)),
             probed=tuple(info.target.probed or ()),
             energy=summarise_energy(self.run),
         )
 
-    def _few(self) -> list[str]:
-        if self.facts.repeat >= FEWEST_REPETITIONS:
-            return []
-        return [f"{FEW_REPETITIONS}: give --repeat {FEWEST_REPETITIONS} or more"]
+    def _few(self) -> list[Finding]:
+        return [FewRepetitions(FEWEST_REPETITIONS)] if self.facts.repeat < FEWEST_REPETITIONS else []
 
     def _cores(self) -> str:
         return ", ".join(

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis.counters.findings import (
+    BudgetBasis,
+    MarkersTakenOff,
+    ModelledBy,
+    OtherIsa,
+    SharedTime,
+    StandInCache,
+)
+from sonda.analysis.findings import Finding
 from sonda.analysis.span_tree import nearest
 from sonda.analysis.steps.costs import missing
 from sonda.analysis.steps.layers import layer_spans
@@ -120,7 +128,7 @@ class ModelledSummary:
     """What belongs to no phase."""
     phases: tuple[ModelledPhase, ...]
     layers: tuple[ModelledLayer, ...]
-    sentences: tuple[str, ...]
+    findings: tuple[Finding, ...]
     """What a reader of the numbers must know."""
     curve: tuple[MissPoint, ...] = field(default=())
     """Misses over sizes of the last-level cache, smallest first; empty where no sizes were swept."""
@@ -166,7 +174,7 @@ def summarise_modelled(run: Run, parts: Sequence[PartSummary]) -> ModelledSummar
         outside=scale.modelled(np.maximum(table[steps[0]] - inside, 0), times.get("other")),
         phases=tuple(ModelledPhase(name, scale.modelled(sums, times.get(name))) for name, sums in phases.items()),
         layers=_layers(spans, table, steps, scale, part),
-        sentences=_sentences(facts, run.info.target.threads),
+        findings=_findings(facts, run.info.target.threads),
         curve=_curve(facts.miss_curve),
         ranks=tuple(several),
     )
@@ -280,42 +288,28 @@ def _simulated(facts: ModelledFacts) -> dict[str, str]:
     return {"I1": facts.I1, "D1": facts.D1, "LL": facts.LL}
 
 
-def _sentences(facts: ModelledFacts, threads: int | None) -> tuple[str, ...]:
+def _findings(facts: ModelledFacts, threads: int | None) -> tuple[Finding, ...]:
     isa, native, simulated = facts.isa, facts.native_isa, _simulated(facts)
-    caches = ", ".join(f"{name} {_geometry(text)}" for name, text in simulated.items())
-    sentences = [
-        f"modelled by {facts.tool or 'callgrind'}: {caches}; {isa or 'unknown'} code, "
-        f"{wording.plural(facts.threads, 'thread')}, step {facts.step + 1}; "
-        "no second level, no prefetching, no write-backs"
-    ]
+    caches = tuple((name, _geometry(text)) for name, text in simulated.items())
+    findings: list[Finding] = [ModelledBy(facts.tool or "callgrind", caches, isa or "", facts.threads, facts.step + 1)]
     if native and isa and native != isa:
-        sentences.append(
-            f"natively this machine runs {native} code, which valgrind does not know: other instructions than these"
-        )
+        findings.append(OtherIsa(native))
     for name, real in facts.asked.items():
         wanted, used = f"{real.bytes},{real.ways},{real.line}", simulated.get(name, "")
         if used and wanted != used:
-            sentences.append(
-                f"{name} is {_geometry(wanted)}, which callgrind cannot simulate: {_geometry(used)} stands for it"
-            )
+            findings.append(StandInCache(name, _geometry(wanted), _geometry(used)))
     marker = facts.marker_instructions
     if marker is not None:
         phase = facts.phase_marker_instructions if facts.phase_marker_instructions is not None else marker
-        sentences.append(
-            f"{marker:,.0f} instructions of observing were taken off at each boundary, {phase:,.0f} at a phase's end"
-        )
+        findings.append(MarkersTakenOff(marker, phase))
     known = facts.penalties
     if known is not None:
-        sentences.append(
-            f"budget: from {known.width} instructions a cycle ({known.core}) to all stalls one after the other: "
-            f"misprediction {known.mispredicted:.0f}, last level {known.last_level:.0f}, "
-            f"memory {known.memory:.0f} cycles (measured here, {known.hertz / 1e9:.2f} GHz); not Top-Down"
+        findings.append(
+            BudgetBasis(known.width, known.core, known.mispredicted, known.last_level, known.memory, known.hertz)
         )
         if threads and threads != facts.threads:
-            sentences.append(
-                f"native cycles are the time that {threads} threads took side by side, not the sum of theirs"
-            )
-    return tuple(sentences)
+            findings.append(SharedTime(threads))
+    return tuple(findings)
 
 
 def _curve(points: Sequence[MissCurvePoint]) -> tuple[MissPoint, ...]:

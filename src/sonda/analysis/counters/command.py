@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sonda.analysis import wording
 from sonda.analysis.change_points import find_changes
+from sonda.analysis.counters.findings import MoreChanges
 from sonda.analysis.counters.hardware import CYCLES, INSTRUCTIONS
 from sonda.analysis.counters.summary import Outside, Series, Stretch
-from sonda.analysis.counters.time_series import FEW, IPC, LEAST_SHARE, change_sentences
+from sonda.analysis.counters.time_series import FEW, IPC, LEAST_SHARE, find_level_changes
+from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
 from sonda.record.conventions.expression import divide
 from sonda.record.quantities import Metric
@@ -24,10 +25,10 @@ from sonda.record.spans import Spans, phase_order
 CLOCK = "task_clock"
 BUSY = "busy processors"
 LEAST_BUSY = 0.1
-"""Of a processor: smaller changes are not worth a sentence."""
+"""Of a processor: smaller changes are not worth telling."""
 WHOLE = 0.5
 """Of the interval: the last is shorter, and left out of the search for changes where it is shorter than this."""
-MOST_SENTENCES = 6
+MOST_CHANGES = 6
 MOST_ROWS = 12
 OTHER = "other"
 
@@ -57,7 +58,7 @@ def summarise_outside(run: Run) -> Outside | None:
         series=tuple(curve for curve in series if not curve.unit.startswith("of ")),
         phases=phases,
         stretches=_stretches(counts, starts, ends, phases),
-        sentences=_sentences(series, starts),
+        findings=_findings(series, starts),
     )
 
 
@@ -174,15 +175,10 @@ def _changing(name: str, unit: str, amounts: _Amounts, whole: int, least: float,
     )
 
 
-def _sentences(series: list[Series], starts: np.ndarray) -> tuple[str, ...]:
-    def when(number: int) -> str:
-        return wording.duration(float(starts[number - 1])) if number > 1 else "the start"
-
-    sentences = list(change_sentences("the program", series, noun="interval", when=when))
-    left = len(sentences) - MOST_SENTENCES
-    if left > 1:
-        sentences = [*sentences[:MOST_SENTENCES], f"the program: {left} more changes, marked in the page"]
-    return tuple(sentences)
+def _findings(series: list[Series], starts: np.ndarray) -> tuple[Finding, ...]:
+    findings = list(find_level_changes("", series, starts=starts.tolist()))
+    left = len(findings) - MOST_CHANGES
+    return tuple(findings) if left <= 1 else (*findings[:MOST_CHANGES], MoreChanges(left))
 
 
 def _phases(spans: Spans, starts: np.ndarray, ends: np.ndarray) -> dict[str, tuple[float, ...]]:

@@ -12,8 +12,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis.counters.findings import (
+    GroupsInTurn,
+    NotStationary,
+    RefusedCounters,
+    ScaledCounters,
+    UnjudgedStationarity,
+)
 from sonda.analysis.counters.summary import Counted, CounterSummary
+from sonda.analysis.findings import Finding
 from sonda.analysis.statistics import ENOUGH_STEPS, median
 from sonda.analysis.steps.layers import LayerSpans, layer_spans
 from sonda.analysis.steps.parts import Part
@@ -237,28 +244,18 @@ def summarise_counters(part: Part, places: PartReadings) -> CounterSummary | Non
     effective = part.effective
     measured = part.measured
     group, groups = groups_of(places)
-    disagreements, judged = _disagreements(places, group[measured], len(groups), measured)
-    sentences = []
+    disagreements, judged = _disagreements(part.name, places, group[measured], len(groups), measured)
+    findings: list[Finding] = []
     if len(groups) > 1:
         each = [int((group[measured] == number).sum()) for number in range(len(groups))]
-        sentences.append(
-            f"{part.name}: {len(groups)} groups of events took turns, one a step: each number is the median of "
-            f"{_range(each)} steps"
-        )
+        findings.append(GroupsInTurn(part.name, len(groups), min(each), max(each)))
         if judged is None:
-            sentences.append(
-                f"{part.name}: too few steps a group to tell whether the program is stationary; "
-                f"measure at least {ENOUGH_STEPS * len(groups)}"
-            )
+            findings.append(UnjudgedStationarity(part.name, ENOUGH_STEPS * len(groups)))
     if any((readings.estimated[name] & ~np.isnan(readings.values[name]))[measured].any()
            for readings in (places.step, *places.phases.values()) for name in places.hardware):  # fmt: skip
-        sentences.append(f"{part.name}: counters shared the PMU with others for a part of the time: estimated values "
-                         "are scaled to all of it")  # fmt: skip
+        findings.append(ScaledCounters(part.name))
     if places.refused < 1:
-        sentences.append(
-            f"{part.name}: some counters counted only {wording.percent(places.refused)} of the time and were not "
-            "scaled: what they say is left out"
-        )
+        findings.append(RefusedCounters(part.name, places.refused))
     return CounterSummary(
         step=_counted(places.step.chosen(measured), places.hardware, effective),
         phases={
@@ -270,13 +267,9 @@ def summarise_counters(part: Part, places: PartReadings) -> CounterSummary | Non
         },
         groups=groups,
         stationary=judged,
-        sentences=tuple(sentences),
-        warnings=tuple(f"{part.name}: {sentence}" for sentence in disagreements),
+        findings=tuple(findings),
+        warnings=tuple(disagreements),
     )
-
-
-def _range(counts: list[int]) -> str:
-    return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
 def best(values: np.ndarray, estimated: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -336,14 +329,14 @@ def _counted(readings: PlaceReadings, names: Iterable[str], effective: int) -> C
 
 
 def _disagreements(
-    places: PartReadings, group: np.ndarray, groups: int, measured: np.ndarray
-) -> tuple[list[str], bool | None]:
-    """Where groups saw different cycles or instructions, in words; and whether all agree, None where steps are few."""
+    part: str, places: PartReadings, group: np.ndarray, groups: int, measured: np.ndarray
+) -> tuple[list[Finding], bool | None]:
+    """Where groups saw different cycles or instructions; and whether all agree, None where steps are few."""
     if groups < 2:
         return [], True if groups else None
-    disagreements: list[str] = []
+    disagreements: list[Finding] = []
     judged = False
-    for place, readings in (("the step", places.step), *places.phases.items()):
+    for place, readings in (("", places.step), *places.phases.items()):
         for name in (CYCLES, INSTRUCTIONS):
             if name not in readings.values:
                 continue
@@ -355,12 +348,7 @@ def _disagreements(
             judged = True
             apart = _disagreeing_medians(sides)
             if apart is not None:
-                low, high = apart
-                disagreements.append(
-                    f"the program is not stationary: groups of events that took turns saw {low:,.0f} and "
-                    f"{high:,.0f} {name} in {place} ({wording.percent(high / low - 1)} apart), so "
-                    "what is made of several groups is doubtful; measure more steps of equal work"
-                )
+                disagreements.append(NotStationary(part, place, name, *apart))
                 break
         if disagreements:
             break

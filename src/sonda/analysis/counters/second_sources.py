@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sonda.analysis.counters.findings import OnlyOursObserved, PapiCountsKernel, RunsOfTheirOwn
 from sonda.analysis.counters.hardware import CYCLES, INSTRUCTIONS
 from sonda.analysis.counters.summary import SecondSources, SourceRow
+from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
 from sonda.record.quantities import Metric
 from sonda.record.readings import CommandCounts
@@ -30,7 +32,7 @@ def summarise_second(run: Run) -> SecondSources | None:
         rows.append(SourceRow(name, ours, values, {source: _apart(ours, value) for source, value in values.items()}))
     if not rows:
         return None
-    return SecondSources(tuple(sources), tuple(rows), tuple(_sentences(run, sources)))
+    return SecondSources(tuple(sources), tuple(rows), tuple(_findings(run, sources)))
 
 
 def _value(source: CommandCounts, name: str) -> Value:
@@ -49,10 +51,10 @@ def _apart(ours: Value, theirs: Value) -> Value:
     return Value(theirs.value / ours.value - 1, "1", "derived")
 
 
-def _sentences(run: Run, sources: Mapping[str, CommandCounts]) -> list[str]:
-    sentences = ["each source counted a run of its own, from start to end: runs differ, and so do their counts"]
+def _findings(run: Run, sources: Mapping[str, CommandCounts]) -> list[Finding]:
+    findings: list[Finding] = [RunsOfTheirOwn()]
     if run.info.workload.command is not None:
-        sentences.append("the others' runs were not observed, ours was: what observing costs is in the difference")
+        findings.append(OnlyOursObserved())
     if PAPI in sources and {CYCLES, INSTRUCTIONS} & set(sources[PAPI].counts):
-        sentences.append("papi counts the kernel's cycles and instructions too, the others those of the program only")
-    return sentences
+        findings.append(PapiCountsKernel())
+    return findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from sonda.analysis.change_points import Change, Drift
+from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
 from sonda.record.conventions.topdown import TopDownDefinition
 
@@ -33,9 +34,9 @@ class CounterSummary:
     """Events that counted together; a step counts one group."""
     stationary: bool | None
     """Whether the groups agree on cycles and instructions; None where that cannot be told."""
-    sentences: tuple[str, ...]
+    findings: tuple[Finding, ...]
     """What a reader of the numbers must know."""
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class SystemSummary:
     rows: tuple[SystemRow, ...]
     asked: bool
     """Whether the reader asked for them."""
-    remarks: tuple[str, ...]
-    """What should not be overlooked, in words."""
+    remarks: tuple[Finding, ...]
+    """What should not be overlooked."""
 
     @property
     def shown(self) -> bool:
@@ -85,7 +86,7 @@ class SecondSources:
 
     sources: tuple[str, ...]
     rows: tuple[SourceRow, ...]
-    sentences: tuple[str, ...]
+    findings: tuple[Finding, ...]
     """What a reader of the differences must know."""
 
 
@@ -128,7 +129,7 @@ class TopDown:
     """Level 1 by category for stretches of steps that count every group once; NaN where it is not known."""
     stretches: tuple[tuple[int, int], ...]
     """First and last step of each, counting from 1."""
-    sentences: tuple[str, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def level_one(self) -> list[str]:
@@ -207,8 +208,8 @@ class Outside:
     """Part of every interval that each phase took, 0 to 1, with `other`; empty where no phase was seen."""
     stretches: tuple[Stretch, ...] = ()
     """The same in at most a dozen rows."""
-    sentences: tuple[str, ...] = ()
-    """Changes and drifts in words, in the order of time."""
+    findings: tuple[Finding, ...] = ()
+    """Changes and drifts, in the order of time."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,6 @@ class OverTime:
     """How a part went on."""
 
     series: tuple[Series, ...]
-    sentences: tuple[str, ...]
-    """Changes and drifts in words, in the order of time."""
+    findings: tuple[Finding, ...]
+    """Changes and drifts, in the order of time."""
     intervals: Intervals | None = None

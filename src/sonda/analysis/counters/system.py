@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sonda.analysis import wording
+from sonda.analysis.counters.findings import ManyFaults, WaitedForProcessor
 from sonda.analysis.counters.summary import SystemRow, SystemSummary
+from sonda.analysis.findings import Finding
 from sonda.analysis.summary import PartSummary, Value
 from sonda.record.quantities import QUANTITIES
 
@@ -30,7 +31,7 @@ def summarise_system(part: PartSummary, asked: bool) -> SystemSummary | None:
     known = [row for row in (*rows, whole) if any(value.value is not None for value in row.values.values())]
     if not known:
         return None
-    return SystemSummary(tuple(known), asked, tuple(f"{part.name}: {remark}" for remark in _remarks(rows)))
+    return SystemSummary(tuple(known), asked, tuple(_remarks(part.name, rows)))
 
 
 def _row(name: str, time: Value, counters: Mapping[str, Value]) -> SystemRow:
@@ -46,20 +47,16 @@ def _row(name: str, time: Value, counters: Mapping[str, Value]) -> SystemRow:
     return SystemRow(name, time, busy, values)
 
 
-def _remarks(rows: Iterable[SystemRow]) -> Iterable[str]:
+def _remarks(part: str, rows: Iterable[SystemRow]) -> Iterable[Finding]:
     """What takes a good part of a phase: waiting for a processor, and first touches of memory."""
     long = [row for row in rows if (row.time.value or 0.0) >= SHORTEST]
-    waiting = [row for row in long if _of(row, "wait") >= MUCH * (row.time.value or 0.0)]
+    waiting = tuple((row.name, wait) for row in long if (wait := _of(row, "wait")) >= MUCH * (row.time.value or 0.0))
     if waiting:
-        waits = wording.join([f"{wording.duration(_of(row, 'wait'))} in {row.name}" for row in waiting])
-        yield f"threads waited for a processor in every step, {waits}: others held it, or the threads are too many"
+        yield WaitedForProcessor(part, waiting)
     for row in long:
         lasted, faults = row.time.value or 0.0, _of(row, "faults")
         if faults * FAULT_NS >= MUCH * lasted:
-            yield (
-                f"{row.name}: {faults:,.0f} page faults in {wording.duration(lasted)}: memory is taken from the system "
-                "and given back in every step"
-            )
+            yield ManyFaults(part, row.name, faults, lasted)
 
 
 def _of(row: SystemRow, key: str) -> float:

@@ -1,18 +1,19 @@
-"""How a part went over time: quantities step by step and per fixed interval, and where they change, in words."""
+"""How a part went over time: quantities step by step and per fixed interval, and where they change."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.analysis import wording
-from sonda.analysis.change_points import Change, Drift, find_changes
+from sonda.analysis.change_points import Change, find_changes
+from sonda.analysis.counters.findings import LevelChange, PhaseChange, SeriesChange, SeriesDrift
 from sonda.analysis.counters.hardware import CYCLES, INSTRUCTIONS, SYSTEM, PartReadings
 from sonda.analysis.counters.summary import Intervals, OverTime, Series, TopDown
 from sonda.analysis.counters.topdown import step_shares
+from sonda.analysis.findings import Finding
 from sonda.analysis.steps.parts import Part
 from sonda.record.conventions.expression import divide
 from sonda.record.quantities import LEVELS, Metric
@@ -23,10 +24,9 @@ NEAR = 2
 FEW = 10
 """Events a step: where there are fewer before and after, nothing follows from their number."""
 LEAST_TIME = 0.01
-"""Of the step: shorter times (waiting for a processor, say) are not worth a sentence."""
+"""Of the step: shorter times (waiting for a processor, say) are not worth telling."""
 LEAST_SHARE = 0.05
-"""Of the slots: smaller changes of a category are not worth a sentence."""
-MOST_REASONS = 3
+"""Of the slots: smaller changes of a category are not worth telling."""
 INTERVALS = 60
 """About so many fixed intervals make a run."""
 ROUND = (1, 2, 5)
@@ -42,7 +42,7 @@ def summarise_over_time(part: Part, places: PartReadings, topdown: TopDown | Non
     phases = [_series(column, part.measured, scale) for column in _phases(part)] if series[0].changes else []
     return OverTime(
         series=tuple(curve for curve in series if len(curve.values)),
-        sentences=tuple(change_sentences(part.name, series, phases)),
+        findings=tuple(find_level_changes(part.name, series, phases)),
         intervals=per_interval(part, places),
     )
 
@@ -94,7 +94,7 @@ def _phases(part: Part) -> Iterator[_Column]:
 
 
 def _series(column: _Column, measured: np.ndarray, step: float) -> Series:
-    """The known values of a column; what changes in those after warm-up and is worth a sentence."""
+    """The known values of a column; what changes in those after warm-up and is worth telling."""
     known = np.flatnonzero(np.isfinite(column.values))
     values = column.values[known]
     first = int((~measured[known]).sum())
@@ -122,13 +122,12 @@ def _worth(column: _Column, before: float, after: float, step: float) -> bool:
     return not column.events or max(before, after) >= FEW
 
 
-def change_sentences(
-    name: str, series: Sequence[Series], phases: Sequence[Series] = (), noun: str = "step",
-    when: Callable[[int], str] = "step {}".format,
-) -> Iterator[str]:  # fmt: skip
-    """One sentence for all that changes at the same step, and one for every drift of time or IPC.
+def find_level_changes(
+    of: str, series: Sequence[Series], phases: Sequence[Series] = (), starts: Sequence[float] | None = None
+) -> Iterator[Finding]:
+    """One finding for all that changes at the same step, and one for every drift of time or IPC.
 
-    `noun` and `when` are for series of something else than steps: what it is, and how its n-th is called.
+    `starts`, of the intervals of a whole program, are ns since it began; then `of` is ''.
     """
     changes = sorted(
         (
@@ -144,36 +143,26 @@ def change_sentences(
         changes = [item for item in changes if item[0] > at + NEAR]
         # The first in the order of the series speaks for all: time, then IPC, then what was counted.
         step, _, lead, change = together[0]
-        reasons = [_phase_words(phases, step, change)] if lead.name == STEP else []
-        reasons += [_change_words(curve, change) for _, _, curve, change in together[1:]]
-        reasons = [reason for reason in reasons if reason]
-        left = len(reasons) - MOST_REASONS
-        because = f": {wording.join(reasons[:MOST_REASONS])}" if reasons else ""
-        more = f", and {left} more" if left > 0 else ""
-        yield f"{name}: from {when(step)} on {_change_words(lead, change)}{because}{more}"
+        yield LevelChange(
+            of=of,
+            at=step,
+            time=float(starts[step - 1]) if starts is not None else None,
+            lead=_series_change(lead, change),
+            phase=_phase_change(phases, step, change) if lead.name == STEP else None,
+            others=tuple(_series_change(curve, change) for _, _, curve, change in together[1:]),
+        )
     for curve in series:
         if curve.drift is not None:
-            yield f"{name}: {_drift_words(curve, curve.drift, noun)}"
+            first, last, count = curve.drift.first, curve.drift.last, len(curve.values) - curve.first
+            yield SeriesDrift(of, curve.name, curve.unit, first, last, count)
 
 
-def _change_words(series: Series, change: Change) -> str:
-    """`IPC falls by 30 % (1.50 to 1.05)`, `page faults rise from 0 to 1,200`."""
-    before, after = _amount(change.before, series.unit), _amount(change.after, series.unit)
-    if series.name == STEP:
-        longer = "longer" if change.after > change.before else "shorter"
-        amount = f"{wording.percent(abs(change.relative))} {longer}"
-        if change.relative > 1:  # more than twice: a percentage says less than a factor
-            amount = f"{wording.times(change.after / change.before)} as long"
-        return f"a step takes {amount} ({before} to {after})"
-    plural = series.name.split(" per ")[0].endswith("s") and not series.name.endswith("ss")
-    verb = ("rise" if plural else "rises") if change.after > change.before else ("fall" if plural else "falls")
-    if not change.before or not change.after or change.relative > 1 or series.unit.startswith("of "):
-        return f"{series.name} {verb} from {before} to {after}"
-    return f"{series.name} {verb} by {wording.percent(abs(change.relative))} ({before} to {after})"
+def _series_change(series: Series, change: Change) -> SeriesChange:
+    return SeriesChange(series.name, series.unit, change.before, change.after, change.relative)
 
 
-def _phase_words(phases: Sequence[Series], step: int, whole: Change) -> str:
-    """`mostly backward (+38 ms)`: the phase that changes most at this step, in the same direction."""
+def _phase_change(phases: Sequence[Series], step: int, whole: Change) -> PhaseChange | None:
+    """The phase that changes most at this step, in the same direction."""
     moved = [
         (phase_change.after - phase_change.before, curve.name)
         for curve in phases
@@ -182,26 +171,9 @@ def _phase_words(phases: Sequence[Series], step: int, whole: Change) -> str:
         and (phase_change.after > phase_change.before) == (whole.after > whole.before)
     ]
     if not moved:
-        return ""
+        return None
     difference, name = max(moved, key=lambda item: abs(item[0]))
-    mostly = "mostly " if abs(difference) >= abs(whole.after - whole.before) / 2 else "also "
-    return f"{mostly}{name} ({'+' if difference > 0 else '-'}{wording.duration(abs(difference))})"
-
-
-def _drift_words(series: Series, drift: Drift, noun: str) -> str:
-    first, last = _amount(drift.first, series.unit), _amount(drift.last, series.unit)
-    name = "the time of a step" if series.name == STEP else series.name
-    return f"{name} drifts from {first} to {last} over {wording.plural(len(series.values) - series.first, noun)}"
-
-
-def _amount(value: float, unit: str) -> str:
-    if unit == "ns":
-        return wording.duration(value)
-    if unit.startswith("of "):
-        return wording.percent(value)
-    if unit in ("B", "cycle") and value >= 1000:
-        return wording.amount(value, "B" if unit == "B" else "").strip()
-    return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:.2f}"
+    return PhaseChange(name, difference, abs(difference) >= abs(whole.after - whole.before) / 2)
 
 
 def per_interval(part: Part, places: PartReadings, length: float = 0.0) -> Intervals | None:

@@ -14,8 +14,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.counters.findings import JoinedEvents, NoLevelTwo, SlotsDefined
 from sonda.analysis.counters.hardware import CYCLES, PartReadings, PlaceReadings, best, groups_of, middle, typical
 from sonda.analysis.counters.summary import Share, Slots, TopDown
+from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.steps.parts import Part
 from sonda.analysis.summary import Value
 from sonda.record.conventions.expression import Expression, divide
@@ -53,7 +55,7 @@ def summarise_topdown(definition: TopDownDefinition, part: Part, places: PartRea
         layers={path: row for path, row in layers.items() if _is_known(row)},
         over_steps=over_steps,
         stretches=stretches,
-        sentences=_sentences(definition, part.name, step),
+        findings=_findings(definition, part.name, step),
     )
 
 
@@ -246,15 +248,12 @@ def _medians(column: np.ndarray, estimated: np.ndarray, length: int) -> np.ndarr
     return medians
 
 
-def _sentences(definition: TopDownDefinition, part: str, step: Slots) -> tuple[str, ...]:
-    kind = "approximate, not Top-Down" if definition.approximate else "Top-Down"
-    sentences = [f"{kind}: {definition.name}, shares of {definition.of}, from counters of hardware"]
-    sentences += definition.notes
+def _findings(definition: TopDownDefinition, part: str, step: Slots) -> tuple[Finding, ...]:
+    findings: list[Finding] = [SlotsDefined(definition.name, definition.of, definition.approximate)]
+    findings += map(Remark, definition.notes)
     below = [step.shares[category.name].value for category in definition.categories if category.parent]
     if below and all(value.value is None for value in below):
-        sentences.append(f"{part}: level 2 is missing: {below[0].reason}")
+        findings.append(NoLevelTwo(part, below[0].reason))
     if any(share.across for share in step.shares.values()):
-        sentences.append(
-            f"{part}: some categories are made of events that were counted in different steps, joined by the cycles"
-        )
-    return tuple(dict.fromkeys(sentences))
+        findings.append(JoinedEvents(part))
+    return tuple(dict.fromkeys(findings))

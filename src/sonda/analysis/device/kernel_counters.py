@@ -13,6 +13,7 @@ import numpy as np
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import CEILINGS, BoundedRatio
+from sonda.analysis.device.findings import CountedUnlikeNominal
 from sonda.analysis.device.stalls import StallRow, counted_rows, stall_rows, stall_shares
 from sonda.analysis.span_tree import nearest
 from sonda.analysis.summary import Value
@@ -21,14 +22,10 @@ from sonda.record.spans import Spans
 
 PRECISIONS = ("single", "double", "half", *(f"tensor_{kind}" for kind in TENSOR))
 TELLING = 1.1
-"""Ratios nearer to 1 than this, either way, are not worth a sentence."""
+"""Ratios nearer to 1 than this, either way, are not worth telling."""
 MORE_THAN_PEAK = "the device counted more than its own peak: its clock changed while the kernel ran"
 MOST = 5
-"""Sentences."""
-MULTIPLYING = ("convolution", "linear layer", "attention", "Dot")
-"""Families whose FLOPs are those of products of matrices."""
-CALLING = ("activation", "softmax", "Sigmoid", "Tanh", "loss", "normalisation")
-"""Families that call functions which the device makes of several multiply-adds."""
+"""Findings."""
 
 
 @dataclass(frozen=True)
@@ -220,50 +217,20 @@ def _counted_place(
     )  # fmt: skip
 
 
-def ratio_sentences(places: Sequence[CountedPlace]) -> tuple[str, ...]:
-    """Where counted FLOPs differ from nominal ones, one sentence per class of layers, the largest difference first."""
+def unlike_nominal(places: Sequence[CountedPlace]) -> tuple[CountedUnlikeNominal, ...]:
+    """Where counted FLOPs differ from nominal ones, by class of layers, the largest difference first."""
     groups: dict[tuple[bool, str], list[CountedPlace]] = {}
     for place in places:
         if place.ratio.value is not None:
             groups.setdefault((place.layer, place.name), []).append(place)
-    sentences = []
+    findings = []
     for (layer, name), mine in groups.items():
         counted = sum(place.counted.value or 0.0 for place in mine)
         nominal = sum(place.nominal.value or 0.0 for place in mine)
-        ratio = counted / nominal
-        if 1 / TELLING < ratio < TELLING:
-            continue
-        who = f"{len(mine)} {name}" if len(mine) > 1 else name
-        verb = "count" if len(mine) > 1 else "counts"
-        their = "their" if len(mine) > 1 else "its"
-        because = _because(name, ratio) if layer else ""
-        sentences.append(
-            (abs(counted - nominal), f"{who} {verb} {_times(ratio)} times {their} nominal FLOPs "
-             f"({wording.amount(counted, 'FLOP')} where formulas have {wording.amount(nominal, 'FLOP')}){because}")
-        )  # fmt: skip
-    return tuple(
-        sentence for _, sentence in sorted(sentences, key=lambda sentence_by_ratio: -sentence_by_ratio[0])[:MOST]
-    )
-
-
-def _times(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 1 else f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"
-
-
-def _because(name: str, ratio: float) -> str:
-    """A reason that fits, or ''."""
-    family = wording.family(name, 1)
-    if ratio < 1:
-        if family == "convolution":
-            return ": a transform such as Winograd's needs fewer multiplications"
-        return ": the rest is not counted as FLOPs (special functions, comparisons, integers)"
-    if name == "Add":
-        return ": a + alpha · b is a multiply-add of two"
-    if family in MULTIPLYING or name in MULTIPLYING:
-        return ": tiles at the edges are filled up, or parts are computed twice"
-    if family in CALLING or name in CALLING:
-        return ": a function such as exp is one in a formula and several multiply-adds on the device"
-    return ""
+        if not 1 / TELLING < counted / nominal < TELLING:
+            findings.append(CountedUnlikeNominal(name, layer, len(mine), counted, nominal))
+    findings.sort(key=lambda finding: -abs(finding.counted - finding.nominal))
+    return tuple(findings[:MOST])
 
 
 # ---- The summary of a run's kernel counters -------------------------------------------------------------------------
@@ -279,8 +246,8 @@ class KernelCounters:
     """Layers, and phases outside them, in their order."""
     stalls: tuple[StallRow, ...]
     """Of the kernels that were asked, those that take longest first."""
-    sentences: tuple[str, ...]
-    """Where counted and nominal FLOPs differ, and why."""
+    unlike: tuple[CountedUnlikeNominal, ...]
+    """Where counted and nominal FLOPs differ."""
 
 
 def summarise_kernel_counters(spans: Spans) -> KernelCounters | None:
@@ -288,4 +255,4 @@ def summarise_kernel_counters(spans: Spans) -> KernelCounters | None:
     if not len(counted_rows(spans)):
         return None
     places = counted_places(spans)
-    return KernelCounters(counted_kernels(spans), places, stall_rows(spans), ratio_sentences(places))
+    return KernelCounters(counted_kernels(spans), places, stall_rows(spans), unlike_nominal(places))

@@ -7,12 +7,11 @@ from dataclasses import replace
 
 from sonda.analysis import wording
 from sonda.analysis.energy.coverage import counted_on, covered_on, lacking_on
+from sonda.analysis.energy.findings import NodeFindings, NodesEnergy, OnNode, SharedMachine, SourceEnergy
 from sonda.analysis.energy.meters import DERIVED, add_values, scaled
 from sonda.analysis.energy.summary import Cost, EnergySummary, Window
+from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
-
-INTEGRATED = "the same with GPUs that have no counter, by the integral of their power"
-"""What a derived sum covers."""
 
 Parts = Sequence[tuple[str, EnergySummary]]
 
@@ -38,34 +37,21 @@ def energy_of_nodes(
         used=_sums([(node, part.used) for node, part in parts], silent, first.time),
         covers=covers,
         not_covered=lacking,
-        sentence=_sentence(parts, _nodes(parts, silent, machines or {}), everything, covers, lacking, _modelled(parts)),
+        finding=_finding(parts, silent, machines or {}, everything, covers, lacking),
         regions=tuple(_renamed(node, region) for node, part in parts for region in part.regions),
         windows=tuple(_windows(parts, silent)),
         power={f"{node} {name}": points for node, part in parts for name, points in part.power.items()},
         estimated=frozenset(f"{node} {name}" for node, part in parts for name in part.estimated),
-        notes=tuple(dict.fromkeys(f"node {node}: {note}" for node, part in parts for note in part.notes)),
-        warnings=tuple(f"node {node}: {text}" for node, part in parts for text in part.warnings),
+        notes=tuple(dict.fromkeys(OnNode(node, note) for node, part in parts for note in part.notes)),
+        warnings=tuple(OnNode(node, warning) for node, part in parts for warning in part.warnings),
         parts=counted_on(counts),
         modelled=_modelled(parts),
     )
 
 
-def once(machines: Mapping[str, Sequence[str]]) -> list[str]:
-    """That nodes which share a machine read the same sensors, a sentence for each such machine."""
-    return [
-        f"nodes {wording.join(list(nodes))} are processes of one machine and read the same sensors, "
-        "so its energy counts once"
-        for nodes in machines.values()
-        if len(nodes) > 1
-    ]
-
-
-def _nodes(parts: Parts, silent: Sequence[str], machines: Mapping[str, Sequence[str]]) -> str:
-    """`2 nodes`, or `3 nodes of 2 machines` where some share one."""
-    shared = sum(len(nodes) - 1 for nodes in machines.values())
-    count = len(parts) + len(silent)
-    of = f" of {wording.plural(count, 'machine')}" if shared else ""
-    return f"{wording.plural(count + shared, 'node')}{of}"
+def once(machines: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Machines that several nodes share: they read the same sensors."""
+    return [SharedMachine(tuple(nodes)) for nodes in machines.values() if len(nodes) > 1]
 
 
 def sum_of_nodes(values: Sequence[tuple[str, Value | None]], unit: str, source: str, reason: str) -> Value:
@@ -128,13 +114,6 @@ def _renamed(node: str, window: Window) -> Window:
     return replace(window, name=f"{node}: {window.name}", devices=devices)
 
 
-def _between(energy: Value) -> str:
-    """` (9.0 J to 21.0 J)`, where it is known to lie between bounds."""
-    if energy.low is None or energy.high is None:
-        return ""
-    return f" ({wording.amount(energy.low, 'J')} to {wording.amount(energy.high, 'J')})"
-
-
 def _modelled(parts: Parts) -> str:
     """What the model speaks for, and on which nodes where that is not the same on all."""
     nodes: dict[str, list[str]] = {}
@@ -146,22 +125,17 @@ def _modelled(parts: Parts) -> str:
     return "; ".join(f"{what} (on {wording.join(where)})" for what, where in nodes.items())
 
 
-def _sentence(
-    parts: Parts, count: str, everything: dict[str, Cost], covers: Sequence[str], lacking: Sequence[str], modelled: str
-) -> str:
-    sentences = []
-    time = parts[0][1].time.value or 0.0
-    for source, cost in everything.items():
-        if cost.energy.value is None:
-            sentences.append(f"The {source} energy of all nodes is not known: {cost.energy.reason}.")
-            continue
-        what, without, interval = INTEGRATED, "", ""
-        if source == "measured":
-            what, without = wording.join(list(covers)), f"; not {', '.join(lacking)}"
-        elif source == "estimated":
-            what, interval = f"{modelled}, by a power model", _between(cost.energy)
-        sentences.append(
-            f"{wording.amount(cost.energy.value, 'J')}{interval} {source} on {count}, "
-            f"{wording.duration(time)} of the whole run on the first: {what}{without}."
-        )
-    return " ".join(sentences) or " ".join(f"Node {node}: {part.sentence}" for node, part in parts)
+def _finding(
+    parts: Parts,
+    silent: Sequence[str],
+    machines: Mapping[str, Sequence[str]],
+    everything: Mapping[str, Cost],
+    covers: tuple[str, ...],
+    lacking: tuple[str, ...],
+) -> Finding:
+    if not everything:
+        return NodeFindings(tuple((node, part.finding) for node, part in parts))
+    count = len(parts) + len(silent)
+    shared = sum(len(nodes) - 1 for nodes in machines.values())
+    totals = tuple(SourceEnergy(replace(cost.energy, source=source)) for source, cost in everything.items())
+    return NodesEnergy(totals, parts[0][1].time.value or 0.0, count + shared, count, covers, lacking, _modelled(parts))

@@ -9,11 +9,22 @@ import numpy as np
 
 from sonda.analysis import wording
 from sonda.analysis.energy.coverage import NEVER, EnergyCoverage, coverage, in_order
+from sonda.analysis.energy.findings import (
+    EnergyReadings,
+    IntegralOff,
+    LostCounters,
+    NoEnergy,
+    SourceEnergy,
+    SpentEnergy,
+    ThrottledShare,
+    ThrottledTimes,
+    UnreadCounter,
+    WholeMachine,
+)
 from sonda.analysis.energy.meters import (
     DERIVED,
     Meter,
     add_values,
-    by_integral,
     common_source,
     counter_series,
     meters_of,
@@ -23,6 +34,7 @@ from sonda.analysis.energy.meters import (
 from sonda.analysis.energy.nodes import energy_of_nodes, once
 from sonda.analysis.energy.summary import Beneath, Cost, Device, EnergySummary, Window
 from sonda.analysis.energy.windows import company_windows, mean_window, windows
+from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.summary import Value
 from sonda.record.conventions.counter_series import CounterSeries
 from sonda.record.conventions.throttle_reasons import throttling
@@ -77,11 +89,9 @@ def _inside(begin: np.ndarray, end: np.ndarray, edges: np.ndarray) -> np.ndarray
 
 # ----------------------------------------------------------------------------------------------------------------------
 
-WHOLE = " of the whole run"
-"""Behind its time: start-up, warm-up and checkpoints are in it, and in no step or epoch."""
 NO_IDLE = "idle power was not measured"
 DISAGREE = 0.05
-"""EnergyCounter and integral of power that differ by more are worth a sentence."""
+"""EnergyCounter and integral of power that differ by more are worth a warning."""
 
 
 def summarise_energy(run: Run, title: str = "") -> EnergySummary | None:
@@ -117,13 +127,13 @@ def _of_machine(run: Run, title: str) -> EnergySummary | None:
         used=_sums([meter for meter in meters if meter.used], stored, extent.without(stored.used), duration),
         covers=extent.covers,
         not_covered=(*extent.lacking, NEVER),
-        sentence=_sentence(meters, duration, extent, stored, "" if alone else WHOLE),
+        finding=_finding(meters, duration, extent, stored, not alone),
         regions=tuple(_regions(stored, meters)),
         windows=tuple(company_windows(spans, corun, meters) if corun else windows(spans, meters)),
         power={meter.name: _power(meter) for meter in meters},
         estimated=frozenset(meter.name for meter in meters if meter.source == "estimated"),
-        notes=(*(run.info.notes if alone else ()), *_notes(stored, duration)),
-        warnings=(*(run.info.disturbed if alone else ()), *_warnings(devices, extent)),
+        notes=(*(map(Remark, run.info.notes) if alone else ()), *_notes(stored, duration)),
+        warnings=(*(map(Remark, run.info.disturbed) if alone else ()), *_warnings(devices, extent)),
         modelled=_modelled(meters),
         parts=extent.parts,
         beneath=phases_beneath(spans, stored.regions, duration) if not corun else None,
@@ -276,32 +286,23 @@ def _power(meter: Meter) -> tuple[tuple[float, float], ...]:
     return tuple((float(time) / 1e9, float(watt)) for time, watt in zip(times[1:], watts, strict=True))
 
 
-def _sentence(
-    meters: Sequence[Meter], duration: float, extent: EnergyCoverage, stored: StoredEnergy, whole: str
-) -> str:
+def _finding(
+    meters: Sequence[Meter], duration: float, extent: EnergyCoverage, stored: StoredEnergy, whole_run: bool
+) -> Finding:
+    """`whole_run`: start-up, warm-up and checkpoints are in the time, and in no step or epoch."""
     if not meters:
         reasons = [counter.reason for counter in stored.counters if counter.reason] or [
             lack.reason for lack in stored.missing
         ]
-        return f"No energy is known: {'; '.join(dict.fromkeys(reasons)) or 'no counter'}."
-    sentences = []
+        return NoEnergy("; ".join(dict.fromkeys(reasons)) or "no counter")
+    totals = []
     for source, of in _by_source(meters).items():
         total = add_values([meter.energy(0.0, duration) for meter in of], source)
         if total.value is None:
-            return f"No energy is known: {total.reason}."
-        watts = total.value / (duration / 1e9) if duration else 0.0
-        what = wording.join([*extent.covers, *by_integral(of)])
-        what = what if source != "estimated" else f"{_modelled(of)}, by a power model"
-        interval = ""
-        if source == "estimated" and total.low is not None and total.high is not None:
-            interval = f" ({wording.amount(total.low, 'J')} to {wording.amount(total.high, 'J')})"
-        spent = f"{wording.amount(total.value, 'J')}{interval} {source} in {wording.duration(duration)}{whole}"
-        sentences.append(
-            f"{spent}, {wording.amount(watts, 'W')} on average: {what}; not {', '.join([*extent.lacking, NEVER])}"
-            if source == "measured"
-            else f"{spent}: {what}"
-        )
-    return ". ".join(sentences) + "."
+            return NoEnergy(total.reason)
+        totals.append(SourceEnergy(total, tuple(meter.device for meter in of if meter.source == DERIVED)))
+    lacking = (*extent.lacking, NEVER)
+    return SpentEnergy(tuple(totals), duration, whole_run, extent.covers, lacking, _modelled(meters))
 
 
 def _modelled(meters: Sequence[Meter]) -> str:
@@ -310,30 +311,25 @@ def _modelled(meters: Sequence[Meter]) -> str:
     return wording.join(in_order({counter.covers for meter in of for counter, _ in meter.counters}))
 
 
-def _notes(stored: StoredEnergy, duration: float) -> list[str]:
-    notes = [f"read {stored.readings:,} times, every {stored.interval:g} s"]
-    if stored.cpu and duration:
-        notes[0] += f"; reading took {wording.percent(stored.cpu / (duration / 1e9))} of one processor"
+def _notes(stored: StoredEnergy, duration: float) -> list[Finding]:
+    share = stored.cpu / (duration / 1e9) if stored.cpu and duration else None
+    notes: list[Finding] = [EnergyReadings(stored.readings, stored.interval, share)]
     # A refusal of one event is kept for every package that it counts.
-    notes += dict.fromkeys(f"{lack.what}: {lack.reason}" + (f"; {lack.remedy}" if lack.remedy else "")
-                          for lack in stored.missing)  # fmt: skip
+    notes += dict.fromkeys(UnreadCounter(lack.what, lack.reason, lack.remedy) for lack in stored.missing)
     if any(counter.source == "measured" for counter in stored.counters):
-        notes.append("sensors measure the whole machine: what other programs did meanwhile is in these numbers")
+        notes.append(WholeMachine())
     return notes
 
 
-def _warnings(devices: Sequence[Device], extent: EnergyCoverage) -> list[str]:
-    lost = [lost_counter.name for lost_counter in extent.lost]
-    warnings = [f"the measured total is without {wording.join(lost)}: it is too low"] if lost else []
+def _warnings(devices: Sequence[Device], extent: EnergyCoverage) -> list[Finding]:
+    warnings: list[Finding] = []
+    if extent.lost:
+        warnings.append(LostCounters(tuple(lost_counter.name for lost_counter in extent.lost)))
     for device in devices:
         if device.disagreement is not None and abs(device.disagreement.value or 0.0) > DISAGREE:
-            warnings.append(
-                f"{device.name}: the integral of power is {wording.percent(device.disagreement.value or 0.0)} off the "
-                "energy counter: the load changes faster than power is sampled"
-            )
+            warnings.append(IntegralOff(device.name, device.disagreement.value or 0.0))
         often = device.states.get("throttled")
         if often is not None and often.value:
-            warnings.append(f"{device.name} was throttled {wording.plural(often.value, 'time')}: too hot")
-        for reason, share in device.throttled.items():
-            warnings.append(f"{device.name} was throttled for {wording.percent(share)} of the time: {reason}")
+            warnings.append(ThrottledTimes(device.name, often.value))
+        warnings += [ThrottledShare(device.name, share, reason) for reason, share in device.throttled.items()]
     return warnings

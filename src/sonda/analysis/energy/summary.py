@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.energy.findings import FinishSooner
+from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
 
 MOSTLY = 0.5
@@ -95,7 +96,7 @@ class EnergySummary:
     """What the measured total covers, `CPU packages (1 of 2)` where a counter of several could not be believed; then
     what it does not."""
     not_covered: tuple[str, ...]
-    sentence: str
+    finding: Finding
     regions: tuple[Window, ...] = ()
     windows: tuple[Window, ...] = ()
     """Epochs, steps and phases."""
@@ -105,23 +106,22 @@ class EnergySummary:
     """The devices of `power` whose values are a model's."""
     modelled: str = ""
     """What the model stands for: `CPU packages and DRAM`; '' where there is none."""
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    notes: tuple[Finding, ...] = ()
+    warnings: tuple[Finding, ...] = ()
     parts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Behind `covers`: counters of each part that are in the total, and those that there are."""
     beneath: Beneath | None = None
     """The phases while power was read; None where none is known, and for several nodes."""
 
     @property
-    def remedy(self) -> str:
-        """What to try: '' where most of the energy is not that of idling, or where idling was not measured."""
+    def remedy(self) -> Finding | None:
+        """What to try: None where most of the energy is not that of idling, or where idling was not measured."""
         cost = self.used.get("measured") or self.used.get("derived")
         if cost is None or not cost.energy.value or cost.above.value is None:
-            return ""
+            return None
         above, spent = cost.above, cost.energy.value
         low, high = (None if end is None else 1 - end / spent for end in (above.high, above.low))
         idling = BoundedRatio(Value(1 - cost.above.value / spent, "1", "derived", low, high)).value("")
         if idling.value is None or idling.value < MOSTLY:  # more than all of it: idle power was read too high
-            return ""
-        share = f"{wording.percent(idling.value)}{wording.interval(idling.low, idling.high)}"
-        return f"finish sooner, or do more at once: idling as long would have taken {share} of it"
+            return None
+        return FinishSooner(idling)

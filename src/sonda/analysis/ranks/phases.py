@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sonda.analysis import wording
 from sonda.analysis.bounds import share_of
+from sonda.analysis.findings import Finding
+from sonda.analysis.ranks.findings import CriticalRank
 from sonda.analysis.steps.parts import COMMUNICATE, Part
 from sonda.analysis.summary import PartSummary, RankPhases, Value
 from sonda.record.target import RankFacts, RanksTarget, Target
@@ -22,14 +23,14 @@ UNEVEN = 0.05
 Summarised = Callable[[Part], tuple[PartSummary, list[str]]]
 
 
-def summarise_ranks(part: Part, target: Target, summarise: Summarised) -> tuple[PartSummary, list[str]]:
+def summarise_ranks(part: Part, target: Target, summarise: Summarised) -> tuple[PartSummary, list[Finding | str]]:
     """The summary of a part by its critical rank, with a row for every rank, and notes.
 
     `summarise` gives that of one rank.
     """
     summary, notes = summarise(part)
     if not part.others:
-        return summary, notes
+        return summary, [*notes]
     summaries = {mine.rank: summary if mine is part else summarise(mine)[0] for mine in part.ranks}
     facts = {rank.rank: rank for rank in target.ranks} if isinstance(target, RanksTarget) else {}
     own = {row.path for row in summary.layers}
@@ -38,7 +39,7 @@ def summarise_ranks(part: Part, target: Target, summarise: Summarised) -> tuple[
                 layers=tuple(row for row in summaries[mine.rank].layers if row.path not in own))
         for mine in part.ranks
     )  # fmt: skip
-    return replace(summary, ranks=rows), [*notes, _sentence(part.name, rows)]
+    return replace(summary, ranks=rows), [*notes, _critical_rank(part.name, rows)]
 
 
 def _row(part: Part, summary: PartSummary, facts: RankFacts | None) -> RankPhases:
@@ -64,15 +65,10 @@ def _flops(summary: PartSummary) -> Value:
     return Value(sum(value.value or 0.0 for value in counted), "FLOP", "nominal", reason=reason)
 
 
-def name_of(row: RankPhases) -> str:
-    """A rank with its device: `rank 1 (cpu/1)`."""
-    return f"rank {row.rank}" + (f" ({row.device})" if row.device else "")
-
-
-def _sentence(part: str, rows: Sequence[RankPhases]) -> str:
+def _critical_rank(part: str, rows: Sequence[RankPhases]) -> Finding:
     """Whose numbers they are, and who waits."""
     critical = next(row for row in rows if row.critical)
-    sentence = f"{part}: step, phases, layers and rates are those of {name_of(critical)}"
+    finding = CriticalRank(part, critical.rank, critical.device)
     step, work = critical.step.value, critical.work.value
     waits = [
         (row, row.phases[COMMUNICATE].value or 0.0)
@@ -80,12 +76,9 @@ def _sentence(part: str, rows: Sequence[RankPhases]) -> str:
         if not row.critical and COMMUNICATE in row.phases and row.work.value is not None
     ]
     if not waits or not step or work is None:
-        return sentence
+        return finding
     longest, waited = max(waits, key=lambda wait: wait[1])
     if work - (longest.work.value or 0.0) < UNEVEN * step:
-        return f"{sentence}; ranks work alike"
-    sentence = f"{sentence}, which works longest"
-    waits_share = share_of(Value(waited, "ns", "measured"), longest.step).value("")
-    if waits_share.value is None:
-        return f"{sentence}; {name_of(longest)} waits {wording.duration(waited)} a step"
-    return f"{sentence}; {name_of(longest)} waits {wording.percent(waits_share.value)} of its step"
+        return replace(finding, alike=True)
+    share = share_of(Value(waited, "ns", "measured"), longest.step).value("").value
+    return replace(finding, waiting=longest.rank, waiting_device=longest.device, waited=waited, share=share)

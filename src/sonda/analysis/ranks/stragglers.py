@@ -10,8 +10,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sonda.analysis.findings import Finding
 from sonda.analysis.ranks.arrivals import Arrivals, Came, arrivals, late_ones, once
 from sonda.analysis.ranks.collectives import collectives_of, match_collectives
+from sonda.analysis.ranks.findings import (
+    ComparedClocks,
+    ImpossibleCollectives,
+    MatchedOverGroups,
+    MissingRanks,
+    PartialGroups,
+    SeparateClocks,
+    StepsLeftOut,
+    UnmarkedSteps,
+    UnmatchedCollectives,
+    UnnumberedSteps,
+)
 from sonda.analysis.ranks.steps import Key, RankSteps, steps_of
 from sonda.analysis.traces.step_breakdown import COMMUNICATION, COMPUTE, PARTS
 from sonda.record.conventions.rank_group import RankGroup
@@ -106,7 +119,7 @@ class Job:
     """ns by which clocks of different machines may still differ."""
     marked: bool
     """Whether steps are marked; else the whole trace counts as one."""
-    notes: tuple[str, ...]
+    notes: tuple[Finding, ...]
     late: tuple[RankTime, ...] = ()
     """Those that the others wait for, slow or not."""
     late_last: int = 0
@@ -119,16 +132,6 @@ class Job:
     """Those with matched collectives; one of all ranks where the traces do not say groups."""
     mixed: bool = False
     """Whether collectives of smaller groups were matched with one another: some of them cannot have been one."""
-
-    @property
-    def way(self) -> str:
-        """How collectives were matched, in words."""
-        if not any(group.name for group in self.groups):
-            return "matched by their order"
-        whole = "of each group" if all(group.name for group in self.groups) else "of each group that is said"
-        by = {group.numbered for group in self.groups if group.name}
-        how = "their numbers" if by == {True} else "their order" if by == {False} else "their numbers or their order"
-        return f"those {whole} matched by {how}"
 
     @property
     def imbalance(self) -> float:
@@ -249,37 +252,31 @@ def _rank_time(
     )  # fmt: skip
 
 
-def _notes(run: Run, steps: dict[int, RankSteps], common: int, unmatched: int, came: Came) -> list[str]:
+def _notes(run: Run, steps: dict[int, RankSteps], common: int, unmatched: int, came: Came) -> list[Finding]:
     """What a reader of the job's numbers must know."""
-    notes = []
+    notes: list[Finding] = []
     if not all(rank_steps.marked for rank_steps in steps.values()):
-        notes.append("no step is marked: each rank's whole trace counts as one")
+        notes.append(UnmarkedSteps())
     elif not all(rank_steps.numbered for rank_steps in steps.values()):
-        notes.append("steps have no numbers of their own: they are matched in their order")
+        notes.append(UnnumberedSteps())
     left = sum(len(rank_steps.keys) - common for rank_steps in steps.values())
     if left:
-        notes.append(f"{left:,} steps are not in the traces of all ranks: they are left out of what is said of ranks")
+        notes.append(StepsLeftOut(left))
     world = run.info.workload.world
     if world is not None and world > len(steps):
-        notes.append(f"the job had {world:,} ranks and {len(steps):,} are here: the last to come may be another")
+        notes.append(MissingRanks(world, len(steps)))
     smallest = _smaller_groups(run, len(steps))
     if smallest and any(not group.group.name for group in came.groups):
-        notes.append(
-            f"the job has groups of {smallest} ranks, and the traces do not say of which group a collective is: these "
-            "are matched by their order over all ranks, so that some may be matched wrongly"
-        )
+        notes.append(MatchedOverGroups(smallest))
     missing = sum(group.group.missing > 0 for group in came.groups)
     if missing and not (world is not None and world > len(steps)):
-        notes.append(f"{missing:,} groups have ranks that are not here: the last to come may be one of them")
+        notes.append(PartialGroups(missing))
     if unmatched:
-        notes.append(f"{unmatched:,} collectives have no partner on every rank, or lie outside steps: left out")
+        notes.append(UnmatchedCollectives(unmatched))
     if came.impossible:
-        notes.append(f"{came.impossible:,} collectives would have been left before the last rank came: left out")
+        notes.append(ImpossibleCollectives(came.impossible))
     if came.clocks > 1:
-        notes.append(
-            f"clocks of {came.clocks} machines or processes are compared by the ends of collectives; they may still "
-            f"differ by {came.doubt / 1e3:,.1f} µs"
-        )
+        notes.append(ComparedClocks(came.clocks, came.doubt))
     if came.apart > 1:
-        notes.append(f"{came.apart:,} sets of ranks share no collective: their clocks are not compared")
+        notes.append(SeparateClocks(came.apart))
     return notes

@@ -53,7 +53,7 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
         fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
         offered.update(fresh)
         sentence = verdict.sentence
-        if position:
+        if position and isinstance(sentence, str):
             lead = "In a step: " if whole is not None and position == 1 else "Then "
             sentence = f"{lead}{sentence[:1].lower()}{sentence[1:]}"
         ordered.append(replace(verdict, sentence=sentence, remedies=fresh))

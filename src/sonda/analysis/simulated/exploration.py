@@ -1,13 +1,15 @@
-"""What an exploration means: its front, the best points and the sentence about them, as plain data."""
+"""What an exploration means: its front and the best points, as plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sonda.analysis.findings import Finding, Remark
+from sonda.analysis.simulated.findings import BestDesign, BestDesigns, NothingCompared
 from sonda.analysis.summary import TABLES, Summary, Value, list_experiment
-from sonda.analysis.wording import duration, join
+from sonda.analysis.wording import duration
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.simulated import PointReason
@@ -18,7 +20,6 @@ AXIS_END = "cycles:simulated"
 """The column before which all are settings."""
 CLOCK = "clock:nominal"
 PREFIXES = ((1.0, "J"), (1e-3, "mJ"), (1e-6, "µJ"), (1e-9, "nJ"), (1e-12, "pJ"))
-SUPERLATIVES = {"cycles": "fastest", "energy": "least energy", "area": "smallest"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,7 +72,7 @@ class Exploration:
     """What points leave to the host, in words; several where they differ."""
     seconds: float
     simulations: int
-    notes: tuple[str, ...]
+    notes: tuple[Finding, ...]
     together: tuple[tuple[str, ...], ...] = ()
     """Fields that vary in step."""
     by_time: bool = False
@@ -92,25 +93,21 @@ class Exploration:
         return self.points / self.seconds if self.seconds else 0.0
 
     @property
-    def sentence(self) -> str:
-        """The fastest, the one with the least energy, the smallest, and the best trade, as one sentence."""
+    def finding(self) -> Finding:
+        """The fastest, the one with the least energy, the smallest, and the best trade."""
         if not self.best:
-            return "No two points can be compared: energy and area of none are known."
-        together: dict[int, list[str]] = {}
+            return NothingCompared()
+        leading: dict[int, list[str]] = {}
         for name, point in self.best.items():
-            if name in SUPERLATIVES:
-                said_of = f"{SUPERLATIVES[name]} ({amount(self.value(point, name))})"
-                together.setdefault(point.number, []).append(said_of)
-        settings = {point.number: point.words for point in self.best.values()}
-        sentences = [f"{join(names)}: {settings[number]}" for number, names in together.items()]
-        knee = self.best["knee"]
-        if knee.number not in together:
-            costs = ", ".join(amount(self.value(knee, name)) for name in self.objectives)
-            sentences.append(f"best trade ({costs}): {knee.words}")
-        elif len(together) > 1:
-            sentences.append(f"best trade: {knee.words}")
-        text = "; ".join(sentences)
-        return f"{text[:1].upper()}{text[1:]}."
+            if name in OBJECTIVES:
+                leading.setdefault(point.number, []).append(name)
+        points = {point.number: point for point in self.best.values()}
+        best = tuple(self._design(points[number], names) for number, names in leading.items())
+        return BestDesigns(best, self._design(self.best["knee"], self.objectives))
+
+    def _design(self, point: Point, objectives: Iterable[str]) -> BestDesign:
+        values = tuple((name, self.value(point, name)) for name in objectives)
+        return BestDesign(point.number, tuple(point.settings.items()), values)
 
 
 def explored(run: Run, title: str = "") -> Exploration:
@@ -143,7 +140,7 @@ def explored(run: Run, title: str = "") -> Exploration:
             on_host=tuple(facts.on_host),
             seconds=facts.seconds,
             simulations=facts.simulations,
-            notes=tuple(run.info.notes),
+            notes=tuple(map(Remark, run.info.notes)),
             together=tuple(map(tuple, facts.together or ())),
             by_time=by_time,
         )

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.findings import Finding
+from sonda.analysis.simulated.findings import (
+    CycleBound,
+    DesignChange,
+    NoGain,
+    NothingOnEngines,
+    UnknownGain,
+    WidenBound,
+)
 from sonda.analysis.summary import PartSummary, Remedy, Simulated, Value, Verdict
 from sonda.record.simulated import WhatIf
 from sonda.record.target import SimulatedTarget
 
-SPENT = {
-    "distribution": "spent bringing operands to the multipliers",
-    "compute": "spent multiplying",
-    "reduction": "spent adding up products",
-    "writeback": "spent writing results back",
-    "configuration": "spent setting the engine up",
-    "memory": "spent waiting for the memory behind the global buffer",
-}
 MORE_PRODUCTS = "more products than its multipliers can compute in its cycles"
-UNTRIED = {
-    "distribution": "more read ports",
-    "compute": "more multipliers",
-    "reduction": "more write ports",
-    "writeback": "more write ports",
-    "configuration": "larger tiles",
-    "memory": "a larger global buffer or more bandwidth",
-}
-"""What would widen the bottleneck, where the run does not say what it would bring."""
 
 
 def verdict_of(part: PartSummary, target: SimulatedTarget) -> Verdict:
@@ -37,7 +29,7 @@ def verdict_of(part: PartSummary, target: SimulatedTarget) -> Verdict:
     whole = part.simulated
     if whole is None or not families:
         accelerator = target.description.name if target.description is not None else ""
-        return Verdict("none", f"Nothing to judge: no operation ran on an engine of {accelerator}.", {})
+        return Verdict("none", NothingOnEngines(accelerator), {})
     name, members = max(families.items(), key=lambda item: sum(member.share for member in item[1]))
     share = sum(member.share for member in members)
     cycles = sum(member.cycles.value or 0.0 for member in members)
@@ -55,15 +47,8 @@ def verdict_of(part: PartSummary, target: SimulatedTarget) -> Verdict:
     if bound == "memory" and whole.traffic is not None:
         evidence |= {"dram_reads": whole.traffic.reads, "dram_writes": whole.traffic.writes,
                      "row_hits": whole.traffic.row_hits}  # fmt: skip
-    sentence = (
-        f"{bound.capitalize()}-bound in the {name}: {wording.percent(share)} of "
-        f"{wording.plural(whole.cycles.value or 0.0, 'cycle')}, {wording.percent(stack[bound] / cycles)} of them "
-        f"{SPENT[bound]}"
-    )
-    if useful.value is not None:
-        sentence += f"; the multipliers do useful work {wording.percent(useful.value)} of the time"
-    sentence += "."
-    return Verdict(bound, sentence, evidence, _remedies(target, bound, whole.cycles.value or 0.0), share)
+    finding = CycleBound(bound, name, share, whole.cycles, stack[bound] / cycles, useful)
+    return Verdict(bound, finding, evidence, _remedies(target, bound, whole.cycles.value or 0.0), share)
 
 
 def _remedies(target: SimulatedTarget, bound: str, cycles: float) -> tuple[Remedy, ...]:
@@ -74,20 +59,18 @@ def _remedies(target: SimulatedTarget, bound: str, cycles: float) -> tuple[Remed
         if change.cycles and _gains(change.cycles, cycles)
     ]
     remedies.sort(key=lambda remedy: -((remedy.speedup.value or 0.0) if remedy.speedup else 0.0))
-    untried = () if target.what_if else (Remedy(UNTRIED[bound]),)
+    untried = () if target.what_if else (Remedy(WidenBound(bound)),)
     return tuple(remedies) or untried
 
 
-def what_if_notes(target: SimulatedTarget, cycles: float) -> tuple[str, ...]:
+def what_if_notes(target: SimulatedTarget, cycles: float) -> tuple[Finding, ...]:
     """The what-ifs that brought nothing, or were not simulated."""
-    notes = []
+    notes: list[Finding] = []
     for change in target.what_if or ():
         if not change.cycles:
-            notes.append(f"not known what it would bring: {_change(change, target)}; {change.reason or ''}")
+            notes.append(UnknownGain(_change(change, target), change.reason or ""))
         elif not _gains(change.cycles, cycles):
-            ratio = cycles / change.cycles
-            lead = "would bring nothing" if ratio > 0.995 else "would take longer"
-            notes.append(f"{lead}: {_change(change, target)}, {ratio:.2f}x (simulated)")
+            notes.append(NoGain(_change(change, target), cycles / change.cycles))
     return tuple(notes)
 
 
@@ -96,12 +79,6 @@ def _gains(changed: float, cycles: float) -> bool:
     return cycles / changed >= 1.005
 
 
-def _change(what_if: WhatIf, target: SimulatedTarget) -> str:
-    if what_if.mapping:
-        return f"--mapping {what_if.mapping} ({what_if.words or ''})"
-    also = "also " if target.options is not None and target.options.set else ""
-    return f"{also}--set {_quoted(what_if.set or '')} ({what_if.words or ''})"
-
-
-def _quoted(text: str) -> str:
-    return f'"{text}"' if " " in text else text
+def _change(what_if: WhatIf, target: SimulatedTarget) -> DesignChange:
+    besides = target.options is not None and bool(target.options.set)
+    return DesignChange(what_if.words or "", what_if.mapping or "", what_if.set or "", besides)

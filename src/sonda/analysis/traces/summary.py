@@ -11,9 +11,24 @@ from sonda.analysis import wording
 from sonda.analysis.device.critical_path import CriticalPath, critical_paths
 from sonda.analysis.device.kernels import LATENCY, KernelTable, KernelTotals, on_device
 from sonda.analysis.device.timeline import CLASSES, BusyTime, DeviceTime
+from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.ranks.stragglers import Job, is_job, job_of
 from sonda.analysis.ranks.verdict import rank_verdict
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
+from sonda.analysis.traces.findings import (
+    ComputingDevice,
+    ExposedDevice,
+    HostOnly,
+    IdleDevice,
+    LaunchesCounted,
+    NoCommonStep,
+    ProgramCounted,
+    TimelessDevice,
+    TracedDevice,
+    TraceRemedy,
+    TruncatedTrace,
+    UnseenWaits,
+)
 from sonda.analysis.traces.profile import ProfileSummary, is_profile, summarise_profile
 from sonda.analysis.traces.verdict import profile_verdicts
 from sonda.record.conventions.profile_names import communicates
@@ -132,22 +147,17 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
     """What an imported run means; without `paths` the critical path and what ranks say of each other are left out."""
     info = run.info
     work = device_work(run)
-    warnings = []
-    if info.status != "complete":
-        warnings.append("the file ends in the middle: only what stands before that is shown; record it again")
+    warnings = [TruncatedTrace()] if info.status != "complete" else []
     walked = critical_paths(run, sorted({device.rank for device in work.devices})) if paths and work.devices else []
-    notes = list(info.notes)
+    notes: list[Finding] = [Remark(note) for note in info.notes]
     unseen = sum(path.unseen for path in walked)
     if unseen:
-        notes.append(
-            f"{wording.plural(unseen, 'call')} made a stream wait for another, and the trace does not say which: the "
-            "critical path does not see that; torch.profiler records it with enable_cuda_sync_events"
-        )
+        notes.append(UnseenWaits(unseen))
     host_only = not (work.devices or work.kernels or work.counters)
     profile = summarise_profile(run) if is_profile(run) or host_only else None
     job = job_of(run) if paths and is_job(run) else None
     if job is None and paths and is_job(run):
-        notes.append("no step is in the traces of all ranks: they are not compared with each other")
+        notes.append(NoCommonStep())
     ranks = info.workload.ranks or 1
     sections = [info.machine.processor] if info.machine.processor else []
     sections += [wording.plural(ranks, "rank")] if ranks > 1 else []
@@ -169,36 +179,26 @@ def _all_verdicts(work: DeviceWork, profile: ProfileSummary | None, job: Job | N
     return [*_verdicts(work, profile), *verdicts] if work.devices or not verdicts else verdicts
 
 
-def _host_sentence(profile: ProfileSummary | None) -> str:
-    nothing = "No activity of a device is in the trace: it shows the host only"
+def _host_only(profile: ProfileSummary | None) -> Finding:
     every = profile.operations if profile is not None else ()
     computing = [operation for operation in every if not communicates(operation.name)]
     exchanged = sum(operation.own for operation in every if communicates(operation.name))
     whole = sum(operation.own for operation in computing)
-    sentence = f"{nothing}."
-    if whole:
-        longest = [f"{operation.name} {wording.percent(operation.own / whole)}" for operation in computing[:3]]
-        sentence += f" Of {wording.duration(whole)} in operations, {wording.join(longest)}."
-    if exchanged:
-        sentence += f" Communication, which may run beside them, takes {wording.duration(exchanged)}."
-    return sentence
+    longest = tuple((operation.name, operation.own / whole) for operation in computing[:3]) if whole else ()
+    return HostOnly(whole, longest, exchanged)
 
 
 def _verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]:
     if not work.devices:
         if work.kernels:
             launches = sum(kernel.launches for kernel in work.kernels)
-            many = f"{launches:,} launch{'' if launches == 1 else 'es'}"
-            sentence = f"{many} of {wording.plural(len(work.kernels), 'kernel')} were counted."
-        elif work.counters:
-            sentence = f"{wording.plural(len(work.counters), 'count')} of a whole program."
-        else:
-            sentence = _host_sentence(profile)
-        return [Verdict("none", sentence, {})]
+            return [Verdict("none", LaunchesCounted(launches, len(work.kernels)), {})]
+        counted = ProgramCounted(len(work.counters)) if work.counters else _host_only(profile)
+        return [Verdict("none", counted, {})]
     device = max(work.devices, key=lambda device: device.window)
-    name = device.device if len(work.devices) == 1 else f"{device.device} of rank {device.rank}"
+    traced = TracedDevice(device.device, None if len(work.devices) == 1 else device.rank)
     if not device.window:
-        return [Verdict("none", f"{name} did nothing that took time.", {})]
+        return [Verdict("none", TimelessDevice(traced), {})]
     shares = {
         "idle": device.idle / device.window,
         "compute": device.compute / device.window,
@@ -209,20 +209,13 @@ def _verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]
     gaps = sum(device.waits.values())
     host = device.waits["host"] / gaps if gaps else 0.0
     evidence["host wait"] = Value(host, "1", "derived")
-    if shares["idle"] >= MOSTLY:
-        why = (
-            f": in {wording.percent(host)} of its gaps the next launch had not been made, so the host limits"
-            if host >= MOSTLY
-            else ", and its next work was mostly launched by then"
-        )
-        sentence = f"{name} is idle {wording.percent(shares['idle'])} of the time{why}."
-        remedies = (Remedy("larger batches, torch.compile or CUDA graphs: fewer launches for the same work"),)
-        return [Verdict("overhead", sentence, evidence, remedies if host >= MOSTLY else (), shares["idle"])]
+    idle = shares["idle"]
+    if idle >= MOSTLY:
+        remedies = (Remedy(TraceRemedy("fewer launches")),) if host >= MOSTLY else ()
+        return [Verdict("overhead", IdleDevice(traced, idle, host, host >= MOSTLY), evidence, remedies, idle)]
     largest = max(("exposed communication", "exposed copies"), key=lambda key: shares[key])
     if shares[largest] > shares["compute"]:
-        what = largest.removeprefix("exposed ")
-        sentence = f"{name} spends {wording.percent(shares[largest])} of the time on {what} that no computation hides."
-        return [Verdict("transfer" if what == "copies" else what, sentence, evidence, (), shares[largest])]
-    computing, idle = wording.percent(shares["compute"]), wording.percent(shares["idle"])
-    sentence = f"{name} computes {computing} of the time and is idle {idle}."
-    return [Verdict("compute", sentence, evidence, (), shares["compute"])]
+        activity, share = largest.removeprefix("exposed "), shares[largest]
+        kind = "transfer" if activity == "copies" else activity
+        return [Verdict(kind, ExposedDevice(traced, activity, share), evidence, (), share)]
+    return [Verdict("compute", ComputingDevice(traced, shares["compute"], idle), evidence, (), shares["compute"])]

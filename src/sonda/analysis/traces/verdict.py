@@ -1,27 +1,34 @@
-"""What limits the steps of an imported profile, in the words and with the thresholds of the other rules."""
+"""What limits the steps of an imported profile, with the thresholds of the other rules."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from sonda.analysis import wording
+from sonda.analysis.findings import Finding
 from sonda.analysis.rules.input import ALWAYS
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Value, Verdict
+from sonda.analysis.traces.findings import (
+    LargestPart,
+    LongCompiling,
+    LongHost,
+    LongIdle,
+    LongOperations,
+    LongPart,
+    OfRank,
+    TracedFunction,
+    TraceRemedy,
+)
 from sonda.analysis.traces.profile import ProfileSummary, StepTimes
 from sonda.analysis.traces.step_breakdown import PARTS
 from sonda.record.conventions.profile_names import GET_NEXT, communicates
 
-PREFETCH = Remedy(
-    "prefetch, map with num_parallel_calls, or cache the data set: what is loaded ahead is not waited for"
-)
-SAME_SHAPES = Remedy("call it with the same shapes and types, and with tensors instead of Python numbers: then it is "
-                     "traced once")  # fmt: skip
-LESS_OFTEN = Remedy("larger batches: a step exchanges as much, and computes more")
-STAY = Remedy("keep tensors on one device, or copy the next batch while this one is computed")
-LATER = Remedy("begin the profile after the first steps")
-FEWER_CALLS = Remedy("larger batches, one tf.function or jit around the whole step, or steps_per_execution in Keras: "
-                     "fewer calls for the same work")  # fmt: skip
+PREFETCH = Remedy(TraceRemedy("prefetch"))
+SAME_SHAPES = Remedy(TraceRemedy("same shapes"))
+LESS_OFTEN = Remedy(TraceRemedy("communicate less"))
+STAY = Remedy(TraceRemedy("copy less"))
+LATER = Remedy(TraceRemedy("profile later"))
+FEWER_CALLS = Remedy(TraceRemedy("fewer calls"))
 
 
 def profile_verdicts(profile: ProfileSummary, devices: bool) -> list[Verdict]:
@@ -44,8 +51,8 @@ def profile_verdicts(profile: ProfileSummary, devices: bool) -> list[Verdict]:
     if verdicts or devices:
         return verdicts
     largest = max(PARTS, key=steps.share)
-    sentence = f"Nothing takes most of the step: {largest} takes {wording.percent(steps.share(largest))}."
-    return [_of_rank(Verdict("none", sentence, _evidence(steps), (), steps.share(largest)), steps, several)]
+    verdict = Verdict("none", LargestPart(largest, steps.share(largest)), _evidence(steps), (), steps.share(largest))
+    return [_of_rank(verdict, steps, several)]
 
 
 def _worst(profile: ProfileSummary, part: str) -> StepTimes:
@@ -57,7 +64,8 @@ def _worst(profile: ProfileSummary, part: str) -> StepTimes:
 
 
 def _of_rank(verdict: Verdict, steps: StepTimes, several: bool) -> Verdict:
-    return replace(verdict, sentence=f"{verdict.sentence[:-1]} (rank {steps.rank}).") if several else verdict
+    found = verdict.sentence
+    return replace(verdict, sentence=OfRank(found, steps.rank)) if several and isinstance(found, Finding) else verdict
 
 
 def _evidence(steps: StepTimes) -> dict[str, Value]:
@@ -68,16 +76,20 @@ def _largest(steps: StepTimes, part: str) -> bool:
     return steps.share(part) >= WORTH and steps.share(part) >= max(steps.share(name) for name in PARTS)
 
 
-def _mean(steps: StepTimes, part: str) -> str:
-    return wording.duration((steps.parts[part].value or 0.0) / len(steps.durations))
+def _mean(steps: StepTimes, part: str) -> float:
+    """ns a step."""
+    return (steps.parts[part].value or 0.0) / len(steps.durations)
+
+
+def _long_part(steps: StepTimes, part: str) -> LongPart:
+    return LongPart(part, steps.share(part), _mean(steps, part))
 
 
 def _input(steps: StepTimes) -> Verdict | None:
     share = steps.share("input")
     if share <= ALWAYS and not _largest(steps, "input"):
         return None
-    sentence = f"Input-bound: waiting for data takes {wording.percent(share)} of the step ({_mean(steps, 'input')})."
-    return Verdict("input", sentence, _evidence(steps), (PREFETCH,), share)
+    return Verdict("input", _long_part(steps, "input"), _evidence(steps), (PREFETCH,), share)
 
 
 def _compile(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
@@ -85,61 +97,39 @@ def _compile(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
     if share < WORTH:
         return None
     again = {name: counts for name, counts in profile.traced.items() if counts[1] > 1}
-    named = again or profile.traced
-    which = [
-        f"{name} in {traced} of {wording.plural(calls, 'call')}{_ranks(profile.traced_on.get(name, ()))}"
-        for name, (calls, traced) in named.items()
-    ]
-    whom = f": {wording.join(which[:3])}" if which else ""
-    sentence = f"Compile-bound: tracing and compiling takes {wording.percent(share)} of the steps{whom}."
-    return Verdict("compile", sentence, _evidence(steps), (SAME_SHAPES if again else LATER,), share)
-
-
-def _ranks(ranks: tuple[int, ...]) -> str:
-    words = f"{'ranks' if len(ranks) > 1 else 'rank'} {wording.join([str(rank) for rank in ranks])}"
-    return f" on {words}" if ranks else ""
+    functions = tuple(
+        TracedFunction(name, traced, calls, profile.traced_on.get(name, ()))
+        for name, (calls, traced) in (again or profile.traced).items()
+    )
+    remedy = SAME_SHAPES if again else LATER
+    return Verdict("compile", LongCompiling(share, functions), _evidence(steps), (remedy,), share)
 
 
 def _communication(steps: StepTimes) -> Verdict | None:
     share = steps.share("communication")
     if share < WORTH:
         return None
-    sentence = (
-        f"Communication-bound: exchanging with other ranks, or waiting for them, takes {wording.percent(share)} of the "
-        f"step ({_mean(steps, 'communication')})."
-    )
-    return Verdict("communication", sentence, _evidence(steps), (LESS_OFTEN,), share)
+    return Verdict("communication", _long_part(steps, "communication"), _evidence(steps), (LESS_OFTEN,), share)
 
 
 def _transfer(steps: StepTimes) -> Verdict | None:
     share = steps.share("transfer")
     if share < WORTH:
         return None
-    sentence = (
-        f"Transfer-bound: copying between devices takes {wording.percent(share)} of the step "
-        f"({_mean(steps, 'transfer')}), in which nothing is computed."
-    )
-    return Verdict("transfer", sentence, _evidence(steps), (STAY,), share)
+    return Verdict("transfer", _long_part(steps, "transfer"), _evidence(steps), (STAY,), share)
 
 
 def _launch(steps: StepTimes) -> Verdict | None:
     if not _largest(steps, "launch"):
         return None
-    sentence = (
-        f"Overhead-bound: launching work on a device takes {wording.percent(steps.share('launch'))} of the step "
-        f"({_mean(steps, 'launch')}), in which no device works."
-    )
-    return Verdict("overhead", sentence, _evidence(steps), (FEWER_CALLS,), steps.share("launch"))
+    return Verdict("overhead", _long_part(steps, "launch"), _evidence(steps), (FEWER_CALLS,), steps.share("launch"))
 
 
 def _host(steps: StepTimes) -> Verdict | None:
     if not _largest(steps, "host"):
         return None
-    sentence = (
-        f"Overhead-bound: the framework's own work takes {wording.percent(steps.share('host'))} of the step "
-        f"({_mean(steps, 'host')}), operations take {wording.percent(steps.share('operations'))}."
-    )
-    return Verdict("overhead", sentence, _evidence(steps), (FEWER_CALLS,), steps.share("host"))
+    finding = LongHost(steps.share("host"), _mean(steps, "host"), steps.share("operations"))
+    return Verdict("overhead", finding, _evidence(steps), (FEWER_CALLS,), steps.share("host"))
 
 
 def _operations(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
@@ -153,18 +143,12 @@ def _operations(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
         if operation.place == "host" and of_model and not operation.in_pipeline:
             longest[operation.name] = longest.get(operation.name, 0) + operation.in_steps
     name, time = max(longest.items(), key=lambda item: item[1])
-    sentence = (
-        f"Compute-bound on the host: operations take {wording.percent(steps.share('operations'))} of the step "
-        f"({_mean(steps, 'operations')}), {wording.percent(time / max(sum(longest.values()), 1))} of it {name}."
-    )
-    return Verdict("compute", sentence, _evidence(steps), (), steps.share("operations"))
+    share, of_operations = steps.share("operations"), time / max(sum(longest.values()), 1)
+    finding = LongOperations(share, _mean(steps, "operations"), name, of_operations)
+    return Verdict("compute", finding, _evidence(steps), (), share)
 
 
 def _idle(steps: StepTimes) -> Verdict | None:
     if not _largest(steps, "idle"):
         return None
-    sentence = (
-        f"For {wording.percent(steps.share('idle'))} of the step nothing was recorded: Python between the calls, or "
-        "what the profiler does not see."
-    )
-    return Verdict("overhead", sentence, _evidence(steps), (), steps.share("idle"))
+    return Verdict("overhead", LongIdle(steps.share("idle")), _evidence(steps), (), steps.share("idle"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sonda.analysis.corun.interference import Company, Interference, times
+from sonda.analysis.corun.interference import Company, Interference
 from sonda.analysis.corun.layers import LayerSlowdown, order
 from sonda.analysis.summary import Value
 from sonda.report import quantities
@@ -28,6 +28,8 @@ from sonda.report.values import SCHEMA, value_document
 from sonda.report.views.corun_figures import slowdown_map
 from sonda.report.views.counters.sensors import PROBED_MEANS, probed_blocks, probed_document, probed_table
 from sonda.report.views.energy import energy_blocks, energy_fields, energy_panels
+from sonda.report.words import describe
+from sonda.report.words.corun import times
 
 # ---- Programs side by side in detail: phases and layers that company slows, and counters alone and together ---------
 
@@ -208,10 +210,10 @@ def corun_blocks(found: Interference) -> list[Block]:
         Heading(found.title),
         Paragraph(found.subtitle, "quiet", 0, 0),
         Gap(),
-        Paragraph(found.sentence, "first"),
+        Paragraph(describe(found.finding), "first"),
     ]
     if found.remedy:
-        blocks.append(Paragraph(f"Try: {found.remedy}", hang=5))
+        blocks.append(Paragraph(f"Try: {describe(found.remedy)}", hang=5))
     blocks += [
         Gap(),
         Paragraph("Time per step beside others over time per step alone; a row suffers from a column:", "quiet"),
@@ -242,7 +244,7 @@ def corun_blocks(found: Interference) -> list[Block]:
         blocks.append(Paragraph(f"– partitions: {found.partition_reason}", "quiet"))
     blocks += energy_blocks(found.energy) if found.energy is not None else []
     blocks += probed_blocks(found.probed)
-    blocks += [Gap(), *paragraphs(found.warnings, "warning"), *paragraphs(found.notes)]
+    blocks += [Gap(), *paragraphs(map(describe, found.warnings), "warning"), *paragraphs(map(describe, found.notes))]
     return blocks
 
 
@@ -364,7 +366,7 @@ class CorunView(View):
         reason = [f"Partitions: {found.partition_reason}"] if found.partition_reason else []
         blocks: list[Block] = [
             Heading(found.title, f"{found.subtitle} · run {found.run}"),
-            answer(found.sentence, found.remedy, found.warnings),
+            answer(found.finding, found.remedy, found.warnings),
             Panel(
                 "Slowdown: a row suffers from a column",
                 [FigureBlock(_heat_map(found), "heat"), TableBlock(matrix_table(found))],
@@ -390,7 +392,7 @@ class CorunView(View):
         probed = probed_table(found.probed)
         if probed is not None:
             blocks.append(Panel("Probes of other packages", [TableBlock(probed)], PROBED_MEANS))
-        return [*blocks, Panel("Notes", paragraphs(found.notes))] if found.notes else blocks
+        return [*blocks, Panel("Notes", paragraphs(map(describe, found.notes)))] if found.notes else blocks
 
     def document(self) -> dict[str, Any]:
         found = self.found
@@ -399,8 +401,8 @@ class CorunView(View):
             "kind": "corun",
             "run": found.run,
             "title": found.title,
-            "sentence": found.sentence,
-            "remedy": found.remedy or None,
+            "sentence": describe(found.finding),
+            "remedy": describe(found.remedy) if found.remedy else None,
             "participants": [one.plain() for one in found.described],
             "matrix": {
                 row: {
@@ -427,6 +429,6 @@ class CorunView(View):
             "pmu_reason": found.pmu_reason or None,
             **({"energy": energy_fields(found.energy)} if found.energy is not None else {}),
             **probed_document(found.probed),
-            "warnings": list(found.warnings),
-            "notes": list(found.notes),
+            "warnings": list(map(describe, found.warnings)),
+            "notes": list(map(describe, found.notes)),
         }

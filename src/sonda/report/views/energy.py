@@ -29,6 +29,7 @@ from sonda.report.provenance import lacking_blocks, words_of
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import SCHEMA, Document, value_document
 from sonda.report.views.steps.figure_data import power_table
+from sonda.report.words import describe
 
 ALL, USED = "all devices", "devices in use"
 MOST_EPOCHS = 12
@@ -37,9 +38,9 @@ MOST_EPOCHS = 12
 
 def energy_blocks(found: EnergySummary) -> list[Block]:
     """The sentence, the table of devices, regions, what a reader must know."""
-    blocks: list[Block] = [Gap(), Paragraph(found.sentence, "first")]
+    blocks: list[Block] = [Gap(), Paragraph(describe(found.finding), "first")]
     if found.remedy:
-        blocks.append(Paragraph(f"Try: {found.remedy}", hang=5))
+        blocks.append(Paragraph(f"Try: {describe(found.remedy)}", hang=5))
     if found.devices:
         blocks += [Gap(), TableBlock(devices_table(found))]
     for rows in (found.regions, _shown(found.windows)):
@@ -48,7 +49,7 @@ def energy_blocks(found: EnergySummary) -> list[Block]:
             note = _spread_words(rows)
             if note:
                 blocks.append(Paragraph(note, "quiet"))
-    blocks += [Gap(), *paragraphs(found.warnings, "warning"), *paragraphs(found.notes)]
+    blocks += [Gap(), *paragraphs(map(describe, found.warnings), "warning"), *paragraphs(map(describe, found.notes))]
     return blocks
 
 
@@ -162,7 +163,7 @@ LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 
 def energy_panels(found: EnergySummary, place: str = "") -> list[Block]:
     """The panels of any run's energy; `place` goes before those of their figures."""
-    blocks: list[Block] = [answer(found.sentence, found.remedy, found.warnings)]
+    blocks: list[Block] = [answer(found.finding, found.remedy, found.warnings)]
     if found.devices:
         figure = bars(found)
         picture = [FigureBlock(figure, f"{place}bars")] if figure is not None else []
@@ -178,7 +179,7 @@ def energy_panels(found: EnergySummary, place: str = "") -> list[Block]:
     if found.windows:
         blocks.append(Panel("Energy of epochs, steps and phases", [TableBlock(windows_table(found.windows))]))
     if found.notes:
-        blocks.append(Panel("How energy was read", paragraphs(found.notes)))
+        blocks.append(Panel("How energy was read", paragraphs(map(describe, found.notes))))
     return blocks
 
 
@@ -276,8 +277,8 @@ def _phases(below: Beneath) -> list[Figure]:
 def energy_fields(found: EnergySummary) -> Document:
     """What a document of any run says of energy."""
     return {
-        "sentence": found.sentence,
-        "remedy": found.remedy or None,
+        "sentence": describe(found.finding),
+        "remedy": describe(found.remedy) if found.remedy else None,
         "duration": value_document(found.time),
         "covers": list(found.covers),
         "not_covered": list(found.not_covered),
@@ -286,8 +287,8 @@ def energy_fields(found: EnergySummary) -> Document:
         "devices_in_use": {source: _cost(cost) for source, cost in found.used.items()},
         "regions": [_window(one) for one in found.regions],
         "windows": [_window(one) for one in found.windows],
-        "warnings": list(found.warnings),
-        "notes": list(found.notes),
+        "warnings": list(map(describe, found.warnings)),
+        "notes": list(map(describe, found.notes)),
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sonda.analysis.simulated.exploration import SUPERLATIVES, Exploration, Point, amount, times
+from sonda.analysis.simulated.exploration import Exploration, Point, amount, times
 from sonda.analysis.summary import TABLES, Value
 from sonda.record.errors import SondaError
 from sonda.report import quantities
@@ -30,6 +30,8 @@ from sonda.report.palette import GREY, HEAT, VERMILION
 from sonda.report.quantities import provenance
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
 from sonda.report.values import SCHEMA, metrics, plain_data
+from sonda.report.words import describe
+from sonda.report.words.simulated import BEST_TRADE, SUPERLATIVES
 
 # ---- All points of an exploration as a table: those of the front first, the impossible ones with their reason -------
 
@@ -186,12 +188,16 @@ MOST_ROWS = 500
 """Of the front, on a page."""
 FEW_SETTINGS = 3
 """Columns that fit beside the figures."""
-MARKS = {**SUPERLATIVES, "knee": "best trade"}
+MARKS = {**SUPERLATIVES, "knee": BEST_TRADE}
 
 
 def exploration_blocks(found: Exploration, rows: int = 10) -> list[Block]:
     """One screen: the sentence, `rows` of the front, counts."""
-    blocks: list[Block] = [Heading(f"{found.title} · {found.subtitle}"), Gap(), Paragraph(found.sentence, "first")]
+    blocks: list[Block] = [
+        Heading(f"{found.title} · {found.subtitle}"),
+        Gap(),
+        Paragraph(describe(found.finding), "first"),
+    ]
     shown = front_to_show(found, rows)
     if shown:
         blocks += [Gap(), TableBlock(front_table(found, shown))]
@@ -207,7 +213,7 @@ def exploration_blocks(found: Exploration, rows: int = 10) -> list[Block]:
                     hang=0,
                 )
             )
-    blocks += [Gap(), *paragraphs(count_lines(found), ""), *paragraphs(found.notes)]
+    blocks += [Gap(), *paragraphs(count_lines(found), ""), *paragraphs(map(describe, found.notes))]
     return blocks
 
 
@@ -358,16 +364,16 @@ class ExplorationView(View):
         found, shown = self.found, front_to_show(self.found, rows)
         return [
             Heading(found.title, found.subtitle),
-            Paragraph(found.sentence),
+            Paragraph(describe(found.finding)),
             *([TableBlock(front_table(found, shown))] if shown else []),
             *paragraphs(count_lines(found), ""),
-            *paragraphs(found.notes),
+            *paragraphs(map(describe, found.notes)),
             Paragraph(f"run {found.run}", "quiet"),
         ]
 
     def full(self) -> list[Block]:
         found = self.found
-        blocks: list[Block] = [Heading(found.title, f"{found.subtitle} · run {found.run}"), answer(found.sentence)]
+        blocks: list[Block] = [Heading(found.title, f"{found.subtitle} · run {found.run}"), answer(found.finding)]
         front = front_table(found, found.front[:MOST_ROWS])
         others = [name for name in found.objectives if name != "cycles"]
         for number, name in enumerate(others):
@@ -387,7 +393,7 @@ class ExplorationView(View):
             *blocks,
             Panel("Pareto front", [TableBlock(front), *paragraphs(left)]),
             Panel("All points", [TableBlock(listed, tall=True)], note),
-            Panel("What was simulated", [*paragraphs(count_lines(found), ""), *paragraphs(found.notes)]),
+            Panel("What was simulated", [*paragraphs(count_lines(found), ""), *paragraphs(map(describe, found.notes))]),
         ]
 
     def document(self) -> dict[str, Any]:
@@ -398,7 +404,7 @@ class ExplorationView(View):
             "run": found.run,
             "title": found.title,
             "target": found.subtitle,
-            "sentence": found.sentence,
+            "sentence": describe(found.finding),
             "axes": found.axes,
             "together": [list(fields) for fields in found.together],
             "points": found.points,
@@ -411,7 +417,7 @@ class ExplorationView(View):
             "front": [_point_document(point) for point in found.front],
             "seconds": found.seconds,
             "simulations": found.simulations,
-            "notes": list(found.notes),
+            "notes": list(map(describe, found.notes)),
         }
         if points is not None:
             document["columns"] = points.to_pydict()

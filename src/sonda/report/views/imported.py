@@ -56,6 +56,7 @@ from sonda.report.views.imported_ranks import (
 from sonda.report.views.steps.document import verdict_document
 from sonda.report.views.steps.screen import verdict_blocks
 from sonda.report.views.steps.verdict import advice, evidence
+from sonda.report.words import in_words
 
 # ---- Tables of an imported profile: steps, what they are spent on, operations and where they ran --------------------
 
@@ -220,7 +221,11 @@ def trace_blocks(found: TraceSummary, rows: int) -> list[Block]:
                     f"not above: {len(work.kernels) - rows:,} more, {quantities.amount(rest, 'ns')}", "quiet", hang=0
                 )
             )
-    blocks += [Gap(), *paragraphs(summary.warnings, "warning"), *paragraphs(summary.notes)]
+    blocks += [
+        Gap(),
+        *paragraphs(map(in_words, summary.warnings), "warning"),
+        *paragraphs(map(in_words, summary.notes)),
+    ]
     return blocks
 
 
@@ -266,11 +271,12 @@ class TraceView(View):
         status = "" if summary.status == "complete" else f" · {summary.status}"
         told: list[Block] = []
         for verdict in summary.verdicts:
-            told += [Paragraph(verdict.sentence, "first"), evidence(verdict)]
+            told += [Paragraph(in_words(verdict.sentence), "first"), evidence(verdict)]
         blocks: list[Block] = [
             Heading(summary.title, f"{summary.subtitle}{status} · run {summary.run}"),
             Verdict([
-                *told, advice(summary.verdicts), *paragraphs(summary.warnings, "warning"), *paragraphs(summary.notes),
+                *told, advice(summary.verdicts), *paragraphs(map(in_words, summary.warnings), "warning"),
+                *paragraphs(map(in_words, summary.notes)),
             ]),
         ]  # fmt: skip
         if found.job is not None:
@@ -316,8 +322,8 @@ class TraceView(View):
                 }
                 for path in found.paths
             ],
-            "warnings": list(summary.warnings),
-            "notes": list(summary.notes),
+            "warnings": list(map(in_words, summary.warnings)),
+            "notes": list(map(in_words, summary.notes)),
             **({"profile": profile_document(found.profile)} if found.profile is not None else {}),
             **({"job": job_document(found.job)} if found.job is not None else {}),
         }

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from sonda.analysis.ranks.stragglers import GroupTime, Job, RankTime
-from sonda.analysis.ranks.verdict import group_sentence
 from sonda.analysis.summary import Value
 from sonda.analysis.traces.step_breakdown import PARTS
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import HEAT
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, shares, words
+from sonda.report.words import describe
+from sonda.report.words.ranks import group_words, matching_words
 
 # ---- Groups of ranks of a job that was imported: how far apart their ranks come, and for whom they wait -------------
 
@@ -30,7 +31,7 @@ def _slowest_first(job: Job) -> list[GroupTime]:
 def groups_table(job: Job, rows: int) -> Table:
     """A row for each group, that in which one rank keeps the others longest first; at most `rows`."""
     shown = _slowest_first(job)[:rows]
-    hints = [group_sentence(one, job.step) for one in shown]
+    hints = [group_words(one, job.step) for one in shown]
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("group", right=False), [Cell(_name(one), None, hint)
                                         for one, hint in zip(shown, hints, strict=True)]),
@@ -53,7 +54,7 @@ def groups_table(job: Job, rows: int) -> Table:
 def group_lines(job: Job) -> list[str]:
     """A sentence for each of the groups that wait longest."""
     shown = _slowest_first(job)[:MOST_SENTENCES]
-    said = [f"{_name(one)} of ranks {_ranks(one)}: {group_sentence(one, job.step)}" for one in shown]
+    said = [f"{_name(one)} of ranks {_ranks(one)}: {group_words(one, job.step)}" for one in shown]
     more = len(job.groups) - len(shown)
     return said + ([f"{more:,} more groups: sonda show --json"] if more else [])
 
@@ -66,7 +67,7 @@ def groups_document(job: Job) -> list[dict[str, Any]]:
             "collectives": one.collectives, "together": one.together,
             "matched_by": "number" if one.numbered else "order", "skew_ns": one.skew, "largest_skew_ns": one.worst,
             "wait_ns": one.wait, "latest": one.latest if one.latest >= 0 else None, "last": one.last,
-            "held_ns": one.held, "sentence": group_sentence(one, job.step),
+            "held_ns": one.held, "sentence": group_words(one, job.step),
         }
         for one in job.groups
     ]  # fmt: skip
@@ -198,9 +199,9 @@ def _hint(job: Job, row: int, at: int, name: str) -> str:
 def job_lines(job: Job) -> list[str]:
     """What stands below the table."""
     load = "" if math.isnan(job.imbalance) else f"; the busiest rank computes {job.imbalance:.2f} times the mean"
-    way = f", {job.way}" if job.collectives else ""
+    way = f", {matching_words(job)}" if job.collectives else ""
     said = [f"{len(job.steps):,} steps that all ranks have, {job.collectives:,} collectives{way}{load}"]
-    return said + list(job.notes)
+    return said + list(map(describe, job.notes))
 
 
 def job_document(job: Job) -> dict[str, Any]:
@@ -222,7 +223,7 @@ def job_document(job: Job) -> dict[str, Any]:
         "durations_ns": job.durations.tolist(),
         "compute_ns": job.compute.tolist(),
         "wait_ns": job.wait.tolist(),
-        "notes": list(job.notes),
+        "notes": list(map(describe, job.notes)),
     }
 
 

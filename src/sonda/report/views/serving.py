@@ -28,6 +28,7 @@ from sonda.report.palette import BLUE
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import SCHEMA, plain_data, value_document
 from sonda.report.views.energy import energy_blocks, energy_fields, energy_panels
+from sonda.report.words import describe
 
 COUNTED = "queries, counted"
 BAR = 30
@@ -40,10 +41,10 @@ def serving_blocks(found: ServingSummary) -> list[Block]:
     blocks: list[Block] = [
         Paragraph(f"{found.title} · {found.subtitle}", "first", 0, 2),
         Gap(),
-        Paragraph(found.sentence, "first"),
+        Paragraph(describe(found.finding), "first"),
     ]
     if found.remedy:
-        blocks.append(Paragraph(f"Try: {found.remedy}", hang=5))
+        blocks.append(Paragraph(f"Try: {describe(found.remedy)}", hang=5))
     blocks += [Gap(), TableBlock(totals_table(found))]
     if found.scenario != "offline":
         blocks += [
@@ -56,7 +57,7 @@ def serving_blocks(found: ServingSummary) -> list[Block]:
         blocks += [Gap(), TableBlock(trials_table(found))]
     if found.loadgen:
         blocks += [Gap(), TableBlock(loadgen_table(found))]
-    blocks += [Gap(), *paragraphs(found.warnings, "warning"), *paragraphs(found.notes)]
+    blocks += [Gap(), *paragraphs(map(describe, found.warnings), "warning"), *paragraphs(map(describe, found.notes))]
     if found.energy is not None:
         blocks += energy_blocks(found.energy)
     return blocks
@@ -208,7 +209,7 @@ class ServingView(View):
         found = self.found
         blocks: list[Block] = [
             Heading(found.title, f"{found.subtitle} · run {found.run}"),
-            answer(found.sentence, found.remedy, found.warnings),
+            answer(found.finding, found.remedy, found.warnings),
             Panel("Traffic", [TableBlock(totals_table(found))]),
         ]
         if found.scenario != "offline":  # there a latency only says how many samples came before
@@ -220,7 +221,7 @@ class ServingView(View):
         if found.loadgen:
             blocks.append(Panel("LoadGen", [TableBlock(loadgen_table(found))]))
         if found.notes:
-            blocks.append(Panel("Notes", paragraphs(found.notes)))
+            blocks.append(Panel("Notes", paragraphs(map(describe, found.notes))))
         if found.energy is not None:
             blocks += [Heading("Energy", level=3), *energy_panels(found.energy, "energy")]
         return blocks
@@ -235,8 +236,8 @@ class ServingView(View):
             "title": found.title,
             "subtitle": found.subtitle,
             "scenario": found.scenario,
-            "sentence": found.sentence,
-            "remedy": found.remedy or None,
+            "sentence": describe(found.finding),
+            "remedy": describe(found.remedy) if found.remedy else None,
             "queries": found.queries,
             "samples_per_query": found.samples,
             "duration": value_document(found.time),
@@ -273,6 +274,6 @@ class ServingView(View):
             "trials": plain_data(found.trials),
             "loadgen": found.loadgen or None,
             "energy": energy_fields(found.energy) if found.energy is not None else None,
-            "warnings": list(found.warnings),
-            "notes": list(found.notes),
+            "warnings": list(map(describe, found.warnings)),
+            "notes": list(map(describe, found.notes)),
         }

@@ -24,7 +24,7 @@ def modelled_value(summary: Summary, metric: str, path: str = "") -> Value:
     unit, read = MODELLED[metric]
     modelled = summary.modelled
     if modelled is None:
-        note = next((note for note in summary.notes if note.startswith("callgrind: ")), "")
+        note = next((note for note in summary.notes if isinstance(note, str) and note.startswith("callgrind: ")), "")
         return Value(None, unit, "modelled", reason=note.removeprefix("callgrind: ") or NOT_MODELLED)
     if metric == MISSES:
         return _misses(modelled, path)

@@ -43,7 +43,10 @@ def _system(quantity: str, source: str = "counted") -> Callable[[Summary, str], 
         counted = (phases[path] if path else part.counters).get(f"{quantity}:{source}")
         if counted is not None and counted.value is not None:
             return counted
-        note = next((note.removeprefix("os: ") for note in summary.notes if note.startswith("os: ")), "")
+        note = next(
+            (note.removeprefix("os: ") for note in summary.notes if isinstance(note, str) and note.startswith("os: ")),
+            "",
+        )
         return Value(None, unit, source, reason=note or TOO_SHORT)
 
     return read
@@ -92,7 +95,9 @@ def _changes(summary: Summary, path: str) -> Value:
 
 def why_not_counted(summary: Summary) -> str:
     """Why hardware counters are missing: a run's notes name the probes that counted nothing, with their reasons."""
-    note = next((note.removeprefix("pmu: ") for note in summary.notes if note.startswith("pmu: ")), "")
+    note = next(
+        (note.removeprefix("pmu: ") for note in summary.notes if isinstance(note, str) and note.startswith("pmu: ")), ""
+    )
     return note or NOT_ASKED
 
 

@@ -37,7 +37,9 @@ def kernel_time(summary: Summary, path: str) -> Value:
 def _no_kernels(summary: Summary) -> str:
     if not summary.target.device.startswith("cuda"):
         return NO_GPU
-    return next((note for note in summary.notes if "kernels" in note), "no kernel was recorded")
+    return next(
+        (note for note in summary.notes if isinstance(note, str) and "kernels" in note), "no kernel was recorded"
+    )
 
 
 def counted_places(summary: Summary, path: str) -> list[CountedPlace]:
@@ -48,7 +50,9 @@ def counted_places(summary: Summary, path: str) -> list[CountedPlace]:
 
 def why_not_counted(summary: Summary) -> str:
     """Why nothing was: a run's notes name the probes that counted nothing, with their reasons."""
-    note = next((note.removeprefix("ncu: ") for note in summary.notes if note.startswith("ncu: ")), "")
+    note = next(
+        (note.removeprefix("ncu: ") for note in summary.notes if isinstance(note, str) and note.startswith("ncu: ")), ""
+    )
     return note or NOT_ASKED
 
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
+from sonda.analysis.energy.findings import NodeFindings, NoEnergy
+from sonda.analysis.findings import Finding
 from sonda.analysis.steps.training import DIVERGED, Epoch, Training
 from sonda.analysis.summary import Summary, Value
 from sonda.studies.figures.simulated import simulated_value
@@ -65,10 +67,18 @@ def _energy_spent(summary: Summary, idle: bool, device: str) -> tuple[Value, flo
     cost = costs.get("derived") or costs.get("measured") or next(iter(costs.values()), None)
     if cost is None:
         reason = next(
-            (device.cost.energy.reason for device in energy.devices if device.cost.energy.reason), energy.sentence
+            (device.cost.energy.reason for device in energy.devices if device.cost.energy.reason),
+            _no_energy(energy.finding),
         )
         return Value(None, "J", "measured", reason=reason), 0.0
     return cost.energy, energy.time.value or 0.0
+
+
+def _no_energy(finding: Finding) -> str:
+    """Why no energy is known, of all nodes where there are several."""
+    if isinstance(finding, NodeFindings):
+        return " ".join(f"Node {node}: {_no_energy(found)}" for node, found in finding.nodes)
+    return f"No energy is known: {finding.reason}." if isinstance(finding, NoEnergy) else ""
 
 
 def _why(value: float | None, metric: str) -> str:

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from sonda.analysis.comparison.findings import FoundInRun
+from sonda.analysis.findings import Finding
 from sonda.record.run import Run
 from sonda.studies.engine.plan import ENERGY, NODE, configurations, is_simulated
 from sonda.studies.engine.runner import StudyResult
@@ -24,8 +26,10 @@ SIGNS = {"others": "they used cores", "runnable": "more was ready to run than th
 """Under which a run's `point` has what was waited before it."""
 
 
-def table_notes(result: StudyResult, rows: Sequence[StudyRow], seen: Mapping[str, list[Seen]]) -> Iterator[str]:
-    """Sentences, the most important first."""
+def table_notes(
+    result: StudyResult, rows: Sequence[StudyRow], seen: Mapping[str, list[Seen]]
+) -> Iterator[Finding | str]:
+    """Sentences and findings, the most important first."""
     yield from _outside(rows)
     yield from _over_time(result.study, seen)
     yield from _energy(seen)
@@ -71,15 +75,15 @@ def _outside(rows: Sequence[StudyRow]) -> list[str]:
     ]
 
 
-def _over_time(study: Study, seen: Mapping[str, list[Seen]]) -> Iterator[str]:
-    """What changed over the steps, in words, of studies that ask for it; the first run of a configuration speaks."""
+def _over_time(study: Study, seen: Mapping[str, list[Seen]]) -> Iterator[Finding]:
+    """What changed over the steps, of studies that ask for it; the first run of a configuration speaks."""
     if not any(parse_figure(key).metric == "changes" for key in study.metrics):
         return
     for seen_runs in seen.values():
         point, run, summary = seen_runs[0]
         where = " ".join(f"{point.configuration[key]}" for key in study.axes)
-        sentences = summary.parts[0].over_time.sentences if summary.parts and summary.parts[0].over_time else ()
-        yield from (f"{where} ({run.id}): {sentence}" for sentence in sentences)
+        findings = summary.parts[0].over_time.findings if summary.parts and summary.parts[0].over_time else ()
+        yield from (FoundInRun(where, run.id, finding) for finding in findings)
 
 
 def _energy(seen: Mapping[str, list[Seen]]) -> Iterator[str]:

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from sonda.analysis.comparison.optimisation_words import whole as whole
-from sonda.analysis.comparison.optimisations import Options, weigh_options
+from sonda.analysis.comparison.optimisations import Limit, Option, Options, weigh_options
+from sonda.analysis.comparison.option_effects import brought_everywhere as brought_everywhere
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -29,6 +29,7 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
     runs: dict[str, list[Summary]] = {}
     rounds: dict[str, list[int]] = {}
     missing = {key_of(point.configuration): why for point, why in (*result.failures, *result.inapplicable)}
+    pointless = {key_of(point.configuration) for point, _ in result.inapplicable}
     for point, run in sorted(result.runs, key=lambda pair: pair[0].repetition):
         if point.measures == ENERGY:
             continue
@@ -57,13 +58,47 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
         own = {name: runs.get(key, []) for name, key in keys.items()}
         why = {name: missing[key] for name, key in keys.items() if key in missing}
         turns = {name: rounds.get(key, []) for name, key in keys.items()} if study.protocol == INTERLEAVED else None
-        by_place.append(weigh_options(place, study.base, own, changes, why, turns))
+        without = {name for name, key in keys.items() if key in pointless}
+        by_place.append(weigh_options(place, study.base, own, changes, why, turns, without))
     return by_place
 
 
 def optimisations_document(by_place: list[Options]) -> list[dict[str, Any]]:
-    """As plain values."""
-    return [dataclasses.asdict(place_options) for place_options in by_place]
+    """As plain values and findings, which `sonda.report.words` puts into words."""
+    return [
+        {
+            "place": place_options.place,
+            "base": place_options.base,
+            "options": [_option(option) for option in place_options.options],
+            "sentence": place_options.finding,
+            "base_limit": _limit(place_options.base_limit),
+            "rounds": place_options.rounds,
+        }
+        for place_options in by_place
+    ]
+
+
+def _option(option: Option) -> dict[str, Any]:
+    return {
+        "name": option.name,
+        "speedup": dataclasses.asdict(option.speedup),
+        "effect": option.effect,
+        "text": option.text,
+        "limit": _limit(option.limit),
+        "together": dataclasses.asdict(option.together) if option.together is not None else None,
+        "several": option.several,
+        "most": option.most,
+    }
+
+
+def _limit(limit: Limit) -> dict[str, Any]:
+    return {
+        "kind": limit.kind,
+        "share": limit.share,
+        "sentence": limit.finding,
+        "remedy": limit.remedy,
+        "flags": limit.flags,
+    }
 
 
 def place_of(study: Study, configuration: Configuration) -> str:

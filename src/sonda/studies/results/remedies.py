@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sonda.analysis.comparison.optimisation_words import FASTER, MOST_PLACES, NOTHING, SLOWER, UNKNOWN, at_places
+from sonda.analysis.comparison.findings import RemedyOfRuns
 from sonda.analysis.comparison.optimisations import Options, main_limit
+from sonda.analysis.comparison.option_effects import FASTER, NOTHING, SLOWER, UNKNOWN
 from sonda.analysis.comparison.repetitions import best_of, quotient
+from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Summary, Value
-from sonda.analysis.wording import join
+from sonda.analysis.wording import at_places, join
 from sonda.studies.engine.plan import NODE, configurations, is_simulated
 from sonda.studies.file.study import VARIANT, Configuration, Study, key_of
 from sonda.studies.results.optimisations import place_of
@@ -31,8 +33,10 @@ RATE = "rate_under_bound_per_second"
 
 def remedies(
     study: Study, table: StudyTable, options: Sequence[Options], summaries: Mapping[str, Summary]
-) -> list[str]:
-    """Sentences without their full stop, what brings most first; `summaries` are those of the runs, by id."""
+) -> list[Finding | str]:
+    """What brings most first, sentences without their full stop, and of runs what they found; `summaries` are those of
+    the runs, by id."""
+    sentences_: list[Finding | str]
     if options:
         sentences_ = list(_of_options(study, table, options))
     else:
@@ -120,12 +124,12 @@ def _of_loads(study: Study, table: StudyTable) -> Iterator[str]:
             yield f"send {server} at most {rate:.3g} queries/s where answers must come within {bound}"
 
 
-def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[str]:
+def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[Finding]:
     """What the runs' own verdicts say to try, most rows first; of variants the first speaks."""
     first = table.rows[0].configuration.get(VARIANT) if table.rows else None
     rows = [row for row in table.rows if row.configuration.get(VARIANT) == first]
     axes = [axis for axis in table.axes if len({str(row.configuration.get(axis)) for row in rows}) > 1]
-    places: dict[str, list[str]] = {}
+    places: dict[Finding | str, list[str]] = {}
     judged = 0
     for row in rows:
         own = [summaries[run] for run in row.runs if run in summaries]
@@ -138,8 +142,7 @@ def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[
                 ", ".join(_remedy_sentence(axis, row.configuration.get(axis)) for axis in axes)
             )
     for remedy, names in sorted(places.items(), key=lambda pair: -len(pair[1]))[:MOST_LIMITS]:
-        few = "; ".join(names) if len(names) <= MOST_PLACES else f"{len(names)} of {judged} configurations"
-        yield remedy if len(names) == judged else f"{remedy} ({few})"
+        yield RemedyOfRuns(remedy, tuple(names), judged)
 
 
 def _repeat_remedy(table: StudyTable, count: int) -> Iterator[str]:

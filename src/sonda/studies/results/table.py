@@ -10,6 +10,7 @@ from typing import Any
 
 from sonda.analysis.comparison.repetitions import CurvePoint, Spread, accuracy_curve, spread
 from sonda.analysis.comparison.scaling import ScalingCurve, ScalingPoint, scaling_curve
+from sonda.analysis.findings import Finding
 from sonda.analysis.statistics import median
 from sonda.analysis.steps.training import devices_of
 from sonda.analysis.summary import SAMPLES, Summary, Value
@@ -116,7 +117,7 @@ class StudyTable:
     rows: tuple[StudyRow, ...]
     deviations: tuple[str, ...]
     """What differs from the published experiment as a whole."""
-    notes: tuple[str, ...]
+    notes: tuple[Finding | str, ...]
     base: str = ""
     """The variant that all others are held against."""
     statistics: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis.comparison.summary import ComparedRow, Comparison
 from sonda.report.values import SCHEMA, Document, metrics, value_document
+from sonda.report.words import describe
 
 
 def comparison_document(comparison: Comparison) -> Document:
@@ -26,8 +27,8 @@ def comparison_document(comparison: Comparison) -> Document:
             }
             for part in comparison.parts
         ],
-        "warnings": list(comparison.warnings),
-        "notes": list(comparison.notes),
+        "warnings": list(map(describe, comparison.warnings)),
+        "notes": list(map(describe, comparison.notes)),
     }
 
 

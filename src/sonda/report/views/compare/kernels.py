@@ -13,6 +13,7 @@ from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.values import SCHEMA, value_document
 from sonda.report.views.compare.tables import limit_words
 from sonda.report.views.device.kernels import kernel_name
+from sonda.report.words import describe
 
 WIDEST = 9.0
 """The upper end of an interval, tenfold, from which it says nothing to a reader; the document has it all the same."""
@@ -41,7 +42,7 @@ def kernel_comparison_blocks(
         if lone and rows:
             blocks += [Gap(), TableBlock(lone_table(lone[:rows], side, found.on_host)), *_more_blocks(len(lone) - rows)]
     blocks += [
-        *paragraphs(found.warnings, "warning"),
+        *paragraphs(map(describe, found.warnings), "warning"),
         Gap(),
         Paragraph(f"Page of both: sonda report {found.a} {found.b}"),
     ]
@@ -128,7 +129,7 @@ def kernel_comparison_document(found: KernelComparison) -> dict[str, Any]:
         ],
         "only_a": [_lone_document(one) for one in found.only_a],
         "only_b": [_lone_document(one) for one in found.only_b],
-        "warnings": list(found.warnings),
+        "warnings": list(map(describe, found.warnings)),
     }  # fmt: skip
 
 

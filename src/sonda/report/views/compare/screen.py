@@ -21,6 +21,7 @@ from sonda.report.views.compare.tables import (
 from sonda.report.views.simulated import layers_side_by_side
 from sonda.report.views.steps.tables import column_names, side_by_side_table
 from sonda.report.views.steps.training import trainings_table
+from sonda.report.words import describe, in_words
 
 
 def side_by_side_blocks(
@@ -35,7 +36,10 @@ def side_by_side_blocks(
     blocks: list[Block] = [
         Heading(" · ".join(titles)),
         Gap(),
-        *(Paragraph(f"{head}: {summary.verdicts[0].sentence}") for head, summary in zip(heads, summaries, strict=True)),
+        *(
+            Paragraph(f"{head}: {in_words(summary.verdicts[0].sentence)}")
+            for head, summary in zip(heads, summaries, strict=True)
+        ),
         Gap(),
     ]
     trainings = trainings_table(summaries, heads)
@@ -45,7 +49,7 @@ def side_by_side_blocks(
     if any(part.simulated for summary in summaries for part in summary.parts):
         blocks += [TableBlock(layers_side_by_side(summaries, heads, layers), reasons=False), Gap()]
     for head, summary in zip(heads, summaries, strict=True):
-        blocks += [Paragraph(f"{head}: {warning}", "warning") for warning in summary.warnings]
+        blocks += [Paragraph(f"{head}: {in_words(warning)}", "warning") for warning in summary.warnings]
     if saved:
         blocks.append(saved_as(saved))
     return blocks
@@ -75,7 +79,7 @@ def comparison_blocks(
         blocks += paragraphs(one_sided_phrases(part))
     if comparison.notes or comparison.warnings:
         blocks.append(Gap())
-    blocks += [*paragraphs(comparison.notes), *paragraphs(comparison.warnings, "warning")]
+    blocks += [*paragraphs(map(describe, comparison.notes)), *paragraphs(map(describe, comparison.warnings), "warning")]
     if asked:
         blocks += [Gap(), Paragraph(f"Page of both: sonda report {' '.join(asked)}")]
     return blocks

@@ -23,6 +23,7 @@ from sonda.report.views.compare.tables import (
 from sonda.report.views.steps.figure_data import phases_table
 from sonda.report.views.steps.layer_tree import LIMIT
 from sonda.report.views.steps.tables import side_by_side_table
+from sonda.report.words import describe
 
 Group = tuple[str, tuple[int, ...]]
 """A name, and the places of its runs among all."""
@@ -99,7 +100,13 @@ def comparison_panels(comparison: Comparison, names: Sequence[str] = ()) -> list
     verdict = Paragraph(verdict_words(comparison), "first")
     blocks: list[Block] = [
         Heading("Comparison", sides_words(comparison, names)),
-        Verdict([verdict, *paragraphs(comparison.warnings, "warning"), *paragraphs(comparison.notes)]),
+        Verdict(
+            [
+                verdict,
+                *paragraphs(map(describe, comparison.warnings), "warning"),
+                *paragraphs(map(describe, comparison.notes)),
+            ]
+        ),
     ]
     grey = "Equal cycles are grey." if comparison.exact else "What is not significant is grey."
     for part in comparison.parts:

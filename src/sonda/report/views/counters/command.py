@@ -9,6 +9,7 @@ from sonda.report.blocks import Block, Gap, Paragraph, TableBlock, paragraphs
 from sonda.report.figures import Figure
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.views.steps.series import panels
+from sonda.report.words import describe
 
 CLOCK = "task_clock"
 
@@ -18,7 +19,7 @@ def outside_blocks(outside: Outside) -> list[Block]:
     blocks: list[Block] = [Gap(), Paragraph(totals_words(outside))]
     if outside.stretches:
         blocks += [Gap(), TableBlock(outside_table(outside))]
-    blocks += paragraphs(outside.sentences, "remark")
+    blocks += paragraphs(map(describe, outside.findings), "remark")
     return blocks
 
 

@@ -15,6 +15,7 @@ from sonda.report.labels import markup
 from sonda.report.palette import BLUE, DARK_INK, HATCH, ORANGE, PURPLE, VERMILION
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity, shares, words
 from sonda.report.values import Document, finite, metrics, value_document
+from sonda.report.words import describe
 
 _HINTS = {
     "instructions": "executed, modelled",
@@ -44,7 +45,7 @@ def modelled_blocks(summary: ModelledSummary, limit: int) -> list[Block]:
             )
     if summary.curve:
         blocks += [Gap(), TableBlock(miss_curve_table(summary, limit))]
-    blocks += paragraphs(summary.sentences)
+    blocks += paragraphs(map(describe, summary.findings))
     return blocks
 
 
@@ -279,7 +280,7 @@ def modelled_document(summary: ModelledSummary | None) -> Document:
                 }
                 for point in summary.curve
             ],
-            "notes": list(summary.sentences),
+            "notes": list(map(describe, summary.findings)),
         }
     }
 

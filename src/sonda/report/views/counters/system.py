@@ -11,6 +11,7 @@ from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
 from sonda.report.table import Cell, Column, Table, build, numbers
 from sonda.report.values import Document, value_document
+from sonda.report.words import describe
 
 COLUMNS = (
     ("clock", "CPU", 6, "time that all threads spent on processors"),
@@ -29,7 +30,7 @@ def system_blocks(part: PartSummary) -> list[Block]:
     blocks: list[Block] = []
     if part.system is None or not part.system.shown:
         return blocks
-    blocks += [Gap(), TableBlock(system_table(part.system)), *paragraphs(part.system.remarks, "remark")]
+    blocks += [Gap(), TableBlock(system_table(part.system)), *paragraphs(map(describe, part.system.remarks), "remark")]
     return blocks
 
 
@@ -50,7 +51,7 @@ def system_table(system: SystemSummary) -> Table:
 
 def second_blocks(second: SecondSources) -> list[Block]:
     """What second sources counted, with what a reader must know."""
-    return [Gap(), TableBlock(second_table(second)), *paragraphs(second.sentences)]
+    return [Gap(), TableBlock(second_table(second)), *paragraphs(map(describe, second.findings))]
 
 
 def second_table(second: SecondSources) -> Table:
@@ -92,7 +93,7 @@ def second_document(second: SecondSources | None) -> Document:
                 }
                 for row in second.rows
             },
-            "notes": list(second.sentences),
+            "notes": list(map(describe, second.findings)),
         }
     }  # fmt: skip
 

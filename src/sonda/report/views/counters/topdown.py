@@ -17,6 +17,7 @@ from sonda.report.labels import markup
 from sonda.report.palette import GREY, HATCH, HEAT, SLOT_COLORS, SPARE_COLORS, ink_on
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.values import Document, finite, metrics, value_document
+from sonda.report.words import describe
 
 ESTIMATED = "~"
 """Before a number that was scaled."""
@@ -68,7 +69,8 @@ def counter_blocks(part: PartSummary, limit: int) -> list[Block]:
 
 def counter_sentences(part: PartSummary) -> list[str]:
     """What a reader of the tables must know."""
-    said = [*(part.topdown.sentences if part.topdown else ()), *(part.counted.sentences if part.counted else ())]
+    found = [*(part.topdown.findings if part.topdown else ()), *(part.counted.findings if part.counted else ())]
+    said = list(map(describe, found))
     if part.topdown is not None and any(
         share.value.source == "estimated" for one in _rows(part.topdown) for share in one[1].shares.values()
     ):
@@ -396,7 +398,7 @@ def counters_document(summary: CounterSummary | None) -> Document:
             "layers": {path: _counted(one) for path, one in summary.layers.items()},
             "groups": [list(group) for group in summary.groups],
             "stationary": summary.stationary,
-            "notes": list(summary.sentences),
+            "notes": list(map(describe, summary.findings)),
         }
     }
 
@@ -424,7 +426,7 @@ def topdown_document(topdown: TopDown | None) -> Document:
                 "source": "derived",
                 "shares": {name: [finite(one) for one in values] for name, values in topdown.over_steps.items()},
             },
-            "notes": list(topdown.sentences),
+            "notes": list(map(describe, topdown.findings)),
         }
     }  # fmt: skip
 

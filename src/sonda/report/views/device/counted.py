@@ -16,6 +16,7 @@ from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
 from sonda.report.values import Document, finite, plain_data, value_document
+from sonda.report.words import describe
 
 REASONS_SHOWN = 3
 """Reasons of a kernel in a row of the screen's table; the page has nvprof's names, the document all."""
@@ -34,7 +35,7 @@ def counted_blocks(found: KernelCounters, limit: int) -> list[Block]:
     ):
         if table.rows:
             blocks += [Gap(), TableBlock(table)]
-    blocks += paragraphs((*stall_sentences(found.stalls[:limit]), *found.sentences))
+    blocks += paragraphs((*stall_sentences(found.stalls[:limit]), *map(describe, found.unlike)))
     return blocks
 
 
@@ -156,7 +157,7 @@ def counted_document(found: KernelCounters) -> Document:
              "sentence": row.sentence, "remedy": row.remedy}
             for row in found.stalls
         ],
-        "sentences": list(found.sentences),
+        "sentences": list(map(describe, found.unlike)),
     }  # fmt: skip
 
 

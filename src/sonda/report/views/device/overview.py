@@ -23,6 +23,7 @@ from sonda.report.views.device.counted import (
 )
 from sonda.report.views.device.kernels import device_work_document, devices_table, kernels_table, streams_table
 from sonda.report.views.device.roofline import kernel_caption, kernel_roof_document, kernel_roof_table, kernel_roofline
+from sonda.report.words import describe
 
 
 def device_blocks(summary: Summary, rows: int) -> list[Block]:
@@ -161,5 +162,5 @@ def _counted_panels(counted: KernelCounters, place: str) -> list[Block]:
                 inside.insert(0, FigureBlock(figure, f"{place}stalls"))
                 caption = STALLS + largest_of(STALLED, len(counted.stalls), "kernels", "time")
         blocks.append(Panel(title, inside, caption))
-    sentences = [*stall_sentences(counted.stalls), *counted.sentences]
+    sentences = [*stall_sentences(counted.stalls), *map(describe, counted.unlike)]
     return [*blocks, Panel("What the counts say", [Items(sentences)])] if sentences else blocks

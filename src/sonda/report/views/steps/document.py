@@ -44,6 +44,7 @@ from sonda.report.views.steps.program import program_document
 from sonda.report.views.steps.ranks import nodes_document, ranks_document
 from sonda.report.views.steps.series import over_time_document, series_document
 from sonda.report.views.steps.training import training_document
+from sonda.report.words import describe, in_words
 
 
 def to_document(summary: Summary) -> Document:
@@ -70,8 +71,8 @@ def to_document(summary: Summary) -> Document:
         **device_document(summary),
         **second_document(summary.second),
         **probed_document(summary.target.probed),
-        "warnings": list(summary.warnings),
-        "notes": list(summary.notes),
+        "warnings": list(map(in_words, summary.warnings)),
+        "notes": list(map(in_words, summary.notes)),
     }
 
 
@@ -106,7 +107,11 @@ def _part(part: PartSummary) -> Document:
         **counters_document(part.counted),
         **topdown_document(part.topdown),
         **over_time_document(part.over_time),
-        **({"remarks": list(part.system.remarks)} if part.system is not None and part.system.remarks else {}),
+        **(
+            {"remarks": list(map(describe, part.system.remarks))}
+            if part.system is not None and part.system.remarks
+            else {}
+        ),
     }
 
 
@@ -219,7 +224,7 @@ def _outside(outside: Outside | None) -> Document:
         "ends": list(outside.ends),
         "series": [series_document(one, "interval") for one in outside.series],
         "phases": plain_data(outside.phases),
-        "sentences": list(outside.sentences),
+        "sentences": list(map(describe, outside.findings)),
     }
     return {"outside": {"metrics": metrics(whole), **(series if outside.starts else {})}}
 
@@ -240,7 +245,7 @@ def verdict_document(verdict: Verdict) -> Document:
     """What limits a run, with the numbers that say so and what to try."""
     return {
         "kind": verdict.kind,
-        "sentence": verdict.sentence,
+        "sentence": in_words(verdict.sentence),
         "share": finite(verdict.share),
         "evidence": {name: value_document(value) for name, value in verdict.evidence.items()},
         "remedies": [_remedy(remedy) for remedy in verdict.remedies],
@@ -249,4 +254,4 @@ def verdict_document(verdict: Verdict) -> Document:
 
 def _remedy(remedy: Remedy) -> Document:
     speedup = None if remedy.speedup is None else value_document(remedy.speedup)
-    return {"text": remedy.text, "options": list(remedy.options), "speedup": speedup}
+    return {"text": in_words(remedy.text), "options": list(remedy.options), "speedup": speedup}

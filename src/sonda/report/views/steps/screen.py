@@ -34,6 +34,7 @@ from sonda.report.views.steps.tables import (
 )
 from sonda.report.views.steps.training import training_blocks
 from sonda.report.views.steps.verdict import advice
+from sonda.report.words import in_words
 
 SEPARATOR = " · "
 WORTH_TELLING = 0.05
@@ -87,7 +88,10 @@ def verdict_blocks(summary: Summary) -> list[Block]:
     blocks: list[Block] = [
         Heading(SEPARATOR.join(words)),
         Gap(),
-        *(Paragraph(verdict.sentence, "first" if index == 0 else "") for index, verdict in enumerate(summary.verdicts)),
+        *(
+            Paragraph(in_words(verdict.sentence), "first" if index == 0 else "")
+            for index, verdict in enumerate(summary.verdicts)
+        ),
         advice(summary.verdicts),
     ]
     return blocks
@@ -143,7 +147,7 @@ def _closing_blocks(summary: Summary) -> list[Block]:
     blocks: list[Block] = [Gap()]
     if facts:
         blocks.append(Items(facts, "", SEPARATOR))
-    blocks += [*paragraphs(summary.notes), *paragraphs(summary.warnings, "warning")]
+    blocks += [*paragraphs(map(in_words, summary.notes)), *paragraphs(map(in_words, summary.warnings), "warning")]
     return blocks
 
 

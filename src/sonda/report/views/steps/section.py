@@ -34,6 +34,7 @@ from sonda.report.views.steps.program import PROGRAM_MEANS, program_table
 from sonda.report.views.steps.series import over_time_caption, over_time_figure
 from sonda.report.views.steps.tables import counter_phrases, phase_table
 from sonda.report.views.steps.verdict import verdict_block
+from sonda.report.words import describe
 
 PHASES = "A step is one batch through the network. Times are medians over the timed steps."
 SLOTS = (
@@ -65,7 +66,7 @@ def run_panels(summary: Summary) -> list[Block]:
         blocks.append(_outside_panel(summary.outside))
     if summary.second is not None:
         table = TableBlock(second_table(summary.second), look="")
-        blocks.append(Panel("Second sources", [table], "; ".join(summary.second.sentences)))
+        blocks.append(Panel("Second sources", [table], "; ".join(map(describe, summary.second.findings))))
     probed = probed_table(summary.target.probed)
     if probed is not None:
         blocks.append(Panel("Probes of other packages", [TableBlock(probed)], PROBED_MEANS))
@@ -97,12 +98,14 @@ def _counter_panels(part: PartSummary, place: str) -> list[Block]:
             over_time_figure(part), f"{place}time", series_table(series, "step"), "no step was seen"
         )  # fmt: skip
         caption = over_time_caption(series, part.phase_steps, "of each step")
-        blocks.append(Panel("Over time", [*paragraphs(part.over_time.sentences, "remark"), picture], caption))
+        blocks.append(
+            Panel("Over time", [*paragraphs(map(describe, part.over_time.findings), "remark"), picture], caption)
+        )
     if part.counted is not None:
         counted: list[Block] = [TableBlock(counter_table(part.counted)), Items(counter_sentences(part))]
         blocks.append(Panel("Hardware counters per step", counted))
     if part.system is not None and part.system.shown:
-        remarks = paragraphs(part.system.remarks, "remark")
+        remarks = paragraphs(map(describe, part.system.remarks), "remark")
         blocks.append(Panel("What the operating system counted", [*remarks, TableBlock(system_table(part.system))]))
     return blocks
 
@@ -118,7 +121,12 @@ def _outside_panel(outside: Outside) -> Panel:
     table = series_table(outside.series, "from, s", moment)
     picture = FigureBlock(outside_figure(outside), "whole", table, "nothing could be counted")
     caption = f"Counted from outside. {over_time_caption(outside.series, outside.phases, 'of the first process')}"
-    blocks = [totals, *paragraphs(outside.sentences, "remark"), picture, TableBlock(outside_table(outside))]
+    blocks = [
+        totals,
+        *paragraphs(map(describe, outside.findings), "remark"),
+        picture,
+        TableBlock(outside_table(outside)),
+    ]
     return Panel("The whole program over time", blocks, caption.strip())
 
 
@@ -130,7 +138,7 @@ def _modelled_panels(modelled: ModelledSummary) -> list[Block]:
         picture = [FigureBlock(figure, "budget")] if figure is not None else []
         caption = budget_caption(figure) if figure is not None else ""
         blocks.append(Panel(title, [*picture, TableBlock(table)], caption))
-    return [*blocks, *paragraphs(modelled.sentences)]
+    return [*blocks, *paragraphs(map(describe, modelled.findings))]
 
 
 def _topdown_panels(part: PartSummary, place: str) -> list[Block]:

@@ -14,6 +14,7 @@ from sonda.report.figures import MOST_BARS, MOST_STEPS, Figure, phase_color
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, VERMILION
 from sonda.report.values import Document, finite, number_document, plain_data
+from sonda.report.words import describe
 
 MOST_PANELS = 6
 """Quantities that one figure has room for; all are in `sonda show --json`."""
@@ -28,7 +29,8 @@ LINE_COLOR, CHANGE_COLOR = BLUE, VERMILION
 
 def over_time_blocks(part: PartSummary) -> list[Block]:
     """The changes of a part, a line each; nothing where nothing changes."""
-    return [*paragraphs(part.over_time.sentences if part.over_time is not None else (), "remark")]
+    findings = part.over_time.findings if part.over_time is not None else ()
+    return [*paragraphs(map(describe, findings), "remark")]
 
 
 def over_time_figure(part: PartSummary) -> Figure | None:
@@ -116,7 +118,7 @@ def over_time_document(over_time: OverTime | None) -> Document:
     return {
         "over_time": {
             "series": [series_document(series) for series in over_time.series],
-            "sentences": list(over_time.sentences),
+            "sentences": list(map(describe, over_time.findings)),
             **_intervals(over_time),
         }
     }

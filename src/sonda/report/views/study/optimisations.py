@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sonda.analysis.comparison.optimisation_words import WIDEST, ends
 from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREY, VERMILION
 from sonda.report.table import LAST, Cell, Column, Table, build, shares, tone_of, words
+from sonda.report.words.comparison import WIDEST, ends
 
 Document = Mapping[str, Any]
 EFFECTS = (
