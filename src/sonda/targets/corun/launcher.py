@@ -282,7 +282,7 @@ class _Experiment:
 
 
 def _describe_part(
-    slot: int, report: WindowReport, origin: int, first: Usage | None, last: Usage | None, seconds: float
+    slot: int, report: WindowReport, origin: int, first: GroupUsage | None, last: GroupUsage | None, seconds: float
 ) -> WindowPart:
     """What a participant did in a window, for `run.json`. Times are ns since `origin`, when the run began.
 
