@@ -22,6 +22,7 @@ from sonda.report.page import page_text
 from sonda.report.quantities import provenance
 from sonda.report.section import section_of
 from sonda.report.views.corun import CorunView
+from sonda.report.words import describe
 
 T2 = 4.302653
 """Student's t for 95 % and 2 degrees of freedom, from a printed table."""
@@ -442,7 +443,7 @@ def test_a_co_run_is_summarised_and_not_compared(tmp_path):
     run = experiment(tmp_path, known)
     assert run.info.kind == "corun"
     summary = summarise(run)
-    assert summary.parts == () and "weighted speed-up" in summary.verdicts[0].sentence
+    assert summary.parts == () and "weighted speed-up" in describe(summary.verdicts[0].finding)
     with pytest.raises(SondaError, match="several programs"):
         compare([run], [run])
 

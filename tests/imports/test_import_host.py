@@ -7,6 +7,7 @@ from pathlib import Path
 
 from sonda.analysis.traces.summary import summarise_trace
 from sonda.report.views.imported import TraceView
+from sonda.report.words import describe
 from sonda.targets.imported.launcher import import_files
 from trace_examples import imported, op, step
 
@@ -21,7 +22,9 @@ def test_operations_without_those_inside_them(tmp_path: Path) -> None:
     own = {one.name: (one.calls, one.own) for one in found.profile.operations}
     assert own == {"aten::addmm": (1, 80_000), "aten::mm": (1, 40_000), "aten::linear": (1, 20_000)}
     (verdict,) = found.summary.verdicts
-    assert verdict.sentence.endswith("Of 140 µs in operations, aten::addmm 57 %, aten::mm 29 % and aten::linear 14 %.")
+    assert describe(verdict.finding).endswith(
+        "Of 140 µs in operations, aten::addmm 57 %, aten::mm 29 % and aten::linear 14 %."
+    )
     screen = TraceView(found).text(80, color=False)
     assert "aten::addmm" in screen and max(map(len, screen.splitlines())) <= 80
 
@@ -66,5 +69,5 @@ def test_operations_of_a_step_are_named_by_their_own_time(tmp_path: Path) -> Non
     events = [step(0, 0, 1000), op("aten::linear", 50, 900), op("aten::addmm", 100, 800)]
     (verdict,) = summarise_trace(imported(tmp_path, events)).summary.verdicts
     assert verdict.kind == "compute"
-    assert verdict.sentence.startswith("Compute-bound on the host: operations take 90 % of the step")
-    assert verdict.sentence.endswith("89 % of it aten::addmm.")
+    assert describe(verdict.finding).startswith("Compute-bound on the host: operations take 90 % of the step")
+    assert describe(verdict.finding).endswith("89 % of it aten::addmm.")

@@ -18,6 +18,7 @@ from sonda.imports.trace import spill
 from sonda.record.errors import SondaError
 from sonda.record.files.tables import read_blocks
 from sonda.record.run import Run
+from sonda.report.words import describe
 from sonda.targets.imported.launcher import import_files
 from trace_examples import KINETO, call, imported, kernel, op, step, table, write
 
@@ -337,4 +338,4 @@ def test_the_recorded_trace_of_nothing_shows_the_host_only(tmp_path: Path) -> No
     from sonda.analysis.run_summary import summarise
 
     run = import_files([KINETO / "empty.json"], tmp_path / "runs")
-    assert "No activity of a device" in summarise(run).verdicts[0].sentence
+    assert "No activity of a device" in describe(summarise(run).verdicts[0].finding)

@@ -24,6 +24,9 @@ from sonda.analysis.comparison.optimisations import (
     parts_of,
     weigh_options,
 )
+from sonda.analysis.findings import Remark
+from sonda.analysis.rules.advice import FuseOperations
+from sonda.analysis.rules.limits import TooNoisy
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.statistics import Side, pooled, ratio, side, welch
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -33,6 +36,7 @@ from sonda.report.screen import render
 from sonda.report.views.study.optimisations import limit_sentences, limits_table, options_figure, summary_lines
 from sonda.report.views.study.page import study_section
 from sonda.report.views.study.screen import study_blocks
+from sonda.report.words import describe, word_findings
 from sonda.studies.catalogue import load_plan
 from sonda.studies.engine.applicability import why_not
 from sonda.studies.engine.plan import configurations, plan_points
@@ -134,7 +138,8 @@ def test_what_is_missing_says_why() -> None:
     assert found["mixed"].speedup.value is None and found["mixed"].text == "not applicable: --x: y"
     assert found["prefetch"].text == "not measured yet" and found["prefetch"].effect == ""
     without = {name: f"not applicable: {name}" for name in ("mixed", "both")}
-    words = weigh_options("", "base", {"base": summaries(9.0), "prefetch": summaries(3.0)}, CHANGES, without).sentence
+    runs = {"base": summaries(9.0), "prefetch": summaries(3.0)}
+    words = weigh_options("", "base", runs, CHANGES, without, inapplicable=without).sentence
     assert words.startswith("Prefetch brings 3.00x (2.") and words.endswith("); mixed does not apply here.")
     alone = weigh_options("", "base", {"mixed": summaries(3.0)}, CHANGES, {}).options
     assert {one.name: one.text for one in alone}["mixed"] == "the base is not measured yet"
@@ -185,11 +190,11 @@ def test_errors_of_all_factors_add_up() -> None:
     assert (found.excess.low, found.excess.high) == (pytest.approx(1 / reach), pytest.approx(reach))
 
 
-def option(name: str, effect: str, value: float | None, parts: Sequence[str] = (), reason: str = "") -> Option:
+def option(name: str, effect: str, value: float | None, parts: Sequence[str] = (), applies: bool = True) -> Option:
     from sonda.analysis.comparison.optimisations import CombinedOptions
 
     together = CombinedOptions(tuple(parts), 1.0, Value(1.0, "1", "derived"), "") if parts else None
-    return Option(name, Value(value, "1", "derived", reason=reason), effect, "", together=together)
+    return Option(name, Value(value, "1", "derived"), effect, "", together=together, applies=applies)
 
 
 def test_one_sentence_for_the_whole() -> None:
@@ -200,7 +205,7 @@ def test_one_sentence_for_the_whole() -> None:
         option("private threads", "nothing", 1.0),
         option("cache", "unknown", 1.1),
         option("float16", "slower", 0.5),
-        option("pinned memory", "", None, reason="not applicable: --pin: no"),
+        option("pinned memory", "", None, applies=False),
     ]
     assert sentence(found) == (
         "Prefetch and mixed precision bring 1.70x together; private threads bring nothing here; float16 makes it 2.00x "
@@ -217,7 +222,7 @@ def test_one_sentence_for_all_places_says_what_holds_where() -> None:
     def told(name: str, effect: str, value: float, low: float, high: float) -> Option:
         return Option(name, Value(value, "1", "derived", low, high), effect, "")
 
-    lacking = option("private threads", "", None, reason="not applicable: --gpu-private-threads: no")
+    lacking = option("private threads", "", None, applies=False)
     cnn = place(
         "cnn", told("compile", "unknown", 0.66, 0.4, 1.3), told("mixed float16", "slower", 0.5, 0.4, 0.625),
         told("cache", "nothing", 1.0, 0.97, 1.03), told("prefetch", "unknown", 1.1, 0.8, 1.5), lacking,
@@ -252,10 +257,12 @@ def test_where_something_holds_is_said_in_one_way(names: list[str], words: str) 
 # ---- what limits each ---------------------------------------------------------------------------------------------
 
 MEMORY = Verdict(
-    "memory", "Memory-bound: 3 activations move 3.1 GB a step at 91 % of DRAM bandwidth, 40 % of the step.",
-    {"share": Value(0.4, "1", "derived")}, (Remedy("fuse operations: torch.compile(model)", ("--compile",)),), 0.62,
+    "memory", Remark("Memory-bound: 3 activations move 3.1 GB a step at 91 % of DRAM bandwidth, 40 % of the step."),
+    {"share": Value(0.4, "1", "derived")}, (Remedy(FuseOperations("torch", partly=False), ("--compile",)),), 0.62,
 )  # fmt: skip
-UNCLEAR = Verdict("none", "No clear limit: the optimizer takes 50 % of the step.", {}, (Remedy("think"),), 0.8)
+UNCLEAR = Verdict(
+    "none", Remark("No clear limit: the optimizer takes 50 % of the step."), {}, (Remedy(Remark("think")),), 0.8
+)
 
 
 def judged(ms: float, verdict: Verdict) -> Summary:
@@ -263,16 +270,17 @@ def judged(ms: float, verdict: Verdict) -> Summary:
 
 
 def test_a_limit_is_that_of_the_run_in_the_middle_with_the_share_that_its_sentence_names() -> None:
-    noisy = Verdict("none", "Too noisy to judge.", {"noise": Value(0.7, "1", "derived")})
+    noise = Value(0.7, "1", "derived")
+    noisy = Verdict("none", TooNoisy(noise, Value(1e6, "ns", "measured")), {"noise": noise})
     found = main_limit([judged(3.0, UNCLEAR), judged(1.0, noisy), judged(2.0, MEMORY)])
-    assert found == Limit("memory", 0.4, MEMORY.sentence, "fuse operations: torch.compile(model)", "--compile")
-    assert main_limit([judged(1.0, UNCLEAR)]) == Limit("not clear", None, UNCLEAR.sentence, "think", "")
+    assert found == Limit("memory", 0.4, MEMORY.finding, FuseOperations("torch", partly=False), "--compile")
+    assert main_limit([judged(1.0, UNCLEAR)]) == Limit("not clear", None, UNCLEAR.finding, Remark("think"), "")
     assert main_limit([judged(1.0, noisy)]).kind == "too noisy" and main_limit([]) == Limit()
 
 
 def test_what_limits_is_one_line_for_each_and_whole_sentences_are_behind_it() -> None:
     runs = {"base": [judged(12.0, MEMORY)], "prefetch": [judged(6.0, MEMORY)], "mixed": [judged(4.0, UNCLEAR)]}
-    (shown,) = optimisations_document([weigh_options("", "base", runs, CHANGES, {})])
+    (shown,) = word_findings(optimisations_document([weigh_options("", "base", runs, CHANGES, {})]))
     table = limits_table(shown)
     assert table is not None
     assert [[cell.text for cell in row] for row in table.rows] == [
@@ -280,10 +288,10 @@ def test_what_limits_is_one_line_for_each_and_whole_sentences_are_behind_it() ->
         ["prefetch", "memory", "40.0", "--compile"],
         ["mixed", "not clear", "–", "think"],
     ]
-    assert table.rows[0][1].hint == MEMORY.sentence and table.rows[0][3].hint.startswith("fuse operations")
+    assert table.rows[0][1].hint == describe(MEMORY.finding) and table.rows[0][3].hint.startswith("fuse operations")
     assert limit_sentences(shown) == [
-        f"base, prefetch: {MEMORY.sentence} Try: fuse operations: torch.compile(model).",
-        f"mixed: {UNCLEAR.sentence} Try: think.",
+        f"base, prefetch: {describe(MEMORY.finding)} Try: fuse operations: torch.compile(model).",
+        f"mixed: {describe(UNCLEAR.finding)} Try: think.",
     ]
     assert limits_table({**shown, "base_limit": {"kind": ""}, "options": []}) is None
 
@@ -323,11 +331,11 @@ def document_of(study: Study = STUDY) -> dict[str, Any]:
 
     table = study_table(result, read)
     columns = [{"figure": one.key, "unit": one.unit, "of": one.path} for one in table.columns]
-    return {
+    return word_findings({
         "study": table.study, "question": "", "scale": "", "axes": list(table.axes), "columns": columns,
         "base": table.base, "rows": table.to_rows(), "deviations": [], "notes": list(table.notes),
         "optimisations": optimisations_document(brought := optimisations(result, read)), "whole": whole(brought),
-    }  # fmt: skip
+    })  # fmt: skip
 
 
 def test_points_that_would_be_the_same_as_others_are_not_measured(tmp_path: Path) -> None:

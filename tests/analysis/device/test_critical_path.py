@@ -28,6 +28,7 @@ from sonda.record.files import rows as row_file
 from sonda.record.files.tables import read_blocks
 from sonda.record.run import Run
 from sonda.record.spans import Spans, Words
+from sonda.report.words import in_words
 from sonda.targets.imported.launcher import import_files
 from trace_examples import KINETO, call, imported, kernel, op, table
 
@@ -85,7 +86,7 @@ def test_without_events_of_synchronisation_the_wait_is_not_seen_and_that_is_said
     path = critical_path(run)
     assert parts(path) == (14, 27, 16, 4, 0, 0)
     assert path is not None and path.unseen == 1
-    assert any("1 call made a stream wait for another" in note for note in summarise_trace(run).summary.notes)
+    assert any("1 call made a stream wait for another" in note for note in in_words(summarise_trace(run).summary.notes))
 
 
 def test_a_stream_that_is_synchronised_is_the_one_the_host_waited_for(tmp_path: Path) -> None:

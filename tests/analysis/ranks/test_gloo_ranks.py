@@ -22,6 +22,7 @@ from sonda.analysis.traces.summary import TraceSummary, summarise_trace
 from sonda.record.conventions.profile_names import communicates, executes_collective
 from sonda.record.run import SPANS
 from sonda.report.views.imported import TraceView
+from sonda.report.words import describe, in_words
 from sonda.targets.imported.launcher import import_files
 from trace_examples import op, step, write
 
@@ -117,7 +118,8 @@ def test_every_moment_of_a_recorded_step_is_what_its_events_say(tmp_path: Path, 
 
 
 def sentences(summary: TraceSummary, beginning: str) -> list[str]:
-    return [verdict.sentence for verdict in summary.summary.verdicts if verdict.sentence.startswith(beginning)]
+    sentences = in_words(verdict.finding for verdict in summary.summary.verdicts)
+    return [sentence for sentence in sentences if sentence.startswith(beginning)]
 
 
 @pytest.mark.parametrize("case", [*CASES, "ranks"])
@@ -143,7 +145,7 @@ def test_a_step_unlike_the_others_counts_in_the_factor_as_in_the_table(tmp_path:
     found = job(tmp_path, events)
     assert [rank.compute for rank in found.ranks] == [300_000, 100_000]
     assert found.imbalance == pytest.approx(1.5)
-    assert "The busiest rank computes 1.50 times the mean." in rank_verdict(found).sentence
+    assert "The busiest rank computes 1.50 times the mean." in describe(rank_verdict(found).finding)
 
 
 def test_a_rank_that_sleeps_keeps_the_other_waiting_as_long_as_its_clock_said(tmp_path: Path) -> None:
@@ -176,7 +178,9 @@ def test_a_wait_behind_computing_makes_nobody_slow(tmp_path: Path) -> None:
         assert expected["hidden"] > 20 * expected["communication"]
         assert rank.exposed < 0.01 * rank.step
     said = summary.summary.verdicts[0]
-    assert said.sentence.startswith("No rank is slow: they wait") and "computing hides all but" in said.sentence
+    assert describe(said.finding).startswith("No rank is slow: they wait") and "computing hides all but" in describe(
+        said.finding
+    )
     assert sentences(summary, "Compute-bound on the host") and not sentences(summary, "Communication-bound")
 
 
@@ -212,7 +216,7 @@ def test_an_annotation_computes_nothing_by_itself(tmp_path: Path) -> None:
 def test_without_steps_communication_is_told_from_operations(tmp_path: Path) -> None:
     events = [op("aten::mm", 0, 100), op("record_param_comms", 100, 50), op("mpi:all_reduce", 200, 300, thread=2)]
     summary = summarise_trace(import_files([write(tmp_path / "x.json", events)], tmp_path / "runs"))
-    assert summary.summary.verdicts[0].sentence == (
+    assert describe(summary.summary.verdicts[0].finding) == (
         "No activity of a device is in the trace: it shows the host only. Of 100 µs in operations, aten::mm 100 %. "
         "Communication, which may run beside them, takes 350 µs."
     )

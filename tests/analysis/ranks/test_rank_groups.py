@@ -21,6 +21,7 @@ from sonda.record.conventions import rank_group
 from sonda.record.run import Run
 from sonda.report.section import section_of
 from sonda.report.views.imported import TraceView
+from sonda.report.words import describe
 from sonda.studies.executors.choice import spread_over
 from sonda.studies.executors.executor import ThisProcess
 from sonda.targets.imported.launcher import import_files
@@ -115,7 +116,7 @@ def test_groups_of_a_constructed_job(tmp_path: Path, numbered: bool) -> None:
     assert found.notes == () and {one.numbered for one in found.groups} == {numbered}
     assert found.way == f"those of each group matched by their {'numbers' if numbered else 'order'}"
     verdict = rank_verdict(found)
-    assert verdict.sentence == (
+    assert describe(verdict.finding) == (
         "Rank 2 is slow: it comes last to 4 of 4 collectives of its groups and keeps others waiting 300 µs a step, "
         "15 % of it. It computes 500 µs a step where the others take 200 µs, most of the difference in gemm."
     )
@@ -263,7 +264,9 @@ def test_groups_that_are_not_said_are_matched_by_order_and_the_run_says_so(tmp_p
     assert any("do not say of which group" in note for note in found.notes)
     # 0 and 1 left their first before 2 came, so that it cannot have been one of all four.
     assert any(note.startswith("2 collectives would have been left before") for note in found.notes)
-    assert rank_verdict(found).sentence.startswith("Who waits for whom cannot be said: the job has groups of ranks")
+    assert describe(rank_verdict(found).finding).startswith(
+        "Who waits for whom cannot be said: the job has groups of ranks"
+    )
 
 
 def test_missing_ranks_of_a_group_are_said(tmp_path: Path) -> None:
@@ -317,7 +320,7 @@ def test_a_recorded_job_on_gloo_does_not_say_groups(tmp_path: Path) -> None:
     assert not found.groups[0].name and found.way == "matched by their order" and found.mixed
     left = [note for note in found.notes if "would have been left" in note]
     assert len(left) == 1 and found.collectives + int(left[0].split()[0]) == 6 * 3
-    assert rank_verdict(found).sentence.startswith("Who waits for whom cannot be said")
+    assert describe(rank_verdict(found).finding).startswith("Who waits for whom cannot be said")
 
 
 def test_groups_read_by_another_process_are_told_by_their_names_here(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from sonda.analysis.ranks.verdict import rank_verdict
 from sonda.analysis.traces.summary import summarise_trace
 from sonda.report.section import section_of
 from sonda.report.views.imported import TraceView
+from sonda.report.words import describe, in_words
 from sonda.targets.imported.launcher import import_files
 from trace_examples import call, kernel, op, step, write
 
@@ -65,12 +66,12 @@ def test_devices_on_one_clock(tmp_path: Path) -> None:
     counted(found)
     assert (found.clocks, found.doubt, found.collectives, found.together, found.notes) == (1, 0, 2, 0, ())
     verdict = rank_verdict(found)
-    assert verdict.sentence == (
+    assert describe(verdict.finding) == (
         "Rank 2 is slow: it comes last to 2 of 2 collectives and keeps all others waiting 300 µs a step, 30 % of it. "
         "It computes 600 µs a step where the others take 250 µs, most of the difference in gemm."
     )
     assert verdict.kind == "communication" and verdict.share == pytest.approx(0.3)
-    assert "same work" in verdict.remedies[0].text
+    assert "same work" in describe(verdict.remedies[0].advice)
 
 
 @pytest.mark.parametrize("heads", [APART, ONE, [{}] * 3], ids=["said", "one name on two machines", "not said"])
@@ -166,7 +167,7 @@ def test_a_host_that_waits_inside_an_annotation_does_not_compute(tmp_path: Path)
         (100_000, 800_000, 100_000, 0), (870_000, 30_000, 90_000, 10_000),
     ]  # fmt: skip
     assert [one.wait for one in found.ranks] == [700_000, 0]
-    assert "most of the difference in aten::mm" in rank_verdict(found).sentence
+    assert "most of the difference in aten::mm" in describe(rank_verdict(found).finding)
 
 
 def test_a_device_computes_while_the_host_communicates(tmp_path: Path) -> None:
@@ -189,7 +190,7 @@ def test_a_rank_that_waits_for_input(tmp_path: Path) -> None:
             gloo(700, 250)]  # fmt: skip
     found = job(tmp_path, [fast, slow, fast], ONE)
     assert [one.parts["input"] for one in found.ranks] == [50_000, 600_000, 50_000]
-    assert "It waits 600 µs for input a step where the others take 50.0 µs." in rank_verdict(found).sentence
+    assert "It waits 600 µs for input a step where the others take 50.0 µs." in describe(rank_verdict(found).finding)
 
 
 def test_traces_without_steps_or_collectives(tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_traces_without_steps_or_collectives(tmp_path: Path) -> None:
     assert [one.wait for one in found.ranks] == [600_000, 0]
     alone = [[step(0, 0, 10), op("x", 0, length)] for length in (2, 4)]
     found = job(tmp_path / "b", alone, [{}] * 2)
-    assert rank_verdict(found).sentence == (
+    assert describe(rank_verdict(found).finding) == (
         "No collective is in the traces of all ranks: who waits for whom cannot be said. The busiest rank "
         "computes 1.33 times the mean."
     )
@@ -210,7 +211,9 @@ def test_ranks_without_a_common_step_are_not_compared(tmp_path: Path) -> None:
         write(tmp_path / f"{rank}.json", on_device(1, 2, (number,)))
     found = summarise_trace(import_files([tmp_path], tmp_path / "runs"))
     assert found.job is None
-    assert "no step is in the traces of all ranks: they are not compared with each other" in found.summary.notes
+    assert "no step is in the traces of all ranks: they are not compared with each other" in in_words(
+        found.summary.notes
+    )
 
 
 def test_a_profile_tells_the_model_from_the_framework(tmp_path: Path) -> None:
@@ -227,7 +230,7 @@ def test_a_profile_tells_the_model_from_the_framework(tmp_path: Path) -> None:
 
 def test_ranks_that_are_even_are_said_to_be(tmp_path: Path) -> None:
     found = job(tmp_path, [on_device(400, 400), on_device(390, 400)], ONE[:2])
-    assert rank_verdict(found).sentence == (
+    assert describe(rank_verdict(found).finding) == (
         "No rank is slow: they wait 0.5 % of a step for each other, and rank 0 comes last most often, to 2 of 2 "
         "collectives. The busiest rank computes 1.01 times the mean."
     )
@@ -240,12 +243,12 @@ def test_several_slow_ranks_are_found_together(tmp_path: Path) -> None:
     heads = [{"host_name": "node7" if length > 500 else "node8"} for length in lengths]
     found = job(tmp_path / "a", ranks, heads)
     assert [one.rank for one in found.late] == [1, 3] and (found.late_last, found.late_held) == (2, 490_000)
-    assert rank_verdict(found).sentence == (
+    assert describe(rank_verdict(found).finding) == (
         "The 2 ranks of node7 are slow: one of them comes last to 2 of 2 collectives, and they keep all others waiting "
         "490 µs a step, 49 % of it. They compute 590 µs a step where the others take 100 µs, most of the difference in "
         "gemm."
     )
-    assert rank_verdict(job(tmp_path / "b", ranks, [{}] * 6)).sentence.startswith("Ranks 1 and 3 are slow")
+    assert describe(rank_verdict(job(tmp_path / "b", ranks, [{}] * 6)).finding).startswith("Ranks 1 and 3 are slow")
 
 
 def test_ranks_that_take_turns_being_late(tmp_path: Path) -> None:
@@ -253,7 +256,7 @@ def test_ranks_that_take_turns_being_late(tmp_path: Path) -> None:
                                                                  1000.0 * number)] for late in range(4)]  # fmt: skip
     found = job(tmp_path, ranks, [{"host_name": "a"}] * 4)
     assert [one.wait for one in found.ranks] == [300_000] * 4 and [one.last for one in found.ranks] == [1] * 4
-    assert rank_verdict(found).sentence.startswith("No rank is slow all the time: they wait 30 % of a step")
+    assert describe(rank_verdict(found).finding).startswith("No rank is slow all the time: they wait 30 % of a step")
 
 
 def test_numbers_of_steps() -> None:
@@ -284,8 +287,8 @@ def test_recorded_ranks_on_gloo(tmp_path: Path) -> None:
     assert found is not None and found.collectives == 10 and found.notes == ()
     assert [one.last for one in found.ranks] == last
     assert found.ranks[2].held / 1e6 == pytest.approx(held, rel=1e-6)
-    assert summary.summary.verdicts[0].sentence.startswith("Rank 2 is slow")
-    assert "aten::mm" in summary.summary.verdicts[0].sentence
+    assert describe(summary.summary.verdicts[0].finding).startswith("Rank 2 is slow")
+    assert "aten::mm" in describe(summary.summary.verdicts[0].finding)
     assert found.durations.sum() == pytest.approx(sum(one.step for one in found.ranks) * 5)
     assert np.array([sum(one.parts.values()) for one in found.ranks]) == pytest.approx(
         [one.step for one in found.ranks]
@@ -310,4 +313,4 @@ def test_recorded_ranks_with_a_clock_that_is_wrong(tmp_path: Path) -> None:
     found = job_of(import_files([tmp_path], tmp_path / "runs"))
     assert found is not None and found.clocks == 4
     assert abs(found.ranks[3].offset - 3_000_000_000) <= 3 * found.doubt
-    assert rank_verdict(found).sentence.startswith("Rank 2 is slow")
+    assert describe(rank_verdict(found).finding).startswith("Rank 2 is slow")

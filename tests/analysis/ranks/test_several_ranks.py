@@ -10,6 +10,7 @@ import pytest
 from builders import MS, RunBuilder
 from plain_runs import change_target, target_of
 from sonda.analysis.rules import communication, none, remedies
+from sonda.analysis.rules.limits import CommunicationBound
 from sonda.analysis.rules.work import explained
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.training import devices_of
@@ -18,6 +19,7 @@ from sonda.record.errors import SondaError
 from sonda.record.training import FINAL, WEIGHTS, Trained
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.ranks import rank_phases_table
+from sonda.report.words import describe, in_words
 from sonda.studies.file.loader import load_study
 from sonda.targets.job import Job, job_of
 from sonda.targets.training.supervisor import Training
@@ -59,7 +61,7 @@ def test_work_and_time_of_a_rate_are_those_of_the_rank_that_works_longest():
     assert forward.achieved.value == pytest.approx(3e9 / 0.060)
     assert summary.parts[0].steps == 6
     said = "those of rank 0 (cpu/2), which works longest; rank 1 (cpu/1) waits 70 % of its step"
-    assert any(note.endswith(said) for note in summary.notes)
+    assert any(note.endswith(said) for note in in_words(summary.notes))
 
 
 def test_every_rank_has_its_own_phases():
@@ -121,15 +123,16 @@ def test_time_in_which_ranks_only_exchange_is_named():
     summary = unequal_ranks()
     verdict = communication.rule(summary)
     assert verdict is not None
-    assert verdict.sentence.startswith("Communication-bound:") and "20 % of the step (20.0 ms)" in verdict.sentence
-    assert [remedy.text for remedy in verdict.remedies][-1].endswith("@auto")
+    assert isinstance(verdict.finding, CommunicationBound)
+    assert (verdict.finding.share.value, verdict.finding.time.value) == (pytest.approx(0.2), pytest.approx(20 * MS))
+    assert verdict.remedies[-1] == communication.AUTO
     running = dataclasses.replace(
         summary, target=target_of({**summary.target.plain(), "spec": "hybrid=cpu/1+cpu/1@auto,h=2"})
     )
-    assert not any("@auto" in remedy.text for remedy in communication.rule(running).remedies)
+    assert communication.AUTO not in communication.rule(running).remedies
     assert explained(summary.parts[0])["communication"] == pytest.approx(0.2)
     other = none.rule(summary)
-    assert other is None or "communicate" not in other.sentence
+    assert other is None or "communicate" not in describe(other.finding)
 
 
 def test_what_a_target_refuses_is_not_advised():

@@ -26,6 +26,7 @@ from sonda.report.screen import render
 from sonda.report.views.compare.screen import side_by_side_blocks
 from sonda.report.views.exploration import ExplorationView, front_table, write_points
 from sonda.report.views.steps.view import StepsView
+from sonda.report.words import describe
 from sonda.studies.explore.exploration import explore
 from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
@@ -177,7 +178,7 @@ def test_the_front_of_the_run_is_what_its_rows_say(kept: tuple[Store, Run]) -> N
 def test_a_summary_says_what_was_found(kept: tuple[Store, Run]) -> None:
     summary = summarise(kept[1])
     assert summary.title == "DLRM, inference, batch 4"
-    assert summary.verdicts[0].sentence == explored(kept[1]).sentence
+    assert describe(summary.verdicts[0].finding) == explored(kept[1]).sentence
     assert "Fastest" in StepsView(summary).text(color=False)
     assert "DLRM" in render(side_by_side_blocks([summary, summary]), color=False)
 

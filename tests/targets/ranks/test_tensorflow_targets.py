@@ -11,6 +11,7 @@ from time import perf_counter_ns as now
 import pytest
 
 from plain_runs import run_info
+from sonda.analysis.doubts import InsideFused
 from sonda.analysis.rules import communication
 from sonda.analysis.run_summary import summarise
 from sonda.frameworks.collector.recorder import Recorder
@@ -266,7 +267,8 @@ def test_what_replicas_exchange_inside_one_function_is_told_and_judged(tmp_path:
     assert part.inside["communicate"] / part.inside["forward"] == pytest.approx(3 / 2, rel=1e-4)
     fused = next(phase.cost.share for phase in part.phases if phase.name == "fused")
     assert set(part.inside) <= {"forward", "communicate", "other"} and sum(part.inside.values()) == pytest.approx(fused)
-    assert any("forward 40 % and communicate 60 %" in note for note in summary.notes)
+    (inside,) = (note for note in summary.notes if isinstance(note, InsideFused))
+    assert dict(inside.shares) == pytest.approx({"forward": 0.4, "communicate": 0.6}, rel=1e-4)
     for share in (0.05, 0.6):
         told = replace(summary, parts=(replace(part, inside={"communicate": share}),))
         verdict = communication.rule(told)

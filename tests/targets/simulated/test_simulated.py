@@ -29,6 +29,7 @@ from sonda.report.screen import render
 from sonda.report.views.compare.screen import side_by_side_blocks
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
+from sonda.report.words import describe
 from sonda.studies.engine import repetition
 from sonda.targets.job import Job
 from sonda.targets.pipeline import measure
@@ -164,7 +165,7 @@ def test_the_verdict_names_the_layers_and_what_their_cycles_went_into(tmp_path: 
     (verdict,) = summary.verdicts
     assert verdict.kind in CYCLE_STACK
     # 2 x 1356 of 3060 cycles.
-    assert "linear layers: 89 % of 3,060 cycles" in verdict.sentence
+    assert "linear layers: 89 % of 3,060 cycles" in describe(verdict.finding)
     assert summary.subtitle == "simulated maeri-256: flexible dense, 256 multipliers at 1 GHz · 3,060 cycles"
 
 
@@ -206,7 +207,7 @@ def test_a_program_without_anything_for_an_engine_says_so(tmp_path: Path) -> Non
     program = Program((Call("", "Softmax", 0, -1, 0),), (), (), {(0, "_softmax"): 1})
     accelerator = load_accelerator("maeri-256")
     summary = summarise(run_of(simulate(program, Placement(accelerator)), accelerator, tmp_path))
-    assert summary.verdicts[0].sentence == "Nothing to judge: no operation ran on an engine of maeri-256."
+    assert describe(summary.verdicts[0].finding) == "Nothing to judge: no operation ran on an engine of maeri-256."
     assert "not simulated: _softmax 1" in StepsView(summary).text(100, color=False)
     page_text([summary])
 

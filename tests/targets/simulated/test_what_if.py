@@ -15,6 +15,7 @@ from sonda.accelerators.operations.program import Call, MatrixProduct, Operation
 from sonda.analysis.run_summary import summarise
 from sonda.record.store import Store
 from sonda.report.views.steps.view import StepsView
+from sonda.report.words import describe, in_words
 from sonda.targets.job import Job
 from sonda.targets.pipeline import Place, measure
 from sonda.targets.simulated import what_if
@@ -104,7 +105,7 @@ def test_what_takes_too_long_is_given_up_and_said(tmp_path: Path, monkeypatch: p
     assert [one["cycles"] for one in simulation.what_if] == [None, None]
     summary = summarise(run_of(simulation, CLOCKED, tmp_path))
     assert summary.verdicts[0].remedies == ()
-    assert any(note.startswith("not known what it would bring: --set maeri.") for note in summary.notes)
+    assert any(note.startswith("not known what it would bring: --set maeri.") for note in in_words(summary.notes))
 
 
 def test_what_brings_nothing_is_said_and_not_advised(tmp_path: Path) -> None:
@@ -125,5 +126,5 @@ def test_points_of_a_study_have_none_and_name_what_to_widen(tmp_path: Path) -> N
     run = measure(job, Store(tmp_path), Place(study="mine"))
     assert run.info.target.what_if == []
     (remedy,) = summarise(run).verdicts[0].remedies
-    assert remedy.text.startswith("more ")
+    assert describe(remedy.advice).startswith("more ")
     assert replace(remedy, text="") == type(remedy)("")

@@ -12,7 +12,7 @@ further, nothing is known, but for options of the input: what waiting for data t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +20,8 @@ import numpy as np
 from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.comparison.optimisation_words import FASTER, LITTLE, NOTHING, SLOWER, UNKNOWN, at_most, sentence
 from sonda.analysis.comparison.rounds import LEAST_FREEDOM, blocked_sides, freedom_of
+from sonda.analysis.findings import Finding
+from sonda.analysis.rules.limits import TooNoisy
 from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
 
@@ -90,8 +92,10 @@ class Limit:
     """That of the verdict, `not clear` or `too noisy`; '' where nothing was measured."""
     share: float | None = None
     """Of the step that it explains, 0 to 1; None where it explains none."""
-    sentence: str = ""
-    remedy: str = ""
+    finding: Finding | None = None
+    """That of the verdict."""
+    advice: Finding | None = None
+    """What to try first."""
     flags: str = ""
     """The options of `sonda run` that try the remedy; '' where it is none of them."""
 
@@ -113,6 +117,8 @@ class Option:
     """It is made of other options."""
     most: float | None = None
     """The most times as fast that it can make the base, by what it could save; None where that is not known."""
+    applies: bool = True
+    """Whether the option has a meaning at this place."""
 
 
 @dataclass(frozen=True)
@@ -141,11 +147,13 @@ def weigh_options(
     changes: Mapping[str, Mapping[str, object]],
     missing: Mapping[str, str],
     rounds: Mapping[str, Sequence[int]] | None = None,
+    inapplicable: Collection[str] = (),
 ) -> Options:
     """Hold all variants at a place against the base.
 
     `runs` are the repetitions of every variant, `changes` the settings in which each differs from the base, `missing`
-    why a variant has no runs, `rounds` in which round each of its runs was measured, where they took turns.
+    why a variant has no runs, `rounds` in which round each of its runs was measured, where they took turns,
+    `inapplicable` the variants that have no meaning there.
     """
     names = [name for name in changes if name != base]
     measured_sides = {name: known_side for name, of in runs.items() if (known_side := _side(of)) is not None}
@@ -166,7 +174,8 @@ def weigh_options(
         together = _together(sides, base, name, changes, len(measured)) if name in sides and base in sides else None
         several = bool(parts_of(name, changes))
         text = _text(speedup, effect, most)
-        options.append(Option(name, speedup, effect, text, main_limit(runs.get(name, ())), together, several, most))
+        limit, applies = main_limit(runs.get(name, ())), name not in inapplicable
+        options.append(Option(name, speedup, effect, text, limit, together, several, most, applies))
     within = 0 if times is None else times.shape[1]
     all_of_them = Options(place, base, tuple(options), "", main_limit(runs.get(base, ())), within)
     return replace(all_of_them, sentence=sentence(all_of_them.said))
@@ -279,13 +288,14 @@ def main_limit(summaries: Sequence[Summary]) -> Limit:
         return Limit()
     middle = sorted(timed, key=lambda summary: summary.parts[0].step.value or 0.0)[len(timed) // 2]
     verdict = middle.verdicts[0]
-    remedy, flags = (verdict.remedies[0].text, " ".join(verdict.remedies[0].options)) if verdict.remedies else ("", "")
+    first = verdict.remedies[0] if verdict.remedies else None
+    advice, flags = (first.advice, " ".join(first.options)) if first is not None else (None, "")
     if verdict.kind == "none":
-        kind = NOISY if "noise" in verdict.evidence else UNCLEAR
-        return Limit(kind, None, verdict.sentence, remedy, flags)
-    # Of what the sentence names, where it does not name all.
+        kind = NOISY if isinstance(verdict.finding, TooNoisy) else UNCLEAR
+        return Limit(kind, None, verdict.finding, advice, flags)
+    # Of what the finding names, where it does not name all.
     share = verdict.evidence["share"].value if "share" in verdict.evidence else verdict.share
-    return Limit(verdict.kind, share, verdict.sentence, remedy, flags)
+    return Limit(verdict.kind, share, verdict.finding, advice, flags)
 
 
 def parts_of(name: str, changes: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import share_of
+from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.steps.parts import COMMUNICATE, Part
 from sonda.analysis.summary import PartSummary, RankPhases, Value
 from sonda.record.target import RankFacts, RanksTarget, Target
@@ -19,10 +20,10 @@ from sonda.record.target import RankFacts, RanksTarget, Target
 UNEVEN = 0.05
 """Ranks whose work differs by less than this share of a step are alike."""
 
-Summarised = Callable[[Part], tuple[PartSummary, list[str]]]
+Summarised = Callable[[Part], tuple[PartSummary, list[Finding]]]
 
 
-def summarise_ranks(part: Part, target: Target, summarise: Summarised) -> tuple[PartSummary, list[str]]:
+def summarise_ranks(part: Part, target: Target, summarise: Summarised) -> tuple[PartSummary, list[Finding]]:
     """The summary of a part by its critical rank, with a row for every rank, and notes.
 
     `summarise` gives that of one rank.
@@ -38,7 +39,7 @@ def summarise_ranks(part: Part, target: Target, summarise: Summarised) -> tuple[
                 layers=tuple(row for row in summaries[mine.rank].layers if row.path not in own))
         for mine in part.ranks
     )  # fmt: skip
-    return replace(summary, ranks=rows), [*notes, _sentence(part.name, rows)]
+    return replace(summary, ranks=rows), [*notes, Remark(_sentence(part.name, rows))]
 
 
 def _row(part: Part, summary: PartSummary, facts: RankFacts | None) -> RankPhases:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import part_of_step
+from sonda.analysis.findings import Remark
 from sonda.analysis.ranks.collectives import symmetric
 from sonda.analysis.ranks.stragglers import GroupTime, Job, RankTime
 from sonda.analysis.summary import Remedy, Value, Verdict
@@ -44,13 +45,13 @@ def rank_verdict(job: Job) -> Verdict:
     load = _load(job)
     if not job.collectives:
         sentence = f"No collective is in the traces of all ranks: who waits for whom cannot be said.{load}"
-        return Verdict("none", sentence, _evidence(job))
+        return Verdict("none", Remark(sentence), _evidence(job))
     if job.mixed:
         sentence = (
             "Who waits for whom cannot be said: the job has groups of ranks, and the traces do not say of which group "
             f"a collective is.{load}"
         )
-        return Verdict("none", sentence, _evidence(job))
+        return Verdict("none", Remark(sentence), _evidence(job))
     hidden = job.late_held - job.late_exposed >= WORTH * job.step
     exposed = job.late_exposed if hidden else job.late_held
     share = _of_step(exposed, job.step)
@@ -70,7 +71,7 @@ def rank_verdict(job: Job) -> Verdict:
         if in_all - waiting >= WORTH and _of_it(waiting):
             waits += f", computing hides all but {wording.percent(waiting)}"
         sentence = f"{none}: {waits}, and {who}.{load}"
-        return Verdict("none", sentence, _evidence(job), share=min(waiting, 1.0))
+        return Verdict("none", Remark(sentence), _evidence(job), share=min(waiting, 1.0))
     punctual = [rank for rank in job.ranks if rank not in job.late]
     part, mine, theirs = _difference(job.late, punctual)
     name = _operation(job.late, punctual) if part in ("compute", "operations", "transfer") else ""
@@ -86,12 +87,12 @@ def rank_verdict(job: Job) -> Verdict:
     sentence += f" waiting {held_words}."
     if mine - theirs < EXPLAINS * exposed:
         sentence += f" {'Its' if alone else 'Their'} steps have no part that is longer by as much."
-        return Verdict("communication", sentence, _evidence(job), (), min(share, 1.0))
+        return Verdict("communication", Remark(sentence), _evidence(job), (), min(share, 1.0))
     spends = SPENDS[part][0 if alone else 1].format(wording.duration(mine))
     who = "It" if alone else "They"
     sentence += f" {who} {spends} a step where the others take {wording.duration(theirs)}{most}."
-    remedies = (Remedy(TRIES[part]),) if part in TRIES else ()
-    return Verdict("communication", sentence, _evidence(job), remedies, min(share, 1.0))
+    remedies = (Remedy(Remark(TRIES[part])),) if part in TRIES else ()
+    return Verdict("communication", Remark(sentence), _evidence(job), remedies, min(share, 1.0))
 
 
 def several(job: Job) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.findings import Remark
 from sonda.analysis.simulated.energy import energy_notes, energy_warnings
 from sonda.analysis.simulated.verdict import MORE_PRODUCTS, verdict_of, what_if_notes
 from sonda.analysis.span_tree import PathTree
@@ -99,9 +100,9 @@ def summarise_simulated(run: Run, target: SimulatedTarget, title: str) -> Summar
         status=info.status,
         parts=(part,),
         verdicts=(verdict_of(part, target),),
-        warnings=(*info.disturbed, *energy_warnings(target)),
+        warnings=tuple(Remark(text) for text in (*info.disturbed, *energy_warnings(target))),
         ceilings=simulated_roofs(target.description),
-        notes=(*info.notes, *what_if_notes(target, cycles), *energy_notes(target)),
+        notes=tuple(Remark(text) for text in (*info.notes, *what_if_notes(target, cycles), *energy_notes(target))),
         workload=info.workload,
         target=info.target,
         machine=info.machine,

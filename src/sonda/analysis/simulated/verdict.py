@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.findings import Remark
 from sonda.analysis.summary import PartSummary, Remedy, Simulated, Value, Verdict
 from sonda.record.simulated import WhatIf
 from sonda.record.target import SimulatedTarget
@@ -37,7 +38,7 @@ def verdict_of(part: PartSummary, target: SimulatedTarget) -> Verdict:
     whole = part.simulated
     if whole is None or not families:
         accelerator = target.description.name if target.description is not None else ""
-        return Verdict("none", f"Nothing to judge: no operation ran on an engine of {accelerator}.", {})
+        return Verdict("none", Remark(f"Nothing to judge: no operation ran on an engine of {accelerator}."), {})
     name, members = max(families.items(), key=lambda item: sum(member.share for member in item[1]))
     share = sum(member.share for member in members)
     cycles = sum(member.cycles.value or 0.0 for member in members)
@@ -63,18 +64,18 @@ def verdict_of(part: PartSummary, target: SimulatedTarget) -> Verdict:
     if useful.value is not None:
         sentence += f"; the multipliers do useful work {wording.percent(useful.value)} of the time"
     sentence += "."
-    return Verdict(bound, sentence, evidence, _remedies(target, bound, whole.cycles.value or 0.0), share)
+    return Verdict(bound, Remark(sentence), evidence, _remedies(target, bound, whole.cycles.value or 0.0), share)
 
 
 def _remedies(target: SimulatedTarget, bound: str, cycles: float) -> tuple[Remedy, ...]:
     """The what-ifs that were simulated with the run and brought something, those that brought most first."""
     remedies = [
-        Remedy(_change(change, target), (), Value(cycles / change.cycles, "1", "simulated"))
+        Remedy(Remark(_change(change, target)), (), Value(cycles / change.cycles, "1", "simulated"))
         for change in target.what_if or ()
         if change.cycles and _gains(change.cycles, cycles)
     ]
     remedies.sort(key=lambda remedy: -((remedy.speedup.value or 0.0) if remedy.speedup else 0.0))
-    untried = () if target.what_if else (Remedy(UNTRIED[bound]),)
+    untried = () if target.what_if else (Remedy(Remark(UNTRIED[bound])),)
     return tuple(remedies) or untried
 
 

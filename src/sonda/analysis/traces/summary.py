@@ -11,6 +11,7 @@ from sonda.analysis import wording
 from sonda.analysis.device.critical_path import CriticalPath, critical_paths
 from sonda.analysis.device.kernels import LATENCY, KernelTable, KernelTotals, on_device
 from sonda.analysis.device.timeline import CLASSES, BusyTime, DeviceTime
+from sonda.analysis.findings import Remark
 from sonda.analysis.ranks.stragglers import Job, is_job, job_of
 from sonda.analysis.ranks.verdict import rank_verdict
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -155,8 +156,8 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
     summary = Summary(
         run=info.id, title=str(info.workload.name or "imported run"),
         subtitle=" · ".join(sections) or "imported", status=info.status, parts=(),
-        verdicts=tuple(_all_verdicts(work, profile, job)), warnings=tuple(warnings),
-        ceilings={"reason": "an imported run has no machine to measure"}, notes=tuple(notes),
+        verdicts=tuple(_all_verdicts(work, profile, job)), warnings=tuple(map(Remark, warnings)),
+        ceilings={"reason": "an imported run has no machine to measure"}, notes=tuple(map(Remark, notes)),
         workload=info.workload, target=info.target, machine=info.machine,
     )  # fmt: skip
     return TraceSummary(summary, work, tuple(walked), profile, job)
@@ -194,11 +195,11 @@ def _verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]
             sentence = f"{wording.plural(len(work.counters), 'count')} of a whole program."
         else:
             sentence = _host_sentence(profile)
-        return [Verdict("none", sentence, {})]
+        return [Verdict("none", Remark(sentence), {})]
     device = max(work.devices, key=lambda device: device.window)
     name = device.device if len(work.devices) == 1 else f"{device.device} of rank {device.rank}"
     if not device.window:
-        return [Verdict("none", f"{name} did nothing that took time.", {})]
+        return [Verdict("none", Remark(f"{name} did nothing that took time."), {})]
     shares = {
         "idle": device.idle / device.window,
         "compute": device.compute / device.window,
@@ -216,13 +217,13 @@ def _verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]
             else ", and its next work was mostly launched by then"
         )
         sentence = f"{name} is idle {wording.percent(shares['idle'])} of the time{why}."
-        remedies = (Remedy("larger batches, torch.compile or CUDA graphs: fewer launches for the same work"),)
-        return [Verdict("overhead", sentence, evidence, remedies if host >= MOSTLY else (), shares["idle"])]
+        remedies = (Remedy(Remark("larger batches, torch.compile or CUDA graphs: fewer launches for the same work")),)
+        return [Verdict("overhead", Remark(sentence), evidence, remedies if host >= MOSTLY else (), shares["idle"])]
     largest = max(("exposed communication", "exposed copies"), key=lambda key: shares[key])
     if shares[largest] > shares["compute"]:
         what = largest.removeprefix("exposed ")
         sentence = f"{name} spends {wording.percent(shares[largest])} of the time on {what} that no computation hides."
-        return [Verdict("transfer" if what == "copies" else what, sentence, evidence, (), shares[largest])]
+        return [Verdict("transfer" if what == "copies" else what, Remark(sentence), evidence, (), shares[largest])]
     computing, idle = wording.percent(shares["compute"]), wording.percent(shares["idle"])
     sentence = f"{name} computes {computing} of the time and is idle {idle}."
-    return [Verdict("compute", sentence, evidence, (), shares["compute"])]
+    return [Verdict("compute", Remark(sentence), evidence, (), shares["compute"])]

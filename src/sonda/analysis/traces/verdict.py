@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sonda.analysis import wording
+from sonda.analysis.findings import Remark
 from sonda.analysis.rules.input import ALWAYS
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Value, Verdict
@@ -13,15 +14,20 @@ from sonda.analysis.traces.step_breakdown import PARTS
 from sonda.record.conventions.profile_names import GET_NEXT, communicates
 
 PREFETCH = Remedy(
-    "prefetch, map with num_parallel_calls, or cache the data set: what is loaded ahead is not waited for"
+    Remark("prefetch, map with num_parallel_calls, or cache the data set: what is loaded ahead is not waited for")
 )
-SAME_SHAPES = Remedy("call it with the same shapes and types, and with tensors instead of Python numbers: then it is "
-                     "traced once")  # fmt: skip
-LESS_OFTEN = Remedy("larger batches: a step exchanges as much, and computes more")
-STAY = Remedy("keep tensors on one device, or copy the next batch while this one is computed")
-LATER = Remedy("begin the profile after the first steps")
-FEWER_CALLS = Remedy("larger batches, one tf.function or jit around the whole step, or steps_per_execution in Keras: "
-                     "fewer calls for the same work")  # fmt: skip
+SAME_SHAPES = Remedy(
+    Remark("call it with the same shapes and types, and with tensors instead of Python numbers: then it is traced once")
+)
+LESS_OFTEN = Remedy(Remark("larger batches: a step exchanges as much, and computes more"))
+STAY = Remedy(Remark("keep tensors on one device, or copy the next batch while this one is computed"))
+LATER = Remedy(Remark("begin the profile after the first steps"))
+FEWER_CALLS = Remedy(
+    Remark(
+        "larger batches, one tf.function or jit around the whole step, or steps_per_execution in Keras: fewer calls "
+        "for the same work"
+    )
+)
 
 
 def profile_verdicts(profile: ProfileSummary, devices: bool) -> list[Verdict]:
@@ -45,7 +51,7 @@ def profile_verdicts(profile: ProfileSummary, devices: bool) -> list[Verdict]:
         return verdicts
     largest = max(PARTS, key=steps.share)
     sentence = f"Nothing takes most of the step: {largest} takes {wording.percent(steps.share(largest))}."
-    return [_of_rank(Verdict("none", sentence, _evidence(steps), (), steps.share(largest)), steps, several)]
+    return [_of_rank(Verdict("none", Remark(sentence), _evidence(steps), (), steps.share(largest)), steps, several)]
 
 
 def _worst(profile: ProfileSummary, part: str) -> StepTimes:
@@ -57,7 +63,9 @@ def _worst(profile: ProfileSummary, part: str) -> StepTimes:
 
 
 def _of_rank(verdict: Verdict, steps: StepTimes, several: bool) -> Verdict:
-    return replace(verdict, sentence=f"{verdict.sentence[:-1]} (rank {steps.rank}).") if several else verdict
+    if not several or not isinstance(verdict.finding, Remark):
+        return verdict
+    return replace(verdict, finding=Remark(f"{verdict.finding.text[:-1]} (rank {steps.rank})."))
 
 
 def _evidence(steps: StepTimes) -> dict[str, Value]:
@@ -77,7 +85,7 @@ def _input(steps: StepTimes) -> Verdict | None:
     if share <= ALWAYS and not _largest(steps, "input"):
         return None
     sentence = f"Input-bound: waiting for data takes {wording.percent(share)} of the step ({_mean(steps, 'input')})."
-    return Verdict("input", sentence, _evidence(steps), (PREFETCH,), share)
+    return Verdict("input", Remark(sentence), _evidence(steps), (PREFETCH,), share)
 
 
 def _compile(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
@@ -92,7 +100,7 @@ def _compile(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
     ]
     whom = f": {wording.join(which[:3])}" if which else ""
     sentence = f"Compile-bound: tracing and compiling takes {wording.percent(share)} of the steps{whom}."
-    return Verdict("compile", sentence, _evidence(steps), (SAME_SHAPES if again else LATER,), share)
+    return Verdict("compile", Remark(sentence), _evidence(steps), (SAME_SHAPES if again else LATER,), share)
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
@@ -108,7 +116,7 @@ def _communication(steps: StepTimes) -> Verdict | None:
         f"Communication-bound: exchanging with other ranks, or waiting for them, takes {wording.percent(share)} of the "
         f"step ({_mean(steps, 'communication')})."
     )
-    return Verdict("communication", sentence, _evidence(steps), (LESS_OFTEN,), share)
+    return Verdict("communication", Remark(sentence), _evidence(steps), (LESS_OFTEN,), share)
 
 
 def _transfer(steps: StepTimes) -> Verdict | None:
@@ -119,7 +127,7 @@ def _transfer(steps: StepTimes) -> Verdict | None:
         f"Transfer-bound: copying between devices takes {wording.percent(share)} of the step "
         f"({_mean(steps, 'transfer')}), in which nothing is computed."
     )
-    return Verdict("transfer", sentence, _evidence(steps), (STAY,), share)
+    return Verdict("transfer", Remark(sentence), _evidence(steps), (STAY,), share)
 
 
 def _launch(steps: StepTimes) -> Verdict | None:
@@ -129,7 +137,7 @@ def _launch(steps: StepTimes) -> Verdict | None:
         f"Overhead-bound: launching work on a device takes {wording.percent(steps.share('launch'))} of the step "
         f"({_mean(steps, 'launch')}), in which no device works."
     )
-    return Verdict("overhead", sentence, _evidence(steps), (FEWER_CALLS,), steps.share("launch"))
+    return Verdict("overhead", Remark(sentence), _evidence(steps), (FEWER_CALLS,), steps.share("launch"))
 
 
 def _host(steps: StepTimes) -> Verdict | None:
@@ -139,7 +147,7 @@ def _host(steps: StepTimes) -> Verdict | None:
         f"Overhead-bound: the framework's own work takes {wording.percent(steps.share('host'))} of the step "
         f"({_mean(steps, 'host')}), operations take {wording.percent(steps.share('operations'))}."
     )
-    return Verdict("overhead", sentence, _evidence(steps), (FEWER_CALLS,), steps.share("host"))
+    return Verdict("overhead", Remark(sentence), _evidence(steps), (FEWER_CALLS,), steps.share("host"))
 
 
 def _operations(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
@@ -157,7 +165,7 @@ def _operations(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
         f"Compute-bound on the host: operations take {wording.percent(steps.share('operations'))} of the step "
         f"({_mean(steps, 'operations')}), {wording.percent(time / max(sum(longest.values()), 1))} of it {name}."
     )
-    return Verdict("compute", sentence, _evidence(steps), (), steps.share("operations"))
+    return Verdict("compute", Remark(sentence), _evidence(steps), (), steps.share("operations"))
 
 
 def _idle(steps: StepTimes) -> Verdict | None:
@@ -167,4 +175,4 @@ def _idle(steps: StepTimes) -> Verdict | None:
         f"For {wording.percent(steps.share('idle'))} of the step nothing was recorded: Python between the calls, or "
         "what the profiler does not see."
     )
-    return Verdict("overhead", sentence, _evidence(steps), (), steps.share("idle"))
+    return Verdict("overhead", Remark(sentence), _evidence(steps), (), steps.share("idle"))

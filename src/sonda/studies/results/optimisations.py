@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sonda.analysis.comparison.optimisation_words import whole as whole
-from sonda.analysis.comparison.optimisations import Options, weigh_options
+from sonda.analysis.comparison.optimisations import Limit, Options, weigh_options
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -29,6 +29,7 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
     runs: dict[str, list[Summary]] = {}
     rounds: dict[str, list[int]] = {}
     missing = {key_of(point.configuration): why for point, why in (*result.failures, *result.inapplicable)}
+    inapplicable = {key_of(point.configuration) for point, _ in result.inapplicable}
     for point, run in sorted(result.runs, key=lambda pair: pair[0].repetition):
         if point.measures == ENERGY:
             continue
@@ -57,13 +58,32 @@ def optimisations(result: StudyResult, summarise: Callable[[Run], Summary]) -> l
         own = {name: runs.get(key, []) for name, key in keys.items()}
         why = {name: missing[key] for name, key in keys.items() if key in missing}
         turns = {name: rounds.get(key, []) for name, key in keys.items()} if study.protocol == INTERLEAVED else None
-        by_place.append(weigh_options(place, study.base, own, changes, why, turns))
+        lacking = {name for name, key in keys.items() if key in inapplicable}
+        by_place.append(weigh_options(place, study.base, own, changes, why, turns, lacking))
     return by_place
 
 
 def optimisations_document(by_place: list[Options]) -> list[dict[str, Any]]:
-    """As plain values."""
-    return [dataclasses.asdict(place_options) for place_options in by_place]
+    """As plain values; what limits each, and what to try, as findings."""
+    documents = []
+    for place_options in by_place:
+        document = dataclasses.asdict(place_options)
+        document["base_limit"] = _limit_document(place_options.base_limit)
+        for option, row in zip(place_options.options, document["options"], strict=True):
+            row["limit"] = _limit_document(option.limit)
+            del row["applies"]  # the reason of its speed-up tells
+        documents.append(document)
+    return documents
+
+
+def _limit_document(limit: Limit) -> dict[str, Any]:
+    return {
+        "kind": limit.kind,
+        "share": limit.share,
+        "sentence": limit.finding or "",
+        "remedy": limit.advice or "",
+        "flags": limit.flags,
+    }
 
 
 def place_of(study: Study, configuration: Configuration) -> str:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from sonda.analysis.comparison.optimisation_words import FASTER, MOST_PLACES, NOTHING, SLOWER, UNKNOWN, at_places
 from sonda.analysis.comparison.optimisations import Options, main_limit
 from sonda.analysis.comparison.repetitions import best_of, quotient
+from sonda.analysis.findings import Finding
+from sonda.analysis.rules.advice import AtPlaces
+from sonda.analysis.rules.limits import TooNoisy
 from sonda.analysis.summary import Summary, Value
 from sonda.analysis.wording import join
 from sonda.studies.engine.plan import NODE, configurations, is_simulated
@@ -31,8 +34,10 @@ RATE = "rate_under_bound_per_second"
 
 def remedies(
     study: Study, table: StudyTable, options: Sequence[Options], summaries: Mapping[str, Summary]
-) -> list[str]:
-    """Sentences without their full stop, what brings most first; `summaries` are those of the runs, by id."""
+) -> list[str | Finding]:
+    """Sentences without their full stop, and what runs advise, what brings most first; `summaries` are those of the
+    runs, by id."""
+    sentences_: list[str | Finding]
     if options:
         sentences_ = list(_of_options(study, table, options))
     else:
@@ -120,26 +125,26 @@ def _of_loads(study: Study, table: StudyTable) -> Iterator[str]:
             yield f"send {server} at most {rate:.3g} queries/s where answers must come within {bound}"
 
 
-def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[str]:
+def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[Finding]:
     """What the runs' own verdicts say to try, most rows first; of variants the first speaks."""
     first = table.rows[0].configuration.get(VARIANT) if table.rows else None
     rows = [row for row in table.rows if row.configuration.get(VARIANT) == first]
     axes = [axis for axis in table.axes if len({str(row.configuration.get(axis)) for row in rows}) > 1]
-    places: dict[str, list[str]] = {}
+    places: dict[Finding, list[str]] = {}
     judged = 0
     for row in rows:
         own = [summaries[run] for run in row.runs if run in summaries]
         limits = main_limit(
-            [summary for summary in own if summary.verdicts and "noise" not in summary.verdicts[0].evidence]
+            [summary for summary in own if summary.verdicts and not isinstance(summary.verdicts[0].finding, TooNoisy)]
         )
         judged += bool(limits.kind)
-        if limits.remedy:
-            places.setdefault(limits.remedy, []).append(
+        if limits.advice is not None:
+            places.setdefault(limits.advice, []).append(
                 ", ".join(_remedy_sentence(axis, row.configuration.get(axis)) for axis in axes)
             )
-    for remedy, names in sorted(places.items(), key=lambda pair: -len(pair[1]))[:MOST_LIMITS]:
+    for advice, names in sorted(places.items(), key=lambda pair: -len(pair[1]))[:MOST_LIMITS]:
         few = "; ".join(names) if len(names) <= MOST_PLACES else f"{len(names)} of {judged} configurations"
-        yield remedy if len(names) == judged else f"{remedy} ({few})"
+        yield advice if len(names) == judged else AtPlaces(advice, few)
 
 
 def _repeat_remedy(table: StudyTable, count: int) -> Iterator[str]:

@@ -21,6 +21,7 @@ from sonda.report.views.compare.tables import (
 from sonda.report.views.simulated import layers_side_by_side
 from sonda.report.views.steps.tables import column_names, side_by_side_table
 from sonda.report.views.steps.training import trainings_table
+from sonda.report.words import describe, in_words
 
 
 def side_by_side_blocks(
@@ -35,7 +36,10 @@ def side_by_side_blocks(
     blocks: list[Block] = [
         Heading(" · ".join(titles)),
         Gap(),
-        *(Paragraph(f"{head}: {summary.verdicts[0].sentence}") for head, summary in zip(heads, summaries, strict=True)),
+        *(
+            Paragraph(f"{head}: {describe(summary.verdicts[0].finding)}")
+            for head, summary in zip(heads, summaries, strict=True)
+        ),
         Gap(),
     ]
     trainings = trainings_table(summaries, heads)
@@ -45,7 +49,7 @@ def side_by_side_blocks(
     if any(part.simulated for summary in summaries for part in summary.parts):
         blocks += [TableBlock(layers_side_by_side(summaries, heads, layers), reasons=False), Gap()]
     for head, summary in zip(heads, summaries, strict=True):
-        blocks += [Paragraph(f"{head}: {warning}", "warning") for warning in summary.warnings]
+        blocks += [Paragraph(f"{head}: {warning}", "warning") for warning in in_words(summary.warnings)]
     if saved:
         blocks.append(saved_as(saved))
     return blocks
