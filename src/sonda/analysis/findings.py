@@ -1,8 +1,8 @@
 """Findings: what analysis has to tell, as data.
 
-A kind of finding is a frozen dataclass: its fields are its numbers (`Value`, `BoundedRatio`), the names it speaks of and
-the place it is about. It holds no sentence. `sonda.report.words` puts each kind into words; no code reads words back:
-whoever needs to know what was found asks for the class of a finding, or for its `kind`.
+A kind of finding is a frozen dataclass: its fields are its numbers (`Value`, `BoundedRatio`), the names it speaks of
+and the place it is about. It holds no sentence. `sonda.report.words` puts each kind into words; no code reads words
+back: whoever needs to know what was found asks for the class of a finding, or for its `kind`.
 """
 
 from __future__ import annotations

@@ -66,7 +66,8 @@ def clocked_circumstances(redact: bool, disturbed: list[str]) -> Circumstances:
 
 
 def gpus(assembly: Assembly) -> dict[str, Any]:
-    """For the `target` of a run: the GPUs that its program used, and whether float32 may be TF32 there; or nothing."""
+    """For the `target` of a run: the GPUs that its program used, whether float32 may be TF32 there, and why their
+    kernels were not recorded; or nothing."""
     if not assembly.devices:
         return {}
     devices = {
@@ -75,7 +76,8 @@ def gpus(assembly: Assembly) -> dict[str, Any]:
         }  # names a machine, not a kind
         for number, about in assembly.devices.items()
     }
-    return {"devices": devices, **({"tf32": assembly.tf32} if assembly.tf32 else {})}
+    silent = {"no_kernels": assembly.no_kernels} if assembly.no_kernels else {}
+    return {"devices": devices, **({"tf32": assembly.tf32} if assembly.tf32 else {}), **silent}
 
 
 def identities(assembly: Assembly) -> dict[str, str]:
