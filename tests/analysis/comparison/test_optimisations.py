@@ -23,6 +23,9 @@ from sonda.analysis.comparison.optimisations import (
     weigh_options,
 )
 from sonda.analysis.comparison.option_effects import brought_everywhere
+from sonda.analysis.findings import Remark
+from sonda.analysis.rules.advice import FuseOperations
+from sonda.analysis.rules.limits import TooNoisy
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.statistics import Side, pooled, ratio, side, welch
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
