@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 
+from sonda.analysis.findings import Remark
 from sonda.report.blocks import (
     Advice,
     Block,
@@ -97,10 +98,11 @@ def test_the_first_heading_of_a_page_is_the_only_run_of_it(alone: bool, element:
 
 
 def test_an_answer_has_what_to_try_and_what_makes_it_doubtful() -> None:
-    assert render([answer("B slows A", "fewer threads", ["noisy"])], 80, False).split("\n") == [
+    found = answer(Remark("B slows A"), Remark("fewer threads"), [Remark("noisy")])
+    assert render([found], 80, False).split("\n") == [
         "  B slows A", "  Try: fewer threads", "  ! noisy",
     ]  # fmt: skip
-    assert "What to try" not in blocks_html([answer("B slows A")], "", [])
+    assert "What to try" not in blocks_html([answer(Remark("B slows A"))], "", [])
 
 
 def test_saved_runs_are_named_as_they_are_typed() -> None:

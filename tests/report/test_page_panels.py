@@ -12,6 +12,7 @@ from builders import MS, RunBuilder
 from plain_runs import run_info
 from sonda.analysis.energy.run import STRETCHES, phases_beneath
 from sonda.analysis.energy.summary import Beneath, Cost, Device, EnergySummary
+from sonda.analysis.findings import Remark
 from sonda.analysis.summary import Value
 from sonda.record.run import ProbeState
 from sonda.record.spans import Spans
@@ -34,7 +35,7 @@ def spans_of(phases: dict[str, tuple[float, float]]) -> Spans:
 
 def metered(beneath: Beneath | None) -> EnergySummary:
     return EnergySummary(
-        "7f3a", "program", Value(2e9, "ns", "measured"), (), {}, {}, (), (), "", beneath=beneath,
+        "7f3a", "program", Value(2e9, "ns", "measured"), (), {}, {}, (), (), Remark(""), beneath=beneath,
         power={"cpu": ((0.5, 40.0), (1.0, 60.0)), "gpu (estimated)": ((1.0, 200.0),)},
         estimated=frozenset({"gpu (estimated)"}),
     )  # fmt: skip

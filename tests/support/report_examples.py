@@ -248,8 +248,8 @@ def comparison() -> Comparison:
     return Comparison(
         ("7f3a9c21",), ("0badcafe", "1234abcd", "5678abcd", "9abcabcd"), (part,),
         Value(-0.048, "1", "derived", -0.058, -0.038),
-        ("the runs differ in threads (1, 2); give both sides the same --threads",),
-        ("the intervals of 8 layers are widened so that all of them hold at once with 95 % (Bonferroni)",),
+        (Remark("the runs differ in threads (1, 2); give both sides the same --threads"),),
+        (Remark("the intervals of 8 layers are widened so that all of them hold at once with 95 % (Bonferroni)"),),
     )  # fmt: skip
 
 

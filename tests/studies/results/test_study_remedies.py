@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sonda.analysis.comparison.findings import OptionsBring
 from sonda.analysis.comparison.optimisations import Option, Options
 from sonda.analysis.comparison.repetitions import best_of
 from sonda.analysis.summary import Value
@@ -142,7 +143,7 @@ def option(name: str, value: float, low: float, high: float, effect: str) -> Opt
 
 
 def brought(place: str, *options: Option) -> Options:
-    return Options(place, "base", options, "")
+    return Options(place, "base", options, OptionsBring(()))
 
 
 def test_options_are_taken_left_out_or_the_base_is_kept(tmp_path: Path) -> None:
