@@ -23,6 +23,7 @@ from sonda.analysis.steps.costs import Scale
 from sonda.analysis.steps.operation_counts import Tally
 from sonda.analysis.steps.training import Epoch, Training, right_share
 from sonda.analysis.summary import Value
+from sonda.report.words import verdict_sentences
 
 WHY = "one of both is wrong"
 CEILINGS = Ceilings(1e11, 2e10, 4e10, 3e7, 3e7, 5e3, 5e3, "float32", 1, "2026-11-15", "torch 2.13.0")
@@ -236,9 +237,9 @@ def test_no_headline_of_a_run_says_more_than_all(peak: float, memory: float, cos
     }
     machine = {**MACHINE, "ceilings": {**MACHINE["ceilings"], "threads": {"1": wrong}}}
     summary = summarise(trained(times, machine=machine))
-    for verdict in summary.verdicts:
-        shown = [float(number.replace(",", "")) for number in PERCENT.findall(verdict.sentence)]
-        assert all(percent <= 100 for percent in shown), verdict.sentence
+    for sentence in verdict_sentences(summary):
+        shown = [float(number.replace(",", "")) for number in PERCENT.findall(sentence)]
+        assert all(percent <= 100 for percent in shown), sentence
     for part in summary.parts:
         for row in (*part.phases, *part.layers):
             roof = row.cost.roof

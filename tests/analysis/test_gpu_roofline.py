@@ -10,6 +10,7 @@ from gpu_roofline_cases import ENTRY, FIGURE, MACHINE, gpu_run
 from plain_runs import change_target, machine_of
 from sonda.analysis.device.kernel_roofline import device_roofs, kernel_roofs
 from sonda.analysis.device.kernels import KernelTotals
+from sonda.analysis.doubts import HeldAgainstTf32
 from sonda.analysis.roofline import ceilings, gpu_of, lines, tf32_of
 from sonda.analysis.run_summary import summarise
 from sonda.report.section import section_of
@@ -101,15 +102,14 @@ def test_a_programs_convolutions_are_taken_for_tf32_and_said_so():
     run = gpu_run(target={"device": "cuda", "devices": {"cuda:0": {"name": "NVIDIA H200"}}},
                   workload={"command": ["python", "train.py"]})  # fmt: skip
     assert layers(run)["conv"].roof.value == pytest.approx(0.1)
-    note = "float32 convolutions are held against the peak of TF32 (PyTorch's default; the program does not say)"
-    assert note in summarise(run).notes
+    assert HeldAgainstTf32(products=False, convolutions=True, assumed=True) in summarise(run).notes
 
 
 def test_what_a_program_said_of_tf32_counts():
     said = {"device": "cuda", "devices": {"cuda:0": {}}, "tf32": {"matmul": True, "convolution": False}}
     run = gpu_run(target=said, workload={"command": ["python", "train.py"]})
     assert layers(run)["conv"].roof.value == pytest.approx(0.8)
-    assert "float32 products are held against the peak of TF32" in summarise(run).notes
+    assert HeldAgainstTf32(products=True, convolutions=False, assumed=False) in summarise(run).notes
 
 
 def test_a_run_names_its_gpu():

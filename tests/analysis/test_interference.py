@@ -457,7 +457,7 @@ def test_a_co_run_is_summarised_and_not_compared(tmp_path):
     run = experiment(tmp_path, known)
     assert run.info.kind == "corun"
     summary = summarise(run)
-    assert summary.parts == () and isinstance(summary.verdicts[0].sentence, Interfering)
+    assert summary.parts == () and isinstance(summary.verdicts[0].finding, Interfering)
     with pytest.raises(SondaError, match="several programs"):
         compare([run], [run])
 

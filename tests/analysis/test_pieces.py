@@ -6,6 +6,7 @@ import pytest
 
 from builders import MS, RunBuilder
 from sonda.analysis import wording
+from sonda.analysis.doubts import LayersApart
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import PartSummary, Summary
 
@@ -58,8 +59,8 @@ def test_layers_have_the_part_of_the_timed_phase_that_they_have_of_a_step_in_pie
     assert layers["0"].forward.value == layers["0"].backward.value == pytest.approx(6 / 20 * 8 * MS)
     assert layers["0"].cost.share == pytest.approx(12 / 20 * 8 / 10)
     assert layers["0"].cost.flops.value == pytest.approx(2.5e9)
-    note = next(note for note in summary.notes if "steps of their own" in note)
-    assert "3 steps" in note and "2.0 times as long" in note
+    (note,) = (note for note in summary.notes if isinstance(note, LayersApart))
+    assert (note.steps, note.times) == (3, pytest.approx(2.0))
     assert wording.times(188.4) == "188 times"
 
 
@@ -132,7 +133,7 @@ def test_layers_of_the_timed_steps_take_no_more_than_their_phase() -> None:
 
 def test_without_pieces_there_are_no_layers_and_no_note() -> None:
     summary = trained(pieces=0)
-    assert only(summary).layers == () and not any("steps of their own" in note for note in summary.notes)
+    assert only(summary).layers == () and not any(isinstance(note, LayersApart) for note in summary.notes)
 
 
 def test_steps_in_pieces_of_which_nothing_came_are_not_spoken_of() -> None:
@@ -146,4 +147,4 @@ def test_steps_in_pieces_of_which_nothing_came_are_not_spoken_of() -> None:
     summary = summarise(builder.run())
     assert [(row.path, row.forward.value) for row in only(summary).layers] == [("", 8 * MS)]
     assert only(summary).layers[0].cost.share == pytest.approx(8 / 10)
-    assert not [note for note in summary.notes if "steps of their own" in note]
+    assert not any(isinstance(note, LayersApart) for note in summary.notes)

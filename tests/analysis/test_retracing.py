@@ -10,6 +10,8 @@ import pytest
 from plain_runs import target_of, workload_of
 from report_examples import training as example
 from sonda.analysis.rules import retracing, verdicts
+from sonda.analysis.rules.advice import SeveralStepsAtOnce, TraceOnce
+from sonda.analysis.rules.limits import Retraced
 from sonda.analysis.rules.remedies import compiled, graphs, remedies
 from sonda.frameworks.collector.traces import MOST_FUNCTIONS, TracedFunction, Traces, code_place
 
@@ -98,13 +100,13 @@ def test_the_verdict_names_function_cause_and_remedy() -> None:
     said = judged(function(20, 20))
     # 19 of 20 traces can be avoided: 190 of 220 ms.
     assert said.share == pytest.approx(0.19 / 0.22)
-    assert said.sentence == (
-        "Re-traced: step (train.py:12) was traced 20 times in 20 calls, 86 % of their time: argument x changes its "
-        "shape: float32[3], float32[4]."
-    )
-    assert [remedy.text for remedy in said.remedies] == [
-        "give x one shape: pad to one, drop the last batch, or tf.function(reduce_retracing=True) on step"
-    ]
+    found = said.finding
+    assert isinstance(found, Retraced) and (found.function, found.where) == ("step", "train.py:12")
+    assert (found.traces, found.calls, found.share.value) == (20, 20, pytest.approx(0.19 / 0.22))
+    assert (found.cause, found.argument, found.examples) == ("shape", "x", ("float32[3]", "float32[4]"))
+    assert not found.by_xla and not found.at_most
+    advised = TraceOnce("step", "train.py:12", "shape", "x", "tensorflow", by_xla=False)
+    assert [remedy.advice for remedy in said.remedies] == [advised]
 
 
 def test_a_first_run_counts_for_what_it_takes_beyond_a_usual_one() -> None:
@@ -117,18 +119,14 @@ def test_what_xla_compiles_in_every_call_is_lost_too() -> None:
     """7 calls of 170 ms tracing and 1.27 s compiling with the run in it: 6 of 7 calls, and no more is known."""
     said = judged(function(7, 7, run=1.27, xla=True, trace_s=7 * 0.17, first_s=0.17, call_s=7 * 1.44))
     assert said.share == pytest.approx(6 / 7)
-    assert said.sentence == (
-        "Re-compiled: step (train.py:12) was compiled by XLA 7 times in 7 calls, up to 86 % of their time: argument x "
-        "changes its shape: float32[3], float32[4]."
-    )
-    # XLA compiles for each shape, however general the graph is.
-    assert [remedy.text for remedy in said.remedies] == ["give x one shape: pad to few shapes, or drop the last batch"]
+    assert said.finding.by_xla and said.finding.at_most and said.finding.share.value == pytest.approx(6 / 7)
+    assert said.remedies[0].advice.by_xla, "XLA compiles for each shape, however general the graph is"
 
 
 def test_what_xla_compiled_is_told_from_a_run_where_there_was_one() -> None:
     """12 times 10 ms tracing and 1 s compiling in 24 calls; a usual one takes 100 ms: 11 x (10 + 900) of 13.32 s."""
     said = judged(function(12, 24, run=1.0, usual=0.1, xla=True))
-    assert said.share == pytest.approx(11 * 0.91 / (12 * 1.01 + 12 * 0.1)) and "up to" not in said.sentence
+    assert said.share == pytest.approx(11 * 0.91 / (12 * 1.01 + 12 * 0.1)) and not said.finding.at_most
 
 
 def test_xla_is_no_remedy_for_a_function_that_it_compiles_already() -> None:
@@ -136,9 +134,7 @@ def test_xla_is_no_remedy_for_a_function_that_it_compiles_already() -> None:
     made = replace(
         example(), target=target_of({}), workload=workload_of({"framework": "tensorflow", "traced": [step, helper]})
     )
-    assert [one.text for one in remedies(made, compiled, graphs)] == [
-        "several steps in one call: Model.compile(steps_per_execution=…)"
-    ]
+    assert [one.advice for one in remedies(made, compiled, graphs)] == [SeveralStepsAtOnce("tensorflow")]
     made = replace(
         made,
         workload=workload_of({"framework": "tensorflow", "traced": [{**step, "xla": False}, {**helper, "xla": True}]}),
@@ -159,7 +155,7 @@ def test_a_function_that_is_seldom_called_is_no_verdict() -> None:
     assert judged(function(3, 3)) is not None and judged(function(3, 3), steady) is None
     # 190 of 220 ms are its own share, and of all functions' time, 320 ms, it is 59 %.
     said = judged(function(20, 20), function(1, 90, function="train"))
-    assert said.share == pytest.approx(0.19 / 0.32) and "86 % of their time" in said.sentence
+    assert said.share == pytest.approx(0.19 / 0.32) and said.finding.share.value == pytest.approx(0.19 / 0.22)
 
 
 def test_where_most_time_is_lost_nothing_else_is_looked_for() -> None:
@@ -179,31 +175,14 @@ def test_where_most_time_is_lost_nothing_else_is_looked_for() -> None:
 
 
 def test_the_function_that_lost_most_is_named() -> None:
-    assert "worse" in judged(function(3, 3), function(30, 30, function="worse")).sentence
+    assert judged(function(3, 3), function(30, 30, function="worse")).finding.function == "worse"
 
 
-@pytest.mark.parametrize(
-    ("cause", "framework", "words"),
-    [
-        ("shape", "jax", "pad to few shapes, or drop the last batch"),
-        ("type", "tensorflow", "tf.cast"),
-        ("type", "jax", "astype"),
-        ("python", "tensorflow", "tf.constant(x)"),
-        ("python", "jax", "static_argnums"),
-        ("object", "tensorflow", "the same x"),
-        ("structure", "jax", "always, or never"),
-        ("new", "tensorflow", "tf.function outside of the loop"),
-        ("new", "jax", "jax.jit outside of the loop"),
-        ("other", "jax", "look at what step is called with"),
-    ],
-)
-def test_the_remedy_follows_from_the_cause(cause: str, framework: str, words: str) -> None:
-    assert words in judged(function(9, 9, cause=cause), framework=framework).remedies[0].text
-
-
-def test_a_model_that_keras_compiles_anew_has_a_remedy_of_its_own() -> None:
-    said = judged(function(9, 9, cause="new", where="", function="the train function of Keras"))
-    assert said.remedies[0].text == "compile the model once"
+@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
+@pytest.mark.parametrize("cause", ["shape", "type", "python", "object", "structure", "new", "other"])
+def test_the_remedy_follows_from_the_cause(cause: str, framework: str) -> None:
+    advised = judged(function(9, 9, cause=cause), framework=framework).remedies[0].advice
+    assert (advised.cause, advised.framework) == (cause, framework)
 
 
 def test_noise_does_not_hide_it() -> None:

@@ -12,7 +12,22 @@ from hypothesis import strategies as st
 
 from plain_runs import machine_of, target_of, workload_of
 from sonda.analysis import wording
+from sonda.analysis.doubts import Drifted
 from sonda.analysis.rules import verdicts
+from sonda.analysis.rules.advice import Change, TryChange
+from sonda.analysis.rules.limits import (
+    AboveCeiling,
+    ComputeBound,
+    LongestPhase,
+    MinorSteps,
+    NoClearLimit,
+    NoSteps,
+    NothingToJudge,
+    OutsideLayers,
+    Pieces,
+    TooNoisy,
+    UnexplainedWork,
+)
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.statistics import judge_noise
 from sonda.analysis.steps.costs import Scale
@@ -20,6 +35,7 @@ from sonda.analysis.steps.operation_counts import Tally
 from sonda.analysis.steps.program import STAGES, Program, ProgramStage
 from sonda.analysis.summary import PartSummary, Summary, Value
 from sonda.record.spans import PARTS
+from sonda.report.words import describe, verdict_sentences
 from verdicts_cases import CEILINGS, MISSING, bare, cost, layer, phase
 
 PERCENT = re.compile(r"([\d.,]+) %")
@@ -99,9 +115,10 @@ def is_sensible(sentence: str) -> bool:
 def test_no_sentence_is_silly_and_the_headline_is_the_largest_thing(found: Summary) -> None:
     said, failures = verdicts(found)
     assert said and not failures
-    for verdict in said:
-        assert is_sensible(verdict.sentence), verdict.sentence
-        assert all(is_sensible(remedy.text) for remedy in verdict.remedies)
+    sentences = verdict_sentences(dataclasses.replace(found, verdicts=said))
+    for verdict, sentence in zip(said, sentences, strict=True):
+        assert is_sensible(sentence), sentence
+        assert all(is_sensible(describe(remedy.advice)) for remedy in verdict.remedies)
         for name in ("share", "of_peak", "of_bandwidth", "of_time", "unexplained"):
             value = verdict.evidence[name].value if name in verdict.evidence else None
             assert value is None or 0 <= value <= 1, (name, value)
@@ -110,51 +127,53 @@ def test_no_sentence_is_silly_and_the_headline_is_the_largest_thing(found: Summa
         others = [stage.share for stage in found.program.stages if stage.name not in (*PARTS, "observing")]
         assert first.evidence["of_program"].value >= max(others, default=0.0)
         return
-    if first.sentence.startswith("Nothing to judge") or "oo noisy" in first.sentence or not found.parts:
+    if isinstance(first.finding, NothingToJudge | NoSteps | TooNoisy) or not found.parts:
         return
     shares = [row.cost.share for row in found.parts[0].phases if row.cost.share == row.cost.share]
-    named = max((float(number) / 100 for number in PERCENT.findall(first.sentence)), default=1.0)
-    assert named >= min(WORTH, max(shares, default=0.0)) - 0.006, (
-        first.sentence
-    )  # half a percent is what rounding takes
+    named = max((float(number) / 100 for number in PERCENT.findall(sentences[0])), default=1.0)
+    assert named >= min(WORTH, max(shares, default=0.0)) - 0.006, sentences[0]  # half a percent is what rounding takes
 
 
 def test_a_forward_of_91_percent_is_what_the_headline_names() -> None:
     """Its layers cover little of it: functions that no module holds."""
     rows = [phase("forward", cost(91, "", 0.1)), phase("loss", bare(7)), phase("other", bare(2))]
     first = verdicts(summary([part(rows, [layer("a", "Linear", cost(0.6, "", 0.2))])]))[0][0]
-    assert first.sentence.startswith("No clear limit: 90 % of the step is code in forward outside the layers")
+    assert isinstance(first.finding, NoClearLimit) and isinstance(first.finding.largest, OutsideLayers)
+    assert first.finding.largest.phases == ("forward",)
+    assert first.finding.largest.share.value == pytest.approx(0.91 - 0.006)
 
 
 def test_a_larger_limit_that_is_known_comes_before_a_smaller_piece_that_is_not() -> None:
     rows = [phase("forward", cost(90)), phase("other", bare(10))]
     layers = [layer("a", "Conv2d", cost(45, "compute", 0.8)), layer("b", "Linear", cost(25, "", 0.2)),
               layer("c", "ReLU", cost(20, "", 0.1))]  # fmt: skip
-    said = [verdict.sentence for verdict in verdicts(summary([part(rows, layers)]))[0]]
-    assert said[0].startswith("Compute-bound in the convolutions: 45 % of the step")
-    assert said[1].startswith("Then no clear limit: the linear layers take 25 % of the step and reach 20 % of the roof")
+    first, second = (verdict.finding for verdict in verdicts(summary([part(rows, layers)]))[0])
+    assert isinstance(first, ComputeBound) and first.share.value == pytest.approx(0.45)
+    assert isinstance(second, NoClearLimit) and isinstance(second.largest, UnexplainedWork)
+    assert second.largest.pieces == Pieces(("Linear",)) and second.largest.share.value == pytest.approx(0.25)
 
 
 def test_many_small_kinds_are_one_number_that_is_worth_a_sentence() -> None:
     layers = [layer(str(at), f"Kind{at}", cost(4, "compute", 0.8)) for at in range(20)]
     first = verdicts(summary([part([phase("forward", cost(80))], layers)]))[0][0]
-    assert first.sentence == "Compute-bound in 20 kinds of layers: 80 % of the step at 80 % of this CPU's peak."
+    assert isinstance(first.finding, ComputeBound) and len(first.finding.pieces) == 20
+    assert first.finding.share.value == pytest.approx(0.8)
 
 
 def test_pieces_that_are_not_worth_a_sentence_give_way_to_their_phase() -> None:
     layers = [layer(str(at), f"Kind{at}", cost(5, "", 0.1)) for at in range(12)]
     rows = [phase("forward", cost(60)), phase("loss", cost(8)), phase("optimizer", cost(25, "memory", 0.9)),
             phase("other", bare(7))]  # fmt: skip
-    said = [verdict.sentence for verdict in verdicts(summary([part(rows, layers)]))[0]]
-    assert said[0].startswith("No clear limit: 60 % of the step is forward.")
+    first = verdicts(summary([part(rows, layers)]))[0][0]
+    assert first.finding == NoClearLimit(LongestPhase(Value(0.6, "1", "derived"), "forward"))
 
 
 def test_more_than_a_ceiling_says_why_instead_of_a_percentage() -> None:
     layers = [layer("a", "Conv2d", cost(80, "compute", 1.3))]
     first = verdicts(summary([part([phase("forward", cost(80))], layers)]))[0][0]
-    assert first.kind == "none" and first.sentence.startswith("Faster than this machine was measured to be: ")
-    assert first.sentence.endswith("What limits 80 % of the step cannot be said.")
-    assert "sonda doctor --measure" in first.remedies[0].text
+    assert first.kind == "none" and isinstance(first.finding, AboveCeiling) and first.finding.ceiling == "compute"
+    assert first.finding.share.value == pytest.approx(0.8)
+    assert first.remedies[0].advice == TryChange(Change.MEASURE_CEILINGS)
 
 
 @pytest.mark.parametrize(
@@ -168,16 +187,14 @@ def test_what_is_there_is_never_nothing(share: float, said: str) -> None:
 
 def test_a_step_that_is_hardly_known_is_told_by_its_ends() -> None:
     noisy = part([phase("forward", cost(100))], [], 3.44, low=1.2e6, high=8e6)
-    assert (
-        verdicts(summary([noisy]))[0][0].sentence
-        == "Too noisy to judge: the step lasts anything from 1.2 ms to 8.0 ms."
-    )
+    assert verdicts(summary([noisy]))[0][0].finding == TooNoisy(Value(3.44, "1", "derived"), noisy.step)
 
 
 @pytest.mark.parametrize("times", [3.5, 40.0])
 def test_steps_that_grow_several_times_longer_are_told_by_the_factor(times: float) -> None:
-    (said,) = judge_noise([1e6] * 20 + [times * 1e6] * 20)
-    assert f"took {times:.1f} times as long as the first" in said
+    (doubt,) = judge_noise([1e6] * 20 + [times * 1e6] * 20)
+    assert isinstance(doubt, Drifted) and doubt.change.value == pytest.approx(times - 1)
+    assert f"took {times:.1f} times as long as the first" in describe(doubt)
 
 
 # ---- the whole program ------------------------------------------------------------------------------------------
@@ -186,19 +203,18 @@ def test_steps_that_grow_several_times_longer_are_told_by_the_factor(times: floa
 def test_steps_that_are_a_minor_part_of_the_program_are_said_to_be() -> None:
     whole = program({"imports": 0.62, "preparation": 0.374, "train": 0.006})
     said, _ = verdicts(summary([part([phase("forward", cost(100, "compute", 0.9))], [])], whole))
-    assert said[0].sentence == "The 20 steps take 0.6 % of the program's 90.0 s; imports take 62 % (55.8 s)."
-    assert said[0].kind == "imports"
-    assert said[1].sentence.startswith("In a step: compute-bound in the forward: 100 % of the step")
+    first, second = (verdict.finding for verdict in said)
+    assert isinstance(first, MinorSteps) and (first.steps, first.share.value) == (20, pytest.approx(0.006))
+    assert (first.largest.stage, first.largest.share.value) == ("imports", pytest.approx(0.62))
+    assert said[0].kind == "imports" and isinstance(second, ComputeBound)
 
 
 def test_that_comes_first_also_where_the_step_is_too_noisy() -> None:
     whole = program({"checkpoints": 0.7, "train": 0.3})
     noisy = part([phase("forward", cost(100))], [], 0.6)
-    said = [verdict.sentence for verdict in verdicts(summary([noisy], whole))[0]]
-    assert said == [
-        "The 20 steps take 30 % of the program's 90.0 s; saving and loading files of weights takes 70 % (63.0 s).",
-        "In a step: too noisy to judge: the step is known only to ±60 %.",
-    ]
+    first, second = (verdict.finding for verdict in verdicts(summary([noisy], whole))[0])
+    assert isinstance(first, MinorSteps) and first.largest.stage == "checkpoints"
+    assert isinstance(second, TooNoisy)
 
 
 def test_steps_that_are_most_of_the_program_are_judged_alone() -> None:
@@ -209,22 +225,16 @@ def test_steps_that_are_most_of_the_program_are_judged_alone() -> None:
 def test_a_validation_that_takes_more_than_the_training_is_named() -> None:
     whole = program({"train": 0.05, "validate": 0.8, "imports": 0.15})
     first = verdicts(summary([part([phase("forward", cost(100, "compute", 0.9))], [])], whole))[0][0]
-    assert first.sentence == "Training takes 5.0 % of the program's 90.0 s; validation takes 80 % (72.0 s)."
-    assert [remedy.text for remedy in first.remedies] == ["validate less often, or on fewer batches"]
+    assert isinstance(first.finding, MinorSteps) and first.finding.part == "train"
+    assert (first.finding.share.value, first.finding.largest.stage) == (pytest.approx(0.05), "validate")
+    assert [remedy.advice for remedy in first.remedies] == [TryChange(Change.VALIDATE_LESS)]
 
 
 def test_a_program_without_steps_is_told_by_its_largest_stage() -> None:
     (only,) = verdicts(summary([], program({"imports": 0.3, "running": 0.7})))[0]
-    assert (
-        only.sentence == "Nothing to judge: no step was seen. Of the program's 90.0 s its own code takes 70 % (63.0 s)."
-    )
+    assert isinstance(only.finding, NoSteps) and only.finding.largest.stage == "running"
+    assert only.finding.whole.value == 90e9 and only.finding.largest.time.value == pytest.approx(63e9)
     assert only.remedies == () and only.kind == "none"
-
-
-def test_a_single_step_is_called_the_only_one() -> None:
-    whole = program({"compile": 0.95, "train": 0.05}, steps=1)
-    first = verdicts(summary([part([phase("forward", cost(100))], [])], whole))[0][0]
-    assert first.sentence == "The only step takes 5.0 % of the program's 90.0 s; compilation takes 95 % (85.5 s)."
 
 
 # ---- zeros ------------------------------------------------------------------------------------------------------

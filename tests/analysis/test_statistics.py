@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sonda.analysis.doubts import Drifted, FewSteps, NoisySteps
 from sonda.analysis.statistics import effective_size, find_warmup, judge_noise, median, medians, ratio, side, student
 
 series = st.lists(st.floats(1.0, 1e9), min_size=2, max_size=60)
@@ -164,32 +165,29 @@ def test_quiet_steps_raise_no_doubt():
 
 
 def test_few_steps_are_named_with_their_remedy():
-    assert judge_noise([1.0, 1.1]) == [
-        "only 2 steps after warm-up: too few for a 95 % interval; measure more with --steps 20"
-    ]
+    assert judge_noise([1.0, 1.1], part="train") == [FewSteps("train", 2, 20, by_option=True)]
 
 
 def test_noise_names_how_many_steps_would_do():
     # Alternating 80 and 120: median 100, interval 80 to 120, so ±20 %: (20/5)^2 = 16 times as many steps.
     (doubt,) = judge_noise([80.0, 120.0] * 5)
-    assert "±20 %" in doubt
-    assert "--steps 160" in doubt
+    assert isinstance(doubt, NoisySteps) and doubt.noise.value == pytest.approx(0.2)
+    assert doubt.wanted == 160
     # 10 and 190: ±90 %, 324 times as many steps. 55 and 145 still ask for (45/5)^2 = 81 times as many.
     (doubt,) = judge_noise([10.0, 190.0] * 5)
-    assert doubt == "the step is known only to ±90 %: close other programs and measure again"
+    assert isinstance(doubt, NoisySteps) and (doubt.noise.value, doubt.wanted) == (pytest.approx(0.9), 0)
     (doubt,) = judge_noise([55.0, 145.0] * 5)
-    assert doubt.endswith("±45 %: close other programs, or measure more with --steps 810")
+    assert isinstance(doubt, NoisySteps) and (doubt.noise.value, doubt.wanted) == (pytest.approx(0.45), 810)
 
 
 def test_programs_are_not_told_options():
     (doubt,) = judge_noise([80.0, 120.0] * 5, repeatable=False)
-    assert "--steps" not in doubt
-    assert "about 160 steps" in doubt
+    assert isinstance(doubt, NoisySteps) and not doubt.by_option and doubt.wanted == 160
 
 
 def test_a_machine_that_changed_its_speed_is_named():
     (doubt,) = judge_noise([100.0] * 10 + [130.0] * 10)
-    assert doubt.startswith("the second half of the steps was 30 % slower")
+    assert isinstance(doubt, Drifted) and doubt.change.value == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from builders import MS, RunBuilder, stepped, trained
+from sonda.analysis.doubts import AboveRoof, Covered, NoRoof, OneShapeCounted, OtherLayers, ShapesAveraged
 from sonda.analysis.run_summary import summarise
+from sonda.analysis.summary import Value
 
 
 def rows(summary):
@@ -278,7 +280,7 @@ def test_of_several_counted_shapes_flops_are_means_over_the_steps_and_say_so():
     forward = rows(summary)["forward"].cost
     assert forward.flops.value == pytest.approx((5 * 4e9 + 3 * 1e9) / 8)
     assert forward.achieved.value == pytest.approx((5 * 4e9 + 3 * 1e9) / (5 * 0.050 + 3 * 0.010))
-    assert any("2 input shapes, of which 2 were counted; " in note and "8 of 8 steps" in note for note in summary.notes)
+    assert ShapesAveraged("train", 2, 2, foretold=False, covered=Covered(8, 8)) in summary.notes
 
 
 @pytest.mark.parametrize("period", [1, 4, 50])
@@ -293,9 +295,8 @@ def test_steps_that_call_other_layers_than_the_counted_one_are_told(period):
         builder.layer(phases["forward"], "a", "Linear", 20)
         if period > 1 and at % period == 0:
             builder.layer(phases["forward"], "b", "Linear", 20)
-    notes = [note for note in summarise(builder.run()).notes if "called other layers" in note]
-    assert notes == (["train: 25 % of the steps called other layers than the counted one, whose FLOPs are shown"]
-                     if period == 4 else [])  # fmt: skip
+    notes = [note for note in summarise(builder.run()).notes if isinstance(note, OtherLayers)]
+    assert notes == ([OtherLayers("train", Value(0.25, "1", "derived"))] if period == 4 else [])
 
 
 def test_layers_of_steps_of_their_own_are_no_other_layers():
@@ -309,7 +310,7 @@ def test_layers_of_steps_of_their_own_are_no_other_layers():
             phases = builder.step(part, 50, {"fused": 50}, pass_=pass_, metrics={"shape:counted": 1})
             if pass_ == "pieces":
                 builder.layer(builder.layer(phases["fused"], "", "Model", 30), "a", "Dense", 20)
-    assert not [note for note in summarise(builder.run()).notes if "called other layers" in note]
+    assert not any(isinstance(note, OtherLayers) for note in summarise(builder.run()).notes)
 
 
 def test_one_counted_shape_stands_for_the_steps_that_have_it_and_says_so():
@@ -324,12 +325,13 @@ def test_one_counted_shape_stands_for_the_steps_that_have_it_and_says_so():
     assert forward.flops.value == 4e9
     assert forward.achieved.value == pytest.approx(4e9 / 0.050)
     assert forward.roof.value == pytest.approx(40 / 50)
-    assert any("several input shapes" in note and "(5 of 8 steps, 62 %)" in note for note in summary.notes)
+    assert OneShapeCounted("train", Covered(5, 8)) in summary.notes
     uncounted = RunBuilder()
     part = uncounted.part("validate")
     for shape in (1, 1, 1, 2):
         uncounted.step(part, 10, {"forward": 10}, metrics={"shape:counted": shape})
-    assert not any("shapes" in note for note in summarise(uncounted.run()).notes), "nothing was counted to speak of"
+    notes = summarise(uncounted.run()).notes
+    assert not any(isinstance(note, OneShapeCounted) for note in notes), "nothing was counted to speak of"
 
 
 def lengths(count, measured, flops, sizes=lambda length: {"input_size_1:counted": length}):
@@ -355,8 +357,8 @@ def test_flops_of_uncounted_lengths_follow_from_the_counted_ones():
     costs = rows(summary)
     assert costs["forward"].cost.flops.value == pytest.approx(np.mean([attention(n) for n in range(25, 190, 3)]))
     assert costs["optimizer"].cost.bytes.value == 400
-    [note] = [note for note in summary.notes if "input shapes" in note]
-    assert "5 were counted and the others follow from their sizes" in note and "55 of 55 steps, 100 %" in note
+    (note,) = (note for note in summary.notes if isinstance(note, ShapesAveraged))
+    assert (note.counted, note.foretold, note.covered) == (5, True, Covered(55, 55))
 
 
 def test_a_batch_and_a_length_that_both_differ_are_foretold_together():
@@ -380,7 +382,8 @@ def test_counts_that_no_polynomial_foretells_stand_for_their_own_shapes_only():
     summary = lengths([20, 200, 90, 61, 153], range(20, 120), by_data)
     own = [by_data(length) for length in (20, 90, 61)]
     assert rows(summary)["forward"].cost.flops.value == pytest.approx(np.mean(own))
-    assert any("FLOPs are means over 3 of 100 steps, 3.0 %" in note for note in summary.notes)
+    (note,) = (note for note in summary.notes if isinstance(note, ShapesAveraged))
+    assert (note.foretold, note.covered) == (False, Covered(3, 100))
 
 
 def test_a_shape_that_was_never_counted_has_a_reason():
@@ -436,10 +439,10 @@ def test_missing_ceilings_leave_the_roof_missing_with_its_reason():
     assert (cost.roof.value, cost.bound) == (None, "")
     assert cost.roof.reason == "the machine's ceilings were not measured"
     assert summary.ceilings == {"reason": "the machine's ceilings were not measured"}
-    assert "percent of roof is missing: the machine's ceilings were not measured" in summary.notes
+    assert NoRoof("the machine's ceilings were not measured") in summary.notes
 
 
 def test_work_above_the_roof_is_a_warning():
     # A tenth of the time for the same work: 28 ms of least time in 4 ms.
     summary = summarise(trained([0.1] * 8))
-    assert any("ran above the roof" in warning for warning in summary.warnings)
+    assert any(isinstance(warning, AboveRoof) for warning in summary.warnings)

@@ -12,7 +12,23 @@ from hypothesis import strategies as st
 
 from builders import CEILINGS, MACHINE, MS, RunBuilder, count_operations, stepped, trained, training_step
 from sonda.analysis import wording
+from sonda.analysis.doubts import (
+    CeilingsDisturbed,
+    EndedEarly,
+    FewSteps,
+    NoStepSeen,
+    ObservingCost,
+    ObservingCostUnknown,
+    OnlyWarmup,
+    ProbeSilent,
+    RunFailed,
+    StolenTime,
+    why_silent,
+)
+from sonda.analysis.findings import Remark
+from sonda.analysis.rules.limits import NothingToJudge
 from sonda.analysis.run_summary import summarise
+from sonda.analysis.summary import Value
 from sonda.record.run import ProbeState
 
 
@@ -52,19 +68,19 @@ def test_titles_of_other_workloads(workload, title):
 def test_an_incomplete_run_is_shown_with_its_sentence():
     summary = summarise(trained(status="incomplete", exit_code=1))
     assert summary.parts[0].step.value == 120 * MS
-    assert summary.warnings[0].startswith("the program ended early with exit code 1")
+    assert summary.warnings[0] == EndedEarly(1)
 
 
 def test_a_failed_run_says_so():
-    assert summarise(trained(status="failed")).warnings[0].startswith("the run failed")
+    assert isinstance(summarise(trained(status="failed")).warnings[0], RunFailed)
 
 
 def test_a_program_that_never_trained():
     summary = summarise(RunBuilder().run(workload={"command": ["python", "hello.py"]}))
     assert summary.parts == ()
     assert summary.subtitle.endswith("no steps")
-    assert any("no step was seen" in warning for warning in summary.warnings)
-    assert [verdict.sentence for verdict in summary.verdicts] == ["Nothing to judge: no step was seen."]
+    assert NoStepSeen(of_block=False) in summary.warnings
+    assert [verdict.finding for verdict in summary.verdicts] == [NothingToJudge("no step was seen")]
 
 
 def test_a_run_without_a_single_span():
@@ -86,7 +102,7 @@ def test_a_run_with_only_a_counted_step_has_counts_but_no_times():
     assert math.isnan(found["forward"].cost.share)
     assert layers(summary)["conv"].cost.flops.value == 5e9
     assert layers(summary)["conv"].forward.value is None
-    assert summary.verdicts[0].sentence.startswith("Nothing to judge: only counted steps")
+    assert summary.verdicts[0].finding == NothingToJudge(part.step.reason)
 
 
 @pytest.mark.parametrize("pass_", ["count", "kernels"])
@@ -104,14 +120,14 @@ def test_only_warmup_is_shown_and_said():
         builder.step(part, 100, pass_="warmup")
     summary = summarise(builder.run())
     assert summary.parts[0].step.value == 100 * MS
-    assert any("only warm-up steps were seen" in warning for warning in summary.warnings)
+    assert OnlyWarmup("train") in summary.warnings
 
 
 def test_a_single_step_has_no_interval_and_a_warning():
     summary = summarise(stepped([100]))
     assert (summary.parts[0].step.value, summary.parts[0].step.low) == (100 * MS, None)
     assert math.isnan(summary.parts[0].noise)
-    assert any("only 1 step" in warning for warning in summary.warnings)
+    assert [warning.steps for warning in summary.warnings if isinstance(warning, FewSteps)] == [1]
 
 
 def test_train_comes_first_then_what_took_longest():
@@ -146,18 +162,17 @@ def test_steps_outside_any_part_belong_to_what_the_workload_does():
 def test_probes_that_did_not_work_and_the_cost_of_observing_are_noted():
     probes = [ProbeState("energy", "missing", "no RAPL in this virtual machine"), ProbeState("clock", "ok")]
     notes = summarise(trained(probes=probes, overhead={"step_share": 0.004})).notes
-    assert "energy: no RAPL in this virtual machine" in notes
-    assert any(note.startswith("observing took at least 0.4 % of the step") for note in notes)
-    assert not any(note.startswith("clock") for note in notes)
-    little = summarise(trained(overhead={"step_share": 0.0003})).notes
-    assert any(note.startswith("observing took next to nothing of the step") for note in little)
+    assert [note for note in notes if isinstance(note, ProbeSilent)] == [
+        ProbeSilent("energy", "no RAPL in this virtual machine", "")
+    ]
+    assert why_silent(notes, "energy") == "no RAPL in this virtual machine" and why_silent(notes, "clock") == ""
+    assert ObservingCost(Value(0.004, "1", "derived")) in notes
 
 
 @pytest.mark.parametrize("share", [1.0, 2.25, 5.31])
 def test_a_cost_that_cannot_be_is_not_told_as_a_number(share):
-    said = [note for note in summarise(trained(overhead={"step_share": share})).notes if "observing" in note]
-    assert len(said) == 1
-    assert "not known" in said[0] and "%" not in said[0]
+    notes = summarise(trained(overhead={"step_share": share})).notes
+    assert ObservingCostUnknown() in notes and not any(isinstance(note, ObservingCost) for note in notes)
 
 
 def test_every_number_is_a_plain_one():
@@ -228,23 +243,23 @@ def test_an_operation_inside_another_is_counted_once():
 def test_ceilings_taken_while_others_ran_are_doubted():
     entry = {**CEILINGS["threads"]["1"], "disturbed": ["other programs used 1.0 of 2 CPUs"]}
     machine = {**MACHINE, "ceilings": {**CEILINGS, "threads": {"1": entry}}}
-    assert any("percent of roof is too high" in warning for warning in summarise(trained(machine=machine)).warnings)
-    assert not any("percent of roof" in warning for warning in summarise(trained()).warnings)
+    assert CeilingsDisturbed() in summarise(trained(machine=machine)).warnings
+    assert CeilingsDisturbed() not in summarise(trained()).warnings
 
 
 def test_what_others_did_to_the_run_is_a_warning():
     sentence = "other programs used 1.0 of 2 CPUs while this one wanted 2"
-    assert sentence in summarise(trained(disturbed=[sentence])).warnings
+    assert Remark(sentence) in summarise(trained(disturbed=[sentence])).warnings
 
 
 def test_time_that_a_hypervisor_gave_to_others_is_told_and_judges_nothing():
     machine = {"conditions": {"steal": 0.05, "signs": []}}
     told = summarise(stepped([1.0, 2.0, 1.5], machine=machine))
-    assert "the hypervisor gave 5.0 % of the processors' time to others meanwhile" in told.notes
-    assert not any("hypervisor" in one for one in told.warnings)
+    assert StolenTime(Value(0.05, "1", "measured")) in told.notes
+    assert not any(isinstance(warning, StolenTime) for warning in told.warnings)
     for steal in ({}, {"steal": 0.0004}):
         quiet = summarise(stepped([1.0, 2.0, 1.5], machine={"conditions": steal}))
-        assert not any("hypervisor" in one for one in quiet.notes)
+        assert not any(isinstance(note, StolenTime) for note in quiet.notes)
 
 
 def test_prefill_and_decode_have_rates_of_their_own():

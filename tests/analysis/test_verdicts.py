@@ -8,8 +8,32 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from builders import trained
+from sonda.analysis.doubts import WrongVerdict
+from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.rules import compute, input, memory, none, overhead, verdicts
 from sonda.analysis.rules import program as of_program
+from sonda.analysis.rules.advice import (
+    Change,
+    CompileLess,
+    FuseOperations,
+    LoadAhead,
+    LoadInParallel,
+    SpeedUpStage,
+    TryChange,
+    UseFloat32,
+)
+from sonda.analysis.rules.limits import (
+    BetweenPhases,
+    ComputeBound,
+    InputBound,
+    LongestPhase,
+    MemoryBound,
+    NoLimitNamed,
+    OverheadBound,
+    Pieces,
+    TooNoisy,
+    UnexplainedWork,
+)
 from sonda.analysis.rules.work import works
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.pipeline import summarise_pipelines
@@ -32,7 +56,7 @@ def test_a_step_that_is_hardly_known_is_not_judged():
     found = summary(layers=[layer("a", "Conv2d", cost(90, "compute", 0.8))])
     noisy = dataclasses.replace(found, parts=(dataclasses.replace(found.parts[0], noise=0.6),))
     (verdict,), _ = verdicts(noisy)
-    assert verdict.sentence == "Too noisy to judge: the step is known only to ±60 %."
+    assert isinstance(verdict.finding, TooNoisy) and verdict.finding.noise.value == 0.6
     assert verdicts(found)[0][0].kind == "compute"
 
 
@@ -44,9 +68,9 @@ def test_code_that_is_compiled_again_and_again_should_be_compiled_once(count: in
     whole = Program(Value(100e9, "ns", "measured"), (compiling, steps))
     verdict = of_program.rule(dataclasses.replace(summary(), program=whole))
     assert verdict is not None and verdict.kind == "compile"
-    texts = [remedy.text for remedy in verdict.remedies]
-    assert any("torch.compile(dynamic=True)" in text for text in texts) is advised
-    assert any("paid once" in text for text in texts) is not advised
+    once, later = TryChange(Change.COMPILE_ONCE), TryChange(Change.RUN_LONGER)
+    less = CompileLess("torch")
+    assert [remedy.advice for remedy in verdict.remedies] == ([once, less] if advised else [less, later])
 
 
 def options(verdict: Verdict) -> list[tuple[str, ...]]:
@@ -58,8 +82,10 @@ CONVOLUTIONS = [layer("a", "Conv2d", cost(40, "compute", 0.8)), layer("b", "Conv
 
 def test_compute_bound_names_the_layers_their_share_and_the_peak():
     verdict = compute.rule(summary(layers=CONVOLUTIONS))
-    # (40 * 0.8 + 31 * 0.78) / 71 = 0.7913.
-    assert verdict.sentence == "Compute-bound in the convolutions: 71 % of the step at 79 % of this CPU's peak."
+    found = verdict.finding
+    assert isinstance(found, ComputeBound) and found.pieces == Pieces(("Conv2d", "Conv2d")) and not found.on_gpu
+    assert found.share.value == pytest.approx(0.71)
+    assert found.of_peak.ratio.value == pytest.approx((40 * 0.8 + 31 * 0.78) / 71)
     assert verdict.kind == "compute"
     assert verdict.share == pytest.approx(0.71)
     assert verdict.evidence["of_peak"].value == pytest.approx((40 * 0.8 + 31 * 0.78) / 71)
@@ -70,7 +96,8 @@ def test_compute_bound_speaks_of_the_leading_families_only():
     layers = [*CONVOLUTIONS, layer("c", "Linear", cost(5, "compute", 0.6))]
     # Convolutions are 71 of 76: more than 80 %, so they alone are named; the share of the verdict is all of it.
     verdict = compute.rule(summary(layers=layers))
-    assert "in the convolutions: 71 %" in verdict.sentence
+    assert verdict.finding.pieces == Pieces(("Conv2d", "Conv2d"))
+    assert verdict.finding.share.value == pytest.approx(0.71)
     assert verdict.share == pytest.approx(0.76)
 
 
@@ -95,18 +122,17 @@ def test_memory_bound_counts_layers_bytes_and_bandwidth():
     layers = [layer(f"n{i}", "BatchNorm2d", cost(0.5, "memory", 0.91, moved=2e9 / 20)) for i in range(20)]
     layers += [layer(f"r{i}", "ReLU", cost(0.5, "memory", 0.91, moved=1.1e9 / 16)) for i in range(16)]
     verdict = memory.rule(summary(layers=layers))
-    assert verdict.sentence == (
-        "Memory-bound: 36 normalisations and activations move 3.1 GB a step at 91 % of DRAM bandwidth, "
-        "18 % of the step."
-    )
+    found = verdict.finding
+    assert isinstance(found, MemoryBound) and not found.cached
+    assert found.pieces == Pieces(("BatchNorm2d",) * 20 + ("ReLU",) * 16)
+    assert (found.moved.value, found.share.value) == (pytest.approx(3.1e9), pytest.approx(0.18))
+    assert found.of_bandwidth.ratio.value == pytest.approx(0.91)
     assert options(verdict) == [("--compile",), ("--threads", "2"), ("--precision", "mixed_bfloat16")]
 
 
 def test_memory_bound_names_the_cache_where_the_bytes_fit_in_it():
     verdict = memory.rule(summary(phases=[phase("optimizer", cost(30, "memory", 0.7, moved=8e6, cached=1.0))]))
-    assert verdict.sentence == (
-        "Memory-bound: the optimizer moves 8.0 MB a step at 70 % of last-level cache bandwidth, 30 % of the step."
-    )
+    assert verdict.finding.cached and verdict.finding.pieces == Pieces(phases=("optimizer",))
     assert verdict.evidence["bandwidth"].value == 40e9
 
 
@@ -117,10 +143,10 @@ def test_memory_does_not_fire_below_a_tenth_of_the_step():
 def test_overhead_bound_counts_operations_and_their_cost():
     # 412 operations, 0.8 of 61 ms: 118 µs each.
     verdict = overhead.rule(summary(layers=[layer("a", "Linear", cost(61, "overhead", 0.8, ops=412))]))
-    assert verdict.sentence == (
-        "Overhead-bound in the linear layers: 61 % of the step goes to 412 operations "
-        "that cost 118 µs each, however small."
-    )
+    found = verdict.finding
+    assert isinstance(found, OverheadBound) and found.pieces == Pieces(("Linear",))
+    assert (found.share.value, found.operations.value) == (pytest.approx(0.61), 412)
+    assert found.operation_cost.value == pytest.approx(0.8 * 61e6 / 412)
     assert options(verdict) == [("--batch", "64"), ("--compile",)]
 
 
@@ -130,8 +156,8 @@ def test_overhead_does_not_fire_without_that_bound():
 
 def test_input_bound_above_a_fifth_of_the_step():
     verdict = input.rule(program([phase("data", bare(21))], CONVOLUTIONS, workload={"workers": 0}))
-    assert verdict.sentence == "Input-bound: waiting for data takes 21 % of the step (21.0 ms)."
-    assert [remedy.text for remedy in verdict.remedies] == ["load data in parallel: DataLoader(num_workers=2)"]
+    assert verdict.finding == InputBound(Value(0.21, "1", "derived"), Value(21e6, "ns", "measured"), workers=0)
+    assert [remedy.advice for remedy in verdict.remedies] == [LoadInParallel("torch", 2, 0)]
 
 
 def of_tf_data(*stages: dict, **more) -> dict:
@@ -141,53 +167,53 @@ def of_tf_data(*stages: dict, **more) -> dict:
     return {"framework": "tensorflow", "loader": "tf.data", "prefetch": 2, "pipelines": [fed], **more}
 
 
-def advice(workload: dict) -> list[str]:
+def advice(workload: dict) -> list[Finding]:
     """For a training that waits 30 of 100 ms for its input."""
     found = program([phase("data", bare(30)), phase("fused", cost(70))], workload=workload)
     found = dataclasses.replace(found, pipelines=summarise_pipelines(found.workload))
-    return [remedy.text for remedy in input.rule(found).remedies]
+    return [remedy.advice for remedy in input.rule(found).remedies]
 
 
 @pytest.mark.parametrize(
-    ("workload", "texts"),
+    ("workload", "advised"),
     [
         ({"framework": "tensorflow", "loader": "PyDataset", "workers": 0, "prefetch": -1},
-         ["load data in parallel: PyDataset(workers=2)"]),
+         [LoadInParallel("PyDataset", 2, 0)]),
         ({"framework": "jax", "loader": "PyDataset", "workers": 0, "prefetch": 0},
-         ["load data in parallel: PyDataset(workers=2)"]),
+         [LoadInParallel("PyDataset", 2, 0)]),
         ({"framework": "jax", "loader": "PyDataset", "workers": 1, "prefetch": 10},
-         ["load data with more workers than 1: PyDataset(workers=2)"]),
+         [LoadInParallel("PyDataset", 2, 1)]),
         ({"framework": "jax", "loader": "PyDataset", "workers": 2, "prefetch": 10}, []),
         ({"framework": "tensorflow", "loader": "generator", "workers": 0, "prefetch": -1},
-         ["load data in parallel: keras.utils.PyDataset(workers=2) in the place of the generator"]),
-        ({"framework": "jax", "loader": "arrays", "workers": 0, "prefetch": 0},
-         ["load ahead: a thread that makes the next batch"]),
+         [LoadInParallel("generator", 2, 0)]),
+        ({"framework": "jax", "loader": "arrays", "workers": 0, "prefetch": 0}, [LoadAhead("jax")]),
         ({"framework": "tensorflow", "loader": "tf.data", "prefetch": 0},
-         ["load ahead: Dataset.prefetch(2)", "load data in parallel: Dataset.map(…, num_parallel_calls=2)"]),
+         [LoadAhead("tensorflow"), LoadInParallel("tensorflow", 2, 0)]),
     ],
 )  # fmt: skip
-def test_what_is_advised_fits_what_loads(workload: dict, texts: list[str]) -> None:
-    assert advice(workload) == texts
+def test_what_is_advised_fits_what_loads(workload: dict, advised: list[Finding]) -> None:
+    assert advice(workload) == advised
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "how"),
+    ("name", "words", "does"),
     [
-        ("MapAndBatch", "map and batch", "call it more often at once: Dataset.map(…, num_parallel_calls="),
-        ("InterleaveV2", "interleave", "read more files at once: Dataset.interleave(…, num_parallel_calls="),
-        ("Generator", "generator", "a generator gives one element at a time: do its work in Dataset.map("),
-        ("TFRecord", "tfrecord", "read several files at once: Dataset.interleave(…, num_parallel_calls="),
+        ("MapAndBatch", "map and batch", "map"),
+        ("InterleaveV2", "interleave", "interleave"),
+        ("Generator", "generator", "generator"),
+        ("TFRecord", "tfrecord", "record"),
     ],
 )
-def test_the_slowest_stage_of_tf_data_is_the_one_to_mend(name: str, words: str, how: str) -> None:
+def test_the_slowest_stage_of_tf_data_is_the_one_to_mend(name: str, words: str, does: str) -> None:
     """40 batches in 1.2 s are 30 ms each, which is what is waited for."""
-    (text,) = advice(of_tf_data({"name": "Prefetch", "ns": 1e6}, {"name": name, "ns": 1.2e9}))
-    assert text.startswith(f"make {words} faster, the slowest stage: {how}")
+    assert advice(of_tf_data({"name": "Prefetch", "ns": 1e6}, {"name": name, "ns": 1.2e9})) == [
+        SpeedUpStage(words, does, 1)
+    ]
 
 
 def test_a_stage_that_takes_less_than_half_of_the_wait_does_not_explain_it() -> None:
-    texts = advice(of_tf_data({"name": "Prefetch", "ns": 1e6}, {"name": "Map", "ns": 0.5e9}))
-    assert texts == ["load data in parallel: Dataset.map(…, num_parallel_calls=2)"]
+    advised = advice(of_tf_data({"name": "Prefetch", "ns": 1e6}, {"name": "Map", "ns": 0.5e9}))
+    assert advised == [LoadInParallel("tensorflow", 2, 0)]
 
 
 @pytest.mark.parametrize(
@@ -208,11 +234,8 @@ def test_what_is_said_of_the_slowest_stage_fits_the_wait(ns: float, words: str) 
 
 @pytest.mark.parametrize(("name", "words"), [("ParallelMapV2", "parallel map"), ("TFRecord", "tfrecord")])
 def test_a_stage_that_makes_several_calls_at_once_is_not_told_to(name: str, words: str) -> None:
-    (text,) = advice(of_tf_data({"name": "Prefetch", "ns": 1e6}, {"name": name, "ns": 2.4e9, "parallel": 2}))
-    assert text == (
-        f"make {words} faster, the slowest stage: it makes 2 calls at once already; do less in it, or keep what it "
-        "gives: Dataset.cache()"
-    )
+    (advised,) = advice(of_tf_data({"name": "Prefetch", "ns": 1e6}, {"name": name, "ns": 2.4e9, "parallel": 2}))
+    assert isinstance(advised, SpeedUpStage) and (advised.stage, advised.parallel) == (words, 2)
 
 
 def test_input_bound_as_the_largest_explained_share():
@@ -229,39 +252,33 @@ def test_input_does_not_fire_for_a_tiny_share_though_nothing_else_is_explained()
 
 def test_no_clear_limit_names_what_takes_most():
     verdict = none.rule(summary([phase("other", bare(10))], [layer("a", "Conv2d", cost(90, "", 0.4))]))
-    assert verdict.sentence == (
-        "No clear limit: the convolutions take 90 % of the step and reach 40 % of the roof. "
-        "Neither arithmetic, memory traffic, overhead nor input explains half of that."
-    )
+    largest = verdict.finding.largest
+    assert isinstance(largest, UnexplainedWork) and largest.pieces == Pieces(("Conv2d",)) and not largest.at_least
+    assert (largest.share.value, largest.of_roof.ratio.value) == (pytest.approx(0.9), pytest.approx(0.4))
     assert ("--channels-last",) in options(verdict)
-
-
-def test_one_phase_takes_and_reaches():
-    found = none.rule(summary(phases=[phase("optimizer", cost(90, reached=0.4))]))
-    assert found is not None and "the optimizer takes 90 % of the step and reaches 40 % of the roof" in found.sentence
 
 
 def test_no_clear_limit_names_time_outside_every_phase():
     verdict = none.rule(summary([phase("other", bare(70))], [layer("a", "Conv2d", cost(30, "compute", 0.8))]))
-    assert "70 % of the step lies between the phases: Python code, and the observing itself" in verdict.sentence
+    largest = verdict.finding.largest
+    assert isinstance(largest, BetweenPhases) and not largest.saves_files
+    assert largest.share.value == pytest.approx(0.7)
 
 
 def test_no_limit_can_be_named_without_ceilings():
     reason = "the machine's ceilings were not measured"
     found = summary([phase("forward", bare(60)), phase("backward", bare(40))], ceilings={"reason": reason})
-    assert none.rule(found).sentence == f"No limit can be named: {reason}. 60 % of the step is forward."
+    assert none.rule(found).finding == NoLimitNamed(reason, LongestPhase(Value(0.6, "1", "derived"), "forward"))
 
 
 def test_none_does_not_fire_when_half_of_the_step_is_explained():
     assert none.rule(summary(layers=[layer("a", "Conv2d", cost(50, "compute", 0.8))])) is None
 
 
-def test_verdicts_come_by_share_and_the_second_begins_with_then():
+def test_verdicts_come_by_share():
     layers = [*CONVOLUTIONS, layer("n", "BatchNorm2d", cost(20, "memory", 0.9, moved=1e9))]
     said, failures = verdicts(summary(layers=layers))
     assert [verdict.kind for verdict in said] == ["compute", "memory"]
-    assert said[0].sentence.startswith("Compute-bound")
-    assert said[1].sentence.startswith("Then memory-bound: 1 normalisation moves")
     assert failures == ()
 
 
@@ -302,7 +319,7 @@ def test_compile_and_workers_are_not_offered_when_in_use():
     workload = {"compile": True, "workers": 2}
     assert ("--compile",) not in options(memory.rule(summary(layers=layers, workload=workload)))
     verdict = input.rule(program([phase("data", bare(30))], workload=workload))
-    assert "with 2 workers takes 30 %" in verdict.sentence
+    assert verdict.finding.workers == 2 and verdict.finding.share.value == pytest.approx(0.3)
     assert verdict.remedies == ()
 
 
@@ -315,9 +332,9 @@ def test_programs_get_advice_in_words():
     layers = [layer("a", "Linear", cost(61, "overhead", 0.8))]
     verdict = overhead.rule(summary(layers=layers, target={"spec": "", "threads": 2}))
     assert options(verdict) == [(), ()]
-    assert [remedy.text for remedy in verdict.remedies] == [
-        "process more samples per step: a larger batch",
-        "fuse operations: torch.compile(model)",
+    assert [remedy.advice for remedy in verdict.remedies] == [
+        TryChange(Change.LARGER_BATCH),
+        FuseOperations("torch", partly=False),
     ]
 
 
@@ -333,7 +350,9 @@ def test_layers_of_a_fused_function_are_not_counted_beside_it():
     layers = [layer("a", "Conv2d", cost(80, "compute", 0.9))]
     found = summary([phase("data", bare(10)), phase("fused", cost(85, "compute", 0.5))], layers)
     assert [(work.name, work.layer) for work in works(found.parts[0])] == [("fused", False)]
-    assert compute.rule(found).sentence.startswith("Compute-bound in the fused function: 85 % of the step at 50 % of")
+    judged = compute.rule(found).finding
+    assert judged.pieces == Pieces(phases=("fused",)) and judged.share.value == pytest.approx(0.85)
+    assert judged.of_peak.ratio.value == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("precision", "framework", "advised"), [
@@ -344,17 +363,18 @@ def test_a_short_type_that_is_slower_here_is_named(precision, framework, advised
     slow = {**PEAKS, "bfloat16": Value(25e9, "FLOP/s", "measured"), "float64": Value(50e9, "FLOP/s", "measured")}
     about = {"name": "cnn", "precision": precision, "framework": framework}
     found = none.rule(summary([phase("forward", cost(90))], workload=about, ceilings={**CEILINGS, "peaks": slow}))
-    said = ["compute in float32: products of bfloat16 are 4.0 times slower here"] if advised else []
-    assert [one.text for one in found.remedies if "float32" in one.text] == said
+    named = [remedy.advice for remedy in found.remedies if isinstance(remedy.advice, UseFloat32)]
+    assert [(one.instead_of, one.times) for one in named] == ([("bfloat16", 4.0)] if advised else [])
 
 
 def test_a_whole_run_ends_in_its_verdicts():
     said = summarise(trained()).verdicts
     # Convolutions 60 of 120 ms, 50 at the peak; normalisations 30 ms, 23 at DRAM's bandwidth.
-    assert said[0].sentence == "Compute-bound in the convolutions: 50 % of the step at 83 % of this CPU's peak."
-    assert said[1].sentence == (
-        "Then memory-bound: 1 normalisation moves 230 MB a step at 77 % of DRAM bandwidth, 25 % of the step."
-    )
+    first, second = (verdict.finding for verdict in said[:2])
+    assert isinstance(first, ComputeBound) and first.share.value == pytest.approx(0.5)
+    assert first.of_peak.ratio.value == pytest.approx(50 / 60)
+    assert isinstance(second, MemoryBound) and second.share.value == pytest.approx(0.25)
+    assert second.moved.value == pytest.approx(230e6) and second.of_bandwidth.ratio.value == pytest.approx(23 / 30)
 
 
 class Entries:
@@ -369,7 +389,7 @@ class Entries:
 
 
 def foreign_rule(found: Summary) -> Verdict:
-    return Verdict("thermal", "Throttled: the clock fell by half.", {}, share=0.99)
+    return Verdict("thermal", Remark("Throttled: the clock fell by half."), {}, share=0.99)
 
 
 def broken_rule(found: Summary) -> Verdict:
@@ -391,6 +411,7 @@ def test_a_rule_that_fails_is_a_warning(monkeypatch):
     monkeypatch.setattr("importlib.metadata.entry_points", Entries(*broken))
     said, failures = verdicts(summary(layers=CONVOLUTIONS))
     assert [verdict.kind for verdict in said] == ["compute"]
-    assert failures[0].startswith(f"the rule broken_rule of {__name__}:broken_rule fails: KeyError: 'clock'")
-    assert f"the rule missing of {__name__}:missing fails: AttributeError" in failures[1]
-    assert failures[2] == f"the rule wordy_rule of {__name__}:wordy_rule gives a str, not a Verdict"
+    assert isinstance(failures[0], Remark) and isinstance(failures[1], Remark)
+    assert failures[0].text.startswith(f"the rule broken_rule of {__name__}:broken_rule fails: KeyError: 'clock'")
+    assert f"the rule missing of {__name__}:missing fails: AttributeError" in failures[1].text
+    assert failures[2] == WrongVerdict("wordy_rule", f"{__name__}:wordy_rule", "str")

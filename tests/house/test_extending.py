@@ -173,9 +173,11 @@ def test_a_memory_behind_the_own_engine_is_refused_by_name(home):
 
 def test_the_own_rule_speaks_where_it_should_and_is_silent_elsewhere():
     from sonda.analysis.run_summary import summarise
+    from sonda.report.words import describe
 
     said = {verdict.kind: verdict for verdict in summarise(_trained(optimizer=50.0)).verdicts}
-    assert said["updates"].sentence.lower().endswith("50 % of the step goes to the optimizer, whatever the batch.")
+    sentence = describe(said["updates"].finding)
+    assert sentence == "Bound by updates: 50 % of the step goes to the optimizer, whatever the batch."
     assert "updates" not in {verdict.kind for verdict in summarise(_trained(optimizer=10.0)).verdicts}
 
 

@@ -22,7 +22,7 @@ def test_operations_without_those_inside_them(tmp_path: Path) -> None:
     own = {one.name: (one.calls, one.own) for one in found.profile.operations}
     assert own == {"aten::addmm": (1, 80_000), "aten::mm": (1, 40_000), "aten::linear": (1, 20_000)}
     (verdict,) = found.summary.verdicts
-    assert describe(verdict.sentence).endswith(
+    assert describe(verdict.finding).endswith(
         "Of 140 µs in operations, aten::addmm 57 %, aten::mm 29 % and aten::linear 14 %."
     )
     screen = TraceView(found).text(80, color=False)
@@ -69,5 +69,5 @@ def test_operations_of_a_step_are_named_by_their_own_time(tmp_path: Path) -> Non
     events = [step(0, 0, 1000), op("aten::linear", 50, 900), op("aten::addmm", 100, 800)]
     (verdict,) = summarise_trace(imported(tmp_path, events)).summary.verdicts
     assert verdict.kind == "compute"
-    assert describe(verdict.sentence).startswith("Compute-bound on the host: operations take 90 % of the step")
-    assert describe(verdict.sentence).endswith("89 % of it aten::addmm.")
+    assert describe(verdict.finding).startswith("Compute-bound on the host: operations take 90 % of the step")
+    assert describe(verdict.finding).endswith("89 % of it aten::addmm.")

@@ -338,4 +338,4 @@ def test_the_recorded_trace_of_nothing_shows_the_host_only(tmp_path: Path) -> No
     from sonda.analysis.run_summary import summarise
 
     run = import_files([KINETO / "empty.json"], tmp_path / "runs")
-    assert "No activity of a device" in describe(summarise(run).verdicts[0].sentence)
+    assert "No activity of a device" in describe(summarise(run).verdicts[0].finding)

@@ -188,16 +188,16 @@ def test_compiling_in_every_step_is_named_with_its_cause(tmp_path: Path) -> None
     found = summarise_trace(imported("jax_shapes", tmp_path))
     first = found.summary.verdicts[0]
     assert first.kind == "compile"
-    assert "step in 3 of 3 calls" in describe(first.sentence)
-    assert "same shapes" in describe(first.remedies[0].text)
+    assert "step in 3 of 3 calls" in describe(first.finding)
+    assert "same shapes" in describe(first.remedies[0].advice)
     assert found.profile is not None and found.profile.traced == {"step": (3, 3)}
 
 
 def test_a_first_call_that_compiles_is_told_from_compiling_again(tmp_path: Path) -> None:
     verdict = summarise_trace(imported("keras_cold", tmp_path)).summary.verdicts[0]
     assert verdict.kind == "compile"
-    assert "multi_step_on_iterator in 1 of 8 calls" in describe(verdict.sentence)
-    assert describe(verdict.remedies[0].text) == "begin the profile after the first steps"
+    assert "multi_step_on_iterator in 1 of 8 calls" in describe(verdict.finding)
+    assert describe(verdict.remedies[0].advice) == "begin the profile after the first steps"
 
 
 def test_gradients_have_a_direction_and_operations_a_path(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_what_any_host_traced_is_said_with_the_host(tmp_path: Path) -> None:
     place = log_directory(tmp_path / "logs", {"first": {"a": calling(False), "b": calling(True), "c": calling(True)}})
     found = summarise_trace(import_files([place], tmp_path / "runs"))
     assert found.profile is not None and found.profile.traced == {"step": (8, 8)}
-    said = [describe(one.sentence) for one in found.summary.verdicts if one.kind == "compile"]
+    said = [describe(one.finding) for one in found.summary.verdicts if one.kind == "compile"]
     assert len(said) == 1 and said[0].endswith("step in 8 of 8 calls on ranks 1 and 2 (rank 1).")
 
 
@@ -325,5 +325,5 @@ def test_without_a_device_every_part_has_its_verdict(operation: str, kind: str, 
     main = [plane.event("train", 0, 100, step_num=0, _r=1), plane.event("Session", 0, 95)]
     plane.line(1, "python", main).line(2, "tf_Compute/1", [plane.event(operation, 5, 80)])
     first = summarise_trace(made(space(plane), tmp_path)).summary.verdicts[0]
-    assert (first.kind, describe(first.sentence)) == (kind, sentence)
+    assert (first.kind, describe(first.finding)) == (kind, sentence)
     assert first.share == pytest.approx(0.8)

@@ -12,6 +12,7 @@ import pytest
 
 from plain_runs import machine_of, run_info, target_of
 from sonda.analysis.energy.run import summarise_energy
+from sonda.analysis.rules.advice import UseAllCoresInRanks
 from sonda.analysis.rules.remedies import threads
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.training import summarise_training
@@ -245,7 +246,7 @@ def test_threads_are_advised_per_rank_and_only_where_cores_are_free(two: Run) ->
     seen = replace(summary, machine=machine_of({"logical_cores": 4}),
                    target=target_of({**summary.target.plain(), "mode": "ddp", "threads": 1}))  # fmt: skip
     remedy = threads(seen)
-    assert remedy is not None and (remedy.text, remedy.options) == ("use all 4 cores: cpu/4 for every rank", ())
+    assert remedy is not None and (remedy.advice, remedy.options) == (UseAllCoresInRanks(4, 4), ())
     assert (
         threads(replace(seen, target=seen.target.extended({"same_machine": {"left": "left", "right": "left"}}))) is None
     )

@@ -149,13 +149,13 @@ def training(run: str = "7f3a9c21") -> Summary:
         (
             Verdict(
                 "compute",
-                "Compute-bound in the convolutions: 71 % of the step at 79 % of this CPU's peak.",
+                Remark("Compute-bound in the convolutions: 71 % of the step at 79 % of this CPU's peak."),
                 {"share": Value(0.71, "1", "derived"), "roof": Value(0.79, "1", "derived")},
                 (
-                    Remedy("keep channels last", ("--channels-last",), measured),
-                    Remedy("use both cores", ("--threads", "2")),
+                    Remedy(Remark("keep channels last"), ("--channels-last",), measured),
+                    Remedy(Remark("use both cores"), ("--threads", "2")),
                     Remedy(
-                        "half precision",
+                        Remark("half precision"),
                         ("--precision", "bf16"),
                         Value(None, "1", "measured", reason="not on this CPU"),
                     ),
@@ -163,14 +163,14 @@ def training(run: str = "7f3a9c21") -> Summary:
             ),
             Verdict(
                 "memory",
-                "Then memory-bound: 24 normalisations move 2.3 GB a step at 91 % of DRAM bandwidth.",
+                Remark("Memory-bound: 24 normalisations move 2.3 GB a step at 91 % of DRAM bandwidth."),
                 {"moved": Value(2.3e9, "B", "nominal")},
-                (Remedy("fuse normalisation into the convolution"),),
+                (Remedy(Remark("fuse normalisation into the convolution")),),
             ),
         ),
-        ("the interval of validate is 9 % wide: repeat with --steps 50",),
+        (Remark("the interval of validate is 9 % wide: repeat with --steps 50"),),
         CEILINGS,
-        ("FLOPs come from the first step of each input shape.",),
+        (Remark("FLOPs come from the first step of each input shape."),),
     )
 
 
@@ -195,7 +195,7 @@ def inference(run: str = "0badcafe", step: float = 3.2 * MS) -> Summary:
         "AMD EPYC, 2 cores · 1 step",
         "incomplete",
         (part,),
-        (Verdict("none", "No limit explains half of the step.", {}),),
+        (Verdict("none", Remark("No limit explains half of the step."), {}),),
         (),
         {},
         (),
@@ -214,8 +214,8 @@ def hostile() -> Summary:
     )  # fmt: skip
     return Summary(
         "7f3a\"><script>alert(3)</script>", "[link=http://x]title</title><script>", "\x1b]0;owned\x07 <b>", "complete",
-        (part,), (Verdict("none", "<script>alert(4)</script> [red]", {}, (Remedy("[b]<b>"),)),), ("<u>[u]",), {},
-        ("<s>",),
+        (part,), (Verdict("none", Remark("<script>alert(4)</script> [red]"), {}, (Remedy(Remark("[b]<b>")),)),),
+        (Remark("<u>[u]"),), {}, (Remark("<s>"),),
     )  # fmt: skip
 
 

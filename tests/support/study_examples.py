@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sonda.record.store import Store
-from sonda.report.words import in_plain_words
+from sonda.report.words import word_findings
 from sonda.studies.catalogue import show_study
 
 REPETITIONS = 3
@@ -24,7 +24,7 @@ def value_of(row: int, column: int) -> float:
 def constructed(name: str, folder: Path, scale: str | None = "small") -> dict[str, Any]:
     """A shipped study at its small scale, or whole where `scale` is None, with a figure in every field that its file
     asks for."""
-    study = in_plain_words(show_study(name, scale, None, Store(folder)))
+    study = word_findings(show_study(name, scale, None, Store(folder)))
     for at, row in enumerate(study["rows"]):
         row["failures"], row["runs"] = [], [f"constructed{at}"]
         for number, figure in enumerate(row["figures"].values()):

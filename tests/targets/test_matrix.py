@@ -13,6 +13,7 @@ import torch
 
 from builders import RunBuilder
 from sonda.analysis.rules import input
+from sonda.analysis.rules.limits import InputBound
 from sonda.analysis.run_summary import summarise
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.torch.drive.steps import TrainingLoop, make_loop
@@ -300,7 +301,7 @@ def test_an_input_bound_workload_is_offered_what_its_framework_has(
     workload: dict[str, Any], options: list[tuple[str, ...]]
 ) -> None:
     verdict = input.rule(waiting(**workload))
-    assert verdict is not None and verdict.sentence.startswith("Input-bound: waiting for data")
+    assert verdict is not None and isinstance(verdict.finding, InputBound)
     assert [remedy.options for remedy in verdict.remedies] == options
     assert not inapplicable_settings(with_options(Job(workload="cnn", train=True, **workload), options[0]))
 

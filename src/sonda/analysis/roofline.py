@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from sonda.analysis.doubts import HeldAgainstTf32
 from sonda.analysis.summary import Value
 from sonda.record.machine import CardTheory, Machine, MeasuredCeilings, ReachedCeilings
 from sonda.record.run import RunInfo
@@ -26,7 +27,6 @@ CACHE_PART = 0.5
 EXPLAINS = 0.5
 """A limit that accounts for less than half of the measured time does not name what bounds it."""
 ABOVE_ROOF = "it ran faster than the ceilings measured on this machine allow: they are too low, or the counts too high"
-MEASURE_AGAIN = "measure the machine's ceilings again while nothing else runs: sonda doctor --measure; then run again"
 
 PRECISIONS = {"fp32": "float32", "f32": "float32", "fp64": "float64", "f64": "float64", "bf16": "bfloat16",
               "fp16": "float16", "half": "float16"}  # fmt: skip
@@ -274,11 +274,9 @@ def tf32_of(info: RunInfo) -> dict[str, bool] | None:
     return None if info.target.spec else dict(DEFAULTS)
 
 
-def tf32_note(info: RunInfo, precision: str) -> list[str]:
+def tf32_note(info: RunInfo, precision: str) -> HeldAgainstTf32 | None:
     """Which peak float32 is held against, where that is not float32's for everything."""
     tf32 = tf32_of(info)
     if precision != "float32" or not tf32 or not any(tf32.values()):
-        return []
-    which = {(True, True): "products and convolutions", (True, False): "products", (False, True): "convolutions"}
-    origin = "" if info.target.tf32 is not None else " (PyTorch's default; the program does not say)"
-    return [f"float32 {which[tf32['matmul'], tf32['convolution']]} are held against the peak of TF32{origin}"]
+        return None
+    return HeldAgainstTf32(tf32["matmul"], tf32["convolution"], info.target.tf32 is None)

@@ -20,10 +20,27 @@ from sonda.analysis.counters.time_series import summarise_over_time
 from sonda.analysis.counters.topdown import summarise_topdown
 from sonda.analysis.device.kernel_counters import summarise_kernel_counters
 from sonda.analysis.device.kernel_roofline import kernel_roofline
+from sonda.analysis.doubts import (
+    AboveRoof,
+    CeilingsDisturbed,
+    EndedEarly,
+    NoRoof,
+    NoStepSeen,
+    NoTopDown,
+    ObservingCost,
+    ObservingCostUnknown,
+    OnlyCounted,
+    OnlyWarmup,
+    ProbeSilent,
+    RunFailed,
+    StolenTime,
+    ThreadsAssumed,
+    UnevenPhases,
+)
 from sonda.analysis.energy.run import summarise_energy
-from sonda.analysis.findings import Finding
+from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.ranks.phases import summarise_ranks
-from sonda.analysis.roofline import MEASURE_AGAIN, ceilings, full_precision, gpu_of, tf32_note, tf32_of
+from sonda.analysis.roofline import ceilings, full_precision, gpu_of, tf32_note, tf32_of
 from sonda.analysis.rules import verdicts
 from sonda.analysis.serving import summarise_serving
 from sonda.analysis.simulated.exploration import summarise_exploration
@@ -34,13 +51,12 @@ from sonda.analysis.steps.parts import Part, parts
 from sonda.analysis.steps.pipeline import summarise_pipelines
 from sonda.analysis.steps.program import summarise_program
 from sonda.analysis.steps.training import summarise_training
-from sonda.analysis.summary import PartSummary, Summary
+from sonda.analysis.summary import PartSummary, Summary, Value
 from sonda.analysis.traces.summary import DeviceWork, device_work, summarise_trace
 from sonda.record.conventions.topdown import TopDownDefinition
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
 from sonda.record.target import (
-    NO_STEP_OF_BLOCK,
     BlockTarget,
     CorunTarget,
     ExplorationTarget,
@@ -51,16 +67,10 @@ from sonda.record.target import (
 
 UNEVEN = 0.10
 """Shares of phases that add up to 100 % within this need no explanation: they tell the same story."""
-LEAST_TOLD = 0.0005
-"""The share of a step from which on one decimal of a percent says something of it."""
 TOLD = 0.001
 """The share of stolen time from which on it is told; no share is known that disturbs for sure."""
 LONGEST_COMMAND = 60
 """Characters of a command that a title shows."""
-NO_STEP = (
-    "no step was seen: nothing that was observed called a module or stepped an optimizer; check that the part that "
-    "trains or infers was reached, in a process that was not killed"
-)
 
 
 def summarise(run: Run) -> Summary:
@@ -82,13 +92,13 @@ def summarise(run: Run) -> Summary:
     precision = info.workload.precision or "float32"
     device, tf32 = gpu_of(info), tf32_of(info)
     roofs, no_roofs = ceilings(info.machine, threads or None, precision, device, tf32)
-    notes: list[Finding | str] = list(info.notes)
+    notes: list[Finding] = [Remark(note) for note in info.notes]
     outside = summarise_outside(run)
     # Of a program without a framework everything was seen that there is: from outside, its stages, and to its end.
     foreign = outside is not None and bool((run.spans.where(kind="run") | run.spans.where(kind="stage")).all())
-    warnings: list[Finding | str] = [] if foreign else [*_status(info)]
+    warnings: list[Finding] = [] if foreign else _status(info)
     if not run_parts and not foreign:
-        warnings.append(NO_STEP_OF_BLOCK if isinstance(info.target, BlockTarget) else NO_STEP)
+        warnings.append(NoStepSeen(isinstance(info.target, BlockTarget)))
     rates = Rates(info.workload.samples or None, info.workload.tokens or None, dict(info.workload.phase_tokens or {}))
     summaries = []
     definition, damaged = _definition(info)
@@ -104,16 +114,14 @@ def summarise(run: Run) -> Summary:
         notes += [*remarks, *_uneven(summary)]
         warnings += _doubts(part, summary, bool(info.target.spec and not info.workload.epochs))
     if run_parts and roofs is None:
-        notes.append(f"percent of roof is missing: {no_roofs}")
+        notes.append(NoRoof(no_roofs))
     elif roofs is not None and not threads and not device:
-        notes.append(f"the run does not say its threads: it is held against the ceilings of {roofs.threads}")
+        notes.append(ThreadsAssumed(roofs.threads))
     if roofs is not None and "tf32" in roofs.peaks:
-        notes += tf32_note(info, full_precision(precision))
+        held = tf32_note(info, full_precision(precision))
+        notes += [held] if held is not None else []
     if roofs is not None and roofs.disturbed:
-        warnings.append(
-            "the machine's ceilings were measured while other programs ran, so percent of roof is too high; stop them "
-            "and run again: the ceilings are then measured anew"
-        )
+        warnings.append(CeilingsDisturbed())
     notes += _costs(info)
     work = _device_work(run)
     bare = Summary(
@@ -123,7 +131,7 @@ def summarise(run: Run) -> Summary:
         status=info.status,
         parts=tuple(summaries),
         verdicts=(),
-        warnings=tuple(dict.fromkeys([*warnings, *info.disturbed])),
+        warnings=tuple(dict.fromkeys([*warnings, *(Remark(text) for text in info.disturbed)])),
         ceilings=roofs.as_dict() if roofs else {"reason": no_roofs},
         notes=tuple(dict.fromkeys(notes)),
         workload=info.workload,
@@ -150,7 +158,7 @@ def _device_work(run: Run) -> DeviceWork | None:
     return work if work is not None and work.kernels else None
 
 
-def _definition(info: RunInfo) -> tuple[TopDownDefinition | None, list[str]]:
+def _definition(info: RunInfo) -> tuple[TopDownDefinition | None, list[Finding]]:
     """The Top-Down definition that the run was counted with, or a warning about one that cannot be read."""
     definition = info.target.topdown
     if definition is None:
@@ -159,7 +167,7 @@ def _definition(info: RunInfo) -> tuple[TopDownDefinition | None, list[str]]:
         definition.parsed()
         return definition, []
     except SondaError as error:
-        return None, [f"Top-Down is missing: {error.cause}; {error.remedy}"]
+        return None, [NoTopDown(error.cause, error.remedy)]
 
 
 def _with_counters(
@@ -174,59 +182,49 @@ def _with_counters(
     return summary, list(counted.warnings) if counted is not None else []
 
 
-def _status(info: RunInfo) -> list[str]:
+def _status(info: RunInfo) -> list[Finding]:
     if info.status == "complete":
         return []
-    code = f" with exit code {info.exit_code}" if info.exit_code else ""
-    if info.status == "failed":
-        return [f"the run failed{code}: only what was seen until then is shown; mend the cause and run it again"]
-    return [f"the program ended early{code}: only what was seen until then is shown; run it again for the whole"]
+    return [RunFailed(info.exit_code) if info.status == "failed" else EndedEarly(info.exit_code)]
 
 
-def _doubts(part: Part, summary: PartSummary, repeatable: bool) -> list[str]:
+def _doubts(part: Part, summary: PartSummary, repeatable: bool) -> list[Finding]:
     """Warnings about one part."""
-    doubts = []
+    doubts: list[Finding] = []
     if part.only_warmup:
-        doubts.append(f"{part.name}: only warm-up steps were seen, and their times are shown; let it run longer")
+        doubts.append(OnlyWarmup(part.name))
     elif not part.measured.any():
-        doubts.append(f"{part.name}: only counted steps were seen, so there are no times; let it run longer")
-    doubts += [f"{part.name}: {doubt}" for doubt in judge_noise(part.durations[part.measured], repeatable)]
-    above = [row.name for row in summary.phases if row.cost.above in ("compute", "memory")]
+        doubts.append(OnlyCounted(part.name))
+    doubts += judge_noise(part.durations[part.measured], repeatable, part.name)
+    above = tuple(row.name for row in summary.phases if row.cost.above in ("compute", "memory"))
     if above:
-        doubts.append(f"{part.name}: {wording.join(above)} ran above the roof: {MEASURE_AGAIN}")
+        doubts.append(AboveRoof(part.name, above))
     return doubts
 
 
-def _uneven(summary: PartSummary) -> list[str]:
+def _uneven(summary: PartSummary) -> list[Finding]:
     """A note where the shares of the phases do not add up: medians of parts are not parts of the median."""
     shares = [row.cost.share for row in summary.phases if row.cost.share == row.cost.share]
     total = sum(shares)
     if len(shares) < 2 or abs(total - 1) <= UNEVEN:
         return []
-    amount = f"{wording.percent(total)} of" if total <= 1 else wording.times(total)
-    sentence = f"{summary.name}: the phases' medians add up to {amount} the median step"
-    return [f"{sentence}: they were slow in different steps"]
+    return [UnevenPhases(summary.name, Value(total, "1", "derived"))]
 
 
-def _costs(info: RunInfo) -> list[str]:
+def _costs(info: RunInfo) -> list[Finding]:
     """What observing cost, what the hypervisor took, and what could not be observed."""
-    costs = []
+    costs: list[Finding] = []
     share = info.overhead.get("step_share", math.nan)
     if share < 1:
-        amount = f"at least {wording.percent(share)}" if share >= LEAST_TOLD else "next to nothing"
-        costs.append(f"observing took {amount} of the step (derived: layers and phases x their least cost)")
+        costs.append(ObservingCost(Value(share, "1", "derived")))
     elif share >= 1:
-        costs.append(
-            "what observing took of the step is not known: when its cost was measured, at the end, recording was "
-            "slower than it can have been in the steps"
-        )
+        costs.append(ObservingCostUnknown())
     stolen = info.machine.conditions.steal if info.machine.conditions is not None else None
     if stolen is not None and stolen >= TOLD:
-        costs.append(f"the hypervisor gave {wording.percent(stolen)} of the processors' time to others meanwhile")
+        costs.append(StolenTime(Value(stolen, "1", "measured")))
     for probe in info.probes:
         if probe.state in ("missing", "dead"):
-            remedy = f"; {probe.remedy}" if probe.remedy else ""
-            costs.append(f"{probe.name}: {probe.reason or probe.state}{remedy}")
+            costs.append(ProbeSilent(probe.name, probe.reason or probe.state, probe.remedy))
     return costs
 
 

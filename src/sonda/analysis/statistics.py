@@ -23,6 +23,10 @@ from statistics import NormalDist
 
 import numpy as np
 
+from sonda.analysis.doubts import Drifted, FewSteps, NoisySteps
+from sonda.analysis.findings import Finding
+from sonda.analysis.summary import Value
+
 CONFIDENCE = 0.95
 SEED = 1979
 """Any number: it makes the same run give the same interval every time it is read."""
@@ -46,6 +50,8 @@ MOST_TIMES = 100
 """More than so many times the steps is no advice: beyond ±50 % it is not their number that is wrong."""
 DRIFT = 0.05
 """Two halves of a run that differ by 5 %, beyond their intervals, are two different machines."""
+WANTED_STEPS = 20
+"""What is asked for where there are too few steps."""
 ENOUGH_STEPS = 6
 """The least number of values whose range covers the median with 95 %: 1 - 2 * 0.5**6 = 0.969, but 0.9375 for five."""
 
@@ -154,32 +160,24 @@ def effective_size(durations: Sequence[float] | np.ndarray) -> int:
     return max(2, int(steps * (1 - correlation) / (1 + correlation)))
 
 
-def judge_noise(durations: Sequence[float] | np.ndarray, repeatable: bool = True) -> list[str]:
-    """What makes the median of these steps (warm-up already apart) less than trustworthy, each with its remedy.
+def judge_noise(durations: Sequence[float] | np.ndarray, repeatable: bool = True, part: str = "") -> list[Finding]:
+    """What makes the median of these steps of a part (warm-up already apart) less than trustworthy.
 
-    `repeatable` runs are started with Sonda's own options, which the remedy then names.
+    `repeatable` runs are started with Sonda's own options.
     """
     series = np.asarray(durations, dtype=np.float64)
-    more = "measure more with --steps {}" if repeatable else "let the program run about {} steps"
     if len(series) == 0:
         return []
     if len(series) < ENOUGH_STEPS:
-        count = f"{len(series)} step{'s' if len(series) > 1 else ''}"
-        return [f"only {count} after warm-up: too few for a 95 % interval; {more.format(20)}"]
+        return [FewSteps(part, len(series), WANTED_STEPS, repeatable)]
     drift = _drift(series)
     if drift:
-        change = f"was {abs(drift):.0%} {'slower' if drift > 0 else 'faster'} than".replace("%", " %")
-        change = f"took {1 + drift:.1f} times as long as" if drift > 1 else change
-        return [f"the second half of the steps {change} the first: close other programs and measure again"]
+        return [Drifted(part, Value(drift, "1", "derived"))]
     noise = median(series, effective_size(series)).noise
     if noise > NOISY:
         times = (noise / NOISY) ** 2
-        if noise > 1:
-            return ["steps differ by more than their median: close other programs and measure again"]
-        if times > MOST_TIMES:
-            return [f"the step is known only to ±{100 * noise:.0f} %: close other programs and measure again"]
-        needed = math.ceil(len(series) * times / 10) * 10
-        return [f"the step is known only to ±{100 * noise:.0f} %: close other programs, or {more.format(needed)}"]
+        wanted = math.ceil(len(series) * times / 10) * 10 if times <= MOST_TIMES else 0
+        return [NoisySteps(part, Value(noise, "1", "derived"), wanted, repeatable)]
     return []
 
 

@@ -197,7 +197,8 @@ class LayerRow:
 class Remedy:
     """Something to try. `options` are the command-line words that try it, empty when it is not a flag away."""
 
-    text: Finding | str
+    advice: Finding
+    """What to do: a kind of `rules.advice`, or a `Remark`."""
     options: tuple[str, ...] = ()
     speedup: Value | None = None
     """Filled once it was tried."""
@@ -205,13 +206,14 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits the run, in one sentence, with the numbers that fired it."""
+    """What limits the run, with the numbers that fired it."""
 
     kind: str
     """compute, memory, overhead, host, input, communication, transfer, compile, retracing, or none; of a program whose
     steps are a minor part of it the stage that takes most, of lost slots a category of Top-Down, of a simulated run a
     part of the cycle stack."""
-    sentence: Finding | str
+    finding: Finding
+    """What was found: a kind of `rules.limits`, or a `Remark`."""
     evidence: dict[str, Value]
     remedies: tuple[Remedy, ...] = ()
     share: float = 0.0
@@ -310,11 +312,12 @@ class Summary:
     """The first is the one that the verdict speaks of."""
     verdicts: tuple[Verdict, ...]
     """Most important first; never empty."""
-    warnings: tuple[Finding | str, ...]
+    warnings: tuple[Finding, ...]
     """Noise, an incomplete run, ceilings that were exceeded: each with its remedy."""
     ceilings: dict[str, Any]
     """The ceilings that applied, for the roofline (`Ceilings.as_dict`), or the `reason` why there are none."""
-    notes: tuple[Finding | str, ...]
+    notes: tuple[Finding, ...]
+    """How the numbers came about, and what could not be observed."""
     workload: Workload = field(default_factory=Workload)
     """As in the run's `info`."""
     target: AnyTarget = field(default_factory=lambda: WorkloadTarget(spec="", device=""))

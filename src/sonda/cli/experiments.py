@@ -78,7 +78,7 @@ def study(
     from sonda.report.screen import render, width_to_fill
     from sonda.report.views.study.operations import write_recording
     from sonda.report.views.study.screen import plan_blocks, studies_blocks, study_blocks
-    from sonda.report.words import in_plain_words
+    from sonda.report.words import word_findings
     from sonda.studies.catalogue import add_statistics, carry_out, list_studies, load_plan, show_study
     from sonda.studies.results.recordings import recording
 
@@ -103,7 +103,7 @@ def study(
             reference, scale, repeat, again, open_store(), say_or_log, energy_probe, data, workers, on_cluster, nodes
         )
     hush()
-    document = add_statistics(in_plain_words(document), statistics)
+    document = add_statistics(word_findings(document), statistics)
     if record is not None:
         write_recording(record, recording(document))
     if page is not None:

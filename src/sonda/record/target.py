@@ -49,6 +49,8 @@ class Target(Stored, frozen=True, kw_only=True, tag_field="kind", tag="target"):
     """GPUs, by the program's own names."""
     tf32: dict[str, bool] | None = None
     """Whether float32 may be computed as TF32: in `matmul` and in `convolution`."""
+    no_kernels: str | None = None
+    """Why the kernels of GPUs were not recorded, where they were not."""
     outside: CommandCounts | None = None
     ncu: NcuFacts | None = None
     modelled: ModelledFacts | None = None

@@ -19,7 +19,8 @@ from sonda.report.section import Section
 from sonda.report.table import Cell, Column, Table, build, words
 from sonda.report.words import in_words
 
-COUNTED = ("mapping", "energy", "area", "what_if", "outside", "second", "shown", "metered", "alone", "nodes")
+COUNTED = ("mapping", "energy", "area", "what_if", "outside", "second", "shown", "metered", "alone", "nodes",
+           "no_kernels")  # fmt: skip
 """What a simulated target says of every operation: in tables and notes, and in `sonda show --json`."""
 STATES = {"ok": "worked", "missing": "not there", "dead": "there, but says nothing", "off": "not asked for"}
 PROBES = {"pmu": "hardware counters (pmu)", "energy": "energy, in joules", "os": "counts of the operating system (os)"}
@@ -173,7 +174,7 @@ def origin_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
         facts += [(f"workload: {name}", str(value)) for name, value in info.workload.plain().items()]
         facts += [_observing(name, value) for name, value in info.overhead.items()]
         facts.append(("created", info.created))
-    blocks: list[Block] = [Items(list(map(in_words, summary.notes)), tone="")] if summary.notes else []
+    blocks: list[Block] = [Items(in_words(summary.notes), tone="")] if summary.notes else []
     if facts:
         blocks.append(Facts("Machine, ceilings and versions", facts))
     working = [probe.name for probe in info.probes if probe.state == "ok"] if info is not None else []

@@ -72,7 +72,8 @@ def clocked_circumstances(redact: bool, disturbed: list[str]) -> Circumstances:
 
 
 def describe_gpus(assembly: Assembly) -> dict[str, Any]:
-    """Fields of a run's `target`: the GPUs that its program used, and whether float32 may be TF32 there."""
+    """Fields of a run's `target`: the GPUs that its program used, whether float32 may be TF32 there, and why their
+    kernels were not recorded."""
     if not assembly.devices:
         return {}
     devices = {
@@ -81,7 +82,8 @@ def describe_gpus(assembly: Assembly) -> dict[str, Any]:
         }  # names a machine, not a kind
         for number, facts in assembly.devices.items()
     }
-    return {"devices": devices, **({"tf32": assembly.tf32} if assembly.tf32 else {})}
+    silent = {"no_kernels": assembly.no_kernels} if assembly.no_kernels else {}
+    return {"devices": devices, **({"tf32": assembly.tf32} if assembly.tf32 else {}), **silent}
 
 
 def gpu_identities(assembly: Assembly) -> dict[str, str]:

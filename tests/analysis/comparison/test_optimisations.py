@@ -23,6 +23,9 @@ from sonda.analysis.comparison.optimisations import (
     weigh_options,
 )
 from sonda.analysis.comparison.option_effects import brought_everywhere
+from sonda.analysis.findings import Remark
+from sonda.analysis.rules.advice import FuseOperations
+from sonda.analysis.rules.limits import TooNoisy
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.statistics import Side, pooled, ratio, side, welch
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -33,7 +36,7 @@ from sonda.report.screen import render
 from sonda.report.views.study.optimisations import limit_sentences, limits_table, options_figure, summary_lines
 from sonda.report.views.study.page import study_section
 from sonda.report.views.study.screen import study_blocks
-from sonda.report.words import describe, in_plain_words
+from sonda.report.words import describe, word_findings
 from sonda.studies.catalogue import load_plan
 from sonda.studies.engine.applicability import why_not
 from sonda.studies.engine.plan import configurations, plan_points
@@ -208,10 +211,12 @@ def test_where_something_holds_is_said_in_one_way(names: list[str], words: str) 
 # ---- what limits each ---------------------------------------------------------------------------------------------
 
 MEMORY = Verdict(
-    "memory", "Memory-bound: 3 activations move 3.1 GB a step at 91 % of DRAM bandwidth, 40 % of the step.",
-    {"share": Value(0.4, "1", "derived")}, (Remedy("fuse operations: torch.compile(model)", ("--compile",)),), 0.62,
+    "memory", Remark("Memory-bound: 3 activations move 3.1 GB a step at 91 % of DRAM bandwidth, 40 % of the step."),
+    {"share": Value(0.4, "1", "derived")}, (Remedy(FuseOperations("torch", partly=False), ("--compile",)),), 0.62,
 )  # fmt: skip
-UNCLEAR = Verdict("none", "No clear limit: the optimizer takes 50 % of the step.", {}, (Remedy("think"),), 0.8)
+UNCLEAR = Verdict(
+    "none", Remark("No clear limit: the optimizer takes 50 % of the step."), {}, (Remedy(Remark("think")),), 0.8
+)
 
 
 def judged(ms: float, verdict: Verdict) -> Summary:
@@ -219,16 +224,17 @@ def judged(ms: float, verdict: Verdict) -> Summary:
 
 
 def test_a_limit_is_that_of_the_run_in_the_middle_with_the_share_that_its_sentence_names() -> None:
-    noisy = Verdict("none", "Too noisy to judge.", {"noise": Value(0.7, "1", "derived")})
+    noise = Value(0.7, "1", "derived")
+    noisy = Verdict("none", TooNoisy(noise, Value(1e6, "ns", "measured")), {"noise": noise})
     found = main_limit([judged(3.0, UNCLEAR), judged(1.0, noisy), judged(2.0, MEMORY)])
-    assert found == Limit("memory", 0.4, MEMORY.sentence, "fuse operations: torch.compile(model)", "--compile")
-    assert main_limit([judged(1.0, UNCLEAR)]) == Limit("not clear", None, UNCLEAR.sentence, "think", "")
+    assert found == Limit("memory", 0.4, MEMORY.finding, FuseOperations("torch", partly=False), "--compile")
+    assert main_limit([judged(1.0, UNCLEAR)]) == Limit("not clear", None, UNCLEAR.finding, Remark("think"), "")
     assert main_limit([judged(1.0, noisy)]).kind == "too noisy" and main_limit([]) == Limit()
 
 
 def test_what_limits_is_one_line_for_each_and_whole_sentences_are_behind_it() -> None:
     runs = {"base": [judged(12.0, MEMORY)], "prefetch": [judged(6.0, MEMORY)], "mixed": [judged(4.0, UNCLEAR)]}
-    (shown,) = in_plain_words(optimisations_document([weigh_options("", "base", runs, CHANGES, {})]))
+    (shown,) = word_findings(optimisations_document([weigh_options("", "base", runs, CHANGES, {})]))
     table = limits_table(shown)
     assert table is not None
     assert [[cell.text for cell in row] for row in table.rows] == [
@@ -236,10 +242,10 @@ def test_what_limits_is_one_line_for_each_and_whole_sentences_are_behind_it() ->
         ["prefetch", "memory", "40.0", "--compile"],
         ["mixed", "not clear", "–", "think"],
     ]
-    assert table.rows[0][1].hint == MEMORY.sentence and table.rows[0][3].hint.startswith("fuse operations")
+    assert table.rows[0][1].hint == describe(MEMORY.finding) and table.rows[0][3].hint.startswith("fuse operations")
     assert limit_sentences(shown) == [
-        f"base, prefetch: {MEMORY.sentence} Try: fuse operations: torch.compile(model).",
-        f"mixed: {UNCLEAR.sentence} Try: think.",
+        f"base, prefetch: {describe(MEMORY.finding)} Try: fuse operations: torch.compile(model).",
+        f"mixed: {describe(UNCLEAR.finding)} Try: think.",
     ]
     assert limits_table({**shown, "base_limit": {"kind": ""}, "options": []}) is None
 
@@ -279,7 +285,7 @@ def document_of(study: Study = STUDY) -> dict[str, Any]:
 
     table = study_table(result, read)
     columns = [{"figure": one.key, "unit": one.unit, "of": one.path} for one in table.columns]
-    return in_plain_words({
+    return word_findings({
         "study": table.study, "question": "", "scale": "", "axes": list(table.axes), "columns": columns,
         "base": table.base, "rows": table.to_rows(), "deviations": [], "notes": list(table.notes),
         "optimisations": optimisations_document(brought := optimisations(result, read)),

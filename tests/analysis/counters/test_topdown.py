@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from counted_examples import SKYLAKE, ZEN4, counted_run, definition, groups
 from sonda.analysis.counters.findings import SlotsDefined
 from sonda.analysis.counters.summary import Slots, TopDown
+from sonda.analysis.doubts import NoTopDown
+from sonda.analysis.rules.limits import SlotsLost
 from sonda.analysis.run_summary import summarise
 from sonda.probes.counters.topdown_tables import load_tables
 from sonda.record.conventions.expression import parse
@@ -112,7 +114,7 @@ def test_a_damaged_definition_is_a_warning_and_the_rest_of_the_run_is_shown(chan
     target = {"spec": "cpu", "device": "cpu", "threads": 1, "topdown": {"name": "x", "categories": [], **changed}}
     summary = summarise(counted_run("skylake-sp", SKYLAKE, target=target))
     assert summary.parts[0].topdown is None and summary.parts[0].counted is not None
-    assert any(why in warning for warning in summary.warnings)
+    assert any(isinstance(warning, NoTopDown) and why in warning.cause for warning in summary.warnings)
 
 
 # ---- shares -----------------------------------------------------------------------------------------------------
@@ -219,7 +221,7 @@ def test_where_the_hardware_allows_no_top_down_it_is_called_approximate() -> Non
     )
     first = found.findings[0]
     assert isinstance(first, SlotsDefined) and first.approximate and first.name.startswith("AMD Zen 3")
-    assert not any("Top-Down" in verdict.sentence for verdict in summary.verdicts)
+    assert not any("Top-Down" in verdict.finding for verdict in summary.verdicts)
 
 
 def test_a_negative_share_is_not_shown_and_says_why() -> None:
@@ -317,31 +319,34 @@ def test_a_run_without_counters_has_no_top_down() -> None:
 
 def verdict(**changes):
     summary = summarise(counted_run(**{"table": "zen4", "events": ZEN4, "steps": 24, **changes}))
-    return next((one for one in summary.verdicts if "Top-Down" in one.sentence), None)
+    return next((one for one in summary.verdicts if isinstance(one.finding, SlotsLost)), None)
 
 
 def test_memory_bound_by_top_down_is_said_with_its_evidence() -> None:
     found = verdict()
     assert found is not None and found.kind == "memory"
-    assert "forward and backward are backend bound (40 % of their slots), mostly memory bound" in found.sentence
+    lost = found.finding
+    assert (lost.phases, lost.category, lost.inside) == (("forward", "backward"), "backend bound", "memory bound")
+    assert (lost.share.value, lost.slots) == (pytest.approx(0.4), "slots")
     assert found.share == pytest.approx(0.4)
     assert found.evidence["forward: backend bound"].value == pytest.approx(0.4)
     assert found.evidence["IPC"].value == 2
 
 
 @pytest.mark.parametrize(
-    ("events", "kind", "words"),
+    ("events", "kind", "category", "share"),
     [
         ({"de_no_dispatch_no_ops_from_frontend": 2700, "de_no_dispatch_backend_stalls": 600}, "frontend",
-         "frontend bound (45 %"),
-        ({"de_src_op_disp_all": 4500, "de_no_dispatch_backend_stalls": 100}, "speculation", "bad speculation (40 %"),
+         "frontend bound", 0.45),
+        ({"de_src_op_disp_all": 4500, "de_no_dispatch_backend_stalls": 100}, "speculation", "bad speculation", 0.4),
         ({"de_no_dispatch_smt_contention": 2500, "de_no_dispatch_backend_stalls": 100}, "contention",
-         "smt contention (42 %"),
+         "smt contention", 0.42),
     ],
 )  # fmt: skip
-def test_other_losses_are_named(events: dict, kind: str, words: str) -> None:
+def test_other_losses_are_named(events: dict, kind: str, category: str, share: float) -> None:
     found = verdict(events={**ZEN4, **events})
-    assert found is not None and words in found.sentence
+    assert found is not None and found.finding.category == category
+    assert found.finding.share.value == pytest.approx(share, abs=0.005)
     assert found.kind == kind
 
 

@@ -20,6 +20,7 @@ from sonda.analysis.device.kernel_counters import (
 )
 from sonda.analysis.device.stalls import NVPROF, REASONS, kernel_label, nvprof_shares, stall_rows
 from sonda.analysis.rules.counted_flops import rule as counted_rule
+from sonda.analysis.rules.limits import KernelStalled
 from sonda.analysis.rules.stalls import rule as stall_rule
 from sonda.analysis.run_summary import summarise
 from sonda.imports.ncu.files import read_csv
@@ -31,6 +32,7 @@ from sonda.report.markup import blocks_html
 from sonda.report.screen import render
 from sonda.report.views.device.counted import counted_blocks, counted_document, titled_tables
 from sonda.report.views.steps.verdict import evidence
+from sonda.report.words import describe
 
 
 def launches(*rows: dict[str, float], names: tuple[str, ...] = ()) -> Spans:
@@ -221,10 +223,9 @@ def test_the_verdict_names_the_kernel_its_share_and_what_to_try() -> None:
     verdict = stall_rule(summarise(builder.run()))
     assert verdict is not None and verdict.kind == "memory" and verdict.share == pytest.approx(0.1)
     # No peak was asked for in the recorded table: what it waits for is known, whether that is too much is not.
-    assert verdict.sentence == ("In vectorized_elementwise_kernel (CUDAFunctor_add), 10 % of the step, warps wait 82 % "
-                                "of the time for data from memory (long_scoreboard); how near it comes to the device's "
-                                "peaks is not known.")  # fmt: skip
-    assert verdict.remedies[0].text.startswith("fuse it")
+    assert isinstance(verdict.finding, KernelStalled) and verdict.finding.roof is None
+    assert verdict.finding.share.value == pytest.approx(0.1) and "CUDAFunctor_add" in verdict.finding.kernel
+    assert describe(verdict.remedies[0].advice).startswith("fuse it")
     assert rules.stalls.rule in rules.BUILT_IN and rules.counted_flops.rule in rules.BUILT_IN
     assert stall_rule(replace(summary, kernel_counters=None)) is None
 
@@ -243,9 +244,7 @@ def test_only_a_kernel_that_no_roof_explains_is_out_of_line() -> None:
     verdict = stall_rule(summarise(builder.run()))
     assert verdict is not None and verdict.evidence["roof"].value == pytest.approx(0.38)
     assert "long scoreboard <strong>82 %</strong>" in blocks_html([evidence(verdict)], "", []), "a share, not a count"
-    assert verdict.sentence == ("Out of line: vectorized_elementwise_kernel (CUDAFunctor_add), 10 % of the step, "
-                                "reaches 38 % of what the device could do; warps wait 82 % of the time for data from "
-                                "memory (long_scoreboard).")  # fmt: skip
+    assert isinstance(verdict.finding, KernelStalled) and verdict.finding.roof == verdict.evidence["roof"]
 
 
 def test_the_roof_of_stalled_launches_is_the_highest_of_each_weighted_by_time() -> None:

@@ -124,7 +124,7 @@ Kind = TypeVar("Kind", bound=Finding)
 
 def found_in(summary: TraceSummary, kind: type[Kind]) -> list[Kind]:
     """Findings of a kind among the verdicts, of whichever rank they are."""
-    findings = [verdict.sentence for verdict in summary.summary.verdicts]
+    findings = [verdict.finding for verdict in summary.summary.verdicts]
     findings = [finding.finding if isinstance(finding, OfRank) else finding for finding in findings]
     return [finding for finding in findings if isinstance(finding, kind)]
 
@@ -152,7 +152,7 @@ def test_a_step_unlike_the_others_counts_in_the_factor_as_in_the_table(tmp_path:
     found = job(tmp_path, events)
     assert [rank.compute for rank in found.ranks] == [300_000, 100_000]
     assert found.imbalance == pytest.approx(1.5)
-    assert rank_verdict(found).sentence == NoCollective(pytest.approx(1.5))
+    assert rank_verdict(found).finding == NoCollective(pytest.approx(1.5))
 
 
 def test_a_rank_that_sleeps_keeps_the_other_waiting_as_long_as_its_clock_said(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_wait_behind_computing_makes_nobody_slow(tmp_path: Path) -> None:
         expected = counted(GLOO / "asynchronous" / f"rank{rank.rank}.json.gz")
         assert expected["hidden"] > 20 * expected["communication"]
         assert rank.exposed < 0.01 * rank.step
-    nobody = summary.summary.verdicts[0].sentence
+    nobody = summary.summary.verdicts[0].finding
     assert isinstance(nobody, NoSlowRank) and nobody.hidden and not nobody.sometimes
     assert found_in(summary, LongOperations) and not found_in(summary, LongPart)
 
@@ -221,7 +221,7 @@ def test_an_annotation_computes_nothing_by_itself(tmp_path: Path) -> None:
 def test_without_steps_communication_is_told_from_operations(tmp_path: Path) -> None:
     events = [op("aten::mm", 0, 100), op("record_param_comms", 100, 50), op("mpi:all_reduce", 200, 300, thread=2)]
     summary = summarise_trace(import_files([write(tmp_path / "x.json", events)], tmp_path / "runs"))
-    assert summary.summary.verdicts[0].sentence == HostOnly(100_000, (("aten::mm", 1.0),), 350_000)
+    assert summary.summary.verdicts[0].finding == HostOnly(100_000, (("aten::mm", 1.0),), 350_000)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_groups_of_a_constructed_job(tmp_path: Path, numbered: bool) -> None:
     found = job(run)
     counted(found)
     assert found.notes == () and {one.numbered for one in found.groups} == {numbered}
-    slow = rank_verdict(found).sentence
+    slow = rank_verdict(found).finding
     assert isinstance(slow, SlowRanks)
     assert (slow.ranks, slow.last, slow.collectives, slow.groups) == ((2,), 4, 4, True)
     assert (slow.held, slow.share) == (300_000, pytest.approx(0.15))
@@ -271,7 +271,7 @@ def test_groups_that_are_not_said_are_matched_by_order_and_the_run_says_so(tmp_p
     assert MatchedOverGroups(2) in found.notes
     # 0 and 1 left their first before 2 came, so that it cannot have been one of all four.
     assert ImpossibleCollectives(2) in found.notes
-    assert isinstance(rank_verdict(found).sentence, UntoldGroups)
+    assert isinstance(rank_verdict(found).finding, UntoldGroups)
 
 
 def test_missing_ranks_of_a_group_are_said(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_recorded_job_on_gloo_does_not_say_groups(tmp_path: Path) -> None:
     assert not found.groups[0].name and found.mixed
     (left,) = (note for note in found.notes if isinstance(note, ImpossibleCollectives))
     assert found.collectives + left.collectives == 6 * 3
-    assert isinstance(rank_verdict(found).sentence, UntoldGroups)
+    assert isinstance(rank_verdict(found).finding, UntoldGroups)
 
 
 def test_groups_read_by_another_process_are_told_by_their_names_here(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def counted(found: Job) -> None:
 
 
 def slow_ranks(found: Job) -> SlowRanks:
-    finding = rank_verdict(found).sentence
+    finding = rank_verdict(found).finding
     assert isinstance(finding, SlowRanks)
     return finding
 
@@ -216,7 +216,7 @@ def test_traces_without_steps_or_collectives(tmp_path: Path) -> None:
     assert [one.wait for one in found.ranks] == [600_000, 0]
     alone = [[step(0, 0, 10), op("x", 0, length)] for length in (2, 4)]
     found = job(tmp_path / "b", alone, [{}] * 2)
-    assert rank_verdict(found).sentence == NoCollective(pytest.approx(4 / 3))
+    assert rank_verdict(found).finding == NoCollective(pytest.approx(4 / 3))
 
 
 def test_ranks_without_a_common_step_are_not_compared(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_profile_tells_the_model_from_the_framework(tmp_path: Path) -> None:
 
 def test_ranks_that_are_even_are_said_to_be(tmp_path: Path) -> None:
     found = job(tmp_path, [on_device(400, 400), on_device(390, 400)], ONE[:2])
-    even = rank_verdict(found).sentence
+    even = rank_verdict(found).finding
     assert isinstance(even, NoSlowRank)
     assert (even.waiting, even.sometimes, even.hidden) == (pytest.approx(0.005), False, False)
     assert (even.latest, even.last, even.collectives) == (0, 2, 2)
@@ -268,7 +268,7 @@ def test_ranks_that_take_turns_being_late(tmp_path: Path) -> None:
                                                                  1000.0 * number)] for late in range(4)]  # fmt: skip
     found = job(tmp_path, ranks, [{"host_name": "a"}] * 4)
     assert [one.wait for one in found.ranks] == [300_000] * 4 and [one.last for one in found.ranks] == [1] * 4
-    nobody = rank_verdict(found).sentence
+    nobody = rank_verdict(found).finding
     assert isinstance(nobody, NoSlowRank) and nobody.sometimes and nobody.waiting == pytest.approx(0.3)
 
 
@@ -300,7 +300,7 @@ def test_recorded_ranks_on_gloo(tmp_path: Path) -> None:
     assert found is not None and found.collectives == 10 and found.notes == ()
     assert [one.last for one in found.ranks] == last
     assert found.ranks[2].held / 1e6 == pytest.approx(held, rel=1e-6)
-    slow = summary.summary.verdicts[0].sentence
+    slow = summary.summary.verdicts[0].finding
     assert isinstance(slow, SlowRanks) and (slow.ranks, slow.operation) == ((2,), "aten::mm")
     assert found.durations.sum() == pytest.approx(sum(one.step for one in found.ranks) * 5)
     assert np.array([sum(one.parts.values()) for one in found.ranks]) == pytest.approx(

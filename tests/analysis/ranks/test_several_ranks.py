@@ -11,6 +11,7 @@ from builders import MS, RunBuilder
 from plain_runs import change_target, target_of
 from sonda.analysis.ranks.findings import CriticalRank
 from sonda.analysis.rules import communication, none, remedies
+from sonda.analysis.rules.limits import CommunicationBound
 from sonda.analysis.rules.work import explained
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.training import devices_of
@@ -19,6 +20,7 @@ from sonda.record.errors import SondaError
 from sonda.record.training import FINAL, WEIGHTS, Trained
 from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.ranks import rank_phases_table
+from sonda.report.words import describe
 from sonda.studies.file.loader import load_study
 from sonda.targets.job import Job, make_job
 from sonda.targets.training.supervisor import SupervisedTraining
@@ -123,15 +125,16 @@ def test_time_in_which_ranks_only_exchange_is_named():
     summary = unequal_ranks()
     verdict = communication.rule(summary)
     assert verdict is not None
-    assert verdict.sentence.startswith("Communication-bound:") and "20 % of the step (20.0 ms)" in verdict.sentence
-    assert [remedy.text for remedy in verdict.remedies][-1].endswith("@auto")
+    assert isinstance(verdict.finding, CommunicationBound)
+    assert (verdict.finding.share.value, verdict.finding.time.value) == (pytest.approx(0.2), pytest.approx(20 * MS))
+    assert verdict.remedies[-1] == communication.AUTO
     running = dataclasses.replace(
         summary, target=target_of({**summary.target.plain(), "spec": "hybrid=cpu/1+cpu/1@auto,h=2"})
     )
-    assert not any("@auto" in remedy.text for remedy in communication.rule(running).remedies)
+    assert communication.AUTO not in communication.rule(running).remedies
     assert explained(summary.parts[0])["communication"] == pytest.approx(0.2)
     other = none.rule(summary)
-    assert other is None or "communicate" not in other.sentence
+    assert other is None or "communicate" not in describe(other.finding)
 
 
 def test_what_a_target_refuses_is_not_advised():

@@ -15,6 +15,7 @@ import pytest
 
 from observed import Nursery, seen
 from plain_runs import workload_of
+from sonda.analysis.doubts import Covered, ShapesAveraged, ShapesNotForetold
 from sonda.analysis.steps.parts import Part, parts
 from sonda.analysis.steps.shape_counts import count_part
 
@@ -64,7 +65,7 @@ def test_flops_of_all_steps_follow_from_some(nursery: Nursery, tmp_path: Path, n
     flops, part = run(nursery, name, tmp_path)
     found = count_part(part, None)
     assert found.counts is not None and found.covered is not None
-    assert "follow from their sizes" in found.note
+    assert isinstance(found.note, ShapesAveraged) and found.note.foretold
     assert found.covered.mean() > 0.9
     covered = part.rows[part.measured][found.covered]
     total = sum(tally.flops for tally in found.counts.phases.values())
@@ -86,7 +87,7 @@ def test_where_nothing_foretells_a_step_the_mean_of_the_counted_ones_is_shown(nu
     assert found.counts is not None
     total = sum(tally.flops for tally in found.counts.phases.values())
     assert total == pytest.approx(by_hand(flops, part, part.counted), rel=NEAR)
-    assert f"means over the counted steps alone ({len(part.counted)} of 30 steps" in found.note
+    assert isinstance(found.note, ShapesNotForetold) and found.note.covered == Covered(len(part.counted), 30)
 
 
 def test_threads_of_a_process_count_a_shape_once(nursery: Nursery, tmp_path: Path) -> None:

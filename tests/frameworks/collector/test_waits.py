@@ -15,6 +15,8 @@ from builders import RunBuilder
 from plain_runs import change_workload
 from sonda.analysis.comparison.runs import _unlike_work
 from sonda.analysis.rules import verdicts
+from sonda.analysis.rules.advice import Change, TryChange
+from sonda.analysis.rules.limits import NoClearLimit, WaitsOutside
 from sonda.analysis.summary import Summary
 from sonda.frameworks import INJECT
 from sonda.frameworks.collector.sampling import waits
@@ -223,11 +225,12 @@ def test_a_wait_is_said_with_what_to_do_about_it() -> None:
     long = waiting(60, rows, layers, [70])
     first = verdicts(long)[0][0]
     assert (first.kind, first.share) == ("waiting", pytest.approx(0.6))
-    assert first.sentence.startswith(
-        "The program waits for 60 % of the steps' time (60.0 ms a step) before its forward"
-    )
-    assert "DataLoader" in first.remedies[0].text
-    assert all("between the phases" not in one.sentence for one in verdicts(long)[0]), "10 % are left there"
+    assert isinstance(first.finding, WaitsOutside) and first.finding.time.value == pytest.approx(60 * MS)
+    assert [remedy.advice for remedy in first.remedies] == [
+        TryChange(Change.READ_IN_WORKERS),
+        TryChange(Change.NEXT_BATCH_IN_THREAD),
+    ]
+    assert not any(isinstance(one.finding, NoClearLimit) for one in verdicts(long)[0]), "10 % are left there"
     unclear = cost(30, "", 0.1)
     partly = waiting(40, [phase("forward", unclear), phase("other", bare(70))], [layer("0", "Conv2d", unclear)], [70])
     kinds = [one.kind for one in verdicts(partly)[0]]

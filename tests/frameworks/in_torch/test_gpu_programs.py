@@ -16,6 +16,7 @@ import pytest
 
 from gpu_spans_cases import FakeDevice, facts, fake_torch
 from plain_runs import run_info
+from sonda.analysis.doubts import HeldAgainstTf32
 from sonda.analysis.roofline import tf32_note
 from sonda.analysis.steps.device_time import Activities, device_side
 from sonda.analysis.summary import Value
@@ -232,7 +233,7 @@ def test_what_a_program_set_for_tf32_is_in_its_run() -> None:
         tf32={"matmul": True, "convolution": False},
     )
     info = run_info(id=new_id(), created=now(), status="complete", target={"device": "cuda", **describe_gpus(assembly)})
-    assert tf32_note(info, "float32") == ["float32 products are held against the peak of TF32"]
+    assert tf32_note(info, "float32") == HeldAgainstTf32(products=True, convolutions=False, assumed=False)
     assert describe_gpus(Assembly(spans=assembly.spans)) == {}
 
 

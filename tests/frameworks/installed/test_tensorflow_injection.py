@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sonda.analysis.rules.limits import Retraced
 from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
 from sonda.record.store import Store
@@ -62,8 +63,7 @@ def test_keras_is_seen_alike_on_every_framework(store: Store, monkeypatch: pytes
 def test_a_program_that_traces_again_and_again_is_told_so(store: Store) -> None:
     verdicts = summarise(watched(store, "retracing")).verdicts
     said = next(verdict for verdict in verdicts if verdict.kind == "retracing")
-    sentence = said.sentence.removeprefix("Then ").removeprefix("In a step: ")
-    named = sentence.partition(" (retracing.py:")[0].lower()
-    assert named in ("re-traced: by_shape", "re-traced: by_value", "re-traced: anew")
-    assert "was traced 6 times in 6 calls" in said.sentence
+    assert isinstance(said.finding, Retraced) and said.finding.where.startswith("retracing.py:")
+    assert said.finding.function in ("by_shape", "by_value", "anew")
+    assert (said.finding.traces, said.finding.calls) == (6, 6)
     assert len(said.remedies) == 1

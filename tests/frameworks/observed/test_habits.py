@@ -15,11 +15,13 @@ import pytest
 
 from observed import PROGRAMS, Nursery
 from sonda.analysis.rules import communication, remedies, transfer
+from sonda.analysis.rules.advice import Change, FuseOperations, TryChange
 from sonda.analysis.summary import DeviceSide, PhaseRow, Remedy, Summary, Value
 from sonda.frameworks.reconstruction.processes import Process, Processes
 from sonda.frameworks.torch.observe.options import CompiledShare
 from sonda.frameworks.torch.observe.values import modules_in
 from sonda.record.store import Store
+from sonda.report.words import describe
 from sonda.targets.circumstances import describe_habits, describe_processes
 from sonda.targets.program.launcher import WatchSettings, run_command
 from verdicts_cases import bare, cost, layer, phase, summary
@@ -105,18 +107,18 @@ def twin(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Summary:
 def test_what_a_program_does_is_not_advised_to_it(nursery: Nursery, tmp_path: Path, twin: Summary, option: str) -> None:
     remedy, text = FOLLOWED[option]
     advised = remedy(twin)
-    assert advised is not None and advised.text == text
+    assert advised is not None and describe(advised.advice) == text
     if option == "threads" and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core only: PyTorch takes no second thread")
     followed = remedy(told(nursery, tmp_path, *option.split("+")))
-    assert followed is None or (option == "workers" and followed.text == MORE)
+    assert followed is None or (option == "workers" and describe(followed.advice) == MORE)
 
 
 @pytest.mark.parametrize("option", ["compile_activation", "compile_criterion", "compile_last", "script_activation"])
 def test_where_a_part_is_compiled_the_rest_may_be_too(nursery: Nursery, tmp_path: Path, option: str) -> None:
     advised = remedies.compiled(told(nursery, tmp_path, option))
     assert advised is not None
-    assert advised.text == "fuse operations: torch.compile(model); so far only a part of the program is compiled"
+    assert advised.advice == FuseOperations("torch", partly=True)
 
 
 def test_a_compiled_function_is_advised_what_it_does_not_do(nursery: Nursery, tmp_path: Path) -> None:
@@ -206,7 +208,7 @@ def program(workload: dict[str, Any] | None = None, cores: int = 8, **target: An
 
 
 def text(remedy: Remedy | None) -> str:
-    return remedy.text if remedy is not None else ""
+    return describe(remedy.advice) if remedy is not None else ""
 
 
 def test_workers_are_no_more_than_the_cores_and_the_processes_allow() -> None:
@@ -257,10 +259,8 @@ def test_graphs_in_use_are_not_advised() -> None:
     assert remedies.graphs(program({"cuda_graphs": True})) is None
 
 
-@pytest.mark.parametrize(
-    ("pin", "advised"), [(False, "pin the batches' memory"), (True, "copy from pinned memory only")]
-)
-def test_memory_that_is_pinned_is_not_advised_to_be_pinned(pin: bool, advised: str) -> None:
+@pytest.mark.parametrize(("pin", "advised"), [(False, Change.PIN_AND_COPY), (True, Change.COPY_FROM_PINNED)])
+def test_memory_that_is_pinned_is_not_advised_to_be_pinned(pin: bool, advised: Change) -> None:
     waiting = program({"pin": pin}, device="cuda")
     missing = Value(None, "ns", "measured")
     side = DeviceSide(*(missing,) * 2, 0.5, *(missing,) * 6, {}, 3)
@@ -268,16 +268,14 @@ def test_memory_that_is_pinned_is_not_advised_to_be_pinned(pin: bool, advised: s
     copied: Any = SimpleNamespace(kernels=kernels)
     parts = (replace(waiting.parts[0], device=side),)
     verdict = transfer.rule(replace(waiting, parts=parts, device_work=copied))
-    assert verdict is not None and verdict.remedies[0].text.startswith(advised)
+    assert verdict is not None and verdict.remedies[0].advice == TryChange(advised)
 
 
 def test_a_program_has_no_option_batch() -> None:
     rows: list[PhaseRow] = [phase("communicate", bare(40)), *PHASES]
     verdict = communication.rule(summary(rows, LAYERS, target={"spec": "", "threads": 1}))
     assert verdict is not None
-    assert [remedy.text for remedy in verdict.remedies] == [
-        "process more samples per step: a step exchanges as much, and computes more"
-    ]
+    assert verdict.remedies == (communication.SAMPLES,)
 
 
 def test_processes_that_take_turns_are_not_at_once() -> None:

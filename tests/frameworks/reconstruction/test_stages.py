@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from places import PROGRAMS
+from sonda.analysis.doubts import NoStepSeen
+from sonda.analysis.rules.limits import MinorSteps, NoSteps
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.program import summarise_program
 from sonda.frameworks import INJECT
@@ -125,8 +127,8 @@ def test_a_program_without_a_framework_has_its_table(store: Store, capfd: pytest
     found = summarise(kept)
     assert found.program is not None and found.program.steps == 0
     assert {"start", "running", "ending"} <= {stage.name for stage in found.program.stages}
-    assert found.verdicts[0].sentence.startswith("Nothing to judge: no step was seen. Of the program's ")
-    assert not any("no step was seen" in warning for warning in found.warnings)
+    assert isinstance(found.verdicts[0].finding, NoSteps)
+    assert not any(isinstance(warning, NoStepSeen) for warning in found.warnings)
     assert "whole program" in StepsView(found).text(100, color=False)
 
 
@@ -151,7 +153,8 @@ def test_every_stage_of_a_training_is_told(
     assert times["train"] < 0.2 * S, "neither the import nor the file between two steps is in them"
     counts = {stage.name: stage.count for stage in found.stages}
     assert (counts["train"], counts["checkpoints"]) == (7, 3)
-    assert summarise(kept).verdicts[0].sentence.startswith("The 7 steps take ")
+    first = summarise(kept).verdicts[0].finding
+    assert isinstance(first, MinorSteps) and first.steps == 7
 
 
 @pytest.mark.parametrize("package", sorted(FILES))

@@ -179,7 +179,7 @@ def test_the_front_of_the_run_is_what_its_rows_say(kept: tuple[Store, Run]) -> N
 def test_a_summary_says_what_was_found(kept: tuple[Store, Run]) -> None:
     summary = summarise(kept[1])
     assert summary.title == "DLRM, inference, batch 4"
-    assert summary.verdicts[0].sentence == explored(kept[1]).finding
+    assert summary.verdicts[0].finding == explored(kept[1]).finding
     assert "Fastest" in StepsView(summary).text(color=False)
     assert "DLRM" in render(side_by_side_blocks([summary, summary]), color=False)
 

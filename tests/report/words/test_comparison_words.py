@@ -120,7 +120,7 @@ def test_each_finding_has_its_words(finding: Finding, words: str) -> None:
 
 def option(name: str, effect: str, value: float | None, parts: Sequence[str] = ()) -> Option:
     together = CombinedOptions(tuple(parts), 1.0, Value(1.0, "1", "derived"), "") if parts else None
-    return Option(name, Value(value, "1", "derived"), effect, "", together=together, applicable=value is not None)
+    return Option(name, Value(value, "1", "derived"), effect, "", together=together, applies=value is not None)
 
 
 def sentence(options: Sequence[Option]) -> str:

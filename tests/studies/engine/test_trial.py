@@ -7,6 +7,8 @@ import dataclasses
 import pytest
 
 from builders import stepped
+from sonda.analysis.doubts import SeveralProcesses
+from sonda.analysis.findings import Remark
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Remedy, Verdict
 from sonda.record.errors import SondaError
@@ -45,12 +47,12 @@ def machine(monkeypatch) -> Machine:
 def tried(machine: Machine, *remedies: Remedy) -> list[Remedy]:
     job = Job(workload="cnn", train=True)
     base = [machine(job, None, None, None)]
-    summary = dataclasses.replace(summarise(base[0]), verdicts=(Verdict("none", "", {}, remedies),))
+    summary = dataclasses.replace(summarise(base[0]), verdicts=(Verdict("none", Remark(""), {}, remedies),))
     return list(trial.try_remedies(job, base, summary, None, lambda text: None).verdicts[0].remedies)
 
 
 def test_a_remedy_says_how_many_times_faster_it_is(machine):
-    [remedy] = tried(machine, Remedy("two threads", ("--threads", "2")))
+    [remedy] = tried(machine, Remedy(Remark("two threads"), ("--threads", "2")))
     assert remedy.speedup.value == pytest.approx(2.0, rel=0.01)
     assert remedy.speedup.low <= 2.0 <= remedy.speedup.high
     assert remedy.speedup.source == "measured"
@@ -58,25 +60,27 @@ def test_a_remedy_says_how_many_times_faster_it_is(machine):
 
 def test_a_larger_batch_is_judged_per_sample(machine):
     # four times the samples in 3.2 times the time: 1.25 times as many samples a second
-    [remedy] = tried(machine, Remedy("more samples", ("--batch", "64")))
+    [remedy] = tried(machine, Remedy(Remark("more samples"), ("--batch", "64")))
     assert remedy.speedup.value == pytest.approx(1.25, rel=0.01)
 
 
 def test_a_remedy_that_cannot_be_had_says_why_and_the_others_go_on(machine):
-    compiled, threads = tried(machine, Remedy("compile", ("--compile",)), Remedy("threads", ("--threads", "2")))
+    compiled, threads = tried(
+        machine, Remedy(Remark("compile"), ("--compile",)), Remedy(Remark("threads"), ("--threads", "2"))
+    )
     assert compiled.speedup.value is None and compiled.speedup.reason == "no C++ compiler"
     assert threads.speedup.value == pytest.approx(2.0, rel=0.01)
     assert sum(job.compile for job in machine.jobs) == 1
 
 
 def test_advice_in_words_is_left_alone(machine):
-    [remedy] = tried(machine, Remedy("buy a faster machine"))
+    [remedy] = tried(machine, Remedy(Remark("buy a faster machine")))
     assert remedy.speedup is None
     assert len(machine.jobs) == 1
 
 
 def test_base_and_remedies_take_turns(machine):
-    tried(machine, Remedy("threads", ("--threads", "2")))
+    tried(machine, Remedy(Remark("threads"), ("--threads", "2")))
     assert [job.threads for job in machine.jobs] == [None, 2, None, 2, None, 2]
 
 
@@ -104,4 +108,6 @@ def test_the_run_in_the_middle_is_shown():
             ((1.0, "aaaa"), (3.0, "cccc"), (2.0, "bbbb"))]  # fmt: skip
     run, summary = repetition.run_to_show(runs)
     assert run.id == "bbbb"
-    assert "3 processes: median step 200 ms" in summary.notes[0]
+    note = summary.notes[0]
+    assert isinstance(note, SeveralProcesses) and note.processes == 3
+    assert note.step.value == pytest.approx(200e6, rel=0.01)

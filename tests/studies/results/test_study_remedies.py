@@ -16,7 +16,7 @@ from sonda.record.store import Store
 from sonda.report.screen import render
 from sonda.report.views.study.page import study_section
 from sonda.report.views.study.screen import study_blocks
-from sonda.report.words import in_plain_words
+from sonda.report.words import word_findings
 from sonda.studies.catalogue import show_study
 from sonda.studies.engine.plan import configurations
 from sonda.studies.file.loader import load_study
@@ -199,7 +199,7 @@ def test_the_best_of_what_is_simulated_needs_no_repetition_and_of_what_is_measur
 
 
 def test_terminal_and_page_say_the_same_and_nothing_where_nothing_follows(tmp_path: Path) -> None:
-    document: dict[str, Any] = in_plain_words(show_study("network-zoo", "small", None, Store(tmp_path)))
+    document: dict[str, Any] = word_findings(show_study("network-zoo", "small", None, Store(tmp_path)))
     assert document["remedies"] == []
     assert "Try:" not in render(study_blocks(document, 100), 100) and "What to try" not in study_section(document).html
     document["remedies"] = ['take "<b>" instead of "a": 2.00 times as fast']

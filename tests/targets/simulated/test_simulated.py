@@ -166,7 +166,7 @@ def test_the_verdict_names_the_layers_and_what_their_cycles_went_into(tmp_path: 
     (verdict,) = summary.verdicts
     assert verdict.kind in CYCLE_STACK
     # 2 x 1356 of 3060 cycles.
-    assert "linear layers: 89 % of 3,060 cycles" in describe(verdict.sentence)
+    assert "linear layers: 89 % of 3,060 cycles" in describe(verdict.finding)
     assert summary.subtitle == "simulated maeri-256: flexible dense, 256 multipliers at 1 GHz · 3,060 cycles"
 
 
@@ -208,7 +208,7 @@ def test_a_program_without_anything_for_an_engine_says_so(tmp_path: Path) -> Non
     program = Program((Call("", "Softmax", 0, -1, 0),), (), (), {(0, "_softmax"): 1})
     accelerator = load_accelerator("maeri-256")
     summary = summarise(run_of(simulate(program, Placement(accelerator)), accelerator, tmp_path))
-    assert summary.verdicts[0].sentence == NothingOnEngines("maeri-256")
+    assert summary.verdicts[0].finding == NothingOnEngines("maeri-256")
     assert "not simulated: _softmax 1" in StepsView(summary).text(100, color=False)
     page_text([summary])
 

@@ -72,9 +72,9 @@ def test_the_summary_has_bytes_rows_and_the_verdict(tmp_path: Path) -> None:
     (verdict,) = summary.verdicts
     assert verdict.kind == "memory"
     # Two of three operations wait 2,000 of 3,356 cycles.
-    assert "60 % of them spent waiting for the memory behind the global buffer" in describe(verdict.sentence)
+    assert "60 % of them spent waiting for the memory behind the global buffer" in describe(verdict.finding)
     (remedy,) = verdict.remedies
-    assert describe(remedy.text) == "--set memory.bytes_per_cycle=32 (twice the memory's bandwidth)"
+    assert describe(remedy.advice) == "--set memory.bytes_per_cycle=32 (twice the memory's bandwidth)"
     assert remedy.speedup is not None
     assert remedy.speedup.value == pytest.approx(2.0)
     assert "buffer of 64 KiB, memory of 16 B/cycle" in summary.subtitle

@@ -127,5 +127,5 @@ def test_points_of_a_study_have_none_and_name_what_to_widen(tmp_path: Path) -> N
     run = measure(job, Store(tmp_path), RunLabels(study="mine"))
     assert run.info.target.what_if == []
     (remedy,) = summarise(run).verdicts[0].remedies
-    assert isinstance(remedy.text, WidenBound)
+    assert isinstance(remedy.advice, WidenBound)
     assert replace(remedy, text="") == type(remedy)("")

@@ -246,7 +246,7 @@ class RemedyOfRuns(Finding):
 
     kind: ClassVar[str] = "remedy of runs"
 
-    remedy: Finding | str
+    remedy: Finding
     places: tuple[str, ...]
     configurations: int
     """Of all that were judged."""

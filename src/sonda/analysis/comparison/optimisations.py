@@ -22,6 +22,7 @@ from sonda.analysis.comparison.findings import OptionsBring
 from sonda.analysis.comparison.option_effects import FASTER, LITTLE, NOTHING, SLOWER, UNKNOWN, option_effects
 from sonda.analysis.comparison.rounds import LEAST_FREEDOM, blocked_sides, freedom_of
 from sonda.analysis.findings import Finding
+from sonda.analysis.rules.limits import TooNoisy
 from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
 
@@ -92,9 +93,10 @@ class Limit:
     """That of the verdict, `not clear` or `too noisy`; '' where nothing was measured."""
     share: float | None = None
     """Of the step that it explains, 0 to 1; None where it explains none."""
-    finding: Finding | str = ""
-    """Of the verdict."""
-    remedy: Finding | str = ""
+    finding: Finding | None = None
+    """That of the verdict."""
+    advice: Finding | None = None
+    """What to try first."""
     flags: str = ""
     """The options of `sonda run` that try the remedy; '' where it is none of them."""
 
@@ -114,10 +116,10 @@ class Option:
     together: CombinedOptions | None = None
     several: bool = False
     """It is made of other options."""
-    applicable: bool = True
-    """Whether it means anything where it would run."""
     most: float | None = None
     """The most times as fast that it can make the base, by what it could save; None where that is not known."""
+    applies: bool = True
+    """Whether the option has a meaning at this place."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +153,8 @@ def weigh_options(
     """Hold all variants at a place against the base.
 
     `runs` are the repetitions of every variant, `changes` the settings in which each differs from the base, `missing`
-    why a variant has no runs, `rounds` in which round each of its runs was measured, where they took turns;
-    `inapplicable` variants need no run, because what sets them apart means nothing there.
+    why a variant has no runs, `rounds` in which round each of its runs was measured, where they took turns,
+    `inapplicable` the variants that have no meaning there.
     """
     names = [name for name in changes if name != base]
     measured_sides = {name: known_side for name, of in runs.items() if (known_side := _side(of)) is not None}
@@ -173,8 +175,8 @@ def weigh_options(
         together = _together(sides, base, name, changes, len(measured)) if name in sides and base in sides else None
         several = bool(parts_of(name, changes))
         text = _text(speedup, effect, most)
-        limit, applicable = main_limit(runs.get(name, ())), name not in inapplicable
-        options.append(Option(name, speedup, effect, text, limit, together, several, applicable, most))
+        limit, applies = main_limit(runs.get(name, ())), name not in inapplicable
+        options.append(Option(name, speedup, effect, text, limit, together, several, most, applies))
     within = 0 if times is None else times.shape[1]
     all_of_them = Options(place, base, tuple(options), OptionsBring(()), main_limit(runs.get(base, ())), within)
     return replace(all_of_them, finding=OptionsBring(tuple(option_effects(all_of_them.notable))))
@@ -292,14 +294,14 @@ def main_limit(summaries: Sequence[Summary]) -> Limit:
         return Limit()
     middle = sorted(timed, key=lambda summary: summary.parts[0].step.value or 0.0)[len(timed) // 2]
     verdict = middle.verdicts[0]
-    remedy: Finding | str = verdict.remedies[0].text if verdict.remedies else ""
-    flags = " ".join(verdict.remedies[0].options) if verdict.remedies else ""
+    first = verdict.remedies[0] if verdict.remedies else None
+    advice, flags = (first.advice, " ".join(first.options)) if first is not None else (None, "")
     if verdict.kind == "none":
-        kind = NOISY if "noise" in verdict.evidence else UNCLEAR
-        return Limit(kind, None, verdict.sentence, remedy, flags)
+        kind = NOISY if isinstance(verdict.finding, TooNoisy) else UNCLEAR
+        return Limit(kind, None, verdict.finding, advice, flags)
     # Of what the finding names, where it does not name all.
     share = verdict.evidence["share"].value if "share" in verdict.evidence else verdict.share
-    return Limit(verdict.kind, share, verdict.sentence, remedy, flags)
+    return Limit(verdict.kind, share, verdict.finding, advice, flags)
 
 
 def parts_of(name: str, changes: Mapping[str, Mapping[str, object]]) -> tuple[str, ...]:

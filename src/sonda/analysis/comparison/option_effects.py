@@ -34,7 +34,7 @@ def option_effects(options: Sequence[Option]) -> list[OptionEffect]:
             continue
         if option.effect:
             effects.append(_effect_of(option, (option.name,)))
-        elif not option.applicable:
+        elif not option.applies:
             effects.append(OptionEffect((option.name,), LACKING))
     return effects
 

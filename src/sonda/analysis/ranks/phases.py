@@ -20,17 +20,17 @@ from sonda.record.target import RankFacts, RanksTarget, Target
 UNEVEN = 0.05
 """Ranks whose work differs by less than this share of a step are alike."""
 
-Summarised = Callable[[Part], tuple[PartSummary, list[str]]]
+Summarised = Callable[[Part], tuple[PartSummary, list[Finding]]]
 
 
-def summarise_ranks(part: Part, target: Target, summarise: Summarised) -> tuple[PartSummary, list[Finding | str]]:
+def summarise_ranks(part: Part, target: Target, summarise: Summarised) -> tuple[PartSummary, list[Finding]]:
     """The summary of a part by its critical rank, with a row for every rank, and notes.
 
     `summarise` gives that of one rank.
     """
     summary, notes = summarise(part)
     if not part.others:
-        return summary, [*notes]
+        return summary, notes
     summaries = {mine.rank: summary if mine is part else summarise(mine)[0] for mine in part.ranks}
     facts = {rank.rank: rank for rank in target.ranks} if isinstance(target, RanksTarget) else {}
     own = {row.path for row in summary.layers}

@@ -1,4 +1,4 @@
-"""Verdicts: one rule per file, each saying in one sentence what limits a run, or nothing.
+"""Verdicts: one rule per file, each finding what limits a run, or nothing.
 
 A rule is a function from a `Summary` to a `Verdict` or None. Others join through the entry-point group `sonda.rules`.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from sonda.analysis.doubts import WrongVerdict
+from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.rules import (
     ceilings,
     communication,
@@ -37,11 +39,11 @@ BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
 )  # fmt: skip
 
 
-def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]]:
     """What limits the run, the largest share first, never empty; and a warning for every rule that failed.
 
     Where the steps are a minor part of the program, that comes first. A remedy is offered once, by the first verdict
-    that has it; the verdicts of a step after its first begin with "Then".
+    that has it.
     """
     whole = program.rule(summary)
     if whole is not None and work.first_part(summary) is None:
@@ -49,18 +51,14 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
     spoken, failures = _of_a_step(summary)
     offered: set[Remedy] = set()
     ordered = []
-    for position, verdict in enumerate([whole, *spoken] if whole is not None else spoken):
+    for verdict in [whole, *spoken] if whole is not None else spoken:
         fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
         offered.update(fresh)
-        sentence = verdict.sentence
-        if position and isinstance(sentence, str):
-            lead = "In a step: " if whole is not None and position == 1 else "Then "
-            sentence = f"{lead}{sentence[:1].lower()}{sentence[1:]}"
-        ordered.append(replace(verdict, sentence=sentence, remedies=fresh))
+        ordered.append(replace(verdict, remedies=fresh))
     return tuple(ordered), tuple(failures)
 
 
-def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[str]]:
+def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     """What all rules say of a step, the largest share first; of one that is hardly known that, and what is known
     without it."""
     noisy = noise.rule(summary)
@@ -69,7 +67,7 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[str]]:
         known = [verdict for verdict in (retracing.rule(summary), input.uneven(summary)) if verdict is not None]
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
     spoken: list[Verdict] = []
-    failures: list[str] = []
+    failures: list[Finding] = []
     for rule in BUILT_IN:
         verdict = rule(summary)
         if verdict is not None:
@@ -78,10 +76,10 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[str]]:
         try:
             verdict = call_entry(entry, summary)
         except SondaError as error:
-            failures.append(str(error))
+            failures.append(Remark(str(error)))
             continue
         if isinstance(verdict, Verdict):
             spoken.append(verdict)
         elif verdict is not None:
-            failures.append(f"the rule {entry.name} of {entry.value} gives a {type(verdict).__name__}, not a Verdict")
+            failures.append(WrongVerdict(entry.name, entry.value, type(verdict).__name__))
     return sorted(spoken, key=lambda verdict: -verdict.share), failures

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
-from sonda.analysis.roofline import MEASURE_AGAIN
-from sonda.analysis.rules.memory import subject
-from sonda.analysis.rules.work import WORTH, Work, above, families, first_part, leading, limit, share, time
+from sonda.analysis.rules.advice import Change, TryChange
+from sonda.analysis.rules.limits import AboveCeiling
+from sonda.analysis.rules.work import WORTH, Work, above, first_part, leading, limit, pieces_of, share, time
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
-AGAIN = Remedy(MEASURE_AGAIN)
+AGAIN = Remedy(TryChange(Change.MEASURE_CEILINGS))
 
 
 def rule(summary: Summary) -> Verdict | None:
@@ -22,56 +21,42 @@ def rule(summary: Summary) -> Verdict | None:
         by_ceiling.setdefault(work.above, []).append(work)
     name, members = max(by_ceiling.items(), key=lambda item: share(item[1]))
     named = leading(members)
-    say = {"compute": _computed, "memory": _moved, "overhead": _dispatched}[name]
-    sentence, evidence = say(named)
-    unknown = f"What limits {wording.percent(share(named))} of the step cannot be said."
+    finding, evidence = {"compute": _computed, "memory": _moved, "overhead": _dispatched}[name](named)
     return Verdict(
         kind="none",
-        sentence=f"Faster than this machine was measured to be: {sentence}. {unknown}",
-        evidence={"share": Value(share(named), "1", "derived"), **evidence},
+        finding=finding,
+        evidence={"share": finding.share, **evidence},
         remedies=(AGAIN,),
         share=share(beaten),
     )
 
 
-Said = tuple[str, dict[str, Value]]
+Above = tuple[AboveCeiling, dict[str, Value]]
 
 
-def _computed(named: list[Work]) -> Said:
+def _computed(named: list[Work]) -> Above:
     flops = sum(work.cost.flops.value or 0.0 for work in named)
-    rate, ceiling = 1e9 * flops / time(named), 1e9 * flops / limit(named, "compute")
-    verb = "computes" if len(named) == 1 else "compute"
-    peak = wording.amount(ceiling, "FLOP/s")
-    sentence = f"{subject(named)} {verb} {wording.amount(rate, 'FLOP/s')} where the peak is {peak}"
-    return sentence, {
-        "flops": Value(flops, "FLOP", "nominal"),
-        "achieved": Value(rate, "FLOP/s", "derived"),
-        "ceiling": Value(ceiling, "FLOP/s", "measured"),
-    }
+    achieved = Value(1e9 * flops / time(named), "FLOP/s", "derived")
+    ceiling = Value(1e9 * flops / limit(named, "compute"), "FLOP/s", "measured")
+    finding = AboveCeiling("compute", pieces_of(named), _share(named), achieved, ceiling)
+    return finding, {"flops": Value(flops, "FLOP", "nominal"), "achieved": achieved, "ceiling": ceiling}
 
 
-def _moved(named: list[Work]) -> Said:
+def _moved(named: list[Work]) -> Above:
     moved = sum(work.cost.bytes.value or 0.0 for work in named)
-    rate, ceiling = 1e9 * moved / time(named), 1e9 * moved / limit(named, "memory")
-    verb = "moves" if len(named) == 1 else "move"
-    bandwidth = wording.amount(ceiling, "B/s")
-    sentence = f"{subject(named)} {verb} {wording.amount(rate, 'B/s')} where the bandwidth is {bandwidth}"
-    return sentence, {
-        "bytes": Value(moved, "B", "nominal"),
-        "achieved": Value(rate, "B/s", "derived"),
-        "ceiling": Value(ceiling, "B/s", "measured"),
-    }
+    achieved = Value(1e9 * moved / time(named), "B/s", "derived")
+    ceiling = Value(1e9 * moved / limit(named, "memory"), "B/s", "measured")
+    finding = AboveCeiling("memory", pieces_of(named), _share(named), achieved, ceiling)
+    return finding, {"bytes": Value(moved, "B", "nominal"), "achieved": achieved, "ceiling": ceiling}
 
 
-def _dispatched(named: list[Work]) -> Said:
-    operations = sum(work.cost.operations.value or 0.0 for work in named)
-    took, ceiling = time(named) / operations, limit(named, "overhead") / operations
-    sentence = (
-        f"{wording.plural(operations, 'operation')} of {families(named)} take {wording.duration(took)} each where a "
-        f"small one takes {wording.duration(ceiling)}"
-    )
-    return sentence, {
-        "operations": Value(operations, "1", "counted"),
-        "operation_time": Value(took, "ns", "derived"),
-        "operation_cost": Value(ceiling, "ns", "measured"),
-    }
+def _dispatched(named: list[Work]) -> Above:
+    operations = Value(sum(work.cost.operations.value or 0.0 for work in named), "1", "counted")
+    taken = Value(time(named) / (operations.value or 1.0), "ns", "derived")
+    cost = Value(limit(named, "overhead") / (operations.value or 1.0), "ns", "measured")
+    finding = AboveCeiling("overhead", pieces_of(named), _share(named), taken, cost, operations)
+    return finding, {"operations": operations, "operation_time": taken, "operation_cost": cost}
+
+
+def _share(named: list[Work]) -> Value:
+    return Value(share(named), "1", "derived")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
+from sonda.analysis.rules.advice import Change, TryChange
+from sonda.analysis.rules.limits import CommunicationBound
 from sonda.analysis.rules.work import WORTH, communication_share, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.record.target import RanksTarget
 
-BATCH = Remedy("give a larger --batch: a step exchanges as much, and computes more")
-SAMPLES = Remedy("process more samples per step: a step exchanges as much, and computes more")
-SELDOM = Remedy("average weights now and then instead of gradients in every step: --on localsgd=, and look at accuracy")
-LARGER_H = Remedy("average less often, with a larger @h=")
-AUTO = Remedy("leave out devices that do not pay: --on hybrid=...@auto")
+BATCH = Remedy(TryChange(Change.LARGER_BATCH_EXCHANGES_LESS))
+SAMPLES = Remedy(TryChange(Change.MORE_SAMPLES_EXCHANGE_LESS))
+SELDOM = Remedy(TryChange(Change.LOCAL_SGD))
+LARGER_H = Remedy(TryChange(Change.LARGER_H))
+AUTO = Remedy(TryChange(Change.LEAVE_OUT_DEVICES))
 
 
 def rule(summary: Summary) -> Verdict | None:
@@ -25,11 +26,11 @@ def rule(summary: Summary) -> Verdict | None:
     mode = summary.target.mode if isinstance(summary.target, RanksTarget) else ""
     hybrid = (BATCH,) if "auto" in summary.target.spec.partition("@")[2].split(",") else (BATCH, AUTO)
     advice = {"ddp": (BATCH, SELDOM), "hybrid": hybrid, "localsgd": (LARGER_H,)}
+    share = Value(waiting, "1", "derived")
     return Verdict(
         kind="communication",
-        sentence=f"Communication-bound: exchanging with other ranks, or waiting for them, takes "
-        f"{wording.percent(waiting)} of the step ({wording.duration(spent.value or 0.0)}).",
-        evidence={"share": Value(waiting, "1", "derived"), "communicate": spent},
+        finding=CommunicationBound(share, spent),
+        evidence={"share": share, "communicate": spent},
         remedies=advice.get(mode, (BATCH,) if summary.target.spec else (SAMPLES,)),
         share=waiting,
     )

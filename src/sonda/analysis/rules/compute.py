@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
 from sonda.analysis.roofline import ABOVE_ROOF
 from sonda.analysis.rules import remedies
-from sonda.analysis.rules.work import WORTH, bound_by, families, first_part, leading, reached, share
+from sonda.analysis.rules.limits import ComputeBound
+from sonda.analysis.rules.work import WORTH, bound_by, first_part, leading, pieces_of, reached, share
 from sonda.analysis.summary import Summary, Value, Verdict
 
 
@@ -17,13 +17,12 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     named = leading(bounded)
     of_peak = reached(named, "compute")
-    peak = f"this {_device(summary)}'s peak"
+    time_share = Value(share(named), "1", "derived")
     return Verdict(
         kind="compute",
-        sentence=f"Compute-bound in {families(named)}: {wording.percent(share(named))} of the step at "
-        f"{wording.of_ceiling(of_peak, peak)}.",
+        finding=ComputeBound(pieces_of(named), time_share, of_peak, summary.target.device.startswith("cuda")),
         evidence={
-            "share": Value(share(named), "1", "derived"),
+            "share": time_share,
             "of_peak": of_peak.value(ABOVE_ROOF),
             "peak": summary.ceilings["flops"],
         },
@@ -32,7 +31,3 @@ def rule(summary: Summary) -> Verdict | None:
         ),
         share=share(bounded),
     )
-
-
-def _device(summary: Summary) -> str:
-    return "GPU" if summary.target.device.startswith("cuda") else "CPU"

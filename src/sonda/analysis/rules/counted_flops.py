@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
+from sonda.analysis.rules.limits import MoreArithmetic
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import Summary, Value, Verdict
 
@@ -29,17 +29,12 @@ def rule(summary: Summary) -> Verdict | None:
     share = busy * time / total if total else 0.0
     if share < WORTH or "flops" not in limited:
         return None
-    counted = sum(place.counted.value or 0.0 for place in far_places)
-    nominal = sum(place.nominal.value or 0.0 for place in far_places)
-    names = wording.join(list(dict.fromkeys(wording.family(place.name, len(far_places)) for place in far_places))[:2])
+    counted = Value(sum(place.counted.value or 0.0 for place in far_places), "FLOP", "counted")
+    nominal = Value(sum(place.nominal.value or 0.0 for place in far_places), "FLOP", "nominal")
+    of_step = Value(share, "1", "derived")
     return Verdict(
         kind="compute",
-        sentence=f"More arithmetic than needed: {names} count {counted / nominal:.1f} times the FLOPs of their "
-        f"formulas, {wording.percent(share)} of the step.",
-        evidence={
-            "share": Value(share, "1", "derived"),
-            "counted": Value(counted, "FLOP", "counted"),
-            "nominal": Value(nominal, "FLOP", "nominal"),
-        },
+        finding=MoreArithmetic(tuple(place.name for place in far_places), counted, nominal, of_step),
+        evidence={"share": of_step, "counted": counted, "nominal": nominal},
         share=share,
     )

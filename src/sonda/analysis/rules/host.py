@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
 from sonda.analysis.rules import remedies
+from sonda.analysis.rules.limits import HostBound
 from sonda.analysis.rules.work import data_share, first_part, host_share
 from sonda.analysis.summary import Summary, Value, Verdict
 
@@ -18,16 +18,14 @@ def rule(summary: Summary) -> Verdict | None:
     waiting = host_share(part) if part else 0.0
     if part is None or side is None or waiting < WORTH:
         return None
-    launches = side.launches.value or 0.0
-    launching = (part.step.value or 0.0) * (1 - data_share(part))
+    share = Value(waiting, "1", "derived")
+    launching = Value((part.step.value or 0.0) * (1 - data_share(part)), "ns", "derived")
+    busy = Value(side.devices * (side.busy.value or 0.0), "ns", side.busy.source)
     return Verdict(
         kind="host",
-        sentence=f"Host-bound: for {wording.percent(waiting)} of the step the GPU waits for the program, which makes "
-        f"{launches:,.0f} {'launch' if round(launches) == 1 else 'launches'} in {wording.duration(launching)}, "
-        f"{wording.duration(launching / max(launches, 1))} each, "
-        f"and the GPU needs {wording.duration(side.devices * (side.busy.value or 0.0) / max(launches, 1))} for one.",
+        finding=HostBound(share, side.launches, launching, busy),
         evidence={
-            "share": Value(waiting, "1", "derived"),
+            "share": share,
             "busy": side.busy,
             "launches": side.launches,
             "latency": side.latency,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
 from sonda.analysis.rules import remedies
+from sonda.analysis.rules.limits import InputBound, UnevenInput
 from sonda.analysis.rules.work import WORTH, data_share, data_share_of_all, explained, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
@@ -24,13 +24,11 @@ def rule(summary: Summary) -> Verdict | None:
     if waiting <= ALWAYS and not largest:
         return uneven(summary)
     spent = next(row.cost.time for row in part.phases if row.name == "data")
-    used = summary.workload.workers
-    with_workers = f" with {wording.plural(used, 'worker')}" if used else ""
+    share = Value(waiting, "1", "derived")
     return Verdict(
         kind="input",
-        sentence=f"Input-bound: waiting for data{with_workers} takes {wording.percent(waiting)} of the step "
-        f"({wording.duration(spent.value or 0.0)}).",
-        evidence={"share": Value(waiting, "1", "derived"), "data": spent},
+        finding=InputBound(share, spent, summary.workload.workers or 0),
+        evidence={"share": share, "data": spent},
         remedies=_advice(summary),
         share=waiting,
     )
@@ -43,11 +41,11 @@ def uneven(summary: Summary) -> Verdict | None:
     if part is None or waiting <= ALWAYS or (summary.target.spec and not summary.workload.data):
         return None
     spent = Value(waiting * sum(part.timed) / len(part.timed), "ns", "derived")
+    share = Value(waiting, "1", "derived")
     return Verdict(
         kind="input",
-        sentence=f"Input-bound: waiting for data takes {wording.percent(waiting)} of the time of all steps "
-        f"({wording.duration(spent.value or 0.0)} a step, some wait long and others do not).",
-        evidence={"share": Value(waiting, "1", "derived"), "data": spent},
+        finding=UnevenInput(share, spent),
+        evidence={"share": share, "data": spent},
         remedies=_advice(summary),
         share=waiting,
     )

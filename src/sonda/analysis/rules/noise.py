@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from sonda.analysis import wording
+from sonda.analysis.rules.advice import Change, TryChange
+from sonda.analysis.rules.limits import TooNoisy
 from sonda.analysis.rules.work import first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
@@ -17,16 +18,11 @@ def rule(summary: Summary) -> Verdict | None:
     part = first_part(summary)
     if part is None or not math.isfinite(part.noise) or part.noise <= TOO_NOISY:
         return None
-    low, high = part.step.low, part.step.high
-    known = f"is known only to ±{wording.percent(part.noise)}"
-    if part.noise > 1 and low is not None and high is not None:
-        known = f"lasts anything from {wording.duration(low)} to {wording.duration(high)}"
-    elif part.noise > 1:
-        known = "is not known to a factor of two"
+    noise = Value(part.noise, "1", "derived")
     return Verdict(
         kind="none",
-        sentence=f"Too noisy to judge: the step {known}.",
-        evidence={"noise": Value(part.noise, "1", "derived")},
-        remedies=(Remedy("close other programs and measure again"),),
+        finding=TooNoisy(noise, part.step),
+        evidence={"noise": noise},
+        remedies=(Remedy(TryChange(Change.CLOSE_PROGRAMS)),),
         share=1.0,
     )

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
-from sonda.analysis.bounds import Judgement
 from sonda.analysis.roofline import ABOVE_ROOF
 from sonda.analysis.rules import remedies
-from sonda.analysis.rules.work import WORTH, bound_by, families, first_part, leading, limit, reached, share, time
+from sonda.analysis.rules.limits import OverheadBound
+from sonda.analysis.rules.work import WORTH, bound_by, first_part, leading, limit, pieces_of, reached, share, time
 from sonda.analysis.summary import Summary, Value, Verdict
 
 
@@ -18,18 +17,17 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     named = leading(bounded)
     operations = sum(work.cost.operations.value or 0.0 for work in named)
-    cost, of_time = limit(named, "overhead") / operations, reached(named, "overhead")
-    each = f"cost {wording.duration(cost)} each, however small"
-    if of_time.judgement is not Judgement.HOLDS:  # they cannot have cost more than they took
-        each = f"take {wording.duration(time(named) / operations)} each, no longer than small ones do here"
+    of_time = reached(named, "overhead")
+    time_share, count = Value(share(named), "1", "derived"), Value(operations, "1", "counted")
+    cost = Value(limit(named, "overhead") / operations, "ns", "measured")
+    taken = Value(time(named) / operations, "ns", "derived")
     return Verdict(
         kind="overhead",
-        sentence=f"Overhead-bound in {families(named)}: {wording.percent(share(named))} of the step goes to "
-        f"{wording.plural(operations, 'operation')} that {each}.",
+        finding=OverheadBound(pieces_of(named), time_share, count, cost, taken, of_time),
         evidence={
-            "share": Value(share(named), "1", "derived"),
-            "operations": Value(operations, "1", "counted"),
-            "operation_cost": Value(cost, "ns", "measured"),
+            "share": time_share,
+            "operations": count,
+            "operation_cost": cost,
             "of_time": of_time.value(ABOVE_ROOF),
         },
         remedies=remedies.remedies(summary, remedies.batch, remedies.compiled),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
+from sonda.analysis.rules.advice import Change, CompileLess, TryChange
+from sonda.analysis.rules.limits import MinorSteps, NoSteps, StageShare
 from sonda.analysis.steps import program as stages
 from sonda.analysis.steps.program import ProgramStage
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -14,41 +15,18 @@ fast."""
 MOSTLY = 0.5
 """A package is named that takes more than half of the imports."""
 
-SUBJECTS = {
-    stages.START: "starting the interpreter takes",
-    stages.IMPORTS: "imports take",
-    stages.PREPARATION: "what runs before the first step takes",
-    stages.COMPILE: "compilation takes",
-    "train": "training takes",
-    "validate": "validation takes",
-    "test": "the test takes",
-    stages.CHECKPOINTS: "saving and loading files of weights takes",
-    stages.BETWEEN: "what runs between the steps takes",
-    stages.RUNNING: "its own code takes",
-    stages.ENDING: "what follows the last step takes",
-}
-ONCE = Remedy("start the program once for many runs: a process that stays, or a loop over settings inside it")
-COMPILED = {
-    "torch": "compile one block instead of the whole model, or what runs often only",
-    "jax": "keep compiled functions on disk: jax.config.update('jax_compilation_cache_dir', …)",
-    "tensorflow": "compile what runs often only, and give it one shape",
-    "pytensor": "keep the compilation cache between runs, or compile with mode='FAST_COMPILE'",
-}
-AGAIN = "compile once: torch.compile(dynamic=True), or few shapes; TORCH_LOGS=recompiles says what changed"
+ONCE = Remedy(TryChange(Change.START_ONCE))
 OFTEN = 0.5
 """Code that is compiled again is most of what is compiled from here on."""
 REMEDIES = {
     stages.START: (ONCE,),
-    stages.IMPORTS: (
-        Remedy("import what is seldom used where it is used; python -X importtime says what each import takes"),
-        ONCE,
-    ),
-    stages.PREPARATION: (Remedy("look at what runs before the first step, and keep its result in a file"),),
-    "validate": (Remedy("validate less often, or on fewer batches"),),
-    "test": (Remedy("test on fewer batches, or in larger ones"),),
-    stages.CHECKPOINTS: (Remedy("save less often, or in a thread beside the training"),),
-    stages.BETWEEN: (Remedy("look at what runs between the steps: logs, metrics, pictures; do it less often"),),
-    stages.ENDING: (Remedy("look at what runs after the last step: exports, pictures, processes that are waited for"),),
+    stages.IMPORTS: (Remedy(TryChange(Change.IMPORT_LATE)), ONCE),
+    stages.PREPARATION: (Remedy(TryChange(Change.LOOK_BEFORE_STEPS)),),
+    "validate": (Remedy(TryChange(Change.VALIDATE_LESS)),),
+    "test": (Remedy(TryChange(Change.TEST_LESS)),),
+    stages.CHECKPOINTS: (Remedy(TryChange(Change.SAVE_LESS_OFTEN)),),
+    stages.BETWEEN: (Remedy(TryChange(Change.LOOK_BETWEEN_STEPS)),),
+    stages.ENDING: (Remedy(TryChange(Change.LOOK_AFTER_STEPS)),),
 }
 
 
@@ -65,29 +43,27 @@ def rule(summary: Summary) -> Verdict | None:
     apart: tuple[str, ...] = (stages.OBSERVING, judged)
     if steps < MINOR:
         apart += PARTS
-        share, subject = steps, _steps_words(program.steps)
+        share, part = steps, ""
     elif own is not None and own.share < max(stage.share for stage in program.stages if stage.name in PARTS):
-        share, subject = own.share, SUBJECTS[judged].capitalize()
+        share, part = own.share, judged
     else:
         return None
     rest = [stage for stage in program.stages if stage.name not in apart]
     largest = max(rest, key=lambda stage: stage.share, default=None)
     if largest is None:
         return None
-    whole = wording.duration(program.whole.value or 0.0)
-    piece = (
-        f"{SUBJECTS[largest.name]} {wording.percent(largest.share)} "
-        f"({wording.duration(largest.time.value or 0.0)}{_mostly(largest)})"
-    )
+    of_program, of_steps = Value(largest.share, "1", "derived"), Value(share, "1", "derived")
+    stage = StageShare(largest.name, of_program, largest.time, _leading_package(largest))
     known = program.steps > 0
-    sentence = f"{subject} {wording.percent(share)} of the program's {whole}; {piece}."
     return Verdict(
         kind=largest.name if known else "none",
-        sentence=sentence if known else f"Nothing to judge: no step was seen. Of the program's {whole} {piece}.",
+        finding=MinorSteps(program.whole, stage, program.steps, of_steps, part)
+        if known
+        else NoSteps(program.whole, stage),
         evidence={
-            "of_program": Value(largest.share, "1", "derived"),
+            "of_program": of_program,
             "time": largest.time,
-            "steps_of_program": Value(share, "1", "derived"),
+            "steps_of_program": of_steps,
             "program": program.whole,
         },
         remedies=_remedies(largest, summary) if known else (),
@@ -95,23 +71,19 @@ def rule(summary: Summary) -> Verdict | None:
     )
 
 
-def _steps_words(steps: int) -> str:
-    return "The only step takes" if steps == 1 else f"The {wording.plural(steps, 'step')} take"
-
-
-def _mostly(stage: ProgramStage) -> str:
-    """`, most of it torch`, where one package takes more than half of the imports."""
+def _leading_package(stage: ProgramStage) -> str:
+    """The package that takes more than half of the imports; '' where none does."""
     spent = stage.time.value or 0.0
     if stage.name != stages.IMPORTS or not stage.of_it or stage.of_it[0][1] <= MOSTLY * spent:
         return ""
-    return f", most of it {stage.of_it[0][0]}"
+    return stage.of_it[0][0]
 
 
 def _remedies(stage: ProgramStage, summary: Summary) -> tuple[Remedy, ...]:
     if stage.name == stages.COMPILE:
-        how = COMPILED.get(summary.workload.framework or "torch", COMPILED["torch"])
+        less = Remedy(CompileLess(summary.workload.framework or "torch"))
         # Only PyTorch tells which compilations these were.
         if stage.again and stage.again >= OFTEN * stage.count:
-            return Remedy(AGAIN), Remedy(how)
-        return Remedy(how), Remedy("run longer: compilation is paid once")
+            return Remedy(TryChange(Change.COMPILE_ONCE)), less
+        return less, Remedy(TryChange(Change.RUN_LONGER))
     return REMEDIES.get(stage.name, ())

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sonda.analysis import wording
 from sonda.analysis.roofline import full_precision
+from sonda.analysis.rules.advice import (
+    Change,
+    FuseOperations,
+    LaunchAtOnce,
+    LoadAhead,
+    LoadInParallel,
+    SeveralStepsAtOnce,
+    SpeedUpStage,
+    TryChange,
+    UseAllCores,
+    UseAllCoresInRanks,
+    UseBfloat16,
+    UseFloat32,
+)
 from sonda.analysis.steps.pipeline import EXPLAINS, PipelineStage
 from sonda.analysis.summary import Remedy, Summary
 from sonda.record.target import ProgramTarget, RanksTarget
@@ -17,54 +30,26 @@ FASTER_PEAK = 1.2
 MOST_WORKERS = 4
 """More loading processes than this rarely help, and each holds a copy of the data set's state."""
 
-THREADS = {
-    "torch": ": torch.set_num_threads({})",
-    "tensorflow": ": tf.config.threading.set_intra_op_parallelism_threads({})",
-    "pytensor": ": OMP_NUM_THREADS={}",
-}
-SHORT = {
-    "torch": "torch.autocast('{}', torch.bfloat16)",
-    "tensorflow": "keras.mixed_precision.set_global_policy('mixed_bfloat16')",
-    "jax": "operands as jnp.bfloat16",
-}
-COMPILED = {"torch": "torch.compile(model)", "tensorflow": "tf.function(jit_compile=True)"}
-PARTLY = "; so far only a part of the program is compiled"
-EAGER = "run the step as a graph: leave out run_eagerly=True, or in a loop of your own put tf.function around the step"
-GRAPHS = {
-    "torch": "launch the whole step at once: CUDA graphs, torch.compile(mode='reduce-overhead')",
-    "tensorflow": "compile the whole step as one function: tf.function(jit_compile=True) around it",
-    "jax": "compile the whole step as one function: jax.jit around it",
-}
-SEVERAL = {"tensorflow": "Model.compile(steps_per_execution=…)", "jax": "jax.lax.scan over their batches"}
-WORKERS = {
-    "torch": "DataLoader(num_workers={})",
-    "tensorflow": "Dataset.map(…, num_parallel_calls={})",
-    "PyDataset": "PyDataset(workers={})",
-    "generator": "keras.utils.PyDataset(workers={}) in the place of the generator",
-}
-"""By what loads, or by framework."""
-STAGES = {
-    "map": "call it more often at once: Dataset.map(…, num_parallel_calls=tf.data.AUTOTUNE)",
-    "interleave": "read more files at once: Dataset.interleave(…, num_parallel_calls=tf.data.AUTOTUNE)",
-    "generator": "a generator gives one element at a time: do its work in Dataset.map(…, num_parallel_calls=…)",
-    "record": "read several files at once: Dataset.interleave(…, num_parallel_calls=tf.data.AUTOTUNE)",
-}
-"""What helps where this word is in the name of the slowest stage of tf.data, and it makes one call at a time."""
-CACHE = "Dataset.cache()"
-"""Of the wait: a stage that takes less of it explains nothing."""
+HAVE_BFLOAT16 = ("torch", "tensorflow", "jax")
+"""Frameworks that can be asked for this; one that is not there has no use for it, as below."""
+COMPILE = ("torch", "tensorflow")
+RUN_SEVERAL_STEPS = ("tensorflow", "jax")
+LOAD_AHEAD = ("tensorflow", "jax")
+LOADERS = ("torch", "tensorflow", "PyDataset", "generator")
+"""What can load with several workers, or the framework that has such a loader."""
+STAGES = ("map", "interleave", "generator", "record")
+"""What can be made faster where this word is in the name of the slowest stage of tf.data."""
 IN_MATMULS = "medium"
 """The precision of products (`torch.set_float32_matmul_precision`) with which they are computed in bfloat16."""
 AHEAD_WITH_WORKERS = ("torch", "PyDataset")
 """What loads ahead where it has workers, and not otherwise: what it can do is said of workers."""
-PREFETCH = {"tensorflow": "Dataset.prefetch(2)", "jax": "a thread that makes the next batch"}
-"""How a remedy is written, by framework; one that is not there has no use for it."""
 
 
 def remedies(summary: Summary, *candidates: Callable[[Summary], Remedy | None]) -> tuple[Remedy, ...]:
     """Those that apply, in order. A program chooses its own options, so it gets advice in words."""
     remedies = [remedy for remedy in (candidate(summary) for candidate in candidates) if remedy is not None]
     if not summary.target.spec:
-        return tuple(Remedy(remedy.text) for remedy in remedies)
+        return tuple(Remedy(remedy.advice) for remedy in remedies)
     return tuple(remedies)
 
 
@@ -80,10 +65,8 @@ def threads(summary: Summary) -> Remedy | None:
     if ranks is not None:
         here = (ranks.nodes[0].ranks or []) if ranks.nodes else ranks.ranks
         each = cores // max(1, len(here))
-        return Remedy(f"use all {cores} cores: cpu/{each} for every rank") if each * len(here) > used else None
-    how = THREADS.get(_framework(summary), "").format(cores // together)
-    everywhere = f" in each of {together} processes" if together > 1 else ""
-    return Remedy(f"use all {cores} cores{how}{everywhere}", ("--threads", str(cores)))
+        return Remedy(UseAllCoresInRanks(cores, each)) if each * len(here) > used else None
+    return Remedy(UseAllCores(cores, _framework(summary), together), ("--threads", str(cores)))
 
 
 def bfloat16(summary: Summary) -> Remedy | None:
@@ -96,13 +79,12 @@ def bfloat16(summary: Summary) -> Remedy | None:
         return None
     if peaks["bfloat16"].value < FASTER_PEAK * peaks["float32"].value:
         return None
-    how = SHORT.get(_framework(summary))
-    if how is None:
+    framework = _framework(summary)
+    if framework not in HAVE_BFLOAT16:
         return None
-    where = "cuda" if summary.target.device.startswith("cuda") else "cpu"
     # Operations have no weights that could stay float32.
     mixed = "bf16" if summary.workload.name == "ops" else "mixed_bfloat16"
-    return Remedy(f"compute in bfloat16: {how.format(where)}", ("--precision", mixed))
+    return Remedy(UseBfloat16(framework, summary.target.device.startswith("cuda")), ("--precision", mixed))
 
 
 def float32(summary: Summary) -> Remedy | None:
@@ -115,24 +97,20 @@ def float32(summary: Summary) -> Remedy | None:
     times = peaks["float32"].value / peaks[used].value
     if used == "float64" or times < FASTER_PEAK:
         return None
-    return Remedy(
-        f"compute in float32: products of {used} are {wording.times(times)} slower here", ("--precision", "float32")
-    )
+    return Remedy(UseFloat32(used, times), ("--precision", "float32"))
 
 
 def compiled(summary: Summary) -> Remedy | None:
     """Fused operations, which move less memory and cost less overhead."""
-    how = COMPILED.get(_framework(summary))
+    framework = _framework(summary)
     part = bool(summary.workload.compile_part)  # of a program that compiles other code
-    if how is None or _mode(summary) not in ("", "ddp") or (summary.workload.compile and not part):
+    if framework not in COMPILE or _mode(summary) not in ("", "ddp") or (summary.workload.compile and not part):
         return None  # devices that train together compile under ddp only
     if _by_xla(summary):
         return None
-    if _framework(summary) == "tensorflow" and any(
-        row.name == "backward" for part in summary.parts for row in part.phases
-    ):
-        return Remedy(EAGER)  # a graph's backward is a part of `fused`
-    return Remedy(f"fuse operations: {how}{PARTLY if part else ''}", ("--compile",))
+    if framework == "tensorflow" and any(row.name == "backward" for part in summary.parts for row in part.phases):
+        return Remedy(TryChange(Change.RUN_AS_GRAPH))  # a graph's backward is a part of `fused`
+    return Remedy(FuseOperations(framework, part), ("--compile",))
 
 
 def graphs(summary: Summary) -> Remedy | None:
@@ -140,11 +118,10 @@ def graphs(summary: Summary) -> Remedy | None:
     framework = _framework(summary)
     fused = any(row.name == "fused" for part in summary.parts for row in part.phases)
     if _by_xla(summary) or (fused and (framework == "jax" or summary.workload.compile)):
-        several = SEVERAL.get(framework)
-        return Remedy(f"several steps in one call: {several}") if several else None
+        return Remedy(SeveralStepsAtOnce(framework)) if framework in RUN_SEVERAL_STEPS else None
     if summary.workload.cuda_graphs:
         return None
-    return Remedy(GRAPHS.get(framework, GRAPHS["torch"]))
+    return Remedy(LaunchAtOnce(framework))
 
 
 def channels_last(summary: Summary) -> Remedy | None:
@@ -154,18 +131,18 @@ def channels_last(summary: Summary) -> Remedy | None:
     layers = [row for part in summary.parts[:1] for row in part.layers]
     if summary.workload.channels_last or not any(row.name.startswith(("Conv2d", "Conv3d")) for row in layers):
         return None
-    return Remedy("store images with channels last: model.to(memory_format=torch.channels_last)", ("--channels-last",))
+    return Remedy(TryChange(Change.CHANNELS_LAST), ("--channels-last",))
 
 
 def batch(summary: Summary) -> Remedy | None:
     """More work per operation."""
     if not summary.target.spec:
-        return Remedy("process more samples per step: a larger batch")
+        return Remedy(TryChange(Change.LARGER_BATCH))
     size = summary.workload.batch
     # The operations' work is fixed by their size: a larger batch is the same work in another shape.
     if not size or size < 1 or summary.workload.name == "ops":
         return None
-    return Remedy("process more samples per step", ("--batch", str(BATCH_FACTOR * size)))
+    return Remedy(TryChange(Change.MORE_SAMPLES), ("--batch", str(BATCH_FACTOR * size)))
 
 
 def workers(summary: Summary) -> Remedy | None:
@@ -178,26 +155,24 @@ def workers(summary: Summary) -> Remedy | None:
     loader = summary.workload.loader or ""
     if loader == "arrays" or (loader == "tf.data" and _slowest(summary)):
         return None
-    how = WORKERS.get(loader, WORKERS.get("tensorflow" if loader == "tf.data" else _framework(summary)))
-    if not any(row.name == "data" for part in summary.parts[:1] for row in part.phases) or not how:
+    loads = next((name for name in (loader, "tensorflow" if loader == "tf.data" else _framework(summary))
+                  if name in LOADERS), "")  # fmt: skip
+    if not any(row.name == "data" for part in summary.parts[:1] for row in part.phases) or not loads:
         return None
     if (used or 0) >= wanted or (cores == 1 and not on_gpu):
         return None  # beside the only core there is none that could load
     if used is None and not summary.target.spec and _framework(summary) == "torch":
-        return Remedy(f"load data in parallel, in processes of its own: {how.format(wanted)} does")
-    more = f"with more workers than {used}" if used else "in parallel"
-    return Remedy(f"load data {more}: {how.format(wanted)}", ("--workers", str(wanted)))
+        return Remedy(LoadInParallel(loads, wanted, None))
+    return Remedy(LoadInParallel(loads, wanted, used or 0), ("--workers", str(wanted)))
 
 
 def slowest_stage(summary: Summary) -> Remedy | None:
     """What helps the slowest stage of the tf.data pipeline that feeds the part the verdict speaks of."""
     slowest = _slowest(summary) if summary.workload.loader == "tf.data" else None
-    how = next((how for word, how in STAGES.items() if slowest and word in slowest.name), None)
-    if slowest is None or how is None:
+    does = next((word for word in STAGES if slowest and word in slowest.name), "")
+    if slowest is None or not does:
         return None
-    if slowest.parallel > 1:
-        how = f"it makes {slowest.parallel} calls at once already; do less in it, or keep what it gives: {CACHE}"
-    return Remedy(f"make {slowest.name} faster, the slowest stage: {how}")
+    return Remedy(SpeedUpStage(slowest.name, does, slowest.parallel))
 
 
 def _slowest(summary: Summary) -> PipelineStage | None:
@@ -210,17 +185,17 @@ def _slowest(summary: Summary) -> PipelineStage | None:
 
 def prefetch(summary: Summary) -> Remedy | None:
     """Load the next input while the network computes, where that needs no process of its own."""
-    how = PREFETCH.get(_framework(summary))
-    if how is None or summary.workload.prefetch or summary.workload.loader in AHEAD_WITH_WORKERS:
+    framework = _framework(summary)
+    if framework not in LOAD_AHEAD or summary.workload.prefetch or summary.workload.loader in AHEAD_WITH_WORKERS:
         return None
-    return Remedy(f"load ahead: {how}", ("--prefetch", "2"))
+    return Remedy(LoadAhead(framework), ("--prefetch", "2"))
 
 
 def cache(summary: Summary) -> Remedy | None:
     """Decode every image once."""
     if not summary.workload.data or summary.workload.cache or summary.workload.epochs:
         return None
-    return Remedy("keep decoded images in memory", ("--cache",))
+    return Remedy(TryChange(Change.CACHE_IMAGES), ("--cache",))
 
 
 def _by_xla(summary: Summary) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
-from sonda.analysis.device.stalls import kernel_label
+from sonda.analysis.findings import Remark
+from sonda.analysis.rules.limits import KernelStalled
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
@@ -26,21 +26,16 @@ def rule(summary: Summary) -> Verdict | None:
     share = row.share * (min(part.device.share, 1.0) if part.device is not None else 1.0)
     if share < WORTH:
         return None
-    where = f"{kernel_label(row.name)}, {wording.percent(share)} of the step"
-    if row.roof is None:
-        sentence = f"In {where}, {row.sentence}; how near it comes to the device's peaks is not known."
-    else:
-        sentence = (
-            f"Out of line: {where}, reaches {wording.percent(row.roof)} of what the device could do; {row.sentence}."
-        )
+    of_step = Value(share, "1", "derived")
+    roof = Value(row.roof, "1", "derived") if row.roof is not None else None
     return Verdict(
         kind=KINDS.get(row.top, "overhead"),
-        sentence=sentence,
+        finding=KernelStalled(row.name, of_step, roof, Remark(row.sentence)),
         evidence={
-            "share": Value(share, "1", "derived"),
-            **({"roof": Value(row.roof, "1", "derived")} if row.roof is not None else {}),
+            "share": of_step,
+            **({"roof": roof} if roof is not None else {}),
             **{reason: Value(value, "1", "derived") for reason, value in list(row.shares.items())[:3]},
         },
-        remedies=(Remedy(row.remedy),),
+        remedies=(Remedy(Remark(row.remedy)),),
         share=share,
     )

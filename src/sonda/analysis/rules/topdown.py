@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from sonda.analysis import wording
 from sonda.analysis.counters.summary import Slots, TopDown
 from sonda.analysis.rules import remedies
+from sonda.analysis.rules.advice import Change, TryChange
+from sonda.analysis.rules.limits import SlotsLost
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
@@ -42,8 +43,6 @@ def rule(summary: Summary) -> Verdict | None:
     share = lost_of_step / sum(time_share for _, time_share, _ in places)
     child = _child(topdown, name, [place for place, _, _ in places])
     titles = {category.name: category.words.lower() for category in topdown.definition.categories}
-    mostly = f", mostly {titles[child]}" if child else ""
-    where = wording.join([place for place, _, _ in places])
     evidence = {
         "share": Value(lost_of_step, "1", "derived"),
         **{f"{place}: {titles[name]}": topdown.phases[place].shares[name].value for place, _, _ in places},
@@ -52,8 +51,13 @@ def rule(summary: Summary) -> Verdict | None:
         evidence["IPC"] = part.counted.step.ipc
     return Verdict(
         kind=KINDS.get(child or name, KINDS.get(name, name)),
-        sentence=f"Slots are lost: by Top-Down {where} {'are' if len(places) > 1 else 'is'} {titles[name]} "
-        f"({wording.percent(share)} of {'their' if len(places) > 1 else 'its'} {topdown.definition.of}){mostly}.",
+        finding=SlotsLost(
+            phases=tuple(place for place, _, _ in places),
+            category=titles[name],
+            inside=titles[child] if child else "",
+            share=Value(share, "1", "derived"),
+            slots=topdown.definition.of,
+        ),
         evidence=evidence,
         remedies=_remedies(summary, name, child),
         share=lost_of_step,
@@ -94,5 +98,5 @@ def _remedies(summary: Summary, name: str, child: str) -> tuple[Remedy, ...]:
     if name == "frontend_bound":
         return remedies.remedies(summary, remedies.compiled, remedies.batch)
     if name == "smt_contention":
-        return (Remedy("give every thread a core of its own, not a sibling of another"),)
+        return (Remedy(TryChange(Change.CORE_PER_THREAD)),)
     return ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
+from sonda.analysis.rules.advice import Change, TryChange
+from sonda.analysis.rules.limits import TransferBound
 from sonda.analysis.rules.work import WORTH, first_part, transfer_share
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
@@ -20,21 +21,15 @@ def rule(summary: Summary) -> Verdict | None:
     work = summary.device_work
     copies = [kernel for kernel in work.kernels if kernel.kind == "copy"] if work is not None else []
     pageable = any(PAGEABLE in copy.name for copy in copies)
-    whence = " from pageable memory" if pageable else ""
     pinned = summary.workload.pin and not summary.target.spec
-    advice = (
-        (Remedy("copy from pinned memory only, and without waiting: tensor.to(device, non_blocking=True)"),)
-        if pageable and pinned
-        else (Remedy("pin the batches' memory and copy them without waiting: DataLoader(pin_memory=True), "
-                     "tensor.to(device, non_blocking=True)"),)
-        if pageable
-        else (Remedy("copy the next batch while this one is computed, on a stream of its own"),)
-    )  # fmt: skip
+    change = Change.COPY_MEANWHILE
+    if pageable:
+        change = Change.COPY_FROM_PINNED if pinned else Change.PIN_AND_COPY
+    share = Value(waiting, "1", "derived")
     return Verdict(
         kind="transfer",
-        sentence=f"Transfer-bound: copying input to the GPU{whence} takes {wording.percent(waiting)} of the step "
-        f"({wording.duration(spent.value or 0.0)}), in which it computes nothing.",
-        evidence={"share": Value(waiting, "1", "derived"), "transfer": spent},
-        remedies=advice,
+        finding=TransferBound(share, spent, pageable),
+        evidence={"share": share, "transfer": spent},
+        remedies=(Remedy(TryChange(change)),),
         share=waiting,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
+from sonda.analysis.rules.advice import Change, TryChange
 from sonda.analysis.rules.input import ALWAYS
+from sonda.analysis.rules.limits import WaitsOutside
 from sonda.analysis.rules.work import WORTH, explained, first_part, waiting_share
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
-LOADER = Remedy("read in workers, while this process computes: torch.utils.data.DataLoader(dataset, num_workers=2)")
-THREAD = Remedy("make the next batch in a thread while this one computes")
+LOADER = Remedy(TryChange(Change.READ_IN_WORKERS))
+THREAD = Remedy(TryChange(Change.NEXT_BATCH_IN_THREAD))
 
 
 def rule(summary: Summary) -> Verdict | None:
@@ -18,12 +19,11 @@ def rule(summary: Summary) -> Verdict | None:
     if part is None or not (waiting > ALWAYS or (waiting >= WORTH and waiting >= max(explained(part).values()))):
         return None
     spent = Value(waiting * sum(part.durations) / len(part.durations), "ns", "derived")
+    share = Value(waiting, "1", "derived")
     return Verdict(
         kind="waiting",
-        sentence=f"The program waits for {wording.percent(waiting)} of the steps' time "
-        f"({wording.duration(spent.value or 0.0)} a step) before its forward, outside of a loader: for a file, a "
-        "socket, a lock, a process or a sleep.",
-        evidence={"share": Value(waiting, "1", "derived"), "waits": spent},
+        finding=WaitsOutside(share, spent),
+        evidence={"share": share, "waits": spent},
         remedies=(LOADER, THREAD),
         share=waiting,
     )

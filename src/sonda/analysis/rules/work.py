@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.rules.limits import Pieces
 from sonda.analysis.steps.costs import ceiling_ratio
 from sonda.analysis.summary import Cost, PartSummary, Summary, Value
 
@@ -15,7 +16,7 @@ WORTH = 0.10
 NAMED = 0.80
 """Families of layers are named until they cover this part of what the rule found."""
 MOST_NAMED = 2
-"""A sentence that names more than two families names none."""
+"""Families that are named at most."""
 
 OFTEN_WAITED = 5
 """Steps that must have been seen to wait: of fewer nobody knows how often such come."""
@@ -34,10 +35,9 @@ class Work:
     cost: Cost
 
     @property
-    def family(self) -> str:
-        if self.layer:
-            return wording.family(self.name)
-        return "the fused function" if self.name == "fused" else f"the {self.name}"
+    def family(self) -> tuple[bool, str]:
+        """Work of one family is named together: layers of similar classes, or one phase."""
+        return self.layer, wording.family(self.name) if self.layer else self.name
 
     @property
     def above(self) -> str:
@@ -119,7 +119,7 @@ def limit(work: Iterable[Work], name: str) -> float:
 def leading(works: list[Work]) -> list[Work]:
     """The work of the one or two families that make up most of what was found; all of it, where the largest two are
     not worth a sentence."""
-    families: dict[str, list[Work]] = {}
+    families: dict[tuple[bool, str], list[Work]] = {}
     for work in works:
         families.setdefault(work.family, []).append(work)
     ordered = sorted(families.values(), key=share, reverse=True)
@@ -131,13 +131,11 @@ def leading(works: list[Work]) -> list[Work]:
     return chosen if share(chosen) >= WORTH else works
 
 
-def families(work: list[Work]) -> str:
-    """`the convolutions and linear layers`, `the optimizer`, `12 kinds of layers`."""
-    layers = list(dict.fromkeys(work.family for work in work if work.layer))
-    phases = list(dict.fromkeys(work.family for work in work if not work.layer))
-    if len(layers) > MOST_NAMED:
-        return wording.join([f"{len(layers)} kinds of layers", *phases])
-    return wording.join(([f"the {wording.join(layers)}"] if layers else []) + phases)
+def pieces_of(works: list[Work]) -> Pieces:
+    """The layers and phases that this work is, for a finding."""
+    return Pieces(
+        tuple(work.name for work in works if work.layer), tuple(work.name for work in works if not work.layer)
+    )
 
 
 def data_share(part: PartSummary) -> float:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sonda.analysis import wording
 from sonda.analysis.bounds import ROUNDING
 from sonda.analysis.counters.hardware import COVERED, NOT_COUNTERS, SYSTEM
+from sonda.analysis.doubts import InsideFused, LayersApart
+from sonda.analysis.findings import Finding
 from sonda.analysis.roofline import Ceilings
 from sonda.analysis.statistics import median
 from sonda.analysis.steps.costs import Scale, missing, times
@@ -40,7 +41,9 @@ class Rates:
     """Tokens that a phase processes, where phases differ in that."""
 
 
-def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rates) -> tuple[PartSummary, list[str]]:
+def summarise_part(
+    part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rates
+) -> tuple[PartSummary, list[Finding]]:
     """The rows of one part, and notes on how they came about."""
     measured = part.durations[part.measured]
     effective = part.effective
@@ -55,15 +58,12 @@ def summarise_part(part: Part, roofs: Ceilings | None, no_roofs: str, rates: Rat
     host = times(part.host[part.measured][None, :], effective, ONLY_COUNTED)[0]
     device = device_side(part.activities, step, host, part.index.phase_of)
     phases = _phases(part, work, scale, effective, device)
-    notes = [work.note] if work.note else []
+    notes: list[Finding] = [work.note] if work.note is not None else []
     spent = {row.name: row.cost.time for row in phases}
     shares = share_layers(part, spent, effective, ONLY_COUNTED, _layer_steps(part))
     if len(part.pieces):
         longer = float(np.median(part.pieces)) / (step.value or math.nan)
-        notes.append(
-            f"{part.name}: layers are told apart in {len(part.pieces)} steps of their own, which took "
-            f"{wording.times(longer)} as long; their times are their shares of the timed phases"
-        )
+        notes.append(LayersApart(part.name, len(part.pieces), longer))
         notes += _inside_fused(part, shares)
     summary = PartSummary(
         name=part.name,
@@ -159,17 +159,15 @@ def _operation_ns(part: Part, roofs: Ceilings | None, training: bool) -> float:
     return roofs.training_operation_ns if training and not compiled else roofs.operation_ns
 
 
-def _inside_fused(part: Part, shares: LayerShares) -> list[str]:
+def _inside_fused(part: Part, shares: LayerShares) -> list[Finding]:
     """What the steps in pieces tell of the phases of a training step that is one function."""
     inside = {name: value.value or 0.0 for name, value in shares.inside.items() if name != OTHER}
     whole = sum(value.value or 0.0 for value in shares.inside.values())
     if not sum(inside.values()):
         return []
-    told = [f"{name} {wording.percent(spent / whole)}" for name, spent in inside.items()]
     rest = 1 - sum(inside.values()) / whole
-    if rest > ROUNDING:
-        told.append(f"{wording.percent(rest)} in none of these")
-    return [f"{part.name}: inside the fused function, {wording.join(told)}"]
+    of_it = tuple((name, spent / whole) for name, spent in inside.items())
+    return [InsideFused(part.name, of_it, rest if rest > ROUNDING else 0.0)]
 
 
 def _phase_tokens(phases: tuple[PhaseRow, ...], tokens: dict[str, int]) -> dict[str, Value]:

@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis.doubts import Covered, OneShapeCounted, OtherLayers, ShapesAveraged, ShapesNotForetold
+from sonda.analysis.findings import Finding
 from sonda.analysis.roofline import Ceilings
 from sonda.analysis.steps.operation_counts import COLUMNS, Counts, Tally, count, counted_step
 from sonda.analysis.steps.parts import Part, shapes_of
+from sonda.analysis.summary import Value
 from sonda.record.quantities import INPUT_CALLS, INPUT_PRODUCTS, INPUT_SIZES
 
 FORETOLD = 0.03
@@ -56,7 +58,8 @@ class PartCounts:
     """Mask over the measured steps: those that the counts stand for; None for all."""
     means: bool = False
     """Whether the counts are means over these steps, and not those of one shape."""
-    note: str = ""
+    note: Finding | None = None
+    """How the counts came about."""
 
 
 def count_part(part: Part, roofs: Ceilings | None) -> PartCounts:
@@ -71,34 +74,28 @@ def count_part(part: Part, roofs: Ceilings | None) -> PartCounts:
     counts = count(part, row, roofs)
     if part.alike.all():
         return PartCounts(counts, note=_note_other_layers(part, counts))
-    note = (
-        f"{part.name}: the steps have several input shapes; FLOPs, rates and roofs are those of the most frequent one "
-        f"that was counted ({_of_steps(part.alike)})"
-    )
-    return PartCounts(counts, covered=part.alike, note=note)
+    return PartCounts(counts, covered=part.alike, note=OneShapeCounted(part.name, _covered(part.alike)))
 
 
-def _note_other_layers(part: Part, counts: Counts) -> str:
-    """A note where steps called other layers than the counted one; '' where all did the same.
+def _note_other_layers(part: Part, counts: Counts) -> OtherLayers | None:
+    """A note where steps called other layers than the counted one; None where all did the same.
 
-    Also '' where layers come from steps of their own: those are what a profile could tell apart of one function.
+    Also None where layers come from steps of their own: those are what a profile could tell apart of one function.
     """
     if len(part.pieces):
-        return ""
+        return None
     layers = part.host_layers.spans
     called = np.zeros((len(layers.paths), layers.steps), dtype=bool)
     called[layers.module, layers.step] = True
     counted = np.array([path in counts.layers for path in layers.paths], dtype=bool)
     alike = (called == counted[:, None]).all(axis=0)
     if not len(alike) or not len(counted) or 1 - alike.mean() <= RARELY:
-        return ""
-    share = wording.percent(1 - float(alike.mean()))
-    return f"{part.name}: {share} of the steps called other layers than the counted one, whose FLOPs are shown"
+        return None
+    return OtherLayers(part.name, Value(1 - float(alike.mean()), "1", "derived"))
 
 
-def _of_steps(covered: np.ndarray) -> str:
-    share = f", {wording.percent(float(covered.mean()))}" if len(covered) else ""
-    return f"{int(covered.sum())} of {len(covered)} steps{share}"
+def _covered(mask: np.ndarray) -> Covered:
+    return Covered(int(mask.sum()), len(mask))
 
 
 def _count_shapes(part: Part, roofs: Ceilings | None) -> PartCounts | None:
@@ -132,18 +129,12 @@ def _count_shapes(part: Part, roofs: Ceilings | None) -> PartCounts | None:
             return None
         counts = table.counts(table.values.mean(axis=0), list(counted.values()))
         every = np.arange(len(part.rows) + len(part.counted)) < len(part.counted)
-        note = (
-            f"{part.name}: the steps have {many} input shapes that were not counted, and nothing foretells them; FLOPs "
-            f"are means over the counted steps alone ({_of_steps(every)})"
-        )
-        return PartCounts(counts, covered=np.ones(len(shapes), dtype=bool), means=True, note=note)
+        alone = ShapesNotForetold(part.name, many, _covered(every))
+        return PartCounts(counts, covered=np.ones(len(shapes), dtype=bool), means=True, note=alone)
     if not covered.any():
         return None
     counts = table.counts(np.mean(values, axis=0), list(counted.values()))
-    how = f"of which {len(counted)} were counted"
-    if foretell is not None:
-        how += " and the others follow from their sizes"
-    note = f"{part.name}: the steps have {many} input shapes, {how}; FLOPs are means over {_of_steps(covered)}"
+    note = ShapesAveraged(part.name, many, len(counted), foretell is not None, _covered(covered))
     return PartCounts(counts, covered=covered, means=True, note=note)
 
 

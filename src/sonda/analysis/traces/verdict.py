@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sonda.analysis.findings import Finding
 from sonda.analysis.rules.input import ALWAYS
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Value, Verdict
@@ -64,8 +63,7 @@ def _worst(profile: ProfileSummary, part: str) -> StepTimes:
 
 
 def _of_rank(verdict: Verdict, steps: StepTimes, several: bool) -> Verdict:
-    found = verdict.sentence
-    return replace(verdict, sentence=OfRank(found, steps.rank)) if several and isinstance(found, Finding) else verdict
+    return replace(verdict, finding=OfRank(verdict.finding, steps.rank)) if several else verdict
 
 
 def _evidence(steps: StepTimes) -> dict[str, Value]:

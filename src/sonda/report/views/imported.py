@@ -53,10 +53,10 @@ from sonda.report.views.imported_ranks import (
     job_table,
     rank_steps_table,
 )
-from sonda.report.views.steps.document import verdict_document
+from sonda.report.views.steps.document import verdicts_document
 from sonda.report.views.steps.screen import verdict_blocks
 from sonda.report.views.steps.verdict import advice, evidence
-from sonda.report.words import in_words
+from sonda.report.words import in_words, verdict_sentences
 
 # ---- Tables of an imported profile: steps, what they are spent on, operations and where they ran --------------------
 
@@ -221,11 +221,7 @@ def trace_blocks(found: TraceSummary, rows: int) -> list[Block]:
                     f"not above: {len(work.kernels) - rows:,} more, {quantities.amount(rest, 'ns')}", "quiet", hang=0
                 )
             )
-    blocks += [
-        Gap(),
-        *paragraphs(map(in_words, summary.warnings), "warning"),
-        *paragraphs(map(in_words, summary.notes)),
-    ]
+    blocks += [Gap(), *paragraphs(in_words(summary.warnings), "warning"), *paragraphs(in_words(summary.notes))]
     return blocks
 
 
@@ -270,13 +266,13 @@ class TraceView(View):
         found, summary = self.found, self.found.summary
         status = "" if summary.status == "complete" else f" · {summary.status}"
         told: list[Block] = []
-        for verdict in summary.verdicts:
-            told += [Paragraph(in_words(verdict.sentence), "first"), evidence(verdict)]
+        for verdict, sentence in zip(summary.verdicts, verdict_sentences(summary), strict=True):
+            told += [Paragraph(sentence, "first"), evidence(verdict)]
         blocks: list[Block] = [
             Heading(summary.title, f"{summary.subtitle}{status} · run {summary.run}"),
             Verdict([
-                *told, advice(summary.verdicts), *paragraphs(map(in_words, summary.warnings), "warning"),
-                *paragraphs(map(in_words, summary.notes)),
+                *told, advice(summary.verdicts), *paragraphs(in_words(summary.warnings), "warning"),
+                *paragraphs(in_words(summary.notes)),
             ]),
         ]  # fmt: skip
         if found.job is not None:
@@ -309,7 +305,7 @@ class TraceView(View):
             "status": summary.status,
             "workload": summary.workload.plain(),
             "machine": plain(summary.machine),
-            "verdicts": [verdict_document(one) for one in summary.verdicts],
+            "verdicts": verdicts_document(summary),
             **device_work_document(found.work),
             "steps_ns": {str(rank): list(durations) for rank, durations in found.work.steps.items()},
             "counts": {name: value_document(value) for name, value in found.work.counters},
@@ -322,8 +318,8 @@ class TraceView(View):
                 }
                 for path in found.paths
             ],
-            "warnings": list(map(in_words, summary.warnings)),
-            "notes": list(map(in_words, summary.notes)),
+            "warnings": in_words(summary.warnings),
+            "notes": in_words(summary.notes),
             **({"profile": profile_document(found.profile)} if found.profile is not None else {}),
             **({"job": job_document(found.job)} if found.job is not None else {}),
         }

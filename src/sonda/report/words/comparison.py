@@ -37,7 +37,6 @@ from sonda.analysis.comparison.option_effects import FASTER, LACKING, LITTLE, NO
 from sonda.analysis.wording import MOST_PLACES, at_places
 from sonda.report.words.describe import describe
 from sonda.report.words.simulated import bounded
-from sonda.report.words.transition import in_words
 
 MOST_SETTINGS = 4
 """More settings that differ are counted, not listed."""
@@ -200,7 +199,7 @@ def _(finding: OptionsBring) -> str:
 
 @describe.register
 def _(finding: RemedyOfRuns) -> str:
-    remedy, places = in_words(finding.remedy), finding.places
+    remedy, places = describe(finding.remedy), finding.places
     if len(places) == finding.configurations:
         return remedy
     few = len(places) <= MOST_PLACES

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from sonda.analysis.doubts import SeveralProcesses
 from sonda.analysis.run_summary import summarise
-from sonda.analysis.statistics import interval_words, median
-from sonda.analysis.summary import Summary
+from sonda.analysis.statistics import median
+from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 from sonda.record.run import Run, new_id
@@ -68,9 +69,8 @@ def run_to_show(runs: list[Run]) -> tuple[Run, Summary]:
     steps = [summaries[index].parts[0].step.value or 0.0 for index in timed]
     middle = timed[sorted(range(len(timed)), key=lambda at: steps[at])[len(timed) // 2]]
     estimate = median(steps)
-    spread = ""
-    if estimate.low is not None and estimate.high is not None:
-        spread = f", {interval_words(len(steps))} {estimate.low / 1e6:.4g} to {estimate.high / 1e6:.4g} ms"
-    note = f"{len(timed)} processes: median step {estimate.value / 1e6:.4g} ms{spread}; the one in the middle is shown"
+    note = SeveralProcesses(
+        len(timed), Value(estimate.value, "ns", "measured", estimate.low, estimate.high, few=estimate.few)
+    )
     summary = summaries[middle]
     return runs[middle], dataclasses.replace(summary, notes=(note, *summary.notes))

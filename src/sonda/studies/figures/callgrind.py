@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sonda.analysis.counters.callgrind import Modelled, ModelledSummary
+from sonda.analysis.doubts import why_silent
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.spans import PHASES
@@ -24,8 +25,7 @@ def modelled_value(summary: Summary, metric: str, path: str = "") -> Value:
     unit, read = MODELLED[metric]
     modelled = summary.modelled
     if modelled is None:
-        note = next((note for note in summary.notes if isinstance(note, str) and note.startswith("callgrind: ")), "")
-        return Value(None, unit, "modelled", reason=note.removeprefix("callgrind: ") or NOT_MODELLED)
+        return Value(None, unit, "modelled", reason=why_silent(summary.notes, "callgrind") or NOT_MODELLED)
     if metric == MISSES:
         return _misses(modelled, path)
     places = _at(modelled, path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sonda.analysis.counters.summary import Counted, Slots
+from sonda.analysis.doubts import why_silent
 from sonda.analysis.summary import PartSummary, Summary, Value
 from sonda.record.quantities import QUANTITIES
 from sonda.record.spans import PHASES
@@ -43,11 +44,7 @@ def _system(quantity: str, source: str = "counted") -> Callable[[Summary, str], 
         counted = (phases[path] if path else part.counters).get(f"{quantity}:{source}")
         if counted is not None and counted.value is not None:
             return counted
-        note = next(
-            (note.removeprefix("os: ") for note in summary.notes if isinstance(note, str) and note.startswith("os: ")),
-            "",
-        )
-        return Value(None, unit, source, reason=note or TOO_SHORT)
+        return Value(None, unit, source, reason=why_silent(summary.notes, "os") or TOO_SHORT)
 
     return read
 
@@ -95,10 +92,7 @@ def _changes(summary: Summary, path: str) -> Value:
 
 def why_not_counted(summary: Summary) -> str:
     """Why hardware counters are missing: a run's notes name the probes that counted nothing, with their reasons."""
-    note = next(
-        (note.removeprefix("pmu: ") for note in summary.notes if isinstance(note, str) and note.startswith("pmu: ")), ""
-    )
-    return note or NOT_ASKED
+    return why_silent(summary.notes, "pmu") or NOT_ASKED
 
 
 def _nowhere(part: PartSummary, path: str, otherwise: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from sonda.analysis.device.kernel_counters import CountedPlace
 from sonda.analysis.device.stalls import top_stall
+from sonda.analysis.doubts import why_silent
 from sonda.analysis.summary import Summary, Value
 from sonda.record.quantities import STALLS
 
@@ -37,9 +38,8 @@ def kernel_time(summary: Summary, path: str) -> Value:
 def _no_kernels(summary: Summary) -> str:
     if not summary.target.device.startswith("cuda"):
         return NO_GPU
-    return next(
-        (note for note in summary.notes if isinstance(note, str) and "kernels" in note), "no kernel was recorded"
-    )
+    why = summary.target.no_kernels
+    return f"no kernels were recorded: {why}" if why else "no kernel was recorded"
 
 
 def counted_places(summary: Summary, path: str) -> list[CountedPlace]:
@@ -50,10 +50,7 @@ def counted_places(summary: Summary, path: str) -> list[CountedPlace]:
 
 def why_not_counted(summary: Summary) -> str:
     """Why nothing was: a run's notes name the probes that counted nothing, with their reasons."""
-    note = next(
-        (note.removeprefix("ncu: ") for note in summary.notes if isinstance(note, str) and note.startswith("ncu: ")), ""
-    )
-    return note or NOT_ASKED
+    return why_silent(summary.notes, "ncu") or NOT_ASKED
 
 
 def _sum(unit: str, read: Callable[[CountedPlace], Value]) -> Callable[[Summary, str], Value]:

@@ -95,8 +95,8 @@ def _limit(limit: Limit) -> dict[str, Any]:
     return {
         "kind": limit.kind,
         "share": limit.share,
-        "sentence": limit.finding,
-        "remedy": limit.remedy,
+        "sentence": limit.finding or "",
+        "remedy": limit.advice or "",
         "flags": limit.flags,
     }
 

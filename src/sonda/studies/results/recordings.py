@@ -32,7 +32,7 @@ def provenance(runs: Iterable[Run]) -> dict[str, Any]:
         versions |= {name: info.versions[name] for name in used if name in info.versions}
         named = [device.name or "" for device in (info.target.devices or {}).values()]
         devices.update(named or [info.machine.processor or ""])
-        counted.update(note for note in info.notes if note.startswith("counted by"))
+        counted.update(probe.reason for probe in info.probes if probe.name == "ncu" and probe.state == "ok")
     return {
         "recorded": sorted(dates),
         "devices": sorted(devices),

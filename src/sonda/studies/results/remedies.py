@@ -14,6 +14,7 @@ from sonda.analysis.comparison.optimisations import Options, main_limit
 from sonda.analysis.comparison.option_effects import FASTER, NOTHING, SLOWER, UNKNOWN
 from sonda.analysis.comparison.repetitions import best_of, quotient
 from sonda.analysis.findings import Finding
+from sonda.analysis.rules.limits import TooNoisy
 from sonda.analysis.summary import Summary, Value
 from sonda.analysis.wording import at_places, join
 from sonda.studies.engine.plan import NODE, configurations, is_simulated
@@ -33,10 +34,10 @@ RATE = "rate_under_bound_per_second"
 
 def remedies(
     study: Study, table: StudyTable, options: Sequence[Options], summaries: Mapping[str, Summary]
-) -> list[Finding | str]:
-    """What brings most first, sentences without their full stop, and of runs what they found; `summaries` are those of
-    the runs, by id."""
-    sentences_: list[Finding | str]
+) -> list[str | Finding]:
+    """Sentences without their full stop, and what runs advise, what brings most first; `summaries` are those of the
+    runs, by id."""
+    sentences_: list[str | Finding]
     if options:
         sentences_ = list(_of_options(study, table, options))
     else:
@@ -129,20 +130,20 @@ def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[
     first = table.rows[0].configuration.get(VARIANT) if table.rows else None
     rows = [row for row in table.rows if row.configuration.get(VARIANT) == first]
     axes = [axis for axis in table.axes if len({str(row.configuration.get(axis)) for row in rows}) > 1]
-    places: dict[Finding | str, list[str]] = {}
+    places: dict[Finding, list[str]] = {}
     judged = 0
     for row in rows:
         own = [summaries[run] for run in row.runs if run in summaries]
         limits = main_limit(
-            [summary for summary in own if summary.verdicts and "noise" not in summary.verdicts[0].evidence]
+            [summary for summary in own if summary.verdicts and not isinstance(summary.verdicts[0].finding, TooNoisy)]
         )
         judged += bool(limits.kind)
-        if limits.remedy:
-            places.setdefault(limits.remedy, []).append(
+        if limits.advice is not None:
+            places.setdefault(limits.advice, []).append(
                 ", ".join(_remedy_sentence(axis, row.configuration.get(axis)) for axis in axes)
             )
-    for remedy, names in sorted(places.items(), key=lambda pair: -len(pair[1]))[:MOST_LIMITS]:
-        yield RemedyOfRuns(remedy, tuple(names), judged)
+    for advice, names in sorted(places.items(), key=lambda pair: -len(pair[1]))[:MOST_LIMITS]:
+        yield RemedyOfRuns(advice, tuple(names), judged)
 
 
 def _repeat_remedy(table: StudyTable, count: int) -> Iterator[str]:

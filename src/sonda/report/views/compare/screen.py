@@ -37,7 +37,7 @@ def side_by_side_blocks(
         Heading(" · ".join(titles)),
         Gap(),
         *(
-            Paragraph(f"{head}: {in_words(summary.verdicts[0].sentence)}")
+            Paragraph(f"{head}: {describe(summary.verdicts[0].finding)}")
             for head, summary in zip(heads, summaries, strict=True)
         ),
         Gap(),
@@ -49,7 +49,7 @@ def side_by_side_blocks(
     if any(part.simulated for summary in summaries for part in summary.parts):
         blocks += [TableBlock(layers_side_by_side(summaries, heads, layers), reasons=False), Gap()]
     for head, summary in zip(heads, summaries, strict=True):
-        blocks += [Paragraph(f"{head}: {in_words(warning)}", "warning") for warning in summary.warnings]
+        blocks += [Paragraph(f"{head}: {warning}", "warning") for warning in in_words(summary.warnings)]
     if saved:
         blocks.append(saved_as(saved))
     return blocks

@@ -44,7 +44,7 @@ from sonda.report.views.steps.program import program_document
 from sonda.report.views.steps.ranks import nodes_document, ranks_document
 from sonda.report.views.steps.series import over_time_document, series_document
 from sonda.report.views.steps.training import training_document
-from sonda.report.words import describe, in_words
+from sonda.report.words import describe, in_words, verdict_sentences
 
 
 def to_document(summary: Summary) -> Document:
@@ -56,7 +56,7 @@ def to_document(summary: Summary) -> Document:
         "title": summary.title,
         "subtitle": summary.subtitle,
         "status": summary.status,
-        "verdicts": [verdict_document(verdict) for verdict in summary.verdicts],
+        "verdicts": verdicts_document(summary),
         "parts": [_part(part) for part in summary.parts],
         "ceilings": plain_data(summary.ceilings),
         **_simulation(summary),
@@ -71,8 +71,8 @@ def to_document(summary: Summary) -> Document:
         **device_document(summary),
         **second_document(summary.second),
         **probed_document(summary.target.probed),
-        "warnings": list(map(in_words, summary.warnings)),
-        "notes": list(map(in_words, summary.notes)),
+        "warnings": in_words(summary.warnings),
+        "notes": in_words(summary.notes),
     }
 
 
@@ -241,11 +241,15 @@ def _cost_values(cost: Cost) -> dict[str, Value]:
     }
 
 
-def verdict_document(verdict: Verdict) -> Document:
+def verdicts_document(summary: Summary) -> list[Document]:
     """What limits a run, with the numbers that say so and what to try."""
+    return [_verdict(*pair) for pair in zip(summary.verdicts, verdict_sentences(summary), strict=True)]
+
+
+def _verdict(verdict: Verdict, sentence: str) -> Document:
     return {
         "kind": verdict.kind,
-        "sentence": in_words(verdict.sentence),
+        "sentence": sentence,
         "share": finite(verdict.share),
         "evidence": {name: value_document(value) for name, value in verdict.evidence.items()},
         "remedies": [_remedy(remedy) for remedy in verdict.remedies],
@@ -254,4 +258,4 @@ def verdict_document(verdict: Verdict) -> Document:
 
 def _remedy(remedy: Remedy) -> Document:
     speedup = None if remedy.speedup is None else value_document(remedy.speedup)
-    return {"text": in_words(remedy.text), "options": list(remedy.options), "speedup": speedup}
+    return {"text": describe(remedy.advice), "options": list(remedy.options), "speedup": speedup}

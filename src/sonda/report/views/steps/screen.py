@@ -34,7 +34,7 @@ from sonda.report.views.steps.tables import (
 )
 from sonda.report.views.steps.training import training_blocks
 from sonda.report.views.steps.verdict import advice
-from sonda.report.words import in_words
+from sonda.report.words import in_words, verdict_sentences
 
 SEPARATOR = " · "
 WORTH_TELLING = 0.05
@@ -88,10 +88,7 @@ def verdict_blocks(summary: Summary) -> list[Block]:
     blocks: list[Block] = [
         Heading(SEPARATOR.join(words)),
         Gap(),
-        *(
-            Paragraph(in_words(verdict.sentence), "first" if index == 0 else "")
-            for index, verdict in enumerate(summary.verdicts)
-        ),
+        *(Paragraph(text, "" if index else "first") for index, text in enumerate(verdict_sentences(summary))),
         advice(summary.verdicts),
     ]
     return blocks
@@ -147,7 +144,7 @@ def _closing_blocks(summary: Summary) -> list[Block]:
     blocks: list[Block] = [Gap()]
     if facts:
         blocks.append(Items(facts, "", SEPARATOR))
-    blocks += [*paragraphs(map(in_words, summary.notes)), *paragraphs(map(in_words, summary.warnings), "warning")]
+    blocks += [*paragraphs(in_words(summary.notes)), *paragraphs(in_words(summary.warnings), "warning")]
     return blocks
 
 

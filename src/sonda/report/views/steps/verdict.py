@@ -9,7 +9,7 @@ from sonda.analysis.summary import Verdict as Judgement
 from sonda.report import quantities
 from sonda.report.blocks import Advice, Block, Number, Numbers, Paragraph, Suggestion, Verdict, paragraphs
 from sonda.report.views.simulated import energy_cell, is_idle
-from sonda.report.words import in_words
+from sonda.report.words import describe, in_words, verdict_sentences
 
 NAMES = {
     "share": "part of the step", "of_peak": "of the peak", "of_bandwidth": "of the bandwidth",
@@ -25,12 +25,12 @@ RATIOS = ("IPC", "imbalance")
 def verdict_block(summary: Summary) -> Verdict:
     """Verdicts, most important first, each with its numbers; remedies; warnings; the first part's step."""
     blocks: list[Block] = []
-    for index, verdict in enumerate(summary.verdicts):
-        blocks += [Paragraph(in_words(verdict.sentence), "" if index else "first"), evidence(verdict)]
+    for index, (verdict, sentence) in enumerate(zip(summary.verdicts, verdict_sentences(summary), strict=True)):
+        blocks += [Paragraph(sentence, "" if index else "first"), evidence(verdict)]
     blocks.append(advice(summary.verdicts))
     if summary.parts and not is_idle(summary, summary.parts[0]):
         blocks.append(_facts(summary.parts[0]))
-    blocks += paragraphs(map(in_words, summary.warnings), "warning")
+    blocks += paragraphs(in_words(summary.warnings), "warning")
     return Verdict(blocks, summary.verdicts[0].kind if summary.verdicts else "none")
 
 
@@ -52,7 +52,7 @@ def advice(verdicts: Iterable[Judgement]) -> Advice:
 
 def _suggestion(remedy: Remedy) -> Suggestion:
     result = quantities.factor(remedy.speedup) if remedy.speedup is not None else ""
-    return Suggestion(in_words(remedy.text), " ".join(remedy.options), result)
+    return Suggestion(describe(remedy.advice), " ".join(remedy.options), result)
 
 
 def _shown(name: str, value: Value) -> str:

@@ -19,7 +19,7 @@ from sonda.report.views.steps.section import run_panels
 from sonda.report.views.steps.tables import choose_layers, layer_table, phase_table
 from sonda.report.views.steps.training import training_panel
 from sonda.report.views.steps.verdict import advice
-from sonda.report.words import in_words
+from sonda.report.words import in_words, verdict_sentences
 
 
 class StepsView(View):
@@ -41,7 +41,7 @@ class StepsView(View):
         summary = self.summary
         blocks: list[Block] = [
             Heading(summary.title, summary.subtitle),
-            *(Paragraph(in_words(verdict.sentence)) for verdict in summary.verdicts),
+            *(Paragraph(sentence) for sentence in verdict_sentences(summary)),
             advice(summary.verdicts),
         ]
         if summary.program is not None:
@@ -64,8 +64,8 @@ class StepsView(View):
         return [
             *blocks,
             *([TableBlock(probed)] if probed is not None else []),
-            *paragraphs(map(in_words, summary.notes)),
-            *paragraphs(map(in_words, summary.warnings), "warning"),
+            *paragraphs(in_words(summary.notes)),
+            *paragraphs(in_words(summary.warnings), "warning"),
             Paragraph(f"{summary.status} · run {summary.run}", "quiet"),
         ]
 
