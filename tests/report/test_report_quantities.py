@@ -94,7 +94,7 @@ def test_a_tooltip_tells_source_and_interval_or_the_reason() -> None:
 def test_ends_that_no_statistics_gave_are_called_bounds(value: Value, ends: str) -> None:
     assert quantities.provenance(value).endswith(f"; {ends}")
     # What a guess or a table of guesses gave is hatched; a sensor's bounds are none.
-    assert quantities.is_guess(quantities.provenance(value)) == (value.source in ("estimated", "simulated"))
+    assert quantities.is_guess(value) == (value.source in ("estimated", "simulated"))
 
 
 def test_a_speedup_tells_its_spread_and_one_that_could_not_be_tried_why() -> None:

@@ -1,5 +1,6 @@
 """A rule of one's own: says when updating the weights takes a large part of a training step."""
 
+from sonda.analysis.findings import Remark
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 WORTH = 0.2
@@ -17,8 +18,8 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     return Verdict(
         kind="updates",
-        sentence=f"Bound by updates: {100 * share:.0f} % of the step goes to the optimizer, whatever the batch.",
+        finding=Remark(f"Bound by updates: {100 * share:.0f} % of the step goes to the optimizer, whatever the batch."),
         evidence={"share": Value(share, "1", "derived")},
-        remedies=(Remedy("a larger batch, or several batches for each update"),),
+        remedies=(Remedy(Remark("a larger batch, or several batches for each update")),),
         share=share,
     )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from sonda.analysis.bounds import BoundedRatio, Judgement
-
 NETWORKS = {
     "ops": "operations", "mlp": "MLP", "cnn": "CNN", "resnet18": "ResNet-18", "resnet34": "ResNet-34",
     "resnet50": "ResNet-50", "lstm": "LSTM", "transformer": "Transformer", "dlrm": "DLRM",
@@ -73,15 +71,6 @@ def percent(share: float) -> str:
     if 0 < abs(value) < 0.05:
         return "less than 0.1 %"
     return f"{value:.1f} %" if 0 < abs(value) < 9.95 else f"{value:.0f} %"
-
-
-def of_ceiling(reached: BoundedRatio, ceiling: str) -> str:
-    """`79 % (74 to 83 %) of this CPU's peak`; of what cannot be told from all of it, that."""
-    ratio = reached.value("")
-    value = ratio.value or 0.0
-    if reached.judgement is Judgement.AT_BOUND:
-        return f"all of {ceiling} as far as can be told"
-    return f"{percent(value)}{interval(ratio.low, ratio.high)} of {ceiling}"
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -127,6 +127,8 @@ class Number:
     text: str
     hint: str
     note: str = ""
+    estimated: bool = False
+    """Whether it is a guess with bounds, which a page hatches."""
 
 
 @dataclass(frozen=True)

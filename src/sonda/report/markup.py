@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, assert_never
 
-from sonda.report import quantities
 from sonda.report.blocks import (
     Advice,
     Block,
@@ -133,20 +132,20 @@ def _suggestion(suggestion: Suggestion) -> str:
 def _numbers_html(numbers: Iterable[Number], kind: str) -> str:
     if kind == "facts":
         boxes = "".join(
-            f"<div{_reachable(one.hint)}><dt>{markup(one.name)}</dt><dd>{markup(one.text)}"
+            f"<div{_reachable(one)}><dt>{markup(one.name)}</dt><dd>{markup(one.text)}"
             f"{f' <small>{markup(one.note)}</small>' if one.note else ''}</dd></div>"
             for one in numbers
         )
         return f'<dl class="facts">{boxes}</dl>'
     items = "".join(
-        f"<li{_reachable(one.hint)}>{markup(one.name)} <strong>{markup(one.text)}</strong></li>" for one in numbers
+        f"<li{_reachable(one)}>{markup(one.name)} <strong>{markup(one.text)}</strong></li>" for one in numbers
     )
     return f'<ul class="evidence" aria-label="numbers behind this">{items}</ul>' if items else ""
 
 
-def _reachable(hint: str) -> str:
+def _reachable(number: Number) -> str:
     """Attributes of a number that a reader can walk to; guesses are hatched as in tables."""
-    return f' tabindex="0"{" class=estimated" if quantities.is_guess(hint) else ""} title="{markup(hint)}"'
+    return f' tabindex="0"{" class=estimated" if number.estimated else ""} title="{markup(number.hint)}"'
 
 
 def table_html(table: Table, classes: str = "", tall: bool = False) -> str:

@@ -209,10 +209,11 @@ def spread(value: Value) -> str:
     return spread + (f" ({words})" if words != INTERVAL else "")
 
 
-def is_guess(words: str) -> bool:
-    """Whether these words, which `provenance` made, tell of a guess: an estimate, or a simulated amount that tables of
-    energies or areas give, whose entries have bounds of their own."""
-    return f", {_source_words('estimated')}" in words or f"; {TABLES}: " in words
+def is_guess(value: Value) -> bool:
+    """Whether a number is a guess: an estimate, or a simulated amount that tables of energies or areas give, whose
+    entries have bounds of their own."""
+    bounded = value.low is not None and value.high is not None and value.bounds == TABLES
+    return known(value) and (value.source == "estimated" or bounded)
 
 
 @cache

@@ -28,11 +28,8 @@ class Cell:
     """Unit of `order`, `low` and `high`, for who copies them; '' where only the text tells what the number is."""
     low: float | None = None
     high: float | None = None
-
-    @property
-    def estimated(self) -> bool:
-        """Whether its number is a guess with bounds, which a page hatches."""
-        return quantities.is_guess(self.hint)
+    estimated: bool = False
+    """Whether its number is a guess with bounds, which a page hatches."""
 
 
 @dataclass(frozen=True)
@@ -135,8 +132,8 @@ def build(columns: Sequence[tuple[Column, Sequence[Cell]]], name: str = "") -> T
 def quantity(value: Value, text: str, tone: str = "") -> Cell:
     """A number as `text`, with its unit, source and interval; `–` with its reason where there is none."""
     if quantities.known(value):
-        hint = quantities.provenance(value)
-        return Cell(text, value.value, hint, tone=tone, unit=value.unit, low=value.low, high=value.high)
+        hint, guess = quantities.provenance(value), quantities.is_guess(value)
+        return Cell(text, value.value, hint, "", tone, value.unit, value.low, value.high, guess)
     return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
 
 

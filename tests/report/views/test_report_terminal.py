@@ -11,6 +11,7 @@ from rich.cells import cell_len
 import report_examples as examples
 import snapshot_files as snapshots
 from plain_runs import target_of
+from sonda.analysis.findings import Remark
 from sonda.analysis.rules.program import rule as judge_program
 from sonda.analysis.steps.program import Program, ProgramStage
 from sonda.report.markup import blocks_html
@@ -140,7 +141,7 @@ def test_no_layers_when_none_are_wanted_or_seen() -> None:
 
 
 def test_a_run_without_steps_still_has_a_screen() -> None:
-    empty = replace(examples.inference(), parts=(), warnings=("no step was seen; let it run longer",))
+    empty = replace(examples.inference(), parts=(), warnings=(Remark("no step was seen; let it run longer"),))
     text = StepsView(empty).text(100, color=False)
     assert "! no step was seen; let it run longer" in text
     assert "–" in render(side_by_side_blocks([empty, examples.training()]), 100, False)

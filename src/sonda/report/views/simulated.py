@@ -214,7 +214,8 @@ def _bytes(values: Sequence[Value]) -> list[Cell]:
 
 def _part_of(value: Value, whole: Value) -> Cell:
     share = (value.value or 0.0) / whole.value if whole.value else 0.0
-    return Cell(f"{quantities.percent(share, 1)} %", 100 * share, quantities.provenance(value), unit="%")
+    text, guess = f"{quantities.percent(share, 1)} %", quantities.is_guess(value)
+    return Cell(text, 100 * share, quantities.provenance(value), unit="%", estimated=guess)
 
 
 def _mapping(simulated: Simulated) -> Cell:

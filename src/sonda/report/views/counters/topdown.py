@@ -187,7 +187,8 @@ def _percent(value: Value) -> Cell:
         return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
     mark = ESTIMATED if value.source == "estimated" else ""
     text = mark + quantities.percent(value.value, 1)
-    return Cell(text, 100 * value.value, quantities.provenance(value), unit="%")
+    guess = quantities.is_guess(value)
+    return Cell(text, 100 * value.value, quantities.provenance(value), unit="%", estimated=guess)
 
 
 def _marked(values: Sequence[Value], cells: Sequence[Cell]) -> list[Cell]:

@@ -55,7 +55,7 @@ def measures_of(part: PartSummary) -> list[Measure]:
     for name, way in ways.items():
         values = [value for row in part.layers if (value := way(row)) is not None and quantities.known(value)]
         if any((value.value or 0.0) > 0 for value in values):
-            guess = quantities.is_guess(quantities.provenance(values[0]))
+            guess = quantities.is_guess(values[0])
             found.append(Measure(name, values[0].unit, values[0].source, _weight(way), guess))
     return found
 

@@ -37,7 +37,7 @@ def verdict_block(summary: Summary) -> Verdict:
 def evidence(verdict: Judgement) -> Numbers:
     """The numbers that a verdict rests on."""
     return Numbers([
-        Number(NAMES.get(name, name.replace("_", " ")), _shown(name, value), quantities.provenance(value))
+        _number(NAMES.get(name, name.replace("_", " ")), _shown(name, value), value)
         for name, value in verdict.evidence.items() if quantities.known(value)
     ])  # fmt: skip
 
@@ -68,8 +68,9 @@ def _facts(part: PartSummary) -> Numbers:
     facts = [_fact(name, value, note) for name, value, note in values if quantities.known(value)]
     if part.simulated is not None:
         cycles, energy = part.simulated.cycles, energy_cell(part.simulated.energy)
-        whole = Number("cycles of a step", quantities.whole(cycles.value or 0.0), quantities.provenance(cycles))
-        return Numbers([whole, *facts, Number("energy of a step", energy.text, energy.hint)], "facts")
+        whole = _number("cycles of a step", quantities.whole(cycles.value or 0.0), cycles)
+        spent = Number("energy of a step", energy.text, energy.hint, estimated=energy.estimated)
+        return Numbers([whole, *facts, spent], "facts")
     after = f"after {part.warmup:,} warm-up" if part.warmup else ""
     hint = "steps that the numbers are medians of, counted"
     return Numbers([*facts, Number("timed steps", f"{part.steps:,}", hint, after)], "facts")
@@ -77,4 +78,8 @@ def _facts(part: PartSummary) -> Numbers:
 
 def _fact(name: str, value: Value, note: str) -> Number:
     unit = value.unit if value.unit == "ns" else "1"
-    return Number(name, quantities.amount(value.value, unit), quantities.provenance(value), note)
+    return _number(name, quantities.amount(value.value, unit), value, note)
+
+
+def _number(name: str, text: str, value: Value, note: str = "") -> Number:
+    return Number(name, text, quantities.provenance(value), note, quantities.is_guess(value))

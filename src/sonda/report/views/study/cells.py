@@ -110,7 +110,13 @@ def bare_cell(figure: Document | None) -> Cell:
 
 def _figure_cell(figure: Document, text: str, kind: str = "") -> Cell:
     unit, low, high = str(figure.get("unit") or "1"), figure.get("low"), figure.get("high")
-    return Cell(text, figure["value"], figure_hint(figure, kind), unit=unit, low=low, high=high)
+    hint, guess = figure_hint(figure, kind), is_guessed(figure)
+    return Cell(text, figure["value"], hint, unit=unit, low=low, high=high, estimated=guess)
+
+
+def is_guessed(figure: Document) -> bool:
+    """Whether a figure is estimated, or simulated with bounds that tables give."""
+    return figure["source"] == "estimated" or interval_kind(figure) == TABLES
 
 
 def figure_hint(figure: Document, kind: str = "") -> str:

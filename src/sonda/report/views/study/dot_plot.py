@@ -11,7 +11,7 @@ from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build
-from sonda.report.views.study.cells import column_cell, figure_hint, holds, is_ratio, printed_cell
+from sonda.report.views.study.cells import column_cell, holds, is_guessed, is_ratio, printed_cell
 from sonda.report.views.study.tables import VARIANT, Document, figure_name, row_names, variants_of
 
 COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GREY)
@@ -136,7 +136,7 @@ def _ours(dots: Sequence[Dot], heights: Mapping[tuple[str, str], float], column:
         unsure = [dot for dot in dots if dot.variant == variant and ratio and holds(dot.figure, 1.0)]
         sure = [dot for dot in dots if dot.variant == variant and dot not in unsure]
         for color, own in ((COLORS[number % len(COLORS)], sure), (GREY, unsure)):
-            opened = ["-open" if quantities.is_guess(figure_hint(dot.figure)) else "" for dot in own]
+            opened = ["-open" if is_guessed(dot.figure) else "" for dot in own]
             if own:
                 yield {
                     "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.markup import panel, place_figure, table_html, to_try
@@ -20,7 +19,15 @@ from sonda.report.section import Section
 from sonda.report.table import Table
 from sonda.report.views.corun_figures import miss_curve, misses_table, slowdown_map
 from sonda.report.views.study.answer import Answer, answer, measured
-from sonda.report.views.study.cells import axis_cell, figure_hint, holds, interval_words, is_ratio, study_cell
+from sonda.report.views.study.cells import (
+    axis_cell,
+    figure_hint,
+    holds,
+    interval_words,
+    is_guessed,
+    is_ratio,
+    study_cell,
+)
 from sonda.report.views.study.dot_plot import dots_figure, dots_of, dots_table
 from sonda.report.views.study.facets import parts
 from sonda.report.views.study.figures import (
@@ -198,7 +205,7 @@ def _dots_caption(study: Document, key: str) -> str:
     ours = [figure for figure in figures if figure["value"] is not None]
     if is_ratio(key) and any(holds(figure, 1.0) for figure in ours):
         said.append("Filled grey marks are not significant: their interval holds 1.")
-    if any(quantities.is_guess(figure_hint(figure)) for figure in ours):
+    if any(is_guessed(figure) for figure in ours):
         said.append("Open marks in colour are estimated.")
     printed = [one["value"]["value"] for figure in figures for one in figure.get("published", ())]
     if printed:
