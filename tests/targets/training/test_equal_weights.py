@@ -30,7 +30,7 @@ def test_a_rank_with_4_of_16_samples_counts_a_quarter_or_without_weights_a_half(
     task.begin_step(4, 4 / 16)
     assert task.loss(None, None) == 4.0
     alone = shared(weighted=False)
-    alone.step_begins(4, 4 / 16)
+    alone.begin_step(4, 4 / 16)
     assert alone.loss(None, None) == 8.0
 
 
