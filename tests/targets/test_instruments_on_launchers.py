@@ -111,7 +111,7 @@ def sensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     wanted = energy.EnergySettings(interval=0.05, idle=0.0, root=tmp_path / "root", gpus=False)
     monkeypatch.setattr(energy, "parse_energy_probes", lambda probes: wanted)
     faults = Event("instructions", TYPE_SOFTWARE, SOFTWARE["page-faults"], kernel=True)
-    monkeypatch.setattr(counters, "plan", lambda extra=(): CountingPlan([[faults]]))
+    monkeypatch.setattr(counters, "plan_counting", lambda extra=(): CountingPlan([[faults]]))
     group = {"events": [{**faults._asdict()}], "whole": True}
     monkeypatch.setattr(corun_module, "event_groups", lambda extra: ([group], ProbeState("pmu", "ok")))
     yield
