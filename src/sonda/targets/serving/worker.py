@@ -36,7 +36,7 @@ def serve_job(job: Job, directory: Path) -> dict[str, Any]:
         assert isinstance(error, Exception)
         raise SondaError(f"{failed}: {describe_failure(error)}", "mend the model") from None
     np.save(directory / QUERIES, np.stack([served.arrived, served.begun, served.done, served.batch]))
-    return {**description, "serving": facts}
+    return {**description, "serving": msgspec.to_builtins(facts)}
 
 
 def build_served_model(job: Job, traffic: ServingTraffic) -> tuple[Infer, dict[str, Any]]:
