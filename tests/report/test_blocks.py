@@ -12,6 +12,7 @@ from sonda.report.blocks import (
     Block,
     Facts,
     FigureBlock,
+    Fold,
     Gap,
     Heading,
     Items,
@@ -47,6 +48,7 @@ EVERY: list[tuple[Block, list[str]]] = [
     (Numbers([Number("step", "2 ms", "2 ms, measured", "±1 %")], "facts"), ["step", "2 ms", "±1 %"]),
     (Facts("Machine", [("<cpu>", "two & a half")]), ["Machine", "<cpu>", "two & a half"]),
     (Legend({"<stall>": "waits"}), ["<stall>", "waits"]),
+    (Fold("<More>", [Paragraph("folded")]), ["<More>", "folded"]),
     (Panel("<Layers>", [Paragraph("inside")], "a caption"), ["<Layers>", "inside", "a caption"]),
     (Verdict([Paragraph("inside")], "memory"), ["inside"]),
 ]
@@ -71,7 +73,7 @@ def test_page_and_notebook_render_any_block(block: Block, words: list[str], note
     shown = re.sub(r"<style>.*</style>", "", html, flags=re.DOTALL)
     for word in words:
         assert word.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") in shown, shown
-    assert not re.search(r"<(mlp|step|a|layer|conv|busy|cpu|stall|Layers)>", shown), "names are text"
+    assert not re.search(r"<(mlp|step|a|layer|conv|busy|cpu|stall|More|Layers)>", shown), "names are text"
 
 
 def test_figures_and_tables_of_a_section_have_its_place_in_their_ids() -> None:

@@ -241,13 +241,12 @@ def put(text: Any, to: TextIO | None = None) -> None:
     print(text, file=to or sys.stdout)
 
 
-def write_json(document: dict[str, Any], kind: str = "") -> None:
-    """One document on stdout; in front of one that does not say its `kind` this, and the version of the documents."""
-    from sonda.report.values import SCHEMA, encoded
+def write_json(fields: dict[str, Any], kind: str = "") -> None:
+    """One document on stdout: of this `kind`, with these fields; without a kind the fields are a document already."""
+    from sonda.report.json import document, encoded
 
     hush()
-    named = {"schema": SCHEMA, "kind": kind} if kind else {}
-    sys.stdout.buffer.write(encoded({**named, **document}) + b"\n")
+    sys.stdout.buffer.write(encoded(document(kind, fields) if kind else fields) + b"\n")
     sys.stdout.flush()
 
 

@@ -12,10 +12,10 @@
 | `Tree` | the table of its nodes | the picture, the table of its nodes | the table of its nodes |
 | `Numbers` | `name number · name number` | numbers with tooltips | a line |
 | `Legend`, `Facts` | a line for each name | a list to open | a line for each name |
+| `Fold` | its title, its blocks | a title to open | as on a terminal |
 | `Panel`, `Verdict` | its title, its blocks, its caption | a box | as on a terminal |
 
-A document for `--json` is no rendering of blocks: it has every number of a view with all digits, also those that no
-block shows, so that a view gives it beside its blocks.
+A document for `--json` is no rendering of blocks: a view gives its fields beside its blocks, and `json.py` says why.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Number:
 
     name: str
     text: str
-    hint: str
+    hint: str = ""
     note: str = ""
 
 
@@ -176,6 +176,14 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """Blocks that a reader of a page opens by their title."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What was found, what it rests on, what to try and what makes it doubtful; `kind` is what limits."""
 
@@ -184,8 +192,8 @@ class Verdict:
 
 
 Block = (
-    Gap | Heading | Paragraph | Items | Advice | TableBlock | FigureBlock | Tree | Numbers | Facts | Legend | Panel
-    | Verdict
+    Gap | Heading | Paragraph | Items | Advice | TableBlock | FigureBlock | Tree | Numbers | Facts | Legend | Fold
+    | Panel | Verdict
 )  # fmt: skip
 
 
@@ -213,8 +221,10 @@ class View(ABC):
     a page is searched.
     """
 
+    kind = ""
+    """What its document is about: `corun`, `energy`, …"""
     run = ""
-    """Id of the run."""
+    """Id of the run; '' of what is no run."""
     title = ""
 
     @abstractmethod
@@ -226,8 +236,9 @@ class View(ABC):
         """For a page."""
 
     @abstractmethod
-    def document(self) -> dict[str, Any]:
-        """As plain JSON values: every number with unit and source, a missing one with its reason."""
+    def fields(self) -> dict[str, Any]:
+        """What its document says beside kind, id and title, as plain JSON values: every number with unit and source, a
+        missing one with its reason."""
 
     def for_notebook(self, rows: int = ROWS) -> list[Block]:
         """For a notebook: what a terminal shows, unless a view says less there."""
@@ -238,8 +249,12 @@ class View(ABC):
         """What a link to its section says."""
         return f"{self.title} ({self.run})"
 
-    def words(self) -> tuple[tuple[str, str], ...]:
-        """What a reader of the page may not know, with its meaning."""
+    def place(self, index: int) -> str:
+        """Id of its section on a page, where it is the section of the run with this number."""
+        return f"run{index}"
+
+    def words(self, text: str) -> tuple[tuple[str, str], ...]:
+        """What a reader of its section, whose words are `text`, may not know, with its meaning."""
         return ()
 
     def text(self, width: int | None = None, rows: int = ROWS, short: str = "", color: bool | None = None) -> str:
@@ -247,6 +262,12 @@ class View(ABC):
         from sonda.report.screen import render
 
         return render([*self.brief(rows), saved([short or self.run])], width, color)
+
+    def document(self) -> dict[str, Any]:
+        """As plain JSON values, whose first are the version of documents and the kind."""
+        from sonda.report.json import document_of
+
+        return document_of(self)
 
     def fragment(self, rows: int = ROWS) -> str:
         """As a notebook shows it."""

@@ -11,6 +11,7 @@ from sonda.report.blocks import (
     Block,
     Facts,
     FigureBlock,
+    Fold,
     Gap,
     Heading,
     Items,
@@ -83,6 +84,9 @@ def _block_html(block: Block, place: str, drawn: list[dict[str, Any]], alone: bo
             rows = "".join(f"<tr><th>{markup(name)}</th><td>{markup(text)}</td></tr>" for name, text in facts)
             inside = f'<div class="scroll"><table class="prose">{rows}</table></div>'
             return f"<details><summary>{markup(title)}</summary>{inside}</details>"
+        case Fold(title, inside):
+            folded = blocks_html(inside, place, drawn)
+            return f'<details class="behind"><summary>{markup(title)}</summary>{folded}</details>'
         case Panel(title, inside, caption):
             return panel(title, blocks_html(inside, place, drawn), caption)
         case Verdict(inside, kind):
@@ -133,19 +137,22 @@ def _suggestion(suggestion: Suggestion) -> str:
 def _numbers_html(numbers: Iterable[Number], kind: str) -> str:
     if kind == "facts":
         boxes = "".join(
-            f"<div{_reachable(one.hint)}><dt>{markup(one.name)}</dt><dd>{markup(one.text)}"
-            f"{f' <small>{markup(one.note)}</small>' if one.note else ''}</dd></div>"
-            for one in numbers
+            f"<div{_reachable(number.hint)}><dt>{markup(number.name)}</dt><dd>{markup(number.text)}"
+            f"{f' <small>{markup(number.note)}</small>' if number.note else ''}</dd></div>"
+            for number in numbers
         )
         return f'<dl class="facts">{boxes}</dl>'
     items = "".join(
-        f"<li{_reachable(one.hint)}>{markup(one.name)} <strong>{markup(one.text)}</strong></li>" for one in numbers
+        f"<li{_reachable(number.hint)}>{markup(number.name)} <strong>{markup(number.text)}</strong></li>"
+        for number in numbers
     )
     return f'<ul class="evidence" aria-label="numbers behind this">{items}</ul>' if items else ""
 
 
 def _reachable(hint: str) -> str:
-    """Attributes of a number that a reader can walk to; guesses are hatched as in tables."""
+    """Attributes of a number that a reader can walk to, where it has a hint; guesses are hatched as in tables."""
+    if not hint:
+        return ""
     return f' tabindex="0"{" class=estimated" if quantities.is_guess(hint) else ""} title="{markup(hint)}"'
 
 
@@ -184,10 +191,10 @@ def _rest(table: Table) -> str:
     """All rows as data, where they are too many for elements."""
     if len(table.rows) <= STATIC:
         return ""
-    said = f"The first {STATIC} of {len(table.rows):,} rows; scripts, which are switched off here, show the others."
+    sentence = f"The first {STATIC} of {len(table.rows):,} rows; scripts, which are switched off here, show the others."
     return (
         f'<script type="application/json" class="rows">{script_data(packed(table))}</script>'
-        f'<noscript><p class="soft small">{said}</p></noscript>'
+        f'<noscript><p class="soft small">{sentence}</p></noscript>'
     )
 
 
@@ -201,8 +208,8 @@ def _head(column: Column, index: int, cells: list[Cell]) -> str:
 def _field(cell: Cell, column: Column, index: int) -> str:
     align = "number" if column.right else "word"
     tone = f" {classes_of(cell)}".rstrip()
-    given = {"order": cell.order, "unit": cell.unit or None, "low": cell.low, "high": cell.high}
-    order = "".join(f' data-{name}="{markup(str(one))}"' for name, one in given.items() if one is not None)
+    data = {"order": cell.order, "unit": cell.unit or None, "low": cell.low, "high": cell.high}
+    order = "".join(f' data-{name}="{markup(str(value))}"' for name, value in data.items() if value is not None)
     hint = f' title="{markup(cell.hint)}"' if cell.hint else ""
     element = "th scope='row'" if index == 0 else "td"
     close = "th" if index == 0 else "td"
@@ -222,14 +229,14 @@ def panel(title: str, html: str, caption: str = "") -> str:
 
 def to_try(items: Iterable[str], how: str = "") -> str:
     """What to try, each of `items` as HTML, and `how`; '' without any."""
-    said = f' <span class="soft small">({markup(how)})</span>' if how else ""
+    explanation = f' <span class="soft small">({markup(how)})</span>' if how else ""
     listed = "".join(f"<li>{item}</li>" for item in items)
-    return f'<p><strong>What to try</strong>{said}</p><ul class="plain">{listed}</ul>' if listed else ""
+    return f'<p><strong>What to try</strong>{explanation}</p><ul class="plain">{listed}</ul>' if listed else ""
 
 
 def legend(meanings: Mapping[str, str]) -> str:
     """What names in a picture or table mean, which a reader opens, with whatever he points; '' without any."""
-    items = "".join(f"<dt>{markup(name)}</dt><dd>{markup(said)}</dd>" for name, said in meanings.items())
+    items = "".join(f"<dt>{markup(name)}</dt><dd>{markup(meaning)}</dd>" for name, meaning in meanings.items())
     head = "<summary>What these names mean</summary>"
     return f'<details class="legend">{head}<dl class="words">{items}</dl></details>' if items else ""
 

@@ -25,16 +25,16 @@ def packed(table: Table) -> dict[str, Any]:
     columns = [_column([row[index] for row in table.rows]) for index in range(len(table.columns))]
     document: dict[str, Any] = {"count": len(table.rows), "columns": columns}
     if table.attributes and "id" in table.attributes[0]:
-        place = {one["id"]: index for index, one in enumerate(table.attributes)}
-        document["parent"] = [place.get(one["parent"], -1) for one in table.attributes]
-        document["leaf"] = [int(one["leaf"]) for one in table.attributes]
-        document["path"] = [plain(one["path"]) for one in table.attributes]
+        place = {row["id"]: index for index, row in enumerate(table.attributes)}
+        document["parent"] = [place.get(row["parent"], -1) for row in table.attributes]
+        document["leaf"] = [int(row["leaf"]) for row in table.attributes]
+        document["path"] = [plain(row["path"]) for row in table.attributes]
     return document
 
 
 def classes(cell: Cell) -> str:
     """Classes of a cell beside its column's: its tone, and `estimated` where its number is a guess."""
-    return " ".join(one for one in (cell.tone, "estimated" if cell.estimated else "") if one)
+    return " ".join(name for name in (cell.tone, "estimated" if cell.estimated else "") if name)
 
 
 def exact(cells: list[Cell]) -> bool:
@@ -53,10 +53,10 @@ def copied_name(column: Column, cells: list[Cell]) -> str:
 
 def _column(cells: list[Cell]) -> dict[str, Any]:
     texts = [plain(cell.text) for cell in cells]
-    found: dict[str, Any] = {"text": texts}
+    packed_column: dict[str, Any] = {"text": texts}
     orders = [_kept(cell.order) if cell.unit else _rounded(cell.order) for cell in cells]
     if orders != texts:
-        found["order"] = orders
+        packed_column["order"] = orders
     if any(cell.hint for cell in cells):
         templates: dict[str, int] = {}
         codes = []
@@ -64,20 +64,20 @@ def _column(cells: list[Cell]) -> dict[str, Any]:
             hint = plain(cell.hint)
             number = templates.setdefault(_NUMBER.sub(BLANK, hint), len(templates))
             codes.append("|".join([str(number), *_NUMBER.findall(hint)]))
-        found["hint"], found["templates"] = codes, list(templates)
+        packed_column["hint"], packed_column["templates"] = codes, list(templates)
     if exact(cells):
         units = [cell.unit for cell in cells]
-        kept = {cell.unit for cell in cells if cell.order is not None}
-        found["unit"] = units if len(kept) > 1 else kept.pop()
+        used = {cell.unit for cell in cells if cell.order is not None}
+        packed_column["unit"] = units if len(used) > 1 else used.pop()
         for end in ("low", "high"):
             ends = [_kept(getattr(cell, end)) for cell in cells]
-            if any(one is not None for one in ends):
-                found[end] = ends
+            if any(bound is not None for bound in ends):
+                packed_column[end] = ends
     tones = [classes(cell) for cell in cells]
     if any(tones):
         known = {tone: index for index, tone in enumerate(dict.fromkeys(tones))}
-        found["tone"], found["tones"] = [known[tone] for tone in tones], list(known)
-    return found
+        packed_column["tone"], packed_column["tones"] = [known[tone] for tone in tones], list(known)
+    return packed_column
 
 
 def _kept(number: float | str | None) -> float | str | None:

@@ -14,6 +14,7 @@ from sonda.report.blocks import (
     Block,
     Facts,
     FigureBlock,
+    Fold,
     Gap,
     Heading,
     Items,
@@ -95,7 +96,7 @@ class Screen:
                     self.items(lead, list(items), separator)
                 case Advice(suggestions):
                     if suggestions:
-                        self.items("Try: ", [one.words for one in suggestions])
+                        self.items("Try: ", [suggestion.words for suggestion in suggestions])
                 case TableBlock(table, indent, reasons):
                     self.table(table, indent, reasons)
                 case FigureBlock(_, _, table):
@@ -105,7 +106,9 @@ class Screen:
                     self.show([nodes])
                 case Numbers(numbers):
                     if numbers:
-                        self.items("", [f"{one.name} {one.text} {one.note}".rstrip() for one in numbers], " · ")
+                        self.items(
+                            "", [f"{number.name} {number.text} {number.note}".rstrip() for number in numbers], " · "
+                        )
                 case Facts(title, facts):
                     self.line(title, "bold", INDENT)
                     for name, text in facts:
@@ -113,6 +116,9 @@ class Screen:
                 case Legend(meanings):
                     for name, meaning in meanings.items():
                         self.line(f"{name}: {meaning}", "dim", INDENT, 2)
+                case Fold(title, inside):
+                    self.line(title, "bold", INDENT)
+                    self.show(inside)
                 case Panel(title, inside, caption):
                     self.line()
                     self.line(title, "bold", INDENT)
@@ -174,7 +180,7 @@ class Screen:
             tones = [cell.tone for cell in cells]
             texts = [cell.text for cell in cells]
             folds = shown.columns[-1].wrap
-            lines = [one.plain for one in self._folded(texts[-1], max(LEAST_PATH, room))] if folds else texts[-1:]
+            lines = [line.plain for line in self._folded(texts[-1], max(LEAST_PATH, room))] if folds else texts[-1:]
             self._print(_row([*texts[:-1], lines[0]], tones, shown, widths, indent))
             for line in lines[1:]:
                 self._print(_row([""] * (len(texts) - 1) + [line], tones, shown, widths, indent))
@@ -205,11 +211,11 @@ def width_to_fill(width: int | None = None) -> int:
 def width_of(stream: TextIO) -> int | None:
     """Columns of the terminal that this stream is, or those that COLUMNS says; None for anything else."""
     try:
-        said = int(os.environ.get("COLUMNS", ""))
+        columns = int(os.environ.get("COLUMNS", ""))
     except ValueError:
-        said = 0
-    if said > 0:
-        return said
+        columns = 0
+    if columns > 0:
+        return columns
     try:
         return os.get_terminal_size(stream.fileno()).columns or None
     except (OSError, ValueError):
@@ -234,12 +240,12 @@ def _bands(table: Table, room: int) -> list[Table]:
     """The same table in bands of as many columns as fit side by side, each with the first column; one where all fit."""
     if table.columns[-1].wrap or _width(table) <= room:
         return [table]
-    found: list[list[int]] = [[]]
+    bands: list[list[int]] = [[]]
     for index in range(1, len(table.columns)):
-        if found[-1] and _width(_columns(table, [0, *found[-1], index])) > room:
-            found.append([])
-        found[-1].append(index)
-    return [_columns(table, [0, *band]) for band in found]
+        if bands[-1] and _width(_columns(table, [0, *bands[-1], index])) > room:
+            bands.append([])
+        bands[-1].append(index)
+    return [_columns(table, [0, *band]) for band in bands]
 
 
 def _harmless(table: Table) -> Table:
@@ -249,9 +255,9 @@ def _harmless(table: Table) -> Table:
     return replace(table, columns=columns, rows=rows)
 
 
-def _columns(table: Table, kept: list[int]) -> Table:
-    rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[index] for index in kept), rows=rows)
+def _columns(table: Table, chosen: list[int]) -> Table:
+    rows = tuple(tuple(row[index] for index in chosen) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[index] for index in chosen), rows=rows)
 
 
 def _width(table: Table) -> int:
@@ -269,11 +275,11 @@ def _least(table: Table) -> int:
 
 def _slacks(table: Table, words: int) -> list[int]:
     """By how many cells each column may be narrowed: paths, and words down to so many cells; numbers cannot be cut."""
-    found = []
+    slacks = []
     for width, column in zip(_widths(table), table.columns, strict=True):
         least = max(LEAST_PATH if column.path else words, _cells(column.name))
-        found.append(0 if column.right or column.wrap else max(0, width - least))
-    return found
+        slacks.append(0 if column.right or column.wrap else max(0, width - least))
+    return slacks
 
 
 def _narrowed(table: Table, room: int, words: int) -> Table:

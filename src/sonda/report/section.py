@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,7 +30,8 @@ def render_section(name: str, place: str, blocks: Sequence[Block], prefix: str =
     return Section(name, place, html, tuple(drawn))
 
 
-def section_of(view: View, index: int, alone: bool) -> Section:
-    """The section of a run."""
-    place = f"run{index}"
-    return replace(render_section(view.label, place, view.full(), place, alone), words=view.words())
+def section_of(view: View, index: int = 0, alone: bool = True) -> Section:
+    """The section of a view; `index` counts the runs of a page, `alone` it has the page's first heading."""
+    place = view.place(index)
+    section = render_section(view.label, place, view.full(), place, alone)
+    return replace(section, words=view.words(re.sub(r"<[^>]*>", " ", section.html)))

@@ -25,8 +25,8 @@ def _around(count: int, *reach: float, turn: float = 0.0) -> tuple[tuple[float, 
     """Corners around the middle, the first on top or a `turn` of the circle after it, each as far out as told."""
     turns = (turn + at / count for at in range(count))
     return tuple(
-        (out * math.sin(math.tau * one), -out * math.cos(math.tau * one))
-        for one, out in zip(turns, itertools.cycle(reach), strict=False)
+        (out * math.sin(math.tau * angle), -out * math.cos(math.tau * angle))
+        for angle, out in zip(turns, itertools.cycle(reach), strict=False)
     )
 
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-import msgspec
-
 from sonda.analysis.summary import Value
 from sonda.record.stored import Stored, plain
 
-SCHEMA = 1
-"""Version of the documents."""
 NOT_FINITE = "not a finite number"
 
 Document = dict[str, Any]
@@ -67,11 +62,3 @@ def plain_data(value: Any) -> Any:
 def finite(number: float | None) -> float | None:
     """The number, None for what JSON has no word for: NaN and infinity."""
     return number if number is not None and math.isfinite(number) else None
-
-
-def encoded(document: Any) -> bytes:
-    """A document as JSON; of a file name that is no UTF-8 the bytes stand as Python keeps them, `\\udcff`."""
-    try:
-        return msgspec.json.encode(document)
-    except UnicodeEncodeError:
-        return json.dumps(plain_data(document)).encode("ascii")

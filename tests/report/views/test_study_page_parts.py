@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from sonda.report.section import section_of
 from sonda.report.views.study.answer import answer
 from sonda.report.views.study.dot_plot import dots_of
 from sonda.report.views.study.facets import parts
-from sonda.report.views.study.page import study_section
+from sonda.report.views.study.view import StudyView
 from sonda.studies.file.loader import published_studies
 from study_examples import constructed
 
@@ -54,7 +55,7 @@ def test_parts_that_are_still_too_long_are_taken_apart_again_and_nothing_is_lost
 @pytest.mark.parametrize("name", sorted(published_studies()))
 def test_every_configuration_of_a_whole_study_is_in_its_pictures(name: str, tmp_path: Path) -> None:
     study = constructed(name, tmp_path, None)
-    figures = {figure["place"]: figure for figure in study_section(study).figures}
+    figures = {figure["place"]: figure for figure in section_of(StudyView(study)).figures}
     for number, key in enumerate(answer(study).figures):
         drawn = [figure for place, figure in figures.items() if place.startswith(f"studydots{number}")]
         if not drawn:
@@ -68,6 +69,6 @@ def test_every_configuration_of_a_whole_study_is_in_its_pictures(name: str, tmp_
 @pytest.mark.parametrize("name", ["jax-optimisations", "pytorch-optimisations", "tensorflow-optimisations"])
 def test_bars_of_all_configurations_are_drawn(name: str, tmp_path: Path) -> None:
     study = constructed(name, tmp_path, None)
-    drawn = [figure for figure in study_section(study).figures if figure["place"].startswith("studyprocessor")]
+    drawn = [figure for figure in section_of(StudyView(study)).figures if figure["place"].startswith("studyprocessor")]
     assert len(study["rows"]) > 40
     assert sum(len(figure["layout"]["yaxis"]["tickvals"]) for figure in drawn) == len(study["rows"])

@@ -105,8 +105,8 @@ class DrawnSpans:
         place_of = np.array([places[key[:5]] for key in codes], dtype=np.int64)
         if self.counters is not None:
             self.counters.places = [
-                (one.node, one.rank, one.clock, one.name)
-                for one in (track((*key, -1), self.words) for key in places)
+                (place.node, place.rank, place.clock, place.name)
+                for place in (track((*key, -1), self.words) for key in places)
             ]  # fmt: skip
         first = 0
         for spans in blocks():

@@ -137,7 +137,7 @@ class Lanes:
 
     def of(self, codes: Any, starts: Any, durations: Any) -> list[int]:
         """The lanes of the next spans."""
-        found = []
+        lanes = []
         for code, start, duration in zip(codes.tolist(), starts.tolist(), durations.tolist(), strict=True):
             if code != self._track:
                 self._track, self._open = code, [[]]
@@ -147,12 +147,12 @@ class Lanes:
                     ends.pop()
                 if not ends or end <= ends[-1]:
                     ends.append(end)
-                    found.append(lane)
+                    lanes.append(lane)
                     break
             else:
-                found.append(len(self._open))
+                lanes.append(len(self._open))
                 self._open.append([end])
-        return found
+        return lanes
 
 
 def lanes(spans: Spans, codes: Any) -> tuple[Any, list[int]]:

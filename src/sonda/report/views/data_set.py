@@ -37,7 +37,7 @@ def data_set_blocks(
         blocks += [
             Gap(),
             Paragraph(f"Skipped {len(manifest.skipped):,}", "remark", hang=0),
-            *(Paragraph(f"{one.name}: {one.reason}", "", 4, 2) for one in manifest.skipped[:SHOWN]),
+            *(Paragraph(f"{skipped.name}: {skipped.reason}", "", 4, 2) for skipped in manifest.skipped[:SHOWN]),
         ]
         if len(manifest.skipped) > SHOWN:
             blocks.append(Paragraph(f"and {len(manifest.skipped) - SHOWN:,} more, in manifest.json", "quiet", 4, 0))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from sonda.analysis.comparison.summary import ComparedRow, Comparison
-from sonda.report.values import SCHEMA, Document, metrics, value_document
+from sonda.report.json import document
+from sonda.report.values import Document, metrics, value_document
 
 
 def comparison_document(comparison: Comparison) -> Document:
     """B against A."""
-    return {
-        "schema": SCHEMA,
-        "kind": "comparison",
+    fields = {
         "a": list(comparison.a),
         "b": list(comparison.b),
         "exact": comparison.exact,
@@ -29,6 +28,7 @@ def comparison_document(comparison: Comparison) -> Document:
         "warnings": list(comparison.warnings),
         "notes": list(comparison.notes),
     }
+    return document("comparison", fields)
 
 
 def _compared(row: ComparedRow) -> Document:

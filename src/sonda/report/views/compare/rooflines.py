@@ -65,10 +65,10 @@ def targets_panels(summaries: Sequence[Summary], names: Sequence[str]) -> list[B
 
 def _alike(targets: Sequence[Target]) -> dict[tuple[tuple[str, Value], ...], list[int]]:
     """The ceilings, and the places of the targets that have them: one machine may be several targets."""
-    found: dict[tuple[tuple[str, Value], ...], list[int]] = {}
+    by_ceilings: dict[tuple[tuple[str, Value], ...], list[int]] = {}
     for index, target in enumerate(targets):
-        found.setdefault(tuple(target.lines), []).append(index)
-    return found
+        by_ceilings.setdefault(tuple(target.lines), []).append(index)
+    return by_ceilings
 
 
 def _ceilings_words(targets: Sequence[Target]) -> str:

@@ -59,8 +59,8 @@ def comparison_blocks(
     blocks: list[Block] = [Heading(sides_words(comparison)), Gap(), Paragraph(verdict_words(comparison), "first")]
     if fail_above is not None:
         fails = comparison.fails(fail_above)
-        said = limit_words(comparison.slowdown, fails, fail_above, comparison.exact)
-        blocks.append(Paragraph(said, "bad" if fails else ""))
+        words = limit_words(comparison.slowdown, fails, fail_above, comparison.exact)
+        blocks.append(Paragraph(words, "bad" if fails else ""))
     for part in comparison.parts:
         blocks.append(Gap())
         if len(comparison.parts) > 1:

@@ -44,14 +44,14 @@ def device_tables(summary: Summary, rows: int) -> list[Table]:
     work = summary.device_work
     if work is None:
         return []
-    found = [devices_table(work.devices)] if work.devices else []
-    if sum(len(one.streams) for one in work.devices) > 1:
-        found.append(streams_table(work.devices))
+    tables = [devices_table(work.devices)] if work.devices else []
+    if sum(len(device.streams) for device in work.devices) > 1:
+        tables.append(streams_table(work.devices))
     if rows and work.kernels:
-        found.append(kernels_table(work, work.kernels[:rows]))
+        tables.append(kernels_table(work, work.kernels[:rows]))
     if rows and summary.kernel_roofline is not None:
-        found.append(kernel_roof_table(summary.kernel_roofline.rows[:rows]))
-    return found
+        tables.append(kernel_roof_table(summary.kernel_roofline.rows[:rows]))
+    return tables
 
 
 def side_phrases(side: DeviceSide) -> list[str]:
@@ -59,33 +59,33 @@ def side_phrases(side: DeviceSide) -> list[str]:
     part = BoundedRatio(Value(side.share, "1", "derived")).value("")
     share = f" ({quantities.percent(part.value, 0)} %)" if quantities.known(part) else ""
     share = share or (OTHER_STEPS if side.share > 1 else "")
-    said = [
+    phrases = [
         f"busy {quantities.amount(side.busy.value, 'ns')} a step{share}",
         f"host {quantities.amount(side.host.value, 'ns')} a step",
         f"{quantities.count(side.launches.value or 0.0)} launches",
     ]
     if side.latency.value is not None:
-        said.append(f"{quantities.amount(side.latency.value, 'ns')} from launch to begin")
+        phrases.append(f"{quantities.amount(side.latency.value, 'ns')} from launch to begin")
     for name, value in (("copies", side.copies), ("collectives", side.collectives), ("overlapped", side.overlapped)):
         if value.value:
-            said.append(f"{name} {quantities.amount(value.value, 'ns')}")
-    said.append(f"from {side.steps} step{'' if side.steps == 1 else 's'} whose kernels were recorded")
-    return said
+            phrases.append(f"{name} {quantities.amount(value.value, 'ns')}")
+    phrases.append(f"from {side.steps} step{'' if side.steps == 1 else 's'} whose kernels were recorded")
+    return phrases
 
 
 def memory_phrases(summary: Summary) -> list[str]:
     """`cuda:0 NVIDIA H200: 1.2 GiB allocated, 1.5 GiB reserved at most`."""
-    said = []
+    phrases = []
     for name, about in (summary.target.devices or {}).items():
         card = f"{name} {about.name or ''}"
         if about.peak_allocated is None:
-            said.append(f"{card}: how much of its memory was allocated is not known")
+            phrases.append(f"{card}: how much of its memory was allocated is not known")
         else:
-            held = quantities.amount(about.peak_allocated, "B")
-            kept = quantities.amount(about.peak_reserved, "B")
-            said.append(f"{card}: at most {held} allocated, {kept} reserved")
-        said += state_phrases(about.state or DeviceStand())
-    return said
+            allocated = quantities.amount(about.peak_allocated, "B")
+            reserved = quantities.amount(about.peak_reserved, "B")
+            phrases.append(f"{card}: at most {allocated} allocated, {reserved} reserved")
+        phrases += state_phrases(about.state or DeviceStand())
+    return phrases
 
 
 def state_phrases(state: DeviceStand) -> list[str]:

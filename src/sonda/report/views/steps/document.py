@@ -6,7 +6,7 @@ its reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sonda.analysis.bounds import part_of_step
@@ -25,7 +25,6 @@ from sonda.analysis.summary import (
 )
 from sonda.record.target import SimulatedTarget
 from sonda.report.values import (
-    SCHEMA,
     Document,
     finite,
     metrics,
@@ -46,13 +45,9 @@ from sonda.report.views.steps.series import over_time_document, series_document
 from sonda.report.views.steps.training import training_document
 
 
-def to_document(summary: Summary) -> Document:
-    """A summary as a JSON object."""
+def summary_fields(summary: Summary) -> Document:
+    """What the document of a run of steps says of it."""
     return {
-        "schema": SCHEMA,
-        "kind": "summary",
-        "run": summary.run,
-        "title": summary.title,
         "subtitle": summary.subtitle,
         "status": summary.status,
         "verdicts": [verdict_document(verdict) for verdict in summary.verdicts],
@@ -73,11 +68,6 @@ def to_document(summary: Summary) -> Document:
         "warnings": list(summary.warnings),
         "notes": list(summary.notes),
     }
-
-
-def summaries_document(summaries: Sequence[Summary]) -> Document:
-    """Several runs side by side."""
-    return {"schema": SCHEMA, "kind": "summaries", "summaries": [to_document(summary) for summary in summaries]}
 
 
 def _part(part: PartSummary) -> Document:

@@ -60,25 +60,25 @@ def answer(study: Document) -> Answer:
     leads = _leads(study)
     # Where speed-ups are figures of the study, what options bring is said by them.
     options = [] if "speedup" in dict(leads) else list(_options(study.get("optimisations", ())))
-    said = "; ".join(words for _, words in leads) + _speaker(study, [key for key, _ in leads])
+    sentence = "; ".join(words for _, words in leads) + _speaker(study, [key for key, _ in leads])
     places = tuple(options) if len(options) > 1 and study.get("whole") else ()
-    first = [str(study["whole"]), *places] if places else options or [f"{said[:1].upper()}{said[1:]}."]
+    first = [str(study["whole"]), *places] if places else options or [f"{sentence[:1].upper()}{sentence[1:]}."]
     more = (_variants(study), published_words(study), _lacking(study))
-    return Answer((*first, *(one for one in more if one)), tuple(key for key, _ in leads), places)
+    return Answer((*first, *(sentence for sentence in more if sentence)), tuple(key for key, _ in leads), places)
 
 
 def _options(places: Sequence[Document]) -> Iterator[str]:
     """The sentence of every place; where no option has an effect that is sure, the numbers that there are."""
-    for place, sentence in zip([one for one in places if one["sentence"]], summary_lines(places), strict=True):
-        known = [(str(one["name"]), one["speedup"]) for one in place["options"] if _was_measured(one)]
-        sure = any(one["effect"] in ("faster", "slower", "nothing") for one in place["options"])
+    for place, sentence in zip([place for place in places if place["sentence"]], summary_lines(places), strict=True):
+        known = [(str(option["name"]), option["speedup"]) for option in place["options"] if _was_measured(option)]
+        sure = any(option["effect"] in ("faster", "slower", "nothing") for option in place["options"])
         known.sort(key=lambda pair: float(pair[1]["value"]))
-        shown = " to ".join(f"{one['value']:.2f}x ({name})" for name, one in (known[:1] + known[1:][-1:]))
+        shown = " to ".join(f"{speedup['value']:.2f}x ({name})" for name, speedup in (known[:1] + known[1:][-1:]))
         if not known:
             where = f"{place['place']}: " if place["place"] else ""
             yield f"{where}Nothing can be held against {place['base']} yet."
             continue
-        yield sentence if sure else f"{sentence} Measured: {shown}{_doubt([one for _, one in known])}."
+        yield sentence if sure else f"{sentence} Measured: {shown}{_doubt([speedup for _, speedup in known])}."
 
 
 def _was_measured(option: Document) -> bool:
@@ -100,7 +100,7 @@ def published_words(study: Document) -> str:
         for key, figure in row["figures"].items():
             if not (base and key.startswith(RELATIVE)):  # the base against itself is 1 for everybody
                 printed += figure.get("published", ())
-    ratios = [one["ratio"] for one in printed if one["ratio"] is not None]
+    ratios = [published["ratio"] for published in printed if published["ratio"] is not None]
     if not printed:
         return ""
     if not ratios:
@@ -115,19 +115,19 @@ def published_words(study: Document) -> str:
 def _leads(study: Document) -> list[tuple[str, str]]:
     """Figures that were measured, with what is said of them: those of `LEADS`, or else the first that there is."""
     columns = {str(column["figure"]): column for column in study["columns"]}
-    found = {key: words for key in LEADS if key in columns and (words := _said(study, columns[key]))}
-    weighty = [key for key in found if key not in PRICES]
-    if "accuracy_percent" in found and not any(map(is_ratio, found)):
-        found = {key: words for key, words in found.items() if key in ("accuracy_percent", *PRICES)}
+    leads = {key: words for key in LEADS if key in columns and (words := _lead(study, columns[key]))}
+    weighty = [key for key in leads if key not in PRICES]
+    if "accuracy_percent" in leads and not any(map(is_ratio, leads)):
+        leads = {key: words for key, words in leads.items() if key in ("accuracy_percent", *PRICES)}
     elif weighty:
-        found = {key: found[key] for key in weighty}
-    if not found:
-        found = {key: words for key, column in columns.items() if (words := _said(study, column))}
-        found = dict(list(found.items())[:1])
-    return list(found.items())[:MOST_LEADS]
+        leads = {key: leads[key] for key in weighty}
+    if not leads:
+        leads = {key: words for key, column in columns.items() if (words := _lead(study, column))}
+        leads = dict(list(leads.items())[:1])
+    return list(leads.items())[:MOST_LEADS]
 
 
-def _said(study: Document, column: Document) -> str:
+def _lead(study: Document, column: Document) -> str:
     """The least and the most of a figure, with where; '' where no row has it."""
     key = str(column["figure"])
     shown, variant = _shown(study, key)
@@ -144,8 +144,8 @@ def _said(study: Document, column: Document) -> str:
     sure = [_ends_of(figure) if is_ratio(key) or unit == "%" else "" for _, figure in ends]
     beside = [", ".join(filter(None, (name, interval))) for (name, _), interval in zip(ends, sure, strict=True)]
     words = " to ".join(f"{text} ({more})" if more else text for text, more in zip(texts, beside, strict=True))
-    said = LEADS.get(key, f"{figure_name(column)}: {{}}").format(words, base=study.get("base", ""))
-    return said + _doubt([one for _, one in cells] if is_ratio(key) else [])
+    sentence = LEADS.get(key, f"{figure_name(column)}: {{}}").format(words, base=study.get("base", ""))
+    return sentence + _doubt([figure for _, figure in cells] if is_ratio(key) else [])
 
 
 def _ends_of(figure: Document) -> str:
@@ -187,19 +187,21 @@ def _has(row: Document, key: str) -> bool:
 
 def _doubt(ratios: Sequence[Document]) -> str:
     """How many of these may as well be 1: their interval holds it, or they have none."""
-    lone = [one for one in ratios if one["low"] is None or one["high"] is None]
-    unsure = [one for one in ratios if holds(one, 1.0)]
-    said = [f"{len(of)} of {len(ratios)} {words}" for of, words in
+    lone = [figure for figure in ratios if figure["low"] is None or figure["high"] is None]
+    unsure = [figure for figure in ratios if holds(figure, 1.0)]
+    doubts = [f"{len(of)} of {len(ratios)} {words}" for of, words in
             ((unsure, "not significant"), (lone, "measured once only")) if of]  # fmt: skip
-    return f" [{', '.join(said)}]" if said else ""
+    return f" [{', '.join(doubts)}]" if doubts else ""
 
 
 def _variants(study: Document) -> str:
     """How the other variants compare with the first, by the first figure that they are compared by."""
-    wanted = next((key for key in study.get("compare", ()) for one in study["compared"] if one["figure"] == key), "")
+    wanted = next(
+        (key for key in study.get("compare", ()) for compared in study["compared"] if compared["figure"] == key), ""
+    )
     if study.get("base") or not wanted:
         return ""
-    ratios = {one["variant"]: one["ratio"] for one in study["compared"] if one["figure"] == wanted}
+    ratios = {compared["variant"]: compared["ratio"] for compared in study["compared"] if compared["figure"] == wanted}
     ends = dict.fromkeys([min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)])
     shown = " to ".join(f"{quantities.number(ratios[name])} ({name})" for name in ends)
     name = figure_name(next(column for column in study["columns"] if column["figure"] == wanted))
@@ -209,7 +211,7 @@ def _variants(study: Document) -> str:
 def _lacking(study: Document) -> str:
     """The weightiest figure that the study asks for and no row has, with its reason."""
     columns = {str(column["figure"]): column for column in study["columns"]}
-    key = next((one for one in LEADS if one in columns and one not in PRICES), "")
+    key = next((figure for figure in LEADS if figure in columns and figure not in PRICES), "")
     figures = [row["figures"][key] for row in study["rows"]] if key else []
     if not figures or any(figure["value"] is not None for figure in figures):
         return ""

@@ -65,10 +65,10 @@ def interval_words(figures: Sequence[Document], subject: str = "± is half of an
     kinds = list(dict.fromkeys(kind for figure in figures if (kind := interval_kind(figure))))
     if not kinds:
         return ""
-    counts = sorted({int(one["n"]) for one in figures if interval_kind(one).startswith("least")})
+    counts = sorted({int(figure["n"]) for figure in figures if interval_kind(figure).startswith("least")})
     if len(counts) > 1:
-        said = f"least to most of {counts[0]} to {counts[-1]} repetitions"
-        kinds = [*dict.fromkeys(said if kind.startswith("least") else kind for kind in kinds)]
+        span = f"least to most of {counts[0]} to {counts[-1]} repetitions"
+        kinds = [*dict.fromkeys(span if kind.startswith("least") else kind for kind in kinds)]
     few = f"; {FEWER}" if counts else ""
     return f"{subject}: {', or '.join(kinds)}{few}."
 
@@ -125,12 +125,12 @@ def figure_hint(figure: Document, kind: str = "") -> str:
     return f"{text}; {figure['reason']}" if figure.get("reason") else text
 
 
-def printed_cell(one: Document) -> Cell:
+def printed_cell(printed: Document) -> Cell:
     """A published figure with the digits that were printed; where it was printed is in the tooltip."""
-    value, low, high = (one["value"].get(key) for key in ("value", "low", "high"))
-    hint = "; ".join(str(one[key]) for key in ("origin", "note", "deviation") if one.get(key))
+    value, low, high = (printed["value"].get(key) for key in ("value", "low", "high"))
+    hint = "; ".join(str(printed[key]) for key in ("origin", "note", "deviation") if printed.get(key))
     if value is not None:
-        return Cell(f"{value:,.10g}", value, hint, tone="quiet", unit=str(one["value"].get("unit") or "1"))
+        return Cell(f"{value:,.10g}", value, hint, tone="quiet", unit=str(printed["value"].get("unit") or "1"))
     # A range has no middle: its text and its ends are what can be copied.
     text = f"{low:,.10g}–{high:,.10g}" if low else f"up to {high:,.10g}"
     return Cell(text, high, hint, tone="quiet", low=low or None, high=high)

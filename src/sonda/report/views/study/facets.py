@@ -32,13 +32,13 @@ def _parts(study: Document, lines: Count, most: int) -> Iterator[tuple[str, Docu
     order = [(max(size, most), len(way)) for size, way in zip(longest, ways, strict=True)]
     for name, part in ways[order.index(min(order))].items():
         for inner, whole in _parts(part, lines, most):
-            yield ", ".join(one for one in (name, inner) if one), whole
+            yield ", ".join(word for word in (name, inner) if word), whole
 
 
 def _along(study: Document, axis: str) -> dict[str, Document]:
     """Parts by the values of an axis, by their names."""
     names = [_name(axis, row["configuration"].get(axis, "")) for row in study["rows"]]
-    others = [one for one in study["axes"] if one != axis]
+    others = [other for other in study["axes"] if other != axis]
     return {
         name: {
             **study,

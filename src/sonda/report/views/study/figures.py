@@ -48,21 +48,21 @@ def scaling_figure(study: Document) -> Figure | None:
             GREY, "dash",
         ),
     ]  # fmt: skip
-    for number, one in enumerate(curve["points"]):
-        alike = [other for other in curve["points"] if other["devices"] == one["devices"]]
+    for number, point in enumerate(curve["points"]):
+        alike = [neighbour for neighbour in curve["points"] if neighbour["devices"] == point["devices"]]
         width = min(BESIDE / len(alike), FROM_EACH_OTHER)
-        middle = one["devices"] + width * (alike.index(one) - (len(alike) - 1) / 2)
+        middle = point["devices"] + width * (alike.index(point) - (len(alike) - 1) / 2)
         mark, color = MARKS[number % len(MARKS)], COLORS[number % len(COLORS)]
-        shown = [(middle + way * width / 4, mark + opened, name, {"n": 2, **one[key]})
+        shown = [(middle + way * width / 4, mark + opened, name, {"n": 2, **point[key]})
                  for name, key, way, opened in (("whole", "whole", -1, ""), ("training part", "training", 1, "-open"))
-                 if one[key]["value"] is not None]  # fmt: skip
+                 if point[key]["value"] is not None]  # fmt: skip
         values = [value for _, _, _, value in shown]
         data.append({
-            "type": "scatter", "mode": "lines+markers", "name": markup(one["name"]),
+            "type": "scatter", "mode": "lines+markers", "name": markup(point["name"]),
             "line": {"color": color, "width": 1},
             "marker": {"color": color, "size": 9, "symbol": [symbol for _, symbol, _, _ in shown]},
             "x": [x for x, _, _, _ in shown], "y": [value["value"] for value in values], "error_y": reach(values),
-            "text": [f"<b>{markup(one['name'])}</b><br>times as fast, {name}: {markup(figure_hint(value))}"
+            "text": [f"<b>{markup(point['name'])}</b><br>times as fast, {name}: {markup(figure_hint(value))}"
                      for _, _, name, value in shown],
             "hovertemplate": "%{text}<extra></extra>",
         })  # fmt: skip
@@ -86,7 +86,7 @@ def _curves(study: Document) -> list[Named]:
 def _upon_each_other(curves: Sequence[Named]) -> list[list[Named]]:
     """The curves in groups that a reader sees as one: nowhere further apart than a mark is high."""
     means = {name: {point["epoch"]: point["accuracy"]["mean"] for point in row["curve"]} for name, row in curves}
-    near = MARK * max((mean for one in means.values() for mean in one.values()), default=0.0)
+    near = MARK * max((mean for curve in means.values() for mean in curve.values()), default=0.0)
     groups: list[list[Named]] = []
     for name, row in curves:
         for group in groups:
@@ -103,14 +103,14 @@ def accuracy_caption(study: Document) -> str:
     """What is drawn, which curves look like one, and how many are left out."""
     curves = _curves(study)
     repeated = any(point["n"] > 1 for _, row in curves for point in row["curve"])
-    said = ["Mean of the repetitions; least to most is shaded." if repeated else "One run of each."]
+    sentences = ["Mean of the repetitions; least to most is shaded." if repeated else "One run of each."]
     for group in _upon_each_other(curves[:MOST_CURVES]):
         if len(group) > 1:
             names = f"All {len(group)}" if len(group) == len(curves) else join([f'"{name}"' for name, _ in group])
-            said.append(f"{names} lie upon each other: thin and dashed lines over broad ones.")
+            sentences.append(f"{names} lie upon each other: thin and dashed lines over broad ones.")
     if len(curves) > MOST_CURVES:
-        said.append(f"The first {MOST_CURVES} of {len(curves)} configurations; the table has all.")
-    return " ".join(said)
+        sentences.append(f"The first {MOST_CURVES} of {len(curves)} configurations; the table has all.")
+    return " ".join(sentences)
 
 
 def accuracy_figure(study: Document) -> Figure | None:
@@ -132,17 +132,19 @@ def accuracy_figure(study: Document) -> Figure | None:
         if any(point["n"] > 1 for point in row["curve"]):
             data.append({
                 "type": "scatter", "mode": "lines", "x": epochs + epochs[::-1], "line": {"width": 0},
-                "y": [100 * one["maximum"] for one in spread] + [100 * one["minimum"] for one in spread[::-1]],
+                "y": [*(100 * accuracy["maximum"] for accuracy in spread),
+                      *(100 * accuracy["minimum"] for accuracy in spread[::-1])],
                 "fill": "toself", "fillcolor": color, "opacity": SHADE / many, "hoverinfo": "skip", "showlegend": False,
                 "legendgroup": name,
             })  # fmt: skip
         data.append({
             "type": "scatter", "mode": "lines+markers", "name": name, "x": epochs, "legendgroup": name,
-            "y": [100 * one["mean"] for one in spread],
+            "y": [100 * accuracy["mean"] for accuracy in spread],
             "line": {"color": color, "width": 2 + 3 * over, "dash": DASHES[above % len(DASHES)]},
             "marker": {"size": 7 + 5 * over, "symbol": MARKS[number % len(MARKS)]},
-            "text": [f"{point['passed']:.3g} s, {plural(point['n'], 'run')}, {100 * one['minimum']:.3g} to "
-                     f"{100 * one['maximum']:.3g} %" for point, one in zip(row["curve"], spread, strict=True)],
+            "text": [f"{point['passed']:.3g} s, {plural(point['n'], 'run')}, {100 * accuracy['minimum']:.3g} to "
+                     f"{100 * accuracy['maximum']:.3g} %"
+                     for point, accuracy in zip(row["curve"], spread, strict=True)],
             "hovertemplate": f"{name}, epoch %{{x}}: %{{y:.3~g}} %<br>%{{text}}<extra></extra>",
         })  # fmt: skip
     few = max(len(row["curve"]) for _, row in rows) <= FEW_EPOCHS
@@ -161,11 +163,11 @@ def scaling_table(curve: Document) -> Table:
     bounds = dict(map(tuple, curve["bound"]))
     return build(
         [
-            (Column("configuration", right=False), [Cell(str(one["name"]), str(one["name"])) for one in points]),
-            (Column("devices"), [_count(one["devices"], "devices, as asked for") for one in points]),
-            (Column("whole, times"), [study_cell({"n": 2, **one["whole"]}) for one in points]),
-            (Column("training part, times"), [study_cell({"n": 2, **one["training"]}) for one in points]),
-            (Column("Amdahl's bound"), [_bound(bounds.get(one["devices"])) for one in points]),
+            (Column("configuration", right=False), [Cell(str(point["name"]), str(point["name"])) for point in points]),
+            (Column("devices"), [_count(point["devices"], "devices, as asked for") for point in points]),
+            (Column("whole, times"), [study_cell({"n": 2, **point["whole"]}) for point in points]),
+            (Column("training part, times"), [study_cell({"n": 2, **point["training"]}) for point in points]),
+            (Column("Amdahl's bound"), [_bound(bounds.get(point["devices"])) for point in points]),
         ],
         "speed-up",
     )
@@ -195,7 +197,9 @@ def accuracy_table(study: Document) -> Table:
     ]  # fmt: skip
     for title, key in (("mean %", "mean"), ("least %", "minimum"), ("most %", "maximum")):
         shares = [100 * point["accuracy"][key] for _, point in points]
-        columns.append((Column(title), [Cell(f"{one:.1f}", one, f"{one:.3g} %, measured", unit="%") for one in shares]))
+        columns.append(
+            (Column(title), [Cell(f"{share:.1f}", share, f"{share:.3g} %, measured", unit="%") for share in shares])
+        )
     columns.append((Column("runs"), [_count(point["n"], "repetitions, counted") for _, point in points]))
     return build(columns, "accuracy by epoch")
 
@@ -219,8 +223,8 @@ def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure
             "type": "bar", "orientation": "h", "name": name, "y": places, "x": [cell["value"] for cell in cells],
             "error_x": reach(cells),
             "marker": {"color": COLORS[number], "pattern": {**HATCH, "shape": hatched}},
-            "hovertext": [f"<b>{one}</b>, {name}: {markup(figure_hint(cell))}"
-                          if cell["value"] is not None else "" for one, cell in zip(names, cells, strict=True)],
+            "hovertext": [f"<b>{shown_name}</b>, {name}: {markup(figure_hint(cell))}"
+                          if cell["value"] is not None else "" for shown_name, cell in zip(names, cells, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
     layout = {

@@ -59,26 +59,26 @@ def limits_table(place: Document) -> Table | None:
     rows = _limits(place)
     if not rows:
         return None
-    found = [limit for _, limit in rows]
-    taken = [math.nan if limit["share"] is None else limit["share"] for limit in found]
+    limits = [limit for _, limit in rows]
+    part_of_step = [math.nan if limit["share"] is None else limit["share"] for limit in limits]
     columns = [
         (Column("variant", right=False), words([name for name, _ in rows])),
         (Column("limited by", right=False, hint="the first verdict of the run in the middle"),
-         [Cell(limit["kind"], limit["kind"], limit["sentence"], tone=tone_of(limit["kind"])) for limit in found]),
-        (Column("% of step"), shares(taken, "the step")),
+         [Cell(limit["kind"], limit["kind"], limit["sentence"], tone=tone_of(limit["kind"])) for limit in limits]),
+        (Column("% of step"), shares(part_of_step, "the step")),
         (Column("try", right=False, wrap=True, hint="options of sonda run, or words where it is none of them"),
-         [Cell(limit["flags"] or limit["remedy"] or quantities.MISSING, None, limit["remedy"]) for limit in found]),
+         [Cell(limit["flags"] or limit["remedy"] or quantities.MISSING, None, limit["remedy"]) for limit in limits]),
     ]  # fmt: skip
     return build(columns, "what limits each")
 
 
 def limit_sentences(place: Document) -> list[str]:
     """The same in whole sentences; one for all that are limited alike."""
-    said: dict[str, list[str]] = {}
+    names_by_text: dict[str, list[str]] = {}
     for name, limit in _limits(place):
         remedy = f" Try: {limit['remedy']}." if limit["remedy"] else ""
-        said.setdefault(f"{limit['sentence']}{remedy}", []).append(name)
-    return [f"{', '.join(names)}: {text}" for text, names in said.items()]
+        names_by_text.setdefault(f"{limit['sentence']}{remedy}", []).append(name)
+    return [f"{', '.join(names)}: {text}" for text, names in names_by_text.items()]
 
 
 def _limits(place: Document) -> list[tuple[str, Document]]:
@@ -129,7 +129,7 @@ def options_figure(place: Document) -> Figure | None:
                   "categoryarray": [markup(str(row["name"])) for row in rows][::-1]},
         "shapes": [line], "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
     }  # fmt: skip
-    return {"data": [one for one in data if one["x"]], "layout": layout}
+    return {"data": [trace for trace in data if trace["x"]], "layout": layout}
 
 
 def _times(value: Document) -> Cell:

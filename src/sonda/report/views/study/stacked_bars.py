@@ -62,25 +62,25 @@ def stacks(study: Document) -> list[Stack]:
         ("device", "Where the time of the device goes", "ms", _named(ON_DEVICE, keys)),
         ("cycles", "Cycles by component", "cycles", components),
     )
-    found: list[Stack] = []
+    drawn: list[Stack] = []
     for place, title, unit, made_of in wanted:
         if len(made_of) > 1:
             rows = partial(_rows, keys=[key for key, _, _ in made_of])
             shown = tuple((name, color) for _, name, color in made_of)
-            found += _stacks(study, Stack(place, title, unit, (), shown, shares=place != "cycles"), rows)
+            drawn += _stacks(study, Stack(place, title, unit, (), shown, shares=place != "cycles"), rows)
     counted = dict.fromkeys(str(keys[key].get("of", "")) for key in keys if key.startswith("backend_bound_percent"))
     slots = tuple((figure_words(f"{slot}_percent", "%").removesuffix(" %"), SLOT_COLORS[slot]) for slot in SLOTS)
     empty = Stack("slots", "Top-Down: what becomes of the slots", "%", (), slots)
-    return found + list(_stacks(study, empty, partial(_slots, of=list(counted))))
+    return drawn + list(_stacks(study, empty, partial(_slots, of=list(counted))))
 
 
 def _stacks(study: Document, empty: Stack, bars: Callable[[Document], list[Bar]]) -> Iterator[Stack]:
     """The same picture of every part of the study that has bars."""
-    cut = parts(study, lambda one: len(bars(one)))
+    cut = parts(study, lambda part: len(bars(part)))
     variants = variants_of(study) if not study.get("base") else []
     first = f": {variants[0]}" if len(variants) > 1 and len(cut) > MOST_PICTURES else ""
     if first:
-        cut = parts(of_variant(study, variants[0]), lambda one: len(bars(one)))
+        cut = parts(of_variant(study, variants[0]), lambda part: len(bars(part)))
     drawn = 0
     for name, part in cut:
         made = bars(part)
@@ -96,14 +96,14 @@ def stack_figure(stack: Stack) -> Figure:
     data = []
     for at, (name, color) in enumerate(stack.parts):
         figures = [figures[at] for _, figures in stack.bars]
-        hatched = ["/" if one["source"] == "estimated" and one["value"] is not None else "" for one in figures]
+        hatched = ["/" if figure["source"] == "estimated" and figure["value"] is not None else "" for figure in figures]
         data.append({
             "type": "bar", "orientation": "h", "name": markup(name), "y": places,
-            "x": [one["value"] for one in figures],
+            "x": [figure["value"] for figure in figures],
             "marker": {"color": color, "pattern": {**HATCH, "shape": hatched}},
-            "hovertext": [f"<b>{markup(bar)}</b><br>{markup(name)}: {markup(figure_hint(one))}"
-                          if one["value"] is not None else ""
-                          for (bar, _), one in zip(stack.bars, figures, strict=True)],
+            "hovertext": [f"<b>{markup(bar)}</b><br>{markup(name)}: {markup(figure_hint(figure))}"
+                          if figure["value"] is not None else ""
+                          for (bar, _), figure in zip(stack.bars, figures, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
     layout = {
@@ -132,12 +132,12 @@ def _named(wanted: Sequence[str], keys: dict[str, Document]) -> list[tuple[str, 
 
 def _rows(study: Document, keys: Sequence[str]) -> list[Bar]:
     """Rows that have at least two of these figures."""
-    found = []
+    bars = []
     for name, row in zip(row_names(study), study["rows"], strict=True):
         figures = tuple(row["figures"][key] for key in keys)
         if sum(figure["value"] is not None for figure in figures) > 1:
-            found.append((name, figures))
-    return found
+            bars.append((name, figures))
+    return bars
 
 
 def _slots(study: Document, of: Sequence[str]) -> list[Bar]:
@@ -147,6 +147,6 @@ def _slots(study: Document, of: Sequence[str]) -> list[Bar]:
         for place in of:
             suffix = f"@{place}" if place else ""
             figures = [row["figures"].get(f"{slot}_percent{suffix}") for slot in SLOTS]
-            if all(one is not None and one["value"] is not None for one in figures):
-                bars.append((f"{name}, {place or 'whole'}", tuple(one for one in figures if one is not None)))
+            if all(figure is not None and figure["value"] is not None for figure in figures):
+                bars.append((f"{name}, {place or 'whole'}", tuple(figure for figure in figures if figure is not None)))
     return bars

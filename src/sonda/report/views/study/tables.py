@@ -28,7 +28,7 @@ LIMITS = "What limits is the first verdict of the run in the middle: sonda show 
 
 
 @dataclass(frozen=True)
-class Titled:
+class TitledTable:
     """A table of a study with its title; `reasons`: whether those of missing numbers are said below it."""
 
     title: str
@@ -38,7 +38,7 @@ class Titled:
     """What its intervals are."""
 
 
-def study_tables(study: Document, width: int, *, page: bool = False) -> Iterator[Titled]:
+def study_tables(study: Document, width: int, *, page: bool = False) -> Iterator[TitledTable]:
     """All tables of a study, in their order; those that stand behind pictures are left out for a `page`.
 
     Without a base the first variant is shown whole and all of them by the figures that the study compares; with a base
@@ -47,46 +47,48 @@ def study_tables(study: Document, width: int, *, page: bool = False) -> Iterator
     variants = variants_of(study) if not study.get("base") else []
     whole = of_variant(study, variants[0]) if variants else study
     for number, (title, columns) in enumerate(families(known(whole))):
-        said = [word for word in (variants[0] if variants and not number else "", title) if word]
+        head = [word for word in (variants[0] if variants and not number else "", title) if word]
         table = ours_table(whole, columns, title)
         # Every figure of trainings counts: what does not fit goes into a table below instead of being left out.
         pieces = _narrow(table, width) if any(column.get("topic") for column in columns) else [table]
-        for piece, one in enumerate(pieces):
+        for piece, table_piece in enumerate(pieces):
             caption = interval_words(_figures(whole, columns))
-            yield Titled(": ".join([*said, "continued"] if piece else said), one, not piece, caption)
+            yield TitledTable(": ".join([*head, "continued"] if piece else head), table_piece, not piece, caption)
     for variant in variants[1:]:
         for title, columns in families({**study, "columns": only_here(study, variants[0], variant)}):
             own = of_variant(study, variant)
             caption = interval_words(_figures(own, columns))
-            yield Titled(f"{variant}: {title}" if title else variant, ours_table(own, columns, title), caption=caption)
+            yield TitledTable(
+                f"{variant}: {title}" if title else variant, ours_table(own, columns, title), caption=caption
+            )
     for column in study["columns"]:
         if study.get("statistics") and any("spread" in row["figures"][column["figure"]] for row in study["rows"]):
             table = statistics_table(study, column, study["statistics"])
-            yield Titled(f"{figure_name(column)}, {', '.join(study['statistics'])}", table)
+            yield TitledTable(f"{figure_name(column)}, {', '.join(study['statistics'])}", table)
     for column in study["columns"]:
         if column["figure"] == SLOWDOWN and {"workload", WITH} <= set(study["axes"]) and not page:
-            yield Titled("Slowdown: a row suffers from a column", matrix(whole, column), reasons=False)
+            yield TitledTable("Slowdown: a row suffers from a column", matrix(whole, column), reasons=False)
         printed = None if page else beside_table(study, column)
         if printed is not None:
-            yield Titled(f"{figure_name(column)}, ours beside what was published", printed, reasons=False)
+            yield TitledTable(f"{figure_name(column)}, ours beside what was published", printed, reasons=False)
     for column in study["columns"] if variants else ():
         if column["figure"] in study.get("compare", ()):
             for number, table in enumerate(side_by_side(study, column, variants, width)):
                 title = "(continued)" if number else f"{figure_name(column)}, variants side by side"
-                yield Titled(title, table, reasons=False)
+                yield TitledTable(title, table, reasons=False)
 
 
 def _figures(study: Document, columns: Sequence[Document]) -> list[Document]:
     return [row["figures"][column["figure"]] for column in columns for row in study["rows"]]
 
 
-def option_tables(study: Document) -> Iterator[Titled]:
+def option_tables(study: Document) -> Iterator[TitledTable]:
     """What options bring against the base, and what limits each configuration, place by place."""
     for place in study.get("optimisations", ()):
-        yield Titled(options_title(place), options_table(place), reasons=False)
+        yield TitledTable(options_title(place), options_table(place), reasons=False)
         limits = limits_table(place)
         if limits is not None:
-            yield Titled(limits_title(place), limits, reasons=False, caption=LIMITS)
+            yield TitledTable(limits_title(place), limits, reasons=False, caption=LIMITS)
 
 
 def _narrow(table: Table, width: int) -> list[Table]:
@@ -110,20 +112,22 @@ def _narrow(table: Table, width: int) -> list[Table]:
 def statistics_table(study: Document, column: Document, statistics: Sequence[str]) -> Table:
     """One figure with what was asked for of its repetitions."""
     cells = [row["figures"][column["figure"]] for row in study["rows"]]
-    columns = [*_places(study, study["rows"]), (Column("median"), [study_cell(one) for one in cells])]
+    columns = [*_places(study, study["rows"]), (Column("median"), [study_cell(figure) for figure in cells])]
     for word in statistics:
         shown = []
-        for one in cells:
-            spread = one.get("spread")
+        for figure in cells:
+            spread = figure.get("spread")
             if spread is None:
                 shown.append(Cell(quantities.MISSING))
             elif word == "mean":
-                mean = {**one, "value": spread["mean"], "low": spread["low"], "high": spread["high"]}
+                mean = {**figure, "value": spread["mean"], "low": spread["low"], "high": spread["high"]}
                 shown.append(study_cell(mean, STUDENT))
             else:
-                shown.append(study_cell({**one, "value": spread[word], "low": None, "high": None, "reason": word}))
+                shown.append(study_cell({**figure, "value": spread[word], "low": None, "high": None, "reason": word}))
         columns.append((Column(word), shown))
-    columns.append((Column("runs"), [Cell(str(one["n"]), one["n"], "repetitions, counted", unit="1") for one in cells]))
+    columns.append(
+        (Column("runs"), [Cell(str(figure["n"]), figure["n"], "repetitions, counted", unit="1") for figure in cells])
+    )
     return build(columns)
 
 
@@ -166,7 +170,7 @@ def only_here(study: Document, first: str, variant: str) -> list[Document]:
 
 def unmeasured(study: Document) -> dict[str, list[str]]:
     """Figures that no row has, neither measured nor published, by reason."""
-    found: dict[str, list[Document]] = {}
+    columns_by_reason: dict[str, list[Document]] = {}
     for column in study["columns"]:
         cells = [row["figures"][column["figure"]] for row in study["rows"]]
         if cells and all(cell["value"] is None and not cell.get("published") for cell in cells):
@@ -174,10 +178,10 @@ def unmeasured(study: Document) -> dict[str, list[str]]:
             for cell, row in zip(cells, study["rows"], strict=True):
                 variants.setdefault(_bare_reason(cell), {})[str(row["configuration"].get(VARIANT, ""))] = None
             # A reason that all variants share is said once; others name theirs.
-            one = len(variants) == 1 or VARIANT not in study["axes"]
-            said = [reason if one else f"{reason} ({_of(list(of))})" for reason, of in variants.items()]
-            found.setdefault("; ".join(said), []).append(column)
-    return {reason: _joined(columns) for reason, columns in found.items()}
+            shared = len(variants) == 1 or VARIANT not in study["axes"]
+            reasons = [reason if shared else f"{reason} ({_of(list(of))})" for reason, of in variants.items()]
+            columns_by_reason.setdefault("; ".join(reasons), []).append(column)
+    return {reason: _joined(columns) for reason, columns in columns_by_reason.items()}
 
 
 def _of(variants: Sequence[str]) -> str:
@@ -190,8 +194,11 @@ def _joined(columns: Sequence[Document]) -> list[str]:
     stems: dict[str, list[Document]] = {}
     for column in columns:
         stems.setdefault(figure_name({**column, "of": ""}), []).append(column)
-    return [figure_name(of[0]) if len(of) == 1 else f"{name} ({', '.join(str(one['of']) or 'whole' for one in of)})"
-            for name, of in stems.items()]  # fmt: skip
+    return [
+        figure_name(alike[0]) if len(alike) == 1
+        else f"{name} ({', '.join(str(column['of']) or 'whole' for column in alike)})"
+        for name, alike in stems.items()
+    ]  # fmt: skip
 
 
 def known(study: Document) -> Document:
@@ -207,21 +214,23 @@ def _bare_reason(cell: Document) -> str:
 
 def beside(study: Document, figure: str) -> dict[str, dict[str, Document]]:
     """A figure by workload and neighbour, where nothing else varies."""
-    found: dict[str, dict[str, Document]] = {}
+    by_workload: dict[str, dict[str, Document]] = {}
     for row in study["rows"]:
         others = [str(value) for key, value in row["configuration"].items() if key not in ("workload", WITH, VARIANT)]
         name = " ".join([str(row["configuration"]["workload"]), *others])
-        found.setdefault(name, {})[str(row["configuration"][WITH])] = row["figures"][figure]
-    return found
+        by_workload.setdefault(name, {})[str(row["configuration"][WITH])] = row["figures"][figure]
+    return by_workload
 
 
 def matrix(study: Document, column: Document) -> Table:
     """A figure with a row for each workload and a column for each neighbour, where nothing else varies."""
-    found = beside(study, column["figure"])
-    neighbours = dict.fromkeys(name for by in found.values() for name in by)
-    columns: Columns = [(Column("slowed", right=False), words(list(found)))]
+    by_workload = beside(study, column["figure"])
+    neighbours = dict.fromkeys(name for by in by_workload.values() for name in by)
+    columns: Columns = [(Column("slowed", right=False), words(list(by_workload)))]
     for name in neighbours:
-        cells = [column_cell(SLOWDOWN, by[name]) if name in by else Cell(quantities.MISSING) for by in found.values()]
+        cells = [
+            column_cell(SLOWDOWN, by[name]) if name in by else Cell(quantities.MISSING) for by in by_workload.values()
+        ]
         columns.append((Column(f"by {name}"), cells))
     return build(columns)
 
@@ -250,10 +259,10 @@ def _places(study: Document, rows: Rows) -> Columns:
     values: dict[str, dict[str, set[str]]] = {}
     for row in study["rows"]:
         for axis in study["axes"]:
-            found = values.setdefault(axis, {}).setdefault(str(row["configuration"].get(VARIANT)), set())
-            found.add(str(row["configuration"].get(axis, "")))
+            walked = values.setdefault(axis, {}).setdefault(str(row["configuration"].get(VARIANT)), set())
+            walked.add(str(row["configuration"].get(axis, "")))
     columns = [VARIANT, *(axis for axis in study["axes"] if axis != VARIANT
-                          and sum(len(one) > 1 for one in values[axis].values()) > 1)]  # fmt: skip
+                          and sum(len(walked) > 1 for walked in values[axis].values()) > 1)]  # fmt: skip
     names = []
     for row in rows:
         own = str(row["configuration"].get(VARIANT))
@@ -265,16 +274,16 @@ def _places(study: Document, rows: Rows) -> Columns:
 def row_names(study: Document) -> list[str]:
     """A name for each row, for figures and sentences: what its first columns say, numbers with what they are of."""
     columns = _places(study, study["rows"])
-    shown = [one for one in columns if len({cell.text for cell in one[1]}) > 1] or columns
+    shown = [column for column in columns if len({cell.text for cell in column[1]}) > 1] or columns
     names = []
     for row, cells in zip(study["rows"], zip(*(cells for _, cells in shown), strict=True), strict=True):
         name = ""
         for (column, _), cell in zip(shown, cells, strict=True):
             value = row["configuration"].get(column.name, cell.text)
-            said = f"{column.name} {cell.text}" if not isinstance(value, str) else cell.text
-            said = f"no {column.name}" if said == "none" and column.name != VARIANT else said
+            text = f"{column.name} {cell.text}" if not isinstance(value, str) else cell.text
+            text = f"no {column.name}" if text == "none" and column.name != VARIANT else text
             # A neighbour is not one more property of what it stands beside.
-            name += f" beside {said}" if column.name == WITH and name else f", {said}" if name else said
+            name += f" beside {text}" if column.name == WITH and name else f", {text}" if name else text
         names.append(name)
     return names
 
@@ -293,7 +302,7 @@ def ours_table(study: Document, of: Sequence[Document], title: str) -> Table:
         figures = [row["figures"][column["figure"]] for row in study["rows"]]
         if any(figure["value"] is not None for figure in figures):
             name = place_name(column) if title and not column.get("topic") else figure_name(column)
-            cells = [column_cell(str(column["figure"]), one) for one in figures]
+            cells = [column_cell(str(column["figure"]), figure) for figure in figures]
             columns.append((Column(name, keep=max(1, LAST - index)), cells))
     return build(columns)
 
@@ -304,12 +313,14 @@ def beside_table(study: Document, column: Document) -> Table | None:
     if not rows:
         return None
     figures = [row["figures"][column["figure"]] for row in rows]
-    machines = dict.fromkeys(one["hardware"] for figure in figures for one in figure.get("published", ()))
+    machines = dict.fromkeys(printed["hardware"] for figure in figures for printed in figure.get("published", ()))
     alike = len({row["configuration"].get(VARIANT) for row in rows}) == 1
     axes = [axis for axis in study["axes"] if axis != VARIANT or not alike]
     places = _places(study, rows) if study.get("base") else _axes(axes, rows)
-    columns = [*places, (Column("ours"), [column_cell(str(column["figure"]), one) for one in figures])]
-    columns += [(Column(machine or "published"), [_printed(one, machine) for one in figures]) for machine in machines]
+    columns = [*places, (Column("ours"), [column_cell(str(column["figure"]), figure) for figure in figures])]
+    columns += [
+        (Column(machine or "published"), [_printed(figure, machine) for figure in figures]) for machine in machines
+    ]
     return build(columns)
 
 
@@ -319,16 +330,20 @@ def side_by_side(study: Document, column: Document, variants: Sequence[str], wid
     Where not all fit beside each other, there are several tables, each with the first variant.
     """
     axes = [axis for axis in study["axes"] if axis != VARIANT]
-    found: dict[str, dict[str, Document]] = {}
+    figures: dict[str, dict[str, Document]] = {}
     rows: dict[str, Document] = {}
     for row in study["rows"]:
         place = repr([row["configuration"].get(axis) for axis in axes])
         rows.setdefault(place, row)
-        found.setdefault(place, {})[row["configuration"][VARIANT]] = row["figures"][column["figure"]]
-    having = [one for one in variants if any(_has(found[place], one) for place in rows)]
+        figures.setdefault(place, {})[row["configuration"][VARIANT]] = row["figures"][column["figure"]]
+    having = [variant for variant in variants if any(_has(figures[place], variant) for place in rows)]
     if having in ([], [variants[0]]):  # which is shown whole
         return
-    ratios = {one["variant"]: one["ratio"] for one in study["compared"] if one["figure"] == column["figure"]}
+    ratios = {
+        compared["variant"]: compared["ratio"]
+        for compared in study["compared"]
+        if compared["figure"] == column["figure"]
+    }
     columns = _axes(axes, list(rows.values()))
     if ratios:
         ratios[variants[0]] = 1.0
@@ -338,10 +353,10 @@ def side_by_side(study: Document, column: Document, variants: Sequence[str], wid
     for shown in _fitting(having, width - sum(max(len(cell.text) for cell in cells) for _, cells in columns)):
         beside = []
         for variant in shown:
-            cells = [bare_cell(found[place].get(variant)) for place in rows]
+            cells = [bare_cell(figures[place].get(variant)) for place in rows]
             if ratios:
-                said = f"{quantities.number(ratios[variant])}×" if variant in ratios else quantities.MISSING
-                cells.append(Cell(said, None, f"{RELATIVE} of the ratios to {variants[0]}, derived", tone="quiet"))
+                text = f"{quantities.number(ratios[variant])}×" if variant in ratios else quantities.MISSING
+                cells.append(Cell(text, None, f"{RELATIVE} of the ratios to {variants[0]}, derived", tone="quiet"))
             beside.append((Column(variant), cells))
         yield build([*columns, *beside])
 
@@ -385,7 +400,7 @@ def _of_queries(column: Document) -> bool:
 
 def _printed(figure: Document, hardware: str) -> Cell:
     """The figure that was published of this machine."""
-    for one in figure.get("published", ()):
-        if one["hardware"] == hardware:
-            return printed_cell(one)
+    for printed in figure.get("published", ()):
+        if printed["hardware"] == hardware:
+            return printed_cell(printed)
     return Cell(quantities.MISSING)
