@@ -13,7 +13,7 @@ from sonda.analysis.device.kernels import KernelTotals
 from sonda.analysis.roofline import ceilings, gpu_of, lines, tf32_of
 from sonda.analysis.run_summary import summarise
 from sonda.report.section import section_of
-from sonda.report.views.device.roofline import kernel_caption, kernel_roof_document, kernel_roof_table, kernel_roofline
+from sonda.report.views.device.roofline import kernel_caption, kernel_roof_fields, kernel_roof_table, kernel_roofline
 from sonda.report.views.steps.view import StepsView
 
 MS = 1_000_000
@@ -298,6 +298,6 @@ def test_names_with_markup_do_not_reach_the_page():
 
 
 def test_the_document_has_values_with_sources():
-    (gemm, *_) = kernel_roof_document(list(kernels().values()))
+    (gemm, *_) = kernel_roof_fields(list(kernels().values()))
     assert gemm["peak"]["value"] == pytest.approx(0.5) and gemm["peak"]["source"] == "derived"
     assert gemm["bandwidth"]["L2"]["value"] == pytest.approx(0.4)

@@ -26,7 +26,7 @@ from sonda.report.blocks import (
     Tree,
     Verdict,
     answer,
-    saved,
+    saved_paragraph,
 )
 from sonda.report.markup import blocks_html
 from sonda.report.notebook import render_fragment
@@ -85,6 +85,11 @@ def test_figures_and_tables_of_a_section_have_its_place_in_their_ids() -> None:
     assert 'data-flat="run3layers"' in html and html.count('name="run3tree"') == 2
 
 
+def test_only_a_number_with_a_hint_can_be_walked_to() -> None:
+    html = blocks_html([Numbers([Number("step", "2 ms", "measured"), Number("runs", "3")], "facts")], "", [])
+    assert html.count("tabindex") == 1 and "<div><dt>runs</dt><dd>3</dd></div>" in html
+
+
 def test_a_figure_that_cannot_be_drawn_says_why() -> None:
     drawn: list[dict[str, object]] = []
     assert "Nothing to draw: no step was seen." in blocks_html([FigureBlock(None, "bars", absent="no step was seen")],
@@ -106,5 +111,5 @@ def test_an_answer_has_what_to_try_and_what_makes_it_doubtful() -> None:
 
 
 def test_saved_runs_are_named_as_they_are_typed() -> None:
-    assert saved(["7f3a"]).text == "Saved as run 7f3a. Page: sonda report 7f3a"
-    assert saved(["7f3a", "8b1c"]).text == "Saved as runs 7f3a 8b1c. Page: sonda report 7f3a 8b1c"
+    assert saved_paragraph(["7f3a"]).text == "Saved as run 7f3a. Page: sonda report 7f3a"
+    assert saved_paragraph(["7f3a", "8b1c"]).text == "Saved as runs 7f3a 8b1c. Page: sonda report 7f3a 8b1c"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import report_examples as examples
-from sonda.report.page import framed, page_text
+from sonda.report.page import frame_page, page_text
 from sonda.report.provenance import SIMULATED, STUDY, study_words
 from sonda.report.section import section_of
 from sonda.report.views.steps.layers import layer_icicle, measures_of
@@ -41,7 +41,7 @@ def test_a_page_of_several_runs_says_its_words_once() -> None:
     ],
 )
 def test_a_study_explains_the_words_on_its_page(name: str, there: set[str], absent: set[str], tmp_path: Path) -> None:
-    found = explained(framed("study", [section_of(StudyView(constructed(name, tmp_path)))]))
+    found = explained(frame_page("study", [section_of(StudyView(constructed(name, tmp_path)))]))
     assert there <= set(found) and not absent & set(found) and found[-1] == "source"
 
 

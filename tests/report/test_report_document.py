@@ -22,7 +22,7 @@ from sonda.analysis.summary import MODEL, READINGS, Value
 from sonda.record.quantities import SOURCES
 from sonda.record.run import write_run
 from sonda.record.store import Store
-from sonda.report.json import document, encoded
+from sonda.report.json import document, encode
 from sonda.report.values import plain_data, value_document
 from sonda.report.views.compare.document import comparison_document
 from sonda.report.views.kinds import view_of
@@ -158,7 +158,7 @@ def test_the_documentation_names_every_kind_of_document() -> None:
 
 def test_a_file_name_that_is_no_text_is_kept_as_python_keeps_it() -> None:
     document = {"page": b"a\xff.html".decode("utf-8", "surrogateescape"), "noise": math.nan}
-    assert json.loads(encoded(document)) == {**document, "noise": None}
+    assert json.loads(encode(document)) == {**document, "noise": None}
 
 
 @pytest.mark.parametrize(

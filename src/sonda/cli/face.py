@@ -243,10 +243,10 @@ def put(text: Any, to: TextIO | None = None) -> None:
 
 def write_json(fields: dict[str, Any], kind: str = "") -> None:
     """One document on stdout: of this `kind`, with these fields; without a kind the fields are a document already."""
-    from sonda.report.json import document, encoded
+    from sonda.report.json import document, encode
 
     hush()
-    sys.stdout.buffer.write(encoded(document(kind, fields) if kind else fields) + b"\n")
+    sys.stdout.buffer.write(encode(document(kind, fields) if kind else fields) + b"\n")
     sys.stdout.flush()
 
 

@@ -67,12 +67,12 @@ class Items:
     lead: str = ""
     separator: str = " · "
     tone: Literal["", "quiet"] = "quiet"
-    """Of a list on a page."""
+    """Tone of the list on a page."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Something to try: its options on the command line, what it is, and what it brought where it was tried."""
+    """Something to try. `options` are those of the command line; `result` is what it brought where it was tried."""
 
     text: str
     options: str = ""
@@ -80,7 +80,7 @@ class Suggestion:
 
     @property
     def words(self) -> str:
-        """`--threads 2  1.63x (measured)`; not yet tried: its text behind; not a flag away: the text alone."""
+        """`--threads 2  1.63x (measured)` where it was tried; else the text, behind the options where there are any."""
         if self.result:
             return f"{self.options or self.text}  {self.result}"
         return f"{self.options} ({self.text})" if self.options else self.text
@@ -96,8 +96,8 @@ class Advice:
 
 @dataclass(frozen=True)
 class TableBlock:
-    """A table. On a terminal its missing numbers have their `reasons` below; on a page `look` names its classes, a
-    `tall` one scrolls, and `place` is its id."""
+    """A table. On a terminal the `reasons` of missing numbers stand below it. On a page `look` names its classes,
+    `place` is its id, and a `tall` table scrolls."""
 
     table: Table
     indent: int = 2
@@ -109,7 +109,8 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class FigureBlock:
-    """A figure as Plotly has it, `place` (unique in a section), and the `table` behind it; without one, why."""
+    """A figure as Plotly has it, and the `table` behind it. `place` is unique in a section; `absent` says why there is
+    no figure."""
 
     figure: dict[str, Any] | None
     place: str
@@ -119,7 +120,7 @@ class FigureBlock:
 
 @dataclass(frozen=True)
 class Number:
-    """A number in words with its name; `hint` has its unit, source and interval, `note` stands behind it."""
+    """A number as text with its name. `hint` has its unit, source and interval; `note` stands behind it."""
 
     name: str
     text: str
@@ -144,7 +145,7 @@ class Legend:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known by name, in words, which a reader of a page opens by its `title`."""
+    """Names with what is known of each, in words. A reader of a page opens them by their `title`."""
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -152,9 +153,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree as a figure whose fields are as wide as one of its `widths`, and the `table` of its nodes.
+    """A tree as a figure, and the `table` of its nodes. A reader chooses by which of `widths` its fields are as wide.
 
-    `colors` are pairs of what a colour stands for and the colour; `flat` offers the innermost nodes alone.
+    `colors` are pairs of a meaning and its colour. `flat` offers to show the innermost nodes alone.
     """
 
     figure: dict[str, Any] | None
@@ -208,17 +209,16 @@ def answer(sentence: str, remedy: str = "", warnings: Iterable[str] = ()) -> Ver
     return Verdict([Paragraph(sentence, "first"), *advice, *paragraphs(warnings, "warning")])
 
 
-def saved(runs: Sequence[str]) -> Paragraph:
+def saved_paragraph(runs: Sequence[str]) -> Paragraph:
     """Where to look next: the runs by the names to type, and their page."""
     names = " ".join(runs)
     return Paragraph(f"Saved as run{'' if len(runs) == 1 else 's'} {names}. Page: sonda report {names}")
 
 
 class View(ABC):
-    """What there is to say of one kind of run. A new kind of run is a new view, and a line in `views/kinds.py`.
+    """What there is to say of a run of one kind. A new kind of run is a new view, and a line in `views/kinds.py`.
 
-    `brief` and `full` may differ in what they say and in which order: a screen is read from the top and ends somewhere,
-    a page is searched.
+    `brief` and `full` may differ in what they say and in which order: a screen is read from its top, a page searched.
     """
 
     kind = ""
@@ -250,21 +250,21 @@ class View(ABC):
         return f"{self.title} ({self.run})"
 
     def place(self, index: int) -> str:
-        """Id of its section on a page, where it is the section of the run with this number."""
+        """Id of its section on a page, where its run has the number `index`."""
         return f"run{index}"
 
     def words(self, text: str) -> tuple[tuple[str, str], ...]:
-        """What a reader of its section, whose words are `text`, may not know, with its meaning."""
+        """Words that a reader of its section may not know, with their meanings. `text` is all that the section says."""
         return ()
 
     def text(self, width: int | None = None, rows: int = ROWS, short: str = "", color: bool | None = None) -> str:
         """As a terminal shows it. `width` None is the terminal's; `short` is the id to type."""
         from sonda.report.screen import render
 
-        return render([*self.brief(rows), saved([short or self.run])], width, color)
+        return render([*self.brief(rows), saved_paragraph([short or self.run])], width, color)
 
     def document(self) -> dict[str, Any]:
-        """As plain JSON values, whose first are the version of documents and the kind."""
+        """As plain JSON values; version of the documents and kind come first."""
         from sonda.report.json import document_of
 
         return document_of(self)

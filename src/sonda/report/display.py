@@ -50,7 +50,7 @@ class Layers(Sequence[LayerRow]):
 
     @property
     def table(self) -> Table:
-        """What is shown of all of them; of a simulated machine, of those of which something ran on an engine."""
+        """All layers as a table; of a simulated machine, those of which something ran on an engine."""
         simulated = [row for row in self.rows if row.own_simulated is not None]
         return simulated_layer_table(simulated, "layer") if simulated else layer_table(self.rows, "layer", own=True)
 
@@ -85,7 +85,7 @@ class Layers(Sequence[LayerRow]):
 
     def to_pandas(self) -> Any:
         """The same as a pandas DataFrame. Raises SondaError where pandas is not installed."""
-        return in_pandas(self.to_arrow())
+        return arrow_to_pandas(self.to_arrow())
 
     def __repr__(self) -> str:
         if not self.rows:
@@ -97,7 +97,7 @@ class Layers(Sequence[LayerRow]):
 
 
 @dataclass(frozen=True, repr=False)
-class Compared(Comparison):
+class ComparisonDisplay(Comparison):
     """B against A, which shows itself: as text when printed, as tables in a notebook."""
 
     def __repr__(self) -> str:
@@ -107,13 +107,13 @@ class Compared(Comparison):
         return render_fragment(comparison_blocks(self))
 
 
-def compared(comparison: Comparison) -> Compared:
-    """The same comparison as one that shows itself."""
-    return Compared(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
+def display_comparison(comparison: Comparison) -> ComparisonDisplay:
+    """The same comparison, able to show itself."""
+    return ComparisonDisplay(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
 
 
 @dataclass(frozen=True, repr=False)
-class Companions(Interference):
+class InterferenceDisplay(Interference):
     """Programs side by side, who slows whom, which shows itself: as text when printed, as tables in a notebook."""
 
     def __repr__(self) -> str:
@@ -123,9 +123,9 @@ class Companions(Interference):
         return CorunView(self).fragment()
 
 
-def companions(interference: Interference) -> Companions:
-    """The same experiment as one that shows itself."""
-    return Companions(**{field.name: getattr(interference, field.name) for field in fields(interference)})
+def display_interference(interference: Interference) -> InterferenceDisplay:
+    """The same experiment, able to show itself."""
+    return InterferenceDisplay(**{field.name: getattr(interference, field.name) for field in fields(interference)})
 
 
 class Drawing:
@@ -158,7 +158,7 @@ def roofline_drawing(summary: Summary) -> Drawing:
     return Drawing(figure, f"<roofline of run {summary.run}: {count} layer{'' if count == 1 else 's'}>")
 
 
-def in_pandas(table: Any) -> Any:
+def arrow_to_pandas(table: Any) -> Any:
     """An Arrow table as a pandas DataFrame, with units and sources of its columns in `attrs`: pandas drops them.
 
     Raises SondaError where pandas is not installed.

@@ -216,7 +216,8 @@ def cycle_stacks(rows: Sequence[LayerRow]) -> Figure | None:
             "type": "bar", "orientation": "h", "name": part, "y": places,
             "x": [(value.value or 0.0) / scale.factor for value in values],
             "marker": {"color": STACK_COLORS[part]},
-            "hovertext": [f"{markup(layer_name(row))}: {(value.value or 0.0):,.0f} cycles in {part}, simulated"
+            "hovertext": [f"{markup(layer_name(row))}: {quantities.whole(value.value or 0.0)} cycles in {part}, "
+                          "simulated"
                           for (row, _), value in zip(stacked, values, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip

@@ -37,7 +37,7 @@ def document_of(view: View) -> Document:
     return document(view.kind, {**run, **view.fields()})
 
 
-def encoded(document: Any) -> bytes:
+def encode(document: Any) -> bytes:
     """A document as JSON. Of a file name that is no UTF-8 the bytes stand as Python keeps them, `\\udcff`."""
     try:
         return msgspec.json.encode(document)

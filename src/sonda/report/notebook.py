@@ -28,7 +28,7 @@ from sonda.report.markup import table_html
 from sonda.report.table import Table
 
 MOST_ROWS = 100
-"""Of a table that was asked for by itself."""
+"""Rows of a table that are shown."""
 
 _STYLE = """<style>
 .sonda { font: 14px/1.45 system-ui, sans-serif; max-width: 1000px; }

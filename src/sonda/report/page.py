@@ -14,7 +14,7 @@ from sonda.analysis.summary import Summary
 from sonda.record.run import Run
 from sonda.report.blocks import View
 from sonda.report.labels import UNITS, markup, script_data
-from sonda.report.markup import panel
+from sonda.report.markup import panel_html
 from sonda.report.output import whole_file
 from sonda.report.provenance import SOURCE
 from sonda.report.section import Section, render_section, section_of
@@ -49,7 +49,7 @@ def write_page(
 
 def write_view(path: Path, view: View) -> Path:
     """Write one self-contained page about what this view shows; returns its path. Raises SondaError as `write_page`."""
-    text = framed(view.title, [section_of(view)])
+    text = frame_page(view.title, [section_of(view)])
     with whole_file(path) as stream:
         stream.write(text.encode("utf-8"))
     return path
@@ -88,10 +88,10 @@ def page_text(
         # Without what `run.json` knows it is a run of steps.
         view = view_of(run, summary, name) if run is not None else StepsView(summary, name=name)
         sections.append(section_of(view, index, alone))
-    return framed(summaries[0].title if summaries else "Sonda", sections)
+    return frame_page(summaries[0].title if summaries else "Sonda", sections)
 
 
-def framed(title: str, sections: Sequence[Section]) -> str:
+def frame_page(title: str, sections: Sequence[Section]) -> str:
     """A whole page of these sections."""
     from plotly.offline import get_plotlyjs
 
@@ -139,7 +139,7 @@ def _words_panel(sections: Sequence[Section]) -> str:
         return ""
     meanings[SOURCE[0]] = meanings.pop(SOURCE[0])  # the last
     items = "".join(f"<dt>{markup(word)}</dt><dd>{markup(meaning)}</dd>" for word, meaning in meanings.items())
-    return panel("Words on this page", f'<dl class="words">{items}</dl>')
+    return panel_html("Words on this page", f'<dl class="words">{items}</dl>')
 
 
 def _asset(name: str) -> str:

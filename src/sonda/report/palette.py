@@ -40,7 +40,7 @@ SYMBOLS = {
 HEAT = "Cividis"
 """Amounts on a map: made to look the same with and without red-green vision (Nunez and others, PLOS ONE 13, 2018)."""
 HATCH = {"fillmode": "overlay", "fgcolor": "rgba(255,255,255,.75)", "size": 7, "solidity": 0.3}
-"""Of bars that a model or a guess made: stripes over their colour, whatever their shape."""
+"""Stripes over the colour of bars that a model or a guess made."""
 DARK_INK, LIGHT_INK = "#101418", "#ffffff"
 
 

@@ -130,7 +130,7 @@ def lacking_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
     return [Panel("What could not be measured", [TableBlock(table, look="sortable prose")])] if table else []
 
 
-def words_of(summary: Summary) -> tuple[tuple[str, str], ...]:
+def summary_words(summary: Summary) -> tuple[tuple[str, str], ...]:
     """What the words of this section mean, and what sources there are."""
     simulated = any(part.simulated is not None for part in summary.parts)
     meanings = {"step": WORDS["step"], "layer": WORDS["layer"], **SIMULATED} if simulated else dict(WORDS)

@@ -26,7 +26,7 @@ from sonda.report.blocks import (
     Tree,
     Verdict,
 )
-from sonda.report.labels import held, let_go, plain, shortened
+from sonda.report.labels import bind_units, plain, release_units, shorten
 from sonda.report.table import LAST, Table
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Screen:
         )  # fmt: skip
 
     def show(self, blocks: Iterable[Block]) -> None:
-        """Any blocks."""
+        """Add blocks of any kind."""
         for block in blocks:
             match block:
                 case Gap():
@@ -131,7 +131,7 @@ class Screen:
                     assert_never(block)
 
     def line(self, text: str = "", style: str = "", indent: int = 0, hang: int = 0) -> None:
-        """A paragraph; lines after the first are indented by `hang` more."""
+        """Add a paragraph; lines after the first are indented by `hang` more."""
         from rich.text import Text
 
         if not text:
@@ -144,7 +144,7 @@ class Screen:
             self._print(Text(" " * (indent + (hang if index else 0))) + piece)
 
     def items(self, lead: str, items: list[str], separator: str = "   ·   ") -> None:
-        """Several things after one word, broken between things only where they fit."""
+        """Add items behind `lead`; a line breaks between items only."""
         room = max(10, self.width - INDENT - _cells(lead))
         rows = [""]
         for item in items:
@@ -157,10 +157,10 @@ class Screen:
             self.line((" " * _cells(lead) if index else lead) + row, "", INDENT, _cells(lead) + 2)
 
     def table(self, table: Table, indent: int = INDENT, reasons: bool = True) -> None:
-        """A table; columns that do not fit are left out and named below, as are the reasons of missing numbers."""
+        """Add a table. Columns that do not fit are left out and named below, and so are reasons of missing numbers."""
         if not table.columns:
             return  # of a study without axes nothing was measured
-        shown, dropped = fitted(_harmless(table), self.width - indent)
+        shown, dropped = fit_columns(_harmless(table), self.width - indent)
         # Where nothing can be left out, or not enough, the columns stand in bands one below the other.
         for number, band in enumerate(_bands(shown, self.width - indent)):
             if number:
@@ -189,9 +189,9 @@ class Screen:
         """The text in lines of at most `room` cells, none of which ends between a number and its unit."""
         from rich.text import Text
 
-        lines = list(Text(held(text), style=style).wrap(self._console, room))
+        lines = list(Text(bind_units(text), style=style).wrap(self._console, room))
         for line in lines:
-            line.plain = let_go(line.plain)
+            line.plain = release_units(line.plain)
         return lines
 
     def text(self) -> str:
@@ -204,12 +204,12 @@ class Screen:
 
 
 def width_to_fill(width: int | None = None) -> int:
-    """Columns of a screen that is to be so wide; None is the terminal's width, or 120 into a pipe."""
+    """The columns to lay text out for: `width`, or the terminal's, or 120 into a pipe."""
     return max(LEAST_WIDTH, width or width_of(sys.stdout) or PIPE_WIDTH)
 
 
 def width_of(stream: TextIO) -> int | None:
-    """Columns of the terminal that this stream is, or those that COLUMNS says; None for anything else."""
+    """Columns of the terminal behind this stream. The variable COLUMNS comes first; None where there is no terminal."""
     try:
         columns = int(os.environ.get("COLUMNS", ""))
     except ValueError:
@@ -222,14 +222,14 @@ def width_of(stream: TextIO) -> int | None:
         return None
 
 
-def fitted(table: Table, room: int) -> tuple[Table, list[str]]:
+def fit_columns(table: Table, room: int) -> tuple[Table, list[str]]:
     """The table with as many columns as fit into `room`, and the names of those left out."""
     dropped: list[str] = []
     order = sorted((column for column in table.columns if column.keep < LAST), key=lambda column: column.keep)
     shown = table
     while _least(shown) > room and order:
         dropped.append(order.pop(0).name)
-        shown = table.without(set(dropped))
+        shown = table.drop_columns(set(dropped))
     shown = _narrowed(shown, room, LEAST_WORDS)
     if any(_width(band) > room for band in _bands(shown, room)):
         shown = _narrowed(shown, room, LEAST_PATH)
@@ -237,7 +237,7 @@ def fitted(table: Table, room: int) -> tuple[Table, list[str]]:
 
 
 def _bands(table: Table, room: int) -> list[Table]:
-    """The same table in bands of as many columns as fit side by side, each with the first column; one where all fit."""
+    """The table in bands of as many columns as fit side by side. Each band repeats the first column."""
     if table.columns[-1].wrap or _width(table) <= room:
         return [table]
     bands: list[list[int]] = [[]]
@@ -261,7 +261,7 @@ def _columns(table: Table, chosen: list[int]) -> Table:
 
 
 def _width(table: Table) -> int:
-    """Cells that the table takes; of sentences, which go on below, as few as can be read."""
+    """Cells that the table takes. A column of sentences counts with the least width that can be read."""
     widths = _widths(table)
     if table.columns[-1].wrap:
         widths[-1] = min(widths[-1], LEAST_SENTENCE)
@@ -269,12 +269,12 @@ def _width(table: Table) -> int:
 
 
 def _least(table: Table) -> int:
-    """Cells that the table needs once its words are cut as short as is bearable."""
+    """Cells that the table needs once its words are cut to `LEAST_WORDS`."""
     return _width(table) - sum(_slacks(table, LEAST_WORDS))
 
 
 def _slacks(table: Table, words: int) -> list[int]:
-    """By how many cells each column may be narrowed: paths, and words down to so many cells; numbers cannot be cut."""
+    """By how many cells each column may be narrowed. Words keep `words` cells; numbers are never cut."""
     slacks = []
     for width, column in zip(_widths(table), table.columns, strict=True):
         least = max(LEAST_PATH if column.path else words, _cells(column.name))
@@ -283,7 +283,8 @@ def _slacks(table: Table, words: int) -> list[int]:
 
 
 def _narrowed(table: Table, room: int, words: int) -> Table:
-    """Cut what is widest beyond its least until all fits: paths in front, words, down to so many cells, behind."""
+    """Cut the column with the most slack, again and again, until the table fits. Paths lose their beginning, words
+    their end; words keep `words` cells."""
     excess = _width(table) - room
     while excess > 0 and any(slacks := _slacks(table, words)):
         target = max(range(len(slacks)), key=lambda index: slacks[index])
@@ -297,7 +298,7 @@ def _cut(table: Table, target: int, room: int) -> Table:
     front = table.columns[target].path
     rows = tuple(
         tuple(
-            replace(cell, text=shortened(cell.text, room, front)) if index == target else cell
+            replace(cell, text=shorten(cell.text, room, front)) if index == target else cell
             for index, cell in enumerate(row)
         )
         for row in table.rows

@@ -47,7 +47,7 @@ CORNERS: dict[str, tuple[tuple[float, float], ...]] = {
     "x": tuple(((x - y) / math.sqrt(2), (x + y) / math.sqrt(2)) for x, y in _CROSS),
     "hourglass": ((-0.9, -1), (0.9, -1), (-0.9, 1), (0.9, 1)),
 }
-"""Of every symbol of `palette.SYMBOLS`, in parts of half its size; a circle has none."""
+"""Corners of every symbol of `palette.SYMBOLS`, in parts of half its size; a circle has none."""
 
 Figure = dict[str, Any]
 

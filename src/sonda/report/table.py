@@ -67,7 +67,7 @@ class Table:
         names_by_reason.pop("", None)
         return names_by_reason
 
-    def without(self, dropped: set[str]) -> Table:
+    def drop_columns(self, dropped: set[str]) -> Table:
         """The same table with fewer columns."""
         chosen = [index for index, column in enumerate(self.columns) if column.name not in dropped]
         return replace(
@@ -112,8 +112,7 @@ def percents(values: Sequence[Value], sign: bool = True, decimals: int = 0) -> l
 
 
 def shares(values: Sequence[float], of: str) -> list[Cell]:
-    """Cells of shares (1 is 100 %) without interval, with one decimal and no sign; NaN is missing, and so is what is
-    more than all of it."""
+    """Cells of shares (1 is 100 %) with one decimal, without interval and sign. NaN and shares above 1 are missing."""
     parts = [part_of_step(value) for value in values]
     return [
         Cell(quantities.MISSING, missing=part.reason, tone="quiet")

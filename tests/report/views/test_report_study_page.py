@@ -14,7 +14,7 @@ from sonda.report.page import write_view
 from sonda.report.section import section_of
 from sonda.report.views.study.figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
 from sonda.report.views.study.operations import operations_table
-from sonda.report.views.study.tables import row_names, unmeasured
+from sonda.report.views.study.tables import row_names, unmeasured_figures
 from sonda.report.views.study.view import StudyView
 from sonda.studies.results.recordings import load_recorded, provenance
 
@@ -155,6 +155,13 @@ def test_the_page_is_whole_and_escaped(tmp_path: Path) -> None:
     assert "Content-Security-Policy" in text
 
 
+def test_a_study_is_a_view_like_every_kind_of_run() -> None:
+    view = StudyView(STUDY, reference="mine.toml")
+    assert view.document() == {"schema": 1, "kind": "study", **STUDY}
+    assert view.text(100, color=False).endswith("Page: sonda study mine.toml --show --page study.html")
+    assert "Does &lt;it&gt; pay?" in view.fragment()
+
+
 def test_a_study_without_trainings_has_tables_only() -> None:
     plain = {**STUDY, "scaling": None, "base": "", "axes": ["batch"],
              "columns": [{"figure": "step_ms", "unit": "ms", "of": ""}],
@@ -183,10 +190,14 @@ def test_reasons_name_few_variants_and_count_many() -> None:
         one["figures"]["energy_J"]["reason"] = "no runs"
     for one in rows[:2]:
         one["figures"]["energy_J"]["reason"] = "no device"
-    one_of_them = next(reason for reason, names in unmeasured({**STUDY, "rows": rows}).items() if "energy J" in names)
+    one_of_them = next(
+        reason for reason, names in unmeasured_figures({**STUDY, "rows": rows}).items() if "energy J" in names
+    )
     assert one_of_them == "no device (a; b, c); no runs (d; e; f)"
     more = [*rows, row("g", figure(None, reason="no runs"), figure(None), [])]
-    assert any(reason == "no device (a; b, c); no runs (4 variants)" for reason in unmeasured({**STUDY, "rows": more}))
+    assert any(
+        reason == "no device (a; b, c); no runs (4 variants)" for reason in unmeasured_figures({**STUDY, "rows": more})
+    )
 
 
 def test_operations_one_by_one_have_unit_and_source_and_all_digits() -> None:

@@ -20,7 +20,7 @@ from sonda.report.page import page_text
 from sonda.report.section import Section, render_section
 from sonda.report.views.compare.baseline import (
     BaselineComparison,
-    greyed,
+    grey_insignificant,
     layers_against,
     phases_against,
     verdict_words,
@@ -47,10 +47,7 @@ def others(runs: list[Run]) -> list[BaselineComparison]:
 
 
 def test_the_sentence_judges_every_run_against_the_first(others: list[BaselineComparison]) -> None:
-    assert (
-        verdict_words("first", others)
-        == "BaselineComparison first per step: alike: not significant, slow is 2.00x slower."
-    )
+    assert verdict_words("first", others) == "Against first per step: alike: not significant, slow is 2.00x slower."
     assert verdict_words("first", [BaselineComparison("sim", None, "cycles and times have no ratio")]) == ""
 
 
@@ -72,7 +69,7 @@ def test_step_phases_and_layers_have_a_column_for_each_run(others: list[Baseline
 def test_times_that_do_not_differ_are_grey_in_the_table_of_all_runs(
     runs: list[Run], others: list[BaselineComparison]
 ) -> None:
-    table = greyed(side_by_side_table([summarise(run) for run in runs], NAMES), others)
+    table = grey_insignificant(side_by_side_table([summarise(run) for run in runs], NAMES), others)
     step = next(row for row in table.rows if row[0].text == "step")
     assert (step[2].tone, step[3].tone) == ("quiet", "")
     assert step[2].hint.endswith("not significant against the first") and "measured" in step[2].hint
@@ -151,7 +148,7 @@ def test_runs_of_one_name_are_judged_together_and_named_by_it() -> None:
     names = column_names(summaries, asked)
     assert names == ["main 1", "main 2", "head 1", "head 2"]
     section = beside(summaries, names, runs, None, asked)
-    assert "BaselineComparison main per step: head is 2.00x slower." in section.html
+    assert "Against main per step: head is 2.00x slower." in section.html
     assert re.search("<h3[^>]*>Step and phases against main</h3>", section.html) and "main 2:" not in section.html
     text = page_text(summaries, runs, compare(main, head), asked)
     assert "A: main (a0, a1) · B: head (b0, b1)" in text and "B is 2.00x slower than A" in text
@@ -173,7 +170,7 @@ def test_two_runs_are_called_alike_all_over_a_page(runs: list[Run]) -> None:
     two = runs[::2]
     summaries = [replace(summarise(run), target=target_of({"spec": spec})) for run, spec in zip(two, "xy", strict=True)]
     text = page_text(summaries, two, compare(two[:1], two[1:]), ["main", "head"])
-    assert "A: x (a1) · B: y (c3)" in text and "BaselineComparison x per step: y is 2.00x slower." in text
+    assert "A: x (a1) · B: y (c3)" in text and "Against x per step: y is 2.00x slower." in text
 
 
 def test_the_command_compares_runs_by_the_names_they_were_asked_for(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from sonda.report.figures import Figure
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, words
 from sonda.report.values import value_document
 from sonda.report.views.corun_figures import slowdown_map
-from sonda.report.views.counters.sensors import PROBED_MEANS, probed_blocks, probed_document, probed_table
+from sonda.report.views.counters.sensors import PROBED_MEANS, probed_blocks, probed_fields, probed_table
 from sonda.report.views.energy import energy_blocks, energy_fields, energy_panels
 
 # ---- Programs side by side in detail: phases and layers that company slows, and counters alone and together ---------
@@ -54,12 +54,12 @@ HINTS = {
     "memory_traffic": "to and from memory",
 }
 LEVELS = ("occupancy", "memory_traffic")
-"""Shown with all together only."""
+"""Counters that are shown for all programs together only."""
 ALONE = "a program alone has no neighbour"
 
 
 def counters_table(interference: Interference) -> Table:
-    """What was counted of each program alone and with all others; what nobody has is left out, see `not_counted`."""
+    """What was counted of each program alone and with all others; what nobody has is in `uncounted_lines`."""
     names = interference.participants
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("program", right=False), [Cell(name, name, tone="name") for name in names])
@@ -79,7 +79,7 @@ def counters_table(interference: Interference) -> Table:
     return build(columns, "counters")
 
 
-def not_counted(interference: Interference) -> list[str]:
+def uncounted_lines(interference: Interference) -> list[str]:
     """`IPC, cache misses /1000: no PMU in this virtual machine`, for what no program has."""
     reasons: dict[str, list[str]] = {}
     for counter in _counters(interference):
@@ -156,7 +156,7 @@ def _loses(layer: LayerSlowdown) -> bool:
     return layer.lost.value is not None and layer.lost.value > 0
 
 
-def layer_document(layer: LayerSlowdown) -> dict[str, Any]:
+def layer_fields(layer: LayerSlowdown) -> dict[str, Any]:
     """As a JSON object."""
     return {
         "layer": layer.layer,
@@ -242,7 +242,7 @@ def corun_blocks(found: Interference) -> list[Block]:
         Gap(),
         Paragraph("Counted:", "quiet", hang=0),
         TableBlock(counters_table(found)),
-        *(Paragraph(f"– {line}", "quiet") for line in not_counted(found)),
+        *(Paragraph(f"– {line}", "quiet") for line in uncounted_lines(found)),
         Gap(),
         TableBlock(companies_table(found)),
     ]
@@ -346,7 +346,7 @@ def _doubt(value: Value) -> str:
     return "" if value.low is None or _sure(value) else ", not significant"
 
 
-def _company(company: Company) -> dict[str, Any]:
+def _company_fields(company: Company) -> dict[str, Any]:
     return {
         "members": list(company.members),
         "partition": company.partition or None,
@@ -356,7 +356,7 @@ def _company(company: Company) -> dict[str, Any]:
         "phases": {
             name: {phase: value_document(value) for phase, value in by.items()} for name, by in company.phases.items()
         },
-        "layers": {name: [layer_document(layer) for layer in layers] for name, layers in company.layers.items()},
+        "layers": {name: [layer_fields(layer) for layer in layers] for name, layers in company.layers.items()},
         "counters": {
             name: {counter: value_document(value) for counter, value in by.items()}
             for name, by in company.counters.items()
@@ -403,7 +403,7 @@ class CorunView(View):
         if layers is not None:
             blocks.append(Panel("Layers that lose most to company, all together", [TableBlock(layers)]))
         blocks += [
-            Panel("Counted", [TableBlock(counters_table(found)), *paragraphs(not_counted(found))]),
+            Panel("Counted", [TableBlock(counters_table(found)), *paragraphs(uncounted_lines(found))]),
             Panel("Together", [TableBlock(companies_table(found)), *paragraphs(reason)]),
         ]
         if found.energy is not None:
@@ -435,15 +435,15 @@ class CorunView(View):
                 }
                 for row in found.participants
             },
-            "alone": {name: _company(company) for name, company in found.alone.items()},
-            "pairs": [_company(company) for company in found.pairs],
-            "together": _company(found.together),
-            "partitions": [_company(company) for company in found.partitions],
+            "alone": {name: _company_fields(company) for name, company in found.alone.items()},
+            "pairs": [_company_fields(company) for company in found.pairs],
+            "together": _company_fields(found.together),
+            "partitions": [_company_fields(company) for company in found.partitions],
             "partition_reason": found.partition_reason or None,
             "monitor_reason": found.monitor_reason or None,
             "pmu_reason": found.pmu_reason or None,
             **({"energy": energy_fields(found.energy)} if found.energy is not None else {}),
-            **probed_document(found.probed),
+            **probed_fields(found.probed),
             "warnings": list(found.warnings),
             "notes": list(found.notes),
         }

@@ -85,7 +85,7 @@ def misses_table(misses: Mapping[str, Mapping[float, float]]) -> Table:
     columns = [(Column("program", right=False), [Cell(name, name, tone="name") for name in misses])]
     for size in sizes:
         cells = [
-            Cell(f"{by[size]:,.0f}", by[size], "misses a step, modelled", unit="1")
+            Cell(quantities.whole(by[size]), by[size], "misses a step, modelled", unit="1")
             if size in by
             else Cell(quantities.MISSING)
             for by in misses.values()

@@ -25,7 +25,7 @@ from sonda.report.blocks import (
 from sonda.report.figures import Figure, phase_color
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, HATCH, ORANGE, PURPLE, SKY, VERMILION
-from sonda.report.provenance import lacking_blocks, words_of
+from sonda.report.provenance import lacking_blocks, summary_words
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import Document, value_document
 from sonda.report.views.steps.figure_data import power_table
@@ -158,7 +158,7 @@ def _with_bounds(cells: Sequence[Cell], values: Sequence[Value]) -> list[Cell]:
 
 HEIGHT = 320
 BENEATH = 0.24
-"""Of the figure of power, for the phases."""
+"""Part of the height of the figure of power that phases take."""
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 
 
@@ -166,7 +166,7 @@ def energy_panels(found: EnergySummary, place: str = "") -> list[Block]:
     """The panels of any run's energy; `place` goes before those of their figures."""
     blocks: list[Block] = [answer(found.sentence, found.remedy, found.warnings)]
     if found.devices:
-        figure = bars(found)
+        figure = energy_bars(found)
         picture = [FigureBlock(figure, f"{place}bars")] if figure is not None else []
         blocks.append(Panel("Energy by device", [*picture, TableBlock(devices_table(found))], _bars_caption(found)))
     power = power_figure(found)
@@ -201,7 +201,7 @@ def _reach(value: Value) -> tuple[float | None, float | None]:
     return value.value - value.low, value.high - value.value
 
 
-def bars(energy: EnergySummary) -> Figure | None:
+def energy_bars(energy: EnergySummary) -> Figure | None:
     """Energy by device with its bounds, where it has some; a model's is hatched."""
     known = [device for device in energy.devices if device.cost.energy.value is not None]
     if not known:
@@ -349,7 +349,7 @@ class EnergyView(View):
         return [Heading(self.title, f"run {self.run}"), *energy_panels(self.found), *lacking]
 
     def words(self, text: str) -> tuple[tuple[str, str], ...]:
-        return words_of(self.summary) if self.summary is not None else ()
+        return summary_words(self.summary) if self.summary is not None else ()
 
     def fields(self) -> Document:
         return energy_fields(self.found)

@@ -34,7 +34,7 @@ from sonda.report.values import metrics, plain_data
 # ---- All points of an exploration as a table: those of the front first, the impossible ones with their reason -------
 
 MOST_POINTS = 2000
-"""Of a larger exploration, the front and an even sample of the rest."""
+"""Points of the table. A larger exploration shows its front and an even sample of the rest."""
 SIMULATED = ":simulated"
 
 
@@ -101,9 +101,9 @@ def _setting(value: object) -> Cell:
 # ---- Pictures of an exploration: every point as a dot, the Pareto front as larger ones ------------------------------
 
 MOST_DOTS = 4000
-"""Of points that are not on the front; more are drawn as an even sample of rows."""
+"""Dots that are not on the front; of more an even sample is drawn."""
 FEW_DOTS = 300
-"""So few are drawn larger."""
+"""Up to so many dots are drawn larger."""
 
 
 def trade_figure(exploration: Exploration, points: Any, name: str, shade: str = "") -> Figure:
@@ -162,8 +162,8 @@ def _shading(exploration: Exploration, shade: str) -> dict[str, Any]:
     return {"color": [value / scale.factor for value in values], "colorscale": HEAT, "colorbar": bar}
 
 
-def _scale(exploration: Exploration, name: str) -> quantities.Scale:
-    """In which an objective of the front is shown."""
+def _scale(exploration: Exploration, name: str) -> quantities.UnitScale:
+    """The scale in which an objective of the front is shown."""
     return quantities.common_scale(
         (point.values[name].value for point in exploration.front), exploration.front[0].values[name].unit
     )
@@ -185,7 +185,7 @@ def _hover(exploration: Exploration, point: Point) -> str:
 
 SHOWN_REASONS = 5
 MOST_ROWS = 500
-"""Of the front, on a page."""
+"""Points of the front that a page lists."""
 FEW_SETTINGS = 3
 """Columns that fit beside the figures."""
 MARKS = {**SUPERLATIVES, "knee": "best trade"}
@@ -194,7 +194,7 @@ MARKS = {**SUPERLATIVES, "knee": "best trade"}
 def exploration_blocks(found: Exploration, rows: int = 10) -> list[Block]:
     """One screen: the sentence, `rows` of the front, counts."""
     blocks: list[Block] = [Heading(f"{found.title} · {found.subtitle}"), Gap(), Paragraph(found.sentence, "first")]
-    shown = front_to_show(found, rows)
+    shown = choose_front(found, rows)
     if shown:
         blocks += [Gap(), TableBlock(front_table(found, shown))]
         same = _same(found, shown)
@@ -240,7 +240,7 @@ def front_table(exploration: Exploration, points: Sequence[Point]) -> Table:
     return build(columns, "front")
 
 
-def front_to_show(exploration: Exploration, rows: int) -> list[Point]:
+def choose_front(exploration: Exploration, rows: int) -> list[Point]:
     """The points that stand out, and others spread evenly over the front, in its order."""
     if len(exploration.front) <= rows:
         return list(exploration.front)
@@ -258,7 +258,7 @@ def count_lines(exploration: Exploration) -> list[str]:
     done = f"{exploration.simulations:,} simulations" if exploration.simulations else "all of them simulated before,"
     lines = [
         f"{exploration.points:,} points, {exploration.possible:,} possible, {front}; {done} in "
-        f"{exploration.seconds:.2f} s: {exploration.rate:,.0f} points/s"
+        f"{exploration.seconds:.2f} s: {quantities.whole(exploration.rate)} points/s"
     ]
     for state, groups in (("impossible", exploration.impossible), ("not compared", exploration.unpriced)):
         for group in groups[:SHOWN_REASONS]:
@@ -340,7 +340,7 @@ def _is_number(points: Sequence[Point], key: str) -> bool:
     return all(isinstance(point.settings.get(key, 0), int | float) for point in points)
 
 
-def _point_document(point: Point) -> dict[str, Any]:
+def _point_fields(point: Point) -> dict[str, Any]:
     return {
         "point": point.number,
         "settings": point.settings,
@@ -363,7 +363,7 @@ class ExplorationView(View):
         return exploration_blocks(self.found, rows)
 
     def for_notebook(self, rows: int = ROWS) -> list[Block]:
-        found, shown = self.found, front_to_show(self.found, rows)
+        found, shown = self.found, choose_front(self.found, rows)
         return [
             Heading(found.title, found.subtitle),
             Paragraph(found.sentence),
@@ -411,8 +411,8 @@ class ExplorationView(View):
             "unpriced": plain_data(found.unpriced),
             "objectives": list(found.objectives),
             "by_time": found.by_time,
-            "best": {name: _point_document(point) for name, point in found.best.items()},
-            "front": [_point_document(point) for point in found.front],
+            "best": {name: _point_fields(point) for name, point in found.best.items()},
+            "front": [_point_fields(point) for point in found.front],
             "seconds": found.seconds,
             "simulations": found.simulations,
             "notes": list(found.notes),

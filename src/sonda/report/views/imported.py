@@ -31,13 +31,13 @@ from sonda.report.blocks import (
     View,
     paragraphs,
 )
-from sonda.report.provenance import lacking_blocks, words_of
+from sonda.report.provenance import lacking_blocks, summary_words
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
 from sonda.report.values import Document, value_document
 from sonda.report.views.device.kernels import (
     PATH_PARTS,
     counters_table,
-    device_work_document,
+    device_work_fields,
     devices_table,
     kernel_name,
     kernels_table,
@@ -47,13 +47,13 @@ from sonda.report.views.device.kernels import (
 from sonda.report.views.imported_ranks import (
     group_lines,
     groups_table,
-    job_document,
+    job_fields,
     job_figure,
     job_lines,
     job_table,
     rank_steps_table,
 )
-from sonda.report.views.steps.document import verdict_document
+from sonda.report.views.steps.document import verdict_fields
 from sonda.report.views.steps.screen import verdict_blocks
 from sonda.report.views.steps.verdict import advice, evidence
 
@@ -178,7 +178,7 @@ def placement_table(profile: ProfileSummary) -> Table:
     )  # fmt: skip
 
 
-def profile_document(profile: ProfileSummary) -> dict[str, Any]:
+def profile_fields(profile: ProfileSummary) -> dict[str, Any]:
     """Everything as plain JSON values, times in ns."""
     return {
         "steps_are": profile.how,
@@ -300,7 +300,7 @@ class TraceView(View):
         return [*blocks, *lacking_blocks(self._known(), self.info)]
 
     def words(self, text: str) -> tuple[tuple[str, str], ...]:
-        return words_of(self._known())
+        return summary_words(self._known())
 
     def _known(self) -> Summary:
         """Without steps: what is not known of these is not missing."""
@@ -314,8 +314,8 @@ class TraceView(View):
             "status": summary.status,
             "workload": summary.workload.plain(),
             "machine": plain(summary.machine),
-            "verdicts": [verdict_document(verdict) for verdict in summary.verdicts],
-            **device_work_document(found.work),
+            "verdicts": [verdict_fields(verdict) for verdict in summary.verdicts],
+            **device_work_fields(found.work),
             "steps_ns": {str(rank): list(durations) for rank, durations in found.work.steps.items()},
             "counts": {name: value_document(value) for name, value in found.work.counters},
             "critical_paths": [
@@ -329,6 +329,6 @@ class TraceView(View):
             ],
             "warnings": list(summary.warnings),
             "notes": list(summary.notes),
-            **({"profile": profile_document(found.profile)} if found.profile is not None else {}),
-            **({"job": job_document(found.job)} if found.job is not None else {}),
+            **({"profile": profile_fields(found.profile)} if found.profile is not None else {}),
+            **({"job": job_fields(found.job)} if found.job is not None else {}),
         }

@@ -10,6 +10,7 @@ from sonda.analysis.ranks.stragglers import GroupTime, Job, RankTime
 from sonda.analysis.ranks.verdict import group_sentence
 from sonda.analysis.summary import Value
 from sonda.analysis.traces.step_breakdown import PARTS
+from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import HEAT
@@ -18,7 +19,7 @@ from sonda.report.table import LAST, Cell, Column, Table, build, numbers, shares
 # ---- Groups of ranks of a job that was imported: how far apart their ranks come, and for whom they wait -------------
 
 MOST_RANKS = 8
-"""Of a group that are named."""
+"""Ranks of a group that are named."""
 MOST_SENTENCES = 4
 NOBODY = "nobody comes last as far as clocks can tell"
 
@@ -58,7 +59,7 @@ def group_lines(job: Job) -> list[str]:
     return sentences + ([f"{more:,} more groups: sonda show --json"] if more else [])
 
 
-def groups_document(job: Job) -> list[dict[str, Any]]:
+def groups_fields(job: Job) -> list[dict[str, Any]]:
     """Everything as plain JSON values, times in ns."""
     return [
         {
@@ -89,7 +90,7 @@ def _ranks(group: GroupTime) -> str:
 
 def _last(group: GroupTime) -> Cell:
     if group.latest < 0:
-        return Cell("–", None, NOBODY)
+        return Cell(quantities.MISSING, None, NOBODY)
     return Cell(f"rank {group.latest}, {group.last:,} times", float(group.latest))
 
 
@@ -107,7 +108,7 @@ HEIGHT, ROW = 140, 22
 """Pixels: of a heat map without rows, and of a row."""
 MOST_HEIGHT = 900
 MOST_ROWS = 20_000
-"""Of the table behind it."""
+"""Rows of the table behind the heat map."""
 HINTS = {
     "own": "without waiting in collectives for others", "step": "from its begin to its end",
     "waits": "in collectives, until the last rank has come", "computes": "the device, or without one the host",
@@ -192,27 +193,33 @@ def rank_steps_table(job: Job) -> Table:
 
 
 def _hint(job: Job, row: int, at: int, name: str) -> str:
-    own, whole, wait, compute = (times[row, at] / 1e6 for times in (job.own, job.durations, job.wait, job.compute))
-    parts = f"{own:,.3f} ms without waiting for others, {compute:,.3f} ms of it computing"
-    parts += f"; the whole step {whole:,.3f} ms, waiting {wait:,.3f} ms (all derived)"
+    own, whole, wait, compute = (
+        f"{quantities.rounded(times[row, at] / 1e6, 3)} ms" for times in (job.own, job.durations, job.wait, job.compute)
+    )
+    parts = f"{own} without waiting for others, {compute} of it computing"
+    parts += f"; the whole step {whole}, waiting {wait} (all derived)"
     return markup(f"rank {job.ranks[row].rank}, {name}: {parts}")
 
 
 def job_lines(job: Job) -> list[str]:
     """What stands below the table."""
-    load = "" if math.isnan(job.imbalance) else f"; the busiest rank computes {job.imbalance:.2f} times the mean"
+    load = (
+        ""
+        if math.isnan(job.imbalance)
+        else f"; the busiest rank computes {quantities.ratio(job.imbalance)} times the mean"
+    )
     way = f", {job.way}" if job.collectives else ""
     lines = [f"{len(job.steps):,} steps that all ranks have, {job.collectives:,} collectives{way}{load}"]
     return lines + list(job.notes)
 
 
-def job_document(job: Job) -> dict[str, Any]:
+def job_fields(job: Job) -> dict[str, Any]:
     """Everything as plain JSON values, times in ns."""
     return {
         "steps": [f"{name} {number}".strip() for name, number in job.steps],
         "collectives": job.collectives,
         "together": job.together,
-        "groups": groups_document(job),
+        "groups": groups_fields(job),
         "imbalance": None if math.isnan(job.imbalance) else job.imbalance,
         "clocks": {"count": job.clocks, "doubt_ns": job.doubt},
         "late": {
@@ -221,7 +228,7 @@ def job_document(job: Job) -> dict[str, Any]:
             "of": job.late_of,
             "held_ns": job.late_held,
         },
-        "ranks": [_rank_document(rank) for rank in job.ranks],
+        "ranks": [_rank_fields(rank) for rank in job.ranks],
         "durations_ns": job.durations.tolist(),
         "compute_ns": job.compute.tolist(),
         "wait_ns": job.wait.tolist(),
@@ -229,7 +236,7 @@ def job_document(job: Job) -> dict[str, Any]:
     }
 
 
-def _rank_document(rank: RankTime) -> dict[str, Any]:
+def _rank_fields(rank: RankTime) -> dict[str, Any]:
     return {
         "rank": rank.rank, "host": rank.host, "step_ns": rank.step, "wait_ns": rank.wait, "transfer_ns": rank.transfer,
         "collectives": rank.collectives, "last": rank.last, "held_ns": rank.held, "clock_offset_ns": rank.offset,

@@ -219,7 +219,7 @@ class ServingView(View):
             Panel("Traffic", [TableBlock(totals_table(found))]),
         ]
         if found.scenario != "offline":  # there a latency only says how many samples came before
-            table = histogram_table(found).without({""})  # the bars are the picture
+            table = histogram_table(found).drop_columns({""})  # the bars are the picture
             histogram = FigureBlock(histogram_figure(found), "latency", table)
             blocks.append(Panel("Latency", [histogram, TableBlock(percentiles_table(found))]))
         if found.trials:

@@ -126,8 +126,8 @@ def layers_side_by_side(summaries: Sequence[Summary], names: Sequence[str], limi
         if not simulated or any(quantities.known(value) for value in own):
             unit, cells = numbers(own)
             columns.append((Column(f"{name} {unit}"), cells))
-        part = [_own_share(rows[path]) if path in rows else float("nan") for path in wanted]
-        columns.append((Column("%"), shares([share or float("nan") for share in part], "the step")))
+        own_shares = [_own_share(rows[path]) if path in rows else float("nan") for path in wanted]
+        columns.append((Column("%"), shares([share or float("nan") for share in own_shares], "the step")))
     return build(columns, "layers side by side")
 
 
@@ -206,7 +206,7 @@ def _times(values: Sequence[Value]) -> list[tuple[Column, list[Cell]]]:
 
 def _whole(values: Sequence[Value]) -> list[Cell]:
     """Counts with all their digits: they are exact."""
-    return [quantity(value, f"{value.value or 0.0:,.0f}") for value in values]
+    return [quantity(value, quantities.whole(value.value or 0.0)) for value in values]
 
 
 def _bytes(values: Sequence[Value]) -> list[Cell]:

@@ -78,7 +78,7 @@ TERMS = {
     "reduction": "+ sum",
     "writeback": "+ write",
 }
-"""Of the mesh's cycles, beside SCALE-Sim's; columns of the table."""
+"""Terms that the mesh's cycles have beside SCALE-Sim's, with the titles of their columns."""
 
 
 def scalesim_blocks(report: Mapping[str, Any]) -> list[Block]:

@@ -59,7 +59,7 @@ def layers_against(first: str, others: Sequence[BaselineComparison]) -> Table | 
     return _table("layer", first, others, {key: key[0] if key[0] != "." else f"({key[1]})" for key in keys})
 
 
-def greyed(table: Table, others: Sequence[BaselineComparison]) -> Table:
+def grey_insignificant(table: Table, others: Sequence[BaselineComparison]) -> Table:
     """The table of runs side by side; times that do not differ significantly from the first run's are greyed."""
     body = []
     for row in table.rows:

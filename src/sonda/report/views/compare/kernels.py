@@ -127,14 +127,14 @@ def kernel_comparison_document(found: KernelComparison) -> dict[str, Any]:
              "significant": row.significant, "text": row.text}
             for row in found.rows
         ],
-        "only_a": [_lone_document(kernel) for kernel in found.only_a],
-        "only_b": [_lone_document(kernel) for kernel in found.only_b],
+        "only_a": [_lone_fields(kernel) for kernel in found.only_a],
+        "only_b": [_lone_fields(kernel) for kernel in found.only_b],
         "warnings": list(found.warnings),
     }  # fmt: skip
     return document("kernel comparison", fields)
 
 
-def _lone_document(kernel: LoneKernel) -> dict[str, Any]:
+def _lone_fields(kernel: LoneKernel) -> dict[str, Any]:
     return {"name": kernel.name, "kind": kernel.kind, "launches": kernel.launches, "time": value_document(kernel.time)}
 
 
@@ -143,13 +143,13 @@ def _verdict(row: ComparedKernel) -> Cell:
     if value is None:
         return Cell(quantities.MISSING, None, row.ratio.reason, row.ratio.reason, "quiet")
     tone = ("bad" if value > 1 else "good") if row.significant else "quiet"
-    return Cell(row.text or f"{value:.2f}x", value, quantities.provenance(row.ratio), tone=tone)
+    return Cell(row.text or quantities.times(value), value, quantities.provenance(row.ratio), tone=tone)
 
 
 def _quotient(a: Value, b: Value) -> Cell:
     if not a.value or b.value is None:
         return Cell(quantities.MISSING, tone="quiet")
-    return Cell(f"{b.value / a.value:.2f}", b.value / a.value)
+    return Cell(quantities.ratio(b.value / a.value), b.value / a.value)
 
 
 def _counts(values: Sequence[float]) -> list[Cell]:

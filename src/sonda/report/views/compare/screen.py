@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from sonda.analysis.comparison.summary import Comparison
 from sonda.analysis.summary import Summary
-from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock, paragraphs
-from sonda.report.blocks import saved as saved_as
+from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock, paragraphs, saved_paragraph
 from sonda.report.views.compare.tables import (
     changed_layers,
     layers_table,
@@ -47,7 +46,7 @@ def side_by_side_blocks(
     for head, summary in zip(heads, summaries, strict=True):
         blocks += [Paragraph(f"{head}: {warning}", "warning") for warning in summary.warnings]
     if saved:
-        blocks.append(saved_as(saved))
+        blocks.append(saved_paragraph(saved))
     return blocks
 
 

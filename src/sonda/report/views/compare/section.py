@@ -61,7 +61,7 @@ def side_by_side_panels(
             behind = phases_table([summaries[index] for index in chosen], [names[index] for index in chosen], cycles)
             picture = FigureBlock(figure, place, behind if figure is not None else None, "no run has phases")
             blocks.append(Panel(f"{title} per step by phase", [picture]))
-    table = baseline.greyed(side_by_side_table(summaries, names), others)
+    table = baseline.grey_insignificant(side_by_side_table(summaries, names), others)
     blocks.append(Panel("All runs", [TableBlock(table, look="side")], GREYED if verdict else ""))
     for title, judged in (("Step and phases", baseline.phases_against(first, others)),
                           ("Layers", baseline.layers_against(first, others))):  # fmt: skip

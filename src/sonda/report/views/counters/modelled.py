@@ -40,7 +40,9 @@ def modelled_blocks(summary: ModelledSummary, limit: int) -> list[Block]:
         blocks.append(TableBlock(modelled_layer_table(choice.shown, title)))
         if left_out:
             blocks.append(
-                Paragraph(f"not above: the other {left_out:,} layers {choice.rest:,.0f} instructions", "quiet")
+                Paragraph(
+                    f"not above: the other {left_out:,} layers {quantities.whole(choice.rest)} instructions", "quiet"
+                )
             )
     if summary.curve:
         blocks += [Gap(), TableBlock(miss_curve_table(summary, limit))]
@@ -157,7 +159,7 @@ def _millions(values: Sequence[Value]) -> tuple[str, list[Cell]]:
 
 
 def _ratios(values: Sequence[Value]) -> list[Cell]:
-    return [quantity(value, f"{value.value or 0.0:.2f}") for value in values]
+    return [quantity(value, quantities.ratio(value.value or 0.0)) for value in values]
 
 
 def _interval(budget: Budget | None) -> Cell:
@@ -184,7 +186,7 @@ def _instructions(modelled: Modelled) -> float:
 PARTS = {
     "issue": BLUE, "mispredictions": VERMILION, "instruction_misses": PURPLE, "data_misses": ORANGE,
 }  # fmt: skip
-"""Of a budget, in the order in which they are stacked."""
+"""Parts of a budget with their colours, in the order in which they are stacked."""
 
 
 def budget_caption(figure: Figure) -> str:
@@ -243,7 +245,7 @@ def budget_figure(summary: ModelledSummary) -> Figure | None:
 # ---- A modelled step as plain JSON values: every number under its metric's name, with unit and source ---------------
 
 
-def modelled_document(summary: ModelledSummary | None) -> Document:
+def modelled_fields(summary: ModelledSummary | None) -> Document:
     """What a modelled step adds to a JSON document; nothing where there is none."""
     if summary is None:
         return {}
@@ -256,11 +258,11 @@ def modelled_document(summary: ModelledSummary | None) -> Document:
             "threads": summary.threads,
             "part": summary.part,
             "complete": summary.complete,
-            "step": _document(summary.step),
-            "other": _document(summary.outside),
-            "phases": [{"name": phase.name, **_document(phase.modelled)} for phase in summary.phases],
+            "step": _modelled_fields(summary.step),
+            "other": _modelled_fields(summary.outside),
+            "phases": [{"name": phase.name, **_modelled_fields(phase.modelled)} for phase in summary.phases],
             **(
-                {"ranks": [{"rank": rank, **_document(modelled)} for rank, modelled in summary.ranks]}
+                {"ranks": [{"rank": rank, **_modelled_fields(modelled)} for rank, modelled in summary.ranks]}
                 if summary.ranks
                 else {}
             ),
@@ -271,7 +273,7 @@ def modelled_document(summary: ModelledSummary | None) -> Document:
                     "leaf": layer.leaf,
                     "forward_instructions:modelled": value_document(layer.forward),
                     "backward_instructions:modelled": value_document(layer.backward),
-                    **_document(layer.own),
+                    **_modelled_fields(layer.own),
                 }
                 for layer in summary.layers
             ],
@@ -292,7 +294,7 @@ def modelled_document(summary: ModelledSummary | None) -> Document:
     }
 
 
-def _document(modelled: Modelled) -> Document:
+def _modelled_fields(modelled: Modelled) -> Document:
     values = dict(modelled.counters)
     for field in fields(modelled):
         value = getattr(modelled, field.name)

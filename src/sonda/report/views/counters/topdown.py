@@ -145,7 +145,7 @@ def topdown_layer_table(part: PartSummary, layers: Sequence[LayerRow], title: st
     return build(columns, "Top-Down of layers")
 
 
-def categories_meant(topdown: TopDown) -> dict[str, str]:
+def category_meanings(topdown: TopDown) -> dict[str, str]:
     """What every category is, with what it is a part of and what its definition adds."""
     titles = {category.name: category.words for category in topdown.definition.categories}
     meanings = {}
@@ -391,7 +391,7 @@ def _words(topdown: TopDown, category: Category, slots: Slots) -> str:
 # ---- Counters and Top-Down of a part as plain JSON values: every number with its unit and source --------------------
 
 
-def counters_document(summary: CounterSummary | None) -> Document:
+def counters_fields(summary: CounterSummary | None) -> Document:
     """What hardware counters add to a JSON document; nothing where there are none."""
     if summary is None:
         return {}
@@ -407,7 +407,7 @@ def counters_document(summary: CounterSummary | None) -> Document:
     }
 
 
-def topdown_document(topdown: TopDown | None) -> Document:
+def topdown_fields(topdown: TopDown | None) -> Document:
     """What Top-Down adds to a JSON document; nothing where it was not counted."""
     if topdown is None:
         return {}

@@ -112,7 +112,10 @@ def counted_places_table(places: Sequence[CountedPlace]) -> Table:
 def stalls_table(rows: Sequence[StallRow]) -> Table:
     """The largest reasons of each kernel."""
     texts = [
-        ", ".join(f"{reason} {100 * share:.0f} %" for reason, share in list(row.shares.items())[:REASONS_SHOWN])
+        ", ".join(
+            f"{reason} {quantities.rounded(100 * share, 0)} %"
+            for reason, share in list(row.shares.items())[:REASONS_SHOWN]
+        )
         for row in rows
     ]
     return build(
@@ -137,7 +140,7 @@ def nvprof_table(rows: Sequence[StallRow]) -> Table:
     return build(columns, "stalls of nvprof")
 
 
-def counted_document(counters: KernelCounters) -> Document:
+def counted_fields(counters: KernelCounters) -> Document:
     """Everything as plain JSON values, times in ns."""
     return {
         "kernels": [
@@ -233,7 +236,7 @@ def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
-def reasons_meant(rows: Sequence[StallRow]) -> dict[str, str]:
+def reason_meanings(rows: Sequence[StallRow]) -> dict[str, str]:
     """What warps wait for, of every reason that a row has, in words."""
     names = dict.fromkeys(reason for row in rows for reason in row.shares)
     return {name: f"warps wait {REASONS[name].meaning}" for name in names if name in REASONS}

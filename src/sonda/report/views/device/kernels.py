@@ -131,15 +131,15 @@ def counters_table(work: DeviceWork) -> Table:
     )
 
 
-def device_work_document(work: DeviceWork) -> dict[str, Any]:
+def device_work_fields(work: DeviceWork) -> dict[str, Any]:
     """Timelines and kernels, times in ns."""
     return {
-        "devices": [_device_document(device) for device in work.devices],
-        "kernels": [_kernel_document(kernel) for kernel in work.kernels],
+        "devices": [_device_fields(device) for device in work.devices],
+        "kernels": [_kernel_fields(kernel) for kernel in work.kernels],
     }
 
 
-def _device_document(device: DeviceTime) -> dict[str, Any]:
+def _device_fields(device: DeviceTime) -> dict[str, Any]:
     names = ("window", "busy", "idle", "compute", "non_compute", "communication", "hidden_communication", "copying",
              "hidden_copying", "several")  # fmt: skip
     return {
@@ -151,7 +151,7 @@ def _device_document(device: DeviceTime) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _kernel_document(kernel: KernelTotals) -> dict[str, Any]:
+def _kernel_fields(kernel: KernelTotals) -> dict[str, Any]:
     return {
         "name": kernel.name, "kind": kernel.kind, "launches": kernel.launches, "total_ns": kernel.total,
         "mean_ns": kernel.mean, "shortest_ns": kernel.shortest, "longest_ns": kernel.longest,

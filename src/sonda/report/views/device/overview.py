@@ -15,14 +15,14 @@ from sonda.report.values import Document, value_document
 from sonda.report.views.device.counted import MOST_KERNELS as STALLED
 from sonda.report.views.device.counted import (
     counted_blocks,
-    counted_document,
-    reasons_meant,
+    counted_fields,
+    reason_meanings,
     stall_figure,
     stall_sentences,
     titled_tables,
 )
-from sonda.report.views.device.kernels import device_work_document, devices_table, kernels_table, streams_table
-from sonda.report.views.device.roofline import kernel_caption, kernel_roof_document, kernel_roof_table, kernel_roofline
+from sonda.report.views.device.kernels import device_work_fields, devices_table, kernels_table, streams_table
+from sonda.report.views.device.roofline import kernel_caption, kernel_roof_fields, kernel_roof_table, kernel_roofline
 
 
 def device_blocks(summary: Summary, rows: int) -> list[Block]:
@@ -98,7 +98,7 @@ def state_phrases(state: DeviceStand) -> list[str]:
     return [f"after the timed steps {', '.join(read)}"] if read else []
 
 
-def device_document(summary: Summary) -> Document:
+def device_fields(summary: Summary) -> Document:
     """For `--json`: what the device did in a step of the first part, its timeline, its kernels as they were timed, and
     what was `counted` in them."""
     side = summary.parts[0].device if summary.parts else None
@@ -111,9 +111,9 @@ def device_document(summary: Summary) -> Document:
             **{name: value_document(value) for name, value in values.items()},
             "phases": {name: value_document(value) for name, value in side.phases.items()},
             "steps": side.steps,
-            **device_work_document(summary.device_work),
-            **({"counted": counted_document(summary.kernel_counters)} if summary.kernel_counters is not None else {}),
-            "kernel_roofline": kernel_roof_document(summary.kernel_roofline.rows) if summary.kernel_roofline else [],
+            **device_work_fields(summary.device_work),
+            **({"counted": counted_fields(summary.kernel_counters)} if summary.kernel_counters is not None else {}),
+            "kernel_roofline": kernel_roof_fields(summary.kernel_roofline.rows) if summary.kernel_roofline else [],
         }
     }
 
@@ -155,7 +155,7 @@ def _counted_panels(counted: KernelCounters, place: str) -> list[Block]:
         inside: list[Block] = [TableBlock(table, look=f"{table.name} sortable")]
         caption = ""
         if table.name == "stalls":
-            inside.insert(0, Legend(reasons_meant(counted.stalls)))
+            inside.insert(0, Legend(reason_meanings(counted.stalls)))
             figure = stall_figure(counted.stalls)
             if figure is not None:
                 inside.insert(0, FigureBlock(figure, f"{place}stalls"))

@@ -96,7 +96,7 @@ def kernel_caption(rows: Sequence[KernelRoof], figure: Figure) -> str:
     return f"Each kernel {where}, as counted.{sentence}{largest_of(MOST_POINTS, len(rows), 'kernels', 'time')}"
 
 
-def kernel_roof_document(rows: Sequence[KernelRoof]) -> list[dict[str, Any]]:
+def kernel_roof_fields(rows: Sequence[KernelRoof]) -> list[dict[str, Any]]:
     """For `--json`; amounts are means of a launch."""
     return [
         {

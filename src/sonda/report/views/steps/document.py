@@ -32,17 +32,17 @@ from sonda.report.values import (
     plain_data,
     value_document,
 )
-from sonda.report.views.counters.modelled import modelled_document
-from sonda.report.views.counters.sensors import probed_document
-from sonda.report.views.counters.system import second_document
-from sonda.report.views.counters.topdown import counters_document, topdown_document
-from sonda.report.views.device.overview import device_document
+from sonda.report.views.counters.modelled import modelled_fields
+from sonda.report.views.counters.sensors import probed_fields
+from sonda.report.views.counters.system import second_fields
+from sonda.report.views.counters.topdown import counters_fields, topdown_fields
+from sonda.report.views.device.overview import device_fields
 from sonda.report.views.energy import energy_fields
-from sonda.report.views.steps.pipeline import pipelines_document
-from sonda.report.views.steps.program import program_document
-from sonda.report.views.steps.ranks import nodes_document, ranks_document
-from sonda.report.views.steps.series import over_time_document, series_document
-from sonda.report.views.steps.training import training_document
+from sonda.report.views.steps.pipeline import pipelines_fields
+from sonda.report.views.steps.program import program_fields
+from sonda.report.views.steps.ranks import nodes_fields, ranks_fields
+from sonda.report.views.steps.series import over_time_fields, series_fields
+from sonda.report.views.steps.training import training_fields
 
 
 def summary_fields(summary: Summary) -> Document:
@@ -50,21 +50,21 @@ def summary_fields(summary: Summary) -> Document:
     return {
         "subtitle": summary.subtitle,
         "status": summary.status,
-        "verdicts": [verdict_document(verdict) for verdict in summary.verdicts],
+        "verdicts": [verdict_fields(verdict) for verdict in summary.verdicts],
         "parts": [_part(part) for part in summary.parts],
         "ceilings": plain_data(summary.ceilings),
         **_simulation(summary),
-        **training_document(summary.training),
-        **nodes_document(summary.target),
-        **ranks_document(summary.target),
-        **modelled_document(summary.modelled),
-        **program_document(summary.program),
-        **pipelines_document(summary.pipelines),
+        **training_fields(summary.training),
+        **nodes_fields(summary.target),
+        **ranks_fields(summary.target),
+        **modelled_fields(summary.modelled),
+        **program_fields(summary.program),
+        **pipelines_fields(summary.pipelines),
         **_outside(summary.outside),
         **({"energy": energy_fields(summary.energy)} if summary.energy is not None else {}),
-        **device_document(summary),
-        **second_document(summary.second),
-        **probed_document(summary.target.probed),
+        **device_fields(summary),
+        **second_fields(summary.second),
+        **probed_fields(summary.target.probed),
         "warnings": list(summary.warnings),
         "notes": list(summary.notes),
     }
@@ -93,9 +93,9 @@ def _part(part: PartSummary) -> Document:
         "step_durations": _durations(part, plain_data(part.durations)),
         "phase_durations": _durations(part, plain_data(part.phase_steps)),
         **({"ranks": [_rank(row) for row in part.ranks]} if part.ranks else {}),
-        **counters_document(part.counted),
-        **topdown_document(part.topdown),
-        **over_time_document(part.over_time),
+        **counters_fields(part.counted),
+        **topdown_fields(part.topdown),
+        **over_time_fields(part.over_time),
         **({"remarks": list(part.system.remarks)} if part.system is not None and part.system.remarks else {}),
     }
 
@@ -207,7 +207,7 @@ def _outside(outside: Outside | None) -> Document:
         "interval": number_document(outside.interval, "ns", "nominal"),
         "starts": list(outside.starts),
         "ends": list(outside.ends),
-        "series": [series_document(one, "interval") for one in outside.series],
+        "series": [series_fields(one, "interval") for one in outside.series],
         "phases": plain_data(outside.phases),
         "sentences": list(outside.sentences),
     }
@@ -226,7 +226,7 @@ def _cost_values(cost: Cost) -> dict[str, Value]:
     }
 
 
-def verdict_document(verdict: Verdict) -> Document:
+def verdict_fields(verdict: Verdict) -> Document:
     """What limits a run, with the numbers that say so and what to try."""
     return {
         "kind": verdict.kind,

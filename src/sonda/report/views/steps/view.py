@@ -7,7 +7,7 @@ from typing import Any
 from sonda.analysis.summary import Summary
 from sonda.record.run import RunInfo
 from sonda.report.blocks import ROWS, Block, Heading, Paragraph, TableBlock, View, paragraphs
-from sonda.report.provenance import lacking_blocks, origin_blocks, words_of
+from sonda.report.provenance import lacking_blocks, origin_blocks, summary_words
 from sonda.report.views.counters.sensors import probed_table
 from sonda.report.views.energy import energy_panels
 from sonda.report.views.simulated import choose_simulated, is_idle, simulated_layer_table, stack_tables
@@ -80,7 +80,7 @@ class StepsView(View):
         return [*blocks, *lacking_blocks(summary, self.info), *origin_blocks(summary, self.info)]
 
     def words(self, text: str) -> tuple[tuple[str, str], ...]:
-        return words_of(self.summary)
+        return summary_words(self.summary)
 
     def fields(self) -> dict[str, Any]:
         return summary_fields(self.summary)

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sonda.report import quantities
-from sonda.report.views.study.cells import holds, is_ratio
+from sonda.report.views.study.cells import interval_holds, is_ratio
 from sonda.report.views.study.optimisations import summary_lines
-from sonda.report.views.study.tables import VARIANT, Document, figure_name, of_variant, row_names, variants_of
+from sonda.report.views.study.tables import VARIANT, Document, figure_name, row_names, select_variant, variants_of
 
 LEADS: dict[str, str] = {
     "slowdown": "a step takes {} times as long beside another program as alone",
@@ -55,7 +55,7 @@ class Answer:
 
 def answer(study: Document) -> Answer:
     """The answer of a study, or that it has none yet."""
-    if not any(map(measured, study["rows"])):
+    if not any(map(is_measured, study["rows"])):
         return Answer((f"No answer yet: none of {len(study['rows']):,} configurations is measured.",), ())
     leads = _leads(study)
     # Where speed-ups are figures of the study, what options bring is said by them.
@@ -73,7 +73,9 @@ def _options(places: Sequence[Document]) -> Iterator[str]:
         known = [(str(option["name"]), option["speedup"]) for option in place["options"] if _was_measured(option)]
         sure = any(option["effect"] in ("faster", "slower", "nothing") for option in place["options"])
         known.sort(key=lambda pair: float(pair[1]["value"]))
-        shown = " to ".join(f"{speedup['value']:.2f}x ({name})" for name, speedup in (known[:1] + known[1:][-1:]))
+        shown = " to ".join(
+            f"{quantities.times(speedup['value'])} ({name})" for name, speedup in (known[:1] + known[1:][-1:])
+        )
         if not known:
             where = f"{place['place']}: " if place["place"] else ""
             yield f"{where}Nothing can be held against {place['base']} yet."
@@ -87,7 +89,7 @@ def _was_measured(option: Document) -> bool:
     return value is not None and (most is None or value < most)
 
 
-def measured(row: Document) -> bool:
+def is_measured(row: Document) -> bool:
     """Whether a row has any figure of ours."""
     return any(figure["value"] is not None for figure in row["figures"].values())
 
@@ -108,7 +110,7 @@ def published_words(study: Document) -> str:
     near = sum(1 / (1 + NEAR) <= ratio <= 1 + NEAR for ratio in ratios)
     return (
         f"Ours stand beside {len(ratios):,} of {len(printed):,} published figures: {_ends(ratios)} times as large, "
-        f"{near or 'none'} within {100 * NEAR:.0f} %."
+        f"{near or 'none'} within {quantities.percent(NEAR)} %."
     )
 
 
@@ -166,7 +168,7 @@ def _speaker(study: Document, keys: Sequence[str]) -> str:
 def _shown(study: Document, key: str) -> tuple[Document, str]:
     """The rows that speak for a figure: where variants are no rows like any other, those of the first that has it."""
     for name in variants_of(study) if not study.get("base") else ():
-        part = of_variant(study, name)
+        part = select_variant(study, name)
         if any(_has(row, key) for row in part["rows"]):
             return part, name
     return study, ""
@@ -188,7 +190,7 @@ def _has(row: Document, key: str) -> bool:
 def _doubt(ratios: Sequence[Document]) -> str:
     """How many of these may as well be 1: their interval holds it, or they have none."""
     lone = [figure for figure in ratios if figure["low"] is None or figure["high"] is None]
-    unsure = [figure for figure in ratios if holds(figure, 1.0)]
+    unsure = [figure for figure in ratios if interval_holds(figure, 1.0)]
     doubts = [f"{len(of)} of {len(ratios)} {words}" for of, words in
             ((unsure, "not significant"), (lone, "measured once only")) if of]  # fmt: skip
     return f" [{', '.join(doubts)}]" if doubts else ""

@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 
 SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB|KB|MB|GB|ms|s)?")
 FACTORS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 1e3, "MB": 1e6, "GB": 1e9, "s": 1e3}
-"""Of bytes; of milliseconds."""
+"""How many bytes, or milliseconds, a unit is."""
 ROUNDS = "95 % interval of its rounds"
 PROCESSES, STUDENT = "95 % interval of the processes of both", "95 % interval of the mean"
 WIDE = 2.0
@@ -33,7 +33,7 @@ def is_ratio(key: str) -> bool:
     return key.partition("@")[0] in RATIOS
 
 
-def holds(figure: Document, value: float) -> bool:
+def interval_holds(figure: Document, value: float) -> bool:
     """Whether the interval of a figure holds this value; not where it has none."""
     low, high = figure.get("low"), figure.get("high")
     return low is not None and high is not None and bool(low <= value <= high)
@@ -87,14 +87,14 @@ def study_cell(figure: Document, kind: str = "") -> Cell:
         # are further apart than the value allows: nothing is known to ±5,000 %.
         spread = f" ({quantities.number(low)}–{quantities.number(high)})"
     else:
-        spread = f" ±{50 * (high - low) / value:.0f} %"
+        spread = f" ±{quantities.rounded(50 * (high - low) / value, 0)} %"
     return _figure_cell(figure, quantities.number(value) + spread, kind)
 
 
 def column_cell(key: str, figure: Document) -> Cell:
     """A figure in the column of its key: a ratio that may as well be 1 is greyed."""
     cell = study_cell(figure)
-    if figure["value"] is None or not is_ratio(key) or not holds(figure, 1.0):
+    if figure["value"] is None or not is_ratio(key) or not interval_holds(figure, 1.0):
         return cell
     return replace(cell, tone="quiet", hint=f"{cell.hint}; not significant: the interval holds 1")
 
@@ -130,9 +130,11 @@ def printed_cell(printed: Document) -> Cell:
     value, low, high = (printed["value"].get(key) for key in ("value", "low", "high"))
     hint = "; ".join(str(printed[key]) for key in ("origin", "note", "deviation") if printed.get(key))
     if value is not None:
-        return Cell(f"{value:,.10g}", value, hint, tone="quiet", unit=str(printed["value"].get("unit") or "1"))
+        return Cell(
+            quantities.as_given(value), value, hint, tone="quiet", unit=str(printed["value"].get("unit") or "1")
+        )
     # A range has no middle: its text and its ends are what can be copied.
-    text = f"{low:,.10g}–{high:,.10g}" if low else f"up to {high:,.10g}"
+    text = f"{quantities.as_given(low)}–{quantities.as_given(high)}" if low else f"up to {quantities.as_given(high)}"
     return Cell(text, high, hint, tone="quiet", low=low or None, high=high)
 
 

@@ -11,21 +11,21 @@ from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build
-from sonda.report.views.study.cells import column_cell, figure_hint, holds, is_ratio, printed_cell
+from sonda.report.views.study.cells import column_cell, figure_hint, interval_holds, is_ratio, printed_cell
 from sonda.report.views.study.tables import VARIANT, Document, figure_name, row_names, variants_of
 
 COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GREY)
 MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon", "pentagon", "triangle-down")
-"""So that variants are told apart without their colours too."""
+"""Marks of variants, so that these are told apart without their colours too."""
 WIDE = 30
 """Values that differ by more than this are drawn on a logarithmic axis."""
 OF_A_PLACE, OF_A_MARK, OF_A_NAME, AROUND = 20, 9, 10, 130
 """px of height."""
 FEW_NAMES = 3
 BESIDE = 0.5
-"""Of the height of a place, that published figures are spread over."""
+"""Part of the height of a place that published figures are spread over."""
 NEAR = 0.02
-"""Of the width of the axis: marks that are nearer hide each other."""
+"""Part of the width of the axis: marks that are nearer hide each other."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _ours(dots: Sequence[DotMark], heights: Mapping[tuple[str, str], float], col
     variants = list(dict.fromkeys(dot.variant for dot in dots))
     for number, variant in enumerate(variants):
         mark = MARKS[number % len(MARKS)]
-        unsure = [dot for dot in dots if dot.variant == variant and ratio and holds(dot.figure, 1.0)]
+        unsure = [dot for dot in dots if dot.variant == variant and ratio and interval_holds(dot.figure, 1.0)]
         sure = [dot for dot in dots if dot.variant == variant and dot not in unsure]
         for color, own in ((COLORS[number % len(COLORS)], sure), (GREY, unsure)):
             opened = ["-open" if quantities.is_guess(figure_hint(dot.figure)) else "" for dot in own]
@@ -142,7 +142,7 @@ def _ours(dots: Sequence[DotMark], heights: Mapping[tuple[str, str], float], col
                     "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),
                     "legendgroup": markup(variant), "showlegend": own is sure or not sure,
                     "x": [dot.figure["value"] for dot in own], "y": [heights[dot.place, dot.variant] for dot in own],
-                    "error_x": reach([dot.figure for dot in own]),
+                    "error_x": error_bars([dot.figure for dot in own]),
                     "marker": {"color": color, "size": 9, "symbol": [f"{mark}{suffix}" for suffix in opened]},
                     "text": [f"<b>{markup(', '.join(word for word in (dot.variant, dot.place) if word))}</b><br>"
                              f"{markup(name)}: {markup(column_cell(str(column['figure']), dot.figure).hint)}"
@@ -199,7 +199,7 @@ def _printed_ends(dot: DotMark) -> list[float]:
     return [end for published in _printed(dot) for end in _ends(published) if end]
 
 
-def reach(cells: Sequence[Document]) -> Figure:
+def error_bars(cells: Sequence[Document]) -> Figure:
     """Error bars from the intervals; none where there is no interval."""
 
     def distance(cell: Document, end: str) -> float:

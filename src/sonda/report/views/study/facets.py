@@ -12,7 +12,7 @@ MOST_LINES = 40
 """Lines of a picture that a reader can follow: as many as a screen is high."""
 
 
-def parts(study: Document, lines: Count, most: int = MOST_LINES) -> list[tuple[str, Document]]:
+def split_study(study: Document, lines: Count, most: int = MOST_LINES) -> list[tuple[str, Document]]:
     """The study as parts, none of which has more than `most` lines in a picture; `('', study)` where all of it fits.
 
     Parts go along the axis that makes the fewest; every row is in one of them. Where the axes do not suffice, a part

@@ -9,9 +9,10 @@ from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import GREY, HATCH
+from sonda.report.quantities import significant
 from sonda.report.table import Cell, Column, Table, build
 from sonda.report.views.study.cells import figure_hint, study_cell
-from sonda.report.views.study.dot_plot import AROUND, COLORS, MARKS, OF_A_NAME, reach
+from sonda.report.views.study.dot_plot import AROUND, COLORS, MARKS, OF_A_NAME, error_bars
 from sonda.report.views.study.tables import Document, figure_name, row_names
 
 HEIGHT = 380
@@ -21,9 +22,10 @@ MOST_CURVES = 24
 FEW_EPOCHS = 20
 """Each has its tick."""
 BESIDE, FROM_EACH_OTHER = 0.6, 0.1
-"""Of the way from one number of devices to the next: what configurations are spread over, and the most between two."""
+"""Parts of the way from one number of devices to the next: what configurations are spread over, and the most between
+two of them."""
 MARK = 0.025
-"""Of the height of an axis, that a mark takes: 7 of some 280 px."""
+"""Part of the height of an axis that a mark takes: 7 of some 280 px."""
 SHADE = 0.18
 """Opacity of what lies between the least and the most, of all curves that lie upon each other together."""
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -44,8 +46,8 @@ def scaling_figure(study: Document) -> Figure | None:
     data: list[Figure] = [
         _line("as many times as devices", counts, [count / curve["devices"] for count in counts], GREY, "dot"),
         _line(
-            f"Amdahl's bound, {100 * curve['serial']:.3g} % serial", counts, [bound for _, bound in curve["bound"]],
-            GREY, "dash",
+            f"Amdahl's bound, {significant(100 * curve['serial'])} % serial", counts,
+            [bound for _, bound in curve["bound"]], GREY, "dash",
         ),
     ]  # fmt: skip
     for number, point in enumerate(curve["points"]):
@@ -61,7 +63,7 @@ def scaling_figure(study: Document) -> Figure | None:
             "type": "scatter", "mode": "lines+markers", "name": markup(point["name"]),
             "line": {"color": color, "width": 1},
             "marker": {"color": color, "size": 9, "symbol": [symbol for _, symbol, _, _ in shown]},
-            "x": [x for x, _, _, _ in shown], "y": [value["value"] for value in values], "error_y": reach(values),
+            "x": [x for x, _, _, _ in shown], "y": [value["value"] for value in values], "error_y": error_bars(values),
             "text": [f"<b>{markup(point['name'])}</b><br>times as fast, {name}: {markup(figure_hint(value))}"
                      for _, _, name, value in shown],
             "hovertemplate": "%{text}<extra></extra>",
@@ -142,8 +144,8 @@ def accuracy_figure(study: Document) -> Figure | None:
             "y": [100 * accuracy["mean"] for accuracy in spread],
             "line": {"color": color, "width": 2 + 3 * over, "dash": DASHES[above % len(DASHES)]},
             "marker": {"size": 7 + 5 * over, "symbol": MARKS[number % len(MARKS)]},
-            "text": [f"{point['passed']:.3g} s, {plural(point['n'], 'run')}, {100 * accuracy['minimum']:.3g} to "
-                     f"{100 * accuracy['maximum']:.3g} %"
+            "text": [f"{significant(point['passed'])} s, {plural(point['n'], 'run')}, "
+                     f"{significant(100 * accuracy['minimum'])} to {significant(100 * accuracy['maximum'])} %"
                      for point, accuracy in zip(row["curve"], spread, strict=True)],
             "hovertemplate": f"{name}, epoch %{{x}}: %{{y:.3~g}} %<br>%{{text}}<extra></extra>",
         })  # fmt: skip
@@ -180,7 +182,7 @@ def _count(value: int, what: str) -> Cell:
 def _bound(value: float | None) -> Cell:
     if value is None:
         return Cell(quantities.MISSING, missing=BEYOND, tone="quiet")
-    return Cell(f"{value:.2f}", value, f"{value:.3g} times, derived", unit="1")
+    return Cell(quantities.ratio(value), value, f"{significant(value)} times, derived", unit="1")
 
 
 def accuracy_table(study: Document) -> Table:
@@ -191,14 +193,20 @@ def accuracy_table(study: Document) -> Table:
         (Column("configuration", right=False), [Cell(name, name) for name, _ in points]),
         (Column("epoch"), [_count(point["epoch"], "number of the epoch") for _, point in points]),
         (Column("so far s"), [
-            Cell(f"{point['passed']:.3g}", point["passed"], f"{point['passed']:.3g} s, measured", unit="s")
+            Cell(significant(point["passed"]), point["passed"], f"{significant(point['passed'])} s, measured", unit="s")
             for _, point in points
         ]),
     ]  # fmt: skip
     for title, key in (("mean %", "mean"), ("least %", "minimum"), ("most %", "maximum")):
         shares = [100 * point["accuracy"][key] for _, point in points]
         columns.append(
-            (Column(title), [Cell(f"{share:.1f}", share, f"{share:.3g} %, measured", unit="%") for share in shares])
+            (
+                Column(title),
+                [
+                    Cell(quantities.rounded(share, 1), share, f"{significant(share)} %, measured", unit="%")
+                    for share in shares
+                ],
+            )
         )
     columns.append((Column("runs"), [_count(point["n"], "repetitions, counted") for _, point in points]))
     return build(columns, "accuracy by epoch")
@@ -221,7 +229,7 @@ def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure
         hatched = ["/" if cell.get("source") == "estimated" else "" for cell in cells]
         data.append({
             "type": "bar", "orientation": "h", "name": name, "y": places, "x": [cell["value"] for cell in cells],
-            "error_x": reach(cells),
+            "error_x": error_bars(cells),
             "marker": {"color": COLORS[number], "pattern": {**HATCH, "shape": hatched}},
             "hovertext": [f"<b>{shown_name}</b>, {name}: {markup(figure_hint(cell))}"
                           if cell["value"] is not None else "" for shown_name, cell in zip(names, cells, strict=True)],

@@ -92,11 +92,13 @@ def _ratio(row: Row) -> float | None:
 
 def _stalls(row: Row) -> str:
     stalls = row["stalls"] or {}
-    return ", ".join(f"{reason} {100 * share:.0f} %" for reason, share in list(stalls.items())[:2])
+    return ", ".join(f"{reason} {quantities.rounded(100 * share, 0)} %" for reason, share in list(stalls.items())[:2])
 
 
 def _published(row: Row) -> str:
-    return "; ".join(f"{published['hardware']} {published['mflops']:,.0f}" for published in row["published"])
+    return "; ".join(
+        f"{published['hardware']} {quantities.whole(published['mflops'])}" for published in row["published"]
+    )
 
 
 COLUMNS = (

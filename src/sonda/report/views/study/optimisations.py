@@ -115,8 +115,9 @@ def options_figure(place: Document) -> Figure | None:
                 "arrayminus": [0 if value["low"] is None else value["value"] - max(value["low"], 1 / WIDEST)
                                for value in values],
             },
-            "hovertext": [f"<b>{markup(str(row['name']))}</b><br>{value['value']:.3g} times as fast, derived; 95 % "
-                          f"interval {_interval(value) or 'not known'}<br>{markup(str(row['text']))}"
+            "hovertext": [f"<b>{markup(str(row['name']))}</b><br>{quantities.significant(value['value'])} times as "
+                          f"fast, derived; 95 % interval {_interval(value) or 'not known'}<br>"
+                          f"{markup(str(row['text']))}"
                           for row, value in zip(own, values, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
@@ -135,8 +136,8 @@ def options_figure(place: Document) -> Figure | None:
 def _times(value: Document) -> Cell:
     if value["value"] is None:
         return Cell(quantities.MISSING, None, str(value["reason"]), tone="quiet")
-    hint, low, high = f"{value['value']:.3g} times as fast, derived", value["low"], value["high"]
-    return Cell(f"{value['value']:.2f}x", value["value"], hint, unit="1", low=low, high=high)
+    hint, low, high = f"{quantities.significant(value['value'])} times as fast, derived", value["low"], value["high"]
+    return Cell(quantities.times(value["value"]), value["value"], hint, unit="1", low=low, high=high)
 
 
 def _ends(value: Document) -> Cell:

@@ -26,10 +26,10 @@ from sonda.report.blocks import (
 from sonda.report.figures import Figure
 from sonda.report.table import Table
 from sonda.report.views.corun_figures import miss_curve, misses_table, slowdown_map
-from sonda.report.views.study.answer import Answer, answer, measured
-from sonda.report.views.study.cells import axis_cell, figure_hint, holds, interval_words, is_ratio, study_cell
+from sonda.report.views.study.answer import Answer, answer, is_measured
+from sonda.report.views.study.cells import axis_cell, figure_hint, interval_holds, interval_words, is_ratio, study_cell
 from sonda.report.views.study.dot_plot import dots_figure, dots_of, dots_table
-from sonda.report.views.study.facets import parts
+from sonda.report.views.study.facets import split_study
 from sonda.report.views.study.figures import (
     accuracy_caption,
     accuracy_figure,
@@ -48,18 +48,18 @@ from sonda.report.views.study.optimisations import (
     options_title,
 )
 from sonda.report.views.study.published import REACHED, pairs, published_figure, published_table
-from sonda.report.views.study.screen import at_scale, failure_lines, lists_operations, written
+from sonda.report.views.study.screen import failure_lines, lists_operations, scale_suffix, setting_text
 from sonda.report.views.study.stacked_bars import stack_figure, stack_table, stacks
 from sonda.report.views.study.tables import (
     SLOWDOWN,
     WITH,
     Document,
-    beside,
+    by_workload_and_neighbour,
     figure_name,
-    matrix,
-    of_variant,
+    neighbour_matrix,
+    select_variant,
     study_tables,
-    unmeasured,
+    unmeasured_figures,
     variants_of,
 )
 from sonda.report.views.study.tradeoff import trade_figure, trade_table, trades
@@ -86,7 +86,7 @@ def study_panels(study: Document) -> list[Block]:
     """Everything about a study, with its figures."""
     answered = answer(study)
     return [
-        Heading(f"{study['study']}{at_scale(study)}", str(study["question"])),
+        Heading(f"{study['study']}{scale_suffix(study)}", str(study["question"])),
         _answer_panel(study, answered),
         *_pictures(study, answered),
         *_option_panels(study, answered),
@@ -120,7 +120,7 @@ def _extent(study: Document) -> list[Number]:
     """How many configurations were measured, how often, and how many of the runs were disturbed."""
     rows = study["rows"]
     counts = sorted({figure["n"] for row in rows for figure in row["figures"].values() if figure["value"] is not None})
-    numbers = [Number("configurations measured", f"{sum(map(measured, rows)):,} of {len(rows):,}")]
+    numbers = [Number("configurations measured", f"{sum(map(is_measured, rows)):,} of {len(rows):,}")]
     if counts:
         text = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         numbers.append(Number("repetitions", text))
@@ -175,7 +175,7 @@ def _dot_pictures(study: Document, column: Document, place: str) -> Iterator[Pan
     """A figure of every configuration: in one picture, or in one for each part of the study."""
     key = str(column["figure"])
     drawn = 0
-    for name, part in parts(study, lambda part: len({dot.place for dot in dots_of(part, key)})):
+    for name, part in split_study(study, lambda part: len({dot.place for dot in dots_of(part, key)})):
         figure = dots_figure(part, column)
         if figure is not None:
             title = figure_name(column) + (f": {name}" if name else "")
@@ -189,7 +189,7 @@ def _dots_caption(study: Document, key: str) -> str:
     figures = [row["figures"][key] for row in study["rows"]]
     sentences = [interval_words(figures, "A bar is an interval")]
     ours = [figure for figure in figures if figure["value"] is not None]
-    if is_ratio(key) and any(holds(figure, 1.0) for figure in ours):
+    if is_ratio(key) and any(interval_holds(figure, 1.0) for figure in ours):
         sentences.append("Filled grey marks are not significant: their interval holds 1.")
     if any(quantities.is_guess(figure_hint(figure)) for figure in ours):
         sentences.append("Open marks in colour are estimated.")
@@ -208,9 +208,9 @@ def _matrix_picture(study: Document) -> Panel | None:
     ):
         return None
     variants = variants_of(study) if not study.get("base") else []
-    whole = of_variant(study, variants[0]) if variants else study
+    whole = select_variant(study, variants[0]) if variants else study
     measured_in = {row: {name: figure for name, figure in figures.items() if figure["value"] is not None}
-                   for row, figures in beside(whole, SLOWDOWN).items()}  # fmt: skip
+                   for row, figures in by_workload_and_neighbour(whole, SLOWDOWN).items()}  # fmt: skip
     by_row = {row: figures for row, figures in measured_in.items() if figures}
     if not by_row:
         return None
@@ -222,7 +222,7 @@ def _matrix_picture(study: Document) -> Panel | None:
     caption = "Time per step beside another program over time per step alone: a row suffers from a column."
     column = next(column for column in study["columns"] if column["figure"] == SLOWDOWN)
     drawn = slowdown_map(list(by_row), names, values, texts, hints)
-    return _picture("heat", "Slowdown matrix", drawn, caption, matrix(whole, column))
+    return _picture("heat", "Slowdown matrix", drawn, caption, neighbour_matrix(whole, column))
 
 
 def _misses(study: Document) -> dict[str, dict[float, float]]:
@@ -300,7 +300,7 @@ def _operation_panels(study: Document) -> Iterator[Panel]:
 
 def _closing_panels(study: Document) -> Iterator[Panel]:
     """What is missing and why, what differs from the publication, what else there is to know."""
-    lacking = [f"– {', '.join(names)}: {reason}" for reason, names in unmeasured(study).items()]
+    lacking = [f"– {', '.join(names)}: {reason}" for reason, names in unmeasured_figures(study).items()]
     for title, lines in (("Not measured", lacking), ("Failed", failure_lines(study)),
                          ("Deviations from what was published", study["deviations"]), ("Notes", study["notes"]),
                          ("Where the numbers come from", list(_origin(study)))):  # fmt: skip
@@ -320,5 +320,5 @@ def _origin(study: Document) -> Iterator[str]:
     if about.get("versions"):
         yield "Versions: " + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + "."
     if study.get("fixed"):
-        settings = [f"{key.replace('_', ' ')} {written(value)}" for key, value in study["fixed"].items()]
+        settings = [f"{key.replace('_', ' ')} {setting_text(value)}" for key, value in study["fixed"].items()]
         yield f"All configurations: {', '.join(settings)}."

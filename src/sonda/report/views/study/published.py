@@ -24,7 +24,7 @@ class Pair:
     """A printed figure and ours."""
 
     name: str
-    """Of the figure."""
+    """Name of the figure."""
     place: str
     ours: Document
     printed: Document

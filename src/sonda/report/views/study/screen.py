@@ -9,7 +9,7 @@ from sonda.report.blocks import Block, Gap, Heading, Items, Paragraph, TableBloc
 from sonda.report.table import Column, build, words
 from sonda.report.views.study.answer import answer
 from sonda.report.views.study.operations import operations_table
-from sonda.report.views.study.tables import VARIANT, Document, option_tables, study_tables, unmeasured
+from sonda.report.views.study.tables import VARIANT, Document, option_tables, study_tables, unmeasured_figures
 
 
 def studies_blocks(studies: Sequence[Document]) -> list[Block]:
@@ -35,7 +35,7 @@ def plan_blocks(plan: Document, *, reference: str = "", options: str = "") -> li
     simulated = all(str(run.get("on", "")).startswith("sim:") for run in runs)
     how = "simulated" if simulated else "each a process of its own"
     blocks: list[Block] = [
-        Heading(f"{plan['study']}{at_scale(plan)}: {len(runs):,} runs, {how}"),
+        Heading(f"{plan['study']}{scale_suffix(plan)}: {len(runs):,} runs, {how}"),
         *paragraphs(plan.get("lacks", ()), "remark"),
     ]
     keys = list(dict.fromkeys(key for run in runs for key in run if key != "identity"))
@@ -49,7 +49,7 @@ def plan_blocks(plan: Document, *, reference: str = "", options: str = "") -> li
     for name, part in by_variant.items():
         blocks += _settings(name, part[:1], own)
     shown = [key for key in keys if key not in (*fixed, *own)]
-    columns = [(Column(key, right=False), words([written(run.get(key, "")) for run in runs])) for key in shown]
+    columns = [(Column(key, right=False), words([setting_text(run.get(key, "")) for run in runs])) for key in shown]
     if columns:
         blocks += [Gap(), TableBlock(build(columns), reasons=False)]
     if reference:
@@ -64,7 +64,7 @@ FEW = 3
 
 def _place(study: Document, row: Document) -> str:
     """`cnn, stress-cache`: where in the study a row stands."""
-    return ", ".join(written(row["configuration"][axis]) for axis in study["axes"] if axis in row["configuration"])
+    return ", ".join(setting_text(row["configuration"][axis]) for axis in study["axes"] if axis in row["configuration"])
 
 
 def failure_lines(study: Document) -> list[str]:
@@ -91,11 +91,11 @@ def failure_lines(study: Document) -> list[str]:
 
 def _settings(name: str, runs: list[dict[str, Any]], keys: list[str]) -> list[Block]:
     """`miss curve: batch 4, probe callgrind:256KiB+1MiB`, where there is anything to say."""
-    items = [f"{key} {written(run[key])}" for run in runs for key in keys if key in run]
+    items = [f"{key} {setting_text(run[key])}" for run in runs for key in keys if key in run]
     return [Items(items, f"{name}: " if name else "", ", ")] if items else []
 
 
-def written(value: object) -> str:
+def setting_text(value: object) -> str:
     """A value as the study's file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -106,7 +106,7 @@ def study_blocks(study: Document, width: int, *, reference: str = "", options: s
     Tables of many columns are made for a terminal of `width`. `reference`, the scale and `options` are what to type to
     have its page.
     """
-    blocks: list[Block] = [Heading(f"{study['study']}{at_scale(study)}")]
+    blocks: list[Block] = [Heading(f"{study['study']}{scale_suffix(study)}")]
     if study["question"]:
         blocks.append(Paragraph(study["question"]))
     blocks += [
@@ -128,7 +128,7 @@ def study_blocks(study: Document, width: int, *, reference: str = "", options: s
         blocks += [Gap(), Paragraph("Operations one by one", "first", hang=0), TableBlock(table)]
     for caption in dict.fromkeys(titled.caption for titled in tables if titled.caption):
         blocks += [Gap(), Paragraph(caption, "quiet")]
-    for reason, names in unmeasured(study).items():
+    for reason, names in unmeasured_figures(study).items():
         blocks += [Gap(), Paragraph(f"– {', '.join(names)}: {reason}", "quiet")]
     for title, lines in (
         ("Failed", failure_lines(study)),
@@ -153,6 +153,6 @@ def _typed(document: Document, reference: str) -> str:
     return f"sonda study {reference}{scale}"
 
 
-def at_scale(document: Document) -> str:
+def scale_suffix(document: Document) -> str:
     """` at scale small`; '' where a study has no scale."""
     return f" at scale {document['scale']}" if document["scale"] else ""

@@ -12,8 +12,8 @@ from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, HATCH, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build
 from sonda.report.views.study.cells import figure_hint, study_cell
-from sonda.report.views.study.facets import parts
-from sonda.report.views.study.tables import Document, of_variant, place_name, row_names, variants_of
+from sonda.report.views.study.facets import split_study
+from sonda.report.views.study.tables import Document, place_name, row_names, select_variant, variants_of
 
 PHASES = ("data", "transfer", "forward", "prefill", "decode", "loss", "backward", "optimizer", "fused", "communicate")
 ON_PROCESSOR = ("input_ms", "operations_ms", "host_ms")
@@ -23,7 +23,7 @@ COLORS = {"input_ms": PURPLE, "operations_ms": BLUE, "host_ms": GREY, "device_co
           "device_transfer_ms": YELLOW, "communication_ms": VERMILION, "idle_ms": GREY}  # fmt: skip
 PARTS = (BLUE, ORANGE, GREEN, SKY, PURPLE, VERMILION)
 MOST_PICTURES = 6
-"""Of one kind."""
+"""Pictures of one kind."""
 OF_A_BAR, AROUND = 24, 130
 """px of height."""
 
@@ -76,11 +76,11 @@ def stacks(study: Document) -> list[Stack]:
 
 def _stacks(study: Document, empty: Stack, bars: Callable[[Document], list[Bar]]) -> Iterator[Stack]:
     """The same picture of every part of the study that has bars."""
-    cut = parts(study, lambda part: len(bars(part)))
+    cut = split_study(study, lambda part: len(bars(part)))
     variants = variants_of(study) if not study.get("base") else []
     first = f": {variants[0]}" if len(variants) > 1 and len(cut) > MOST_PICTURES else ""
     if first:
-        cut = parts(of_variant(study, variants[0]), lambda part: len(bars(part)))
+        cut = split_study(select_variant(study, variants[0]), lambda part: len(bars(part)))
     drawn = 0
     for name, part in cut:
         made = bars(part)

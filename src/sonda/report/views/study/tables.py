@@ -45,8 +45,8 @@ def study_tables(study: Document, width: int, *, page: bool = False) -> Iterator
     variants are rows like any other.
     """
     variants = variants_of(study) if not study.get("base") else []
-    whole = of_variant(study, variants[0]) if variants else study
-    for number, (title, columns) in enumerate(families(known(whole))):
+    whole = select_variant(study, variants[0]) if variants else study
+    for number, (title, columns) in enumerate(column_families(with_measured_columns(whole))):
         head = [word for word in (variants[0] if variants and not number else "", title) if word]
         table = ours_table(whole, columns, title)
         # Every figure of trainings counts: what does not fit goes into a table below instead of being left out.
@@ -55,8 +55,8 @@ def study_tables(study: Document, width: int, *, page: bool = False) -> Iterator
             caption = interval_words(_figures(whole, columns))
             yield TitledTable(": ".join([*head, "continued"] if piece else head), table_piece, not piece, caption)
     for variant in variants[1:]:
-        for title, columns in families({**study, "columns": only_here(study, variants[0], variant)}):
-            own = of_variant(study, variant)
+        for title, columns in column_families({**study, "columns": columns_only_of(study, variants[0], variant)}):
+            own = select_variant(study, variant)
             caption = interval_words(_figures(own, columns))
             yield TitledTable(
                 f"{variant}: {title}" if title else variant, ours_table(own, columns, title), caption=caption
@@ -67,13 +67,13 @@ def study_tables(study: Document, width: int, *, page: bool = False) -> Iterator
             yield TitledTable(f"{figure_name(column)}, {', '.join(study['statistics'])}", table)
     for column in study["columns"]:
         if column["figure"] == SLOWDOWN and {"workload", WITH} <= set(study["axes"]) and not page:
-            yield TitledTable("Slowdown: a row suffers from a column", matrix(whole, column), reasons=False)
+            yield TitledTable("Slowdown: a row suffers from a column", neighbour_matrix(whole, column), reasons=False)
         printed = None if page else beside_table(study, column)
         if printed is not None:
             yield TitledTable(f"{figure_name(column)}, ours beside what was published", printed, reasons=False)
     for column in study["columns"] if variants else ():
         if column["figure"] in study.get("compare", ()):
-            for number, table in enumerate(side_by_side(study, column, variants, width)):
+            for number, table in enumerate(side_by_side_tables(study, column, variants, width)):
                 title = "(continued)" if number else f"{figure_name(column)}, variants side by side"
                 yield TitledTable(title, table, reasons=False)
 
@@ -106,7 +106,7 @@ def _narrow(table: Table, width: int) -> list[Table]:
         if pieces[-1] and sum(wide[name] for name in pieces[-1]) + wide[column.name] > room:
             pieces.append([])
         pieces[-1].append(column.name)
-    return [table.without({column.name for column in table.columns} - {*heads, *piece}) for piece in pieces]
+    return [table.drop_columns({column.name for column in table.columns} - {*heads, *piece}) for piece in pieces]
 
 
 def statistics_table(study: Document, column: Document, statistics: Sequence[str]) -> Table:
@@ -151,24 +151,24 @@ def variants_of(study: Document) -> list[str]:
     return list(dict.fromkeys(str(row["configuration"][VARIANT]) for row in study["rows"] if VARIANT in study["axes"]))
 
 
-def of_variant(study: Document, variant: str) -> Document:
+def select_variant(study: Document, variant: str) -> Document:
     """The same study with one variant only, which its title names."""
     rows = [row for row in study["rows"] if row["configuration"][VARIANT] == variant]
     return {**study, "rows": rows, "axes": [axis for axis in study["axes"] if axis != VARIANT]}
 
 
-def only_here(study: Document, first: str, variant: str) -> list[Document]:
+def columns_only_of(study: Document, first: str, variant: str) -> list[Document]:
     """Columns that this variant has and the first has not, and that are not shown side by side."""
 
     def has(name: str, column: Document) -> bool:
-        rows = of_variant(study, name)["rows"]
+        rows = select_variant(study, name)["rows"]
         return any(row["figures"][column["figure"]]["value"] is not None for row in rows)
 
     return [column for column in study["columns"] if column["figure"] not in study.get("compare", ())
             and has(variant, column) and not has(first, column)]  # fmt: skip
 
 
-def unmeasured(study: Document) -> dict[str, list[str]]:
+def unmeasured_figures(study: Document) -> dict[str, list[str]]:
     """Figures that no row has, neither measured nor published, by reason."""
     columns_by_reason: dict[str, list[Document]] = {}
     for column in study["columns"]:
@@ -201,7 +201,7 @@ def _joined(columns: Sequence[Document]) -> list[str]:
     ]  # fmt: skip
 
 
-def known(study: Document) -> Document:
+def with_measured_columns(study: Document) -> Document:
     """The same study with the figures that some row has."""
     columns = [column for column in study["columns"]
                if any(row["figures"][column["figure"]]["value"] is not None for row in study["rows"])]  # fmt: skip
@@ -212,7 +212,7 @@ def _bare_reason(cell: Document) -> str:
     return str(cell["reason"]).removeprefix("not measured: ")
 
 
-def beside(study: Document, figure: str) -> dict[str, dict[str, Document]]:
+def by_workload_and_neighbour(study: Document, figure: str) -> dict[str, dict[str, Document]]:
     """A figure by workload and neighbour, where nothing else varies."""
     by_workload: dict[str, dict[str, Document]] = {}
     for row in study["rows"]:
@@ -222,9 +222,9 @@ def beside(study: Document, figure: str) -> dict[str, dict[str, Document]]:
     return by_workload
 
 
-def matrix(study: Document, column: Document) -> Table:
+def neighbour_matrix(study: Document, column: Document) -> Table:
     """A figure with a row for each workload and a column for each neighbour, where nothing else varies."""
-    by_workload = beside(study, column["figure"])
+    by_workload = by_workload_and_neighbour(study, column["figure"])
     neighbours = dict.fromkeys(name for by in by_workload.values() for name in by)
     columns: Columns = [(Column("slowed", right=False), words(list(by_workload)))]
     for name in neighbours:
@@ -235,7 +235,7 @@ def matrix(study: Document, column: Document) -> Table:
     return build(columns)
 
 
-def families(study: Document) -> list[tuple[str, list[Document]]]:
+def column_families(study: Document) -> list[tuple[str, list[Document]]]:
     """Columns by table: figures of trainings by topic, the same figure of several modules, all others together."""
     stems: dict[str, list[Document]] = {}
     topics: dict[str, list[Document]] = {}
@@ -249,7 +249,10 @@ def families(study: Document) -> list[tuple[str, list[Document]]]:
         title = figure_name({**columns[0], "of": ""}) if len(columns) > 1 else ""
         families.setdefault(title, []).extend(columns)
     against = f"Against {study.get('base')}" if study.get("base") else "Against the base"
-    return [*families.items(), *((against if name == "Against the base" else name, of) for name, of in topics.items())]
+    return [
+        *families.items(),
+        *((against if name == "Against the base" else name, of) for name, of in topics.items()),
+    ]
 
 
 def _places(study: Document, rows: Rows) -> Columns:
@@ -324,7 +327,7 @@ def beside_table(study: Document, column: Document) -> Table | None:
     return build(columns)
 
 
-def side_by_side(study: Document, column: Document, variants: Sequence[str], width: int) -> Iterator[Table]:
+def side_by_side_tables(study: Document, column: Document, variants: Sequence[str], width: int) -> Iterator[Table]:
     """One figure, a column for each variant that has it; the last row says how they compare with the first variant.
 
     Where not all fit beside each other, there are several tables, each with the first variant.

@@ -63,8 +63,9 @@ def trade_figure(compared: list[Trade]) -> Figure:
             "marker": {"color": color, "size": 12 if front else 9, "symbol": mark},
             "text": [markup(trade.name) for trade in own],
             "textposition": "bottom right" if front else [_side(trade, compared) for trade in own],
-            "hovertext": [f"<b>{markup(trade.name)}</b><br>{trade.cycles:.3g} times the cycles, {trade.energy:.3g} "
-                          f"times the energy, derived (geometric mean of {trade.n})" for trade in own],
+            "hovertext": [f"<b>{markup(trade.name)}</b><br>{quantities.significant(trade.cycles)} times the cycles, "
+                          f"{quantities.significant(trade.energy)} times the energy, derived (geometric mean of "
+                          f"{trade.n})" for trade in own],
             "hoverinfo": "text",
         })  # fmt: skip
     first = markup(compared[0].name)
@@ -91,7 +92,10 @@ def trade_table(compared: list[Trade]) -> Table:
     """The points of the picture."""
 
     def times(values: list[float]) -> list[Cell]:
-        return [Cell(quantities.number(ratio), ratio, f"{ratio:.4g} times, derived", unit="1") for ratio in values]
+        return [
+            Cell(quantities.number(ratio), ratio, f"{quantities.significant(ratio, 4)} times, derived", unit="1")
+            for ratio in values
+        ]
 
     return build(
         [

@@ -9,7 +9,7 @@ from sonda.report.provenance import study_words
 from sonda.report.screen import render, width_to_fill
 from sonda.report.views.study.page import study_panels
 from sonda.report.views.study.screen import study_blocks
-from sonda.report.views.study.tables import Document, known
+from sonda.report.views.study.tables import Document, with_measured_columns
 
 
 class StudyView(View):
@@ -40,7 +40,9 @@ class StudyView(View):
 
     def words(self, text: str) -> tuple[tuple[str, str], ...]:
         figures = [figure for row in self.study["rows"] for figure in row["figures"].values()]
-        columns = [(str(column["figure"]), str(column["unit"])) for column in known(self.study)["columns"]]
+        columns = [
+            (str(column["figure"]), str(column["unit"])) for column in with_measured_columns(self.study)["columns"]
+        ]
         return study_words(text, columns, any(figure["source"] == "simulated" for figure in figures))
 
     def fields(self) -> dict[str, Any]:
