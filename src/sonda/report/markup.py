@@ -136,19 +136,19 @@ def _suggestion(suggestion: Suggestion) -> str:
 def _numbers_html(numbers: Iterable[Number], kind: str) -> str:
     if kind == "facts":
         boxes = "".join(
-            f"<div{_reachable(number.hint)}><dt>{markup(number.name)}</dt><dd>{markup(number.text)}"
+            f"<div{_hint_attributes(number.hint)}><dt>{markup(number.name)}</dt><dd>{markup(number.text)}"
             f"{f' <small>{markup(number.note)}</small>' if number.note else ''}</dd></div>"
             for number in numbers
         )
         return f'<dl class="facts">{boxes}</dl>'
     items = "".join(
-        f"<li{_reachable(number.hint)}>{markup(number.name)} <strong>{markup(number.text)}</strong></li>"
+        f"<li{_hint_attributes(number.hint)}>{markup(number.name)} <strong>{markup(number.text)}</strong></li>"
         for number in numbers
     )
     return f'<ul class="evidence" aria-label="numbers behind this">{items}</ul>' if items else ""
 
 
-def _reachable(hint: str) -> str:
+def _hint_attributes(hint: str) -> str:
     """Attributes that make a number with a hint reachable by keyboard; guesses are hatched as in tables."""
     if not hint:
         return ""
@@ -182,11 +182,11 @@ def table_html(table: Table, classes: str = "", tall: bool = False) -> str:
     scrolls = " tall" if tall or len(table.rows) > LONG else ""
     return (
         f'<div class="scroll{scrolls}"><table class="{markup(classes)}"{name}>\n<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></div>{_rest(table)}{notes}"
+        f"<tbody>\n{body}\n</tbody></table></div>{_remaining_rows(table)}{notes}"
     )
 
 
-def _rest(table: Table) -> str:
+def _remaining_rows(table: Table) -> str:
     """All rows as data, where they are too many for elements."""
     if len(table.rows) <= STATIC:
         return ""

@@ -49,7 +49,7 @@ _TONES = {"first": "first", "first bad": "first", "quiet": "soft", "soft": "soft
 
 def render_fragment(blocks: Iterable[Block]) -> str:
     """These blocks as a fragment for `_repr_html_`."""
-    return _framed([_block_html(block) for block in blocks])
+    return _frame([_block_html(block) for block in blocks])
 
 
 def _block_html(block: Block) -> str:
@@ -102,5 +102,5 @@ def _first_rows(table: Table) -> str:
     return table_html(shown) + more
 
 
-def _framed(pieces: Sequence[str]) -> str:
+def _frame(pieces: Sequence[str]) -> str:
     return f'{_STYLE}<div class="sonda">{"".join(pieces)}</div>'

@@ -157,7 +157,7 @@ def origin_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
         facts += [(f"version: {name}", version) for name, version in info.versions.items()]
         facts += [(f"target: {name}", str(value)) for name, value in info.target.plain().items() if name not in COUNTED]
         facts += [(f"workload: {name}", str(value)) for name, value in info.workload.plain().items()]
-        facts += [_observing(name, value) for name, value in info.overhead.items()]
+        facts += [_overhead_fact(name, value) for name, value in info.overhead.items()]
         facts.append(("created", info.created))
     blocks: list[Block] = [Items(summary.notes, tone="")] if summary.notes else []
     if facts:
@@ -168,7 +168,7 @@ def origin_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
     return [Panel("Where the numbers come from", blocks)] if blocks else []
 
 
-def _observing(name: str, value: float) -> tuple[str, str]:
+def _overhead_fact(name: str, value: float) -> tuple[str, str]:
     """What observing costs: `span_ns` was measured, `spans_per_step` a mean count, `step_share` follows from both."""
     title = f"observing: {name.removesuffix('_ns').replace('_', ' ')}"
     if name.endswith("_ns"):

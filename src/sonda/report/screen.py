@@ -140,7 +140,7 @@ class Screen:
         # One line needs no room for the indent of the next.
         more = hang if _cells(text) > self.width - indent else 0
         room = max(10, self.width - indent - more)
-        for index, piece in enumerate(self._folded(plain(text), room, style)):
+        for index, piece in enumerate(self._fold(plain(text), room, style)):
             self._print(Text(" " * (indent + (hang if index else 0))) + piece)
 
     def items(self, lead: str, items: list[str], separator: str = "   ·   ") -> None:
@@ -160,7 +160,7 @@ class Screen:
         """Add a table. Columns that do not fit are left out and named below, and so are reasons of missing numbers."""
         if not table.columns:
             return  # of a study without axes nothing was measured
-        shown, dropped = fit_columns(_harmless(table), self.width - indent)
+        shown, dropped = fit_columns(_clean_table(table), self.width - indent)
         # Where nothing can be left out, or not enough, the columns stand in bands one below the other.
         for number, band in enumerate(_bands(shown, self.width - indent)):
             if number:
@@ -180,12 +180,12 @@ class Screen:
             tones = [cell.tone for cell in cells]
             texts = [cell.text for cell in cells]
             folds = shown.columns[-1].wrap
-            lines = [line.plain for line in self._folded(texts[-1], max(LEAST_PATH, room))] if folds else texts[-1:]
+            lines = [line.plain for line in self._fold(texts[-1], max(LEAST_PATH, room))] if folds else texts[-1:]
             self._print(_row([*texts[:-1], lines[0]], tones, shown, widths, indent))
             for line in lines[1:]:
                 self._print(_row([""] * (len(texts) - 1) + [line], tones, shown, widths, indent))
 
-    def _folded(self, text: str, room: int, style: str = "") -> list[Text]:
+    def _fold(self, text: str, room: int, style: str = "") -> list[Text]:
         """The text in lines of at most `room` cells, none of which ends between a number and its unit."""
         from rich.text import Text
 
@@ -230,9 +230,9 @@ def fit_columns(table: Table, room: int) -> tuple[Table, list[str]]:
     while _least(shown) > room and order:
         dropped.append(order.pop(0).name)
         shown = table.drop_columns(set(dropped))
-    shown = _narrowed(shown, room, LEAST_WORDS)
+    shown = _narrow(shown, room, LEAST_WORDS)
     if any(_width(band) > room for band in _bands(shown, room)):
-        shown = _narrowed(shown, room, LEAST_PATH)
+        shown = _narrow(shown, room, LEAST_PATH)
     return shown, list(dict.fromkeys(column.name for column in table.columns if column.name in dropped))
 
 
@@ -248,7 +248,7 @@ def _bands(table: Table, room: int) -> list[Table]:
     return [_columns(table, [0, *band]) for band in bands]
 
 
-def _harmless(table: Table) -> Table:
+def _clean_table(table: Table) -> Table:
     """The same table with names and texts in which no character acts instead of being drawn."""
     columns = tuple(replace(column, name=plain(column.name)) for column in table.columns)
     rows = tuple(tuple(replace(cell, text=plain(cell.text)) for cell in row) for row in table.rows)
@@ -282,7 +282,7 @@ def _slacks(table: Table, words: int) -> list[int]:
     return slacks
 
 
-def _narrowed(table: Table, room: int, words: int) -> Table:
+def _narrow(table: Table, room: int, words: int) -> Table:
     """Cut the column with the most slack, again and again, until the table fits. Paths lose their beginning, words
     their end; words keep `words` cells."""
     excess = _width(table) - room

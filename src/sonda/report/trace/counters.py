@@ -85,7 +85,7 @@ class CounterRows:
                 for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(rows)], strict=True):
                     metric, _, start, row, *_ = rows[first].tolist()
                     before = stretches[metric][-1] if stretches[metric] else None
-                    if before is not None and before[3] == at + first and self._goes_on(file, at + first):
+                    if before is not None and before[3] == at + first and self._continues_track(file, at + first):
                         stretches[metric][-1] = (*before[:3], at + stop)
                     else:
                         stretches[metric].append((start, row, at + first, at + stop))
@@ -93,7 +93,7 @@ class CounterRows:
                 for _, _, first, stop in sorted(mine):
                     yield from self._track(metric, file, first, stop)
 
-    def _goes_on(self, file: RowFile, at: int) -> bool:
+    def _continues_track(self, file: RowFile, at: int) -> bool:
         """Whether a row continues the track of the one before."""
         return bool(file[at - 1][:2] == file[at][:2])
 

@@ -64,8 +64,8 @@ def counters_table(interference: Interference) -> Table:
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("program", right=False), [Cell(name, name, tone="name") for name in names])
     ]
-    for place, counter in enumerate(_counters(interference)):
-        alone, together = _of(interference, counter)
+    for place, counter in enumerate(_counter_names(interference)):
+        alone, together = _counter_values(interference, counter)
         if not any(map(quantities.known, [*alone, *together])):
             continue
         keep, hint = max(2, 8 - place), HINTS.get(counter, "per 1000 instructions")
@@ -82,14 +82,14 @@ def counters_table(interference: Interference) -> Table:
 def uncounted_lines(interference: Interference) -> list[str]:
     """`IPC, cache misses /1000: no PMU in this virtual machine`, for what no program has."""
     reasons: dict[str, list[str]] = {}
-    for counter in _counters(interference):
-        values = [value for when in _of(interference, counter) for value in when]
+    for counter in _counter_names(interference):
+        values = [value for when in _counter_values(interference, counter) for value in when]
         if not any(map(quantities.known, values)):
             reasons.setdefault(values[0].reason, []).append(_title(counter))
     return [f"{', '.join(titles)}: {reason}" for reason, titles in reasons.items()]
 
 
-def _counters(interference: Interference) -> list[str]:
+def _counter_names(interference: Interference) -> list[str]:
     """All but what stands in the table of programs; what the processor says comes first."""
     known = dict.fromkeys(
         name for program in interference.participants for name in interference.together.counters[program]
@@ -102,7 +102,7 @@ def _title(counter: str) -> str:
     return TITLES.get(counter) or f"{counter} /1000"
 
 
-def _of(interference: Interference, counter: str) -> tuple[list[Value], list[Value]]:
+def _counter_values(interference: Interference, counter: str) -> tuple[list[Value], list[Value]]:
     missing = Value(None, "1", "counted", reason="not counted")
     alone = [
         interference.alone[program].counters[program].get(counter, missing) for program in interference.participants
@@ -172,31 +172,32 @@ def layer_fields(layer: LayerSlowdown) -> dict[str, Any]:
 def slowdown_cell(value: Value) -> Cell:
     """A slowdown; quiet where its interval holds 1, so that nothing can be said for sure."""
     if value.value is None:
-        return _missing(value)
+        return _missing_cell(value)
     tone = "quiet"
     if value.low is not None and value.high is not None:
         tone = "bad" if value.low > 1 else "good" if value.high < 1 else "quiet"
-    return quantity(value, _spread(value), tone)
+    return quantity(value, _with_interval(value), tone)
 
 
 def figure_cell(value: Value) -> Cell:
     if value.value is None:
-        return _missing(value)
-    return quantity(value, _spread(value))
+        return _missing_cell(value)
+    return quantity(value, _with_interval(value))
 
 
 def plain_cells(values: Sequence[Value]) -> list[Cell]:
     return [
-        _missing(value) if value.value is None else quantity(value, quantities.brief(value.value)) for value in values
+        _missing_cell(value) if value.value is None else quantity(value, quantities.brief(value.value))
+        for value in values
     ]
 
 
-def _missing(value: Value) -> Cell:
+def _missing_cell(value: Value) -> Cell:
     # That a program has no slowdown by itself needs no word below the table.
     return Cell(quantities.MISSING, None, value.reason, "" if value.reason == ALONE else value.reason, "quiet")
 
 
-def _spread(value: Value) -> str:
+def _with_interval(value: Value) -> str:
     """`1.42 (1.35–1.50)`."""
     middle = quantities.ratio(value.value or 0.0)
     if value.low is None or value.high is None:
@@ -332,18 +333,20 @@ def _heat_map(interference: Interference) -> Figure:
         [interference.slowdown(row, column) for column in interference.participants]
         for row in interference.participants
     ]
-    values = [[value.value if _sure(value) or value.value is None else 1.0 for value in line] for line in fields]
+    values = [
+        [value.value if _is_significant(value) or value.value is None else 1.0 for value in line] for line in fields
+    ]
     texts = [["" if value.value is None else f"{times(value)}{_doubt(value)}" for value in line] for line in fields]
     hints = [[quantities.provenance(value) for value in line] for line in fields]
     return slowdown_map(names, names, values, texts, hints)
 
 
-def _sure(value: Value) -> bool:
+def _is_significant(value: Value) -> bool:
     return value.low is not None and value.high is not None and not value.low <= 1 <= value.high
 
 
 def _doubt(value: Value) -> str:
-    return "" if value.low is None or _sure(value) else ", not significant"
+    return "" if value.low is None or _is_significant(value) else ", not significant"
 
 
 def _company_fields(company: Company) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def energy_blocks(found: EnergySummary) -> list[Block]:
         blocks.append(Paragraph(f"Try: {found.remedy}", hang=5))
     if found.devices:
         blocks += [Gap(), TableBlock(devices_table(found))]
-    for rows in (found.regions, _shown(found.windows)):
+    for rows in (found.regions, _listed_windows(found.windows)):
         if rows:
             blocks += [Gap(), TableBlock(windows_table(rows))]
             note = _spread_words(rows)
@@ -52,7 +52,7 @@ def energy_blocks(found: EnergySummary) -> list[Block]:
     return blocks
 
 
-def _shown(rows: Sequence[Window]) -> list[Window]:
+def _listed_windows(rows: Sequence[Window]) -> list[Window]:
     epochs = [row for row in rows if row.kind == "epoch"]
     return [*epochs[:MOST_EPOCHS], *(row for row in rows if row.kind != "epoch")]
 
@@ -60,7 +60,7 @@ def _shown(rows: Sequence[Window]) -> list[Window]:
 def devices_table(energy: EnergySummary) -> Table:
     """A row for each device and for the sums; estimates carry `~` and their interval."""
     rows: list[tuple[str, str, Cost, Device | None]] = [
-        (_device_name(device), _source(device.cost.energy), device.cost, device) for device in energy.devices
+        (_device_name(device), _source_text(device.cost.energy), device.cost, device) for device in energy.devices
     ]
     if len(energy.devices) > 1:
         rows += [(ALL, source, cost, None) for source, cost in energy.all.items()]
@@ -72,7 +72,10 @@ def devices_table(energy: EnergySummary) -> Table:
     ]
     unit, cells = numbers([cost.energy for cost in costs])
     columns.append(
-        (Column(f"energy, {unit}"), [_bounded(cell, cost.energy) for cell, cost in zip(cells, costs, strict=True)])
+        (
+            Column(f"energy, {unit}"),
+            [_with_bounds_text(cell, cost.energy) for cell, cost in zip(cells, costs, strict=True)],
+        )
     )
     for title, values, keep in (
         ("mean", [cost.power for cost in costs], 8),
@@ -129,11 +132,11 @@ def _device_name(device: Device) -> str:
     return name if device.used else f"{name} (idle)"
 
 
-def _source(value: Value) -> str:
+def _source_text(value: Value) -> str:
     return value.source if quantities.known(value) else "missing"
 
 
-def _bounded(cell: Cell, value: Value) -> Cell:
+def _with_bounds_text(cell: Cell, value: Value) -> Cell:
     """`~420 (252–588)` for an estimate, `≥420` where a counter is not in it; measured, its bounds are in the hint."""
     if value.value is not None and value.reason:
         return replace(cell, text=f"≥{cell.text}", hint=f"{cell.hint}; {value.reason}")
@@ -190,11 +193,11 @@ def _bars_caption(energy: EnergySummary) -> str:
     sentences = (
         ["Hatched: estimated by a model, not measured."] if any(value.source == "estimated" for value in values) else []
     )
-    sentences += ["Thin lines are bounds."] if any(_reach(value) != (None, None) for value in values) else []
+    sentences += ["Thin lines are bounds."] if any(_bound_distances(value) != (None, None) for value in values) else []
     return " ".join([*sentences, "EDP is energy times time."])
 
 
-def _reach(value: Value) -> tuple[float | None, float | None]:
+def _bound_distances(value: Value) -> tuple[float | None, float | None]:
     """How far its bounds lie below and above it; None where it has none."""
     if value.value is None or value.low is None or value.high is None:
         return None, None
@@ -208,7 +211,7 @@ def energy_bars(energy: EnergySummary) -> Figure | None:
         return None
     values = [device.cost.energy for device in known]
     places = list(range(len(known)))
-    below, above = zip(*(_reach(value) for value in values), strict=True)
+    below, above = zip(*(_bound_distances(value) for value in values), strict=True)
     trace = {
         "type": "bar", "orientation": "h", "y": places,
         "x": [value.value for value in values],

@@ -40,12 +40,12 @@ SIMULATED = ":simulated"
 
 def points_table(exploration: Exploration, points: Any) -> Table:
     """A row for each point: its settings, its figures, whether it is on the front, and why not where it cannot be."""
-    rows = _chosen(points).to_pylist()
+    rows = _choose_points(points).to_pylist()
     columns: list[tuple[Column, Sequence[Cell]]] = []
     for key in exploration.axes:
         values = [row.get(key) for row in rows]
         right = all(isinstance(value, int | float) for value in values if value is not None)
-        columns.append((Column(key, right=right), [_setting(value) for value in values]))
+        columns.append((Column(key, right=right), [_setting_cell(value) for value in values]))
     why = [str(row.get("impossible") or row.get("unpriced") or "") for row in rows]
     for name in ("cycles", "energy", "area"):
         column = f"{name}{SIMULATED}"
@@ -56,7 +56,7 @@ def points_table(exploration: Exploration, points: Any) -> Table:
     return build(columns, "points")
 
 
-def _chosen(points: Any) -> Any:
+def _choose_points(points: Any) -> Any:
     """The rows to show, the front first."""
     import numpy as np
 
@@ -81,18 +81,18 @@ def _point_figures(
         amount = None if missing else float(stored)
         values.append(Value(amount, unit, "simulated", low, high, reason if missing else "", bounds=TABLES))
     if name == "cycles":
-        return Column(name), [_exact(value) for value in values]
+        return Column(name), [_exact_cell(value) for value in values]
     shown, cells = numbers(values)
     return Column(f"{name} {shown}".strip(), hint="the tooltip has the bounds of the tables"), cells
 
 
-def _exact(value: Value) -> Cell:
+def _exact_cell(value: Value) -> Cell:
     if value.value is None:
         return Cell(quantities.MISSING, None, value.reason, tone="quiet")
     return Cell(quantities.whole(value.value), value.value, "exact, simulated")
 
 
-def _setting(value: object) -> Cell:
+def _setting_cell(value: object) -> Cell:
     if value is None:
         return Cell(quantities.MISSING, tone="quiet")
     return Cell(str(value), value if isinstance(value, int | float) else str(value), tone="name")
@@ -111,7 +111,7 @@ def trade_figure(exploration: Exploration, points: Any, name: str, shade: str = 
     front, which is never empty, is a third objective."""
     scale = _scale(exploration, name)
     unit = scale.unit
-    cloud = _cloud(points, name, exploration.by_time)
+    cloud = _points_off_front(points, name, exploration.by_time)
     speed, per = ("time, ns", "time %{x:,.4~g} ns") if exploration.by_time else ("cycles", "cycles %{x:,}")
     hover = f"not on the front<br>{per}, simulated<br>{markup(f'{name} %{{y:.4~g}} {unit}')}, simulated<extra></extra>"
     data = [
@@ -140,7 +140,7 @@ def trade_figure(exploration: Exploration, points: Any, name: str, shade: str = 
     return {"data": data, "layout": layout}
 
 
-def _cloud(points: Any, name: str, by_time: bool) -> tuple[list[float], list[float]]:
+def _points_off_front(points: Any, name: str, by_time: bool) -> tuple[list[float], list[float]]:
     """Cycles, or times, and figures of the points that are not on the front and have both."""
     import numpy as np
 
@@ -197,7 +197,7 @@ def exploration_blocks(found: Exploration, rows: int = 10) -> list[Block]:
     shown = choose_front(found, rows)
     if shown:
         blocks += [Gap(), TableBlock(front_table(found, shown))]
-        same = _same(found, shown)
+        same = _shared_settings(found, shown)
         if same:
             words_of = " ".join(f"{key}={shown[0].settings[key]}" for key in same)
             blocks.append(Paragraph(f"all of them: {words_of}"))
@@ -218,7 +218,7 @@ def front_table(exploration: Exploration, points: Sequence[Point]) -> Table:
 
     Where clocks differ, the time of each stands before its cycles.
     """
-    same = _same(exploration, points)
+    same = _shared_settings(exploration, points)
     settings = [key for key in exploration.axes if key not in same and any(key in point.settings for point in points)]
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column(key, right=_is_number(points, key), keep=LAST), _settings(points, key)) for key in settings
@@ -305,7 +305,7 @@ def write_points(path: Path, points: Any, form: str) -> Path:
     return path
 
 
-def _same(exploration: Exploration, points: Sequence[Point]) -> list[str]:
+def _shared_settings(exploration: Exploration, points: Sequence[Point]) -> list[str]:
     """Settings that all these points share; none where there is room for all settings as columns."""
     settings = [key for key in exploration.axes if any(key in point.settings for point in points)]
     if len(settings) <= FEW_SETTINGS:

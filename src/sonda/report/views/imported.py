@@ -76,7 +76,7 @@ LONGEST = 60
 def profile_tables(profile: ProfileSummary, rows: int) -> list[Table]:
     """Everything there is to show; up to `rows` operations."""
     tables = (
-        [steps_table(profile.steps), breakdown_table(profile.steps[0], _several(profile.steps))]
+        [steps_table(profile.steps), breakdown_table(profile.steps[0], _has_several_ranks(profile.steps))]
         if profile.steps
         else []
     )
@@ -85,13 +85,13 @@ def profile_tables(profile: ProfileSummary, rows: int) -> list[Table]:
     return [*tables, placement_table(profile)] if profile.operations else tables
 
 
-def _several(steps: tuple[StepTimes, ...]) -> bool:
+def _has_several_ranks(steps: tuple[StepTimes, ...]) -> bool:
     return len({times.rank for times in steps}) > 1
 
 
 def steps_table(steps: tuple[StepTimes, ...]) -> Table:
     """How long steps took, by rank and name."""
-    ranks = _several(steps)
+    ranks = _has_several_ranks(steps)
     named = [f"rank {times.rank} {times.name}" if ranks else times.name for times in steps]
     columns: list[tuple[Column, list[Cell]]] = [
         (Column("steps of", right=False), words(named)),

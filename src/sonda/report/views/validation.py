@@ -69,16 +69,16 @@ def trials_table(trials: Sequence[Document]) -> Table:
         (Column("state", right=False), _states(trials)),
         (Column("expected"), words([trial["expected"] for trial in trials])),
         (Column("counted"), words([trial["found"] for trial in trials])),
-        (Column("off by"), words([_apart(trial["deviation"]) for trial in trials])),
-        (Column("work", right=False, wrap=True), words([_work(trial) for trial in trials])),
+        (Column("off by"), words([_deviation_text(trial["deviation"]) for trial in trials])),
+        (Column("work", right=False, wrap=True), words([_work_text(trial) for trial in trials])),
     ])  # fmt: skip
 
 
-def _work(trial: Document) -> str:
+def _work_text(trial: Document) -> str:
     return ", ".join(text for text in (trial["check"], trial["reason"]) if text)
 
 
-def _apart(deviation: float | None) -> str:
+def _deviation_text(deviation: float | None) -> str:
     if deviation is None:
         return ""
     return "0" if deviation == 0 else f"{100 * deviation:.2g} %"

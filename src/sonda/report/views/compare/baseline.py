@@ -87,11 +87,11 @@ def _table(
     ]
     for other in compared:
         columns.append((Column(other.name, hint="95 % interval in each field's hint"),
-                        [_judged(other.rows.get(key)) for key in names]))  # fmt: skip
+                        [_ratio_cell(other.rows.get(key)) for key in names]))  # fmt: skip
     return build(columns, f"against {first}")
 
 
-def _judged(row: ComparedRow | None) -> Cell:
+def _ratio_cell(row: ComparedRow | None) -> Cell:
     if row is None:
         return Cell(quantities.MISSING, None, "only one of the two runs has it", tone="quiet")
     if not quantities.known(row.ratio):

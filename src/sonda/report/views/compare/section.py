@@ -41,11 +41,11 @@ def side_by_side_panels(
     `groups` are processes of the same configuration, which are judged together. The `comparison` of two of them, where
     there is one, has its own section, and only greys what is not significant here.
     """
-    (first, _), *rest = together = _together(names, groups)
+    (first, _), *rest = together = _group_runs(names, groups)
     if comparison is not None:
         others = [BaselineComparison(rest[0][0], comparison, columns=rest[0][1])]
     else:
-        others = _others(together, runs)
+        others = _compare_with_first(together, runs)
     verdict = baseline.verdict_words(first, others)
     reasons = [f"{other.name} cannot be compared: {other.reason}" for other in others if other.reason]
     blocks: list[Block] = [Heading("Side by side")]
@@ -73,7 +73,7 @@ def side_by_side_panels(
 GREYED = "What does not differ significantly from the first run, with 95 %, is grey."
 
 
-def _together(names: Sequence[str], groups: Sequence[str]) -> list[Group]:
+def _group_runs(names: Sequence[str], groups: Sequence[str]) -> list[Group]:
     """The groups with the places of their runs; without groups every run is one."""
     if not groups:
         return [(name, (place,)) for place, name in enumerate(names)]
@@ -82,7 +82,7 @@ def _together(names: Sequence[str], groups: Sequence[str]) -> list[Group]:
     ]
 
 
-def _others(together: Sequence[Group], runs: Sequence[Run | None]) -> list[BaselineComparison]:
+def _compare_with_first(together: Sequence[Group], runs: Sequence[Run | None]) -> list[BaselineComparison]:
     """Every later group of runs against the first, as far as they can be compared."""
     sides = [[run for place in places if runs and (run := runs[place]) is not None] for _, places in together]
     if not sides[0]:

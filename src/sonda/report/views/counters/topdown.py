@@ -86,14 +86,14 @@ def counter_table(summary: CounterSummary) -> Table:
         values = [counted.counters.get(name, absent) for _, counted in rows]
         unit, cells = numbers(values)
         shown = unit.removesuffix("cycle").strip()
-        columns.append((Column(f"{name} {shown}".strip(), keep=4), _marked(values, cells)))
+        columns.append((Column(f"{name} {shown}".strip(), keep=4), _mark_estimates(values, cells)))
     ipc = [counted.ipc for _, counted in rows]
-    columns.append((Column("IPC", hint="instructions per cycle, derived"), _marked(ipc, numbers(ipc)[1])))
+    columns.append((Column("IPC", hint="instructions per cycle, derived"), _mark_estimates(ipc, numbers(ipc)[1])))
     for name in rates:
         values = [_rate(counted, name) for _, counted in rows]
         hint = f"{name} per 1,000 instructions (MPKI), derived"
         columns.append(
-            (Column(f"{name.replace('_', ' ')} /1k", keep=2, hint=hint), _marked(values, numbers(values)[1]))
+            (Column(f"{name.replace('_', ' ')} /1k", keep=2, hint=hint), _mark_estimates(values, numbers(values)[1]))
         )
     return build(columns, "counters")
 
@@ -138,8 +138,10 @@ def topdown_layer_table(part: PartSummary, layers: Sequence[LayerRow], title: st
     columns = [(Column(title, right=False, path=True), names),
                (Column("type", right=False, keep=1), words([row.name for row in layers]))]  # fmt: skip
     if part.counted is not None:
-        ipc = [_of_layer(part.counted, row.path) for row in layers]
-        columns.append((Column("IPC", keep=4, hint="instructions per cycle, derived"), _marked(ipc, numbers(ipc)[1])))
+        ipc = [_layer_ipc(part.counted, row.path) for row in layers]
+        columns.append(
+            (Column("IPC", keep=4, hint="instructions per cycle, derived"), _mark_estimates(ipc, numbers(ipc)[1]))
+        )
     columns += [_category(category, rows) for category in topdown.definition.categories if not category.parent]
     columns.append((Column("mostly", right=False, keep=3), words([_leading(topdown, slots) for _, slots in rows])))
     return build(columns, "Top-Down of layers")
@@ -190,7 +192,7 @@ def _percent(value: Value) -> Cell:
     return Cell(text, 100 * value.value, quantities.provenance(value), unit="%")
 
 
-def _marked(values: Sequence[Value], cells: Sequence[Cell]) -> list[Cell]:
+def _mark_estimates(values: Sequence[Value], cells: Sequence[Cell]) -> list[Cell]:
     return [
         replace(cell, text=ESTIMATED + cell.text) if value.source == "estimated" and value.value is not None else cell
         for value, cell in zip(values, cells, strict=True)
@@ -207,7 +209,7 @@ def _rate(counted: Counted, name: str) -> Value:
     return counted.per_thousand.get(name, Value(None, "1", "derived", reason="not counted"))
 
 
-def _of_layer(summary: CounterSummary, path: str) -> Value:
+def _layer_ipc(summary: CounterSummary, path: str) -> Value:
     counted = summary.layers.get(path)
     return counted.ipc if counted is not None else Value(None, "1", "derived", reason="not counted")
 

@@ -29,7 +29,7 @@ def counted_blocks(counters: KernelCounters, limit: int) -> list[Block]:
     blocks: list[Block] = []
     for table in (
         counted_kernels_table(counters.kernels[:limit]),
-        counted_places_table(_widest(counters.places, limit)),
+        counted_places_table(_most_counted(counters.places, limit)),
         stalls_table(counters.stalls[:limit]),
     ):
         if table.rows:
@@ -184,7 +184,7 @@ def _precision(kernel: CountedKernel) -> str:
     return PRECISIONS.get(most, most.replace("_", " "))
 
 
-def _widest(places: Sequence[CountedPlace], limit: int) -> list[CountedPlace]:
+def _most_counted(places: Sequence[CountedPlace], limit: int) -> list[CountedPlace]:
     """Those with the most counted FLOPs, in their order."""
     chosen = sorted(places, key=lambda place: -(place.counted.value or 0.0))[:limit]
     return [place for place in places if place in chosen]
@@ -221,7 +221,8 @@ def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
             "type": "bar", "orientation": "h", "name": markup(reason), "y": places, "x": [100 * part for part in parts],
             "marker": {"color": color},
             "hovertext": [f"<b>{markup(label)}</b><br>{markup(reason)}: {quantities.percent(part, 1)} % of the cycles "
-                          f"of its warps, counted{_meant(reason)}" for label, part in zip(labels, parts, strict=True)],
+                          f"of its warps, counted{_meaning_line(reason)}"
+                          for label, part in zip(labels, parts, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
     layout = {
@@ -242,7 +243,7 @@ def reason_meanings(rows: Sequence[StallRow]) -> dict[str, str]:
     return {name: f"warps wait {REASONS[name].meaning}" for name in names if name in REASONS}
 
 
-def _meant(reason: str) -> str:
+def _meaning_line(reason: str) -> str:
     """What the warps do in these cycles, in a line below."""
     return f"<br>they wait {markup(REASONS[reason].meaning)}" if reason in REASONS else ""
 

@@ -59,15 +59,15 @@ def answer(study: Document) -> Answer:
         return Answer((f"No answer yet: none of {len(study['rows']):,} configurations is measured.",), ())
     leads = _leads(study)
     # Where speed-ups are figures of the study, what options bring is said by them.
-    options = [] if "speedup" in dict(leads) else list(_options(study.get("optimisations", ())))
-    sentence = "; ".join(words for _, words in leads) + _speaker(study, [key for key, _ in leads])
+    options = [] if "speedup" in dict(leads) else list(_option_sentences(study.get("optimisations", ())))
+    sentence = "; ".join(words for _, words in leads) + _speaking_variant(study, [key for key, _ in leads])
     places = tuple(options) if len(options) > 1 and study.get("whole") else ()
     first = [str(study["whole"]), *places] if places else options or [f"{sentence[:1].upper()}{sentence[1:]}."]
-    more = (_variants(study), published_words(study), _lacking(study))
+    more = (_variants_sentence(study), published_words(study), _lacking_sentence(study))
     return Answer((*first, *(sentence for sentence in more if sentence)), tuple(key for key, _ in leads), places)
 
 
-def _options(places: Sequence[Document]) -> Iterator[str]:
+def _option_sentences(places: Sequence[Document]) -> Iterator[str]:
     """The sentence of every place; where no option has an effect that is sure, the numbers that there are."""
     for place, sentence in zip([place for place in places if place["sentence"]], summary_lines(places), strict=True):
         known = [(str(option["name"]), option["speedup"]) for option in place["options"] if _was_measured(option)]
@@ -109,8 +109,8 @@ def published_words(study: Document) -> str:
         return f"None of {len(printed):,} published figures has ours beside it."
     near = sum(1 / (1 + NEAR) <= ratio <= 1 + NEAR for ratio in ratios)
     return (
-        f"Ours stand beside {len(ratios):,} of {len(printed):,} published figures: {_ends(ratios)} times as large, "
-        f"{near or 'none'} within {quantities.percent(NEAR)} %."
+        f"Ours stand beside {len(ratios):,} of {len(printed):,} published figures: {_range_text(ratios)} times as "
+        f"large, {near or 'none'} within {quantities.percent(NEAR)} %."
     )
 
 
@@ -132,7 +132,7 @@ def _leads(study: Document) -> list[tuple[str, str]]:
 def _lead(study: Document, column: Document) -> str:
     """The least and the most of a figure, with where; '' where no row has it."""
     key = str(column["figure"])
-    shown, variant = _shown(study, key)
+    shown, variant = _speaking_rows(study, key)
     cells = sorted(_values(shown, key), key=lambda pair: float(pair[1]["value"]))
     if not cells:
         return ""
@@ -143,14 +143,14 @@ def _lead(study: Document, column: Document) -> str:
         ends = [cells[0] if len(cells) == 1 else (f"all {len(cells)}", cells[0][1])]
     unit = "queries/s" if key == "rate_under_bound_per_second" else str(column["unit"])
     texts = [f"{quantities.number(figure['value'])} {unit}".rstrip() for _, figure in ends]
-    sure = [_ends_of(figure) if is_ratio(key) or unit == "%" else "" for _, figure in ends]
+    sure = [_interval_text(figure) if is_ratio(key) or unit == "%" else "" for _, figure in ends]
     beside = [", ".join(filter(None, (name, interval))) for (name, _), interval in zip(ends, sure, strict=True)]
     words = " to ".join(f"{text} ({more})" if more else text for text, more in zip(texts, beside, strict=True))
     sentence = LEADS.get(key, f"{figure_name(column)}: {{}}").format(words, base=study.get("base", ""))
     return sentence + _doubt([figure for _, figure in cells] if is_ratio(key) else [])
 
 
-def _ends_of(figure: Document) -> str:
+def _interval_text(figure: Document) -> str:
     """`1.50 to 1.93`; '' where a figure has no interval."""
     low, high = figure.get("low"), figure.get("high")
     if low is None or high is None or low == high:
@@ -158,14 +158,14 @@ def _ends_of(figure: Document) -> str:
     return f"{quantities.number(low)} to {quantities.number(high)}"
 
 
-def _speaker(study: Document, keys: Sequence[str]) -> str:
+def _speaking_variant(study: Document, keys: Sequence[str]) -> str:
     """`(as published)`: the variant whose rows were all that spoke; '' where their names say it."""
-    spoke = [_shown(study, key) for key in keys]
+    spoke = [_speaking_rows(study, key) for key in keys]
     several = [name for part, name in spoke if name and sum(1 for _ in _values(part, keys[0])) > 1]
     return f" ({several[0]})" if several and len(set(several)) == 1 and len(several) == len(keys) else ""
 
 
-def _shown(study: Document, key: str) -> tuple[Document, str]:
+def _speaking_rows(study: Document, key: str) -> tuple[Document, str]:
     """The rows that speak for a figure: where variants are no rows like any other, those of the first that has it."""
     for name in variants_of(study) if not study.get("base") else ():
         part = select_variant(study, name)
@@ -196,7 +196,7 @@ def _doubt(ratios: Sequence[Document]) -> str:
     return f" [{', '.join(doubts)}]" if doubts else ""
 
 
-def _variants(study: Document) -> str:
+def _variants_sentence(study: Document) -> str:
     """How the other variants compare with the first, by the first figure that they are compared by."""
     wanted = next(
         (key for key in study.get("compare", ()) for compared in study["compared"] if compared["figure"] == key), ""
@@ -210,7 +210,7 @@ def _variants(study: Document) -> str:
     return f"Against {variants_of(study)[0]}, {name} of other variants: {shown} times, geometric mean."
 
 
-def _lacking(study: Document) -> str:
+def _lacking_sentence(study: Document) -> str:
     """The weightiest figure that the study asks for and no row has, with its reason."""
     columns = {str(column["figure"]): column for column in study["columns"]}
     key = next((figure for figure in LEADS if figure in columns and figure not in PRICES), "")
@@ -221,6 +221,6 @@ def _lacking(study: Document) -> str:
     return f"The question asks for {figure_name(columns[key])} too, which could not be measured: {reason}."
 
 
-def _ends(values: Sequence[float]) -> str:
+def _range_text(values: Sequence[float]) -> str:
     least, most = quantities.number(min(values)), quantities.number(max(values))
     return least if least == most else f"{least} to {most}"

@@ -22,7 +22,7 @@ def split_study(study: Document, lines: Count, most: int = MOST_LINES) -> list[t
 
 
 def _parts(study: Document, lines: Count, most: int) -> Iterator[tuple[str, Document]]:
-    ways = [_along(study, axis) for axis in study["axes"]] if lines(study) > most else []
+    ways = [_split_along(study, axis) for axis in study["axes"]] if lines(study) > most else []
     ways = [way for way in ways if len(way) > 1]
     if not ways:
         yield "", study
@@ -35,7 +35,7 @@ def _parts(study: Document, lines: Count, most: int) -> Iterator[tuple[str, Docu
             yield ", ".join(word for word in (name, inner) if word), whole
 
 
-def _along(study: Document, axis: str) -> dict[str, Document]:
+def _split_along(study: Document, axis: str) -> dict[str, Document]:
     """Parts by the values of an axis, by their names."""
     names = [_name(axis, row["configuration"].get(axis, "")) for row in study["rows"]]
     others = [other for other in study["axes"] if other != axis]

@@ -85,7 +85,7 @@ def _curves(study: Document) -> list[Named]:
     return [(name, row) for name, row in zip(row_names(study), study["rows"], strict=True) if row.get("curve")]
 
 
-def _upon_each_other(curves: Sequence[Named]) -> list[list[Named]]:
+def _group_overlapping(curves: Sequence[Named]) -> list[list[Named]]:
     """The curves in groups that a reader sees as one: nowhere further apart than a mark is high."""
     means = {name: {point["epoch"]: point["accuracy"]["mean"] for point in row["curve"]} for name, row in curves}
     near = MARK * max((mean for curve in means.values() for mean in curve.values()), default=0.0)
@@ -106,7 +106,7 @@ def accuracy_caption(study: Document) -> str:
     curves = _curves(study)
     repeated = any(point["n"] > 1 for _, row in curves for point in row["curve"])
     sentences = ["Mean of the repetitions; least to most is shaded." if repeated else "One run of each."]
-    for group in _upon_each_other(curves[:MOST_CURVES]):
+    for group in _group_overlapping(curves[:MOST_CURVES]):
         if len(group) > 1:
             names = f"All {len(group)}" if len(group) == len(curves) else join([f'"{name}"' for name, _ in group])
             sentences.append(f"{names} lie upon each other: thin and dashed lines over broad ones.")
@@ -123,7 +123,7 @@ def accuracy_figure(study: Document) -> Figure | None:
     rows = _curves(study)[:MOST_CURVES]
     if not rows:
         return None
-    below = {name: (at, len(group)) for group in _upon_each_other(rows) for at, (name, _) in enumerate(group)}
+    below = {name: (at, len(group)) for group in _group_overlapping(rows) for at, (name, _) in enumerate(group)}
     data: list[Figure] = []
     for number, (plain, row) in enumerate(rows):
         color, name = COLORS[number % len(COLORS)], markup(plain)

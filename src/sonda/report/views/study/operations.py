@@ -69,20 +69,20 @@ class OperationColumn:
         """Its field of a row; `–` with the reason where there is nothing."""
         if self.value is None:
             text = self.words(row)
-            return Cell(text, text) if text else _missing(row)
+            return Cell(text, text) if text else _missing_cell(row)
         value = self.value(row)
         if value is None:
-            return Cell(quantities.MISSING, missing=row[self.reason]) if row.get(self.reason) else _missing(row)
+            return Cell(quantities.MISSING, missing=row[self.reason]) if row.get(self.reason) else _missing_cell(row)
         text = self.digits.format(value) if self.digits else quantities.number(value)
         amount = text if self.unit in ("%", "1") else f"{text} {self.unit}"
         return Cell(text, value, f"{amount}, {self.source}", unit=self.unit)
 
 
-def _missing(row: Row) -> Cell:
+def _missing_cell(row: Row) -> Cell:
     return Cell(quantities.MISSING, missing=str(row.get("missing", "")))
 
 
-def _of(key: str, factor: float = 1.0) -> Callable[[Row], float | None]:
+def _divided(key: str, factor: float = 1.0) -> Callable[[Row], float | None]:
     return lambda row: None if row[key] is None else row[key] / factor
 
 
@@ -103,20 +103,24 @@ def _published(row: Row) -> str:
 
 COLUMNS = (
     OperationColumn("operation", 9, lambda row: str(row["op"])),
-    OperationColumn("MiB", 9, value=_of("size", 2**20), unit="MiB", source="as asked for", digits="{:g}"),
+    OperationColumn("MiB", 9, value=_divided("size", 2**20), unit="MiB", source="as asked for", digits="{:g}"),
     OperationColumn("framework", 9, lambda row: FRAMEWORKS.get(str(row["framework"]), str(row["framework"]))),
     OperationColumn("on", 6, lambda row: str(row["on"])),
-    OperationColumn("µs", 9, value=_of("time", 1e3), unit="µs", source="measured"),
-    OperationColumn("counted MFLOP", 8, value=_of("counted", 1e6), unit="MFLOP", source="counted"),
+    OperationColumn("µs", 9, value=_divided("time", 1e3), unit="µs", source="measured"),
+    OperationColumn("counted MFLOP", 8, value=_divided("counted", 1e6), unit="MFLOP", source="counted"),
     OperationColumn("of nominal", 4, value=_ratio, unit="1", digits="{:.3g}"),
-    OperationColumn("GFLOP/s", 8, value=_of("rate", 1e9), unit="GFLOP/s"),
-    OperationColumn("of peak", 7, value=_of("of_peak", 0.01), unit="%", digits="{:.3g} %", reason="of_peak_reason"),
+    OperationColumn("GFLOP/s", 8, value=_divided("rate", 1e9), unit="GFLOP/s"),
     OperationColumn(
-        "of theory", 5, value=_of("of_theory", 0.01), unit="%", digits="{:.3g} %", reason="of_theory_reason"
+        "of peak", 7, value=_divided("of_peak", 0.01), unit="%", digits="{:.3g} %", reason="of_peak_reason"
     ),
-    OperationColumn("DRAM MB", 6, value=_of("dram", 1e6), unit="MB", source="counted"),
-    OperationColumn("GB/s", 7, value=_of("bandwidth", 1e9), unit="GB/s"),
-    OperationColumn("of DRAM", 7, value=_of("of_memory", 0.01), unit="%", digits="{:.3g} %", reason="of_memory_reason"),
+    OperationColumn(
+        "of theory", 5, value=_divided("of_theory", 0.01), unit="%", digits="{:.3g} %", reason="of_theory_reason"
+    ),
+    OperationColumn("DRAM MB", 6, value=_divided("dram", 1e6), unit="MB", source="counted"),
+    OperationColumn("GB/s", 7, value=_divided("bandwidth", 1e9), unit="GB/s"),
+    OperationColumn(
+        "of DRAM", 7, value=_divided("of_memory", 0.01), unit="%", digits="{:.3g} %", reason="of_memory_reason"
+    ),
     OperationColumn("warps wait for", 7, _stalls),
     OperationColumn("published MFLOP/s", 6, _published),
 )

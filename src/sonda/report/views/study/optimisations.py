@@ -25,10 +25,10 @@ HEIGHT, OF_A_BAR = 150, 26
 
 def options_title(place: Document) -> str:
     """`cnn, batch 32: what the options bring against base`."""
-    return f"{_at(place)}what options bring against {place['base']}"
+    return f"{_place_prefix(place)}what options bring against {place['base']}"
 
 
-def _at(place: Document) -> str:
+def _place_prefix(place: Document) -> str:
     return f"{place['place']}: " if place["place"] else ""
 
 
@@ -37,10 +37,10 @@ def options_table(place: Document) -> Table:
     rows = place["options"]
     columns = [
         (Column("option", right=False), words([str(row["name"]) for row in rows])),
-        (Column("times as fast"), [_times(row["speedup"]) for row in rows]),
+        (Column("times as fast"), [_speedup_cell(row["speedup"]) for row in rows]),
         (Column("95 % interval", hint="of all options of this table at once"),
-         [_ends(row["speedup"]) for row in rows]),
-        (Column("which is", right=False, wrap=True), [_judged(row) for row in rows]),
+         [_interval_cell(row["speedup"]) for row in rows]),
+        (Column("which is", right=False, wrap=True), [_effect_cell(row) for row in rows]),
     ]  # fmt: skip
     if any(row["together"] for row in rows):
         texts = [str(row["together"]["text"]) if row["together"] else "" for row in rows]
@@ -50,7 +50,7 @@ def options_table(place: Document) -> Table:
 
 def limits_title(place: Document) -> str:
     """`cnn, batch 32: what limits each`."""
-    return f"{_at(place)}what limits each"
+    return f"{_place_prefix(place)}what limits each"
 
 
 def limits_table(place: Document) -> Table | None:
@@ -88,7 +88,7 @@ def _limits(place: Document) -> list[tuple[str, Document]]:
 
 def summary_lines(places: Sequence[Document]) -> list[str]:
     """The sentence of every place."""
-    return [f"{_at(place)}{place['sentence']}" for place in places if place["sentence"]]
+    return [f"{_place_prefix(place)}{place['sentence']}" for place in places if place["sentence"]]
 
 
 def options_figure(place: Document) -> Figure | None:
@@ -133,14 +133,14 @@ def options_figure(place: Document) -> Figure | None:
     return {"data": [trace for trace in data if trace["x"]], "layout": layout}
 
 
-def _times(value: Document) -> Cell:
+def _speedup_cell(value: Document) -> Cell:
     if value["value"] is None:
         return Cell(quantities.MISSING, None, str(value["reason"]), tone="quiet")
     hint, low, high = f"{quantities.significant(value['value'])} times as fast, derived", value["low"], value["high"]
     return Cell(quantities.times(value["value"]), value["value"], hint, unit="1", low=low, high=high)
 
 
-def _ends(value: Document) -> Cell:
+def _interval_cell(value: Document) -> Cell:
     text = _interval(value)
     if not text:
         return Cell(quantities.MISSING, None, str(value["reason"]))
@@ -148,7 +148,7 @@ def _ends(value: Document) -> Cell:
     return Cell(text, value["high"] - value["low"], hint)
 
 
-def _judged(row: Document) -> Cell:
+def _effect_cell(row: Document) -> Cell:
     """In words; what is not significant is greyed."""
     tone = {"faster": "good", "slower": "bad"}.get(row["effect"], "quiet")
     return Cell(str(row["text"]), row["speedup"]["value"], tone=tone)

@@ -53,7 +53,7 @@ def plan_blocks(plan: Document, *, reference: str = "", options: str = "") -> li
     if columns:
         blocks += [Gap(), TableBlock(build(columns), reasons=False)]
     if reference:
-        blocks += [Gap(), Paragraph(f"Carry it out with: {_typed(plan, reference)}{options}")]
+        blocks += [Gap(), Paragraph(f"Carry it out with: {_command_line(plan, reference)}{options}")]
     return blocks
 
 
@@ -138,7 +138,7 @@ def study_blocks(study: Document, width: int, *, reference: str = "", options: s
         if lines:
             blocks += [Gap(), Paragraph(title, "first", hang=0), *(Paragraph(str(line), "", 4, 2) for line in lines)]
     if reference:
-        blocks += [Gap(), Paragraph(f"Page: {_typed(study, reference)}{options} --show --page study.html")]
+        blocks += [Gap(), Paragraph(f"Page: {_command_line(study, reference)}{options} --show --page study.html")]
     return blocks
 
 
@@ -148,7 +148,7 @@ def lists_operations(study: Document) -> bool:
     return len(operations) > len(study["rows"]) or any(row["counted"] is not None for row in operations)
 
 
-def _typed(document: Document, reference: str) -> str:
+def _command_line(document: Document, reference: str) -> str:
     scale = f" --scale {document['scale']}" if document["scale"] else ""
     return f"sonda study {reference}{scale}"
 

@@ -58,20 +58,20 @@ def stacks(study: Document) -> list[Stack]:
     components = [(key, place_name(keys[key]), PARTS[at % len(PARTS)]) for at, key in enumerate(modules)]
     wanted = (
         ("phases", "Time of a step by phase", "ms", phases),
-        ("processor", "Where the time of a step goes", "ms", _named(ON_PROCESSOR, keys)),
-        ("device", "Where the time of the device goes", "ms", _named(ON_DEVICE, keys)),
+        ("processor", "Where the time of a step goes", "ms", _breakdown_parts(ON_PROCESSOR, keys)),
+        ("device", "Where the time of the device goes", "ms", _breakdown_parts(ON_DEVICE, keys)),
         ("cycles", "Cycles by component", "cycles", components),
     )
     drawn: list[Stack] = []
     for place, title, unit, made_of in wanted:
         if len(made_of) > 1:
-            rows = partial(_rows, keys=[key for key, _, _ in made_of])
+            rows = partial(_bars_of_rows, keys=[key for key, _, _ in made_of])
             shown = tuple((name, color) for _, name, color in made_of)
             drawn += _stacks(study, Stack(place, title, unit, (), shown, shares=place != "cycles"), rows)
     counted = dict.fromkeys(str(keys[key].get("of", "")) for key in keys if key.startswith("backend_bound_percent"))
     slots = tuple((figure_words(f"{slot}_percent", "%").removesuffix(" %"), SLOT_COLORS[slot]) for slot in SLOTS)
     empty = Stack("slots", "Top-Down: what becomes of the slots", "%", (), slots)
-    return drawn + list(_stacks(study, empty, partial(_slots, of=list(counted))))
+    return drawn + list(_stacks(study, empty, partial(_bars_of_slots, of=list(counted))))
 
 
 def _stacks(study: Document, empty: Stack, bars: Callable[[Document], list[Bar]]) -> Iterator[Stack]:
@@ -126,11 +126,11 @@ def stack_table(stack: Stack) -> Table:
     return build(columns, stack.title)
 
 
-def _named(wanted: Sequence[str], keys: dict[str, Document]) -> list[tuple[str, str, str]]:
+def _breakdown_parts(wanted: Sequence[str], keys: dict[str, Document]) -> list[tuple[str, str, str]]:
     return [(key, figure_words(key, "ms").removesuffix(" ms"), COLORS[key]) for key in wanted if key in keys]
 
 
-def _rows(study: Document, keys: Sequence[str]) -> list[Bar]:
+def _bars_of_rows(study: Document, keys: Sequence[str]) -> list[Bar]:
     """Rows that have at least two of these figures."""
     bars = []
     for name, row in zip(row_names(study), study["rows"], strict=True):
@@ -140,7 +140,7 @@ def _rows(study: Document, keys: Sequence[str]) -> list[Bar]:
     return bars
 
 
-def _slots(study: Document, of: Sequence[str]) -> list[Bar]:
+def _bars_of_slots(study: Document, of: Sequence[str]) -> list[Bar]:
     """Level 1 of Top-Down, of the whole step and of every phase that was counted."""
     bars = []
     for name, row in zip(row_names(study), study["rows"], strict=True):

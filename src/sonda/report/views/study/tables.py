@@ -50,7 +50,7 @@ def study_tables(study: Document, width: int, *, page: bool = False) -> Iterator
         head = [word for word in (variants[0] if variants and not number else "", title) if word]
         table = ours_table(whole, columns, title)
         # Every figure of trainings counts: what does not fit goes into a table below instead of being left out.
-        pieces = _narrow(table, width) if any(column.get("topic") for column in columns) else [table]
+        pieces = _split_columns(table, width) if any(column.get("topic") for column in columns) else [table]
         for piece, table_piece in enumerate(pieces):
             caption = interval_words(_figures(whole, columns))
             yield TitledTable(": ".join([*head, "continued"] if piece else head), table_piece, not piece, caption)
@@ -91,7 +91,7 @@ def option_tables(study: Document) -> Iterator[TitledTable]:
             yield TitledTable(limits_title(place), limits, reasons=False, caption=LIMITS)
 
 
-def _narrow(table: Table, width: int) -> list[Table]:
+def _split_columns(table: Table, width: int) -> list[Table]:
     """The table in pieces that fit, each with the columns that name the rows."""
     heads = [column.name for column in table.columns if not column.right]
     wide = {
@@ -112,7 +112,7 @@ def _narrow(table: Table, width: int) -> list[Table]:
 def statistics_table(study: Document, column: Document, statistics: Sequence[str]) -> Table:
     """One figure with what was asked for of its repetitions."""
     cells = [row["figures"][column["figure"]] for row in study["rows"]]
-    columns = [*_places(study, study["rows"]), (Column("median"), [study_cell(figure) for figure in cells])]
+    columns = [*_place_columns(study, study["rows"]), (Column("median"), [study_cell(figure) for figure in cells])]
     for word in statistics:
         shown = []
         for figure in cells:
@@ -179,17 +179,19 @@ def unmeasured_figures(study: Document) -> dict[str, list[str]]:
                 variants.setdefault(_bare_reason(cell), {})[str(row["configuration"].get(VARIANT, ""))] = None
             # A reason that all variants share is said once; others name theirs.
             shared = len(variants) == 1 or VARIANT not in study["axes"]
-            reasons = [reason if shared else f"{reason} ({_of(list(of))})" for reason, of in variants.items()]
+            reasons = [
+                reason if shared else f"{reason} ({_variant_names(list(of))})" for reason, of in variants.items()
+            ]
             columns_by_reason.setdefault("; ".join(reasons), []).append(column)
-    return {reason: _joined(columns) for reason, columns in columns_by_reason.items()}
+    return {reason: _join_figure_names(columns) for reason, columns in columns_by_reason.items()}
 
 
-def _of(variants: Sequence[str]) -> str:
+def _variant_names(variants: Sequence[str]) -> str:
     """Their names, which may have commas themselves; of many, how many."""
     return "; ".join(variants) if len(variants) <= MOST_NAMED else f"{len(variants)} variants"
 
 
-def _joined(columns: Sequence[Document]) -> list[str]:
+def _join_figure_names(columns: Sequence[Document]) -> list[str]:
     """Names of figures, one that is missing at several places once: `ipc (whole, forward, backward)`."""
     stems: dict[str, list[Document]] = {}
     for column in columns:
@@ -255,10 +257,10 @@ def column_families(study: Document) -> list[tuple[str, list[Document]]]:
     ]
 
 
-def _places(study: Document, rows: Rows) -> Columns:
+def _place_columns(study: Document, rows: Rows) -> Columns:
     """Where each row stands. Where variants are rows, an axis that one of them alone walks along is in its name."""
     if not study.get("base"):
-        return _axes(study["axes"], rows)
+        return _axis_columns(study["axes"], rows)
     values: dict[str, dict[str, set[str]]] = {}
     for row in study["rows"]:
         for axis in study["axes"]:
@@ -271,12 +273,12 @@ def _places(study: Document, rows: Rows) -> Columns:
         own = str(row["configuration"].get(VARIANT))
         along = [axis for axis in study["axes"] if axis not in columns and len(values[axis][own]) > 1]
         names.append(", ".join([own, *(str(row["configuration"].get(axis, "")) for axis in along)]))
-    return [(Column(VARIANT, right=False), words(names)), *_axes(columns[1:], rows)]
+    return [(Column(VARIANT, right=False), words(names)), *_axis_columns(columns[1:], rows)]
 
 
 def row_names(study: Document) -> list[str]:
     """A name for each row, for figures and sentences: what its first columns say, numbers with what they are of."""
-    columns = _places(study, study["rows"])
+    columns = _place_columns(study, study["rows"])
     shown = [column for column in columns if len({cell.text for cell in column[1]}) > 1] or columns
     names = []
     for row, cells in zip(study["rows"], zip(*(cells for _, cells in shown), strict=True), strict=True):
@@ -291,7 +293,7 @@ def row_names(study: Document) -> list[str]:
     return names
 
 
-def _axes(axes: Sequence[str], rows: Rows) -> Columns:
+def _axis_columns(axes: Sequence[str], rows: Rows) -> Columns:
     return [
         (Column(axis.replace("_", " "), right=False), [axis_cell(row["configuration"].get(axis, "")) for row in rows])
         for axis in axes
@@ -300,7 +302,7 @@ def _axes(axes: Sequence[str], rows: Rows) -> Columns:
 
 def ours_table(study: Document, of: Sequence[Document], title: str) -> Table:
     """Every figure that was measured; in a table of modules they are named by module."""
-    columns = _places(study, study["rows"])
+    columns = _place_columns(study, study["rows"])
     for index, column in enumerate(of):
         figures = [row["figures"][column["figure"]] for row in study["rows"]]
         if any(figure["value"] is not None for figure in figures):
@@ -319,10 +321,10 @@ def beside_table(study: Document, column: Document) -> Table | None:
     machines = dict.fromkeys(printed["hardware"] for figure in figures for printed in figure.get("published", ()))
     alike = len({row["configuration"].get(VARIANT) for row in rows}) == 1
     axes = [axis for axis in study["axes"] if axis != VARIANT or not alike]
-    places = _places(study, rows) if study.get("base") else _axes(axes, rows)
+    places = _place_columns(study, rows) if study.get("base") else _axis_columns(axes, rows)
     columns = [*places, (Column("ours"), [column_cell(str(column["figure"]), figure) for figure in figures])]
     columns += [
-        (Column(machine or "published"), [_printed(figure, machine) for figure in figures]) for machine in machines
+        (Column(machine or "published"), [_printed_for(figure, machine) for figure in figures]) for machine in machines
     ]
     return build(columns)
 
@@ -339,7 +341,7 @@ def side_by_side_tables(study: Document, column: Document, variants: Sequence[st
         place = repr([row["configuration"].get(axis) for axis in axes])
         rows.setdefault(place, row)
         figures.setdefault(place, {})[row["configuration"][VARIANT]] = row["figures"][column["figure"]]
-    having = [variant for variant in variants if any(_has(figures[place], variant) for place in rows)]
+    having = [variant for variant in variants if any(_has_value(figures[place], variant) for place in rows)]
     if having in ([], [variants[0]]):  # which is shown whole
         return
     ratios = {
@@ -347,13 +349,13 @@ def side_by_side_tables(study: Document, column: Document, variants: Sequence[st
         for compared in study["compared"]
         if compared["figure"] == column["figure"]
     }
-    columns = _axes(axes, list(rows.values()))
+    columns = _axis_columns(axes, list(rows.values()))
     if ratios:
         ratios[variants[0]] = 1.0
         columns = [
             (head, [*cells, Cell("" if at else RELATIVE, tone="quiet")]) for at, (head, cells) in enumerate(columns)
         ]
-    for shown in _fitting(having, width - sum(max(len(cell.text) for cell in cells) for _, cells in columns)):
+    for shown in _variants_by_table(having, width - sum(max(len(cell.text) for cell in cells) for _, cells in columns)):
         beside = []
         for variant in shown:
             cells = [bare_cell(figures[place].get(variant)) for place in rows]
@@ -364,11 +366,11 @@ def side_by_side_tables(study: Document, column: Document, variants: Sequence[st
         yield build([*columns, *beside])
 
 
-def _has(figures: Mapping[str, Document], variant: str) -> bool:
+def _has_value(figures: Mapping[str, Document], variant: str) -> bool:
     return variant in figures and figures[variant]["value"] is not None
 
 
-def _fitting(variants: Sequence[str], room: int) -> list[list[str]]:
+def _variants_by_table(variants: Sequence[str], room: int) -> list[list[str]]:
     """The variants by table, the first in every one of them."""
     tables: list[list[str]] = []
     left = 0
@@ -387,21 +389,21 @@ def figure_name(column: Document) -> str:
     if column.get("label"):
         return str(column["label"])
     name = figure_words(str(column["figure"]), str(column["unit"]))
-    return f"{name}, {place_name(column)}" if _of_queries(column) else f"{column.get('of', '')} {name}".lstrip()
+    return f"{name}, {place_name(column)}" if _is_percentile(column) else f"{column.get('of', '')} {name}".lstrip()
 
 
 def place_name(column: Document) -> str:
     """What a column of one figure at several places is called: the module or phase, `whole`, `percentile 90`."""
     own = WHOLE.get(str(column["figure"]), "whole")
     of = NEIGHBOUR if column["of"] == WITH else str(column["of"]) or own
-    return f"percentile {of}" if _of_queries(column) else of
+    return f"percentile {of}" if _is_percentile(column) else of
 
 
-def _of_queries(column: Document) -> bool:
+def _is_percentile(column: Document) -> bool:
     return str(column["figure"]).startswith("latency_") and bool(column.get("of"))
 
 
-def _printed(figure: Document, hardware: str) -> Cell:
+def _printed_for(figure: Document, hardware: str) -> Cell:
     """The figure that was published of this machine."""
     for printed in figure.get("published", ()):
         if printed["hardware"] == hardware:
