@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sonda.record.run import Run, RunInfo
     from sonda.record.spans import Spans
     from sonda.report.blocks import View
-    from sonda.report.display import Companions, Compared, Drawing, Layers
+    from sonda.report.display import ComparisonDisplay, Drawing, InterferenceDisplay, Layers
 
 Where = Store | Path | str | None
 """A store, or its directory; None: `$SONDA_HOME`, or its default."""
@@ -88,9 +88,9 @@ class Profile:
 
     def to_pandas(self) -> Any:
         """The same as a pandas DataFrame. Raises SondaError where pandas is not installed."""
-        from sonda.report.display import in_pandas
+        from sonda.report.display import arrow_to_pandas
 
-        return in_pandas(self.to_arrow())
+        return arrow_to_pandas(self.to_arrow())
 
     def report(self, path: str | Path) -> Path:
         """Write one HTML page that works offline; returns its path."""
@@ -183,17 +183,17 @@ def import_trace(
         return Profile(import_files([Path(path) for path in paths], _open_store(store).root, run=run, spread=spread))
 
 
-def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Compared:
+def compare(a: str | Profile, b: str | Profile, store: Where = None) -> ComparisonDisplay:
     """B against A, which shows itself. A reference that names several runs (a tag) stands for all of them."""
     from sonda.analysis.comparison.runs import compare as compare_runs
-    from sonda.report.display import compared
+    from sonda.report.display import display_comparison
 
     where = _open_store(store)
 
     def runs(side: str | Profile) -> Sequence[Run]:
         return [side.run] if isinstance(side, Profile) else where.find(side)
 
-    return compared(compare_runs(list(runs(a)), list(runs(b))))
+    return display_comparison(compare_runs(list(runs(a)), list(runs(b))))
 
 
 def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any) -> Profile:
@@ -250,7 +250,7 @@ def corun(
     sweep_ways: bool = False,
     probe: str = "",
     store: Where = None,
-) -> Companions:
+) -> InterferenceDisplay:
     """Run programs alone, in twos and all together, as `sonda corun` does; returns how they slow each other.
 
     It shows itself.
@@ -258,12 +258,12 @@ def corun(
     `sonda.corun(["mlp --train", "cnn --batch 8", "stress-bandwidth"], cores="0,1,2")`; the experiment is kept as a run.
     """
     from sonda.analysis.corun.interference import interference
-    from sonda.report.display import companions
+    from sonda.report.display import display_interference
     from sonda.targets.corun.launcher import corun as carry_out
     from sonda.targets.corun.plan import CorunSettings
 
     setting = CorunSettings(seconds, repeat, timeout, ways, partition, bandwidth, sweep_ways, probe)
-    return companions(interference(carry_out(participants, _open_store(store), cores, setting)))
+    return display_interference(interference(carry_out(participants, _open_store(store), cores, setting)))
 
 
 def region(name: str) -> AbstractContextManager[None]:

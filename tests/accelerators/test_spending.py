@@ -20,7 +20,6 @@ from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError
 from sonda.report.page import page_text
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
 from sonda.report.words import describe
 from sonda.report.words.simulated import bounded
@@ -233,7 +232,7 @@ def test_stonnes_table_has_numbers_and_no_joules(tmp_path: Path) -> None:
     text = StepsView(summary).text(120, color=False)
     assert "no energy in joules: the energy table stonne" in text
     assert "! energy table stonne is implausible: STONNE's table states no unit" in text
-    document = to_document(summary)["parts"][0]["metrics"]["energy:simulated"]
+    document = StepsView(summary).document()["parts"][0]["metrics"]["energy:simulated"]
     assert document == {"value": None, "unit": "J", "source": "simulated", "reason": whole.energy.reason}
 
 
@@ -257,7 +256,7 @@ def test_every_screen_has_the_energy_with_its_bounds(two: Accelerator, tmp_path:
     text = StepsView(summary).text(120, color=False)
     assert "401 nJ (192–865)" in text
     assert "<dt>energy of a step</dt><dd>401 nJ (192–865)</dd>" in page_text([summary])
-    document = json.loads(json.dumps(to_document(summary)))
+    document = json.loads(json.dumps(StepsView(summary).document()))
     energy = document["parts"][0]["metrics"]["energy:simulated"]
     assert energy["unit"] == "J"
     assert [energy[key] for key in ("value", "low", "high")] == pytest.approx([400.64e-9, 192.32e-9, 865.28e-9])

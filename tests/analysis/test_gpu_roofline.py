@@ -14,8 +14,7 @@ from sonda.analysis.doubts import HeldAgainstTf32
 from sonda.analysis.roofline import ceilings, gpu_of, lines, tf32_of
 from sonda.analysis.run_summary import summarise
 from sonda.report.section import section_of
-from sonda.report.views.device.roofline import kernel_caption, kernel_roof_document, kernel_roof_table, kernel_roofline
-from sonda.report.views.steps.document import to_document
+from sonda.report.views.device.roofline import kernel_caption, kernel_roof_fields, kernel_roof_table, kernel_roofline
 from sonda.report.views.steps.view import StepsView
 
 MS = 1_000_000
@@ -154,7 +153,7 @@ def test_a_run_with_counted_kernels_shows_them_under_their_roofs():
     assert "% of theory" in screen and "tf32" in screen
     section = section_of(StepsView(summary), 0, True)
     assert "Kernels against the roofline" in section.html and "gemm&lt;128&gt;" in section.html
-    assert to_document(summary)["device"]["kernel_roofline"][0]["roof"]["value"] == pytest.approx(0.5)
+    assert StepsView(summary).document()["device"]["kernel_roofline"][0]["roof"]["value"] == pytest.approx(0.5)
 
 
 def kernel(name, mean, launches=2, counted=1, **amounts):
@@ -299,6 +298,6 @@ def test_names_with_markup_do_not_reach_the_page():
 
 
 def test_the_document_has_values_with_sources():
-    (gemm, *_) = kernel_roof_document(list(kernels().values()))
+    (gemm, *_) = kernel_roof_fields(list(kernels().values()))
     assert gemm["peak"]["value"] == pytest.approx(0.5) and gemm["peak"]["source"] == "derived"
     assert gemm["bandwidth"]["L2"]["value"] == pytest.approx(0.4)

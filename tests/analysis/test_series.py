@@ -31,7 +31,6 @@ from sonda.record.samples import Sample
 from sonda.record.store import Store
 from sonda.report.page import page_text
 from sonda.report.views.counters.command import outside_figure, outside_table, totals_words
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
 from sonda.report.words import describe
 from sonda.targets import circumstances
@@ -366,7 +365,7 @@ def test_the_screen_the_document_and_the_page_show_it() -> None:
     text = StepsView(summary).text(width=160)
     assert "Whole program: 4.02 s, 6.04 s of processor time (1.50 processors busy), 8,060 page faults" in text
     assert "the program: from 2.0 s on busy processors rise by 100 %" in text
-    document = to_document(summary)["outside"]
+    document = StepsView(summary).document()["outside"]
     assert document["metrics"]["page_faults:counted"] == {
         "value": pytest.approx(8060),
         "unit": "1",

@@ -18,7 +18,6 @@ from sonda.record.run import Run
 from sonda.record.stored import plain
 from sonda.report.quantities import provenance
 from sonda.report.values import value_document
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.training import before_words, energy_words
 from sonda.report.views.steps.view import StepsView
 from sonda.studies.figures.training import energy_value
@@ -124,14 +123,14 @@ def test_a_screen_and_a_document_say_what_the_walks_cost_and_what_the_whole_run(
     assert "with devices that stood idle: 13.9 kJ (measured), EDP 1,670,400 J·s" in text
     # 138 s at 116 W.
     assert "16.0 kJ measured in 138 s of the whole run" in text
-    spent = to_document(summary)["training"]["energy"]
+    spent = StepsView(summary).document()["training"]["energy"]
     assert spent["devices_in_use"]["value"] == pytest.approx(12_000)
     assert spent["all_devices"]["value"] == pytest.approx(13_920)
     assert spent["energy_delay_product"]["value"] == pytest.approx(12_000 * 120)
     assert spent["energy_delay_product_with_idle"]["value"] == pytest.approx(13_920 * 120)
     assert (spent["time"]["value"], spent["between"]["time"]["value"]) == (120 * S, 8 * S)
     assert spent["between"]["energy"]["value"] == pytest.approx(800)
-    assert to_document(summarise(two_epochs()))["training"]["energy"] is None
+    assert StepsView(summarise(two_epochs())).document()["training"]["energy"] is None
 
 
 def test_walks_too_short_for_their_counters_say_so_on_the_screen() -> None:

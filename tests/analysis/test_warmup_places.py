@@ -11,8 +11,8 @@ from builders import RunBuilder
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import PartSummary, Summary
 from sonda.report import figures
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.figure_data import steps_table
+from sonda.report.views.steps.view import StepsView
 
 STEPS = [("warmup", 300), *[("timed", 20)] * 5, ("warmup", 200), ("warmup", 210), *[("timed", 20)] * 4]
 """Pass and ms: the first is compiled, and a last batch of another size in the middle."""
@@ -51,7 +51,7 @@ def test_table_and_picture_mark_them_where_they_are(part: PartSummary) -> None:
 
 
 def test_the_document_names_them(summary: Summary) -> None:
-    told = to_document(summary)["parts"][0]
+    told = StepsView(summary).document()["parts"][0]
     assert (told["warmup"], told["warmup_steps"]) == (3, sorted(APART))
 
 

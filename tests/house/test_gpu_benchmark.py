@@ -14,7 +14,7 @@ from ncu_findings_cases import six_operations
 from places import TESTS
 from sonda.analysis.run_summary import summarise
 from sonda.record.store import Store
-from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.view import StepsView
 
 torch = pytest.importorskip("torch")
 RUNS = TESTS / "corpus" / "runs"
@@ -22,7 +22,7 @@ RUNS = TESTS / "corpus" / "runs"
 
 def document_of(run: Any) -> dict[str, Any]:
     """As `--json` writes it."""
-    return json.loads(json.dumps(to_document(summarise(run))))
+    return json.loads(json.dumps(StepsView(summarise(run)).document()))
 
 
 def test_without_a_gpu_nothing_is_measured_and_that_is_said(

@@ -23,7 +23,6 @@ from sonda.record.spans import Spans, Words
 from sonda.record.stored import plain
 from sonda.report.page import page_text
 from sonda.report.views.counters.sensors import probed_table
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
 from sonda.report.words import describe
 
@@ -155,7 +154,7 @@ def test_screen_document_and_page_name_the_nodes(two: Run) -> None:
     lines = [line.split() for line in StepsView(summary).text(120).splitlines()]
     assert ["left", "0", "processor", "of", "left", "10.0"] in lines
     assert ["right", "1", "processor", "of", "right", "8.0"] in lines
-    assert to_document(summary)["nodes"][1] == {
+    assert StepsView(summary).document()["nodes"][1] == {
         "node": "right", "ranks": [1], "processor": "processor of right",
         "time": {"value": 8 * S, "unit": "ns", "source": "measured"},
     }  # fmt: skip

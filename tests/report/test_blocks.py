@@ -13,6 +13,7 @@ from sonda.report.blocks import (
     Block,
     Facts,
     FigureBlock,
+    Fold,
     Gap,
     Heading,
     Items,
@@ -26,7 +27,7 @@ from sonda.report.blocks import (
     Tree,
     Verdict,
     answer,
-    saved,
+    saved_paragraph,
 )
 from sonda.report.markup import blocks_html
 from sonda.report.notebook import render_fragment
@@ -48,6 +49,7 @@ EVERY: list[tuple[Block, list[str]]] = [
     (Numbers([Number("step", "2 ms", "2 ms, measured", "±1 %")], "facts"), ["step", "2 ms", "±1 %"]),
     (Facts("Machine", [("<cpu>", "two & a half")]), ["Machine", "<cpu>", "two & a half"]),
     (Legend({"<stall>": "waits"}), ["<stall>", "waits"]),
+    (Fold("<More>", [Paragraph("folded")]), ["<More>", "folded"]),
     (Panel("<Layers>", [Paragraph("inside")], "a caption"), ["<Layers>", "inside", "a caption"]),
     (Verdict([Paragraph("inside")], "memory"), ["inside"]),
 ]
@@ -72,7 +74,7 @@ def test_page_and_notebook_render_any_block(block: Block, words: list[str], note
     shown = re.sub(r"<style>.*</style>", "", html, flags=re.DOTALL)
     for word in words:
         assert word.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") in shown, shown
-    assert not re.search(r"<(mlp|step|a|layer|conv|busy|cpu|stall|Layers)>", shown), "names are text"
+    assert not re.search(r"<(mlp|step|a|layer|conv|busy|cpu|stall|More|Layers)>", shown), "names are text"
 
 
 def test_figures_and_tables_of_a_section_have_its_place_in_their_ids() -> None:
@@ -82,6 +84,11 @@ def test_figures_and_tables_of_a_section_have_its_place_in_their_ids() -> None:
     assert [one["place"] for one in drawn] == ["run3bars", "run3tree"]
     assert drawn[1]["table"] == "run3layers" and '<table id="run3layers"' in html
     assert 'data-flat="run3layers"' in html and html.count('name="run3tree"') == 2
+
+
+def test_only_a_number_with_a_hint_can_be_walked_to() -> None:
+    html = blocks_html([Numbers([Number("step", "2 ms", "measured"), Number("runs", "3")], "facts")], "", [])
+    assert html.count("tabindex") == 1 and "<div><dt>runs</dt><dd>3</dd></div>" in html
 
 
 def test_a_figure_that_cannot_be_drawn_says_why() -> None:
@@ -106,5 +113,5 @@ def test_an_answer_has_what_to_try_and_what_makes_it_doubtful() -> None:
 
 
 def test_saved_runs_are_named_as_they_are_typed() -> None:
-    assert saved(["7f3a"]).text == "Saved as run 7f3a. Page: sonda report 7f3a"
-    assert saved(["7f3a", "8b1c"]).text == "Saved as runs 7f3a 8b1c. Page: sonda report 7f3a 8b1c"
+    assert saved_paragraph(["7f3a"]).text == "Saved as run 7f3a. Page: sonda report 7f3a"
+    assert saved_paragraph(["7f3a", "8b1c"]).text == "Saved as runs 7f3a 8b1c. Page: sonda report 7f3a 8b1c"

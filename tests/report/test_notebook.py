@@ -20,7 +20,7 @@ from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested_run
 from sonda.analysis.corun.interference import interference
 from sonda.api import Profile, compare
 from sonda.record.errors import SondaError
-from sonda.report.display import PLOTLY, Layers, companions
+from sonda.report.display import PLOTLY, Layers, display_interference
 from sonda.report.palette import SYMBOLS
 from sonda.report.svg import HEIGHT, LETTER, TOP, WIDTH, svg
 from sonda.report.words import describe
@@ -166,7 +166,7 @@ def test_a_comparison_shows_itself_and_is_one(tmp_path):
 
 
 def test_programs_side_by_side_show_themselves(tmp_path):
-    found = companions(interference(experiment(tmp_path, known)))
+    found = display_interference(interference(experiment(tmp_path, known)))
     shown = displayed(found)
     assert describe(found.finding) in shown["text/html"] and shown["text/html"].count("<table") >= 2
     assert "weighted" in shown["text/plain"] and "<script" not in shown["text/html"]

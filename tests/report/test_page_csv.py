@@ -12,9 +12,9 @@ import report_examples as examples
 from browser import Browser, browser, needs_browser
 from page_examples import many
 from sonda.analysis.summary import MODEL, Value
-from sonda.report.markup import panel, table_html
-from sonda.report.page import framed, page_text
-from sonda.report.quantities import titled
+from sonda.report.markup import panel_html, table_html
+from sonda.report.page import frame_page, page_text
+from sonda.report.quantities import title_with_unit
 from sonda.report.section import Section
 from sonda.report.table import Cell, Column, build, numbers, percents, words
 from sonda.report.views.study.cells import printed_cell, study_cell
@@ -51,7 +51,7 @@ def read(text: str) -> list[dict[str, str]]:
     ],
 )
 def test_a_copied_column_is_named_with_the_unit_of_its_numbers(name: str, unit: str, copied: str) -> None:
-    assert titled(name, unit) == copied
+    assert title_with_unit(name, unit) == copied
 
 
 @needs_browser
@@ -103,8 +103,8 @@ def test_every_kind_of_number_is_copied_as_one(browser: Browser, tmp_path: Path)
             (Column("printed"), [printed_cell({"value": one}) for one in PRINTED]),
         ]
     )
-    html = panel("made", table_html(table, "sortable"))
-    browser.open(written(tmp_path, framed("made", [Section("made", "place", html, ())])))
+    html = panel_html("made", table_html(table, "sortable"))
+    browser.open(written(tmp_path, frame_page("made", [Section("made", "place", html, ())])))
     text = browser.run("document.querySelector('table').id = 'made'; sonda.table('made').csv()")
     assert text == (
         '"name, unit",speed,speed low,speed high,kept B,roof %,amount,amount unit,amount low,amount high,'

@@ -19,8 +19,9 @@ from sonda.analysis.run_summary import summarise
 from sonda.record.run import ProbeState, Run
 from sonda.record.store import Store
 from sonda.report.page import page_text
+from sonda.report.section import section_of
 from sonda.report.views import imported_ranks as job_tables
-from sonda.report.views.study.page import study_section
+from sonda.report.views.study.view import StudyView
 from sonda.studies.explore.exploration import explore
 from sonda.studies.explore.space import parse_space
 from sonda.targets.imported.launcher import import_files
@@ -143,7 +144,7 @@ def test_a_page_has_a_table_behind_every_picture_and_no_mute_number(name: str, f
 
 @pytest.mark.parametrize("name", ["corun", "dlrm-accelerator", "hybrid", "serving", "tensorflow-optimisations"])
 def test_so_has_a_page_of_a_study(name: str, tmp_path: Path) -> None:
-    found = read(study_section(constructed(name, tmp_path)).html)
+    found = read(section_of(StudyView(constructed(name, tmp_path))).html)
     assert (found.bare, found.silent) == ([], set())
     assert found.figures and found.numbers > 3
 

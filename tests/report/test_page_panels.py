@@ -19,9 +19,9 @@ from sonda.record.spans import Spans
 from sonda.report.labels import plain
 from sonda.report.markup import STATIC, blocks_html, table_html
 from sonda.report.provenance import lacking_table, origin_blocks
-from sonda.report.rows import BLANK, packed
+from sonda.report.rows import BLANK, pack_rows
 from sonda.report.table import Cell, Column, Table, build, numbers
-from sonda.report.views.energy import bars, energy_panels, power_figure
+from sonda.report.views.energy import energy_bars, energy_panels, power_figure
 from sonda.report.views.steps.figure_data import power_table, roofline_table, steps_table
 
 
@@ -82,7 +82,7 @@ def spent(*energies: Value) -> EnergySummary:
 
 
 def test_only_energy_with_bounds_has_a_line_of_bounds() -> None:
-    figure = bars(spent(Value(300.0, "J", "measured", 290.0, 320.0), Value(50.0, "J", "derived")))
+    figure = energy_bars(spent(Value(300.0, "J", "measured", 290.0, 320.0), Value(50.0, "J", "derived")))
     assert figure is not None
     lines = figure["data"][0]["error_x"]
     assert (lines["arrayminus"], lines["array"]) == ([10.0, None], [20.0, None])
@@ -137,7 +137,7 @@ def test_long_tables_come_as_data_that_gives_every_cell_back() -> None:
     table = build([(Column("name", right=False), names), (Column(unit), cells)], "long")
     html = table_html(table)
     assert html.count("<tr>") == 1 + STATIC and html.count("</script>") == 1
-    data = packed(table)
+    data = pack_rows(table)
     number = data["columns"][1]
     assert number["text"] == [cell.text for cell in cells]
     for row in (0, 499, 999):
@@ -149,7 +149,7 @@ def test_long_tables_come_as_data_that_gives_every_cell_back() -> None:
     assert len(number["templates"]) < 10  # one for each mix of units, not for each row
     assert data["columns"][0]["text"][7] == plain("</script>\u202e7") == "</script>\ufffd7"
     named = [Cell(f"a\u202e{n}", f"a\u202e{n}") for n in range(300)]
-    assert "order" not in packed(build([(Column("name"), named)]))["columns"][0], "names sort as they are shown"
+    assert "order" not in pack_rows(build([(Column("name"), named)]))["columns"][0], "names sort as they are shown"
     assert json.loads(html.partition('class="rows">')[2].partition("</script>")[0]) == json.loads(json.dumps(data))
 
 
@@ -157,7 +157,7 @@ def test_numbers_that_are_copied_keep_all_digits_and_others_are_short() -> None:
     exact = [Value(1e6 + n / 7, "ns", "measured", 1e6 - n / 3, 1e6 + n / 3) for n in range(300)]
     ratios = [Cell(f"{n / 7:.2f}x", n / 7) for n in range(300)]
     table = build([(Column("ms"), numbers(exact)[1]), (Column("ratio"), ratios)])
-    copied, sorted_by = packed(table)["columns"]
+    copied, sorted_by = pack_rows(table)["columns"]
     assert copied["order"] == [value.value for value in exact]
     assert (copied["low"], copied["high"]) == ([value.low for value in exact], [value.high for value in exact])
     assert json.dumps(copied["order"][:8:7]) == "[1000000, 1000001]"  # whole ones without the point

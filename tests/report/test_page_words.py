@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import report_examples as examples
-from sonda.report.page import framed, page_text
-from sonda.report.provenance import SIMULATED, STUDY, with_study_words
-from sonda.report.section import Section
+from sonda.report.page import frame_page, page_text
+from sonda.report.provenance import SIMULATED, STUDY, study_words
+from sonda.report.section import section_of
 from sonda.report.views.steps.layers import layer_icicle, measures_of
-from sonda.report.views.study.page import study_section
 from sonda.report.views.study.tables import figure_name
+from sonda.report.views.study.view import StudyView
 from sonda.studies.file.loader import published_studies
 from study_examples import constructed
 
@@ -41,18 +41,16 @@ def test_a_page_of_several_runs_says_its_words_once() -> None:
     ],
 )
 def test_a_study_explains_the_words_on_its_page(name: str, there: set[str], absent: set[str], tmp_path: Path) -> None:
-    found = explained(framed("study", [study_section(constructed(name, tmp_path))]))
+    found = explained(frame_page("study", [section_of(StudyView(constructed(name, tmp_path)))]))
     assert there <= set(found) and not absent & set(found) and found[-1] == "source"
 
 
 def test_words_are_found_in_what_is_read_and_as_words() -> None:
-    section = Section("x", "x", '<p title="variant">Two configurations, 3 MFLOP/s, single-steps, layered</p>')
-    found = [word for word, _ in with_study_words(section, [], simulated=False).words]
+    found = [word for word, _ in study_words("Two configurations, 3 MFLOP/s, single-steps, layered", [], False)]
     assert found == ["configuration", "FLOP", "source"]
-    cycles = replace(section, html="<p>cycles</p>")
     assert "cycle" in SIMULATED and "cycle" not in STUDY
-    assert [word for word, _ in with_study_words(cycles, [], simulated=True).words] == ["cycle", "source"]
-    assert [word for word, _ in with_study_words(cycles, [], simulated=False).words] == ["source"]
+    assert [word for word, _ in study_words("cycles", [], simulated=True)] == ["cycle", "source"]
+    assert [word for word, _ in study_words("cycles", [], simulated=False)] == ["source"]
 
 
 def test_a_layer_that_is_a_number_is_shown_with_its_type() -> None:

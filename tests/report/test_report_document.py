@@ -22,18 +22,22 @@ from sonda.analysis.summary import MODEL, READINGS, Value
 from sonda.record.quantities import SOURCES
 from sonda.record.run import write_run
 from sonda.record.store import Store
-from sonda.report.values import encoded, plain_data, value_document
+from sonda.report.json import document, encode
+from sonda.report.values import plain_data, value_document
 from sonda.report.views.compare.document import comparison_document
 from sonda.report.views.kinds import view_of
 from sonda.report.views.listing import checks_document, runs_in_pieces
-from sonda.report.views.steps.document import summaries_document, to_document
+from sonda.report.views.steps.view import StepsView
 
 RUNS = TESTS / "corpus" / "runs"
 DOCUMENTS = {
-    "training": to_document(examples.training()),
-    "incomplete": to_document(examples.inference()),
-    "hostile": to_document(examples.hostile()),
-    "several": summaries_document([examples.training(), examples.inference()]),
+    "training": StepsView(examples.training()).document(),
+    "incomplete": StepsView(examples.inference()).document(),
+    "hostile": StepsView(examples.hostile()).document(),
+    "several": document(
+        "summaries",
+        {"summaries": [StepsView(summary).document() for summary in (examples.training(), examples.inference())]},
+    ),
     "comparison": comparison_document(examples.comparison()),
     "runs": json.loads(b"".join(runs_in_pieces(examples.run_rows(), lambda: ["x is damaged"]))),
     "checks": checks_document(examples.CHECKS),
@@ -88,7 +92,7 @@ def test_numbers_that_json_cannot_say_are_missing_with_a_reason() -> None:
         "value": None, "unit": "ns", "source": "measured", "reason": "not a finite number",
     }  # fmt: skip
     part = replace(examples.training_part(), noise=math.nan)
-    document = to_document(replace(examples.training(), parts=(part,)))
+    document = StepsView(replace(examples.training(), parts=(part,))).document()
     assert document["parts"][0]["noise"] is None
 
 
@@ -119,7 +123,7 @@ def test_what_a_real_gpu_left_is_plain_json_with_units_sources_and_reasons(start
 def test_kernels_that_were_counted_hide_none_that_were_timed() -> None:
     summary = summarise(Store(RUNS).one("726d"))
     assert summary.device_work is not None and summary.kernel_counters is not None
-    device = to_document(summary)["device"]
+    device = StepsView(summary).document()["device"]
     timed, counted = device["kernels"], device["counted"]["kernels"]
     assert [one["total_ns"] for one in timed] == [one.total for one in summary.device_work.kernels]
     assert [one["flops"]["value"] for one in counted] == [one.flops.value for one in summary.kernel_counters.kernels]
@@ -134,27 +138,27 @@ def test_energies_say_which_bounds_they_have() -> None:
 
 
 def test_times_of_a_simulated_step_are_simulated_and_without_a_clock_missing(tmp_path: Path) -> None:
-    part = to_document(summarise(nested_run(CLOCKED, tmp_path)))["parts"][0]
+    part = StepsView(summarise(nested_run(CLOCKED, tmp_path))).document()["parts"][0]
     assert part["step_durations"]["source"] == part["phase_durations"]["source"] == "simulated"
     assert part["step_durations"]["values"] == [part["metrics"]["step_time:simulated"]["value"]]
-    part = to_document(summarise(nested_run(replace(CLOCKED, clock_hz=None), tmp_path)))["parts"][0]
+    part = StepsView(summarise(nested_run(replace(CLOCKED, clock_hz=None), tmp_path))).document()["parts"][0]
     for durations in (part["step_durations"], part["phase_durations"]):
         assert not durations["values"] and "gives no clock" in durations["reason"]
-    assert to_document(examples.training())["parts"][0]["step_durations"]["source"] == "measured"
+    assert StepsView(examples.training()).document()["parts"][0]["step_durations"]["source"] == "measured"
 
 
 def test_the_documentation_names_every_kind_of_document() -> None:
     source = REPOSITORY / "src" / "sonda"
     texts = [path.read_text(encoding="utf-8") for path in (*source.glob("report/**/*.py"), *source.glob("cli/*.py"))]
-    written = set(re.findall(r'"schema": ?SCHEMA,\s*"kind": "([^"]+)"', "\n".join(texts)))
-    written |= set(re.findall(r'write_json\(.*, "([^"]+)"\)', "\n".join(texts))) | {"runs"}
+    ways = (r'^    kind = "([^"]+)"', r'\bdocument\("([^"]+)"', r'write_json\(.*, "([^"]+)"\)')
+    written = {kind for way in ways for kind in re.findall(way, "\n".join(texts), re.MULTILINE)}
     page = (source.parents[1] / "docs" / "json.md").read_text(encoding="utf-8").partition("## Documents")[2]
     assert set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)) == written
 
 
 def test_a_file_name_that_is_no_text_is_kept_as_python_keeps_it() -> None:
     document = {"page": b"a\xff.html".decode("utf-8", "surrogateescape"), "noise": math.nan}
-    assert json.loads(encoded(document)) == {**document, "noise": None}
+    assert json.loads(encode(document)) == {**document, "noise": None}
 
 
 @pytest.mark.parametrize(

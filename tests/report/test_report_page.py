@@ -19,7 +19,7 @@ from sonda.record.run import ProbeState, Run
 from sonda.report import figures
 from sonda.report.page import page_text, write_page
 from sonda.report.section import render_section
-from sonda.report.views.compare.rooflines import Target, rooflines, targets_panels
+from sonda.report.views.compare.rooflines import RooflineTarget, rooflines, targets_panels
 from sonda.report.views.steps.layers import layer_icicle, measures_of
 
 
@@ -279,7 +279,7 @@ def test_several_targets_share_one_roofline() -> None:
     row = examples.layer("conv", "Conv2d", 1e6, 1e6, 2e6, 5e7, 1e7, 1e9)
     slow = (("peak", Value(5e10, "FLOP/s", "measured")), ("DRAM", Value(2e10, "B/s", "measured")))
     fast = (("peak", Value(2e11, "FLOP/s", "measured")), ("DRAM", Value(4e10, "B/s", "measured")))
-    figure = rooflines([Target("cpu/1", [row], slow), Target("cpu/2", [row, row], fast)])
+    figure = rooflines([RooflineTarget("cpu/1", [row], slow), RooflineTarget("cpu/2", [row, row], fast)])
     roofs = [trace for trace in figure["data"] if trace["mode"] == "lines+text"]
     assert [trace["name"] for trace in roofs] == [
         "cpu/1: peak 50.0 GFLOP/s", "cpu/1: DRAM 20.0 GB/s", "cpu/2: peak 200 GFLOP/s", "cpu/2: DRAM 40.0 GB/s",
@@ -295,10 +295,10 @@ def test_ceilings_of_one_machine_are_drawn_once() -> None:
     row = examples.layer("conv", "Conv2d", 1e6, 1e6, 2e6, 5e7, 1e7, 1e9)
     lines = (("peak", Value(5e10, "FLOP/s", "measured")), ("DRAM", Value(2e10, "B/s", "measured")))
     other = (("peak", Value(2e11, "FLOP/s", "measured")), ("DRAM", Value(4e10, "B/s", "measured")))
-    same = [Target("cpu/1", [row], lines), Target("cpu/2", [row], lines)]
+    same = [RooflineTarget("cpu/1", [row], lines), RooflineTarget("cpu/2", [row], lines)]
     for targets, names in (
         (same, ["peak 50.0 GFLOP/s", "DRAM 20.0 GB/s"]),
-        ([*same, Target("far", [row], other)], [
+        ([*same, RooflineTarget("far", [row], other)], [
             "cpu/1, cpu/2: peak 50.0 GFLOP/s", "cpu/1, cpu/2: DRAM 20.0 GB/s", "far: peak 200 GFLOP/s",
             "far: DRAM 40.0 GB/s",
         ]),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sonda.analysis.summary import MODEL, READINGS, TABLES, Value
 from sonda.report import quantities
-from sonda.report.labels import plain, script_data, shortened
+from sonda.report.labels import plain, script_data, shorten
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,22 @@ from sonda.report.labels import plain, script_data, shortened
 )
 def test_a_number_on_its_own_gets_the_scale_that_suits_it(value: float | None, unit: str, words: str) -> None:
     assert quantities.amount(value, unit) == words
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (quantities.rounded(1204.46, 1), "1,204.5"),
+        (quantities.rounded(0.04, 1), "0.0"),
+        (quantities.significant(0.03125), "0.0312"),
+        (quantities.significant(1.23456, 4), "1.235"),
+        (quantities.as_given(24576), "24,576"),
+        (quantities.as_given(0.9), "0.9"),
+        (quantities.times(1.634), "1.63x"),
+    ],
+)
+def test_digits_are_chosen_by_what_a_number_is(words: str, expected: str) -> None:
+    assert words == expected
 
 
 def test_what_is_no_number_has_no_digits() -> None:
@@ -63,7 +79,7 @@ def test_a_number_too_small_for_its_column_is_not_shown_as_zero() -> None:
 def test_missing_numbers_are_a_dash_and_do_not_disturb_the_scale() -> None:
     assert _column("B", None, 2e6) == ("MB", ["–", "2.00"])
     assert _column("B", None, None) == ("B", ["–", "–"])
-    assert quantities.column([]) == (quantities.Scale("", 1.0), [])
+    assert quantities.column([]) == (quantities.UnitScale("", 1.0), [])
 
 
 @given(st.floats(min_value=1e-3, max_value=1e18, allow_nan=False), st.sampled_from(["ns", "B", "FLOP/s", "J"]))
@@ -108,7 +124,7 @@ def test_characters_that_act_are_shown_instead() -> None:
 
 
 def test_paths_are_shortened_in_front() -> None:
-    assert shortened("encoder.layers.11.attention", 12) == "…1.attention"
+    assert shorten("encoder.layers.11.attention", 12) == "…1.attention"
 
 
 @given(

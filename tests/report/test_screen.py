@@ -7,9 +7,9 @@ import re
 import pytest
 from rich.cells import cell_len
 
-from sonda.report.blocks import Items, TableBlock, saved
+from sonda.report.blocks import Items, TableBlock, saved_paragraph
 from sonda.report.notebook import render_fragment
-from sonda.report.screen import _STYLES, Screen, fitted, width_of
+from sonda.report.screen import _STYLES, Screen, fit_columns, width_of
 from sonda.report.table import BOUNDS, Cell, Column, Table, build, words
 
 HOSTILE = "a\x1b[31mb\x1b]0;owned\x07c\rd\u202ee\u2028f\x9bg\ud800h"
@@ -38,7 +38,7 @@ def test_nothing_that_is_shown_can_act(color: bool) -> None:
     screen.line(HOSTILE, "bold", 2, 2)
     screen.items(f"{HOSTILE}: ", [HOSTILE, HOSTILE])
     screen.table(hostile_table())
-    screen.show([saved([HOSTILE])])
+    screen.show([saved_paragraph([HOSTILE])])
     text = screen.text()
     # Of a line 1, of items 3, of the table a head, two cells and a reason, of the last line 2.
     assert text.count(HARMLESS) == 10
@@ -92,9 +92,9 @@ def test_a_sentence_folds_before_a_column_is_left_out() -> None:
             (Column("cycles", right=False, wrap=True), words(["long_scoreboard 40 % " * 10])),
         ]
     )
-    shown, dropped = fitted(table, 77)
+    shown, dropped = fit_columns(table, 77)
     assert dropped == [] and len(shown.columns) == 3
-    assert fitted(table, 50)[1] == ["share %"], "10 + 3 + 7 + 3 + 28 are 51"
+    assert fit_columns(table, 50)[1] == ["share %"], "10 + 3 + 7 + 3 + 28 are 51"
     screen = Screen(80, False)
     screen.table(table)
     assert max(map(cell_len, screen.text().splitlines())) <= 80
@@ -102,7 +102,7 @@ def test_a_sentence_folds_before_a_column_is_left_out() -> None:
 
 def test_columns_of_one_name_are_named_once_where_they_are_left_out() -> None:
     table = build([(Column("layer"), words(["x" * 20])), *((Column("%", keep=3), words(["1.0"])) for _ in range(3))])
-    assert fitted(table, 22)[1] == ["%"]
+    assert fit_columns(table, 22)[1] == ["%"]
 
 
 @pytest.mark.parametrize("path", [False, True])
@@ -119,7 +119,7 @@ def test_characters_of_two_cells_are_counted_as_two(path: bool, width: int) -> N
 
 
 def test_a_notebook_takes_what_a_screen_takes() -> None:
-    text = render_fragment([Items([HOSTILE], "Try: "), TableBlock(hostile_table()), saved(["7f3a"])])
+    text = render_fragment([Items([HOSTILE], "Try: "), TableBlock(hostile_table()), saved_paragraph(["7f3a"])])
     assert "\x1b" not in text and "\u202e" not in text and "Page: sonda report 7f3a" in text
 
 
@@ -147,10 +147,10 @@ def test_long_names_are_cut_before_columns_are_left_out() -> None:
         ]
     )
     # 4 + 16 + 7 and three gaps of 3 leave 42 of 78.
-    shown, dropped = fitted(table, 78)
+    shown, dropped = fit_columns(table, 78)
     assert dropped == [] and [row[2].text for row in shown.rows] == [("python train.py" * 7)[:41] + "…", "mlp"]
     # 4 + 16 + 32 + 7 + 9 are 68: one less, and a column goes.
-    assert fitted(table, 68)[1] == [] and fitted(table, 67)[1] == ["when"]
+    assert fit_columns(table, 68)[1] == [] and fit_columns(table, 67)[1] == ["when"]
 
 
 def test_what_stands_apart_by_its_end_is_not_cut_where_columns_can_stand_in_bands() -> None:

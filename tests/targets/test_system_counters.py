@@ -26,7 +26,6 @@ from sonda.record.spans import Spans
 from sonda.record.store import Store
 from sonda.report.page import page_text
 from sonda.report.views.counters.system import in_table, second_table, system_table
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
 from sonda.targets.instrument import Circumstances, EndedRun, Observation
 from sonda.targets.instruments import second_sources as second
@@ -127,7 +126,7 @@ def test_differences_are_relative_to_ours() -> None:
     assert apart["context_switches"].value is None and apart["context_switches"].reason == "ours is 0"
     texts = {row[0].text: [cell.text for cell in row[1:]] for row in second_table(found).rows}
     assert texts["page faults"] == ["1,000", "1,010", "+1 %"]
-    document = to_document(summarise(run_with(target)))["second_sources"]
+    document = StepsView(summarise(run_with(target))).document()["second_sources"]
     assert document["sources"] == ["sonda", "perf-stat"]
     assert document["counts"]["page_faults"]["perf-stat"]["apart"]["value"] == pytest.approx(0.01)
 

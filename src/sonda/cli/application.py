@@ -245,13 +245,12 @@ def put(text: Any, to: TextIO | None = None) -> None:
     print(text, file=to or sys.stdout)
 
 
-def write_json(document: dict[str, Any], kind: str = "") -> None:
-    """Print one document on stdout. With `kind`, that and the version of the schema are put in front."""
-    from sonda.report.values import SCHEMA, encoded
+def write_json(fields: dict[str, Any], kind: str = "") -> None:
+    """One document on stdout: of this `kind`, with these fields; without a kind the fields are a document already."""
+    from sonda.report.json import document, encode
 
     hush()
-    named = {"schema": SCHEMA, "kind": kind} if kind else {}
-    sys.stdout.buffer.write(encoded({**named, **document}) + b"\n")
+    sys.stdout.buffer.write(encode(document(kind, fields) if kind else fields) + b"\n")
     sys.stdout.flush()
 
 

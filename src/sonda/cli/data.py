@@ -107,11 +107,12 @@ def show(
     sonda data show fish-prepared --split 0.85/0.02/0.13
     sonda data show fish-prepared --verify
     """
+    from sonda.report.quantities import whole
     from sonda.workloads.data.prepared import load
 
     data_set = load(directory)
     if verify:
-        data_set.verify(lambda done, whole: say(f"checksums, {done / 1e6:,.0f} of {whole / 1e6:,.0f} MB"))
+        data_set.verify(lambda done, size: say(f"checksums, {whole(done / 1e6)} of {whole(size / 1e6)} MB"))
         hush()
     _show_data_set(data_set, json, verified=verify, fractions=_parse_fractions(split) if split else [])
 

@@ -75,9 +75,10 @@ def study(
     from shlex import quote
 
     from sonda.report.output import refuse_folders
-    from sonda.report.screen import render, width_to_fill
+    from sonda.report.screen import render
     from sonda.report.views.study.operations import write_recording
-    from sonda.report.views.study.screen import plan_blocks, studies_blocks, study_blocks
+    from sonda.report.views.study.screen import plan_blocks, studies_blocks
+    from sonda.report.views.study.view import StudyView
     from sonda.report.words import word_findings
     from sonda.studies.catalogue import add_statistics, carry_out, list_studies, load_plan, show_study
     from sonda.studies.results.recordings import recording
@@ -106,14 +107,12 @@ def study(
     document = add_statistics(word_findings(document), statistics)
     if record is not None:
         write_recording(record, recording(document))
+    view = StudyView(document, reference=quote(reference), options=typed)
     if page is not None:
-        from sonda.report.views.study.page import write_study_page
+        from sonda.report.page import write_view
 
-        write_study_page(page, document)
-    if json:
-        write_json(document, "study")
-        return
-    put(render(study_blocks(document, width_to_fill(), reference=quote(reference), options=typed)))
+        write_view(page, view)
+    write_json(view.document()) if json else put(view.text())
 
 
 @app.command(

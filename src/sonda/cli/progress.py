@@ -114,12 +114,12 @@ class ScreenLine:
                     self._show()
 
     def _show(self) -> None:
-        from sonda.report.labels import plain, shortened
+        from sonda.report.labels import plain, shorten
         from sonda.report.screen import width_of
 
         self._shown = True
         room = (width_of(self._stream()) or 80) - 1
-        self._write(WIPE + shortened(plain(self.line()), room, front=False))
+        self._write(WIPE + shorten(plain(self.line()), room, front=False))
 
     def _write(self, text: str) -> None:
         try:

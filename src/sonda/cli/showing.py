@@ -14,16 +14,14 @@ if TYPE_CHECKING:
 
 def show_runs(shown: list[tuple[Run, Any]], store: Store, rows: int, json: bool, to: Any = None) -> None:
     """Show summaries of runs: one in full, several side by side. `to` is the stream, stdout unless given."""
-    if json:
-        from sonda.report.views.steps.document import summaries_document, to_document
-
-        documents = [summary for _, summary in shown]
-        write_json(to_document(documents[0]) if len(documents) == 1 else summaries_document(documents))
-        return
     from sonda.report.screen import render, width_of
     from sonda.report.views.compare.screen import side_by_side_blocks
     from sonda.report.views.kinds import view_of
 
+    if json:
+        documents = [view_of(run, summary).document() for run, summary in shown]
+        write_json(documents[0]) if len(documents) == 1 else write_json({"summaries": documents}, "summaries")
+        return
     to = to or sys.stdout
     if len(shown) == 1:
         run, summary = shown[0]

@@ -12,10 +12,10 @@
 | `Tree` | the table of its nodes | the picture, the table of its nodes | the table of its nodes |
 | `Numbers` | `name number · name number` | numbers with tooltips | a line |
 | `Legend`, `Facts` | a line for each name | a list to open | a line for each name |
+| `Fold` | its title, its blocks | a title to open | as on a terminal |
 | `Panel`, `Verdict` | its title, its blocks, its caption | a box | as on a terminal |
 
-A document for `--json` is no rendering of blocks: it has every number of a view with all digits, also those that no
-block shows, so that a view gives it beside its blocks.
+A document for `--json` is no rendering of blocks: a view gives its fields beside its blocks, and `json.py` says why.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Items:
     lead: str = ""
     separator: str = " · "
     tone: Literal["", "quiet"] = "quiet"
-    """Of a list on a page."""
+    """Tone of the list on a page."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """Something to try: its options on the command line, what it is, and what it brought where it was tried."""
+    """Something to try. `options` are those of the command line; `result` is what it brought where it was tried."""
 
     text: str
     options: str = ""
@@ -82,7 +82,7 @@ class Suggestion:
 
     @property
     def words(self) -> str:
-        """`--threads 2  1.63x (measured)`; not yet tried: its text behind; not a flag away: the text alone."""
+        """`--threads 2  1.63x (measured)` where it was tried; else the text, behind the options where there are any."""
         if self.result:
             return f"{self.options or self.text}  {self.result}"
         return f"{self.options} ({self.text})" if self.options else self.text
@@ -98,8 +98,8 @@ class Advice:
 
 @dataclass(frozen=True)
 class TableBlock:
-    """A table. On a terminal its missing numbers have their `reasons` below; on a page `look` names its classes, a
-    `tall` one scrolls, and `place` is its id."""
+    """A table. On a terminal the `reasons` of missing numbers stand below it. On a page `look` names its classes,
+    `place` is its id, and a `tall` table scrolls."""
 
     table: Table
     indent: int = 2
@@ -111,7 +111,8 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class FigureBlock:
-    """A figure as Plotly has it, `place` (unique in a section), and the `table` behind it; without one, why."""
+    """A figure as Plotly has it, and the `table` behind it. `place` is unique in a section; `absent` says why there is
+    no figure."""
 
     figure: dict[str, Any] | None
     place: str
@@ -121,11 +122,11 @@ class FigureBlock:
 
 @dataclass(frozen=True)
 class Number:
-    """A number in words with its name; `hint` has its unit, source and interval, `note` stands behind it."""
+    """A number as text with its name. `hint` has its unit, source and interval; `note` stands behind it."""
 
     name: str
     text: str
-    hint: str
+    hint: str = ""
     note: str = ""
     estimated: bool = False
     """Whether it is a guess with bounds, which a page hatches."""
@@ -148,7 +149,7 @@ class Legend:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known by name, in words, which a reader of a page opens by its `title`."""
+    """Names with what is known of each, in words. A reader of a page opens them by their `title`."""
 
     title: str
     facts: Sequence[tuple[str, str]]
@@ -156,9 +157,9 @@ class Facts:
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree as a figure whose fields are as wide as one of its `widths`, and the `table` of its nodes.
+    """A tree as a figure, and the `table` of its nodes. A reader chooses by which of `widths` its fields are as wide.
 
-    `colors` are pairs of what a colour stands for and the colour; `flat` offers the innermost nodes alone.
+    `colors` are pairs of a meaning and its colour. `flat` offers to show the innermost nodes alone.
     """
 
     figure: dict[str, Any] | None
@@ -180,6 +181,14 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Fold:
+    """Blocks that a reader of a page opens by their title."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What was found, what it rests on, what to try and what makes it doubtful; `kind` is what limits."""
 
@@ -188,8 +197,8 @@ class Verdict:
 
 
 Block = (
-    Gap | Heading | Paragraph | Items | Advice | TableBlock | FigureBlock | Tree | Numbers | Facts | Legend | Panel
-    | Verdict
+    Gap | Heading | Paragraph | Items | Advice | TableBlock | FigureBlock | Tree | Numbers | Facts | Legend | Fold
+    | Panel | Verdict
 )  # fmt: skip
 
 
@@ -204,21 +213,22 @@ def answer(found: Finding, remedy: Finding | None = None, warnings: Iterable[Fin
     return Verdict([Paragraph(describe(found), "first"), *advice, *paragraphs(map(describe, warnings), "warning")])
 
 
-def saved(runs: Sequence[str]) -> Paragraph:
+def saved_paragraph(runs: Sequence[str]) -> Paragraph:
     """Where to look next: the runs by the names to type, and their page."""
     names = " ".join(runs)
     return Paragraph(f"Saved as run{'' if len(runs) == 1 else 's'} {names}. Page: sonda report {names}")
 
 
 class View(ABC):
-    """What there is to say of one kind of run. A new kind of run is a new view, and a line in `views/kinds.py`.
+    """What there is to say of a run of one kind. A new kind of run is a new view, and a line in `views/kinds.py`.
 
-    `brief` and `full` may differ in what they say and in which order: a screen is read from the top and ends somewhere,
-    a page is searched.
+    `brief` and `full` may differ in what they say and in which order: a screen is read from its top, a page searched.
     """
 
+    kind = ""
+    """What its document is about: `corun`, `energy`, …"""
     run = ""
-    """Id of the run."""
+    """Id of the run; '' of what is no run."""
     title = ""
 
     @abstractmethod
@@ -230,8 +240,9 @@ class View(ABC):
         """For a page."""
 
     @abstractmethod
-    def document(self) -> dict[str, Any]:
-        """As plain JSON values: every number with unit and source, a missing one with its reason."""
+    def fields(self) -> dict[str, Any]:
+        """What its document says beside kind, id and title, as plain JSON values: every number with unit and source, a
+        missing one with its reason."""
 
     def for_notebook(self, rows: int = ROWS) -> list[Block]:
         """For a notebook: what a terminal shows, unless a view says less there."""
@@ -242,15 +253,25 @@ class View(ABC):
         """What a link to its section says."""
         return f"{self.title} ({self.run})"
 
-    def words(self) -> tuple[tuple[str, str], ...]:
-        """What a reader of the page may not know, with its meaning."""
+    def place(self, index: int) -> str:
+        """Id of its section on a page, where its run has the number `index`."""
+        return f"run{index}"
+
+    def words(self, text: str) -> tuple[tuple[str, str], ...]:
+        """Words that a reader of its section may not know, with their meanings. `text` is all that the section says."""
         return ()
 
     def text(self, width: int | None = None, rows: int = ROWS, short: str = "", color: bool | None = None) -> str:
         """As a terminal shows it. `width` None is the terminal's; `short` is the id to type."""
         from sonda.report.screen import render
 
-        return render([*self.brief(rows), saved([short or self.run])], width, color)
+        return render([*self.brief(rows), saved_paragraph([short or self.run])], width, color)
+
+    def document(self) -> dict[str, Any]:
+        """As plain JSON values; version of the documents and kind come first."""
+        from sonda.report.json import document_of
+
+        return document_of(self)
 
     def fragment(self, rows: int = ROWS) -> str:
         """As a notebook shows it."""

@@ -50,7 +50,7 @@ class Layers(Sequence[LayerRow]):
 
     @property
     def table(self) -> Table:
-        """What is shown of all of them; of a simulated machine, of those of which something ran on an engine."""
+        """All layers as a table; of a simulated machine, those of which something ran on an engine."""
         simulated = [row for row in self.rows if row.own_simulated is not None]
         return simulated_layer_table(simulated, "layer") if simulated else layer_table(self.rows, "layer", own=True)
 
@@ -64,26 +64,28 @@ class Layers(Sequence[LayerRow]):
         about_columns.append(pa.field("bound", pa.string()))
         columns.append([row.cost.bound for row in self.rows])
         for name, values in self._numbers().items():
-            units, sources = ({getattr(one, key): None for one in values if one.value is not None}
+            units, sources = ({getattr(value, key): None for value in values if value.value is not None}
                               for key in ("unit", "source"))  # fmt: skip
             about = {"unit": ", ".join(units), "source": ", ".join(sources)}
             about_columns.append(pa.field(name, pa.float64(), metadata=about))
-            columns.append([one.value for one in values])
+            columns.append([value.value for value in values])
         schema = pa.schema(about_columns)
-        return pa.table([pa.array(cells, one.type) for cells, one in zip(columns, schema, strict=True)], schema=schema)
+        return pa.table(
+            [pa.array(cells, field.type) for cells, field in zip(columns, schema, strict=True)], schema=schema
+        )
 
     def _numbers(self) -> dict[str, list[Value]]:
         """Quantities of every layer, by name; those of simulated machines where there are any."""
-        found = {name: [getattr(row, name) for row in self.rows] for name in OF_LAYER}
-        found |= {name: [getattr(row.cost, name) for row in self.rows] for name in OF_COST}
+        values = {name: [getattr(row, name) for row in self.rows] for name in OF_LAYER}
+        values |= {name: [getattr(row.cost, name) for row in self.rows] for name in OF_COST}
         if any(row.simulated is not None for row in self.rows):
             nothing = Value(None, "cycle", "simulated")
-            found["cycles"] = [row.simulated.cycles if row.simulated else nothing for row in self.rows]
-        return found
+            values["cycles"] = [row.simulated.cycles if row.simulated else nothing for row in self.rows]
+        return values
 
     def to_pandas(self) -> Any:
         """The same as a pandas DataFrame. Raises SondaError where pandas is not installed."""
-        return in_pandas(self.to_arrow())
+        return arrow_to_pandas(self.to_arrow())
 
     def __repr__(self) -> str:
         if not self.rows:
@@ -95,7 +97,7 @@ class Layers(Sequence[LayerRow]):
 
 
 @dataclass(frozen=True, repr=False)
-class Compared(Comparison):
+class ComparisonDisplay(Comparison):
     """B against A, which shows itself: as text when printed, as tables in a notebook."""
 
     def __repr__(self) -> str:
@@ -105,13 +107,13 @@ class Compared(Comparison):
         return render_fragment(comparison_blocks(self))
 
 
-def compared(comparison: Comparison) -> Compared:
-    """The same comparison as one that shows itself."""
-    return Compared(**{one.name: getattr(comparison, one.name) for one in fields(comparison)})
+def display_comparison(comparison: Comparison) -> ComparisonDisplay:
+    """The same comparison, able to show itself."""
+    return ComparisonDisplay(**{field.name: getattr(comparison, field.name) for field in fields(comparison)})
 
 
 @dataclass(frozen=True, repr=False)
-class Companions(Interference):
+class InterferenceDisplay(Interference):
     """Programs side by side, who slows whom, which shows itself: as text when printed, as tables in a notebook."""
 
     def __repr__(self) -> str:
@@ -121,9 +123,9 @@ class Companions(Interference):
         return CorunView(self).fragment()
 
 
-def companions(found: Interference) -> Companions:
-    """The same experiment as one that shows itself."""
-    return Companions(**{one.name: getattr(found, one.name) for one in fields(found)})
+def display_interference(interference: Interference) -> InterferenceDisplay:
+    """The same experiment, able to show itself."""
+    return InterferenceDisplay(**{field.name: getattr(interference, field.name) for field in fields(interference)})
 
 
 class Drawing:
@@ -147,16 +149,16 @@ class Drawing:
 def roofline_drawing(summary: Summary) -> Drawing:
     """Every leaf of the first part under the machine's ceilings. Raises SondaError where there is nothing to draw."""
     part = summary.parts[0] if summary.parts else None
-    found = figures.roofline(part.layers, lines(summary.ceilings)) if part is not None else None
-    if found is None or part is None:
+    figure = figures.roofline(part.layers, lines(summary.ceilings)) if part is not None else None
+    if figure is None or part is None:
         raise SondaError(
             f"no layer of run {summary.run} has FLOPs, bytes and time", "draw a measured run whose steps were counted"
         )
     count = len(figures.roofline_rows(part.layers))
-    return Drawing(found, f"<roofline of run {summary.run}: {count} layer{'' if count == 1 else 's'}>")
+    return Drawing(figure, f"<roofline of run {summary.run}: {count} layer{'' if count == 1 else 's'}>")
 
 
-def in_pandas(table: Any) -> Any:
+def arrow_to_pandas(table: Any) -> Any:
     """An Arrow table as a pandas DataFrame, with units and sources of its columns in `attrs`: pandas drops them.
 
     Raises SondaError where pandas is not installed.
@@ -167,6 +169,8 @@ def in_pandas(table: Any) -> Any:
         raise SondaError("pandas is not installed", "pip install pandas, or use .to_arrow()")
     frame = table.to_pandas()
     for about in (b"unit", b"source"):
-        told = {field.name: field.metadata[about].decode() for field in table.schema if about in (field.metadata or {})}
-        frame.attrs[about.decode()] = told
+        texts = {
+            field.name: field.metadata[about].decode() for field in table.schema if about in (field.metadata or {})
+        }
+        frame.attrs[about.decode()] = texts
     return frame

@@ -93,13 +93,13 @@ def largest_of(most: int, count: int, noun: str, what: str) -> str:
 
 def _stretches(places: Sequence[int]) -> list[tuple[int, int]]:
     """First and last of the neighbours among places in order."""
-    found: list[tuple[int, int]] = []
+    stretches: list[tuple[int, int]] = []
     for place in places:
-        if found and found[-1][1] == place - 1:
-            found[-1] = found[-1][0], place
+        if stretches and stretches[-1][1] == place - 1:
+            stretches[-1] = stretches[-1][0], place
         else:
-            found.append((place, place))
-    return found
+            stretches.append((place, place))
+    return stretches
 
 
 def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Figure | None:
@@ -190,8 +190,8 @@ def in_cycles(summaries: Sequence[Summary]) -> list[bool]:
     """Which of these runs only cycles can be drawn of; all of them where all are simulated and one has no clock."""
     parts = [summary.parts[0] if summary.parts else None for summary in summaries]
     simulated = [part is not None and part.simulated is not None for part in parts]
-    clockless = [one and part is not None and not quantities.known(part.step)
-                 for one, part in zip(simulated, parts, strict=True)]  # fmt: skip
+    clockless = [is_simulated and part is not None and not quantities.known(part.step)
+                 for is_simulated, part in zip(simulated, parts, strict=True)]  # fmt: skip
     return simulated if all(simulated) and any(clockless) else clockless
 
 
@@ -204,29 +204,30 @@ def phase_values(part: PartSummary, cycles: bool) -> dict[str, Value]:
 
 def cycle_stacks(rows: Sequence[LayerRow]) -> Figure | None:
     """What the own cycles of these layers are spent on, one stacked bar each, in their order; None without any."""
-    found = [(row, row.own_simulated) for row in rows[:MOST_STACKS] if row.own_simulated is not None]
-    if not found:
+    stacked = [(row, row.own_simulated) for row in rows[:MOST_STACKS] if row.own_simulated is not None]
+    if not stacked:
         return None
-    scale = quantities.common_scale((one.cycles.value for _, one in found), "cycle")
-    places = list(range(len(found)))
+    scale = quantities.common_scale((simulated.cycles.value for _, simulated in stacked), "cycle")
+    places = list(range(len(stacked)))
     data = []
-    for part in found[0][1].stack:
-        values = [one.stack[part] for _, one in found]
+    for part in stacked[0][1].stack:
+        values = [simulated.stack[part] for _, simulated in stacked]
         data.append({
             "type": "bar", "orientation": "h", "name": part, "y": places,
             "x": [(value.value or 0.0) / scale.factor for value in values],
             "marker": {"color": STACK_COLORS[part]},
-            "hovertext": [f"{markup(layer_name(row))}: {(value.value or 0.0):,.0f} cycles in {part}, simulated"
-                          for (row, _), value in zip(found, values, strict=True)],
+            "hovertext": [f"{markup(layer_name(row))}: {quantities.whole(value.value or 0.0)} cycles in {part}, "
+                          "simulated"
+                          for (row, _), value in zip(stacked, values, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
     layout = {
         "barmode": "stack",
         "xaxis": {"title": {"text": f"cycles per step, {scale.unit}s"}, "rangemode": "tozero"},
-        "yaxis": {"tickvals": places, "ticktext": [markup(layer_name(row)) for row, _ in found],
+        "yaxis": {"tickvals": places, "ticktext": [markup(layer_name(row)) for row, _ in stacked],
                   "autorange": "reversed", "automargin": True},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
-        "height": 130 + 24 * len(found),
+        "height": 130 + 24 * len(stacked),
     }  # fmt: skip
     return {"data": data, "layout": layout}
 

@@ -27,18 +27,18 @@ _KEPT = "\ue000"
 """Stands for a blank at which no line may end; private, so that no text has it."""
 
 
-def held(text: str) -> str:
-    """The text with numbers held to their units, for who breaks it into lines; `let_go` gives the blanks back."""
+def bind_units(text: str) -> str:
+    """The text with numbers bound to their units, so that no line ends between them; `release_units` undoes it."""
     return _BOUND.sub(_KEPT, text)
 
 
-def let_go(text: str) -> str:
-    """The text as it was before it was `held`."""
+def release_units(text: str) -> str:
+    """The text as it was before `bind_units`."""
     return text.replace(_KEPT, " ")
 
 
 def plain(text: str) -> str:
-    """The text on one line, with every character that would act instead of being drawn shown as `�`."""
+    """The text on one line; characters that would act instead of being drawn become `�`."""
     if text.isprintable():  # which none of the hidden categories is
         return text
     spaced = text.replace("\r\n", " ").replace("\n", " ").replace("\t", " ")
@@ -64,8 +64,9 @@ def script_data(value: Any) -> str:
     return text
 
 
-def shortened(text: str, width: int, front: bool = True) -> str:
-    """At most `width` columns of a terminal: cut in `front`, as the end of a module path tells most, or behind."""
+def shorten(text: str, width: int, front: bool = True) -> str:
+    """The text in at most `width` columns of a terminal. It loses its beginning where `front`: the end of a module path
+    tells most."""
     from rich.cells import cell_len, set_cell_size
 
     if cell_len(text) <= width:

@@ -10,6 +10,7 @@ from sonda.report.blocks import (
     Block,
     Facts,
     FigureBlock,
+    Fold,
     Gap,
     Heading,
     Items,
@@ -24,8 +25,7 @@ from sonda.report.blocks import (
     Verdict,
 )
 from sonda.report.labels import markup, script_data
-from sonda.report.rows import classes as classes_of
-from sonda.report.rows import copied_name, exact, packed
+from sonda.report.rows import cell_classes, copied_name, has_units, pack_rows
 from sonda.report.table import Cell, Column, Table
 
 LONG = 25
@@ -42,9 +42,9 @@ _PARAGRAPHS = {
 
 
 def blocks_html(blocks: Iterable[Block], place: str, drawn: list[dict[str, Any]], alone: bool = False) -> str:
-    """These blocks for a page, in a section whose id is `place`; their figures are added to `drawn`.
+    """These blocks for a page, in a section whose id is `place`. Their figures are added to `drawn`.
 
-    `alone` the section has the page's first heading.
+    `alone` says that the section has the page's first heading.
     """
     pieces = [_block_html(block, place, drawn, alone) for block in blocks]
     return "\n".join(piece for piece in pieces if piece)
@@ -66,24 +66,27 @@ def _block_html(block: Block, place: str, drawn: list[dict[str, Any]], alone: bo
             look = "plain soft small" if tone else "plain small"
             return f'<ul class="{look}">{listed}</ul>' if listed else ""
         case Advice(suggestions, how):
-            return to_try(map(_suggestion, suggestions), how)
+            return advice_html(map(_suggestion, suggestions), how)
         case TableBlock(table, _, _, look, tall, name):
             html = table_html(table, look, tall)
             return html.replace("<table ", f'<table id="{place}{name}" ', 1) if name else html
         case FigureBlock(figure, name, table, absent):
-            return place_figure(figure, f"{place}{name}", drawn, absent, table)
+            return figure_html(figure, f"{place}{name}", drawn, absent, table)
         case Tree():
             return _tree_html(block, place, drawn)
         case Numbers(numbers, kind):
             return _numbers_html(numbers, kind)
         case Legend(meanings):
-            return legend(meanings)
+            return legend_html(meanings)
         case Facts(title, facts):
             rows = "".join(f"<tr><th>{markup(name)}</th><td>{markup(text)}</td></tr>" for name, text in facts)
             inside = f'<div class="scroll"><table class="prose">{rows}</table></div>'
             return f"<details><summary>{markup(title)}</summary>{inside}</details>"
+        case Fold(title, inside):
+            folded = blocks_html(inside, place, drawn)
+            return f'<details class="behind"><summary>{markup(title)}</summary>{folded}</details>'
         case Panel(title, inside, caption):
-            return panel(title, blocks_html(inside, place, drawn), caption)
+            return panel_html(title, blocks_html(inside, place, drawn), caption)
         case Verdict(inside, kind):
             look = markup(f"panel verdict {kind}".rstrip())
             return f'<div class="{look}">{blocks_html(inside, place, drawn)}</div>'
@@ -103,7 +106,7 @@ def _tree_html(tree: Tree, place: str, drawn: list[dict[str, Any]]) -> str:
         back = f'<button class="plain" type="button" data-back="{name}" hidden>back to the larger layers</button>'
         tools = f'<div class="tools">{_width_choice(tree.widths, name)}{swatches}{back}</div>'
     figure = {**tree.figure, "table": table} if tree.figure is not None else None
-    html = tools + place_figure(figure, name, drawn, tree.absent)
+    html = tools + figure_html(figure, name, drawn, tree.absent)
     if tree.flat:
         html += (
             f'<div class="tools"><label><input type="checkbox" data-flat="{table}"> innermost layers only</label></div>'
@@ -132,19 +135,22 @@ def _suggestion(suggestion: Suggestion) -> str:
 def _numbers_html(numbers: Iterable[Number], kind: str) -> str:
     if kind == "facts":
         boxes = "".join(
-            f"<div{_reachable(one)}><dt>{markup(one.name)}</dt><dd>{markup(one.text)}"
-            f"{f' <small>{markup(one.note)}</small>' if one.note else ''}</dd></div>"
-            for one in numbers
+            f"<div{_hint_attributes(number)}><dt>{markup(number.name)}</dt><dd>{markup(number.text)}"
+            f"{f' <small>{markup(number.note)}</small>' if number.note else ''}</dd></div>"
+            for number in numbers
         )
         return f'<dl class="facts">{boxes}</dl>'
     items = "".join(
-        f"<li{_reachable(one)}>{markup(one.name)} <strong>{markup(one.text)}</strong></li>" for one in numbers
+        f"<li{_hint_attributes(number)}>{markup(number.name)} <strong>{markup(number.text)}</strong></li>"
+        for number in numbers
     )
     return f'<ul class="evidence" aria-label="numbers behind this">{items}</ul>' if items else ""
 
 
-def _reachable(number: Number) -> str:
-    """Attributes of a number that a reader can walk to; guesses are hatched as in tables."""
+def _hint_attributes(number: Number) -> str:
+    """Attributes that make a number with a hint reachable by keyboard; guesses are hatched as in tables."""
+    if not number.hint:
+        return ""
     return f' tabindex="0"{" class=estimated" if number.estimated else ""} title="{markup(number.hint)}"'
 
 
@@ -175,33 +181,33 @@ def table_html(table: Table, classes: str = "", tall: bool = False) -> str:
     scrolls = " tall" if tall or len(table.rows) > LONG else ""
     return (
         f'<div class="scroll{scrolls}"><table class="{markup(classes)}"{name}>\n<thead><tr>{head}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></div>{_rest(table)}{notes}"
+        f"<tbody>\n{body}\n</tbody></table></div>{_remaining_rows(table)}{notes}"
     )
 
 
-def _rest(table: Table) -> str:
+def _remaining_rows(table: Table) -> str:
     """All rows as data, where they are too many for elements."""
     if len(table.rows) <= STATIC:
         return ""
-    said = f"The first {STATIC} of {len(table.rows):,} rows; scripts, which are switched off here, show the others."
+    sentence = f"The first {STATIC} of {len(table.rows):,} rows; scripts, which are switched off here, show the others."
     return (
-        f'<script type="application/json" class="rows">{script_data(packed(table))}</script>'
-        f'<noscript><p class="soft small">{said}</p></noscript>'
+        f'<script type="application/json" class="rows">{script_data(pack_rows(table))}</script>'
+        f'<noscript><p class="soft small">{sentence}</p></noscript>'
     )
 
 
 def _head(column: Column, index: int, cells: list[Cell]) -> str:
     align = "number" if column.right else "word"
     hint = f' title="{markup(column.hint)}"' if column.hint else ""
-    copied = f' data-copied="{markup(copied_name(column, cells))}"' if exact(cells) else ""
+    copied = f' data-copied="{markup(copied_name(column, cells))}"' if has_units(cells) else ""
     return f'<th scope="col" class="{align}" data-column="{index}"{hint}{copied}>{markup(column.name)}</th>'
 
 
 def _field(cell: Cell, column: Column, index: int) -> str:
     align = "number" if column.right else "word"
-    tone = f" {classes_of(cell)}".rstrip()
-    given = {"order": cell.order, "unit": cell.unit or None, "low": cell.low, "high": cell.high}
-    order = "".join(f' data-{name}="{markup(str(one))}"' for name, one in given.items() if one is not None)
+    tone = f" {cell_classes(cell)}".rstrip()
+    data = {"order": cell.order, "unit": cell.unit or None, "low": cell.low, "high": cell.high}
+    order = "".join(f' data-{name}="{markup(str(value))}"' for name, value in data.items() if value is not None)
     hint = f' title="{markup(cell.hint)}"' if cell.hint else ""
     element = "th scope='row'" if index == 0 else "td"
     close = "th" if index == 0 else "td"
@@ -212,39 +218,40 @@ def _attributes(extra: dict[str, str]) -> str:
     return "".join(f' data-{name}="{markup(value)}"' for name, value in extra.items())
 
 
-def panel(title: str, html: str, caption: str = "") -> str:
+def panel_html(title: str, html: str, caption: str = "") -> str:
     """A box of a page with a heading and a line below it."""
     heading = f"<h3>{markup(title)}</h3>" if title else ""
     note = f'<p class="soft small">{markup(caption)}</p>' if caption else ""
     return f'<div class="panel">{heading}{note}{html}</div>'
 
 
-def to_try(items: Iterable[str], how: str = "") -> str:
-    """What to try, each of `items` as HTML, and `how`; '' without any."""
-    said = f' <span class="soft small">({markup(how)})</span>' if how else ""
+def advice_html(items: Iterable[str], how: str = "") -> str:
+    """What to try, and `how`. Each of `items` is HTML already. Without any, ''."""
+    explanation = f' <span class="soft small">({markup(how)})</span>' if how else ""
     listed = "".join(f"<li>{item}</li>" for item in items)
-    return f'<p><strong>What to try</strong>{said}</p><ul class="plain">{listed}</ul>' if listed else ""
+    return f'<p><strong>What to try</strong>{explanation}</p><ul class="plain">{listed}</ul>' if listed else ""
 
 
-def legend(meanings: Mapping[str, str]) -> str:
-    """What names in a picture or table mean, which a reader opens, with whatever he points; '' without any."""
-    items = "".join(f"<dt>{markup(name)}</dt><dd>{markup(said)}</dd>" for name, said in meanings.items())
+def legend_html(meanings: Mapping[str, str]) -> str:
+    """The meanings of names in a picture or table, folded until a reader opens them; '' without any."""
+    items = "".join(f"<dt>{markup(name)}</dt><dd>{markup(meaning)}</dd>" for name, meaning in meanings.items())
     head = "<summary>What these names mean</summary>"
     return f'<details class="legend">{head}<dl class="words">{items}</dl></details>' if items else ""
 
 
-def place_figure(
+def figure_html(
     figure: dict[str, Any] | None, place: str, drawn: list[dict[str, Any]], absent: str, table: Table | None = None
 ) -> str:
-    """Where a figure is to be drawn, which is added to `drawn`, with the table behind it; or why there is none."""
+    """The place where the script draws a figure, with the table behind it; the figure is added to `drawn`. Without a
+    figure, why there is none."""
     if figure is None:
         return f'<p class="soft">Nothing to draw: {markup(absent)}.</p>'
     drawn.append({"place": place, **figure})
     height = int(figure["layout"]["height"])
-    return f'<div class="figure" id="{place}" style="min-height:{height}px"></div>' + behind(table)
+    return f'<div class="figure" id="{place}" style="min-height:{height}px"></div>' + table_behind_html(table)
 
 
-def behind(table: Table | None) -> str:
+def table_behind_html(table: Table | None) -> str:
     """The table behind a picture, which a reader opens; '' without one."""
     if table is None or not table.rows:
         return ""

@@ -11,6 +11,7 @@ from sonda.report.blocks import (
     Block,
     Facts,
     FigureBlock,
+    Fold,
     Gap,
     Heading,
     Items,
@@ -27,7 +28,7 @@ from sonda.report.markup import table_html
 from sonda.report.table import Table
 
 MOST_ROWS = 100
-"""Of a table that was asked for by itself."""
+"""Rows of a table that are shown."""
 
 _STYLE = """<style>
 .sonda { font: 14px/1.45 system-ui, sans-serif; max-width: 1000px; }
@@ -48,7 +49,7 @@ _TONES = {"first": "first", "first bad": "first", "quiet": "soft", "soft": "soft
 
 def render_fragment(blocks: Iterable[Block]) -> str:
     """These blocks as a fragment for `_repr_html_`."""
-    return _framed([_block_html(block) for block in blocks])
+    return _frame([_block_html(block) for block in blocks])
 
 
 def _block_html(block: Block) -> str:
@@ -63,7 +64,9 @@ def _block_html(block: Block) -> str:
         case Items(items, lead, separator):
             return _line(lead + separator.join(items))
         case Advice(suggestions):
-            return _line("Try: " + "   ·   ".join(one.words for one in suggestions)) if suggestions else ""
+            return (
+                _line("Try: " + "   ·   ".join(suggestion.words for suggestion in suggestions)) if suggestions else ""
+            )
         case TableBlock(table):
             return _first_rows(table)
         case FigureBlock(_, _, table):
@@ -71,11 +74,13 @@ def _block_html(block: Block) -> str:
         case Tree(table=nodes):
             return _block_html(nodes)
         case Numbers(numbers):
-            return _line(" · ".join(f"{one.name} {one.text} {one.note}".rstrip() for one in numbers))
+            return _line(" · ".join(f"{number.name} {number.text} {number.note}".rstrip() for number in numbers))
         case Facts(title, facts):
             return _line(title, "first") + "".join(_line(f"{name}: {text}", "soft") for name, text in facts)
         case Legend(meanings):
             return "".join(_line(f"{name}: {meaning}", "soft") for name, meaning in meanings.items())
+        case Fold(title, inside):
+            return _line(title, "first") + "".join(map(_block_html, inside))
         case Panel(title, inside, caption):
             below = _line(caption, "soft") if caption else ""
             return _line(title, "first") + "".join(map(_block_html, inside)) + below
@@ -86,8 +91,8 @@ def _block_html(block: Block) -> str:
 
 
 def _line(text: str, kind: str = "") -> str:
-    said = f" class='{kind}'" if kind else ""
-    return f"<div{said}>{markup(text)}</div>" if text else ""
+    attribute = f" class='{kind}'" if kind else ""
+    return f"<div{attribute}>{markup(text)}</div>" if text else ""
 
 
 def _first_rows(table: Table) -> str:
@@ -97,5 +102,5 @@ def _first_rows(table: Table) -> str:
     return table_html(shown) + more
 
 
-def _framed(pieces: Sequence[str]) -> str:
+def _frame(pieces: Sequence[str]) -> str:
     return f'{_STYLE}<div class="sonda">{"".join(pieces)}</div>'

@@ -30,14 +30,14 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         refuse_folders(path)
         if path.exists() and not path.is_file():
-            with _opened(path, path) as stream:
+            with _open(path, path) as stream:
                 yield stream
             return
         place = Path(os.path.realpath(path))
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = partial_path(place.parent)
         try:
-            with _opened(partial, path) as stream:
+            with _open(partial, path) as stream:
                 yield stream
             os.replace(partial, place)
         finally:
@@ -49,7 +49,7 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def _opened(place: Path, path: Path) -> Iterator[IO[bytes]]:
+def _open(place: Path, path: Path) -> Iterator[IO[bytes]]:
     with open(place, "wb") as raw:
         if path.suffix != ".gz":
             yield raw

@@ -12,9 +12,11 @@ from pathlib import Path
 from sonda.analysis.comparison.summary import Comparison
 from sonda.analysis.summary import Summary
 from sonda.record.run import Run
+from sonda.report.blocks import View
 from sonda.report.labels import UNITS, markup, script_data
+from sonda.report.markup import panel_html
 from sonda.report.output import whole_file
-from sonda.report.provenance import words_panel
+from sonda.report.provenance import SOURCE
 from sonda.report.section import Section, render_section, section_of
 from sonda.report.views.compare.rooflines import targets_panels
 from sonda.report.views.compare.section import comparison_panels, side_by_side_panels
@@ -40,6 +42,14 @@ def write_page(
     cannot be written; nothing is left behind then.
     """
     text = page_text(summaries, runs, comparison, asked)
+    with whole_file(path) as stream:
+        stream.write(text.encode("utf-8"))
+    return path
+
+
+def write_view(path: Path, view: View) -> Path:
+    """Write one self-contained page about what this view shows; returns its path. Raises SondaError as `write_page`."""
+    text = frame_page(view.title, [section_of(view)])
     with whole_file(path) as stream:
         stream.write(text.encode("utf-8"))
     return path
@@ -78,17 +88,17 @@ def page_text(
         # Without what `run.json` knows it is a run of steps.
         view = view_of(run, summary, name) if run is not None else StepsView(summary, name=name)
         sections.append(section_of(view, index, alone))
-    return framed(summaries[0].title if summaries else "Sonda", sections)
+    return frame_page(summaries[0].title if summaries else "Sonda", sections)
 
 
-def framed(title: str, sections: Sequence[Section]) -> str:
+def frame_page(title: str, sections: Sequence[Section]) -> str:
     """A whole page of these sections."""
     from plotly.offline import get_plotlyjs
 
     figures = [figure for section in sections for figure in section.figures]
     links = "".join(f'<a href="#{section.place}">{markup(section.name)}</a>' for section in sections)
     body = "\n".join(f'<section id="{section.place}">\n{section.html}\n</section>' for section in sections)
-    body += words_panel(sections)
+    body += _words_panel(sections)
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -120,6 +130,16 @@ missing, with its reason below.
 </body>
 </html>
 """
+
+
+def _words_panel(sections: Sequence[Section]) -> str:
+    """The words of all sections, each once; '' where there are none."""
+    meanings = dict(word for section in sections for word in section.words)
+    if not meanings:
+        return ""
+    meanings[SOURCE[0]] = meanings.pop(SOURCE[0])  # the last
+    items = "".join(f"<dt>{markup(word)}</dt><dd>{markup(meaning)}</dd>" for word, meaning in meanings.items())
+    return panel_html("Words on this page", f'<dl class="words">{items}</dl>')
 
 
 def _asset(name: str) -> str:

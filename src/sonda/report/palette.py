@@ -40,7 +40,7 @@ SYMBOLS = {
 HEAT = "Cividis"
 """Amounts on a map: made to look the same with and without red-green vision (Nunez and others, PLOS ONE 13, 2018)."""
 HATCH = {"fillmode": "overlay", "fgcolor": "rgba(255,255,255,.75)", "size": 7, "solidity": 0.3}
-"""Of bars that a model or a guess made: stripes over their colour, whatever their shape."""
+"""Stripes over the colour of bars that a model or a guess made."""
 DARK_INK, LIGHT_INK = "#101418", "#ffffff"
 
 
@@ -54,5 +54,5 @@ def ink_on(color: str) -> str:
 def luminance(color: str) -> float:
     """Relative luminance of `#rrggbb`, 0 to 1 (WCAG 2.2)."""
     parts = [int(color[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

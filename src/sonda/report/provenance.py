@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sonda.analysis.figure_names import figure_words, meaning
 from sonda.analysis.summary import Summary, Value
@@ -13,9 +12,6 @@ from sonda.record.run import RunInfo
 from sonda.record.target import SimulatedTarget
 from sonda.report import quantities
 from sonda.report.blocks import Block, Facts, Items, Panel, Paragraph, TableBlock
-from sonda.report.labels import markup
-from sonda.report.markup import panel
-from sonda.report.section import Section
 from sonda.report.table import Cell, Column, Table, build, words
 from sonda.report.words import in_words
 
@@ -71,27 +67,18 @@ STUDY = {
 SOURCE = ("source", "; ".join(f"{name}: {meaning}" for name, meaning in SOURCES.items()))
 
 
-def with_study_words(section: Section, columns: Sequence[tuple[str, str]], simulated: bool) -> Section:
-    """The section of a study with the meanings of those words that occur in it, and of its figures, which are given by
-    key and unit."""
-    text = re.sub(r"<[^>]*>", " ", section.html)
+def study_words(text: str, columns: Sequence[tuple[str, str]], simulated: bool) -> tuple[tuple[str, str], ...]:
+    """Meanings of the words that occur in the text of a study's section, and of its figures, which are given by key and
+    unit."""
     known = STUDY | {word: WORDS[word] for word in ("step", "phase", "layer", "FLOP", "roof")} | SLOTS
     known |= SIMULATED if simulated else {}
     # A GPU that is idle has nothing to do with power that is taken meanwhile.
     known |= ENERGY if any(word in key for key, _ in columns for word in ("energy", "edp", "power")) else {}
-    found = [one for one in known.items() if any(_occurs(word, text) for word in one[0].split(", "))]
-    figures = {figure_words(*one): said for one in columns if (said := meaning(*one))}
-    return replace(section, words=(*found, *figures.items(), SOURCE))
-
-
-def words_panel(sections: Sequence[Section]) -> str:
-    """The words of all sections, each once; '' where there are none."""
-    found = dict(word for section in sections for word in section.words)
-    if not found:
-        return ""
-    found[SOURCE[0]] = found.pop(SOURCE[0])  # the last
-    items = "".join(f"<dt>{markup(word)}</dt><dd>{markup(meaning)}</dd>" for word, meaning in found.items())
-    return panel("Words on this page", f'<dl class="words">{items}</dl>')
+    occurring = {
+        words: meant for words, meant in known.items() if any(_occurs(word, text) for word in words.split(", "))
+    }
+    figures = {figure_words(*column): meant for column in columns if (meant := meaning(*column))}
+    return (*occurring.items(), *figures.items(), SOURCE)
 
 
 def _occurs(word: str, text: str) -> bool:
@@ -145,19 +132,19 @@ def lacking_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
     return [Panel("What could not be measured", [TableBlock(table, look="sortable prose")])] if table else []
 
 
-def words_of(summary: Summary) -> tuple[tuple[str, str], ...]:
+def summary_words(summary: Summary) -> tuple[tuple[str, str], ...]:
     """What the words of this section mean, and what sources there are."""
     simulated = any(part.simulated is not None for part in summary.parts)
-    found = {"step": WORDS["step"], "layer": WORDS["layer"], **SIMULATED} if simulated else dict(WORDS)
+    meanings = {"step": WORDS["step"], "layer": WORDS["layer"], **SIMULATED} if simulated else dict(WORDS)
     if not summary.parts:
-        found = {}
+        meanings = {}
     if any(part.topdown is not None or part.counted is not None for part in summary.parts):
-        found |= SLOTS
+        meanings |= SLOTS
     if any(part.device is not None for part in summary.parts) or summary.device_work is not None:
-        found |= KERNELS
+        meanings |= KERNELS
     if summary.energy is not None:
-        found |= ENERGY
-    return (*found.items(), SOURCE)
+        meanings |= ENERGY
+    return (*meanings.items(), SOURCE)
 
 
 def origin_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
@@ -172,7 +159,7 @@ def origin_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
         facts += [(f"version: {name}", version) for name, version in info.versions.items()]
         facts += [(f"target: {name}", str(value)) for name, value in info.target.plain().items() if name not in COUNTED]
         facts += [(f"workload: {name}", str(value)) for name, value in info.workload.plain().items()]
-        facts += [_observing(name, value) for name, value in info.overhead.items()]
+        facts += [_overhead_fact(name, value) for name, value in info.overhead.items()]
         facts.append(("created", info.created))
     blocks: list[Block] = [Items(in_words(summary.notes), tone="")] if summary.notes else []
     if facts:
@@ -183,11 +170,11 @@ def origin_blocks(summary: Summary, info: RunInfo | None) -> list[Block]:
     return [Panel("Where the numbers come from", blocks)] if blocks else []
 
 
-def _observing(name: str, value: float) -> tuple[str, str]:
+def _overhead_fact(name: str, value: float) -> tuple[str, str]:
     """What observing costs: `span_ns` was measured, `spans_per_step` a mean count, `step_share` follows from both."""
-    said = f"observing: {name.removesuffix('_ns').replace('_', ' ')}"
+    title = f"observing: {name.removesuffix('_ns').replace('_', ' ')}"
     if name.endswith("_ns"):
-        return said, f"{quantities.amount(value, 'ns')}, measured"
+        return title, f"{quantities.amount(value, 'ns')}, measured"
     if name.endswith("_share"):
-        return said, f"{quantities.percent(value, 2)} %, derived"
-    return said, f"{quantities.number(value)}, counted"
+        return title, f"{quantities.percent(value, 2)} %, derived"
+    return title, f"{quantities.number(value)}, counted"

@@ -21,7 +21,7 @@ _SMALL = (("pJ", 1e-12), ("nJ", 1e-9), ("µJ", 1e-6), ("mJ", 1e-3), ("J", 1.0), 
 
 
 @dataclass(frozen=True)
-class Scale:
+class UnitScale:
     """A unit as shown, and how many of the kept unit it stands for."""
 
     unit: str
@@ -29,18 +29,18 @@ class Scale:
 
 
 @cache
-def scales(unit: str) -> tuple[Scale, ...]:
+def scales(unit: str) -> tuple[UnitScale, ...]:
     """The scales in which a unit may be shown, smallest first."""
     if unit == "ns":
-        return tuple(Scale(name, factor) for name, factor in _TIMES)
+        return tuple(UnitScale(name, factor) for name, factor in _TIMES)
     if unit == "J":
-        return tuple(Scale(name, factor) for name, factor in _SMALL)
+        return tuple(UnitScale(name, factor) for name, factor in _SMALL)
     if unit in _PREFIXED:
-        return tuple(Scale(prefix + unit, factor) for prefix, factor in _PREFIXES)
-    return (Scale("" if unit == "1" else unit, 1.0),)
+        return tuple(UnitScale(prefix + unit, factor) for prefix, factor in _PREFIXES)
+    return (UnitScale("" if unit == "1" else unit, 1.0),)
 
 
-def common_scale(values: Iterable[float | None], unit: str) -> Scale:
+def common_scale(values: Iterable[float | None], unit: str) -> UnitScale:
     """One scale for a whole column.
 
     The largest in which the smallest number still has a visible digit, as long as the largest stays below 10,000.
@@ -79,13 +79,28 @@ def whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def rounded(value: float, decimals: int) -> str:
+    """`1,204.5`; unlike `fixed`, a number too small for these decimals is `0.0`."""
+    return f"{value:,.{decimals}f}"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`0.0312`, `1.2e+06`: so many digits, zeros behind them left out."""
+    return f"{value:.{digits}g}"
+
+
+def as_given(value: float) -> str:
+    """`0.9`, `24,576`: a number that somebody chose or printed, with all its digits."""
+    return f"{value:,.10g}"
+
+
 def brief(value: float) -> str:
     """Three significant digits without zeros behind them, `0.5`, or all before the point: `1,204`."""
-    return whole(value) if abs(value) >= 100 else f"{value:.3g}"
+    return whole(value) if abs(value) >= 100 else significant(value)
 
 
 def count(value: float) -> str:
-    """`25`; of a mean over what differs, `25.3`."""
+    """`25` for a whole number, else `25.3`: a mean need not be whole."""
     return whole(value) if value == round(value) else number(value)
 
 
@@ -93,7 +108,12 @@ def ratio(value: float, least: float = -math.inf, most: float = math.inf) -> str
     """`1.42`; beyond `least` and `most`, of which nobody needs the digits, `<0.1` and `>10`."""
     if value < least:
         return f"<{least:g}"
-    return f"{value:.2f}" if value <= most else f">{most:g}"
+    return f">{most:g}" if value > most else f"{value:.2f}"
+
+
+def times(value: float) -> str:
+    """`1.63x`: as many times as fast, or as slow."""
+    return f"{ratio(value)}x"
 
 
 def signed_percent(share: float) -> str:
@@ -111,12 +131,12 @@ def number(value: float) -> str:
         return MISSING
     if value == 0:
         return "0"
-    rounded = float(f"{value:.3g}")
-    if abs(rounded) >= 100:
-        return f"{value:,.0f}"
-    if abs(rounded) < 1e-6:
+    shown = float(significant(value))
+    if abs(shown) >= 100:
+        return whole(value)
+    if abs(shown) < 1e-6:
         return f"{value:.2e}"
-    decimals = 2 - math.floor(math.log10(abs(rounded)))
+    decimals = 2 - math.floor(math.log10(abs(shown)))
     return f"{value:.{decimals}f}"
 
 
@@ -125,12 +145,12 @@ def amount(value: float | None, unit: str) -> str:
     if value is None or not math.isfinite(value):
         return MISSING
     if unit == "1" and value == round(value):
-        return f"{value:,.0f}"
+        return whole(value)
     scale = common_scale((), unit) if value == 0 else own_scale(value, unit)
     return f"{number(value / scale.factor)} {scale.unit}".rstrip()
 
 
-def column(values: Sequence[Value]) -> tuple[Scale, list[str]]:
+def column(values: Sequence[Value]) -> tuple[UnitScale, list[str]]:
     """A column's scale and its texts, all with the same unit and decimals."""
     unit = next((value.unit for value in values if known(value)), values[0].unit if values else "1")
     scale = common_scale((value.value for value in values), unit)
@@ -140,7 +160,7 @@ def column(values: Sequence[Value]) -> tuple[Scale, list[str]]:
     return scale, [MISSING if size is None else fixed(size, decimals) for size in scaled]
 
 
-def titled(name: str, unit: str) -> str:
+def title_with_unit(name: str, unit: str) -> str:
     """A column's name with the kept unit in place of the scale that its texts have: `forward ms` is `forward ns`, and
     `instructions M`, which are written in millions, are `instructions`."""
     name = name.removesuffix(" M")
@@ -174,10 +194,10 @@ def factor(value: Value) -> str:
     if not known(value) or value.value is None:
         return value.reason or MISSING
     if value.low is not None and value.high is not None and value.low <= 1 <= value.high:
-        return f"not significant ({value.low:.2f}x to {value.high:.2f}x)"
+        return f"not significant ({times(value.low)} to {times(value.high)})"
     spread = half_width(value)
     interval = f", ±{fixed(100 * spread, 0 if spread >= 0.0095 else 1)} %" if spread is not None else ""
-    return f"{value.value:.2f}x ({value.source}{interval})"
+    return f"{times(value.value)} ({value.source}{interval})"
 
 
 def provenance(value: Value | None) -> str:
@@ -199,8 +219,8 @@ def ends_words(value: Value) -> str:
 
 
 def spread(value: Value) -> str:
-    """Half of the interval in percent of the value, `±4.1 %`; where it is no 95 % interval, what it is too: `±4.1 %
-    (least to most of 4)`; '' where there is none."""
+    """Half of the interval in percent of the value: `±4.1 %`. An interval of another kind says which: `±4.1 % (least to
+    most of 4)`. Without an interval, ''."""
     half = half_width(value)
     if half is None:
         return ""
@@ -222,7 +242,7 @@ def _source_words(source: str) -> str:
     return f"{source} ({meaning})" if meaning else source
 
 
-def own_scale(value: float, unit: str) -> Scale:
+def own_scale(value: float, unit: str) -> UnitScale:
     """The scale that suits one number: the largest in which it is at least 1."""
     choice = scales(unit)
     size = abs(value)

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from sonda.report.labels import plain
-from sonda.report.quantities import titled
+from sonda.report.quantities import title_with_unit
 from sonda.report.table import Cell, Column, Table
 
 _NUMBER = re.compile(r"\d[\d,.]*")
@@ -16,7 +16,7 @@ BLANK = "\0"
 """Stands in a hint where a number is."""
 
 
-def packed(table: Table) -> dict[str, Any]:
+def pack_rows(table: Table) -> dict[str, Any]:
     """A table's rows by column, for the page's script.
 
     Hints of a column differ in their numbers only, so that each is the number of a template and what fills it:
@@ -25,19 +25,19 @@ def packed(table: Table) -> dict[str, Any]:
     columns = [_column([row[index] for row in table.rows]) for index in range(len(table.columns))]
     document: dict[str, Any] = {"count": len(table.rows), "columns": columns}
     if table.attributes and "id" in table.attributes[0]:
-        place = {one["id"]: index for index, one in enumerate(table.attributes)}
-        document["parent"] = [place.get(one["parent"], -1) for one in table.attributes]
-        document["leaf"] = [int(one["leaf"]) for one in table.attributes]
-        document["path"] = [plain(one["path"]) for one in table.attributes]
+        place = {row["id"]: index for index, row in enumerate(table.attributes)}
+        document["parent"] = [place.get(row["parent"], -1) for row in table.attributes]
+        document["leaf"] = [int(row["leaf"]) for row in table.attributes]
+        document["path"] = [plain(row["path"]) for row in table.attributes]
     return document
 
 
-def classes(cell: Cell) -> str:
+def cell_classes(cell: Cell) -> str:
     """Classes of a cell beside its column's: its tone, and `estimated` where its number is a guess."""
-    return " ".join(one for one in (cell.tone, "estimated" if cell.estimated else "") if one)
+    return " ".join(name for name in (cell.tone, "estimated" if cell.estimated else "") if name)
 
 
-def exact(cells: list[Cell]) -> bool:
+def has_units(cells: list[Cell]) -> bool:
     """Whether numbers of a column know their unit, so that what is copied need not be what is written.
 
     Words among them, and ranges that have no middle, are copied as they are written.
@@ -48,15 +48,15 @@ def exact(cells: list[Cell]) -> bool:
 def copied_name(column: Column, cells: list[Cell]) -> str:
     """What heads a copied column: its unit stands in the name where all numbers share it."""
     units = {cell.unit for cell in cells if cell.unit}
-    return titled(plain(column.name), units.pop()) if len(units) == 1 else plain(column.name)
+    return title_with_unit(plain(column.name), units.pop()) if len(units) == 1 else plain(column.name)
 
 
 def _column(cells: list[Cell]) -> dict[str, Any]:
     texts = [plain(cell.text) for cell in cells]
-    found: dict[str, Any] = {"text": texts}
-    orders = [_kept(cell.order) if cell.unit else _rounded(cell.order) for cell in cells]
+    packed_column: dict[str, Any] = {"text": texts}
+    orders = [_copied_number(cell.order) if cell.unit else _rounded(cell.order) for cell in cells]
     if orders != texts:
-        found["order"] = orders
+        packed_column["order"] = orders
     if any(cell.hint for cell in cells):
         templates: dict[str, int] = {}
         codes = []
@@ -64,31 +64,31 @@ def _column(cells: list[Cell]) -> dict[str, Any]:
             hint = plain(cell.hint)
             number = templates.setdefault(_NUMBER.sub(BLANK, hint), len(templates))
             codes.append("|".join([str(number), *_NUMBER.findall(hint)]))
-        found["hint"], found["templates"] = codes, list(templates)
-    if exact(cells):
+        packed_column["hint"], packed_column["templates"] = codes, list(templates)
+    if has_units(cells):
         units = [cell.unit for cell in cells]
-        kept = {cell.unit for cell in cells if cell.order is not None}
-        found["unit"] = units if len(kept) > 1 else kept.pop()
+        used = {cell.unit for cell in cells if cell.order is not None}
+        packed_column["unit"] = units if len(used) > 1 else used.pop()
         for end in ("low", "high"):
-            ends = [_kept(getattr(cell, end)) for cell in cells]
-            if any(one is not None for one in ends):
-                found[end] = ends
-    tones = [classes(cell) for cell in cells]
+            ends = [_copied_number(getattr(cell, end)) for cell in cells]
+            if any(bound is not None for bound in ends):
+                packed_column[end] = ends
+    tones = [cell_classes(cell) for cell in cells]
     if any(tones):
         known = {tone: index for index, tone in enumerate(dict.fromkeys(tones))}
-        found["tone"], found["tones"] = [known[tone] for tone in tones], list(known)
-    return found
+        packed_column["tone"], packed_column["tones"] = [known[tone] for tone in tones], list(known)
+    return packed_column
 
 
-def _kept(number: float | str | None) -> float | str | None:
-    """All digits, because it is copied; a whole number without the point."""
+def _copied_number(number: float | str | None) -> float | str | None:
+    """A number with all digits, because it is copied; a whole number without the point."""
     if isinstance(number, float) and number.is_integer() and abs(number) < EXACT:
         return int(number)
     return number
 
 
 def _rounded(order: float | str | None) -> float | str | None:
-    """Of what is sorted by and copied as it is written: seven digits sort as well as seventeen, names as shown."""
+    """A sort key: seven digits sort as well as seventeen, names sort as they are shown."""
     if isinstance(order, str):
         return plain(order)
-    return _kept(float(f"{order:.7g}")) if isinstance(order, float) else order
+    return _copied_number(float(f"{order:.7g}")) if isinstance(order, float) else order

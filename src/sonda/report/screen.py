@@ -14,6 +14,7 @@ from sonda.report.blocks import (
     Block,
     Facts,
     FigureBlock,
+    Fold,
     Gap,
     Heading,
     Items,
@@ -25,7 +26,7 @@ from sonda.report.blocks import (
     Tree,
     Verdict,
 )
-from sonda.report.labels import held, let_go, plain, shortened
+from sonda.report.labels import bind_units, plain, release_units, shorten
 from sonda.report.table import LAST, Table
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Screen:
         )  # fmt: skip
 
     def show(self, blocks: Iterable[Block]) -> None:
-        """Any blocks."""
+        """Add blocks of any kind."""
         for block in blocks:
             match block:
                 case Gap():
@@ -95,7 +96,7 @@ class Screen:
                     self.items(lead, list(items), separator)
                 case Advice(suggestions):
                     if suggestions:
-                        self.items("Try: ", [one.words for one in suggestions])
+                        self.items("Try: ", [suggestion.words for suggestion in suggestions])
                 case TableBlock(table, indent, reasons):
                     self.table(table, indent, reasons)
                 case FigureBlock(_, _, table):
@@ -105,7 +106,9 @@ class Screen:
                     self.show([nodes])
                 case Numbers(numbers):
                     if numbers:
-                        self.items("", [f"{one.name} {one.text} {one.note}".rstrip() for one in numbers], " · ")
+                        self.items(
+                            "", [f"{number.name} {number.text} {number.note}".rstrip() for number in numbers], " · "
+                        )
                 case Facts(title, facts):
                     self.line(title, "bold", INDENT)
                     for name, text in facts:
@@ -113,6 +116,9 @@ class Screen:
                 case Legend(meanings):
                     for name, meaning in meanings.items():
                         self.line(f"{name}: {meaning}", "dim", INDENT, 2)
+                case Fold(title, inside):
+                    self.line(title, "bold", INDENT)
+                    self.show(inside)
                 case Panel(title, inside, caption):
                     self.line()
                     self.line(title, "bold", INDENT)
@@ -125,7 +131,7 @@ class Screen:
                     assert_never(block)
 
     def line(self, text: str = "", style: str = "", indent: int = 0, hang: int = 0) -> None:
-        """A paragraph; lines after the first are indented by `hang` more."""
+        """Add a paragraph; lines after the first are indented by `hang` more."""
         from rich.text import Text
 
         if not text:
@@ -134,11 +140,11 @@ class Screen:
         # One line needs no room for the indent of the next.
         more = hang if _cells(text) > self.width - indent else 0
         room = max(10, self.width - indent - more)
-        for index, piece in enumerate(self._folded(plain(text), room, style)):
+        for index, piece in enumerate(self._fold(plain(text), room, style)):
             self._print(Text(" " * (indent + (hang if index else 0))) + piece)
 
     def items(self, lead: str, items: list[str], separator: str = "   ·   ") -> None:
-        """Several things after one word, broken between things only where they fit."""
+        """Add items behind `lead`; a line breaks between items only."""
         room = max(10, self.width - INDENT - _cells(lead))
         rows = [""]
         for item in items:
@@ -151,10 +157,10 @@ class Screen:
             self.line((" " * _cells(lead) if index else lead) + row, "", INDENT, _cells(lead) + 2)
 
     def table(self, table: Table, indent: int = INDENT, reasons: bool = True) -> None:
-        """A table; columns that do not fit are left out and named below, as are the reasons of missing numbers."""
+        """Add a table. Columns that do not fit are left out and named below, and so are reasons of missing numbers."""
         if not table.columns:
             return  # of a study without axes nothing was measured
-        shown, dropped = fitted(_harmless(table), self.width - indent)
+        shown, dropped = fit_columns(_clean_table(table), self.width - indent)
         # Where nothing can be left out, or not enough, the columns stand in bands one below the other.
         for number, band in enumerate(_bands(shown, self.width - indent)):
             if number:
@@ -174,18 +180,18 @@ class Screen:
             tones = [cell.tone for cell in cells]
             texts = [cell.text for cell in cells]
             folds = shown.columns[-1].wrap
-            lines = [one.plain for one in self._folded(texts[-1], max(LEAST_PATH, room))] if folds else texts[-1:]
+            lines = [line.plain for line in self._fold(texts[-1], max(LEAST_PATH, room))] if folds else texts[-1:]
             self._print(_row([*texts[:-1], lines[0]], tones, shown, widths, indent))
             for line in lines[1:]:
                 self._print(_row([""] * (len(texts) - 1) + [line], tones, shown, widths, indent))
 
-    def _folded(self, text: str, room: int, style: str = "") -> list[Text]:
+    def _fold(self, text: str, room: int, style: str = "") -> list[Text]:
         """The text in lines of at most `room` cells, none of which ends between a number and its unit."""
         from rich.text import Text
 
-        lines = list(Text(held(text), style=style).wrap(self._console, room))
+        lines = list(Text(bind_units(text), style=style).wrap(self._console, room))
         for line in lines:
-            line.plain = let_go(line.plain)
+            line.plain = release_units(line.plain)
         return lines
 
     def text(self) -> str:
@@ -198,64 +204,64 @@ class Screen:
 
 
 def width_to_fill(width: int | None = None) -> int:
-    """Columns of a screen that is to be so wide; None is the terminal's width, or 120 into a pipe."""
+    """The columns to lay text out for: `width`, or the terminal's, or 120 into a pipe."""
     return max(LEAST_WIDTH, width or width_of(sys.stdout) or PIPE_WIDTH)
 
 
 def width_of(stream: TextIO) -> int | None:
-    """Columns of the terminal that this stream is, or those that COLUMNS says; None for anything else."""
+    """Columns of the terminal behind this stream. The variable COLUMNS comes first; None where there is no terminal."""
     try:
-        said = int(os.environ.get("COLUMNS", ""))
+        columns = int(os.environ.get("COLUMNS", ""))
     except ValueError:
-        said = 0
-    if said > 0:
-        return said
+        columns = 0
+    if columns > 0:
+        return columns
     try:
         return os.get_terminal_size(stream.fileno()).columns or None
     except (OSError, ValueError):
         return None
 
 
-def fitted(table: Table, room: int) -> tuple[Table, list[str]]:
+def fit_columns(table: Table, room: int) -> tuple[Table, list[str]]:
     """The table with as many columns as fit into `room`, and the names of those left out."""
     dropped: list[str] = []
     order = sorted((column for column in table.columns if column.keep < LAST), key=lambda column: column.keep)
     shown = table
     while _least(shown) > room and order:
         dropped.append(order.pop(0).name)
-        shown = table.without(set(dropped))
-    shown = _narrowed(shown, room, LEAST_WORDS)
+        shown = table.drop_columns(set(dropped))
+    shown = _narrow(shown, room, LEAST_WORDS)
     if any(_width(band) > room for band in _bands(shown, room)):
-        shown = _narrowed(shown, room, LEAST_PATH)
+        shown = _narrow(shown, room, LEAST_PATH)
     return shown, list(dict.fromkeys(column.name for column in table.columns if column.name in dropped))
 
 
 def _bands(table: Table, room: int) -> list[Table]:
-    """The same table in bands of as many columns as fit side by side, each with the first column; one where all fit."""
+    """The table in bands of as many columns as fit side by side. Each band repeats the first column."""
     if table.columns[-1].wrap or _width(table) <= room:
         return [table]
-    found: list[list[int]] = [[]]
+    bands: list[list[int]] = [[]]
     for index in range(1, len(table.columns)):
-        if found[-1] and _width(_columns(table, [0, *found[-1], index])) > room:
-            found.append([])
-        found[-1].append(index)
-    return [_columns(table, [0, *band]) for band in found]
+        if bands[-1] and _width(_columns(table, [0, *bands[-1], index])) > room:
+            bands.append([])
+        bands[-1].append(index)
+    return [_columns(table, [0, *band]) for band in bands]
 
 
-def _harmless(table: Table) -> Table:
+def _clean_table(table: Table) -> Table:
     """The same table with names and texts in which no character acts instead of being drawn."""
     columns = tuple(replace(column, name=plain(column.name)) for column in table.columns)
     rows = tuple(tuple(replace(cell, text=plain(cell.text)) for cell in row) for row in table.rows)
     return replace(table, columns=columns, rows=rows)
 
 
-def _columns(table: Table, kept: list[int]) -> Table:
-    rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[index] for index in kept), rows=rows)
+def _columns(table: Table, chosen: list[int]) -> Table:
+    rows = tuple(tuple(row[index] for index in chosen) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[index] for index in chosen), rows=rows)
 
 
 def _width(table: Table) -> int:
-    """Cells that the table takes; of sentences, which go on below, as few as can be read."""
+    """Cells that the table takes. A column of sentences counts with the least width that can be read."""
     widths = _widths(table)
     if table.columns[-1].wrap:
         widths[-1] = min(widths[-1], LEAST_SENTENCE)
@@ -263,21 +269,22 @@ def _width(table: Table) -> int:
 
 
 def _least(table: Table) -> int:
-    """Cells that the table needs once its words are cut as short as is bearable."""
+    """Cells that the table needs once its words are cut to `LEAST_WORDS`."""
     return _width(table) - sum(_slacks(table, LEAST_WORDS))
 
 
 def _slacks(table: Table, words: int) -> list[int]:
-    """By how many cells each column may be narrowed: paths, and words down to so many cells; numbers cannot be cut."""
-    found = []
+    """By how many cells each column may be narrowed. Words keep `words` cells; numbers are never cut."""
+    slacks = []
     for width, column in zip(_widths(table), table.columns, strict=True):
         least = max(LEAST_PATH if column.path else words, _cells(column.name))
-        found.append(0 if column.right or column.wrap else max(0, width - least))
-    return found
+        slacks.append(0 if column.right or column.wrap else max(0, width - least))
+    return slacks
 
 
-def _narrowed(table: Table, room: int, words: int) -> Table:
-    """Cut what is widest beyond its least until all fits: paths in front, words, down to so many cells, behind."""
+def _narrow(table: Table, room: int, words: int) -> Table:
+    """Cut the column with the most slack, again and again, until the table fits. Paths lose their beginning, words
+    their end; words keep `words` cells."""
     excess = _width(table) - room
     while excess > 0 and any(slacks := _slacks(table, words)):
         target = max(range(len(slacks)), key=lambda index: slacks[index])
@@ -291,7 +298,7 @@ def _cut(table: Table, target: int, room: int) -> Table:
     front = table.columns[target].path
     rows = tuple(
         tuple(
-            replace(cell, text=shortened(cell.text, room, front)) if index == target else cell
+            replace(cell, text=shorten(cell.text, room, front)) if index == target else cell
             for index, cell in enumerate(row)
         )
         for row in table.rows

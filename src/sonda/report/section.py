@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,14 +23,15 @@ class Section:
 
 
 def render_section(name: str, place: str, blocks: Sequence[Block], prefix: str = "", alone: bool = True) -> Section:
-    """These blocks as a section; `prefix` goes before the places of figures and tables, `alone` it has the page's first
-    heading."""
+    """These blocks as a section. `prefix` goes before the ids of figures and tables; `alone` says that it has the
+    page's first heading."""
     drawn: list[Figure] = []
     html = blocks_html(blocks, prefix, drawn, alone)
     return Section(name, place, html, tuple(drawn))
 
 
-def section_of(view: View, index: int, alone: bool) -> Section:
-    """The section of a run."""
-    place = f"run{index}"
-    return replace(render_section(view.label, place, view.full(), place, alone), words=view.words())
+def section_of(view: View, index: int = 0, alone: bool = True) -> Section:
+    """The section of a view, which is number `index` on its page; `alone` says that it is the only one."""
+    place = view.place(index)
+    section = render_section(view.label, place, view.full(), place, alone)
+    return replace(section, words=view.words(re.sub(r"<[^>]*>", " ", section.html)))

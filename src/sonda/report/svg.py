@@ -21,12 +21,12 @@ LETTER, LINE = 6.6, 20
 """Width of a letter of the legend and height of a line of it, px."""
 
 
-def _around(count: int, *reach: float, turn: float = 0.0) -> tuple[tuple[float, float], ...]:
+def _corners_around(count: int, *reach: float, turn: float = 0.0) -> tuple[tuple[float, float], ...]:
     """Corners around the middle, the first on top or a `turn` of the circle after it, each as far out as told."""
     turns = (turn + at / count for at in range(count))
     return tuple(
-        (out * math.sin(math.tau * one), -out * math.cos(math.tau * one))
-        for one, out in zip(turns, itertools.cycle(reach), strict=False)
+        (out * math.sin(math.tau * angle), -out * math.cos(math.tau * angle))
+        for angle, out in zip(turns, itertools.cycle(reach), strict=False)
     )
 
 
@@ -37,17 +37,17 @@ _CROSS = (
 CORNERS: dict[str, tuple[tuple[float, float], ...]] = {
     "circle": (),
     "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
-    "triangle-up": _around(3, 1.1),
-    "triangle-down": _around(3, 1.1, turn=0.5),
-    "diamond": _around(4, 1.2),
-    "pentagon": _around(5, 1.1),
-    "hexagon": _around(6, 1.1),
-    "star": _around(10, 1.3, 0.5),
+    "triangle-up": _corners_around(3, 1.1),
+    "triangle-down": _corners_around(3, 1.1, turn=0.5),
+    "diamond": _corners_around(4, 1.2),
+    "pentagon": _corners_around(5, 1.1),
+    "hexagon": _corners_around(6, 1.1),
+    "star": _corners_around(10, 1.3, 0.5),
     "cross": _CROSS,
     "x": tuple(((x - y) / math.sqrt(2), (x + y) / math.sqrt(2)) for x, y in _CROSS),
     "hourglass": ((-0.9, -1), (0.9, -1), (-0.9, 1), (0.9, 1)),
 }
-"""Of every symbol of `palette.SYMBOLS`, in parts of half its size; a circle has none."""
+"""Corners of every symbol of `palette.SYMBOLS`, in parts of half its size; a circle has none."""
 
 Figure = dict[str, Any]
 

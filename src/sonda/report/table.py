@@ -55,22 +55,22 @@ class Table:
 
     def reasons(self) -> dict[str, list[str]]:
         """Why numbers are missing: for every reason, the names of the columns that lack one."""
-        found: dict[str, list[str]] = {}
+        names_by_reason: dict[str, list[str]] = {}
         for row in self.rows:
             for column, cell in zip(self.columns, row, strict=True):
-                names = found.setdefault(cell.missing, [])
+                names = names_by_reason.setdefault(cell.missing, [])
                 if column.name not in names:
                     names.append(column.name)
-        found.pop("", None)
-        return found
+        names_by_reason.pop("", None)
+        return names_by_reason
 
-    def without(self, dropped: set[str]) -> Table:
+    def drop_columns(self, dropped: set[str]) -> Table:
         """The same table with fewer columns."""
-        kept = [index for index, column in enumerate(self.columns) if column.name not in dropped]
+        chosen = [index for index, column in enumerate(self.columns) if column.name not in dropped]
         return replace(
             self,
-            columns=tuple(self.columns[index] for index in kept),
-            rows=tuple(tuple(row[index] for index in kept) for row in self.rows),
+            columns=tuple(self.columns[index] for index in chosen),
+            rows=tuple(tuple(row[index] for index in chosen) for row in self.rows),
         )
 
 
@@ -109,8 +109,7 @@ def percents(values: Sequence[Value], sign: bool = True, decimals: int = 0) -> l
 
 
 def shares(values: Sequence[float], of: str) -> list[Cell]:
-    """Cells of shares (1 is 100 %) without interval, with one decimal and no sign; NaN is missing, and so is what is
-    more than all of it."""
+    """Cells of shares (1 is 100 %) with one decimal, without interval and sign. NaN and shares above 1 are missing."""
     parts = [part_of_step(value) for value in values]
     return [
         Cell(quantities.MISSING, missing=part.reason, tone="quiet")

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-import msgspec
-
 from sonda.analysis.summary import Value
 from sonda.record.stored import Stored, plain
 
-SCHEMA = 1
-"""Version of the documents."""
 NOT_FINITE = "not a finite number"
 
 Document = dict[str, Any]
 
 
 def value_document(value: Value) -> Document:
-    """One number with unit and source, null where it is missing; ends, and a reason, only where it has them.
+    """One number with unit and source; its value is null where it is missing. Ends and reason only where it has them.
 
-    Ends are those of a 95 % interval, unless `few` says that they are the least and the most of so many values, or
-    `bounds` what else they are.
+    Ends are those of a 95 % interval. `few` says that they are the least and the most of so many values instead, and
+    `bounds` names any other kind of ends.
     """
     document: Document = {"value": finite(value.value), "unit": value.unit, "source": value.source}
     if value.low is not None and value.high is not None:
@@ -36,7 +31,7 @@ def value_document(value: Value) -> Document:
 
 
 def number_document(number: float | None, unit: str, source: str, reason: str = "") -> Document:
-    """The same of a bare number; `reason` says why there is none, where there is none."""
+    """The same for a bare number; `reason` says why it is None."""
     return value_document(Value(number, unit, source, reason=reason if number is None else ""))
 
 
@@ -67,11 +62,3 @@ def plain_data(value: Any) -> Any:
 def finite(number: float | None) -> float | None:
     """The number, None for what JSON has no word for: NaN and infinity."""
     return number if number is not None and math.isfinite(number) else None
-
-
-def encoded(document: Any) -> bytes:
-    """A document as JSON; of a file name that is no UTF-8 the bytes stand as Python keeps them, `\\udcff`."""
-    try:
-        return msgspec.json.encode(document)
-    except UnicodeEncodeError:
-        return json.dumps(plain_data(document)).encode("ascii")

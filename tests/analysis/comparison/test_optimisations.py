@@ -33,9 +33,10 @@ from sonda.analysis.wording import at_places
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.screen import render
+from sonda.report.section import section_of
 from sonda.report.views.study.optimisations import limit_sentences, limits_table, options_figure, summary_lines
-from sonda.report.views.study.page import study_section
 from sonda.report.views.study.screen import study_blocks
+from sonda.report.views.study.view import StudyView
 from sonda.report.words import describe, word_findings
 from sonda.studies.catalogue import load_plan
 from sonda.studies.engine.applicability import why_not
@@ -337,7 +338,7 @@ def test_the_page_has_a_mark_for_every_option_with_its_interval() -> None:
     assert set(values) == {"prefetch", "mixed", "both"} and faster["name"] == "faster"
     assert values["prefetch"] == pytest.approx(2.0, rel=0.05)
     assert all(reach > 0 for reach in faster["error_x"]["array"])
-    section = study_section(shown)
+    section = section_of(StudyView(shown))
     assert "Prefetch and mixed bring" in section.html and len(section.figures) >= 2
     top, of_cnn, of_resnet = section.html.split(": what options bring against base")
     # The whole first; what is of one network stands with its picture.

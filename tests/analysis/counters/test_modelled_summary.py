@@ -19,7 +19,6 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.spans import Spans
 from sonda.report.page import page_text
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
 from sonda.targets.instruments.miss_curve import miss_curve, miss_point, parse_sizes, resize_last_level
 
@@ -145,7 +144,7 @@ def test_a_run_without_a_modelled_step_has_no_summary_of_one() -> None:
     builder.step(builder.part("train"), 10.0, {"forward": 4.0})
     run = builder.run()
     assert summarise_modelled(run, ()) is None and summarise(run).modelled is None
-    assert "modelled" not in to_document(summarise(run))
+    assert "modelled" not in StepsView(summarise(run)).document()
 
 
 def test_what_a_reader_must_know_is_said() -> None:
@@ -181,7 +180,7 @@ def test_the_page_has_all_layers_and_says_what_was_simulated() -> None:
 
 
 def test_every_number_of_the_document_says_that_it_is_modelled() -> None:
-    document = to_document(summarise(modelled_run()))["modelled"]
+    document = StepsView(summarise(modelled_run())).document()["modelled"]
     for row in (document["step"], document["other"], *document["phases"], *document["layers"]):
         for name, value in row["metrics"].items():
             source = "derived" if name.startswith("budget_native") else "modelled"

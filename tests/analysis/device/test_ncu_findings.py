@@ -30,7 +30,7 @@ from sonda.record.quantities import STALLS
 from sonda.record.spans import Spans
 from sonda.report.markup import blocks_html
 from sonda.report.screen import render
-from sonda.report.views.device.counted import counted_blocks, counted_document, titled_tables
+from sonda.report.views.device.counted import counted_blocks, counted_fields, titled_tables
 from sonda.report.views.steps.verdict import evidence
 from sonda.report.words import describe
 
@@ -288,7 +288,7 @@ def test_tables_and_document_show_every_number() -> None:
         assert part in text, part
     titles = ["Counted kernels", "Counted and nominal FLOPs", "What kernels wait for", "The same under nvprof's names"]
     assert [title for title, _ in titled_tables(found)] == titles
-    document = json.loads(json.dumps(counted_document(found)))
+    document = json.loads(json.dumps(counted_fields(found)))
     assert document["places"][4]["ratio"]["value"] == 4 and len(document["kernels"]) == 6
     assert document["stalls"][0]["nvprof"].keys() == NVPROF.keys()
 

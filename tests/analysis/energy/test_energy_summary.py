@@ -29,7 +29,7 @@ from sonda.record.run import Run
 from sonda.record.samples import Sample
 from sonda.record.spans import Spans, Words
 from sonda.report.page import page_text
-from sonda.report.views.energy import EnergyView, bars, power_figure, windows_table
+from sonda.report.views.energy import EnergyView, energy_bars, power_figure, windows_table
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_an_estimate_is_an_interval_and_is_never_added_to_what_was_measured(tmp_
     assert estimate.bounds == found.all["estimated"].product.bounds == "bounds of the power model"
     assert found.all["measured"].energy.bounds == found.all["measured"].power.bounds == "bounds of the readings"
     assert found.all["estimated"].idle.reason == "idle power was not measured"
-    figure = bars(found)
+    figure = energy_bars(found)
     assert figure is not None
     assert figure["data"][0]["marker"]["pattern"]["shape"] == ["", "/"]
     lines = power_figure(found)

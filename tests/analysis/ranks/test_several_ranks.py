@@ -18,8 +18,8 @@ from sonda.analysis.steps.training import devices_of
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
 from sonda.record.training import FINAL, WEIGHTS, Trained
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.ranks import rank_phases_table
+from sonda.report.views.steps.view import StepsView
 from sonda.report.words import describe
 from sonda.studies.file.loader import load_study
 from sonda.targets.job import Job, make_job
@@ -78,7 +78,7 @@ def test_every_rank_has_its_own_phases():
     table = rank_phases_table(summary.parts[0])
     assert [cell.text for cell in table.rows[1]] == ["rank 1", "cpu/1", "100", "30", "10", "70", "20"]
     assert table.rows[0][0].text == "rank 0 *"
-    kept = to_document(summary)["parts"][0]["ranks"]
+    kept = StepsView(summary).document()["parts"][0]["ranks"]
     assert [one["critical"] for one in kept] == [True, False]
     assert kept[1]["phases"]["communicate"]["value"] == 70 * MS
 

@@ -17,8 +17,7 @@ from sonda.analysis.steps.program import STAGES, Program, summarise_program
 from sonda.frameworks.reconstruction.stages import PROCESS, read_stages
 from sonda.record.run import Run, now
 from sonda.record.spans import Spans, Words
-from sonda.report.views.steps.document import program_document
-from sonda.report.views.steps.program import program_table
+from sonda.report.views.steps.program import program_fields, program_table
 
 S = 10**9
 
@@ -233,7 +232,7 @@ def test_the_table_adds_up_and_small_stages_share_a_row() -> None:
         "the rest": ("5.00", "0.5", "interpreter start, before the first step, files of weights, after the last step"),
         "whole program": ("1,000.00", "100.0", ""),
     }
-    document = program_document(found)["program"]
+    document = program_fields(found)["program"]
     assert sum(stage["time"]["value"] for stage in document["stages"]) == document["whole"]["value"]
     assert sum(stage["share"] for stage in document["stages"]) == pytest.approx(1)
     assert document["steps"] == 1 and document["steps_share"] == pytest.approx(0.596)

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from builders import stepped
+from sonda.report.page import write_view
+from sonda.report.section import section_of
 from sonda.report.views.study.figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
 from sonda.report.views.study.operations import operations_table
-from sonda.report.views.study.page import study_section, write_study_page
-from sonda.report.views.study.tables import row_names, unmeasured
+from sonda.report.views.study.tables import row_names, unmeasured_figures
+from sonda.report.views.study.view import StudyView
 from sonda.studies.results.recordings import load_recorded, provenance
 
 
@@ -142,7 +144,7 @@ def test_rows_are_named_by_what_differs() -> None:
 
 
 def test_the_page_is_whole_and_escaped(tmp_path: Path) -> None:
-    path = write_study_page(tmp_path / "study.html", STUDY)
+    path = write_view(tmp_path / "study.html", StudyView(STUDY))
     text = path.read_text()
     found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text, re.S)
     assert found is not None
@@ -153,12 +155,19 @@ def test_the_page_is_whole_and_escaped(tmp_path: Path) -> None:
     assert "Content-Security-Policy" in text
 
 
+def test_a_study_is_a_view_like_every_kind_of_run() -> None:
+    view = StudyView(STUDY, reference="mine.toml")
+    assert view.document() == {"schema": 1, "kind": "study", **STUDY}
+    assert view.text(100, color=False).endswith("Page: sonda study mine.toml --show --page study.html")
+    assert "Does &lt;it&gt; pay?" in view.fragment()
+
+
 def test_a_study_without_trainings_has_tables_only() -> None:
     plain = {**STUDY, "scaling": None, "base": "", "axes": ["batch"],
              "columns": [{"figure": "step_ms", "unit": "ms", "of": ""}],
              "rows": [{"configuration": {"batch": 8}, "failures": ["repetition 1: out of memory"],
                        "figures": {"step_ms": figure(2.5, unit="ms")}}]}  # fmt: skip
-    section = study_section(plain)
+    section = section_of(StudyView(plain))
     assert section.figures == ()
     assert "2.50" in section.html
     assert "out of memory" in section.html
@@ -169,10 +178,10 @@ def test_where_numbers_come_from_says_the_framework_that_ran_and_simulated_where
     about = provenance([stepped([1.0], workload={"name": "cnn", "framework": "tensorflow"}, versions=versions)])
     assert about["versions"] == {"keras": "3.15", "python": "3.11", "sonda": "0.1", "tensorflow": "2.21"}
     about["devices"] = ["a processor"]
-    html = study_section({**STUDY, "provenance": about}).html
+    html = section_of(StudyView({**STUDY, "provenance": about})).html
     assert "Measured on a processor, " in html and "tensorflow 2.21" in html
     rows = [row("one", figure(1.0, "simulated"), figure(1.0, "derived", ""), [])]
-    assert "Simulated on a processor, " in study_section({**STUDY, "rows": rows, "provenance": about}).html
+    assert "Simulated on a processor, " in section_of(StudyView({**STUDY, "rows": rows, "provenance": about})).html
 
 
 def test_reasons_name_few_variants_and_count_many() -> None:
@@ -181,10 +190,14 @@ def test_reasons_name_few_variants_and_count_many() -> None:
         one["figures"]["energy_J"]["reason"] = "no runs"
     for one in rows[:2]:
         one["figures"]["energy_J"]["reason"] = "no device"
-    one_of_them = next(reason for reason, names in unmeasured({**STUDY, "rows": rows}).items() if "energy J" in names)
+    one_of_them = next(
+        reason for reason, names in unmeasured_figures({**STUDY, "rows": rows}).items() if "energy J" in names
+    )
     assert one_of_them == "no device (a; b, c); no runs (d; e; f)"
     more = [*rows, row("g", figure(None, reason="no runs"), figure(None), [])]
-    assert any(reason == "no device (a; b, c); no runs (4 variants)" for reason in unmeasured({**STUDY, "rows": more}))
+    assert any(
+        reason == "no device (a; b, c); no runs (4 variants)" for reason in unmeasured_figures({**STUDY, "rows": more})
+    )
 
 
 def test_operations_one_by_one_have_unit_and_source_and_all_digits() -> None:
@@ -203,6 +216,6 @@ def test_idle_is_explained_as_power_only_where_energy_was_measured() -> None:
             {"configuration": {"batch": at}, "failures": [], "figures": {key: figure(2.5, unit=unit)}} for at in (1, 2)
         ]
         one = {**STUDY, "scaling": None, "base": "", "axes": ["batch"], "columns": columns, "rows": rows}
-        return dict(study_section({**one, "notes": ["idle"]}).words)
+        return dict(section_of(StudyView({**one, "notes": ["idle"]})).words)
 
     assert "idle" not in words("idle_ms", "ms") and "power" in words("energy_J", "J")["idle"]

@@ -13,7 +13,6 @@ from sonda.record.training import Trained, Walk, read_trained, write_trained
 from sonda.report.page import page_text
 from sonda.report.screen import render
 from sonda.report.views.compare.screen import side_by_side_blocks
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.training import chosen, curve
 from sonda.report.views.steps.view import StepsView
 from sonda.studies.figures.training import trained_value
@@ -40,7 +39,7 @@ def test_of_many_epochs_a_screen_shows_the_ends_and_the_best() -> None:
     assert summary.training is not None
     assert [one.number for one in chosen(summary.training)] == [1, 2, 3, 4, 5, 18, 36, 37, 38, 39, 40]
     assert "11 of 40 epochs; the others: --json, or the page" in StepsView(summary).text(110)
-    document = to_document(summary)["training"]
+    document = StepsView(summary).document()["training"]
     assert len(document["epochs"]) == 40
     right = document["epochs"][17]["accuracy"]
     assert (right["value"], right["unit"], right["source"]) == (0.9, "1", "measured")
@@ -54,7 +53,7 @@ def test_a_training_without_validation_says_what_it_has() -> None:
     text = StepsView(summary).text(110)
     assert "2 epochs: training 98.0 s\n" in text
     assert ["1", "50.0", "50.0", "2.00"] in lines(text)
-    document = to_document(summary)["training"]
+    document = StepsView(summary).document()["training"]
     assert document["epochs"][0]["accuracy"]["value"] is None and document["epochs"][0]["accuracy"]["reason"]
 
 
@@ -84,7 +83,7 @@ def test_ranks_have_a_table_of_their_own() -> None:
     assert ["0", "cuda:0", "24", "240", "81.0"] in lines(text)
     assert ["2", "cpu", "–", "–", "–"] in lines(text)
     assert "left out, because it would not pay" in text
-    assert to_document(summary)["ranks"][1] == {
+    assert StepsView(summary).document()["ranks"][1] == {
         "rank": 1, "device": "cpu", "threads": 8, "samples": {"value": 8, "unit": "1", "source": "counted"},
         "worked": {"value": 320e6, "unit": "ns", "source": "measured"},
         "waited": {"value": 1e6, "unit": "ns", "source": "measured"},
@@ -126,7 +125,7 @@ def test_a_loss_that_is_no_number_is_not_called_missing() -> None:
     ]
     assert "– training loss, validation loss: the loss was no finite number" in text
     assert "nothing was validated" not in text
-    document = to_document(summary)["training"]
+    document = StepsView(summary).document()["training"]
     assert document["epochs"][1]["train_loss"]["value"] is None
     assert document["epochs"][1]["train_loss"]["reason"] == "not a finite number"
     assert document["epochs"][0]["train_loss"]["value"] == 2.0

@@ -6,9 +6,9 @@ import pytest
 
 from sonda.analysis.device.stalls import StallRow
 from sonda.probes.counters.topdown_tables import load_tables
-from sonda.report.markup import legend
+from sonda.report.markup import legend_html
 from sonda.report.views.counters.topdown import MEANINGS
-from sonda.report.views.device.counted import COLORS, MOST_KERNELS, OTHERS, reasons_meant, stall_figure
+from sonda.report.views.device.counted import COLORS, MOST_KERNELS, OTHERS, reason_meanings, stall_figure
 
 
 def row(name: str, share: float, **shares: float) -> StallRow:
@@ -54,10 +54,10 @@ def test_nothing_counted_is_no_picture_and_many_kernels_are_cut() -> None:
 
 
 def test_what_reasons_mean_can_be_read_without_a_mouse_too() -> None:
-    meant = reasons_meant([row("kernel", 1.0, barrier=0.5, selected=0.3), row("other", 0.5, barrier=0.1)])
+    meant = reason_meanings([row("kernel", 1.0, barrier=0.5, selected=0.3), row("other", 0.5, barrier=0.1)])
     assert meant["barrier"] == "warps wait at a barrier for other warps of their block" and len(meant) == 2
-    html = legend({**meant, "<b>": "a & b"})
-    assert html.count("<dt>") == 3 and "&lt;b&gt;" in html and "a &amp; b" in html and legend({}) == ""
+    html = legend_html({**meant, "<b>": "a & b"})
+    assert html.count("<dt>") == 3 and "&lt;b&gt;" in html and "a &amp; b" in html and legend_html({}) == ""
 
 
 def test_every_category_of_every_processor_has_a_meaning() -> None:

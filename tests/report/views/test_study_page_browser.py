@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from browser import FITTED, SCREENSHOTS, SIZES, Browser, browser, needs_browser, outside
-from sonda.report.views.study.page import write_study_page
+from sonda.report.page import write_view
+from sonda.report.views.study.view import StudyView
 from sonda.studies.file.loader import published_studies
 from study_examples import constructed
 
@@ -91,7 +92,7 @@ def opened(
     if name == "corun":
         study = json.loads(json.dumps(study).replace("stress-cache", HOSTILE))
     label, size = list(SIZES.items())[sorted(PICTURES).index(name) % len(SIZES)]
-    browser.open(write_study_page(folder / f"{name}.html", study), size, dark=label == "tablet")
+    browser.open(write_view(folder / f"{name}.html", StudyView(study)), size, dark=label == "tablet")
     return Opened(name, study, browser, size)
 
 

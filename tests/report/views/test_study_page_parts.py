@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from sonda.report.section import section_of
 from sonda.report.views.study.answer import answer
 from sonda.report.views.study.dot_plot import dots_of
-from sonda.report.views.study.facets import parts
-from sonda.report.views.study.page import study_section
+from sonda.report.views.study.facets import split_study
+from sonda.report.views.study.view import StudyView
 from sonda.studies.file.loader import published_studies
 from study_examples import constructed
 
@@ -28,16 +29,16 @@ def rows_of(study: Any) -> int:
 
 def test_a_study_that_fits_stays_whole() -> None:
     study = made(op=["add", "mul"], size=[1, 2, 3])
-    assert parts(study, rows_of, most=6) == [("", study)]
+    assert split_study(study, rows_of, most=6) == [("", study)]
 
 
 def test_the_axis_that_makes_fewest_parts_is_taken() -> None:
     """12 rows in pictures of at most 6: two devices make two of 6, three sizes three of 4."""
-    found = parts(made(size=[1, 2, 3], on=["cpu", "gpu"], train=[True, False]), rows_of, most=6)
+    found = split_study(made(size=[1, 2, 3], on=["cpu", "gpu"], train=[True, False]), rows_of, most=6)
     assert [(name, rows_of(part), part["axes"]) for name, part in found] == [
         ("cpu", 6, ["size", "train"]), ("gpu", 6, ["size", "train"]),
     ]  # fmt: skip
-    assert [name for name, _ in parts(made(size=[1, 2, 3], train=[True, False]), rows_of, most=3)] == [
+    assert [name for name, _ in split_study(made(size=[1, 2, 3], train=[True, False]), rows_of, most=3)] == [
         "train true", "train false",
     ]  # fmt: skip
 
@@ -45,7 +46,7 @@ def test_the_axis_that_makes_fewest_parts_is_taken() -> None:
 def test_parts_that_are_still_too_long_are_taken_apart_again_and_nothing_is_lost() -> None:
     """Sizes come nearest to three rows, with four; each of these has two devices with two."""
     study = made(on=["cpu", "gpu"], op=["add", "mul"], size=[1, 2, 3])
-    found = parts(study, rows_of, most=3)
+    found = split_study(study, rows_of, most=3)
     assert [name for name, _ in found] == [f"size {size}, {on}" for size in (1, 2, 3) for on in ("cpu", "gpu")]
     kept = [row["configuration"] for _, part in found for row in part["rows"]]
     assert len(kept) == 12 and all(row["configuration"] in kept for row in study["rows"])
@@ -54,7 +55,7 @@ def test_parts_that_are_still_too_long_are_taken_apart_again_and_nothing_is_lost
 @pytest.mark.parametrize("name", sorted(published_studies()))
 def test_every_configuration_of_a_whole_study_is_in_its_pictures(name: str, tmp_path: Path) -> None:
     study = constructed(name, tmp_path, None)
-    figures = {figure["place"]: figure for figure in study_section(study).figures}
+    figures = {figure["place"]: figure for figure in section_of(StudyView(study)).figures}
     for number, key in enumerate(answer(study).figures):
         drawn = [figure for place, figure in figures.items() if place.startswith(f"studydots{number}")]
         if not drawn:
@@ -68,6 +69,6 @@ def test_every_configuration_of_a_whole_study_is_in_its_pictures(name: str, tmp_
 @pytest.mark.parametrize("name", ["jax-optimisations", "pytorch-optimisations", "tensorflow-optimisations"])
 def test_bars_of_all_configurations_are_drawn(name: str, tmp_path: Path) -> None:
     study = constructed(name, tmp_path, None)
-    drawn = [figure for figure in study_section(study).figures if figure["place"].startswith("studyprocessor")]
+    drawn = [figure for figure in section_of(StudyView(study)).figures if figure["place"].startswith("studyprocessor")]
     assert len(study["rows"]) > 40
     assert sum(len(figure["layout"]["yaxis"]["tickvals"]) for figure in drawn) == len(study["rows"])

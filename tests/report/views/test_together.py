@@ -18,7 +18,13 @@ from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run, write_run
 from sonda.report.page import page_text
 from sonda.report.section import Section, render_section
-from sonda.report.views.compare.baseline import Against, greyed, layers_against, phases_against, verdict_words
+from sonda.report.views.compare.baseline import (
+    BaselineComparison,
+    grey_insignificant,
+    layers_against,
+    phases_against,
+    verdict_words,
+)
 from sonda.report.views.compare.section import comparison_panels, side_by_side_panels
 from sonda.report.views.compare.tables import layers_table, step_and_phases_table
 from sonda.report.views.steps.figure_data import phases_table
@@ -36,16 +42,16 @@ def runs() -> list[Run]:
 
 
 @pytest.fixture(scope="module")
-def others(runs: list[Run]) -> list[Against]:
-    return [Against(NAMES[at], compare(runs[:1], [runs[at]]), columns=(at,)) for at in (1, 2)]
+def others(runs: list[Run]) -> list[BaselineComparison]:
+    return [BaselineComparison(NAMES[at], compare(runs[:1], [runs[at]]), columns=(at,)) for at in (1, 2)]
 
 
-def test_the_sentence_judges_every_run_against_the_first(others: list[Against]) -> None:
+def test_the_sentence_judges_every_run_against_the_first(others: list[BaselineComparison]) -> None:
     assert verdict_words("first", others) == "Against first per step: alike: not significant, slow is 2.00x slower."
-    assert verdict_words("first", [Against("sim", None, "cycles and times have no ratio")]) == ""
+    assert verdict_words("first", [BaselineComparison("sim", None, "cycles and times have no ratio")]) == ""
 
 
-def test_step_phases_and_layers_have_a_column_for_each_run(others: list[Against]) -> None:
+def test_step_phases_and_layers_have_a_column_for_each_run(others: list[BaselineComparison]) -> None:
     phases = phases_against("first", others)
     assert phases is not None
     assert [column.name for column in phases.columns] == ["", "first ms", "alike", "slow"]
@@ -60,8 +66,10 @@ def test_step_phases_and_layers_have_a_column_for_each_run(others: list[Against]
     assert [row[0].text for row in layers.rows] == ["(Net)", "conv", "norm"], "most time first: all, 60 ms, 30 ms"
 
 
-def test_times_that_do_not_differ_are_grey_in_the_table_of_all_runs(runs: list[Run], others: list[Against]) -> None:
-    table = greyed(side_by_side_table([summarise(run) for run in runs], NAMES), others)
+def test_times_that_do_not_differ_are_grey_in_the_table_of_all_runs(
+    runs: list[Run], others: list[BaselineComparison]
+) -> None:
+    table = grey_insignificant(side_by_side_table([summarise(run) for run in runs], NAMES), others)
     step = next(row for row in table.rows if row[0].text == "step")
     assert (step[2].tone, step[3].tone) == ("quiet", "")
     assert step[2].hint.endswith("not significant against the first") and "measured" in step[2].hint
@@ -127,7 +135,7 @@ def test_so_does_the_only_other_run(runs: list[Run], tmp_path: Path) -> None:
 
 
 def test_what_differs_is_looked_up_once(runs: list[Run]) -> None:
-    one = Against("slow", compare(runs[:1], runs[2:]))
+    one = BaselineComparison("slow", compare(runs[:1], runs[2:]))
     assert one.rows is one.rows
 
 

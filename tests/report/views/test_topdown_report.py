@@ -32,7 +32,6 @@ from sonda.report.views.counters.topdown import (
     topdown_over_steps,
     topdown_tables,
 )
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.series import over_time_caption, over_time_figure
 from sonda.report.views.steps.view import StepsView
 
@@ -117,7 +116,7 @@ def test_a_missing_category_says_which_event_is_missing() -> None:
 
 
 def test_the_document_holds_counters_top_down_and_changes() -> None:
-    part = to_document(slower())["parts"][0]
+    part = StepsView(slower()).document()["parts"][0]
     assert part["topdown"]["phases"]["forward"]["shares"]["backend_bound"]["value"] == pytest.approx(0.4)
     assert part["topdown"]["step"]["residual"]["value"] == pytest.approx(0.01)
     assert part["topdown"]["step"]["leading"] == ["backend_bound", "memory_bound"]
@@ -130,7 +129,7 @@ def test_the_document_holds_counters_top_down_and_changes() -> None:
 
 @pytest.mark.parametrize("summary", [skylake(), slower(), skylake(taking_turns=groups("skylake-sp")[:1])])
 def test_the_document_is_json_and_every_number_has_unit_and_source(summary: Summary) -> None:
-    document = to_document(summary)
+    document = StepsView(summary).document()
     assert json.loads(json.dumps(document, allow_nan=False)) == document
 
     def walk(value: Any) -> None:
@@ -148,7 +147,7 @@ def test_the_document_is_json_and_every_number_has_unit_and_source(summary: Summ
 
 
 def test_a_run_without_counters_has_only_its_series() -> None:
-    part = to_document(summarise(stepped([10.0] * 12)))["parts"][0]
+    part = StepsView(summarise(stepped([10.0] * 12))).document()["parts"][0]
     assert "topdown" not in part and "counters" not in part
     assert [one["name"] for one in part["over_time"]["series"]] == ["step time"]
 

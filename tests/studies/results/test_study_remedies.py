@@ -14,8 +14,9 @@ from sonda.analysis.comparison.repetitions import best_of
 from sonda.analysis.summary import Value
 from sonda.record.store import Store
 from sonda.report.screen import render
-from sonda.report.views.study.page import study_section
+from sonda.report.section import section_of
 from sonda.report.views.study.screen import study_blocks
+from sonda.report.views.study.view import StudyView
 from sonda.report.words import word_findings
 from sonda.studies.catalogue import show_study
 from sonda.studies.engine.plan import configurations
@@ -201,10 +202,13 @@ def test_the_best_of_what_is_simulated_needs_no_repetition_and_of_what_is_measur
 def test_terminal_and_page_say_the_same_and_nothing_where_nothing_follows(tmp_path: Path) -> None:
     document: dict[str, Any] = word_findings(show_study("network-zoo", "small", None, Store(tmp_path)))
     assert document["remedies"] == []
-    assert "Try:" not in render(study_blocks(document, 100), 100) and "What to try" not in study_section(document).html
+    assert (
+        "Try:" not in render(study_blocks(document, 100), 100)
+        and "What to try" not in section_of(StudyView(document)).html
+    )
     document["remedies"] = ['take "<b>" instead of "a": 2.00 times as fast']
     assert 'Try: take "<b>" instead of "a": 2.00 times as fast.' in render(study_blocks(document, 100), 100)
-    html = study_section(document).html
+    html = section_of(StudyView(document)).html
     assert "What to try" in html and "Take &quot;&lt;b&gt;&quot; instead of" in html
 
 

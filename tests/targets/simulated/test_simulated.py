@@ -28,7 +28,6 @@ from sonda.record.stored import plain
 from sonda.report.page import page_text
 from sonda.report.screen import render
 from sonda.report.views.compare.screen import side_by_side_blocks
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
 from sonda.report.words import describe
 from sonda.studies.engine import repetition
@@ -185,7 +184,7 @@ def test_the_screen_has_cycles_mapping_and_times_only_with_a_clock(tmp_path: Pat
 
 def test_documents_pages_and_notebooks_have_the_cycles(tmp_path: Path) -> None:
     summary = summary_of(CLOCKED, tmp_path)
-    document = json.loads(json.dumps(to_document(summary)))
+    document = json.loads(json.dumps(StepsView(summary).document()))
     (part,) = document["parts"]
     assert part["metrics"]["cycles:simulated"] == {"value": 3060.0, "unit": "cycle", "source": "simulated"}
     layer = next(row for row in part["layers"] if row["path"] == "block.layer")

@@ -18,7 +18,6 @@ from sonda.analysis.run_summary import summarise
 from sonda.analysis.simulated.run import MEMORY
 from sonda.record.quantities import CYCLE_STACK
 from sonda.report.page import page_text
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
 from sonda.report.words import describe
 from sonda.targets.simulated import launcher as simulated
@@ -103,7 +102,7 @@ def test_an_unlimited_buffer_shows_no_memory(tmp_path: Path) -> None:
     assert MEMORY not in whole.stack
     text = StepsView(summary).text(200, color=False)
     assert "DRAM" not in text
-    metrics = to_document(summary)["parts"][0]["metrics"]
+    metrics = StepsView(summary).document()["parts"][0]["metrics"]
     assert not [name for name in metrics if name.startswith(("dram", "memory", "row"))]
     assert summary.parts[0].phases[0].cost.bytes.reason == "the global buffer is unlimited, so no memory is behind it"
     snapshots.check("summary_simulated_120", StepsView(summary).text(120, short="abcd", color=False))
@@ -112,7 +111,7 @@ def test_an_unlimited_buffer_shows_no_memory(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("by_hand")
 def test_documents_pages_and_notebooks_have_it(tmp_path: Path) -> None:
     summary = summarise(nested_run(FINITE, tmp_path))
-    metrics = json.loads(json.dumps(to_document(summary)))["parts"][0]["metrics"]
+    metrics = json.loads(json.dumps(StepsView(summary).document()))["parts"][0]["metrics"]
     assert metrics["memory_cycles:simulated"]["value"] == 6_000
     assert metrics["dram_write_bytes:simulated"] == {"value": 15_360.0, "unit": "B", "source": "simulated"}
     assert metrics["row_hit_share:derived"]["value"] == pytest.approx(730 / 752)

@@ -42,7 +42,6 @@ from sonda.report.page import page_text
 from sonda.report.screen import render
 from sonda.report.trace.chrome import write_trace
 from sonda.report.views.listing import runs_blocks, runs_in_pieces
-from sonda.report.views.steps.document import to_document
 from sonda.report.views.steps.view import StepsView
 from sonda.studies.explore.exploration import explore
 from sonda.targets.job import Job
@@ -230,7 +229,7 @@ def test_a_key_that_a_stored_target_lacks_is_missing_or_the_run_is_damaged_but_n
         other.__dict__["spans"] = run.spans
         summary = summarise(other)
         assert StepsView(summary).text(120, color=False), path
-        json.dumps(to_document(summary))
+        json.dumps(StepsView(summary).document())
         compare([run], [other])
     assert {("energy",), ("area",), ("area", "engines"), ("what_if",), ("description",)} <= {*shown}
 

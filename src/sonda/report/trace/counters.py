@@ -30,7 +30,7 @@ AT_ONCE = 1 << 12
 
 
 @dataclass(frozen=True)
-class Counter:
+class CounterSample:
     """One point of one track."""
 
     node: str
@@ -74,7 +74,7 @@ class CounterRows:
             made["value"] = values[rows]
             self._rows.add(made)
 
-    def points(self) -> Iterator[Counter]:
+    def points(self) -> Iterator[CounterSample]:
         """Points of all tracks, each track in the order of time; of a metric, the place that has it first before."""
         with RowFile(POINT) as file:
             stretches: list[list[tuple[int, int, int, int]]] = [[] for _ in self._metrics]
@@ -85,7 +85,7 @@ class CounterRows:
                 for first, stop in zip([0, *edges.tolist()], [*edges.tolist(), len(rows)], strict=True):
                     metric, _, start, row, *_ = rows[first].tolist()
                     before = stretches[metric][-1] if stretches[metric] else None
-                    if before is not None and before[3] == at + first and self._goes_on(file, at + first):
+                    if before is not None and before[3] == at + first and self._continues_track(file, at + first):
                         stretches[metric][-1] = (*before[:3], at + stop)
                     else:
                         stretches[metric].append((start, row, at + first, at + stop))
@@ -93,17 +93,17 @@ class CounterRows:
                 for _, _, first, stop in sorted(mine):
                     yield from self._track(metric, file, first, stop)
 
-    def _goes_on(self, file: RowFile, at: int) -> bool:
+    def _continues_track(self, file: RowFile, at: int) -> bool:
         """Whether a row continues the track of the one before."""
         return bool(file[at - 1][:2] == file[at][:2])
 
-    def _track(self, metric: Metric, file: RowFile, first: int, stop: int) -> Iterator[Counter]:
+    def _track(self, metric: Metric, file: RowFile, first: int, stop: int) -> Iterator[CounterSample]:
         node, rank, clock, place = self.places[file[first][1]]
         high = metric.quantity in HEIGHTS
         name = f"{metric.quantity}{'' if high else ' rate'} {place} ({metric.source})"
         unit = metric.unit if high else f"{metric.unit}/s".replace("1/s", "per s")
         for time, value in _steps(file, first, stop, high):
-            yield Counter(node, rank, clock, name, time, unit, value)
+            yield CounterSample(node, rank, clock, name, time, unit, value)
 
 
 def _steps(file: RowFile, first: int, stop: int, high: bool) -> Iterator[tuple[int, float]]:

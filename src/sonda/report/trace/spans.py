@@ -15,7 +15,7 @@ from sonda.record.files.tables import read_blocks
 from sonda.record.run import Run
 from sonda.record.spans import TEXT_COLUMNS, Spans
 from sonda.report.trace.counters import CounterRows
-from sonda.report.trace.tracks import TRACK_WORDS, Lanes, Track, folded, in_cycles, timed_spans, track, track_columns
+from sonda.report.trace.tracks import TRACK_WORDS, Lanes, Track, fold_rows, in_cycles, timed_spans, track, track_columns
 
 NUMBERS = ("parent", "call")
 WORDS = ("name", "kind", "path", "direction", "pass")
@@ -53,7 +53,7 @@ class DrawnSpans:
                 for word in spans.words(name).words:
                     known.setdefault(word, len(known))
             columns = self._columns(spans)
-            keys |= {tuple(int(column[row]) for column in columns) for row in folded(columns)[1]}
+            keys |= {tuple(int(column[row]) for column in columns) for row in fold_rows(columns)[1]}
         self.words = {name: list(known) for name, known in self._known.items()}
         ordered = sorted(keys)
         self.tracks = [track(key, self.words) for key in ordered]
@@ -105,13 +105,13 @@ class DrawnSpans:
         place_of = np.array([places[key[:5]] for key in codes], dtype=np.int64)
         if self.counters is not None:
             self.counters.places = [
-                (one.node, one.rank, one.clock, one.name)
-                for one in (track((*key, -1), self.words) for key in places)
+                (place.node, place.rank, place.clock, place.name)
+                for place in (track((*key, -1), self.words) for key in places)
             ]  # fmt: skip
         first = 0
         for spans in blocks():
             columns = self._columns(spans)
-            local, rows = folded(columns)
+            local, rows = fold_rows(columns)
             mine = np.array([codes[tuple(int(column[row]) for column in columns)] for row in rows], dtype=np.int64)
             made = np.zeros(len(spans), dtype=shape)
             made["code"] = mine[local] if len(mine) else 0
@@ -133,7 +133,7 @@ class DrawnSpans:
         """Give every span a lane of its track, and every lane that is used a number."""
         lanes = Lanes()
         for rows in self._rows.blocks():
-            lane = lanes.of(rows["code"], rows["start"], -rows["shorter"])
+            lane = lanes.assign(rows["code"], rows["start"], -rows["shorter"])
             threads = [
                 self.threads.setdefault(key, len(self.threads) + 1)
                 for key in zip(rows["code"].tolist(), lane, strict=True)

@@ -31,9 +31,9 @@ class Track:
     clock: str
     name: str
     device: str = ""
-    """Of a stream; a thread drives every device."""
+    """The device of a stream; '' for a thread, which drives every device."""
     number: int = 0
-    """Of the thread or stream."""
+    """Number of the thread or stream."""
 
 
 def nothing_to_draw(run: Run) -> SondaError:
@@ -80,7 +80,7 @@ def _timed_by_cycles(spans: Spans) -> Spans:
 def tracks(spans: Spans) -> tuple[Any, list[Track]]:
     """The track of every span as a code, and the tracks."""
     columns = track_columns(spans, {name: spans.words(name).codes for name in TRACK_WORDS})
-    codes, first = folded(columns)
+    codes, first = fold_rows(columns)
     words = {name: spans.words(name).words for name in TRACK_WORDS}
     return codes, [track([int(column[row]) for column in columns], words) for row in first]
 
@@ -106,8 +106,8 @@ def track_columns(spans: Spans, codes: Mapping[str, Any]) -> list[Any]:
     ]
 
 
-def folded(columns: Sequence[Any]) -> tuple[Any, Any]:
-    """Equal rows as one code, in the order of their columns, and where each code is first."""
+def fold_rows(columns: Sequence[Any]) -> tuple[Any, Any]:
+    """A code for each row, equal for equal rows and in the order of the columns; and the first row of each code."""
     import numpy as np
 
     # One column at a time, because sorting whole rows is many times slower.
@@ -135,9 +135,9 @@ class Lanes:
         self._track: int | None = None
         self._open: list[list[int]] = []
 
-    def of(self, codes: Any, starts: Any, durations: Any) -> list[int]:
+    def assign(self, codes: Any, starts: Any, durations: Any) -> list[int]:
         """The lanes of the next spans."""
-        found = []
+        lanes = []
         for code, start, duration in zip(codes.tolist(), starts.tolist(), durations.tolist(), strict=True):
             if code != self._track:
                 self._track, self._open = code, [[]]
@@ -147,12 +147,12 @@ class Lanes:
                     ends.pop()
                 if not ends or end <= ends[-1]:
                     ends.append(end)
-                    found.append(lane)
+                    lanes.append(lane)
                     break
             else:
-                found.append(len(self._open))
+                lanes.append(len(self._open))
                 self._open.append([end])
-        return found
+        return lanes
 
 
 def lanes(spans: Spans, codes: Any) -> tuple[Any, list[int]]:
@@ -161,4 +161,4 @@ def lanes(spans: Spans, codes: Any) -> tuple[Any, list[int]]:
 
     starts, durations = spans.number("start"), spans.number("duration")
     order = np.lexsort((spans.number("id"), -durations, starts, codes))
-    return order, Lanes().of(codes[order], starts[order], durations[order])
+    return order, Lanes().assign(codes[order], starts[order], durations[order])

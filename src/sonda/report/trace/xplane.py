@@ -50,12 +50,12 @@ def write_xplane(path: Path, run: Run) -> Path:
 def varint(value: int) -> bytes:
     """A whole number of 64 bits, as the wire format writes it."""
     value &= (1 << 64) - 1
-    found = bytearray()
+    encoded = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _number(place: int, value: int) -> bytes:
@@ -98,18 +98,18 @@ class _Plane:
             pieces.append(_stretch(4, _number(1, number) + _stretch(2, about)))
         for name, number in self.stats.items():
             pieces.append(_stretch(5, _number(1, number) + _stretch(2, _number(1, number) + _text(2, name))))
-        return b"".join([*pieces, *(_stretch(6, one) for one in self.own)])
+        return b"".join([*pieces, *(_stretch(6, stat) for stat in self.own)])
 
 
 def _planes(run: Run) -> list[_Plane]:
     spans = timed_spans(run)
     if not len(spans):
         raise nothing_to_draw(run)
-    found: dict[Any, _Plane] = {HOST: _Plane(HOST)}
+    planes: dict[Any, _Plane] = {HOST: _Plane(HOST)}
     around = _Plane(AROUND)
     codes, places = tracks(spans)
     order, lane_of = lanes(spans, codes)
-    several = len({(one.node, one.rank) for one in places}) > 1
+    several = len({(place.node, place.rank) for place in places}) > 1
     earliest = min(int(spans.number("start").min()), 0)
     writer = _Lines(spans, earliest)
     by_line: dict[tuple[int, int, bool], list[int]] = {}
@@ -117,13 +117,13 @@ def _planes(run: Run) -> list[_Plane]:
         by_line.setdefault((int(codes[row]), lane, writer.holds(row)), []).append(row)
     for (code, lane, holds), rows in by_line.items():
         track = places[code]
-        plane = around if holds else found[HOST]
+        plane = around if holds else planes[HOST]
         if track.device:
             key = track.node, track.rank, track.device
-            plane = found.get(key) or found.setdefault(key, _device(run, track, len(found) - 1))
+            plane = planes.get(key) or planes.setdefault(key, _device(run, track, len(planes) - 1))
         name = _line_name(track, lane, several)
         plane.lines.append(writer.line(plane, len(plane.lines) + 1, name, rows))
-    return [*found.values(), *([around] if around.lines else []), _environment(run)]
+    return [*planes.values(), *([around] if around.lines else []), _environment(run)]
 
 
 def _device(run: Run, track: Track, number: int) -> _Plane:
@@ -192,8 +192,8 @@ class _Lines:
             event = _number(1, self._metadata(plane, row))
             event += _number(2, (int(start[row]) - self._earliest) * PS_PER_NS)
             event += _number(3, int(duration[row]) * PS_PER_NS)
-            pieces.append(_stretch(4, event + b"".join(_stretch(4, one) for one in self._stats(plane, row))))
-            pieces += [_stretch(4, self._launch(plane, one)) for one in self._moments.get(row, ())]
+            pieces.append(_stretch(4, event + b"".join(_stretch(4, stat) for stat in self._stats(plane, row))))
+            pieces += [_stretch(4, self._launch(plane, launch)) for launch in self._moments.get(row, ())]
         return b"".join(pieces)
 
     def _launch(self, plane: _Plane, row: int) -> bytes:
@@ -231,22 +231,22 @@ class _Lines:
 
     def _stats(self, plane: _Plane, row: int) -> list[bytes]:
         kind, path = self._word("kind", row), self._word("path", row)
-        found = []
+        stats = []
         if row in self._steps:
-            found += [plane.stat("step_num", self._steps[row]), plane.stat("_r", 1)]
+            stats += [plane.stat("step_num", self._steps[row]), plane.stat("_r", 1)]
         if row in self._launching:
-            found.append(plane.stat("correlation_id", row))
+            stats.append(plane.stat("correlation_id", row))
         if self._on_device[row]:
             launched = int(self._parent[row])
             if launched >= 0:
-                found.append(plane.stat("correlation_id", launched if launched in self._launching else row))
-            found += [plane.stat("tf_op", f"{path}:")] if path else []
+                stats.append(plane.stat("correlation_id", launched if launched in self._launching else row))
+            stats += [plane.stat("tf_op", f"{path}:")] if path else []
         elif kind not in ("op", "step"):
-            found += [plane.stat("kind", kind)] + ([plane.stat("path", path)] if path else [])
+            stats += [plane.stat("kind", kind)] + ([plane.stat("path", path)] if path else [])
         for column, values in self._spans.metrics.items():
             if values[row] == values[row] and abs(values[row]) != float("inf"):
-                found.append(plane.stat(column, float(values[row])))
-        return found
+                stats.append(plane.stat(column, float(values[row])))
+        return stats
 
 
 def _shown(spans: Spans, on_device: Any) -> Any:

@@ -24,9 +24,9 @@ from sonda.report.blocks import (
 )
 from sonda.report.figures import Figure
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, words
-from sonda.report.values import SCHEMA, value_document
+from sonda.report.values import value_document
 from sonda.report.views.corun_figures import slowdown_map
-from sonda.report.views.counters.sensors import PROBED_MEANS, probed_blocks, probed_document, probed_table
+from sonda.report.views.counters.sensors import PROBED_MEANS, probed_blocks, probed_fields, probed_table
 from sonda.report.views.energy import energy_blocks, energy_fields, energy_panels
 from sonda.report.words import describe
 from sonda.report.words.corun import times
@@ -56,18 +56,18 @@ HINTS = {
     "memory_traffic": "to and from memory",
 }
 LEVELS = ("occupancy", "memory_traffic")
-"""Shown with all together only."""
+"""Counters that are shown for all programs together only."""
 ALONE = "a program alone has no neighbour"
 
 
-def counters_table(found: Interference) -> Table:
-    """What was counted of each program alone and with all others; what nobody has is left out, see `not_counted`."""
-    names = found.participants
+def counters_table(interference: Interference) -> Table:
+    """What was counted of each program alone and with all others; what nobody has is in `uncounted_lines`."""
+    names = interference.participants
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("program", right=False), [Cell(name, name, tone="name") for name in names])
     ]
-    for place, counter in enumerate(_counters(found)):
-        alone, together = _of(found, counter)
+    for place, counter in enumerate(_counter_names(interference)):
+        alone, together = _counter_values(interference, counter)
         if not any(map(quantities.known, [*alone, *together])):
             continue
         keep, hint = max(2, 8 - place), HINTS.get(counter, "per 1000 instructions")
@@ -81,19 +81,21 @@ def counters_table(found: Interference) -> Table:
     return build(columns, "counters")
 
 
-def not_counted(found: Interference) -> list[str]:
+def uncounted_lines(interference: Interference) -> list[str]:
     """`IPC, cache misses /1000: no PMU in this virtual machine`, for what no program has."""
     reasons: dict[str, list[str]] = {}
-    for counter in _counters(found):
-        values = [value for when in _of(found, counter) for value in when]
+    for counter in _counter_names(interference):
+        values = [value for when in _counter_values(interference, counter) for value in when]
         if not any(map(quantities.known, values)):
             reasons.setdefault(values[0].reason, []).append(_title(counter))
     return [f"{', '.join(titles)}: {reason}" for reason, titles in reasons.items()]
 
 
-def _counters(found: Interference) -> list[str]:
+def _counter_names(interference: Interference) -> list[str]:
     """All but what stands in the table of programs; what the processor says comes first."""
-    known = dict.fromkeys(name for one in found.participants for name in found.together.counters[one])
+    known = dict.fromkeys(
+        name for program in interference.participants for name in interference.together.counters[program]
+    )
     last = ["cores_used", "page_faults", "context_switches", *LEVELS]
     return [*(name for name in known if name not in (*last, "waiting")), *(name for name in last if name in known)]
 
@@ -102,47 +104,51 @@ def _title(counter: str) -> str:
     return TITLES.get(counter) or f"{counter} /1000"
 
 
-def _of(found: Interference, counter: str) -> tuple[list[Value], list[Value]]:
+def _counter_values(interference: Interference, counter: str) -> tuple[list[Value], list[Value]]:
     missing = Value(None, "1", "counted", reason="not counted")
-    alone = [found.alone[one].counters[one].get(counter, missing) for one in found.participants]
-    return alone, [found.together.counters[one].get(counter, missing) for one in found.participants]
+    alone = [
+        interference.alone[program].counters[program].get(counter, missing) for program in interference.participants
+    ]
+    return alone, [
+        interference.together.counters[program].get(counter, missing) for program in interference.participants
+    ]
 
 
-def phases_table(found: Interference) -> Table | None:
+def phases_table(interference: Interference) -> Table | None:
     """Slowdown of every phase with all together; None where no participant has phases."""
-    phases = list(dict.fromkeys(phase for by in found.together.phases.values() for phase in by))
+    phases = list(dict.fromkeys(phase for by in interference.together.phases.values() for phase in by))
     if not phases:
         return None
-    names = [name for name in found.participants if found.together.phases.get(name)]
+    names = [name for name in interference.participants if interference.together.phases.get(name)]
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("program", right=False), [Cell(name, name, tone="name") for name in names])
     ]
     for phase in phases:
         cells = [
             slowdown_cell(by[phase]) if phase in by else Cell("")
-            for by in (found.together.phases[name] for name in names)
+            for by in (interference.together.phases[name] for name in names)
         ]
         columns.append((Column(phase), cells))
     return build(columns, "phases")
 
 
-def layers_table(found: Interference, most: int = SHOWN_LAYERS) -> Table | None:
+def layers_table(interference: Interference, most: int = SHOWN_LAYERS) -> Table | None:
     """The layers that lose most time per step to company, of all programs; None where none loses any."""
-    seen = [(name, one) for name, layers in found.together.layers.items() for one in layers if _loses(one)]
+    seen = [(name, layer) for name, layers in interference.together.layers.items() for layer in layers if _loses(layer)]
     rows = sorted(seen, key=lambda row: order(row[1]))[:most]
     if not rows:
         return None
-    layers = [one for _, one in rows]
-    unit, times = numbers([*(one.alone for one in layers), *(one.together for one in layers)])
-    lost_unit, lost = numbers([one.lost for one in layers])
+    layers = [layer for _, layer in rows]
+    unit, times = numbers([*(layer.alone for layer in layers), *(layer.together for layer in layers)])
+    lost_unit, lost = numbers([layer.lost for layer in layers])
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("program", right=False), [Cell(name, name, tone="name") for name, _ in rows]),
-        (Column("layer", right=False, path=True), words([one.layer or "(model)" for one in layers])),
-        (Column("type", right=False, keep=4), words([one.kind for one in layers])),
-        (Column("direction", right=False, keep=7), words([one.direction for one in layers])),
+        (Column("layer", right=False, path=True), words([layer.layer or "(model)" for layer in layers])),
+        (Column("type", right=False, keep=4), words([layer.kind for layer in layers])),
+        (Column("direction", right=False, keep=7), words([layer.direction for layer in layers])),
         (Column(f"alone, {unit}", hint="a step"), times[: len(layers)]),
         (Column(f"together, {unit}", hint="a step"), times[len(layers) :]),
-        (Column("slowdown"), [slowdown_cell(one.slowdown) for one in layers]),
+        (Column("slowdown"), [slowdown_cell(layer.slowdown) for layer in layers]),
         (Column(f"lost, {lost_unit}", keep=6, hint="a step"), lost),
     ]
     return build(columns, "layers")
@@ -152,7 +158,7 @@ def _loses(layer: LayerSlowdown) -> bool:
     return layer.lost.value is not None and layer.lost.value > 0
 
 
-def layer_document(layer: LayerSlowdown) -> dict[str, Any]:
+def layer_fields(layer: LayerSlowdown) -> dict[str, Any]:
     """As a JSON object."""
     return {
         "layer": layer.layer,
@@ -168,29 +174,32 @@ def layer_document(layer: LayerSlowdown) -> dict[str, Any]:
 def slowdown_cell(value: Value) -> Cell:
     """A slowdown; quiet where its interval holds 1, so that nothing can be said for sure."""
     if value.value is None:
-        return _missing(value)
+        return _missing_cell(value)
     tone = "quiet"
     if value.low is not None and value.high is not None:
         tone = "bad" if value.low > 1 else "good" if value.high < 1 else "quiet"
-    return quantity(value, _spread(value), tone)
+    return quantity(value, _with_interval(value), tone)
 
 
 def figure_cell(value: Value) -> Cell:
     if value.value is None:
-        return _missing(value)
-    return quantity(value, _spread(value))
+        return _missing_cell(value)
+    return quantity(value, _with_interval(value))
 
 
 def plain_cells(values: Sequence[Value]) -> list[Cell]:
-    return [_missing(one) if one.value is None else quantity(one, quantities.brief(one.value)) for one in values]
+    return [
+        _missing_cell(value) if value.value is None else quantity(value, quantities.brief(value.value))
+        for value in values
+    ]
 
 
-def _missing(value: Value) -> Cell:
+def _missing_cell(value: Value) -> Cell:
     # That a program has no slowdown by itself needs no word below the table.
     return Cell(quantities.MISSING, None, value.reason, "" if value.reason == ALONE else value.reason, "quiet")
 
 
-def _spread(value: Value) -> str:
+def _with_interval(value: Value) -> str:
     """`1.42 (1.35–1.50)`."""
     middle = quantities.ratio(value.value or 0.0)
     if value.low is None or value.high is None:
@@ -236,7 +245,7 @@ def corun_blocks(found: Interference) -> list[Block]:
         Gap(),
         Paragraph("Counted:", "quiet", hang=0),
         TableBlock(counters_table(found)),
-        *(Paragraph(f"– {line}", "quiet") for line in not_counted(found)),
+        *(Paragraph(f"– {line}", "quiet") for line in uncounted_lines(found)),
         Gap(),
         TableBlock(companies_table(found)),
     ]
@@ -248,31 +257,33 @@ def corun_blocks(found: Interference) -> list[Block]:
     return blocks
 
 
-def matrix_table(found: Interference, cpu: bool = False) -> Table:
+def matrix_table(interference: Interference, cpu: bool = False) -> Table:
     """Who suffers from whom."""
-    names = found.participants
+    names = interference.participants
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("slowed", right=False), [Cell(name, name, tone="name") for name in names])
     ]
     for other in names:
-        columns.append((Column(f"by {other}"), [slowdown_cell(found.slowdown(name, other, cpu)) for name in names]))
+        columns.append(
+            (Column(f"by {other}"), [slowdown_cell(interference.slowdown(name, other, cpu)) for name in names])
+        )
     if len(names) > 2:
-        all_of_them = found.together.cpu_slowdowns if cpu else found.together.slowdowns
+        all_of_them = interference.together.cpu_slowdowns if cpu else interference.together.slowdowns
         columns.append((Column(f"by {ALL}"), [slowdown_cell(all_of_them[name]) for name in names]))
     return build(columns, "slowdown")
 
 
-def participants_table(found: Interference) -> Table:
+def participants_table(interference: Interference) -> Table:
     """How each fared alone and with all others, and what the system counted."""
-    names = found.participants
-    whole = found.together
-    alone = [found.alone[name].steps[name] for name in names]
+    names = interference.participants
+    whole = interference.together
+    alone = [interference.alone[name].steps[name] for name in names]
     together = [whole.steps[name] for name in names]
     unit, cells = numbers([*alone, *together])
-    cores = ["+".join(map(str, one.cores)) for one in found.described]
+    cores = ["+".join(map(str, program.cores)) for program in interference.described]
 
     def counted(name: str, company: Company | None = None) -> list[Value]:
-        return [(company or found.alone[one]).counters[one][name] for one in names]
+        return [(company or interference.alone[program]).counters[program][name] for program in names]
 
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("program", right=False), [Cell(name, name, tone="name") for name in names]),
@@ -289,47 +300,58 @@ def participants_table(found: Interference) -> Table:
     return build(columns, "participants")
 
 
-def companies_table(found: Interference) -> Table:
+def companies_table(interference: Interference) -> Table:
     """Weighted speed-up, harmonic mean and fairness of every company, and of all together under every partition."""
-    rows = [*(one for one in found.pairs if one is not found.together), found.together, *found.partitions]
-    columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("together", right=False), words([one.label for one in rows]))
+    rows = [
+        *(company for company in interference.pairs if company is not interference.together),
+        interference.together,
+        *interference.partitions,
     ]
-    if found.partitions:
-        columns.append((Column("partition", right=False), words([one.partition or "none" for one in rows])))
-        for name in found.participants:
-            cells = [slowdown_cell(one.slowdowns[name]) if name in one.slowdowns else Cell("") for one in rows]
+    columns: list[tuple[Column, Sequence[Cell]]] = [
+        (Column("together", right=False), words([company.label for company in rows]))
+    ]
+    if interference.partitions:
+        columns.append((Column("partition", right=False), words([company.partition or "none" for company in rows])))
+        for name in interference.participants:
+            cells = [
+                slowdown_cell(company.slowdowns[name]) if name in company.slowdowns else Cell("") for company in rows
+            ]
             columns.append((Column(name, keep=7), cells))
     columns += [
         (Column("weighted speed-up", hint="sum of the speeds beside others over those alone"),
-         [figure_cell(one.weighted_speedup) for one in rows]),
+         [figure_cell(company.weighted_speedup) for company in rows]),
         (Column("harmonic mean", keep=5, hint="of the same speeds; 1 is as fast as alone"),
-         [figure_cell(one.harmonic_mean) for one in rows]),
+         [figure_cell(company.harmonic_mean) for company in rows]),
         (Column("fairness", hint="smallest slowdown over the largest; 1: all suffer alike"),
-         [figure_cell(one.fairness) for one in rows]),
+         [figure_cell(company.fairness) for company in rows]),
     ]  # fmt: skip
     return build(columns, "companies")
 
 
-def _heat_map(found: Interference) -> Figure:
+def _heat_map(interference: Interference) -> Figure:
     """The matrix; what is not significant, or has no interval, has the colour of no slowdown, as in the table."""
-    names = found.participants
-    fields = [[found.slowdown(row, column) for column in found.participants] for row in found.participants]
-    values = [[value.value if _sure(value) or value.value is None else 1.0 for value in line] for line in fields]
+    names = interference.participants
+    fields = [
+        [interference.slowdown(row, column) for column in interference.participants]
+        for row in interference.participants
+    ]
+    values = [
+        [value.value if _is_significant(value) or value.value is None else 1.0 for value in line] for line in fields
+    ]
     texts = [["" if value.value is None else f"{times(value)}{_doubt(value)}" for value in line] for line in fields]
     hints = [[quantities.provenance(value) for value in line] for line in fields]
     return slowdown_map(names, names, values, texts, hints)
 
 
-def _sure(value: Value) -> bool:
+def _is_significant(value: Value) -> bool:
     return value.low is not None and value.high is not None and not value.low <= 1 <= value.high
 
 
 def _doubt(value: Value) -> str:
-    return "" if value.low is None or _sure(value) else ", not significant"
+    return "" if value.low is None or _is_significant(value) else ", not significant"
 
 
-def _company(company: Company) -> dict[str, Any]:
+def _company_fields(company: Company) -> dict[str, Any]:
     return {
         "members": list(company.members),
         "partition": company.partition or None,
@@ -339,7 +361,7 @@ def _company(company: Company) -> dict[str, Any]:
         "phases": {
             name: {phase: value_document(value) for phase, value in by.items()} for name, by in company.phases.items()
         },
-        "layers": {name: [layer_document(one) for one in layers] for name, layers in company.layers.items()},
+        "layers": {name: [layer_fields(layer) for layer in layers] for name, layers in company.layers.items()},
         "counters": {
             name: {counter: value_document(value) for counter, value in by.items()}
             for name, by in company.counters.items()
@@ -352,6 +374,8 @@ def _company(company: Company) -> dict[str, Any]:
 
 class CorunView(View):
     """Who slows whom; all programs are listed."""
+
+    kind = "corun"
 
     def __init__(self, found: Interference) -> None:
         self.found = found
@@ -384,7 +408,7 @@ class CorunView(View):
         if layers is not None:
             blocks.append(Panel("Layers that lose most to company, all together", [TableBlock(layers)]))
         blocks += [
-            Panel("Counted", [TableBlock(counters_table(found)), *paragraphs(not_counted(found))]),
+            Panel("Counted", [TableBlock(counters_table(found)), *paragraphs(uncounted_lines(found))]),
             Panel("Together", [TableBlock(companies_table(found)), *paragraphs(reason)]),
         ]
         if found.energy is not None:
@@ -394,16 +418,12 @@ class CorunView(View):
             blocks.append(Panel("Probes of other packages", [TableBlock(probed)], PROBED_MEANS))
         return [*blocks, Panel("Notes", paragraphs(map(describe, found.notes)))] if found.notes else blocks
 
-    def document(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         found = self.found
         return {
-            "schema": SCHEMA,
-            "kind": "corun",
-            "run": found.run,
-            "title": found.title,
             "sentence": describe(found.finding),
             "remedy": describe(found.remedy) if found.remedy else None,
-            "participants": [one.plain() for one in found.described],
+            "participants": [program.plain() for program in found.described],
             "matrix": {
                 row: {
                     column: value_document(found.slowdown(row, column))
@@ -420,15 +440,15 @@ class CorunView(View):
                 }
                 for row in found.participants
             },
-            "alone": {name: _company(company) for name, company in found.alone.items()},
-            "pairs": [_company(one) for one in found.pairs],
-            "together": _company(found.together),
-            "partitions": [_company(one) for one in found.partitions],
+            "alone": {name: _company_fields(company) for name, company in found.alone.items()},
+            "pairs": [_company_fields(company) for company in found.pairs],
+            "together": _company_fields(found.together),
+            "partitions": [_company_fields(company) for company in found.partitions],
             "partition_reason": found.partition_reason or None,
             "monitor_reason": found.monitor_reason or None,
             "pmu_reason": found.pmu_reason or None,
             **({"energy": energy_fields(found.energy)} if found.energy is not None else {}),
-            **probed_document(found.probed),
+            **probed_fields(found.probed),
             "warnings": list(map(describe, found.warnings)),
             "notes": list(map(describe, found.notes)),
         }

@@ -37,8 +37,8 @@ def slowdown_map(
     ticks = [tick for tick in (TICKS if reach > 1 else FINE) if abs(math.log2(tick)) <= reach]
     trace = {
         "type": "heatmap", "x": [f"by {markup(name)}" for name in columns], "y": [markup(name) for name in rows],
-        "z": shades, "text": [[markup(one) for one in line] for line in texts], "texttemplate": "%{text}",
-        "hovertext": [[f"{markup(row)} by {markup(column)}: {markup(one)}" for column, one in
+        "z": shades, "text": [[markup(text) for text in line] for line in texts], "texttemplate": "%{text}",
+        "hovertext": [[f"{markup(row)} by {markup(column)}: {markup(hint)}" for column, hint in
                        zip(columns, line, strict=True)] for row, line in zip(rows, hints, strict=True)],
         "hoverinfo": "text", "hoverongaps": False, "xgap": 2, "ygap": 2, "zmin": -reach, "zmax": reach,
         "textfont": {"color": DARK_INK},
@@ -85,7 +85,7 @@ def misses_table(misses: Mapping[str, Mapping[float, float]]) -> Table:
     columns = [(Column("program", right=False), [Cell(name, name, tone="name") for name in misses])]
     for size in sizes:
         cells = [
-            Cell(f"{by[size]:,.0f}", by[size], "misses a step, modelled", unit="1")
+            Cell(quantities.whole(by[size]), by[size], "misses a step, modelled", unit="1")
             if size in by
             else Cell(quantities.MISSING)
             for by in misses.values()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, Heading, Items, Paragraph, TableBlock
 from sonda.report.table import Cell, Column, Table, build
 
@@ -25,7 +26,9 @@ def data_set_blocks(
         Heading(directory),
         Gap(),
         Paragraph(
-            f"{count:,} images of {across}x{height}, {made.colour}, float16 in [0, 1], {size:,.1f} MB.{right}", "first"
+            f"{count:,} images of {across}x{height}, {made.colour}, float16 in [0, 1], "
+            f"{quantities.rounded(size, 1)} MB.{right}",
+            "first",
         ),
     ]
     origin = "".join(f", {key} {value}" for key, value in made.origin.items())
@@ -37,7 +40,7 @@ def data_set_blocks(
         blocks += [
             Gap(),
             Paragraph(f"Skipped {len(manifest.skipped):,}", "remark", hang=0),
-            *(Paragraph(f"{one.name}: {one.reason}", "", 4, 2) for one in manifest.skipped[:SHOWN]),
+            *(Paragraph(f"{skipped.name}: {skipped.reason}", "", 4, 2) for skipped in manifest.skipped[:SHOWN]),
         ]
         if len(manifest.skipped) > SHOWN:
             blocks.append(Paragraph(f"and {len(manifest.skipped) - SHOWN:,} more, in manifest.json", "quiet", 4, 0))

@@ -25,9 +25,9 @@ from sonda.report.blocks import (
 from sonda.report.figures import Figure, phase_color
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, HATCH, ORANGE, PURPLE, SKY, VERMILION
-from sonda.report.provenance import lacking_blocks, words_of
+from sonda.report.provenance import lacking_blocks, summary_words
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
-from sonda.report.values import SCHEMA, Document, value_document
+from sonda.report.values import Document, value_document
 from sonda.report.views.steps.figure_data import power_table
 from sonda.report.words import describe
 
@@ -43,7 +43,7 @@ def energy_blocks(found: EnergySummary) -> list[Block]:
         blocks.append(Paragraph(f"Try: {describe(found.remedy)}", hang=5))
     if found.devices:
         blocks += [Gap(), TableBlock(devices_table(found))]
-    for rows in (found.regions, _shown(found.windows)):
+    for rows in (found.regions, _listed_windows(found.windows)):
         if rows:
             blocks += [Gap(), TableBlock(windows_table(rows))]
             note = _spread_words(rows)
@@ -53,40 +53,43 @@ def energy_blocks(found: EnergySummary) -> list[Block]:
     return blocks
 
 
-def _shown(rows: Sequence[Window]) -> list[Window]:
+def _listed_windows(rows: Sequence[Window]) -> list[Window]:
     epochs = [row for row in rows if row.kind == "epoch"]
     return [*epochs[:MOST_EPOCHS], *(row for row in rows if row.kind != "epoch")]
 
 
-def devices_table(found: EnergySummary) -> Table:
+def devices_table(energy: EnergySummary) -> Table:
     """A row for each device and for the sums; estimates carry `~` and their interval."""
     rows: list[tuple[str, str, Cost, Device | None]] = [
-        (_device_name(one), _source(one.cost.energy), one.cost, one) for one in found.devices
+        (_device_name(device), _source_text(device.cost.energy), device.cost, device) for device in energy.devices
     ]
-    if len(found.devices) > 1:
-        rows += [(ALL, source, cost, None) for source, cost in found.all.items()]
-        if any(not one.used for one in found.devices):
-            rows += [(USED, source, cost, None) for source, cost in found.used.items()]
+    if len(energy.devices) > 1:
+        rows += [(ALL, source, cost, None) for source, cost in energy.all.items()]
+        if any(not device.used for device in energy.devices):
+            rows += [(USED, source, cost, None) for source, cost in energy.used.items()]
     costs = [cost for _, _, cost, _ in rows]
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("device", right=False), [Cell(name, name, tone="name") for name, _, _, _ in rows])
     ]
-    unit, cells = numbers([one.energy for one in costs])
+    unit, cells = numbers([cost.energy for cost in costs])
     columns.append(
-        (Column(f"energy, {unit}"), [_bounded(cell, one.energy) for cell, one in zip(cells, costs, strict=True)])
+        (
+            Column(f"energy, {unit}"),
+            [_with_bounds_text(cell, cost.energy) for cell, cost in zip(cells, costs, strict=True)],
+        )
     )
     for title, values, keep in (
-        ("mean", [one.power for one in costs], 8),
-        ("idle", [one.idle for one in costs], 7),
-        ("above idle", [one.above for one in costs], 6),
-        ("EDP", [one.product for one in costs], 8),
+        ("mean", [cost.power for cost in costs], 8),
+        ("idle", [cost.idle for cost in costs], 7),
+        ("above idle", [cost.above for cost in costs], 6),
+        ("EDP", [cost.product for cost in costs], 8),
     ):
         unit, cells = numbers(values)
         columns.append((Column(f"{title}, {unit}", keep=keep), cells))
-    integrals = [one.disagreement if one is not None else None for _, _, _, one in rows]
-    if any(one is not None for one in integrals):
+    disagreements = [device.disagreement if device is not None else None for _, _, _, device in rows]
+    if any(disagreement is not None for disagreement in disagreements):
         blank = Value(None, "1", "derived")
-        cells = percents([one or blank for one in integrals])
+        cells = percents([disagreement or blank for disagreement in disagreements])
         columns.append((Column("power integral off", keep=4, hint="integral of power over the counter, less 1"), cells))
     columns.append((Column("source", right=False, keep=5), words([source for _, source, _, _ in rows])))
     return build(columns, "energy")
@@ -119,20 +122,22 @@ def windows_table(rows: Sequence[Window]) -> Table:
 def _spread_words(rows: Sequence[Window]) -> str:
     """What ± stands for in the table of these; '' where it does not occur."""
     values = [value for row in rows for value in (row.total, row.used, *row.devices.values())]
-    found = dict.fromkeys(quantities.ends_words(value) for value in values if quantities.half_width(value) is not None)
-    return f"± is half of an interval: {', or '.join(found)}" if found else ""
+    meanings = dict.fromkeys(
+        quantities.ends_words(value) for value in values if quantities.half_width(value) is not None
+    )
+    return f"± is half of an interval: {', or '.join(meanings)}" if meanings else ""
 
 
-def _device_name(one: Device) -> str:
-    name = f"{one.name} {one.model}".strip()
-    return name if one.used else f"{name} (idle)"
+def _device_name(device: Device) -> str:
+    name = f"{device.name} {device.model}".strip()
+    return name if device.used else f"{name} (idle)"
 
 
-def _source(value: Value) -> str:
+def _source_text(value: Value) -> str:
     return value.source if quantities.known(value) else "missing"
 
 
-def _bounded(cell: Cell, value: Value) -> Cell:
+def _with_bounds_text(cell: Cell, value: Value) -> Cell:
     """`~420 (252–588)` for an estimate, `≥420` where a counter is not in it; measured, its bounds are in the hint."""
     if value.value is not None and value.reason:
         return replace(cell, text=f"≥{cell.text}", hint=f"{cell.hint}; {value.reason}")
@@ -145,19 +150,19 @@ def _bounded(cell: Cell, value: Value) -> Cell:
 
 def _with_bounds(cells: Sequence[Cell], values: Sequence[Value]) -> list[Cell]:
     """Half of the interval behind each number, so that nobody takes a short window's for exact."""
-    found = []
+    bounded = []
     for cell, value in zip(cells, values, strict=True):
         spread = quantities.half_width(value)
         text = cell.text if spread is None else f"{cell.text} ±{quantities.percent(spread)} %"
-        found.append(replace(cell, text=text))
-    return found
+        bounded.append(replace(cell, text=text))
+    return bounded
 
 
 # ---- Energy on a page: tables, energy per device, power over time with phases beneath; what is estimated is ---------
 
 HEIGHT = 320
 BENEATH = 0.24
-"""Of the figure of power, for the phases."""
+"""Part of the height of the figure of power that phases take."""
 LINES = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 
 
@@ -165,7 +170,7 @@ def energy_panels(found: EnergySummary, place: str = "") -> list[Block]:
     """The panels of any run's energy; `place` goes before those of their figures."""
     blocks: list[Block] = [answer(found.finding, found.remedy, found.warnings)]
     if found.devices:
-        figure = bars(found)
+        figure = energy_bars(found)
         picture = [FigureBlock(figure, f"{place}bars")] if figure is not None else []
         blocks.append(Panel("Energy by device", [*picture, TableBlock(devices_table(found))], _bars_caption(found)))
     power = power_figure(found)
@@ -183,48 +188,51 @@ def energy_panels(found: EnergySummary, place: str = "") -> list[Block]:
     return blocks
 
 
-def _bars_caption(found: EnergySummary) -> str:
+def _bars_caption(energy: EnergySummary) -> str:
     """What the picture and the table show, of what there is."""
-    values = [one.cost.energy for one in found.devices if one.cost.energy.value is not None]
-    said = ["Hatched: estimated by a model, not measured."] if any(one.source == "estimated" for one in values) else []
-    said += ["Thin lines are bounds."] if any(_reach(one) != (None, None) for one in values) else []
-    return " ".join([*said, "EDP is energy times time."])
+    values = [device.cost.energy for device in energy.devices if device.cost.energy.value is not None]
+    sentences = (
+        ["Hatched: estimated by a model, not measured."] if any(value.source == "estimated" for value in values) else []
+    )
+    sentences += ["Thin lines are bounds."] if any(_bound_distances(value) != (None, None) for value in values) else []
+    return " ".join([*sentences, "EDP is energy times time."])
 
 
-def _reach(value: Value) -> tuple[float | None, float | None]:
+def _bound_distances(value: Value) -> tuple[float | None, float | None]:
     """How far its bounds lie below and above it; None where it has none."""
     if value.value is None or value.low is None or value.high is None:
         return None, None
     return value.value - value.low, value.high - value.value
 
 
-def bars(found: EnergySummary) -> Figure | None:
+def energy_bars(energy: EnergySummary) -> Figure | None:
     """Energy by device with its bounds, where it has some; a model's is hatched."""
-    known = [one for one in found.devices if one.cost.energy.value is not None]
+    known = [device for device in energy.devices if device.cost.energy.value is not None]
     if not known:
         return None
-    values = [one.cost.energy for one in known]
+    values = [device.cost.energy for device in known]
     places = list(range(len(known)))
-    below, above = zip(*(_reach(value) for value in values), strict=True)
+    below, above = zip(*(_bound_distances(value) for value in values), strict=True)
     trace = {
         "type": "bar", "orientation": "h", "y": places,
         "x": [value.value for value in values],
         "error_x": {"type": "data", "symmetric": False, "array": list(above), "arrayminus": list(below)},
         "marker": {"color": BLUE,
                    "pattern": {**HATCH, "shape": ["/" if value.source == "estimated" else "" for value in values]}},
-        "hovertext": [f"{markup(one.name)}: {markup(quantities.provenance(one.cost.energy))}" for one in known],
+        "hovertext": [f"{markup(device.name)}: {markup(quantities.provenance(device.cost.energy))}"
+                      for device in known],
         "hoverinfo": "text",
     }  # fmt: skip
     layout = {
         "height": 90 + 46 * len(known),
         "xaxis": {"title": {"text": "energy, J"}, "rangemode": "tozero"},
-        "yaxis": {"tickvals": places, "ticktext": [markup(one.name) for one in known], "autorange": "reversed",
+        "yaxis": {"tickvals": places, "ticktext": [markup(device.name) for device in known], "autorange": "reversed",
                   "automargin": True},
     }  # fmt: skip
     return {"data": [trace], "layout": layout}
 
 
-def power_figure(found: EnergySummary) -> Figure | None:
+def power_figure(energy: EnergySummary) -> Figure | None:
     """Mean power between readings, and beneath it the phases; time 0 is the program's beginning, before it is idling.
 
     Models are dotted.
@@ -233,16 +241,16 @@ def power_figure(found: EnergySummary) -> Figure | None:
         {
             "type": "scatter", "mode": "lines", "name": markup(name), "x": [time for time, _ in points],
             "y": [watts for _, watts in points],
-            "line": {"shape": "vh", "dash": "dot" if name in found.estimated else "solid",
+            "line": {"shape": "vh", "dash": "dot" if name in energy.estimated else "solid",
                      "color": LINES[index % len(LINES)]},
-            "hovertemplate": f"{markup(name)} %{{y:.4~g}} W ({'estimated' if name in found.estimated else 'derived'})"
+            "hovertemplate": f"{markup(name)} %{{y:.4~g}} W ({'estimated' if name in energy.estimated else 'derived'})"
                              "<extra>until %{x:.4~g} s</extra>",
         }
-        for index, (name, points) in enumerate(found.power.items()) if points
+        for index, (name, points) in enumerate(energy.power.items()) if points
     ]  # fmt: skip
     if not lines:
         return None
-    below = found.beneath
+    below = energy.beneath
     layout: Figure = {
         "height": HEIGHT + (110 if below is not None else 0),
         "xaxis": {"title": {"text": "s since the program began"}},
@@ -282,27 +290,27 @@ def energy_fields(found: EnergySummary) -> Document:
         "duration": value_document(found.time),
         "covers": list(found.covers),
         "not_covered": list(found.not_covered),
-        "devices": [_device(one) for one in found.devices],
+        "devices": [_device(device) for device in found.devices],
         "all_devices": {source: _cost(cost) for source, cost in found.all.items()},
         "devices_in_use": {source: _cost(cost) for source, cost in found.used.items()},
-        "regions": [_window(one) for one in found.regions],
-        "windows": [_window(one) for one in found.windows],
+        "regions": [_window(window) for window in found.regions],
+        "windows": [_window(window) for window in found.windows],
         "warnings": list(map(describe, found.warnings)),
         "notes": list(map(describe, found.notes)),
     }
 
 
-def _device(one: Device) -> Document:
+def _device(device: Device) -> Document:
     return {
-        "device": one.name,
-        "model": one.model or None,
-        "used": one.used,
-        **_cost(one.cost),
-        "counters": {name: value_document(value) for name, value in one.counters.items()},
-        "power_integral": value_document(one.integral) if one.integral is not None else None,
-        "disagreement": value_document(one.disagreement) if one.disagreement is not None else None,
-        "throttled": dict(one.throttled),
-        "states": {name: value_document(value) for name, value in one.states.items()},
+        "device": device.name,
+        "model": device.model or None,
+        "used": device.used,
+        **_cost(device.cost),
+        "counters": {name: value_document(value) for name, value in device.counters.items()},
+        "power_integral": value_document(device.integral) if device.integral is not None else None,
+        "disagreement": value_document(device.disagreement) if device.disagreement is not None else None,
+        "throttled": dict(device.throttled),
+        "states": {name: value_document(value) for name, value in device.states.items()},
     }
 
 
@@ -316,20 +324,22 @@ def _cost(cost: Cost) -> Document:
     }
 
 
-def _window(one: Window) -> Document:
+def _window(window: Window) -> Document:
     return {
-        "kind": one.kind,
-        "name": one.name,
-        "count": one.count,
-        "time": value_document(one.time),
-        "devices": {name: value_document(value) for name, value in one.devices.items()},
-        "energy": value_document(one.total),
-        "energy_in_use": value_document(one.used),
+        "kind": window.kind,
+        "name": window.name,
+        "count": window.count,
+        "time": value_document(window.time),
+        "devices": {name: value_document(value) for name, value in window.devices.items()},
+        "energy": value_document(window.total),
+        "energy_in_use": value_document(window.used),
     }
 
 
 class EnergyView(View):
     """The energy of a command; all regions are listed."""
+
+    kind = "energy"
 
     def __init__(self, found: EnergySummary, summary: Summary | None = None, info: RunInfo | None = None) -> None:
         self.found, self.summary, self.info = found, summary, info
@@ -342,8 +352,8 @@ class EnergyView(View):
         lacking = lacking_blocks(self.summary, self.info) if self.summary is not None else []
         return [Heading(self.title, f"run {self.run}"), *energy_panels(self.found), *lacking]
 
-    def words(self) -> tuple[tuple[str, str], ...]:
-        return words_of(self.summary) if self.summary is not None else ()
+    def words(self, text: str) -> tuple[tuple[str, str], ...]:
+        return summary_words(self.summary) if self.summary is not None else ()
 
-    def document(self) -> Document:
-        return {"schema": SCHEMA, "kind": "energy", "run": self.run, "title": self.title, **energy_fields(self.found)}
+    def fields(self) -> Document:
+        return energy_fields(self.found)

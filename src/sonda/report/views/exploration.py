@@ -29,25 +29,25 @@ from sonda.report.output import whole_file
 from sonda.report.palette import GREY, HEAT, VERMILION
 from sonda.report.quantities import provenance
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, words
-from sonda.report.values import SCHEMA, metrics, plain_data
+from sonda.report.values import metrics, plain_data
 from sonda.report.words import describe
 from sonda.report.words.simulated import BEST_TRADE, SUPERLATIVES
 
 # ---- All points of an exploration as a table: those of the front first, the impossible ones with their reason -------
 
 MOST_POINTS = 2000
-"""Of a larger exploration, the front and an even sample of the rest."""
+"""Points of the table. A larger exploration shows its front and an even sample of the rest."""
 SIMULATED = ":simulated"
 
 
-def points_table(found: Exploration, points: Any) -> Table:
+def points_table(exploration: Exploration, points: Any) -> Table:
     """A row for each point: its settings, its figures, whether it is on the front, and why not where it cannot be."""
-    rows = _chosen(points).to_pylist()
+    rows = _choose_points(points).to_pylist()
     columns: list[tuple[Column, Sequence[Cell]]] = []
-    for key in found.axes:
+    for key in exploration.axes:
         values = [row.get(key) for row in rows]
         right = all(isinstance(value, int | float) for value in values if value is not None)
-        columns.append((Column(key, right=right), [_setting(value) for value in values]))
+        columns.append((Column(key, right=right), [_setting_cell(value) for value in values]))
     why = [str(row.get("impossible") or row.get("unpriced") or "") for row in rows]
     for name in ("cycles", "energy", "area"):
         column = f"{name}{SIMULATED}"
@@ -58,7 +58,7 @@ def points_table(found: Exploration, points: Any) -> Table:
     return build(columns, "points")
 
 
-def _chosen(points: Any) -> Any:
+def _choose_points(points: Any) -> Any:
     """The rows to show, the front first."""
     import numpy as np
 
@@ -75,26 +75,26 @@ def _point_figures(
 ) -> tuple[Column, list[Cell]]:
     values = []
     for row, reason in zip(rows, why, strict=True):
-        found = row[f"{name}{SIMULATED}"]
+        stored = row[f"{name}{SIMULATED}"]
         # An impossible point has no cycles; one that no table prices has no energy or area.
-        missing = found is None or bool(reason and not found)
+        missing = stored is None or bool(reason and not stored)
         ends = (row.get(f"{name}_{end}{SIMULATED}") for end in ("low", "high"))
         low, high = (None if missing else end for end in ends)
-        amount = None if missing else float(found)
+        amount = None if missing else float(stored)
         values.append(Value(amount, unit, "simulated", low, high, reason if missing else "", bounds=TABLES))
     if name == "cycles":
-        return Column(name), [_exact(value) for value in values]
+        return Column(name), [_exact_cell(value) for value in values]
     shown, cells = numbers(values)
     return Column(f"{name} {shown}".strip(), hint="the tooltip has the bounds of the tables"), cells
 
 
-def _exact(value: Value) -> Cell:
+def _exact_cell(value: Value) -> Cell:
     if value.value is None:
         return Cell(quantities.MISSING, None, value.reason, tone="quiet")
     return Cell(quantities.whole(value.value), value.value, "exact, simulated")
 
 
-def _setting(value: object) -> Cell:
+def _setting_cell(value: object) -> Cell:
     if value is None:
         return Cell(quantities.MISSING, tone="quiet")
     return Cell(str(value), value if isinstance(value, int | float) else str(value), tone="name")
@@ -103,33 +103,33 @@ def _setting(value: object) -> Cell:
 # ---- Pictures of an exploration: every point as a dot, the Pareto front as larger ones ------------------------------
 
 MOST_DOTS = 4000
-"""Of points that are not on the front; more are drawn as an even sample of rows."""
+"""Dots that are not on the front; of more an even sample is drawn."""
 FEW_DOTS = 300
-"""So few are drawn larger."""
+"""Up to so many dots are drawn larger."""
 
 
-def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") -> Figure:
+def trade_figure(exploration: Exploration, points: Any, name: str, shade: str = "") -> Figure:
     """Cycles to the right, or time where clocks differ, energy or area upwards, both logarithmic; the shade of the
     front, which is never empty, is a third objective."""
-    scale = _scale(found, name)
+    scale = _scale(exploration, name)
     unit = scale.unit
-    cloud = _cloud(points, name, found.by_time)
-    speed, per = ("time, ns", "time %{x:,.4~g} ns") if found.by_time else ("cycles", "cycles %{x:,}")
-    other = f"not on the front<br>{per}, simulated<br>{markup(f'{name} %{{y:.4~g}} {unit}')}, simulated<extra></extra>"
+    cloud = _points_off_front(points, name, exploration.by_time)
+    speed, per = ("time, ns", "time %{x:,.4~g} ns") if exploration.by_time else ("cycles", "cycles %{x:,}")
+    hover = f"not on the front<br>{per}, simulated<br>{markup(f'{name} %{{y:.4~g}} {unit}')}, simulated<extra></extra>"
     data = [
         {
             "type": "scatter", "mode": "markers", "name": "other points", "x": cloud[0],
-            "y": [one / scale.factor for one in cloud[1]],
+            "y": [figure / scale.factor for figure in cloud[1]],
             "marker": {"size": 4 if len(cloud[0]) > FEW_DOTS else 7, "color": GREY, "opacity": 0.6},
-            "hovertemplate": other,
+            "hovertemplate": hover,
         },
         {
             "type": "scatter", "mode": "markers", "name": "Pareto front",
-            "x": [found.value(point, "cycles").value for point in found.front],
-            "y": [(point.values[name].value or 0.0) / scale.factor for point in found.front],
+            "x": [exploration.value(point, "cycles").value for point in exploration.front],
+            "y": [(point.values[name].value or 0.0) / scale.factor for point in exploration.front],
             "marker": {"size": 12, "symbol": "diamond", "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
-                       **_shading(found, shade)},
-            "text": [_hover(found, point) for point in found.front],
+                       **_shading(exploration, shade)},
+            "text": [_hover(exploration, point) for point in exploration.front],
             "hovertemplate": "%{text}<extra></extra>",
         },
     ]  # fmt: skip
@@ -142,7 +142,7 @@ def trade_figure(found: Exploration, points: Any, name: str, shade: str = "") ->
     return {"data": data, "layout": layout}
 
 
-def _cloud(points: Any, name: str, by_time: bool) -> tuple[list[float], list[float]]:
+def _points_off_front(points: Any, name: str, by_time: bool) -> tuple[list[float], list[float]]:
     """Cycles, or times, and figures of the points that are not on the front and have both."""
     import numpy as np
 
@@ -155,27 +155,29 @@ def _cloud(points: Any, name: str, by_time: bool) -> tuple[list[float], list[flo
     return speed[rows].tolist(), figures[rows].tolist()
 
 
-def _shading(found: Exploration, shade: str) -> dict[str, Any]:
-    values = [point.values[shade].value or 0.0 for point in found.front] if shade else []
+def _shading(exploration: Exploration, shade: str) -> dict[str, Any]:
+    values = [point.values[shade].value or 0.0 for point in exploration.front] if shade else []
     if len(set(values)) < 2:  # one shade tells nothing
         return {"color": VERMILION}
-    scale = _scale(found, shade)
+    scale = _scale(exploration, shade)
     bar = {"title": {"text": markup(f"{shade}, {scale.unit}")}, "thickness": 14}
-    return {"color": [one / scale.factor for one in values], "colorscale": HEAT, "colorbar": bar}
+    return {"color": [value / scale.factor for value in values], "colorscale": HEAT, "colorbar": bar}
 
 
-def _scale(found: Exploration, name: str) -> quantities.Scale:
-    """In which an objective of the front is shown."""
-    return quantities.common_scale((one.values[name].value for one in found.front), found.front[0].values[name].unit)
+def _scale(exploration: Exploration, name: str) -> quantities.UnitScale:
+    """The scale in which an objective of the front is shown."""
+    return quantities.common_scale(
+        (point.values[name].value for point in exploration.front), exploration.front[0].values[name].unit
+    )
 
 
-def _hover(found: Exploration, point: Point) -> str:
+def _hover(exploration: Exploration, point: Point) -> str:
     lines = [f"<b>{markup(point.words)}</b>"]
-    for name in ("time", *found.objectives) if found.by_time else found.objectives:
+    for name in ("time", *exploration.objectives) if exploration.by_time else exploration.objectives:
         value = point.values[name]
         bounds = ""
         if value.low is not None and value.high is not None:
-            low, high = (amount(Value(one, value.unit, value.source)) for one in (value.low, value.high))
+            low, high = (amount(Value(end, value.unit, value.source)) for end in (value.low, value.high))
             bounds = f" ({low} to {high})"
         lines.append(markup(f"{name} {amount(value)}{bounds}, {value.source}"))
     return "<br>".join(lines)
@@ -185,7 +187,7 @@ def _hover(found: Exploration, point: Point) -> str:
 
 SHOWN_REASONS = 5
 MOST_ROWS = 500
-"""Of the front, on a page."""
+"""Points of the front that a page lists."""
 FEW_SETTINGS = 3
 """Columns that fit beside the figures."""
 MARKS = {**SUPERLATIVES, "knee": BEST_TRADE}
@@ -198,10 +200,10 @@ def exploration_blocks(found: Exploration, rows: int = 10) -> list[Block]:
         Gap(),
         Paragraph(describe(found.finding), "first"),
     ]
-    shown = front_to_show(found, rows)
+    shown = choose_front(found, rows)
     if shown:
         blocks += [Gap(), TableBlock(front_table(found, shown))]
-        same = _same(found, shown)
+        same = _shared_settings(found, shown)
         if same:
             words_of = " ".join(f"{key}={shown[0].settings[key]}" for key in same)
             blocks.append(Paragraph(f"all of them: {words_of}"))
@@ -217,71 +219,75 @@ def exploration_blocks(found: Exploration, rows: int = 10) -> list[Block]:
     return blocks
 
 
-def front_table(found: Exploration, points: Sequence[Point]) -> Table:
+def front_table(exploration: Exploration, points: Sequence[Point]) -> Table:
     """Points of the front, a row each: what varies, cycles, how many of them wait for memory, energy, area.
 
     Where clocks differ, the time of each stands before its cycles.
     """
-    same = _same(found, points)
-    settings = [key for key in found.axes if key not in same and any(key in point.settings for point in points)]
+    same = _shared_settings(exploration, points)
+    settings = [key for key in exploration.axes if key not in same and any(key in point.settings for point in points)]
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column(key, right=_is_number(points, key), keep=LAST), _settings(points, key)) for key in settings
     ]
-    if found.by_time:
+    if exploration.by_time:
         columns.append(_figures("time", [point.values["time"] for point in points]))
     columns.append(_figures("cycles", [point.values["cycles"] for point in points]))
     if any(point.values["memory_cycles"].value for point in points):
         columns.append(_figures("of them waiting", [point.values["memory_cycles"] for point in points]))
     for name in ("energy", "area"):
-        if name in found.objectives:
+        if name in exploration.objectives:
             columns.append(_figures(name, [point.values[name] for point in points]))
-    if len(found.on_host) > 1:
+    if len(exploration.on_host) > 1:
         columns.append((Column("on the host", right=False, keep=3), words([point.on_host for point in points])))
     if any(point.equal for point in points):
         equal = [f"{point.equal:,}" if point.equal else "" for point in points]
         columns.append((Column("equal", keep=1, hint="other points with the same figures"), words(equal)))
-    columns.append((Column("stands out", right=False, keep=2), words([_mark(found, point) for point in points])))
+    columns.append((Column("stands out", right=False, keep=2), words([_mark(exploration, point) for point in points])))
     return build(columns, "front")
 
 
-def front_to_show(found: Exploration, rows: int) -> list[Point]:
+def choose_front(exploration: Exploration, rows: int) -> list[Point]:
     """The points that stand out, and others spread evenly over the front, in its order."""
-    if len(found.front) <= rows:
-        return list(found.front)
-    marked = [point for point in found.front if _mark(found, point)]
+    if len(exploration.front) <= rows:
+        return list(exploration.front)
+    marked = [point for point in exploration.front if _mark(exploration, point)]
     free = max(0, rows - len(marked))
-    others = [point for point in found.front if point not in marked]
+    others = [point for point in exploration.front if point not in marked]
     step = len(others) / free if free else 0.0
-    kept = {id(point) for point in (*marked, *(others[int(step * place)] for place in range(free)))}
-    return [point for point in found.front if id(point) in kept]
+    chosen = {id(point) for point in (*marked, *(others[int(step * place)] for place in range(free)))}
+    return [point for point in exploration.front if id(point) in chosen]
 
 
-def count_lines(found: Exploration) -> list[str]:
+def count_lines(exploration: Exploration) -> list[str]:
     """How many points there are, how fast they came, and what stood in the way of others, in sentences."""
-    front = f"{len(found.front):,} on the front"
-    done = f"{found.simulations:,} simulations" if found.simulations else "all of them simulated before,"
+    front = f"{len(exploration.front):,} on the front"
+    done = f"{exploration.simulations:,} simulations" if exploration.simulations else "all of them simulated before,"
     lines = [
-        f"{found.points:,} points, {found.possible:,} possible, {front}; {done} in "
-        f"{found.seconds:.2f} s: {found.rate:,.0f} points/s"
+        f"{exploration.points:,} points, {exploration.possible:,} possible, {front}; {done} in "
+        f"{exploration.seconds:.2f} s: {quantities.whole(exploration.rate)} points/s"
     ]
-    for what, groups in (("impossible", found.impossible), ("not compared", found.unpriced)):
+    for state, groups in (("impossible", exploration.impossible), ("not compared", exploration.unpriced)):
         for group in groups[:SHOWN_REASONS]:
             example = (group.example or group.reason).partition("; ")[0]
-            lines.append(f"{group.points:,} {what}{', such as' if group.points > 1 else ''}: {example}")
+            lines.append(f"{group.points:,} {state}{', such as' if group.points > 1 else ''}: {example}")
         if len(groups) > SHOWN_REASONS:
             rest = sum(group.points for group in groups[SHOWN_REASONS:])
-            lines.append(f"{rest:,} {what} for {len(groups) - SHOWN_REASONS} more reasons, all with --json")
-    if len(found.on_host) > 1:
+            lines.append(f"{rest:,} {state} for {len(groups) - SHOWN_REASONS} more reasons, all with --json")
+    if len(exploration.on_host) > 1:
         lines.append("points that leave other operations to the host are compared among themselves only")
     return lines
 
 
-def _trade_caption(found: Exploration, name: str, shade: str) -> str:
-    varies = shade and len({point.values[shade].value for point in found.front}) > 1
-    sampled = " Of the other points an even sample is drawn." if found.possible - len(found.front) > MOST_DOTS else ""
+def _trade_caption(exploration: Exploration, name: str, shade: str) -> str:
+    varies = shade and len({point.values[shade].value for point in exploration.front}) > 1
+    sampled = (
+        " Of the other points an even sample is drawn."
+        if exploration.possible - len(exploration.front) > MOST_DOTS
+        else ""
+    )
     return (
-        f"Diamonds are the front: no other point is better in {', '.join(found.objectives)} at once. Down and left is "
-        f"better in {found.speed} and {name}{f'; the shade is {shade}' if varies else ''}.{sampled}"
+        f"Diamonds are the front: no other point is better in {', '.join(exploration.objectives)} at once. Down and "
+        f"left is better in {exploration.speed} and {name}{f'; the shade is {shade}' if varies else ''}.{sampled}"
     )
 
 
@@ -305,23 +311,23 @@ def write_points(path: Path, points: Any, form: str) -> Path:
     return path
 
 
-def _same(found: Exploration, points: Sequence[Point]) -> list[str]:
+def _shared_settings(exploration: Exploration, points: Sequence[Point]) -> list[str]:
     """Settings that all these points share; none where there is room for all settings as columns."""
-    settings = [key for key in found.axes if any(key in point.settings for point in points)]
+    settings = [key for key in exploration.axes if any(key in point.settings for point in points)]
     if len(settings) <= FEW_SETTINGS:
         return []
     return [key for key in settings if len({str(point.settings.get(key)) for point in points}) == 1]
 
 
-def _mark(found: Exploration, point: Point) -> str:
-    return ", ".join(MARKS[name] for name, best in found.best.items() if best.number == point.number)
+def _mark(exploration: Exploration, point: Point) -> str:
+    return ", ".join(MARKS[name] for name, best in exploration.best.items() if best.number == point.number)
 
 
 def _figures(name: str, values: Sequence[Value]) -> tuple[Column, Sequence[Cell]]:
     if name in ("cycles", "of them waiting"):
         # Cycles are exact: all digits.
-        texts = [quantities.MISSING if one.value is None else quantities.whole(one.value) for one in values]
-        cells = [Cell(text, one.value, provenance(one)) for text, one in zip(texts, values, strict=True)]
+        texts = [quantities.MISSING if value.value is None else quantities.whole(value.value) for value in values]
+        cells = [Cell(text, value.value, provenance(value)) for text, value in zip(texts, values, strict=True)]
         return Column(name, keep=LAST if name == "cycles" else 4), cells
     unit, cells = numbers(values)
     return Column(f"{name} {unit}".strip()), cells
@@ -340,7 +346,7 @@ def _is_number(points: Sequence[Point], key: str) -> bool:
     return all(isinstance(point.settings.get(key, 0), int | float) for point in points)
 
 
-def _point_document(point: Point) -> dict[str, Any]:
+def _point_fields(point: Point) -> dict[str, Any]:
     return {
         "point": point.number,
         "settings": point.settings,
@@ -353,6 +359,8 @@ def _point_document(point: Point) -> dict[str, Any]:
 class ExplorationView(View):
     """The best points and the Pareto front; `points`, an Arrow table, are all of them."""
 
+    kind = "exploration"
+
     def __init__(self, found: Exploration, points: Any = None) -> None:
         self.found, self.points = found, points
         self.run, self.title = found.run, found.title
@@ -361,7 +369,7 @@ class ExplorationView(View):
         return exploration_blocks(self.found, rows)
 
     def for_notebook(self, rows: int = ROWS) -> list[Block]:
-        found, shown = self.found, front_to_show(self.found, rows)
+        found, shown = self.found, choose_front(self.found, rows)
         return [
             Heading(found.title, found.subtitle),
             Paragraph(describe(found.finding)),
@@ -377,7 +385,7 @@ class ExplorationView(View):
         front = front_table(found, found.front[:MOST_ROWS])
         others = [name for name in found.objectives if name != "cycles"]
         for number, name in enumerate(others):
-            shade = next((one for one in others if one != name), "")
+            shade = next((objective for objective in others if objective != name), "")
             picture = FigureBlock(trade_figure(found, self.points, name, shade), f"f{number}", front)
             title = f"{found.speed.capitalize()} and {name}"
             blocks.append(Panel(title, [picture], _trade_caption(found, name, shade)))
@@ -396,13 +404,9 @@ class ExplorationView(View):
             Panel("What was simulated", [*paragraphs(count_lines(found), ""), *paragraphs(map(describe, found.notes))]),
         ]
 
-    def document(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         found, points = self.found, self.points
-        document = {
-            "schema": SCHEMA,
-            "kind": "exploration",
-            "run": found.run,
-            "title": found.title,
+        fields = {
             "target": found.subtitle,
             "sentence": describe(found.finding),
             "axes": found.axes,
@@ -413,12 +417,12 @@ class ExplorationView(View):
             "unpriced": plain_data(found.unpriced),
             "objectives": list(found.objectives),
             "by_time": found.by_time,
-            "best": {name: _point_document(point) for name, point in found.best.items()},
-            "front": [_point_document(point) for point in found.front],
+            "best": {name: _point_fields(point) for name, point in found.best.items()},
+            "front": [_point_fields(point) for point in found.front],
             "seconds": found.seconds,
             "simulations": found.simulations,
             "notes": list(map(describe, found.notes)),
         }
         if points is not None:
-            document["columns"] = points.to_pydict()
-        return document
+            fields["columns"] = points.to_pydict()
+        return fields

@@ -31,13 +31,13 @@ from sonda.report.blocks import (
     View,
     paragraphs,
 )
-from sonda.report.provenance import lacking_blocks, words_of
+from sonda.report.provenance import lacking_blocks, summary_words
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
-from sonda.report.values import SCHEMA, Document, value_document
+from sonda.report.values import Document, value_document
 from sonda.report.views.device.kernels import (
     PATH_PARTS,
     counters_table,
-    device_work_document,
+    device_work_fields,
     devices_table,
     kernel_name,
     kernels_table,
@@ -47,13 +47,13 @@ from sonda.report.views.device.kernels import (
 from sonda.report.views.imported_ranks import (
     group_lines,
     groups_table,
-    job_document,
+    job_fields,
     job_figure,
     job_lines,
     job_table,
     rank_steps_table,
 )
-from sonda.report.views.steps.document import verdicts_document
+from sonda.report.views.steps.document import verdicts_fields
 from sonda.report.views.steps.screen import verdict_blocks
 from sonda.report.views.steps.verdict import advice, evidence
 from sonda.report.words import in_words, verdict_sentences
@@ -74,35 +74,39 @@ LONGEST = 60
 """Characters of an operation's path on a screen."""
 
 
-def profile_tables(found: ProfileSummary, rows: int) -> list[Table]:
+def profile_tables(profile: ProfileSummary, rows: int) -> list[Table]:
     """Everything there is to show; up to `rows` operations."""
-    tables = [steps_table(found.steps), breakdown_table(found.steps[0], _several(found.steps))] if found.steps else []
-    if found.operations and rows:
-        tables.append(operations_table(found, found.operations[:rows]))
-    return [*tables, placement_table(found)] if found.operations else tables
+    tables = (
+        [steps_table(profile.steps), breakdown_table(profile.steps[0], _has_several_ranks(profile.steps))]
+        if profile.steps
+        else []
+    )
+    if profile.operations and rows:
+        tables.append(operations_table(profile, profile.operations[:rows]))
+    return [*tables, placement_table(profile)] if profile.operations else tables
 
 
-def _several(steps: tuple[StepTimes, ...]) -> bool:
-    return len({one.rank for one in steps}) > 1
+def _has_several_ranks(steps: tuple[StepTimes, ...]) -> bool:
+    return len({times.rank for times in steps}) > 1
 
 
 def steps_table(steps: tuple[StepTimes, ...]) -> Table:
     """How long steps took, by rank and name."""
-    ranks = _several(steps)
-    named = [f"rank {one.rank} {one.name}" if ranks else one.name for one in steps]
+    ranks = _has_several_ranks(steps)
+    named = [f"rank {times.rank} {times.name}" if ranks else times.name for times in steps]
     columns: list[tuple[Column, list[Cell]]] = [
         (Column("steps of", right=False), words(named)),
-        (Column("count"), numbers([Value(len(one.durations), "1", "counted") for one in steps])[1]),
+        (Column("count"), numbers([Value(len(times.durations), "1", "counted") for times in steps])[1]),
     ]
     shown: dict[str, list[float]] = {
-        "median": [one.median for one in steps],
-        "shortest": [float(min(one.durations)) for one in steps],
-        "longest": [float(max(one.durations)) for one in steps],
+        "median": [times.median for times in steps],
+        "shortest": [float(min(times.durations)) for times in steps],
+        "longest": [float(max(times.durations)) for times in steps],
     }
-    for name, times in shown.items():
-        columns.append((Column(name), numbers([Value(time, "ns", "measured") for time in times], suffix=True)[1]))
-    if any(one.device for one in steps):
-        of_device = [Value(one.on_device, "ns", "measured") for one in steps]
+    for name, durations in shown.items():
+        columns.append((Column(name), numbers([Value(time, "ns", "measured") for time in durations], suffix=True)[1]))
+    if any(times.device for times in steps):
+        of_device = [Value(times.on_device, "ns", "measured") for times in steps]
         hint = "median, from the first activity launched in a step to the end of the last"
         columns.append((Column("on the device", hint=hint), numbers(of_device, suffix=True)[1]))
     return build(columns, "steps")
@@ -114,11 +118,15 @@ def breakdown_table(steps: StepTimes, ranked: bool) -> Table:
     count = len(steps.durations)
     name = f"rank {steps.rank} {steps.name}" if ranked else steps.name
     means = [_mean(steps.parts[part], count) for part in PARTS]
-    share = [Value(None if one.value is None else steps.share(part), "1", one.source, reason=one.reason)
-             for part, one in zip(PARTS, means, strict=True)]  # fmt: skip
+    part_shares = [Value(None if mean.value is None else steps.share(part), "1", mean.source, reason=mean.reason)
+             for part, mean in zip(PARTS, means, strict=True)]  # fmt: skip
     labels = [Cell(MEANINGS.get(part, part), part, HINTS[part]) for part in PARTS]
-    cells = [shares([one.value], "the steps")[0] if one.value is not None
-             else Cell("–", None, one.reason, one.reason, "quiet") for one in share]  # fmt: skip
+    cells = [
+        shares([share.value], "the steps")[0]
+        if share.value is not None
+        else Cell(quantities.MISSING, None, share.reason, share.reason, "quiet")
+        for share in part_shares
+    ]
     return build(
         [
             (Column(f"a step of {name}", right=False), labels),
@@ -129,29 +137,33 @@ def breakdown_table(steps: StepTimes, ranked: bool) -> Table:
     )
 
 
-def operations_table(found: ProfileSummary, operations: tuple[OperationTotals, ...]) -> Table:
+def operations_table(profile: ProfileSummary, operations: tuple[OperationTotals, ...]) -> Table:
     """Operations, those with the longest time of their own first."""
-    whole = sum(one.own for one in found.operations)
-    placed = any(one.path for one in found.operations)
-    where = [(Column("in", right=False, path=True, keep=6), [_path(one.path) for one in operations])] if placed else []
+    whole = sum(operation.own for operation in profile.operations)
+    placed = any(operation.path for operation in profile.operations)
+    where = (
+        [(Column("in", right=False, path=True, keep=6), [_path(operation.path) for operation in operations])]
+        if placed
+        else []
+    )
     return build(
         [
-            (Column("operation", right=False), [kernel_name(one.name) for one in operations]),
+            (Column("operation", right=False), [kernel_name(operation.name) for operation in operations]),
             *where,
-            (Column("on", right=False, keep=7), words([one.place for one in operations])),
-            (Column("calls", keep=5), numbers([Value(one.calls, "1", "counted") for one in operations])[1]),
+            (Column("on", right=False, keep=7), words([operation.place for operation in operations])),
+            (Column("calls", keep=5), numbers([Value(operation.calls, "1", "counted") for operation in operations])[1]),
             (Column("own time", hint="without the operations inside"),
-             numbers([Value(float(one.own), "ns", "measured") for one in operations], suffix=True)[1]),
-            (Column("share %", keep=8), shares([one.own / whole if whole else 0.0 for one in operations],
+             numbers([Value(float(operation.own), "ns", "measured") for operation in operations], suffix=True)[1]),
+            (Column("share %", keep=8), shares([operation.own / whole if whole else 0.0 for operation in operations],
                                                "all operations")),
         ],
         "operations",
     )  # fmt: skip
 
 
-def placement_table(found: ProfileSummary) -> Table:
+def placement_table(profile: ProfileSummary) -> Table:
     """How much ran on the host and how much on devices."""
-    places = found.placement
+    places = profile.placement
     whole = sum(own for _, _, own in places.values())
     return build(
         [
@@ -167,23 +179,24 @@ def placement_table(found: ProfileSummary) -> Table:
     )  # fmt: skip
 
 
-def profile_document(found: ProfileSummary) -> dict[str, Any]:
+def profile_fields(profile: ProfileSummary) -> dict[str, Any]:
     """Everything as plain JSON values, times in ns."""
     return {
-        "steps_are": found.how,
+        "steps_are": profile.how,
         "steps": [
-            {"rank": one.rank, "name": one.name, "durations_ns": list(one.durations), "device_ns": list(one.device),
-             "parts": {part: value_document(value) for part, value in one.parts.items()}}
-            for one in found.steps
+            {"rank": times.rank, "name": times.name, "durations_ns": list(times.durations),
+             "device_ns": list(times.device),
+             "parts": {part: value_document(value) for part, value in times.parts.items()}}
+            for times in profile.steps
         ],
         "operations": [
-            {"name": one.name, "path": one.path, "on": one.place, "calls": one.calls, "total_ns": one.total,
-             "own_ns": one.own}
-            for one in found.operations
+            {"name": operation.name, "path": operation.path, "on": operation.place, "calls": operation.calls,
+             "total_ns": operation.total, "own_ns": operation.own}
+            for operation in profile.operations
         ],
         "placement": {place: {"operations": kinds, "calls": calls, "own_ns": own}
-                      for place, (kinds, calls, own) in found.placement.items()},
-        "traced": {name: {"calls": calls, "traced": traced} for name, (calls, traced) in found.traced.items()},
+                      for place, (kinds, calls, own) in profile.placement.items()},
+        "traced": {name: {"calls": calls, "traced": traced} for name, (calls, traced) in profile.traced.items()},
     }  # fmt: skip
 
 
@@ -215,7 +228,7 @@ def trace_blocks(found: TraceSummary, rows: int) -> list[Block]:
     for table in _profile(found, rows) + _tables(work, found.paths, rows):
         blocks += [Gap(), TableBlock(table)]
         if table.name == "kernels" and rows < len(work.kernels):
-            rest = sum(one.total for one in work.kernels[rows:])
+            rest = sum(kernel.total for kernel in work.kernels[rows:])
             blocks.append(
                 Paragraph(
                     f"not above: {len(work.kernels) - rows:,} more, {quantities.amount(rest, 'ns')}", "quiet", hang=0
@@ -225,21 +238,21 @@ def trace_blocks(found: TraceSummary, rows: int) -> list[Block]:
     return blocks
 
 
-def _profile(found: TraceSummary, rows: int) -> list[Table]:
-    return profile_tables(found.profile, rows) if found.profile is not None else []
+def _profile(trace: TraceSummary, rows: int) -> list[Table]:
+    return profile_tables(trace.profile, rows) if trace.profile is not None else []
 
 
 def _tables(work: DeviceWork, paths: Sequence[CriticalPath], rows: int) -> list[Table]:
-    found = []
+    tables = []
     if work.devices:
-        found += [devices_table(work.devices), streams_table(work.devices)]
+        tables += [devices_table(work.devices), streams_table(work.devices)]
     if work.kernels and rows:
-        found.append(kernels_table(work, work.kernels[:rows]))
+        tables.append(kernels_table(work, work.kernels[:rows]))
     if paths:
-        found.append(path_table(paths))
+        tables.append(path_table(paths))
     if work.counters:
-        found.append(counters_table(work))
-    return found
+        tables.append(counters_table(work))
+    return tables
 
 
 def _job_panels(job: Job) -> list[Block]:
@@ -254,6 +267,8 @@ def _job_panels(job: Job) -> list[Block]:
 
 class TraceView(View):
     """An imported trace: devices, kernels, ranks."""
+
+    kind = "imported"
 
     def __init__(self, found: TraceSummary, info: RunInfo | None = None) -> None:
         self.found, self.info = found, info
@@ -286,27 +301,23 @@ class TraceView(View):
             blocks.append(Panel("Kernels", [TableBlock(kernels_table(found.work, shown)), *paragraphs(left)]))
         return [*blocks, *lacking_blocks(self._known(), self.info)]
 
-    def words(self) -> tuple[tuple[str, str], ...]:
-        return words_of(self._known())
+    def words(self, text: str) -> tuple[tuple[str, str], ...]:
+        return summary_words(self._known())
 
     def _known(self) -> Summary:
         """Without steps: what is not known of these is not missing."""
         return replace(self.found.summary, parts=(), device_work=self.found.work)
 
-    def document(self) -> Document:
+    def fields(self) -> Document:
         found = self.found
         summary = found.summary
         return {
-            "schema": SCHEMA,
-            "kind": "imported",
-            "run": summary.run,
-            "title": summary.title,
             "subtitle": summary.subtitle,
             "status": summary.status,
             "workload": summary.workload.plain(),
             "machine": plain(summary.machine),
-            "verdicts": verdicts_document(summary),
-            **device_work_document(found.work),
+            "verdicts": verdicts_fields(summary),
+            **device_work_fields(found.work),
             "steps_ns": {str(rank): list(durations) for rank, durations in found.work.steps.items()},
             "counts": {name: value_document(value) for name, value in found.work.counters},
             "critical_paths": [
@@ -320,6 +331,6 @@ class TraceView(View):
             ],
             "warnings": in_words(summary.warnings),
             "notes": in_words(summary.notes),
-            **({"profile": profile_document(found.profile)} if found.profile is not None else {}),
-            **({"job": job_document(found.job)} if found.job is not None else {}),
+            **({"profile": profile_fields(found.profile)} if found.profile is not None else {}),
+            **({"job": job_fields(found.job)} if found.job is not None else {}),
         }

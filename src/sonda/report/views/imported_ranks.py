@@ -9,6 +9,7 @@ from typing import Any
 from sonda.analysis.ranks.stragglers import GroupTime, Job, RankTime
 from sonda.analysis.summary import Value
 from sonda.analysis.traces.step_breakdown import PARTS
+from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import HEAT
@@ -19,76 +20,79 @@ from sonda.report.words.ranks import group_words, matching_words
 # ---- Groups of ranks of a job that was imported: how far apart their ranks come, and for whom they wait -------------
 
 MOST_RANKS = 8
-"""Of a group that are named."""
+"""Ranks of a group that are named."""
 MOST_SENTENCES = 4
 NOBODY = "nobody comes last as far as clocks can tell"
 
 
 def _slowest_first(job: Job) -> list[GroupTime]:
-    return sorted(job.groups, key=lambda one: (-one.held, -one.skew, one.name, one.ranks))
+    return sorted(job.groups, key=lambda group: (-group.held, -group.skew, group.name, group.ranks))
 
 
 def groups_table(job: Job, rows: int) -> Table:
     """A row for each group, that in which one rank keeps the others longest first; at most `rows`."""
     shown = _slowest_first(job)[:rows]
-    hints = [group_words(one, job.step) for one in shown]
+    hints = [group_words(group, job.step) for group in shown]
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("group", right=False), [Cell(_name(one), None, hint)
-                                        for one, hint in zip(shown, hints, strict=True)]),
-        (Column("ranks", right=False, keep=8), words([_ranks(one) for one in shown])),
-        (Column("collectives", keep=7), [Cell(f"{one.collectives:,}", float(one.collectives)) for one in shown]),
+        (Column("group", right=False), [Cell(_name(group), None, hint)
+                                        for group, hint in zip(shown, hints, strict=True)]),
+        (Column("ranks", right=False, keep=8), words([_ranks(group) for group in shown])),
+        (Column("collectives", keep=7), [Cell(f"{group.collectives:,}", float(group.collectives)) for group in shown]),
     ]  # fmt: skip
     for name, hint, values, keep in (
-        ("skew", "from the first arrival to the last, mean over collectives", [one.skew for one in shown], 8),
-        ("largest skew", "of one collective", [one.worst for one in shown], 4),
-        ("waits", "a step: mean over its ranks, until the last has come", [one.wait for one in shown], 6),
+        ("skew", "from the first arrival to the last, mean over collectives", [group.skew for group in shown], 8),
+        ("largest skew", "of one collective", [group.worst for group in shown], 4),
+        ("waits", "a step: mean over its ranks, until the last has come", [group.wait for group in shown], 6),
     ):
         columns.append((Column(name, hint=hint, keep=keep), _cells(values)))
     columns.append((Column("last", hint="the rank that keeps the others waiting longest", keep=9),
-                    [_last(one) for one in shown]))  # fmt: skip
-    held = Column("keeps others waiting", hint="a step: from the last arrival but one to its own", keep=LAST)
-    columns.append((held, _cells([one.held for one in shown])))
+                    [_last(group) for group in shown]))  # fmt: skip
+    column = Column("keeps others waiting", hint="a step: from the last arrival but one to its own", keep=LAST)
+    columns.append((column, _cells([group.held for group in shown])))
     return build(columns, "groups of ranks")
 
 
 def group_lines(job: Job) -> list[str]:
     """A sentence for each of the groups that wait longest."""
     shown = _slowest_first(job)[:MOST_SENTENCES]
-    said = [f"{_name(one)} of ranks {_ranks(one)}: {group_words(one, job.step)}" for one in shown]
+    sentences = [f"{_name(group)} of ranks {_ranks(group)}: {group_words(group, job.step)}" for group in shown]
     more = len(job.groups) - len(shown)
-    return said + ([f"{more:,} more groups: sonda show --json"] if more else [])
+    return sentences + ([f"{more:,} more groups: sonda show --json"] if more else [])
 
 
-def groups_document(job: Job) -> list[dict[str, Any]]:
+def groups_fields(job: Job) -> list[dict[str, Any]]:
     """Everything as plain JSON values, times in ns."""
     return [
         {
-            "name": one.name, "description": one.description, "ranks": list(one.ranks), "missing": one.missing,
-            "collectives": one.collectives, "together": one.together,
-            "matched_by": "number" if one.numbered else "order", "skew_ns": one.skew, "largest_skew_ns": one.worst,
-            "wait_ns": one.wait, "latest": one.latest if one.latest >= 0 else None, "last": one.last,
-            "held_ns": one.held, "sentence": group_words(one, job.step),
+            "name": group.name, "description": group.description, "ranks": list(group.ranks), "missing": group.missing,
+            "collectives": group.collectives, "together": group.together,
+            "matched_by": "number" if group.numbered else "order", "skew_ns": group.skew,
+            "largest_skew_ns": group.worst, "wait_ns": group.wait,
+            "latest": group.latest if group.latest >= 0 else None, "last": group.last,
+            "held_ns": group.held, "sentence": group_words(group, job.step),
         }
-        for one in job.groups
+        for group in job.groups
     ]  # fmt: skip
 
 
-def _name(one: GroupTime) -> str:
-    if not one.name:
+def _name(group: GroupTime) -> str:
+    if not group.name:
         return "not said"
-    return f"{one.description} ({one.name})" if one.description and one.description != one.name else one.name
+    return (
+        f"{group.description} ({group.name})" if group.description and group.description != group.name else group.name
+    )
 
 
-def _ranks(one: GroupTime) -> str:
-    named = ", ".join(str(rank) for rank in one.ranks[:MOST_RANKS])
-    more = len(one.ranks) - MOST_RANKS
-    return f"{named}, … ({len(one.ranks):,})" if more > 0 else named
+def _ranks(group: GroupTime) -> str:
+    named = ", ".join(str(rank) for rank in group.ranks[:MOST_RANKS])
+    more = len(group.ranks) - MOST_RANKS
+    return f"{named}, … ({len(group.ranks):,})" if more > 0 else named
 
 
-def _last(one: GroupTime) -> Cell:
-    if one.latest < 0:
-        return Cell("–", None, NOBODY)
-    return Cell(f"rank {one.latest}, {one.last:,} times", float(one.latest))
+def _last(group: GroupTime) -> Cell:
+    if group.latest < 0:
+        return Cell(quantities.MISSING, None, NOBODY)
+    return Cell(f"rank {group.latest}, {group.last:,} times", float(group.latest))
 
 
 def _cells(values: Sequence[float]) -> list[Cell]:
@@ -105,7 +109,7 @@ HEIGHT, ROW = 140, 22
 """Pixels: of a heat map without rows, and of a row."""
 MOST_HEIGHT = 900
 MOST_ROWS = 20_000
-"""Of the table behind it."""
+"""Rows of the table behind the heat map."""
 HINTS = {
     "own": "without waiting in collectives for others", "step": "from its begin to its end",
     "waits": "in collectives, until the last rank has come", "computes": "the device, or without one the host",
@@ -114,30 +118,30 @@ HINTS = {
 
 def job_table(job: Job, rows: int) -> Table:
     """A row for each rank, those that the others wait for first; at most `rows`."""
-    shown = sorted(job.ranks, key=lambda one: (one.wait, -one.compute, one.rank))[:rows]
+    shown = sorted(job.ranks, key=lambda rank: (rank.wait, -rank.compute, rank.rank))[:rows]
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("rank"), [Cell(str(one.rank), float(one.rank)) for one in shown]),
+        (Column("rank"), [Cell(str(rank.rank), float(rank.rank)) for rank in shown]),
     ]
-    if len({one.host for one in job.ranks}) > 1:
-        columns.append((Column("machine", right=False, keep=3), words([one.host for one in shown])))
+    if len({rank.host for rank in job.ranks}) > 1:
+        columns.append((Column("machine", right=False, keep=3), words([rank.host for rank in shown])))
     for name, hint, values, keep in (
-        ("step", "mean over the steps that all ranks have", [one.step for one in shown], 9),
+        ("step", "mean over the steps that all ranks have", [rank.step for rank in shown], 9),
         ("compute", "a step: the device computes, or without one operations of the host do",
-         [one.compute for one in shown], 8),
-        ("communication", "a step: exchanging or waiting while nothing computes", [one.exposed for one in shown], 7),
-        ("input", "a step: waiting for the next batch", [one.parts["input"] for one in shown], 4),
-        ("waits for others", "a step: in collectives, until the last has come", [one.wait for one in shown], 8),
-        ("transfers", "a step: in collectives, after the last has come", [one.transfer for one in shown], 6),
-        ("idle", "a step: nothing was recorded", [one.parts["idle"] for one in shown], 5),
-        ("keeps others waiting", "a step: from the last arrival but one to its own", [one.held for one in shown], 9),
+         [rank.compute for rank in shown], 8),
+        ("communication", "a step: exchanging or waiting while nothing computes", [rank.exposed for rank in shown], 7),
+        ("input", "a step: waiting for the next batch", [rank.parts["input"] for rank in shown], 4),
+        ("waits for others", "a step: in collectives, until the last has come", [rank.wait for rank in shown], 8),
+        ("transfers", "a step: in collectives, after the last has come", [rank.transfer for rank in shown], 6),
+        ("idle", "a step: nothing was recorded", [rank.parts["idle"] for rank in shown], 5),
+        ("keeps others waiting", "a step: from the last arrival but one to its own", [rank.held for rank in shown], 9),
     ):  # fmt: skip
-        if name == "input" and not any(one.parts["input"] for one in job.ranks):
+        if name == "input" and not any(rank.parts["input"] for rank in job.ranks):
             continue
         if name in ("waits for others", "transfers", "keeps others waiting") and not job.collectives:
             continue
         columns.append((Column(name, hint=hint, keep=keep), numbers(_times(values), suffix=True)[1]))
     if job.collectives:
-        share = [one.last / one.collectives if one.collectives else 0.0 for one in shown]
+        share = [rank.last / rank.collectives if rank.collectives else 0.0 for rank in shown]
         columns.append((Column("last %", hint="of its collectives", keep=7), shares(share, "collectives")))
     return build(columns, "ranks")
 
@@ -152,7 +156,7 @@ def job_figure(job: Job) -> Figure:
     together = max(1, math.ceil(len(names) / MOST_STEPS))
     columns = list(range(0, len(names), together))
     data = {
-        "type": "heatmap", "x": [below[at] for at in columns], "y": [f"rank {one.rank}" for one in job.ranks],
+        "type": "heatmap", "x": [below[at] for at in columns], "y": [f"rank {rank.rank}" for rank in job.ranks],
         "z": [[float(own[row, at : at + together].mean()) for at in columns] for row in range(len(job.ranks))],
         "colorscale": HEAT, "colorbar": {"title": {"text": "ms"}},
         "hovertemplate": f"%{{y}}, {markup(alike)} %{{x}}{f' and {together - 1} more' if together > 1 else ''}: "
@@ -190,36 +194,42 @@ def rank_steps_table(job: Job) -> Table:
 
 
 def _hint(job: Job, row: int, at: int, name: str) -> str:
-    own, whole, wait, compute = (times[row, at] / 1e6 for times in (job.own, job.durations, job.wait, job.compute))
-    parts = f"{own:,.3f} ms without waiting for others, {compute:,.3f} ms of it computing"
-    parts += f"; the whole step {whole:,.3f} ms, waiting {wait:,.3f} ms (all derived)"
+    own, whole, wait, compute = (
+        f"{quantities.rounded(times[row, at] / 1e6, 3)} ms" for times in (job.own, job.durations, job.wait, job.compute)
+    )
+    parts = f"{own} without waiting for others, {compute} of it computing"
+    parts += f"; the whole step {whole}, waiting {wait} (all derived)"
     return markup(f"rank {job.ranks[row].rank}, {name}: {parts}")
 
 
 def job_lines(job: Job) -> list[str]:
     """What stands below the table."""
-    load = "" if math.isnan(job.imbalance) else f"; the busiest rank computes {job.imbalance:.2f} times the mean"
+    load = (
+        ""
+        if math.isnan(job.imbalance)
+        else f"; the busiest rank computes {quantities.ratio(job.imbalance)} times the mean"
+    )
     way = f", {matching_words(job)}" if job.collectives else ""
-    said = [f"{len(job.steps):,} steps that all ranks have, {job.collectives:,} collectives{way}{load}"]
-    return said + list(map(describe, job.notes))
+    lines = [f"{len(job.steps):,} steps that all ranks have, {job.collectives:,} collectives{way}{load}"]
+    return lines + list(map(describe, job.notes))
 
 
-def job_document(job: Job) -> dict[str, Any]:
+def job_fields(job: Job) -> dict[str, Any]:
     """Everything as plain JSON values, times in ns."""
     return {
         "steps": [f"{name} {number}".strip() for name, number in job.steps],
         "collectives": job.collectives,
         "together": job.together,
-        "groups": groups_document(job),
+        "groups": groups_fields(job),
         "imbalance": None if math.isnan(job.imbalance) else job.imbalance,
         "clocks": {"count": job.clocks, "doubt_ns": job.doubt},
         "late": {
-            "ranks": [one.rank for one in job.late],
+            "ranks": [rank.rank for rank in job.late],
             "last": job.late_last,
             "of": job.late_of,
             "held_ns": job.late_held,
         },
-        "ranks": [_rank_document(one) for one in job.ranks],
+        "ranks": [_rank_fields(rank) for rank in job.ranks],
         "durations_ns": job.durations.tolist(),
         "compute_ns": job.compute.tolist(),
         "wait_ns": job.wait.tolist(),
@@ -227,11 +237,11 @@ def job_document(job: Job) -> dict[str, Any]:
     }
 
 
-def _rank_document(one: RankTime) -> dict[str, Any]:
+def _rank_fields(rank: RankTime) -> dict[str, Any]:
     return {
-        "rank": one.rank, "host": one.host, "step_ns": one.step, "wait_ns": one.wait, "transfer_ns": one.transfer,
-        "collectives": one.collectives, "last": one.last, "held_ns": one.held, "clock_offset_ns": one.offset,
-        "parts_ns": {name: one.parts[name] for name in PARTS},
+        "rank": rank.rank, "host": rank.host, "step_ns": rank.step, "wait_ns": rank.wait, "transfer_ns": rank.transfer,
+        "collectives": rank.collectives, "last": rank.last, "held_ns": rank.held, "clock_offset_ns": rank.offset,
+        "parts_ns": {name: rank.parts[name] for name in PARTS},
     }  # fmt: skip
 
 

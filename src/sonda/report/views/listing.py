@@ -9,8 +9,9 @@ from sonda.analysis.run_rows import RunRow
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock
+from sonda.report.json import document, encode
 from sonda.report.table import Cell, Column, Table, build, tone_of, words
-from sonda.report.values import SCHEMA, Document, encoded, metrics
+from sonda.report.values import Document, metrics
 
 _STATE_TONES = {
     "complete": "", "incomplete": "strong", "failed": "bad",
@@ -115,13 +116,13 @@ def _state_tone(state: str) -> str:
 
 def runs_in_pieces(rows: Iterable[RunRow], damaged: Callable[[], Sequence[str]]) -> Iterator[bytes]:
     """The listing of a store as text, piece by piece as the rows come; `damaged` is asked when all have come."""
-    yield b'{"schema":%d,"kind":"runs","runs":[' % SCHEMA
+    yield encode(document("runs", {})).removesuffix(b"}") + b',"runs":['
     for number, row in enumerate(rows):
-        yield (b"," if number else b"") + encoded(_run_document(row))
-    yield b'],"damaged":' + encoded(list(damaged())) + b"}\n"
+        yield (b"," if number else b"") + encode(_run_fields(row))
+    yield b'],"damaged":' + encode(list(damaged())) + b"}\n"
 
 
-def _run_document(row: RunRow) -> Document:
+def _run_fields(row: RunRow) -> Document:
     return {
         "run": row.id,
         "created": row.created,
@@ -137,4 +138,4 @@ def _run_document(row: RunRow) -> Document:
 def checks_document(checks: Sequence[tuple[str, str, str, str]]) -> Document:
     """Checks as (name, state, detail, remedy)."""
     names = ("name", "state", "detail", "remedy")
-    return {"schema": SCHEMA, "kind": "doctor", "checks": [dict(zip(names, row, strict=True)) for row in checks]}
+    return document("doctor", {"checks": [dict(zip(names, row, strict=True)) for row in checks]})

@@ -26,7 +26,7 @@ from sonda.report.figures import Figure, axis_ticks
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
-from sonda.report.values import SCHEMA, plain_data, value_document
+from sonda.report.values import plain_data, value_document
 from sonda.report.views.energy import energy_blocks, energy_fields, energy_panels
 from sonda.report.words import describe
 
@@ -63,75 +63,78 @@ def serving_blocks(found: ServingSummary) -> list[Block]:
     return blocks
 
 
-def totals_table(found: ServingSummary) -> Table:
+def totals_table(serving: ServingSummary) -> Table:
     """One row: how many, how fast, how busy, what a query cost."""
-    columns: list[tuple[Column, list[Cell]]] = [(Column("queries"), [Cell(f"{found.queries:,}", found.queries)])]
+    columns: list[tuple[Column, list[Cell]]] = [(Column("queries"), [Cell(f"{serving.queries:,}", serving.queries)])]
     for name, value, keep in (
-        ("time", found.time, 3), ("planned rate", found.rate, 5), ("answered", found.throughput, 9),
-        ("samples", found.sample_rate, 4), ("mean latency", found.mean, 6), ("mean wait", found.wait, 2),
-        ("energy per query", found.per_query, 7 if quantities.known(found.per_query) else 1),
+        ("time", serving.time, 3), ("planned rate", serving.rate, 5), ("answered", serving.throughput, 9),
+        ("samples", serving.sample_rate, 4), ("mean latency", serving.mean, 6), ("mean wait", serving.wait, 2),
+        ("energy per query", serving.per_query, 7 if quantities.known(serving.per_query) else 1),
     ):  # fmt: skip
         unplanned = name == "planned rate" and value.value is None
-        if unplanned or (name.startswith("mean") and found.scenario == "offline"):
+        if unplanned or (name.startswith("mean") and serving.scenario == "offline"):
             continue
         columns.append((Column(name, keep=keep), numbers([value], suffix=True)[1]))
-    columns.append((Column("busy", keep=3), percents([found.busy])))
-    columns.append((Column("queries per inference", keep=1), numbers([found.batch])[1]))
+    columns.append((Column("busy", keep=3), percents([serving.busy])))
+    columns.append((Column("queries per inference", keep=1), numbers([serving.batch])[1]))
     return build(columns, "traffic")
 
 
-def percentiles_table(found: ServingSummary) -> Table:
+def percentiles_table(serving: ServingSummary) -> Table:
     """A row per percentile: as counted with its interval, early stopping's estimate, and whether one may be quoted."""
-    rows = found.percentiles
+    rows = serving.percentiles
 
-    def each(values: Sequence[Value]) -> list[Cell]:
+    def scaled_alone(values: Sequence[Value]) -> list[Cell]:
         # Each in a unit of its own: a median of 52 µs must not become 0.1 ms beside a slowest query of 25 ms.
         return [numbers([value], suffix=True)[1][0] for value in values]
 
     return build(
         [
-            (Column("percentile", right=False), words([_name(one, found) for one in rows])),
-            (Column("latency"), each([one.latency for one in rows])),
-            (Column("95 % interval", keep=6), words([_ends(one.latency) for one in rows])),
-            (Column("early stopping", keep=5), each([one.estimate for one in rows])),
-            (Column("may be quoted", right=False, wrap=True), words([_quotable(one, found.queries) for one in rows])),
+            (Column("percentile", right=False), words([_name(percentile, serving) for percentile in rows])),
+            (Column("latency"), scaled_alone([percentile.latency for percentile in rows])),
+            (Column("95 % interval", keep=6), words([_ends(percentile.latency) for percentile in rows])),
+            (Column("early stopping", keep=5), scaled_alone([percentile.estimate for percentile in rows])),
+            (
+                Column("may be quoted", right=False, wrap=True),
+                words([_quotable(percentile, serving.queries) for percentile in rows]),
+            ),
         ],
         "percentiles",
     )
 
 
-def histogram_table(found: ServingSummary) -> Table:
+def histogram_table(serving: ServingSummary) -> Table:
     """Latencies by bin, with bars."""
-    most = max(found.counts)
-    bars = ["█" * max(1, round(BAR * one / most)) if one else "" for one in found.counts]
+    most = max(serving.counts)
+    bars = ["█" * max(1, round(BAR * count / most)) if count else "" for count in serving.counts]
     return build(
         [
-            (Column("up to"), [Cell(quantities.amount(edge, "ns"), edge, unit="ns") for edge in found.edges[1:]]),
-            (Column("queries"), [Cell(f"{one:,}", one, COUNTED) for one in found.counts]),
+            (Column("up to"), [Cell(quantities.amount(edge, "ns"), edge, unit="ns") for edge in serving.edges[1:]]),
+            (Column("queries"), [Cell(f"{count:,}", count, COUNTED) for count in serving.counts]),
             (Column("", right=False), [Cell(bar) for bar in bars]),
         ],
         "histogram",
     )
 
 
-def trials_table(found: ServingSummary) -> Table:
+def trials_table(serving: ServingSummary) -> Table:
     """The rates that were tried, in order; the last is the run that counts."""
-    rows = found.trials
-    rates = [Cell(quantities.number(one.rate), one.rate, unit="queries/s") for one in rows]
+    rows = serving.trials
+    rates = [Cell(quantities.number(trial.rate), trial.rate, unit="queries/s") for trial in rows]
     return build(
         [
             (Column("tried queries/s"), rates),
-            (Column("queries"), [Cell(f"{one.queries:,}", one.queries, COUNTED) for one in rows]),
-            (Column("late"), [Cell(f"{one.late:,}", one.late, COUNTED) for one in rows]),
-            (Column("bound", right=False), words(["held" if one.held else "did not hold" for one in rows])),
+            (Column("queries"), [Cell(f"{trial.queries:,}", trial.queries, COUNTED) for trial in rows]),
+            (Column("late"), [Cell(f"{trial.late:,}", trial.late, COUNTED) for trial in rows]),
+            (Column("bound", right=False), words(["held" if trial.held else "did not hold" for trial in rows])),
         ],
         "search",
     )
 
 
-def loadgen_table(found: ServingSummary) -> Table:
+def loadgen_table(serving: ServingSummary) -> Table:
     """What LoadGen said itself, key by key."""
-    rows = [(key, value) for key, value in found.loadgen.items() if key != "errors"]
+    rows = [(key, value) for key, value in serving.loadgen.items() if key != "errors"]
     return build(
         [
             (Column("LoadGen says", right=False), words([str(key) for key, _ in rows])),
@@ -141,8 +144,10 @@ def loadgen_table(found: ServingSummary) -> Table:
     )
 
 
-def _name(one: Percentile, found: ServingSummary) -> str:
-    return f"{100 * one.percentile:g}" + (" (asked)" if one.percentile == found.asked.percentile else "")
+def _name(percentile: Percentile, serving: ServingSummary) -> str:
+    return f"{100 * percentile.percentile:g}" + (
+        " (asked)" if percentile.percentile == serving.asked.percentile else ""
+    )
 
 
 def _ends(value: Value) -> str:
@@ -151,31 +156,31 @@ def _ends(value: Value) -> str:
     return f"{quantities.amount(value.low, 'ns')} to {quantities.amount(value.high, 'ns')}"
 
 
-def _quotable(one: Percentile, queries: int) -> str:
-    if one.quotable == "counted":
+def _quotable(percentile: Percentile, queries: int) -> str:
+    if percentile.quotable == "counted":
         return "as counted"
-    if one.quotable == "estimate":
-        return f"early stopping; as counted after {one.needed - queries:,} more"
-    return f"no: {one.missing:,} queries are missing"
+    if percentile.quotable == "estimate":
+        return f"early stopping; as counted after {percentile.needed - queries:,} more"
+    return f"no: {percentile.missing:,} queries are missing"
 
 
-def histogram_figure(found: ServingSummary) -> Figure:
+def histogram_figure(serving: ServingSummary) -> Figure:
     """Queries by latency; lines at the percentile that was asked for and at the bound."""
     # Bins that grow with the latency are drawn on an axis that does.
-    grows = found.edges[-1] > WIDE * found.edges[0]
+    grows = serving.edges[-1] > WIDE * serving.edges[0]
     unit = 1.0 if grows else 1e6
-    edges = [edge / unit for edge in found.edges]
+    edges = [edge / unit for edge in serving.edges]
     trace = {
-        "type": "bar", "x": edges[:-1], "y": list(found.counts), "offset": 0,
+        "type": "bar", "x": edges[:-1], "y": list(serving.counts), "offset": 0,
         "width": [high - low for low, high in pairwise(edges)],
         "marker": {"color": BLUE},
         "hovertext": [f"{quantities.amount(low, 'ns')} to {quantities.amount(high, 'ns')}: {count:,} queries, measured"
-                      for (low, high), count in zip(pairwise(found.edges), found.counts, strict=True)],
+                      for (low, high), count in zip(pairwise(serving.edges), serving.counts, strict=True)],
         "hoverinfo": "text",
     }  # fmt: skip
-    lines = [(found.asked.latency.value, f"{100 * found.asked.percentile:g} %")]
-    if found.bound is not None:
-        lines.append((found.bound.bound.value, "bound"))
+    lines = [(serving.asked.latency.value, f"{100 * serving.asked.percentile:g} %")]
+    if serving.bound is not None:
+        lines.append((serving.bound.bound.value, "bound"))
     known = sorted((value / unit, name) for value, name in lines if value is not None)
     inside = [edges[0], edges[-1], *(value for value, _ in known)]
     axis: Figure = {"title": {"text": "latency in ms"}}
@@ -198,6 +203,8 @@ def histogram_figure(found: ServingSummary) -> Figure:
 class ServingView(View):
     """Traffic: percentiles, histogram, the search of a rate."""
 
+    kind = "serving"
+
     def __init__(self, found: ServingSummary) -> None:
         self.found = found
         self.run, self.title = found.run, found.title
@@ -213,7 +220,7 @@ class ServingView(View):
             Panel("Traffic", [TableBlock(totals_table(found))]),
         ]
         if found.scenario != "offline":  # there a latency only says how many samples came before
-            table = histogram_table(found).without({""})  # the bars are the picture
+            table = histogram_table(found).drop_columns({""})  # the bars are the picture
             histogram = FigureBlock(histogram_figure(found), "latency", table)
             blocks.append(Panel("Latency", [histogram, TableBlock(percentiles_table(found))]))
         if found.trials:
@@ -226,14 +233,10 @@ class ServingView(View):
             blocks += [Heading("Energy", level=3), *energy_panels(found.energy, "energy")]
         return blocks
 
-    def document(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, Any]:
         found = self.found
         bound = found.bound
         return {
-            "schema": SCHEMA,
-            "kind": "serving",
-            "run": found.run,
-            "title": found.title,
             "subtitle": found.subtitle,
             "scenario": found.scenario,
             "sentence": describe(found.finding),
@@ -251,14 +254,14 @@ class ServingView(View):
             "asked_percentile": found.asked.percentile,
             "percentiles": [
                 {
-                    "percentile": one.percentile,
-                    "latency": value_document(one.latency),
-                    "early_stopping": value_document(one.estimate),
-                    "quotable": one.quotable or None,
-                    "missing_queries": one.missing,
-                    "queries_to_count": one.needed,
+                    "percentile": percentile.percentile,
+                    "latency": value_document(percentile.latency),
+                    "early_stopping": value_document(percentile.estimate),
+                    "quotable": percentile.quotable or None,
+                    "missing_queries": percentile.missing,
+                    "queries_to_count": percentile.needed,
                 }
-                for one in found.percentiles
+                for percentile in found.percentiles
             ],
             "bound": None
             if bound is None

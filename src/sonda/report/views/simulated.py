@@ -35,21 +35,23 @@ def is_idle(summary: Summary, part: PartSummary) -> bool:
 def stack_tables(part: PartSummary) -> tuple[Table, ...]:
     """Phases of a step, and what their cycles were spent on; then, where the buffer is finite, what they moved."""
     rows = [(row.name, row.simulated, row.cost.time) for row in part.phases if row.simulated is not None]
-    found = [simulated for _, simulated, _ in rows]
+    phases = [simulated for _, simulated, _ in rows]
     names = (Column("phase", right=False), [Cell(name, name, tone="name") for name, _, _ in rows])
-    columns = [names, (Column("cycles"), _whole([one.cycles for one in found]))]
+    columns = [names, (Column("cycles"), _whole([phase.cycles for phase in phases]))]
     if len(rows) > 1:
-        columns.append((Column("%", hint=_HINTS["share"]), shares([one.share for one in found], "the step's cycles")))
-    stack = list(found[0].stack) if found else []
+        columns.append(
+            (Column("%", hint=_HINTS["share"]), shares([phase.share for phase in phases], "the step's cycles"))
+        )
+    stack = list(phases[0].stack) if phases else []
     # The smallest parts are those that a narrow screen can spare.
-    by_size = sorted(stack, key=lambda name: sum(one.stack[name].value or 0.0 for one in found))
+    by_size = sorted(stack, key=lambda name: sum(phase.stack[name].value or 0.0 for phase in phases))
     for name in stack:
-        cells = [_part_of(one.stack[name], one.cycles) for one in found]
+        cells = [_part_of(phase.stack[name], phase.cycles) for phase in phases]
         columns.append((Column(name, keep=1 + by_size.index(name), hint="part of the cycles"), cells))
-    columns.append(_utilisation(found))
+    columns.append(_utilisation(phases))
     times = _times([time for _, _, time in rows])
-    traffic = _traffic(found)
-    moved = [*_accesses(found), *traffic, *_energies([one.energy for one in found])]
+    traffic = _traffic(phases)
+    moved = [*_accesses(phases), *traffic, *_energies([phase.energy for phase in phases])]
     if traffic:
         return build([*columns, *times], "cycle stack"), build([names, *moved], "accesses")
     return (build([*columns, *moved, *times], "cycle stack"),)
@@ -67,28 +69,31 @@ class SimulatedChoice:
 
 def choose_simulated(part: PartSummary, limit: int) -> SimulatedChoice:
     """The `limit` layers with the most cycles of their own, most first; a module that only calls others has none."""
-    found = [row for row in part.layers if row.own_simulated is not None]
-    found.sort(key=lambda row: -_cycles(row.own_simulated))
-    rest = sum(_cycles(row.own_simulated) for row in found[limit:])
-    return SimulatedChoice(tuple(found[:limit]), len(found), rest)
+    rows = [row for row in part.layers if row.own_simulated is not None]
+    rows.sort(key=lambda row: -_cycles(row.own_simulated))
+    rest = sum(_cycles(row.own_simulated) for row in rows[limit:])
+    return SimulatedChoice(tuple(rows[:limit]), len(rows), rest)
 
 
 def simulated_layer_table(rows: Sequence[LayerRow], title: str) -> Table:
     """One row for each of these layers, in the order given, without the layers inside."""
-    found = [row.own_simulated for row in rows if row.own_simulated is not None]
+    layers = [row.own_simulated for row in rows if row.own_simulated is not None]
     names = [Cell(layer_name(row), row.path, hint=layer_hint(row), tone="name") for row in rows]
     return build(
         [
             (Column(title, right=False, path=True), names),
             (Column("type", right=False, keep=type_keep(rows)), words([row.name for row in rows])),
-            (Column("mapping", right=False, keep=5, hint=_HINTS["mapping"]), [_mapping(one) for one in found]),
-            (Column("cycles"), _whole([one.cycles for one in found])),
-            (Column("%", keep=6, hint=_HINTS["share"]), shares([one.share for one in found], "the step's cycles")),
-            _utilisation(found),
-            *_accesses(found),
-            (Column("bound", right=False, keep=7, hint=_HINTS["bound"]), words([one.bound for one in found], tone_of)),
-            *_traffic(found),
-            *_energies([one.energy for one in found]),
+            (Column("mapping", right=False, keep=5, hint=_HINTS["mapping"]), [_mapping(layer) for layer in layers]),
+            (Column("cycles"), _whole([layer.cycles for layer in layers])),
+            (Column("%", keep=6, hint=_HINTS["share"]), shares([layer.share for layer in layers], "the step's cycles")),
+            _utilisation(layers),
+            *_accesses(layers),
+            (
+                Column("bound", right=False, keep=7, hint=_HINTS["bound"]),
+                words([layer.bound for layer in layers], tone_of),
+            ),
+            *_traffic(layers),
+            *_energies([layer.energy for layer in layers]),
             *_times([row.own for row in rows]),
         ],
         "layers",
@@ -115,14 +120,14 @@ def layers_side_by_side(summaries: Sequence[Summary], names: Sequence[str], limi
         absent = Value(None, "cycle" if simulated else "ns", "")
         own = [rows[path].own if path in rows else absent for path in wanted]
         if simulated:
-            cycles = [one.cycles if one else absent
-                      for one in (rows[path].own_simulated if path in rows else None for path in wanted)]  # fmt: skip
+            layers = [rows[path].own_simulated if path in rows else None for path in wanted]
+            cycles = [layer.cycles if layer else absent for layer in layers]
             columns.append((Column(f"{name} cycles"), _whole(cycles)))
         if not simulated or any(quantities.known(value) for value in own):
             unit, cells = numbers(own)
             columns.append((Column(f"{name} {unit}"), cells))
-        taken = [_own_share(rows[path]) if path in rows else float("nan") for path in wanted]
-        columns.append((Column("%"), shares([one or float("nan") for one in taken], "the step")))
+        own_shares = [_own_share(rows[path]) if path in rows else float("nan") for path in wanted]
+        columns.append((Column("%"), shares([share or float("nan") for share in own_shares], "the step")))
     return build(columns, "layers side by side")
 
 
@@ -137,37 +142,40 @@ def _cycles(simulated: Simulated | None) -> float:
     return (simulated.cycles.value or 0.0) if simulated else 0.0
 
 
-def _utilisation(found: Sequence[Simulated]) -> tuple[Column, list[Cell]]:
-    return Column("utilisation", keep=5, hint=_HINTS["utilisation"]), percents([one.utilisation for one in found])
+def _utilisation(rows: Sequence[Simulated]) -> tuple[Column, list[Cell]]:
+    return Column("utilisation", keep=5, hint=_HINTS["utilisation"]), percents([row.utilisation for row in rows])
 
 
-def _accesses(found: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
+def _accesses(rows: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
     return [
-        (Column("reads", keep=3, hint=_HINTS["reads"]), _whole([one.reads for one in found])),
-        (Column("writes", keep=2, hint=_HINTS["writes"]), _whole([one.writes for one in found])),
+        (Column("reads", keep=3, hint=_HINTS["reads"]), _whole([row.reads for row in rows])),
+        (Column("writes", keep=2, hint=_HINTS["writes"]), _whole([row.writes for row in rows])),
     ]
 
 
-def _traffic(found: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
+def _traffic(rows: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
     """To and from the memory, where the buffer is finite."""
-    traffic = [one.traffic for one in found if one.traffic is not None]
-    if not traffic or len(traffic) < len(found):
+    traffic = [row.traffic for row in rows if row.traffic is not None]
+    if not traffic or len(traffic) < len(rows):
         return []
     return [
-        (Column("DRAM read", keep=4, hint=_HINTS["dram_read"]), _bytes([one.reads for one in traffic])),
-        (Column("DRAM written", keep=3, hint=_HINTS["dram_written"]), _bytes([one.writes for one in traffic])),
-        (Column("row hits", keep=2, hint=_HINTS["row_hits"]), percents([one.row_hits for one in traffic])),
+        (Column("DRAM read", keep=4, hint=_HINTS["dram_read"]), _bytes([moved.reads for moved in traffic])),
+        (Column("DRAM written", keep=3, hint=_HINTS["dram_written"]), _bytes([moved.writes for moved in traffic])),
+        (Column("row hits", keep=2, hint=_HINTS["row_hits"]), percents([moved.row_hits for moved in traffic])),
         *_misses(traffic),
     ]
 
 
 def _misses(traffic: Sequence[Traffic]) -> list[tuple[Column, list[Cell]]]:
     """Rows of embedding tables, where there are any."""
-    if not any(one.cold_misses.value for one in traffic):
+    if not any(moved.cold_misses.value for moved in traffic):
         return []
     return [
-        (Column("cold misses", keep=2, hint=_HINTS["cold"]), _whole([one.cold_misses for one in traffic])),
-        (Column("capacity misses", keep=1, hint=_HINTS["capacity"]), _whole([one.capacity_misses for one in traffic])),
+        (Column("cold misses", keep=2, hint=_HINTS["cold"]), _whole([moved.cold_misses for moved in traffic])),
+        (
+            Column("capacity misses", keep=1, hint=_HINTS["capacity"]),
+            _whole([moved.capacity_misses for moved in traffic]),
+        ),
     ]
 
 
@@ -184,7 +192,7 @@ def energy_cell(value: Value) -> Cell:
     if value.value is None or value.low is None or value.high is None:
         return Cell(quantities.MISSING, None, quantities.provenance(value), value.reason, "quiet")
     scale = quantities.own_scale(value.value, "J")
-    shown, low, high = (quantities.number(one / scale.factor) for one in (value.value, value.low, value.high))
+    shown, low, high = (quantities.number(joules / scale.factor) for joules in (value.value, value.low, value.high))
     return quantity(value, f"{shown} {scale.unit} ({low}–{high})")
 
 
@@ -198,7 +206,7 @@ def _times(values: Sequence[Value]) -> list[tuple[Column, list[Cell]]]:
 
 def _whole(values: Sequence[Value]) -> list[Cell]:
     """Counts with all their digits: they are exact."""
-    return [quantity(value, f"{value.value or 0.0:,.0f}") for value in values]
+    return [quantity(value, quantities.whole(value.value or 0.0)) for value in values]
 
 
 def _bytes(values: Sequence[Value]) -> list[Cell]:

@@ -22,15 +22,15 @@ def validation_blocks(document: Document) -> list[Block]:
         TableBlock(probes_table(document["probes"]), indent=0),
         Gap(),
         Heading("Known work and what was counted"),
-        TableBlock(trials_table([one for one in document["trials"] if one["state"] != "missing"]), reasons=False),
+        TableBlock(trials_table([trial for trial in document["trials"] if trial["state"] != "missing"]), reasons=False),
     ]
-    untried = [one for one in document["trials"] if one["state"] == "missing"]
+    untried = [trial for trial in document["trials"] if trial["state"] == "missing"]
     if untried:
         blocks += [Gap(), Heading("Not tried")]
-        for probe, reason in dict.fromkeys((one["probe"], one["reason"]) for one in untried):
-            checks = [one["check"] for one in untried if (one["probe"], one["reason"]) == (probe, reason)]
+        for probe, reason in dict.fromkeys((trial["probe"], trial["reason"]) for trial in untried):
+            checks = [trial["check"] for trial in untried if (trial["probe"], trial["reason"]) == (probe, reason)]
             blocks.append(Paragraph(f"{probe}: {', '.join(checks)}: {reason}", "quiet"))
-    remedies = dict.fromkeys((one["probe"], one["remedy"]) for one in document["trials"] if one["remedy"])
+    remedies = dict.fromkeys((trial["probe"], trial["remedy"]) for trial in document["trials"] if trial["remedy"])
     if remedies:
         blocks += [
             Gap(),
@@ -47,7 +47,7 @@ def validation_blocks(document: Document) -> list[Block]:
 
 
 def _verdict(probes: Sequence[Document]) -> str:
-    counts = {state: sum(one["state"] == state for one in probes) for state in SHOWN}
+    counts = {state: sum(probe["state"] == state for probe in probes) for state in SHOWN}
     return (
         ", ".join(f"{count} {SHOWN[state]}" for state, count in counts.items() if count) + f", of {len(probes)} probes"
     )
@@ -56,33 +56,33 @@ def _verdict(probes: Sequence[Document]) -> str:
 def probes_table(probes: Sequence[Document]) -> Table:
     """One row for each probe."""
     return build([
-        (Column("probe", right=False), [Cell(one["probe"], one["probe"], tone="name") for one in probes]),
+        (Column("probe", right=False), [Cell(probe["probe"], probe["probe"], tone="name") for probe in probes]),
         (Column("state", right=False), _states(probes)),
-        (Column("how far", right=False, wrap=True), words([one["sentence"] for one in probes])),
+        (Column("how far", right=False, wrap=True), words([probe["sentence"] for probe in probes])),
     ])  # fmt: skip
 
 
 def trials_table(trials: Sequence[Document]) -> Table:
     """One row for each trial that took place."""
     return build([
-        (Column("probe", right=False), words([one["probe"] for one in trials])),
+        (Column("probe", right=False), words([trial["probe"] for trial in trials])),
         (Column("state", right=False), _states(trials)),
-        (Column("expected"), words([one["expected"] for one in trials])),
-        (Column("counted"), words([one["found"] for one in trials])),
-        (Column("off by"), words([_apart(one["deviation"]) for one in trials])),
-        (Column("work", right=False, wrap=True), words([_work(one) for one in trials])),
+        (Column("expected"), words([trial["expected"] for trial in trials])),
+        (Column("counted"), words([trial["found"] for trial in trials])),
+        (Column("off by"), words([_deviation_text(trial["deviation"]) for trial in trials])),
+        (Column("work", right=False, wrap=True), words([_work_text(trial) for trial in trials])),
     ])  # fmt: skip
 
 
-def _work(trial: Document) -> str:
+def _work_text(trial: Document) -> str:
     return ", ".join(text for text in (trial["check"], trial["reason"]) if text)
 
 
-def _apart(deviation: float | None) -> str:
+def _deviation_text(deviation: float | None) -> str:
     if deviation is None:
         return ""
     return "0" if deviation == 0 else f"{100 * deviation:.2g} %"
 
 
 def _states(rows: Sequence[Document]) -> list[Cell]:
-    return [Cell(SHOWN[one["state"]], one["state"], tone=TONES[one["state"]]) for one in rows]
+    return [Cell(SHOWN[row["state"]], row["state"], tone=TONES[row["state"]]) for row in rows]

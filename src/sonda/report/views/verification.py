@@ -42,16 +42,16 @@ def stonne_blocks(report: Mapping[str, Any]) -> list[Block]:
             hang=0,
         ),
     ]
-    for one in report["differences"][:SHOWN]:
-        text = f"{one['what']} is {one['found']}, the reference has {one['expected']}"
-        if one["what"] == "run":
-            text = f"cannot be simulated, though the reference ended well: {one['found']}"
-        text = f"{one['mode']} {one['run']}: {text}"
+    for difference in report["differences"][:SHOWN]:
+        text = f"{difference['what']} is {difference['found']}, the reference has {difference['expected']}"
+        if difference["what"] == "run":
+            text = f"cannot be simulated, though the reference ended well: {difference['found']}"
+        text = f"{difference['mode']} {difference['run']}: {text}"
         blocks.append(Paragraph(text, "bad"))
     blocks += _more_blocks(len(report["differences"]), "difference")
-    for why in dict.fromkeys(one["why"] for one in report["known"]):
-        alike = [one for one in report["known"] if one["why"] == why]
-        runs = len({(one["mode"], one["run"]) for one in alike})
+    for why in dict.fromkeys(difference["why"] for difference in report["known"]):
+        alike = [difference for difference in report["known"] if difference["why"] == why]
+        runs = len({(difference["mode"], difference["run"]) for difference in alike})
         first = f"{alike[0]['mode']} {alike[0]['run']}: {alike[0]['what']} is {alike[0]['found']:,}"
         text = f"known: {len(alike)} number{_s(len(alike))} of {runs} run{_s(runs)} ({why}), as {first}, "
         blocks.append(Paragraph(f"{text}the reference has {alike[0]['expected']:,}", "quiet"))
@@ -63,8 +63,8 @@ def stonne_blocks(report: Mapping[str, Any]) -> list[Block]:
             Gap(),
             Paragraph("Where the reference itself failed", "first", hang=0),
             *(
-                Paragraph(f"{one['mode']} {one['run']} ({one['status']}): {one['says']}", "", 4, 2)
-                for one in report["failures"]
+                Paragraph(f"{failure['mode']} {failure['run']} ({failure['status']}): {failure['says']}", "", 4, 2)
+                for failure in report["failures"]
             ),
         ]
     blocks += _next_blocks()
@@ -78,7 +78,7 @@ TERMS = {
     "reduction": "+ sum",
     "writeback": "+ write",
 }
-"""Of the mesh's cycles, beside SCALE-Sim's; columns of the table."""
+"""Terms that the mesh's cycles have beside SCALE-Sim's, with the titles of their columns."""
 
 
 def scalesim_blocks(report: Mapping[str, Any]) -> list[Block]:
@@ -94,13 +94,13 @@ def scalesim_blocks(report: Mapping[str, Any]) -> list[Block]:
             0,
         )
     ]
-    columns: list[tuple[Column, Any]] = [(Column("layer", right=False), words([one["layer"] for one in layers]))]
-    columns += [(Column(letter), words([f"{one[letter]:,}" for one in layers])) for letter in ("M", "N", "K")]
-    if any(one["times"] > 1 for one in layers):
-        columns.append((Column("times"), words([f"{one['times']:,}" for one in layers])))
-    columns.append((Column("SCALE-Sim", keep=LAST), words([f"{one['scalesim_cycles']:,}" for one in layers])))
-    columns += [(Column(title), words([f"{one[name]:,}" for one in layers])) for name, title in TERMS.items()]
-    columns.append((Column("= mesh cycles", keep=LAST), words([f"{one['cycles']:,}" for one in layers])))
+    columns: list[tuple[Column, Any]] = [(Column("layer", right=False), words([layer["layer"] for layer in layers]))]
+    columns += [(Column(letter), words([f"{layer[letter]:,}" for layer in layers])) for letter in ("M", "N", "K")]
+    if any(layer["times"] > 1 for layer in layers):
+        columns.append((Column("times"), words([f"{layer['times']:,}" for layer in layers])))
+    columns.append((Column("SCALE-Sim", keep=LAST), words([f"{layer['scalesim_cycles']:,}" for layer in layers])))
+    columns += [(Column(title), words([f"{layer[name]:,}" for layer in layers])) for name, title in TERMS.items()]
+    columns.append((Column("= mesh cycles", keep=LAST), words([f"{layer['cycles']:,}" for layer in layers])))
     blocks += [
         TableBlock(build(columns)),
         Paragraph(
@@ -116,9 +116,9 @@ def scalesim_blocks(report: Mapping[str, Any]) -> list[Block]:
                 f"{count:,} operation{_s(count)} run{'s' if count == 1 else ''} on no mesh, so not compared", hang=0
             )
         )
-    for one in layers:
-        for name, pair in one["differences"].items():
-            text = f"{one['layer']}: {name}: the mesh has {pair['found']:,}, SCALE-Sim's formula {pair['expected']:,}"
+    for layer in layers:
+        for name, pair in layer["differences"].items():
+            text = f"{layer['layer']}: {name}: the mesh has {pair['found']:,}, SCALE-Sim's formula {pair['expected']:,}"
             blocks.append(Paragraph(text, "bad"))
     blocks += _next_blocks()
     return blocks
@@ -132,10 +132,10 @@ def _s(count: int) -> str:
     return "" if count == 1 else "s"
 
 
-def _more_blocks(count: int, what: str) -> list[Block]:
+def _more_blocks(count: int, noun: str) -> list[Block]:
     blocks: list[Block] = []
     if count > SHOWN:
         blocks.append(
-            Paragraph(f"and {count - SHOWN:,} more {what}{_s(count - SHOWN)}, all with --json", "quiet", hang=0)
+            Paragraph(f"and {count - SHOWN:,} more {noun}{_s(count - SHOWN)}, all with --json", "quiet", hang=0)
         )
     return blocks

@@ -15,7 +15,7 @@ FIRST = "the others are held against this one"
 
 
 @dataclass(frozen=True)
-class Against:
+class BaselineComparison:
     """A run, or runs of one name, against the first."""
 
     name: str
@@ -36,62 +36,62 @@ class Against:
         }
 
 
-def verdict_words(first: str, others: Sequence[Against]) -> str:
+def verdict_words(first: str, others: Sequence[BaselineComparison]) -> str:
     """`Against A: B 1.30x slower, C not significant.`; '' where none can be compared."""
-    said = []
-    for one in others:
-        step = one.rows.get(("", "step"))
+    verdicts = []
+    for other in others:
+        step = other.rows.get(("", "step"))
         if step is not None:
-            said.append(f"{one.name} is {step.text}" if step.significant else f"{one.name}: {step.text}")
-    return f"Against {first} per step: {', '.join(said)}." if said else ""
+            verdicts.append(f"{other.name} is {step.text}" if step.significant else f"{other.name}: {step.text}")
+    return f"Against {first} per step: {', '.join(verdicts)}." if verdicts else ""
 
 
-def phases_against(first: str, others: Sequence[Against]) -> Table | None:
+def phases_against(first: str, others: Sequence[BaselineComparison]) -> Table | None:
     """Step and phases: the time of the first run, and how every other compares; None where none can be compared."""
-    keys = dict.fromkeys(key for one in others for key in one.rows if not key[0])
+    keys = dict.fromkeys(key for other in others for key in other.rows if not key[0])
     return _table("", first, others, {key: key[1] for key in keys})
 
 
-def layers_against(first: str, others: Sequence[Against]) -> Table | None:
+def layers_against(first: str, others: Sequence[BaselineComparison]) -> Table | None:
     """The same of layers, those that take most time in the first run first."""
-    found = {key: row for one in others for key, row in one.rows.items() if key[0]}
-    keys = sorted(found, key=lambda key: -(found[key].a.value or 0.0))[:LIMIT]
+    compared = {key: row for other in others for key, row in other.rows.items() if key[0]}
+    keys = sorted(compared, key=lambda key: -(compared[key].a.value or 0.0))[:LIMIT]
     return _table("layer", first, others, {key: key[0] if key[0] != "." else f"({key[1]})" for key in keys})
 
 
-def greyed(table: Table, others: Sequence[Against]) -> Table:
+def grey_insignificant(table: Table, others: Sequence[BaselineComparison]) -> Table:
     """The table of runs side by side; times that do not differ significantly from the first run's are greyed."""
     body = []
     for row in table.rows:
         cells = list(row)
-        for place, one in [(at + 1, other) for other in others for at in other.columns]:
-            found = one.rows.get(("", row[0].text))
-            if found is not None and not found.significant:
-                hint = "; ".join(words for words in (cells[place].hint, f"{found.text} against the first") if words)
+        for place, other in [(at + 1, run) for run in others for at in run.columns]:
+            compared = other.rows.get(("", row[0].text))
+            if compared is not None and not compared.significant:
+                hint = "; ".join(words for words in (cells[place].hint, f"{compared.text} against the first") if words)
                 cells[place] = replace(cells[place], tone="quiet", hint=hint)
         body.append(tuple(cells))
     return replace(table, rows=tuple(body))
 
 
 def _table(
-    title: str, first: str, others: Sequence[Against], names: Mapping[tuple[str, str], str]
+    title: str, first: str, others: Sequence[BaselineComparison], names: Mapping[tuple[str, str], str]
 ) -> Table | None:  # fmt: skip
-    compared = [one for one in others if one.rows]
+    compared = [other for other in others if other.rows]
     if not names or not compared:
         return None
-    times = [next(one.rows[key].a for one in compared if key in one.rows) for key in names]
+    times = [next(other.rows[key].a for other in compared if key in other.rows) for key in names]
     unit, cells = numbers(times)
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column(title, right=False, path=True), [Cell(name, name, tone="name") for name in names.values()]),
         (Column(f"{first} {unit}".rstrip(), hint=FIRST), cells),
     ]
-    for one in compared:
-        columns.append((Column(one.name, hint="95 % interval in each field's hint"),
-                        [_judged(one.rows.get(key)) for key in names]))  # fmt: skip
+    for other in compared:
+        columns.append((Column(other.name, hint="95 % interval in each field's hint"),
+                        [_ratio_cell(other.rows.get(key)) for key in names]))  # fmt: skip
     return build(columns, f"against {first}")
 
 
-def _judged(row: ComparedRow | None) -> Cell:
+def _ratio_cell(row: ComparedRow | None) -> Cell:
     if row is None:
         return Cell(quantities.MISSING, None, "only one of the two runs has it", tone="quiet")
     if not quantities.known(row.ratio):

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from sonda.analysis.comparison.summary import ComparedRow, Comparison
-from sonda.report.values import SCHEMA, Document, metrics, value_document
+from sonda.report.json import document
+from sonda.report.values import Document, metrics, value_document
 from sonda.report.words import describe
 
 
 def comparison_document(comparison: Comparison) -> Document:
     """B against A."""
-    return {
-        "schema": SCHEMA,
-        "kind": "comparison",
+    fields = {
         "a": list(comparison.a),
         "b": list(comparison.b),
         "exact": comparison.exact,
@@ -30,6 +29,7 @@ def comparison_document(comparison: Comparison) -> Document:
         "warnings": list(map(describe, comparison.warnings)),
         "notes": list(map(describe, comparison.notes)),
     }
+    return document("comparison", fields)
 
 
 def _compared(row: ComparedRow) -> Document:

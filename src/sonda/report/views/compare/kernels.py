@@ -9,8 +9,9 @@ from sonda.analysis.comparison.kernels import ComparedKernel, KernelComparison, 
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock, paragraphs
+from sonda.report.json import document
 from sonda.report.table import Cell, Column, Table, build, numbers, words
-from sonda.report.values import SCHEMA, value_document
+from sonda.report.values import value_document
 from sonda.report.views.compare.tables import limit_words
 from sonda.report.views.device.kernels import kernel_name
 from sonda.report.words import describe
@@ -56,29 +57,29 @@ def _more_blocks(count: int) -> list[Block]:
     return blocks
 
 
-def _slowdown_words(found: KernelComparison) -> str:
-    value = found.slowdown.value
-    what = {"step": "steps", "window": "windows"}.get(found.totals[0][0], "operations together")
+def _slowdown_words(comparison: KernelComparison) -> str:
+    value = comparison.slowdown.value
+    unit_of_work = {"step": "steps", "window": "windows"}.get(comparison.totals[0][0], "operations together")
     if value is None:
-        return found.slowdown.reason
+        return comparison.slowdown.reason
     interval = ""
-    if found.slowdown.high is not None and found.slowdown.high > WIDEST:
+    if comparison.slowdown.high is not None and comparison.slowdown.high > WIDEST:
         interval = " (too few steps to say how surely)"
-    elif found.slowdown.low is not None and found.slowdown.high is not None:
-        interval = f" (95 % interval {100 * found.slowdown.low:+.1f} to {100 * found.slowdown.high:+.1f} %)"
+    elif comparison.slowdown.low is not None and comparison.slowdown.high is not None:
+        interval = f" (95 % interval {100 * comparison.slowdown.low:+.1f} to {100 * comparison.slowdown.high:+.1f} %)"
     how = "shorter" if value < 0 else "longer"
-    return f"B's {what} are {100 * abs(value):.1f} % {how}{interval}."
+    return f"B's {unit_of_work} are {100 * abs(value):.1f} % {how}{interval}."
 
 
-def totals_table(found: KernelComparison) -> Table:
+def totals_table(comparison: KernelComparison) -> Table:
     """Where the time of both sides went."""
-    a, b = [row[1] for row in found.totals], [row[2] for row in found.totals]
+    a, b = [row[1] for row in comparison.totals], [row[2] for row in comparison.totals]
     return build(
         [
-            (Column("time", right=False), words([row[0] for row in found.totals])),
+            (Column("time", right=False), words([row[0] for row in comparison.totals])),
             (Column("A"), numbers(a, suffix=True)[1]),
             (Column("B"), numbers(b, suffix=True)[1]),
-            (Column("B/A"), [_quotient(one, other) for one, other in zip(a, b, strict=True)]),
+            (Column("B/A"), [_quotient(of_a, of_b) for of_a, of_b in zip(a, b, strict=True)]),
         ],
         "totals",
     )
@@ -86,10 +87,10 @@ def totals_table(found: KernelComparison) -> Table:
 
 def compared_table(rows: Sequence[ComparedKernel], on_host: bool = False) -> Table:
     """Kernels of both sides, or operations of the host."""
-    one, once, often = ("operation", "call", "calls") if on_host else ("kernel", "launch", "launches")
+    noun, once, often = ("operation", "call", "calls") if on_host else ("kernel", "launch", "launches")
     return build(
         [
-            (Column(f"{one} (largest change first)", right=False), [kernel_name(row.name) for row in rows]),
+            (Column(f"{noun} (largest change first)", right=False), [kernel_name(row.name) for row in rows]),
             (Column(f"{often} A", keep=3), _counts([row.launches_a for row in rows])),
             (Column(f"{often} B", keep=3), _counts([row.launches_b for row in rows])),
             (Column("A"), numbers([row.a for row in rows], suffix=True)[1]),
@@ -116,8 +117,8 @@ def lone_table(rows: Sequence[LoneKernel], side: str, on_host: bool = False) -> 
 
 def kernel_comparison_document(found: KernelComparison) -> dict[str, Any]:
     """The comparison as plain JSON values."""
-    return {
-        "schema": SCHEMA, "kind": "kernel comparison", "a": found.a, "b": found.b, "per_step": found.per_step,
+    fields = {
+        "a": found.a, "b": found.b, "per_step": found.per_step,
         "on_host": found.on_host, "slowdown": value_document(found.slowdown),
         "totals": {name: {"a": value_document(a), "b": value_document(b)} for name, a, b in found.totals},
         "kernels": [
@@ -127,14 +128,15 @@ def kernel_comparison_document(found: KernelComparison) -> dict[str, Any]:
              "significant": row.significant, "text": row.text}
             for row in found.rows
         ],
-        "only_a": [_lone_document(one) for one in found.only_a],
-        "only_b": [_lone_document(one) for one in found.only_b],
+        "only_a": [_lone_fields(kernel) for kernel in found.only_a],
+        "only_b": [_lone_fields(kernel) for kernel in found.only_b],
         "warnings": list(map(describe, found.warnings)),
     }  # fmt: skip
+    return document("kernel comparison", fields)
 
 
-def _lone_document(one: LoneKernel) -> dict[str, Any]:
-    return {"name": one.name, "kind": one.kind, "launches": one.launches, "time": value_document(one.time)}
+def _lone_fields(kernel: LoneKernel) -> dict[str, Any]:
+    return {"name": kernel.name, "kind": kernel.kind, "launches": kernel.launches, "time": value_document(kernel.time)}
 
 
 def _verdict(row: ComparedKernel) -> Cell:
@@ -142,13 +144,13 @@ def _verdict(row: ComparedKernel) -> Cell:
     if value is None:
         return Cell(quantities.MISSING, None, row.ratio.reason, row.ratio.reason, "quiet")
     tone = ("bad" if value > 1 else "good") if row.significant else "quiet"
-    return Cell(row.text or f"{value:.2f}x", value, quantities.provenance(row.ratio), tone=tone)
+    return Cell(row.text or quantities.times(value), value, quantities.provenance(row.ratio), tone=tone)
 
 
 def _quotient(a: Value, b: Value) -> Cell:
     if not a.value or b.value is None:
         return Cell(quantities.MISSING, tone="quiet")
-    return Cell(f"{b.value / a.value:.2f}", b.value / a.value)
+    return Cell(quantities.ratio(b.value / a.value), b.value / a.value)
 
 
 def _counts(values: Sequence[float]) -> list[Cell]:

@@ -25,7 +25,7 @@ from sonda.report.views.steps.figure_data import roofline_table
 COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "star", "hexagon")
 MOST_POINTS = 1000
-"""Of one target."""
+"""Points that are drawn of one target."""
 CAPTION = (
     "Each mark is a layer on one target; colours and shapes tell targets apart. The area of a mark is its part of the "
     "target's time."
@@ -34,7 +34,7 @@ KINDS = "(solid: measured, dashed: theoretical)"
 
 
 @dataclass(frozen=True)
-class Target:
+class RooflineTarget:
     """One machine, or one way of using it, with what the layers did there."""
 
     name: str
@@ -50,7 +50,7 @@ def targets_panels(summaries: Sequence[Summary], names: Sequence[str]) -> list[B
     for summary, name in zip(summaries, names, strict=True):
         rows = roofline_rows(summary.parts[0].layers) if summary.parts else []
         if rows:
-            targets.append(Target(name, rows, lines(summary.ceilings)))
+            targets.append(RooflineTarget(name, rows, lines(summary.ceilings)))
         else:
             without.append(f"{name} is not in it: {_why_not(summary)}.")
     if len(targets) < 2:
@@ -63,15 +63,15 @@ def targets_panels(summaries: Sequence[Summary], names: Sequence[str]) -> list[B
     return [Panel("Roofline of all targets", [FigureBlock(rooflines(targets), "rooflines", table)], caption)]
 
 
-def _alike(targets: Sequence[Target]) -> dict[tuple[tuple[str, Value], ...], list[int]]:
+def _alike(targets: Sequence[RooflineTarget]) -> dict[tuple[tuple[str, Value], ...], list[int]]:
     """The ceilings, and the places of the targets that have them: one machine may be several targets."""
-    found: dict[tuple[tuple[str, Value], ...], list[int]] = {}
+    by_ceilings: dict[tuple[tuple[str, Value], ...], list[int]] = {}
     for index, target in enumerate(targets):
-        found.setdefault(tuple(target.lines), []).append(index)
-    return found
+        by_ceilings.setdefault(tuple(target.lines), []).append(index)
+    return by_ceilings
 
 
-def _ceilings_words(targets: Sequence[Target]) -> str:
+def _ceilings_words(targets: Sequence[RooflineTarget]) -> str:
     """Whose the lines are."""
     groups = {lines: places for lines, places in _alike(targets).items() if lines}
     if not groups:
@@ -89,7 +89,7 @@ def _why_not(summary: Summary) -> str:
     return reasons[0] if reasons else "no layer was seen"
 
 
-def rooflines(targets: Sequence[Target]) -> Figure:
+def rooflines(targets: Sequence[RooflineTarget]) -> Figure:
     """Leaves of all targets as points under the ceilings of each, both axes logarithmic."""
     across = [intensity_of(row) for target in targets for row in target.rows]
     data: list[Figure] = []

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from sonda.analysis.comparison.summary import Comparison
 from sonda.analysis.summary import Summary
-from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock, paragraphs
-from sonda.report.blocks import saved as saved_as
+from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock, paragraphs, saved_paragraph
 from sonda.report.views.compare.tables import (
     changed_layers,
     layers_table,
@@ -51,7 +50,7 @@ def side_by_side_blocks(
     for head, summary in zip(heads, summaries, strict=True):
         blocks += [Paragraph(f"{head}: {warning}", "warning") for warning in in_words(summary.warnings)]
     if saved:
-        blocks.append(saved_as(saved))
+        blocks.append(saved_paragraph(saved))
     return blocks
 
 
@@ -63,8 +62,8 @@ def comparison_blocks(
     blocks: list[Block] = [Heading(sides_words(comparison)), Gap(), Paragraph(verdict_words(comparison), "first")]
     if fail_above is not None:
         fails = comparison.fails(fail_above)
-        said = limit_words(comparison.slowdown, fails, fail_above, comparison.exact)
-        blocks.append(Paragraph(said, "bad" if fails else ""))
+        words = limit_words(comparison.slowdown, fails, fail_above, comparison.exact)
+        blocks.append(Paragraph(words, "bad" if fails else ""))
     for part in comparison.parts:
         blocks.append(Gap())
         if len(comparison.parts) > 1:

@@ -12,7 +12,7 @@ from sonda.record.run import Run
 from sonda.report import figures
 from sonda.report.blocks import Block, FigureBlock, Heading, Panel, Paragraph, TableBlock, Verdict, paragraphs
 from sonda.report.views.compare import baseline
-from sonda.report.views.compare.baseline import Against
+from sonda.report.views.compare.baseline import BaselineComparison
 from sonda.report.views.compare.tables import (
     layers_table,
     one_sided_phrases,
@@ -42,25 +42,27 @@ def side_by_side_panels(
     `groups` are processes of the same configuration, which are judged together. The `comparison` of two of them, where
     there is one, has its own section, and only greys what is not significant here.
     """
-    (first, _), *rest = together = _together(names, groups)
+    (first, _), *rest = together = _group_runs(names, groups)
     if comparison is not None:
-        others = [Against(rest[0][0], comparison, columns=rest[0][1])]
+        others = [BaselineComparison(rest[0][0], comparison, columns=rest[0][1])]
     else:
-        others = _others(together, runs)
+        others = _compare_with_first(together, runs)
     verdict = baseline.verdict_words(first, others)
-    reasons = [f"{one.name} cannot be compared: {one.reason}" for one in others if one.reason]
+    reasons = [f"{other.name} cannot be compared: {other.reason}" for other in others if other.reason]
     blocks: list[Block] = [Heading("Side by side")]
     if verdict or reasons:
         blocks.append(Verdict([*paragraphs([verdict] if verdict else [], "first"), *paragraphs(reasons)]))
     by_cycles = figures.in_cycles(summaries)
     for title, cycles, place in (("Time", False, "bars"), ("Cycles", True, "cyclebars")):
-        chosen = [index for index, one in enumerate(by_cycles) if one is cycles]
+        chosen = [index for index, in_cycles in enumerate(by_cycles) if in_cycles is cycles]
         if chosen:
-            figure = figures.phase_bars([summaries[one] for one in chosen], [names[one] for one in chosen], cycles)
-            behind = phases_table([summaries[one] for one in chosen], [names[one] for one in chosen], cycles)
+            figure = figures.phase_bars(
+                [summaries[index] for index in chosen], [names[index] for index in chosen], cycles
+            )
+            behind = phases_table([summaries[index] for index in chosen], [names[index] for index in chosen], cycles)
             picture = FigureBlock(figure, place, behind if figure is not None else None, "no run has phases")
             blocks.append(Panel(f"{title} per step by phase", [picture]))
-    table = baseline.greyed(side_by_side_table(summaries, names), others)
+    table = baseline.grey_insignificant(side_by_side_table(summaries, names), others)
     blocks.append(Panel("All runs", [TableBlock(table, look="side")], GREYED if verdict else ""))
     for title, judged in (("Step and phases", baseline.phases_against(first, others)),
                           ("Layers", baseline.layers_against(first, others))):  # fmt: skip
@@ -72,7 +74,7 @@ def side_by_side_panels(
 GREYED = "What does not differ significantly from the first run, with 95 %, is grey."
 
 
-def _together(names: Sequence[str], groups: Sequence[str]) -> list[Group]:
+def _group_runs(names: Sequence[str], groups: Sequence[str]) -> list[Group]:
     """The groups with the places of their runs; without groups every run is one."""
     if not groups:
         return [(name, (place,)) for place, name in enumerate(names)]
@@ -81,18 +83,18 @@ def _together(names: Sequence[str], groups: Sequence[str]) -> list[Group]:
     ]
 
 
-def _others(together: Sequence[Group], runs: Sequence[Run | None]) -> list[Against]:
+def _compare_with_first(together: Sequence[Group], runs: Sequence[Run | None]) -> list[BaselineComparison]:
     """Every later group of runs against the first, as far as they can be compared."""
     sides = [[run for place in places if runs and (run := runs[place]) is not None] for _, places in together]
     if not sides[0]:
         return []
-    found = []
+    compared = []
     for (name, places), side in zip(together[1:], sides[1:], strict=True):
         try:
-            found.append(Against(name, compare(sides[0], side) if side else None, columns=places))
+            compared.append(BaselineComparison(name, compare(sides[0], side) if side else None, columns=places))
         except SondaError as error:
-            found.append(Against(name, None, error.cause))
-    return found
+            compared.append(BaselineComparison(name, None, error.cause))
+    return compared
 
 
 def comparison_panels(comparison: Comparison, names: Sequence[str] = ()) -> list[Block]:

@@ -25,26 +25,26 @@ def outside_blocks(outside: Outside) -> list[Block]:
 
 def totals_words(outside: Outside) -> str:
     """`Whole program: 2.00 s, 1.90 s of processor time (0.95 processors busy), 81 page faults (counted …)`."""
-    said = [quantities.amount(outside.duration.value, "ns")]
+    items = [quantities.amount(outside.duration.value, "ns")]
     clock = outside.totals.get(CLOCK)
     if clock is not None and clock.value is not None:
         busy = f" ({quantities.fixed(outside.busy.value, 2)} processors busy)" if outside.busy.value is not None else ""
-        said.append(f"{quantities.amount(clock.value, 'ns')} of processor time{busy}")
-    said += [
+        items.append(f"{quantities.amount(clock.value, 'ns')} of processor time{busy}")
+    items += [
         f"{_sign(value)}{quantities.amount(value.value, value.unit)} {_noun(name, value.value)}"
         for name, value in outside.totals.items()
         if name != CLOCK and value.value is not None
     ]
     if outside.ipc.value is not None:
-        said.append(f"IPC {_sign(outside.ipc)}{quantities.number(outside.ipc.value)}")
+        items.append(f"IPC {_sign(outside.ipc)}{quantities.number(outside.ipc.value)}")
     missing: dict[str, list[str]] = {}
     for name, value in outside.totals.items():
         if value.reason:
             missing.setdefault(value.reason, []).append(name.replace("_", " "))
-    how = "counted from outside, child processes included" if len(said) > 1 else "measured"
+    how = "counted from outside, child processes included" if len(items) > 1 else "measured"
     reasons = [f"{', '.join(names)} ({reason})" for reason, names in missing.items()]
     why = f"; not counted: {'; '.join(reasons)}" if reasons else ""
-    return f"Whole program: {', '.join(said)} ({how}){why}"
+    return f"Whole program: {', '.join(items)} ({how}){why}"
 
 
 def _noun(name: str, count: float) -> str:
@@ -60,16 +60,16 @@ def _sign(value: Value) -> str:
 
 def outside_table(outside: Outside) -> Table:
     """A row for each stretch of time: rates, and the phase that took most of it."""
-    unit, starts = numbers([Value(one.start, "ns", "measured") for one in outside.stretches])
+    unit, starts = numbers([Value(stretch.start, "ns", "measured") for stretch in outside.stretches])
     columns: list[tuple[Column, list[Cell]]] = [(Column(f"from, {unit}"), starts)]
     for index, name in enumerate(outside.stretches[0].rates):
-        unit, cells = numbers([one.rates[name] for one in outside.stretches])
+        unit, cells = numbers([stretch.rates[name] for stretch in outside.stretches])
         short = name.removesuffix(" per second")
         title = f"{short}, 1/s" if short != name else name
         columns.append((Column(title, keep=max(1, 8 - index), hint=f"{name}, derived"), cells))
     if outside.phases:
-        said = [f"{one.phase} {quantities.percent(one.share)} %" for one in outside.stretches]
-        columns.append((Column("mostly", right=False, keep=8), words(said)))
+        phases = [f"{stretch.phase} {quantities.percent(stretch.share)} %" for stretch in outside.stretches]
+        columns.append((Column("mostly", right=False, keep=8), words(phases)))
     return build(columns, "Over time")
 
 
@@ -79,7 +79,7 @@ def outside_figure(outside: Outside) -> Figure | None:
         return None
     scale = quantities.common_scale([outside.ends[-1]], "ns")
     starts, ends = outside.starts, outside.ends
-    shares = {name: [100 * one for one in values] for name, values in outside.phases.items()}
+    shares = {name: [100 * share for share in values] for name, values in outside.phases.items()}
     axis = {"range": [0, ends[-1] / scale.factor]}
     figure = panels(
         outside.series, shares, len(starts), "interval", axis,

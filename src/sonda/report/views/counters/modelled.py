@@ -41,7 +41,9 @@ def modelled_blocks(summary: ModelledSummary, limit: int) -> list[Block]:
         blocks.append(TableBlock(modelled_layer_table(choice.shown, title)))
         if left_out:
             blocks.append(
-                Paragraph(f"not above: the other {left_out:,} layers {choice.rest:,.0f} instructions", "quiet")
+                Paragraph(
+                    f"not above: the other {left_out:,} layers {quantities.whole(choice.rest)} instructions", "quiet"
+                )
             )
     if summary.curve:
         blocks += [Gap(), TableBlock(miss_curve_table(summary, limit))]
@@ -51,13 +53,13 @@ def modelled_blocks(summary: ModelledSummary, limit: int) -> list[Block]:
 
 def titled_tables(summary: ModelledSummary) -> list[tuple[str, Table]]:
     """All of it, for the page: every layer, and misses of all of them."""
-    found = [("Modelled step", modelled_phase_table(summary))]
+    tables = [("Modelled step", modelled_phase_table(summary))]
     if summary.layers:
         shown = choose_modelled(summary, len(summary.layers)).shown
-        found.append(("Modelled layers", modelled_layer_table(shown, "layer")))
+        tables.append(("Modelled layers", modelled_layer_table(shown, "layer")))
     if summary.curve:
-        found.append(("Misses over sizes of the last-level cache", miss_curve_table(summary, len(summary.layers))))
-    return found
+        tables.append(("Misses over sizes of the last-level cache", miss_curve_table(summary, len(summary.layers))))
+    return tables
 
 
 def modelled_phase_table(summary: ModelledSummary) -> Table:
@@ -67,7 +69,7 @@ def modelled_phase_table(summary: ModelledSummary) -> Table:
     rows += [(f"step of rank {rank}", modelled) for rank, modelled in summary.ranks[1:]]
     names = [Cell(name, name, tone="quiet" if name.startswith("step") else "name") for name, _ in rows]
     return build(
-        [(Column("modelled", right=False), names), *_columns([one for _, one in rows])],
+        [(Column("modelled", right=False), names), *_columns([modelled for _, modelled in rows])],
         "modelled phases",
     )
 
@@ -83,24 +85,24 @@ class ModelledChoice:
 
 def choose_modelled(summary: ModelledSummary, limit: int) -> ModelledChoice:
     """The `limit` layers with the most instructions of their own, most first."""
-    found = sorted(summary.layers, key=lambda layer: -_instructions(layer.own))
-    rest = sum(_instructions(layer.own) for layer in found[limit:])
-    return ModelledChoice(tuple(found[:limit]), len(found), rest)
+    layers = sorted(summary.layers, key=lambda layer: -_instructions(layer.own))
+    rest = sum(_instructions(layer.own) for layer in layers[limit:])
+    return ModelledChoice(tuple(layers[:limit]), len(layers), rest)
 
 
 def modelled_layer_table(layers: Sequence[ModelledLayer], title: str) -> Table:
     """One row for each of these layers, forward and backward together, without the layers inside."""
-    names = [Cell(wording.layer_label(one.path, one.name), one.path, tone="name") for one in layers]
-    ways = [one.forward for one in layers] + [one.backward for one in layers]
+    names = [Cell(wording.layer_label(layer.path, layer.name), layer.path, tone="name") for layer in layers]
+    ways = [layer.forward for layer in layers] + [layer.backward for layer in layers]
     unit, cells = _millions(ways)
     inside = "layers inside included"
     return build(
         [
             (Column(title, right=False, path=True), names),
-            (Column("type", right=False, keep=1), words([one.name for one in layers])),
+            (Column("type", right=False, keep=1), words([layer.name for layer in layers])),
             (Column(f"forward{unit}", keep=2, hint=f"instructions, {inside}"), cells[: len(layers)]),
             (Column(f"backward{unit}", keep=2, hint=f"instructions, {inside}"), cells[len(layers) :]),
-            *_columns([one.own for one in layers]),
+            *_columns([layer.own for layer in layers]),
         ],
         "modelled layers",
     )
@@ -123,26 +125,29 @@ def miss_curve_table(summary: ModelledSummary, limit: int) -> Table:
     return build(columns, "miss curve")
 
 
-def _columns(found: Sequence[Modelled]) -> list[tuple[Column, list[Cell]]]:
-    unit, instructions = _millions([one.counters["instructions"] for one in found])
+def _columns(rows: Sequence[Modelled]) -> list[tuple[Column, list[Cell]]]:
+    unit, instructions = _millions([modelled.counters["instructions"] for modelled in rows])
     columns = [
         (Column(f"instructions{unit}", hint=_HINTS["instructions"]), instructions),
-        (Column("%", keep=3, hint=_HINTS["share"]), shares([one.share for one in found], "the step's instructions")),
-        (Column("loads", keep=5, hint=_HINTS["mix"]), _ratios([one.loads for one in found])),
-        (Column("stores", keep=4, hint=_HINTS["mix"]), _ratios([one.stores for one in found])),
-        (Column("branches", keep=4, hint=_HINTS["mix"]), _ratios([one.branches for one in found])),
-        (Column("L1 MPKI", keep=6, hint=_HINTS["L1"]), numbers([one.l1_misses for one in found])[1]),
-        (Column("LL MPKI", keep=6, hint=_HINTS["LL"]), numbers([one.ll_misses for one in found])[1]),
+        (Column("%", keep=3, hint=_HINTS["share"]),
+         shares([modelled.share for modelled in rows], "the step's instructions")),
+        (Column("loads", keep=5, hint=_HINTS["mix"]), _ratios([modelled.loads for modelled in rows])),
+        (Column("stores", keep=4, hint=_HINTS["mix"]), _ratios([modelled.stores for modelled in rows])),
+        (Column("branches", keep=4, hint=_HINTS["mix"]), _ratios([modelled.branches for modelled in rows])),
+        (Column("L1 MPKI", keep=6, hint=_HINTS["L1"]), numbers([modelled.l1_misses for modelled in rows])[1]),
+        (Column("LL MPKI", keep=6, hint=_HINTS["LL"]), numbers([modelled.ll_misses for modelled in rows])[1]),
         (Column("mispred. /1k", keep=6, hint=_HINTS["mispredicted"]),
-         numbers([one.mispredictions for one in found])[1]),
+         numbers([modelled.mispredictions for modelled in rows])[1]),
     ]  # fmt: skip
-    budgets = [one.budget for one in found]
+    budgets = [modelled.budget for modelled in rows]
     if any(budgets):
-        columns.append((Column("budget Mcycles", keep=7, hint=_HINTS["budget"]), [_interval(one) for one in budgets]))
-        absent = Value(None, "cycle", "derived")
-        natives = [one.native if one else absent for one in budgets]
         columns.append(
-            (Column("native Mcycles (wall)", keep=5, hint=_HINTS["native"]), [_cycles(one) for one in natives])
+            (Column("budget Mcycles", keep=7, hint=_HINTS["budget"]), [_interval(budget) for budget in budgets])
+        )
+        absent = Value(None, "cycle", "derived")
+        natives = [budget.native if budget else absent for budget in budgets]
+        columns.append(
+            (Column("native Mcycles (wall)", keep=5, hint=_HINTS["native"]), [_cycles(native) for native in natives])
         )
     return columns
 
@@ -155,7 +160,7 @@ def _millions(values: Sequence[Value]) -> tuple[str, list[Cell]]:
 
 
 def _ratios(values: Sequence[Value]) -> list[Cell]:
-    return [quantity(value, f"{value.value or 0.0:.2f}") for value in values]
+    return [quantity(value, quantities.ratio(value.value or 0.0)) for value in values]
 
 
 def _interval(budget: Budget | None) -> Cell:
@@ -182,7 +187,7 @@ def _instructions(modelled: Modelled) -> float:
 PARTS = {
     "issue": BLUE, "mispredictions": VERMILION, "instruction_misses": PURPLE, "data_misses": ORANGE,
 }  # fmt: skip
-"""Of a budget, in the order in which they are stacked."""
+"""Parts of a budget with their colours, in the order in which they are stacked."""
 
 
 def budget_caption(figure: Figure) -> str:
@@ -223,7 +228,8 @@ def budget_figure(summary: ModelledSummary) -> Figure | None:
             "type": "scatter", "mode": "markers", "name": "native run", "y": [at for at, _, _ in marks],
             "x": [(value.value or 0.0) / scale.factor for _, _, value in marks],
             "marker": {"symbol": "line-ns", "size": 26, "line": {"width": 3, "color": DARK_INK}}, "meta": "native",
-            "hovertext": [f"{markup(name)}, native: {markup(quantities.provenance(one))}" for _, name, one in marks],
+            "hovertext": [f"{markup(name)}, native: {markup(quantities.provenance(value))}"
+                          for _, name, value in marks],
             "hoverinfo": "text",
         })  # fmt: skip
     layout = {
@@ -240,7 +246,7 @@ def budget_figure(summary: ModelledSummary) -> Figure | None:
 # ---- A modelled step as plain JSON values: every number under its metric's name, with unit and source ---------------
 
 
-def modelled_document(summary: ModelledSummary | None) -> Document:
+def modelled_fields(summary: ModelledSummary | None) -> Document:
     """What a modelled step adds to a JSON document; nothing where there is none."""
     if summary is None:
         return {}
@@ -253,20 +259,24 @@ def modelled_document(summary: ModelledSummary | None) -> Document:
             "threads": summary.threads,
             "part": summary.part,
             "complete": summary.complete,
-            "step": _document(summary.step),
-            "other": _document(summary.outside),
-            "phases": [{"name": one.name, **_document(one.modelled)} for one in summary.phases],
-            **({"ranks": [{"rank": rank, **_document(one)} for rank, one in summary.ranks]} if summary.ranks else {}),
+            "step": _modelled_fields(summary.step),
+            "other": _modelled_fields(summary.outside),
+            "phases": [{"name": phase.name, **_modelled_fields(phase.modelled)} for phase in summary.phases],
+            **(
+                {"ranks": [{"rank": rank, **_modelled_fields(modelled)} for rank, modelled in summary.ranks]}
+                if summary.ranks
+                else {}
+            ),
             "layers": [
                 {
-                    "path": one.path,
-                    "name": one.name,
-                    "leaf": one.leaf,
-                    "forward_instructions:modelled": value_document(one.forward),
-                    "backward_instructions:modelled": value_document(one.backward),
-                    **_document(one.own),
+                    "path": layer.path,
+                    "name": layer.name,
+                    "leaf": layer.leaf,
+                    "forward_instructions:modelled": value_document(layer.forward),
+                    "backward_instructions:modelled": value_document(layer.backward),
+                    **_modelled_fields(layer.own),
                 }
-                for one in summary.layers
+                for layer in summary.layers
             ],
             "miss_curve": [
                 {
@@ -285,12 +295,12 @@ def modelled_document(summary: ModelledSummary | None) -> Document:
     }
 
 
-def _document(modelled: Modelled) -> Document:
+def _modelled_fields(modelled: Modelled) -> Document:
     values = dict(modelled.counters)
-    for one in fields(modelled):
-        value = getattr(modelled, one.name)
+    for field in fields(modelled):
+        value = getattr(modelled, field.name)
         if isinstance(value, Value):
-            values[f"{one.name}_ratio" if one.name in modelled.counters else one.name] = value
+            values[f"{field.name}_ratio" if field.name in modelled.counters else field.name] = value
     if modelled.budget is not None:
-        values |= {f"budget_{one.name}": getattr(modelled.budget, one.name) for one in fields(modelled.budget)}
+        values |= {f"budget_{field.name}": getattr(modelled.budget, field.name) for field in fields(modelled.budget)}
     return {"share": finite(modelled.share), "metrics": metrics(values)}

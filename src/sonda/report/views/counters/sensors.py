@@ -40,7 +40,7 @@ def probed_table(rows: Sequence[SensorReadings] | None) -> Table | None:
     return build(columns, "added probes")
 
 
-def probed_document(rows: Sequence[SensorReadings] | None) -> Document:
+def probed_fields(rows: Sequence[SensorReadings] | None) -> Document:
     """The same for JSON: values by name with unit and source."""
     told = [
         {"probe": row.probe, "sensor": row.sensor, "readings": row.readings,

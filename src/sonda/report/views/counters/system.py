@@ -78,7 +78,7 @@ def _signed(value: Value) -> Cell:
     return Cell(quantities.signed_percent(value.value), value.value, quantities.provenance(value))
 
 
-def second_document(second: SecondSources | None) -> Document:
+def second_fields(second: SecondSources | None) -> Document:
     """What second sources add to a JSON document; nothing where none was asked."""
     if second is None:
         return {}

@@ -72,7 +72,7 @@ def counter_sentences(part: PartSummary) -> list[str]:
     found = [*(part.topdown.findings if part.topdown else ()), *(part.counted.findings if part.counted else ())]
     said = list(map(describe, found))
     if part.topdown is not None and any(
-        share.value.source == "estimated" for one in _rows(part.topdown) for share in one[1].shares.values()
+        share.value.source == "estimated" for row in _rows(part.topdown) for share in row[1].shares.values()
     ):
         said.append(f"{ESTIMATED} marks estimated values")
     return list(dict.fromkeys(said))
@@ -85,17 +85,17 @@ def counter_table(summary: CounterSummary) -> Table:
     absent = Value(None, "1", "counted", reason="not counted")
     columns = [(Column("counters", right=False), _names([name for name, _ in rows]))]
     for name in ("cycles", "instructions"):
-        values = [one.counters.get(name, absent) for _, one in rows]
+        values = [counted.counters.get(name, absent) for _, counted in rows]
         unit, cells = numbers(values)
         shown = unit.removesuffix("cycle").strip()
-        columns.append((Column(f"{name} {shown}".strip(), keep=4), _marked(values, cells)))
-    ipc = [one.ipc for _, one in rows]
-    columns.append((Column("IPC", hint="instructions per cycle, derived"), _marked(ipc, numbers(ipc)[1])))
+        columns.append((Column(f"{name} {shown}".strip(), keep=4), _mark_estimates(values, cells)))
+    ipc = [counted.ipc for _, counted in rows]
+    columns.append((Column("IPC", hint="instructions per cycle, derived"), _mark_estimates(ipc, numbers(ipc)[1])))
     for name in rates:
-        values = [_rate(one, name) for _, one in rows]
+        values = [_rate(counted, name) for _, counted in rows]
         hint = f"{name} per 1,000 instructions (MPKI), derived"
         columns.append(
-            (Column(f"{name.replace('_', ' ')} /1k", keep=2, hint=hint), _marked(values, numbers(values)[1]))
+            (Column(f"{name.replace('_', ' ')} /1k", keep=2, hint=hint), _mark_estimates(values, numbers(values)[1]))
         )
     return build(columns, "counters")
 
@@ -115,7 +115,9 @@ def topdown_tables(topdown: TopDown) -> list[Table]:
     columns.append((Column("residual", keep=7, hint=hint), [_percent(value) for value in residuals]))
     columns.append((Column("mostly", right=False, keep=3), words([_leading(topdown, slots) for _, slots in rows])))
     tables = [build(columns, "Top-Down")]
-    known = [one for one in second if any(slots.shares[one.name].value.value is not None for _, slots in rows)]
+    known = [
+        category for category in second if any(slots.shares[category.name].value.value is not None for _, slots in rows)
+    ]
     if known:
         columns = [(Column("level 2", right=False), names), *(_category(category, rows) for category in known)]
         tables.append(build(columns, "Top-Down, level 2"))
@@ -138,23 +140,25 @@ def topdown_layer_table(part: PartSummary, layers: Sequence[LayerRow], title: st
     columns = [(Column(title, right=False, path=True), names),
                (Column("type", right=False, keep=1), words([row.name for row in layers]))]  # fmt: skip
     if part.counted is not None:
-        ipc = [_of_layer(part.counted, row.path) for row in layers]
-        columns.append((Column("IPC", keep=4, hint="instructions per cycle, derived"), _marked(ipc, numbers(ipc)[1])))
-    columns += [_category(one, rows) for one in topdown.definition.categories if not one.parent]
+        ipc = [_layer_ipc(part.counted, row.path) for row in layers]
+        columns.append(
+            (Column("IPC", keep=4, hint="instructions per cycle, derived"), _mark_estimates(ipc, numbers(ipc)[1]))
+        )
+    columns += [_category(category, rows) for category in topdown.definition.categories if not category.parent]
     columns.append((Column("mostly", right=False, keep=3), words([_leading(topdown, slots) for _, slots in rows])))
     return build(columns, "Top-Down of layers")
 
 
-def categories_meant(topdown: TopDown) -> dict[str, str]:
+def category_meanings(topdown: TopDown) -> dict[str, str]:
     """What every category is, with what it is a part of and what its definition adds."""
-    titles = {one.name: one.words for one in topdown.definition.categories}
-    found = {}
-    for one in topdown.definition.categories:
-        said = [text for text in (MEANINGS.get(one.name, ""), one.meaning) if text]
-        part_of = f"part of {titles[one.parent]}: " if one.parent else ""
-        if said:
-            found[one.words] = part_of + "; ".join(said)
-    return found
+    titles = {category.name: category.words for category in topdown.definition.categories}
+    meanings = {}
+    for category in topdown.definition.categories:
+        texts = [text for text in (MEANINGS.get(category.name, ""), category.meaning) if text]
+        part_of = f"part of {titles[category.parent]}: " if category.parent else ""
+        if texts:
+            meanings[category.words] = part_of + "; ".join(texts)
+    return meanings
 
 
 def _rows(topdown: TopDown) -> list[Row]:
@@ -191,7 +195,7 @@ def _percent(value: Value) -> Cell:
     return Cell(text, 100 * value.value, quantities.provenance(value), unit="%", estimated=guess)
 
 
-def _marked(values: Sequence[Value], cells: Sequence[Cell]) -> list[Cell]:
+def _mark_estimates(values: Sequence[Value], cells: Sequence[Cell]) -> list[Cell]:
     return [
         replace(cell, text=ESTIMATED + cell.text) if value.source == "estimated" and value.value is not None else cell
         for value, cell in zip(values, cells, strict=True)
@@ -208,9 +212,9 @@ def _rate(counted: Counted, name: str) -> Value:
     return counted.per_thousand.get(name, Value(None, "1", "derived", reason="not counted"))
 
 
-def _of_layer(summary: CounterSummary, path: str) -> Value:
-    found = summary.layers.get(path)
-    return found.ipc if found is not None else Value(None, "1", "derived", reason="not counted")
+def _layer_ipc(summary: CounterSummary, path: str) -> Value:
+    counted = summary.layers.get(path)
+    return counted.ipc if counted is not None else Value(None, "1", "derived", reason="not counted")
 
 
 # ---- The figures of Top-Down: icicle of the levels, level 1 over steps, and a map of layers by category -------------
@@ -225,8 +229,10 @@ def topdown_icicle(topdown: TopDown) -> Figure | None:
     What is below 0 has no width and is said in the hover box; a residual has a field of its own.
     """
     slots = topdown.step
-    categories = [one for one in topdown.definition.categories if slots.shares[one.name].value.value is not None]
-    if not any(not one.parent for one in categories):
+    categories = [
+        category for category in topdown.definition.categories if slots.shares[category.name].value.value is not None
+    ]
+    if not any(not category.parent for category in categories):
         return None
     root = topdown.definition.name
     ids, parents, labels, values, colors, texts = [root], [""], [markup(root)], [0.0], [GREY], [markup(root)]
@@ -235,7 +241,7 @@ def topdown_icicle(topdown: TopDown) -> Figure | None:
         ids.append(category.name)
         parents.append(category.parent or root)
         labels.append(markup(category.words))
-        inside = [slots.shares[one.name].value.value or 0.0 for one in categories if one.parent == category.name]
+        inside = [slots.shares[child.name].value.value or 0.0 for child in categories if child.parent == category.name]
         # A field is as wide as its children and what they leave of it.
         values.append(max((share.value.value or 0.0) - sum(max(part, 0.0) for part in inside), 0.0))
         colors.append(_color(category, topdown))
@@ -263,8 +269,10 @@ def topdown_bars(topdown: TopDown) -> Figure | None:
     What is below 0 has no width and is said in the hover box. A share made of scaled events is hatched.
     """
     rows = [*topdown.phases.items(), ("step", topdown.step)]
-    first = [one for one in topdown.definition.categories if not one.parent]
-    known = [one for one in first if any(slots.shares[one.name].value.value is not None for _, slots in rows)]
+    first = [category for category in topdown.definition.categories if not category.parent]
+    known = [
+        category for category in first if any(slots.shares[category.name].value.value is not None for _, slots in rows)
+    ]
     if not known:
         return None
     places = list(range(len(rows)))
@@ -338,22 +346,22 @@ def topdown_map(topdown: TopDown, layers: Sequence[LayerRow]) -> Figure | None:
     """
     rows = [row for row in layers if row.path in topdown.layers][:MOST_LAYERS]
     categories = [
-        one for one in topdown.definition.categories
-        if any(topdown.layers[row.path].shares[one.name].value.value is not None for row in rows)
+        category for category in topdown.definition.categories
+        if any(topdown.layers[row.path].shares[category.name].value.value is not None for row in rows)
     ]  # fmt: skip
     if not rows or not categories:
         return None
     heights, texts = [], []
     for row in rows:
         slots = topdown.layers[row.path]
-        found = [slots.shares[one.name].value.value for one in categories]
-        heights.append([None if value is None else 100 * value for value in found])
+        shares = [slots.shares[category.name].value.value for category in categories]
+        heights.append([None if value is None else 100 * value for value in shares])
         name = markup(wording.layer_label(row.path, row.name))
-        texts.append([f"<b>{name}</b><br>{_words(topdown, one, slots)}" for one in categories])
+        texts.append([f"<b>{name}</b><br>{_words(topdown, category, slots)}" for category in categories])
     # Equal names would become one row, so layers stand at their positions and names label the ticks.
     places, across = list(range(len(rows))), list(range(len(categories)))
     layout = {
-        "xaxis": {"tickvals": across, "ticktext": [markup(one.words) for one in categories], "side": "top",
+        "xaxis": {"tickvals": across, "ticktext": [markup(category.words) for category in categories], "side": "top",
                   "showgrid": False},
         "yaxis": {"tickvals": places, "ticktext": [markup(wording.layer_label(row.path, row.name)) for row in rows],
                   "autorange": "reversed", "automargin": True, "showgrid": False},
@@ -388,15 +396,15 @@ def _words(topdown: TopDown, category: Category, slots: Slots) -> str:
 # ---- Counters and Top-Down of a part as plain JSON values: every number with its unit and source --------------------
 
 
-def counters_document(summary: CounterSummary | None) -> Document:
+def counters_fields(summary: CounterSummary | None) -> Document:
     """What hardware counters add to a JSON document; nothing where there are none."""
     if summary is None:
         return {}
     return {
         "counters": {
             "step": _counted(summary.step),
-            "phases": {name: _counted(one) for name, one in summary.phases.items()},
-            "layers": {path: _counted(one) for path, one in summary.layers.items()},
+            "phases": {name: _counted(counted) for name, counted in summary.phases.items()},
+            "layers": {path: _counted(counted) for path, counted in summary.layers.items()},
             "groups": [list(group) for group in summary.groups],
             "stationary": summary.stationary,
             "notes": list(map(describe, summary.findings)),
@@ -404,7 +412,7 @@ def counters_document(summary: CounterSummary | None) -> Document:
     }
 
 
-def topdown_document(topdown: TopDown | None) -> Document:
+def topdown_fields(topdown: TopDown | None) -> Document:
     """What Top-Down adds to a JSON document; nothing where it was not counted."""
     if topdown is None:
         return {}
@@ -415,17 +423,18 @@ def topdown_document(topdown: TopDown | None) -> Document:
             "of": definition.of,
             "approximate": definition.approximate,
             "categories": [
-                {"name": one.name, "title": one.words, "parent": one.parent or None, "threshold": one.threshold,
-                 "bound": one.bound or None} for one in definition.categories
+                {"name": category.name, "title": category.words, "parent": category.parent or None,
+                 "threshold": category.threshold, "bound": category.bound or None}
+                for category in definition.categories
             ],
             "step": _slots(topdown.step),
-            "phases": {name: _slots(one) for name, one in topdown.phases.items()},
-            "layers": {path: _slots(one) for path, one in topdown.layers.items()},
+            "phases": {name: _slots(slots) for name, slots in topdown.phases.items()},
+            "layers": {path: _slots(slots) for path, slots in topdown.layers.items()},
             "over_steps": {
                 "stretches": [list(ends) for ends in topdown.stretches],
                 "unit": "1",
                 "source": "derived",
-                "shares": {name: [finite(one) for one in values] for name, values in topdown.over_steps.items()},
+                "shares": {name: [finite(share) for share in values] for name, values in topdown.over_steps.items()},
             },
             "notes": list(map(describe, topdown.findings)),
         }

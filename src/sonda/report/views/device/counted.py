@@ -25,37 +25,37 @@ ROOFS = {"dram": "memory", "l2": "L2", "flops": "arithmetic"}
 PRECISIONS = {"single": "fp32", "double": "fp64", "half": "fp16"}
 
 
-def counted_blocks(found: KernelCounters, limit: int) -> list[Block]:
+def counted_blocks(counters: KernelCounters, limit: int) -> list[Block]:
     """Below the tables of what was timed; `limit` is how many rows each has."""
     blocks: list[Block] = []
     for table in (
-        counted_kernels_table(found.kernels[:limit]),
-        counted_places_table(_widest(found.places, limit)),
-        stalls_table(found.stalls[:limit]),
+        counted_kernels_table(counters.kernels[:limit]),
+        counted_places_table(_most_counted(counters.places, limit)),
+        stalls_table(counters.stalls[:limit]),
     ):
         if table.rows:
             blocks += [Gap(), TableBlock(table)]
-    blocks += paragraphs((*stall_sentences(found.stalls[:limit]), *map(describe, found.unlike)))
+    blocks += paragraphs((*stall_sentences(counters.stalls[:limit]), *map(describe, counters.unlike)))
     return blocks
 
 
 def stall_sentences(rows: Sequence[StallRow]) -> list[str]:
     """What the first reason of each kernel means and what to try, every reason once."""
-    said = {}
+    sentences = {}
     for row in rows:
         if row.top:
             remedy = f"; try: {REASONS[row.top].remedy}" if row.remedy else ""
-            said[row.top] = f"{row.top}: warps wait {REASONS[row.top].meaning}{remedy}"
-    return list(said.values())
+            sentences[row.top] = f"{row.top}: warps wait {REASONS[row.top].meaning}{remedy}"
+    return list(sentences.values())
 
 
-def titled_tables(found: KernelCounters) -> list[tuple[str, Table]]:
+def titled_tables(counters: KernelCounters) -> list[tuple[str, Table]]:
     """All of it, for the page."""
     tables = [
-        ("Counted kernels", counted_kernels_table(found.kernels)),
-        ("Counted and nominal FLOPs", counted_places_table(found.places)),
-        ("What kernels wait for", stalls_table(found.stalls)),
-        ("The same under nvprof's names", nvprof_table(found.stalls)),
+        ("Counted kernels", counted_kernels_table(counters.kernels)),
+        ("Counted and nominal FLOPs", counted_places_table(counters.places)),
+        ("What kernels wait for", stalls_table(counters.stalls)),
+        ("The same under nvprof's names", nvprof_table(counters.stalls)),
     ]
     return [(title, table) for title, table in tables if table.rows]
 
@@ -64,25 +64,28 @@ def counted_kernels_table(kernels: Sequence[CountedKernel]) -> Table:
     """Sums over the launches of each kernel."""
     return build(
         [
-            (Column("counted kernel", right=False), _labels([one.name for one in kernels])),
-            (Column("launches", keep=5), numbers([Value(one.launches, "1", "counted") for one in kernels])[1]),
-            (Column("FLOP", hint="counted, all precisions"), _amounts([one.flops for one in kernels])),
+            (Column("counted kernel", right=False), _labels([kernel.name for kernel in kernels])),
+            (Column("launches", keep=5), numbers([Value(kernel.launches, "1", "counted") for kernel in kernels])[1]),
+            (Column("FLOP", hint="counted, all precisions"), _amounts([kernel.flops for kernel in kernels])),
             (
                 Column("in", right=False, keep=6, hint="precision of most FLOPs"),
-                words([_precision(one) for one in kernels]),
+                words([_precision(kernel) for kernel in kernels]),
             ),
             (
                 Column("special", keep=1, hint="instructions of special functions: exp, reciprocal, root"),
-                numbers([one.special for one in kernels])[1],
+                numbers([kernel.special for kernel in kernels])[1],
             ),
             (
                 Column("DRAM", hint="read and written"),
-                _amounts([one.dram for one in kernels]),
+                _amounts([kernel.dram for kernel in kernels]),
             ),
-            (Column("L2", keep=3, hint="bytes that pass it"), _amounts([one.l2 for one in kernels])),
-            (Column("FLOP/B", keep=4, hint="of memory"), numbers([one.intensity for one in kernels])[1]),
-            (Column("of peak", hint="of the device's own, while it ran"), percents([one.roof for one in kernels])),
-            (Column("of", right=False), words([ROOFS.get(one.nearest, "") for one in kernels])),
+            (Column("L2", keep=3, hint="bytes that pass it"), _amounts([kernel.l2 for kernel in kernels])),
+            (Column("FLOP/B", keep=4, hint="of memory"), numbers([kernel.intensity for kernel in kernels])[1]),
+            (
+                Column("of peak", hint="of the device's own, while it ran"),
+                percents([kernel.roof for kernel in kernels]),
+            ),
+            (Column("of", right=False), words([ROOFS.get(kernel.nearest, "") for kernel in kernels])),
         ],
         "counted kernels",
     )
@@ -110,7 +113,10 @@ def counted_places_table(places: Sequence[CountedPlace]) -> Table:
 def stalls_table(rows: Sequence[StallRow]) -> Table:
     """The largest reasons of each kernel."""
     texts = [
-        ", ".join(f"{reason} {100 * share:.0f} %" for reason, share in list(row.shares.items())[:REASONS_SHOWN])
+        ", ".join(
+            f"{reason} {quantities.rounded(100 * share, 0)} %"
+            for reason, share in list(row.shares.items())[:REASONS_SHOWN]
+        )
         for row in rows
     ]
     return build(
@@ -125,39 +131,40 @@ def stalls_table(rows: Sequence[StallRow]) -> Table:
 
 def nvprof_table(rows: Sequence[StallRow]) -> Table:
     """Shares under the names of nvprof, %."""
-    found = [nvprof_shares(row.shares) for row in rows]
+    by_row = [nvprof_shares(row.shares) for row in rows]
     columns: list[tuple[Column, Sequence[Cell]]] = [
         (Column("stalled kernel", right=False), _labels([row.name for row in rows]))
     ]
     for name in NVPROF:
-        cells = shares([one.get(name, float("nan")) for one in found], "the cycles of its warps")
+        cells = shares([shares_of_row.get(name, float("nan")) for shares_of_row in by_row], "the cycles of its warps")
         columns.append((Column(f"{name.removeprefix('stall_')} %"), cells))
     return build(columns, "stalls of nvprof")
 
 
-def counted_document(found: KernelCounters) -> Document:
+def counted_fields(counters: KernelCounters) -> Document:
     """Everything as plain JSON values, times in ns."""
     return {
         "kernels": [
-            {"name": one.name, "launches": one.launches, "time_ns": one.time, "flops": value_document(one.flops),
-             "flops_by_precision": plain_data(one.precisions), "dram_bytes": value_document(one.dram),
-             "l2_bytes": value_document(one.l2), "special_functions": value_document(one.special),
-             "intensity": value_document(one.intensity), "roof": value_document(one.roof), "nearest": one.nearest}
-            for one in found.kernels
+            {"name": kernel.name, "launches": kernel.launches, "time_ns": kernel.time,
+             "flops": value_document(kernel.flops), "flops_by_precision": plain_data(kernel.precisions),
+             "dram_bytes": value_document(kernel.dram), "l2_bytes": value_document(kernel.l2),
+             "special_functions": value_document(kernel.special), "intensity": value_document(kernel.intensity),
+             "roof": value_document(kernel.roof), "nearest": kernel.nearest}
+            for kernel in counters.kernels
         ],
         "places": [
-            {"path": one.path, "name": one.name, "layer": one.layer, "kernels": one.kernels, "time_ns": one.time,
-             "counted": value_document(one.counted), "nominal": value_document(one.nominal),
-             "ratio": value_document(one.ratio)}
-            for one in found.places
+            {"path": place.path, "name": place.name, "layer": place.layer, "kernels": place.kernels,
+             "time_ns": place.time, "counted": value_document(place.counted), "nominal": value_document(place.nominal),
+             "ratio": value_document(place.ratio)}
+            for place in counters.places
         ],
         "stalls": [
             {"name": row.name, "launches": row.launches, "time_ns": row.time, "share": finite(row.share),
              "shares": plain_data(row.shares), "nvprof": plain_data(nvprof_shares(row.shares)), "top": row.top,
              "sentence": row.sentence, "remedy": row.remedy}
-            for row in found.stalls
+            for row in counters.stalls
         ],
-        "sentences": list(map(describe, found.unlike)),
+        "sentences": list(map(describe, counters.unlike)),
     }  # fmt: skip
 
 
@@ -170,15 +177,15 @@ def _amounts(values: Sequence[Value]) -> list[Cell]:
     return [numbers([value], suffix=True)[1][0] for value in values]
 
 
-def _precision(one: CountedKernel) -> str:
+def _precision(kernel: CountedKernel) -> str:
     """`fp32`, `tensor bf16`; '' without FLOPs."""
-    if not one.precisions:
+    if not kernel.precisions:
         return ""
-    most = max(one.precisions, key=lambda kind: one.precisions[kind])
+    most = max(kernel.precisions, key=lambda kind: kernel.precisions[kind])
     return PRECISIONS.get(most, most.replace("_", " "))
 
 
-def _widest(places: Sequence[CountedPlace], limit: int) -> list[CountedPlace]:
+def _most_counted(places: Sequence[CountedPlace], limit: int) -> list[CountedPlace]:
     """Those with the most counted FLOPs, in their order."""
     chosen = sorted(places, key=lambda place: -(place.counted.value or 0.0))[:limit]
     return [place for place in places if place in chosen]
@@ -201,7 +208,9 @@ def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
     for row in shown:
         for reason, share in row.shares.items():
             weight[reason] += share * row.share
-    named = [reason for reason, _ in sorted(weight.items(), key=lambda one: (-one[1], one[0]))[: len(COLORS)]]
+    named = [
+        reason for reason, _ in sorted(weight.items(), key=lambda weighed: (-weighed[1], weighed[0]))[: len(COLORS)]
+    ]
     places = list(range(len(shown)))
     labels = [kernel_label(row.name) or "(no name)" for row in shown]
     data = []
@@ -210,16 +219,17 @@ def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
         if not any(parts):
             continue
         data.append({
-            "type": "bar", "orientation": "h", "name": markup(reason), "y": places, "x": [100 * one for one in parts],
+            "type": "bar", "orientation": "h", "name": markup(reason), "y": places, "x": [100 * part for part in parts],
             "marker": {"color": color},
-            "hovertext": [f"<b>{markup(label)}</b><br>{markup(reason)}: {quantities.percent(one, 1)} % of the cycles "
-                          f"of its warps, counted{_meant(reason)}" for label, one in zip(labels, parts, strict=True)],
+            "hovertext": [f"<b>{markup(label)}</b><br>{markup(reason)}: {quantities.percent(part, 1)} % of the cycles "
+                          f"of its warps, counted{_meaning_line(reason)}"
+                          for label, part in zip(labels, parts, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
     layout = {
         "barmode": "stack",
         "xaxis": {"title": {"text": "% of the cycles of its warps"}, "rangemode": "tozero"},
-        "yaxis": {"tickvals": places, "ticktext": [markup(one) for one in labels], "autorange": "reversed",
+        "yaxis": {"tickvals": places, "ticktext": [markup(label) for label in labels], "autorange": "reversed",
                   "automargin": True},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "showlegend": True,
@@ -228,13 +238,13 @@ def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
-def reasons_meant(rows: Sequence[StallRow]) -> dict[str, str]:
+def reason_meanings(rows: Sequence[StallRow]) -> dict[str, str]:
     """What warps wait for, of every reason that a row has, in words."""
     names = dict.fromkeys(reason for row in rows for reason in row.shares)
     return {name: f"warps wait {REASONS[name].meaning}" for name in names if name in REASONS}
 
 
-def _meant(reason: str) -> str:
+def _meaning_line(reason: str) -> str:
     """What the warps do in these cycles, in a line below."""
     return f"<br>they wait {markup(REASONS[reason].meaning)}" if reason in REASONS else ""
 
@@ -243,4 +253,4 @@ def _part(row: StallRow, reason: str, named: Sequence[str]) -> float:
     """The share of one reason, or of all that are not named."""
     if reason != OTHERS:
         return row.shares.get(reason, 0.0)
-    return sum(share for one, share in row.shares.items() if one not in named)
+    return sum(share for name, share in row.shares.items() if name not in named)

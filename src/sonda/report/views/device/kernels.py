@@ -33,25 +33,29 @@ def _times(values: Sequence[float]) -> list[Value]:
 
 def devices_table(devices: Sequence[DeviceTime]) -> Table:
     """How each device spent its window."""
-    windows = numbers(_times([one.window for one in devices]), suffix=True)[1]
+    windows = numbers(_times([device.window for device in devices]), suffix=True)[1]
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("device", right=False), words([_place(one) for one in devices])),
+        (Column("device", right=False), words([_place(device) for device in devices])),
         (Column("window", hint="from its first activity to the end of its last"), windows),
     ]
     for name, hint, part in (
-        ("busy %", "the union of all its activities", [one.busy for one in devices]),
-        ("compute %", "at least one kernel that computes", [one.compute for one in devices]),
-        ("communication %", "at least one collective", [one.communication for one in devices]),
+        ("busy %", "the union of all its activities", [device.busy for device in devices]),
+        ("compute %", "at least one kernel that computes", [device.compute for device in devices]),
+        ("communication %", "at least one collective", [device.communication for device in devices]),
         ("of it hidden %", "communication while something is computed", None),
-        ("copies %", "at least one copy or filling", [one.copying for one in devices]),
-        ("idle %", "nothing runs", [one.idle for one in devices]),
-        ("several at once %", "two or more activities", [one.several for one in devices]),
+        ("copies %", "at least one copy or filling", [device.copying for device in devices]),
+        ("idle %", "nothing runs", [device.idle for device in devices]),
+        ("several at once %", "two or more activities", [device.several for device in devices]),
     ):
         if part is None:
-            cells = shares([_share(one.hidden_communication, one.communication) for one in devices], "communication")
+            cells = shares(
+                [_share(device.hidden_communication, device.communication) for device in devices], "communication"
+            )
         else:
-            cells = shares([_share(time, one.window) for time, one in zip(part, devices, strict=True)], "the window")
-        if name.startswith(("communication", "of it")) and not any(one.communication for one in devices):
+            cells = shares(
+                [_share(time, device.window) for time, device in zip(part, devices, strict=True)], "the window"
+            )
+        if name.startswith(("communication", "of it")) and not any(device.communication for device in devices):
             continue
         columns.append((Column(name, hint=hint, keep=5), cells))
     return build(columns, "devices")
@@ -81,22 +85,22 @@ def kernels_table(work: DeviceWork, kernels: Sequence[KernelTotals]) -> Table:
     """Kernels, those that took longest first."""
     total = work.total
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("kernel", right=False), [kernel_name(one.name) for one in kernels]),
-        (Column("kind", right=False, keep=2), words([one.kind for one in kernels])),
-        (Column("launches", keep=7), numbers([Value(one.launches, "1", "counted") for one in kernels])[1]),
-        (Column("total"), numbers(_times([one.total for one in kernels]), suffix=True)[1]),
-        (Column("share %", keep=8), shares([_share(one.total, total) for one in kernels], "all activities")),
-        (Column("mean", keep=6), numbers(_times([one.mean for one in kernels]), suffix=True)[1]),
-        (Column("longest", keep=1), numbers(_times([one.longest for one in kernels]), suffix=True)[1]),
+        (Column("kernel", right=False), [kernel_name(kernel.name) for kernel in kernels]),
+        (Column("kind", right=False, keep=2), words([kernel.kind for kernel in kernels])),
+        (Column("launches", keep=7), numbers([Value(kernel.launches, "1", "counted") for kernel in kernels])[1]),
+        (Column("total"), numbers(_times([kernel.total for kernel in kernels]), suffix=True)[1]),
+        (Column("share %", keep=8), shares([_share(kernel.total, total) for kernel in kernels], "all activities")),
+        (Column("mean", keep=6), numbers(_times([kernel.mean for kernel in kernels]), suffix=True)[1]),
+        (Column("longest", keep=1), numbers(_times([kernel.longest for kernel in kernels]), suffix=True)[1]),
     ]
-    if any(one.latencies for one in kernels):
+    if any(kernel.latencies for kernel in kernels):
         columns.append((Column("launch latency", keep=3, hint="mean, from the call to the beginning"),
-                        numbers([_latency(one) for one in kernels], suffix=True)[1]))  # fmt: skip
+                        numbers([_latency(kernel) for kernel in kernels], suffix=True)[1]))  # fmt: skip
     for column, keep in COUNTS.items():
-        if any(column in one.metrics for one in kernels):
+        if any(column in kernel.metrics for kernel in kernels):
             head = f"{HEADS[Metric.parse(column).quantity]}/launch"
             columns.append(
-                (Column(head, keep=keep), numbers([_metric(one, column) for one in kernels], suffix=True)[1])
+                (Column(head, keep=keep), numbers([_metric(kernel, column) for kernel in kernels], suffix=True)[1])
             )
     return build(columns, "kernels")
 
@@ -127,38 +131,38 @@ def counters_table(work: DeviceWork) -> Table:
     )
 
 
-def device_work_document(work: DeviceWork) -> dict[str, Any]:
+def device_work_fields(work: DeviceWork) -> dict[str, Any]:
     """Timelines and kernels, times in ns."""
     return {
-        "devices": [_device_document(one) for one in work.devices],
-        "kernels": [_kernel_document(one) for one in work.kernels],
+        "devices": [_device_fields(device) for device in work.devices],
+        "kernels": [_kernel_fields(kernel) for kernel in work.kernels],
     }
 
 
-def _device_document(one: DeviceTime) -> dict[str, Any]:
+def _device_fields(device: DeviceTime) -> dict[str, Any]:
     names = ("window", "busy", "idle", "compute", "non_compute", "communication", "hidden_communication", "copying",
              "hidden_copying", "several")  # fmt: skip
     return {
-        "rank": one.rank, "device": one.device, "activities": one.activities,
-        **{f"{name}_ns": getattr(one, name) for name in names},
+        "rank": device.rank, "device": device.device, "activities": device.activities,
+        **{f"{name}_ns": getattr(device, name) for name in names},
         "streams": [{"stream": stream.stream, "activities": stream.activities, "busy_ns": stream.busy,
                      "host_wait_ns": stream.host_wait, "kernel_wait_ns": stream.kernel_wait,
-                     "other_wait_ns": stream.other_wait} for stream in one.streams],
+                     "other_wait_ns": stream.other_wait} for stream in device.streams],
     }  # fmt: skip
 
 
-def _kernel_document(one: KernelTotals) -> dict[str, Any]:
+def _kernel_fields(kernel: KernelTotals) -> dict[str, Any]:
     return {
-        "name": one.name, "kind": one.kind, "launches": one.launches, "total_ns": one.total, "mean_ns": one.mean,
-        "shortest_ns": one.shortest, "longest_ns": one.longest,
-        "launch_latency": value_document(_latency(one)),
-        "metrics": {column: {"sum": value, "launches": one.counted[column], "unit": Metric.parse(column).unit}
-                    for column, value in one.metrics.items()},
+        "name": kernel.name, "kind": kernel.kind, "launches": kernel.launches, "total_ns": kernel.total,
+        "mean_ns": kernel.mean, "shortest_ns": kernel.shortest, "longest_ns": kernel.longest,
+        "launch_latency": value_document(_latency(kernel)),
+        "metrics": {column: {"sum": value, "launches": kernel.counted[column], "unit": Metric.parse(column).unit}
+                    for column, value in kernel.metrics.items()},
     }  # fmt: skip
 
 
-def _place(one: DeviceTime) -> str:
-    return f"rank {one.rank} {one.device}"
+def _place(device: DeviceTime) -> str:
+    return f"rank {device.rank} {device.device}"
 
 
 def kernel_name(name: str) -> Cell:
@@ -168,17 +172,17 @@ def kernel_name(name: str) -> Cell:
     return Cell(shown or "(no name)", name, name, tone="name")
 
 
-def _latency(one: KernelTotals) -> Value:
-    if not one.latencies:
+def _latency(kernel: KernelTotals) -> Value:
+    if not kernel.latencies:
         return Value(None, "ns", "measured", reason="its launch is not in the trace")
-    return Value(one.latency / one.latencies, "ns", "measured")
+    return Value(kernel.latency / kernel.latencies, "ns", "measured")
 
 
-def _metric(one: KernelTotals, column: str) -> Value:
+def _metric(kernel: KernelTotals, column: str) -> Value:
     metric = Metric.parse(column)
-    if column not in one.metrics:
+    if column not in kernel.metrics:
         return Value(None, metric.unit, metric.source)
-    return Value(one.metrics[column] / one.counted[column], metric.unit, metric.source)
+    return Value(kernel.metrics[column] / kernel.counted[column], metric.unit, metric.source)
 
 
 def _share(part: float, whole: float) -> float:

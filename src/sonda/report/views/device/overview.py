@@ -15,14 +15,14 @@ from sonda.report.values import Document, value_document
 from sonda.report.views.device.counted import MOST_KERNELS as STALLED
 from sonda.report.views.device.counted import (
     counted_blocks,
-    counted_document,
-    reasons_meant,
+    counted_fields,
+    reason_meanings,
     stall_figure,
     stall_sentences,
     titled_tables,
 )
-from sonda.report.views.device.kernels import device_work_document, devices_table, kernels_table, streams_table
-from sonda.report.views.device.roofline import kernel_caption, kernel_roof_document, kernel_roof_table, kernel_roofline
+from sonda.report.views.device.kernels import device_work_fields, devices_table, kernels_table, streams_table
+from sonda.report.views.device.roofline import kernel_caption, kernel_roof_fields, kernel_roof_table, kernel_roofline
 from sonda.report.words import describe
 
 
@@ -45,14 +45,14 @@ def device_tables(summary: Summary, rows: int) -> list[Table]:
     work = summary.device_work
     if work is None:
         return []
-    found = [devices_table(work.devices)] if work.devices else []
-    if sum(len(one.streams) for one in work.devices) > 1:
-        found.append(streams_table(work.devices))
+    tables = [devices_table(work.devices)] if work.devices else []
+    if sum(len(device.streams) for device in work.devices) > 1:
+        tables.append(streams_table(work.devices))
     if rows and work.kernels:
-        found.append(kernels_table(work, work.kernels[:rows]))
+        tables.append(kernels_table(work, work.kernels[:rows]))
     if rows and summary.kernel_roofline is not None:
-        found.append(kernel_roof_table(summary.kernel_roofline.rows[:rows]))
-    return found
+        tables.append(kernel_roof_table(summary.kernel_roofline.rows[:rows]))
+    return tables
 
 
 def side_phrases(side: DeviceSide) -> list[str]:
@@ -60,33 +60,33 @@ def side_phrases(side: DeviceSide) -> list[str]:
     part = BoundedRatio(Value(side.share, "1", "derived")).value("")
     share = f" ({quantities.percent(part.value, 0)} %)" if quantities.known(part) else ""
     share = share or (OTHER_STEPS if side.share > 1 else "")
-    said = [
+    phrases = [
         f"busy {quantities.amount(side.busy.value, 'ns')} a step{share}",
         f"host {quantities.amount(side.host.value, 'ns')} a step",
         f"{quantities.count(side.launches.value or 0.0)} launches",
     ]
     if side.latency.value is not None:
-        said.append(f"{quantities.amount(side.latency.value, 'ns')} from launch to begin")
+        phrases.append(f"{quantities.amount(side.latency.value, 'ns')} from launch to begin")
     for name, value in (("copies", side.copies), ("collectives", side.collectives), ("overlapped", side.overlapped)):
         if value.value:
-            said.append(f"{name} {quantities.amount(value.value, 'ns')}")
-    said.append(f"from {side.steps} step{'' if side.steps == 1 else 's'} whose kernels were recorded")
-    return said
+            phrases.append(f"{name} {quantities.amount(value.value, 'ns')}")
+    phrases.append(f"from {side.steps} step{'' if side.steps == 1 else 's'} whose kernels were recorded")
+    return phrases
 
 
 def memory_phrases(summary: Summary) -> list[str]:
     """`cuda:0 NVIDIA H200: 1.2 GiB allocated, 1.5 GiB reserved at most`."""
-    said = []
+    phrases = []
     for name, about in (summary.target.devices or {}).items():
         card = f"{name} {about.name or ''}"
         if about.peak_allocated is None:
-            said.append(f"{card}: how much of its memory was allocated is not known")
+            phrases.append(f"{card}: how much of its memory was allocated is not known")
         else:
-            held = quantities.amount(about.peak_allocated, "B")
-            kept = quantities.amount(about.peak_reserved, "B")
-            said.append(f"{card}: at most {held} allocated, {kept} reserved")
-        said += state_phrases(about.state or DeviceStand())
-    return said
+            allocated = quantities.amount(about.peak_allocated, "B")
+            reserved = quantities.amount(about.peak_reserved, "B")
+            phrases.append(f"{card}: at most {allocated} allocated, {reserved} reserved")
+        phrases += state_phrases(about.state or DeviceStand())
+    return phrases
 
 
 def state_phrases(state: DeviceStand) -> list[str]:
@@ -99,7 +99,7 @@ def state_phrases(state: DeviceStand) -> list[str]:
     return [f"after the timed steps {', '.join(read)}"] if read else []
 
 
-def device_document(summary: Summary) -> Document:
+def device_fields(summary: Summary) -> Document:
     """For `--json`: what the device did in a step of the first part, its timeline, its kernels as they were timed, and
     what was `counted` in them."""
     side = summary.parts[0].device if summary.parts else None
@@ -112,9 +112,9 @@ def device_document(summary: Summary) -> Document:
             **{name: value_document(value) for name, value in values.items()},
             "phases": {name: value_document(value) for name, value in side.phases.items()},
             "steps": side.steps,
-            **device_work_document(summary.device_work),
-            **({"counted": counted_document(summary.kernel_counters)} if summary.kernel_counters is not None else {}),
-            "kernel_roofline": kernel_roof_document(summary.kernel_roofline.rows) if summary.kernel_roofline else [],
+            **device_work_fields(summary.device_work),
+            **({"counted": counted_fields(summary.kernel_counters)} if summary.kernel_counters is not None else {}),
+            "kernel_roofline": kernel_roof_fields(summary.kernel_roofline.rows) if summary.kernel_roofline else [],
         }
     }
 
@@ -156,7 +156,7 @@ def _counted_panels(counted: KernelCounters, place: str) -> list[Block]:
         inside: list[Block] = [TableBlock(table, look=f"{table.name} sortable")]
         caption = ""
         if table.name == "stalls":
-            inside.insert(0, Legend(reasons_meant(counted.stalls)))
+            inside.insert(0, Legend(reason_meanings(counted.stalls)))
             figure = stall_figure(counted.stalls)
             if figure is not None:
                 inside.insert(0, FigureBlock(figure, f"{place}stalls"))

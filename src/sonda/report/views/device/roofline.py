@@ -92,11 +92,11 @@ def kernel_caption(rows: Sequence[KernelRoof], figure: Figure) -> str:
     where = "filled by its bytes in DRAM, open by those in L2" if both else f"by its bytes in {levels[0]}"
     dashes = {trace["line"]["dash"] for trace in figure["data"] if "line" in trace}
     roofs = [words for dash, words in LINES.items() if dash in dashes]
-    said = f" Lines are ceilings ({', '.join(roofs)})." if roofs else ""
-    return f"Each kernel {where}, as counted.{said}{largest_of(MOST_POINTS, len(rows), 'kernels', 'time')}"
+    sentence = f" Lines are ceilings ({', '.join(roofs)})." if roofs else ""
+    return f"Each kernel {where}, as counted.{sentence}{largest_of(MOST_POINTS, len(rows), 'kernels', 'time')}"
 
 
-def kernel_roof_document(rows: Sequence[KernelRoof]) -> list[dict[str, Any]]:
+def kernel_roof_fields(rows: Sequence[KernelRoof]) -> list[dict[str, Any]]:
     """For `--json`; amounts are means of a launch."""
     return [
         {

@@ -6,7 +6,7 @@ its reason.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from sonda.analysis.bounds import part_of_step
@@ -25,7 +25,6 @@ from sonda.analysis.summary import (
 )
 from sonda.record.target import SimulatedTarget
 from sonda.report.values import (
-    SCHEMA,
     Document,
     finite,
     metrics,
@@ -33,52 +32,43 @@ from sonda.report.values import (
     plain_data,
     value_document,
 )
-from sonda.report.views.counters.modelled import modelled_document
-from sonda.report.views.counters.sensors import probed_document
-from sonda.report.views.counters.system import second_document
-from sonda.report.views.counters.topdown import counters_document, topdown_document
-from sonda.report.views.device.overview import device_document
+from sonda.report.views.counters.modelled import modelled_fields
+from sonda.report.views.counters.sensors import probed_fields
+from sonda.report.views.counters.system import second_fields
+from sonda.report.views.counters.topdown import counters_fields, topdown_fields
+from sonda.report.views.device.overview import device_fields
 from sonda.report.views.energy import energy_fields
-from sonda.report.views.steps.pipeline import pipelines_document
-from sonda.report.views.steps.program import program_document
-from sonda.report.views.steps.ranks import nodes_document, ranks_document
-from sonda.report.views.steps.series import over_time_document, series_document
-from sonda.report.views.steps.training import training_document
+from sonda.report.views.steps.pipeline import pipelines_fields
+from sonda.report.views.steps.program import program_fields
+from sonda.report.views.steps.ranks import nodes_fields, ranks_fields
+from sonda.report.views.steps.series import over_time_fields, series_fields
+from sonda.report.views.steps.training import training_fields
 from sonda.report.words import describe, in_words, verdict_sentences
 
 
-def to_document(summary: Summary) -> Document:
-    """A summary as a JSON object."""
+def summary_fields(summary: Summary) -> Document:
+    """What the document of a run of steps says of it."""
     return {
-        "schema": SCHEMA,
-        "kind": "summary",
-        "run": summary.run,
-        "title": summary.title,
         "subtitle": summary.subtitle,
         "status": summary.status,
-        "verdicts": verdicts_document(summary),
+        "verdicts": verdicts_fields(summary),
         "parts": [_part(part) for part in summary.parts],
         "ceilings": plain_data(summary.ceilings),
         **_simulation(summary),
-        **training_document(summary.training),
-        **nodes_document(summary.target),
-        **ranks_document(summary.target),
-        **modelled_document(summary.modelled),
-        **program_document(summary.program),
-        **pipelines_document(summary.pipelines),
+        **training_fields(summary.training),
+        **nodes_fields(summary.target),
+        **ranks_fields(summary.target),
+        **modelled_fields(summary.modelled),
+        **program_fields(summary.program),
+        **pipelines_fields(summary.pipelines),
         **_outside(summary.outside),
         **({"energy": energy_fields(summary.energy)} if summary.energy is not None else {}),
-        **device_document(summary),
-        **second_document(summary.second),
-        **probed_document(summary.target.probed),
+        **device_fields(summary),
+        **second_fields(summary.second),
+        **probed_fields(summary.target.probed),
         "warnings": in_words(summary.warnings),
         "notes": in_words(summary.notes),
     }
-
-
-def summaries_document(summaries: Sequence[Summary]) -> Document:
-    """Several runs side by side."""
-    return {"schema": SCHEMA, "kind": "summaries", "summaries": [to_document(summary) for summary in summaries]}
 
 
 def _part(part: PartSummary) -> Document:
@@ -104,9 +94,9 @@ def _part(part: PartSummary) -> Document:
         "step_durations": _durations(part, plain_data(part.durations)),
         "phase_durations": _durations(part, plain_data(part.phase_steps)),
         **({"ranks": [_rank(row) for row in part.ranks]} if part.ranks else {}),
-        **counters_document(part.counted),
-        **topdown_document(part.topdown),
-        **over_time_document(part.over_time),
+        **counters_fields(part.counted),
+        **topdown_fields(part.topdown),
+        **over_time_fields(part.over_time),
         **(
             {"remarks": list(map(describe, part.system.remarks))}
             if part.system is not None and part.system.remarks
@@ -222,7 +212,7 @@ def _outside(outside: Outside | None) -> Document:
         "interval": number_document(outside.interval, "ns", "nominal"),
         "starts": list(outside.starts),
         "ends": list(outside.ends),
-        "series": [series_document(one, "interval") for one in outside.series],
+        "series": [series_fields(one, "interval") for one in outside.series],
         "phases": plain_data(outside.phases),
         "sentences": list(map(describe, outside.findings)),
     }
@@ -241,7 +231,7 @@ def _cost_values(cost: Cost) -> dict[str, Value]:
     }
 
 
-def verdicts_document(summary: Summary) -> list[Document]:
+def verdicts_fields(summary: Summary) -> list[Document]:
     """What limits a run, with the numbers that say so and what to try."""
     return [_verdict(*pair) for pair in zip(summary.verdicts, verdict_sentences(summary), strict=True)]
 

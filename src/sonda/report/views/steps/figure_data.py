@@ -142,4 +142,4 @@ def _exact(values: Sequence[Value]) -> list[Cell]:
 
 
 def _whole(values: Sequence[Value]) -> list[Cell]:
-    return [quantity(one, f"{one.value or 0.0:,.0f}") for one in values]
+    return [quantity(one, quantities.whole(one.value or 0.0)) for one in values]

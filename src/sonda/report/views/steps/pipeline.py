@@ -60,7 +60,7 @@ def slowest_words(pipeline: Pipeline, summary: Summary) -> str:
     return f"The slowest stage is {slowest.name}: {calls}."
 
 
-def pipelines_document(pipelines: tuple[Pipeline, ...]) -> Document:
+def pipelines_fields(pipelines: tuple[Pipeline, ...]) -> Document:
     """For `--json`."""
     if not pipelines:
         return {}

@@ -72,7 +72,7 @@ def program_table(program: Program) -> Table:
     )
 
 
-def program_document(program: Program | None) -> Document:
+def program_fields(program: Program | None) -> Document:
     """For `--json`: all stages, small ones too."""
     if program is None:
         return {}

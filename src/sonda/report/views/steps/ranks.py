@@ -38,7 +38,7 @@ def nodes_table(nodes: Sequence[NodeFacts]) -> Table:
     return build(columns, "nodes")
 
 
-def nodes_document(target: Target) -> Document:
+def nodes_fields(target: Target) -> Document:
     """For `--json`."""
     nodes = nodes_of(target)
     if not nodes:
@@ -122,7 +122,7 @@ def _value(rank: RankFacts, key: str) -> Value:
     return Value(None, unit, source, reason=LEFT_OUT if rank.left_out else UNTIMED)
 
 
-def ranks_document(target: Target) -> Document:
+def ranks_fields(target: Target) -> Document:
     """For `--json`."""
     ranks = ranks_of(target)
     if not ranks:

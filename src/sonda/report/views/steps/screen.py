@@ -102,7 +102,9 @@ def _simulated_layer_blocks(part: PartSummary, limit: int) -> list[Block]:
     if choice.shown:
         blocks.append(TableBlock(simulated_layer_table(choice.shown, title)))
     if rest:
-        blocks.append(Paragraph(f"not above: the other {rest:,} layers {choice.rest:,.0f} cycles", "quiet"))
+        blocks.append(
+            Paragraph(f"not above: the other {rest:,} layers {quantities.whole(choice.rest)} cycles", "quiet")
+        )
     return blocks
 
 

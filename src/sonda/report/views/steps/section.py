@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.counters.callgrind import ModelledSummary
 from sonda.analysis.counters.summary import Outside
 from sonda.analysis.summary import PartSummary, Summary
-from sonda.report import figures
+from sonda.report import figures, quantities
 from sonda.report.blocks import Block, FigureBlock, Heading, Items, Legend, Panel, Paragraph, TableBlock, paragraphs
 from sonda.report.table import Cell
 from sonda.report.views.counters.command import outside_figure, outside_table, totals_words
@@ -14,7 +14,7 @@ from sonda.report.views.counters.sensors import PROBED_MEANS, probed_table
 from sonda.report.views.counters.system import second_table, system_table
 from sonda.report.views.counters.topdown import (
     MOST_LAYERS,
-    categories_meant,
+    category_meanings,
     choose_counted,
     counter_sentences,
     counter_table,
@@ -116,7 +116,7 @@ def _outside_panel(outside: Outside) -> Panel:
         return Panel("The whole program", [totals])
 
     def moment(at: int) -> Cell:
-        return Cell(f"{outside.starts[at - 1] / 1e9:,.3f}", outside.starts[at - 1])
+        return Cell(quantities.rounded(outside.starts[at - 1] / 1e9, 3), outside.starts[at - 1])
 
     table = series_table(outside.series, "from, s", moment)
     picture = FigureBlock(outside_figure(outside), "whole", table, "nothing could be counted")
@@ -155,7 +155,7 @@ def _topdown_panels(part: PartSummary, place: str) -> list[Block]:
             [
                 FigureBlock(topdown_bars(topdown), f"{place}phases", absent=absent),
                 FigureBlock(topdown_icicle(topdown), f"{place}levels", absent=absent),
-                Legend(categories_meant(topdown)),
+                Legend(category_meanings(topdown)),
                 *(TableBlock(table) for table in topdown_tables(topdown)),
             ],
             f"{SLOTS} {topdown.definition.name}: shares of {topdown.definition.of}.",

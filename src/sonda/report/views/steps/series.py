@@ -111,13 +111,13 @@ def over_time_caption(series: Sequence[Series], phases: Mapping[str, object], of
     return " ".join(said)
 
 
-def over_time_document(over_time: OverTime | None) -> Document:
+def over_time_fields(over_time: OverTime | None) -> Document:
     """What changes over time adds to a JSON document; nothing where there is none."""
     if over_time is None:
         return {}
     return {
         "over_time": {
-            "series": [series_document(series) for series in over_time.series],
+            "series": [series_fields(series) for series in over_time.series],
             "sentences": list(map(describe, over_time.findings)),
             **_intervals(over_time),
         }
@@ -169,7 +169,7 @@ def _thinned(places: list[float], values: list[float], group: int) -> tuple[list
     return [sum(at) / len(at) for at, _ in chunks], [sum(value) / len(value) for _, value in chunks]
 
 
-def series_document(series: Series, noun: str = "step") -> Document:
+def series_fields(series: Series, noun: str = "step") -> Document:
     """A series as a JSON object; `noun` is what it is a series of."""
     return {
         "name": series.name,

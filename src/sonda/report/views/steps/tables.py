@@ -211,7 +211,7 @@ def counter_phrases(part: PartSummary) -> list[str]:
 def _cycles(simulated: Simulated | None) -> Cell:
     if simulated is None or simulated.cycles.value is None:
         return Cell(quantities.MISSING, None, "measured on a clock", tone="quiet")
-    return quantity(simulated.cycles, f"{simulated.cycles.value:,.0f}")
+    return quantity(simulated.cycles, quantities.whole(simulated.cycles.value))
 
 
 def _total(rows: Sequence[LayerRow]) -> Value:

@@ -171,7 +171,7 @@ def curve(found: Training) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def training_document(found: Training | None) -> Document:
+def training_fields(found: Training | None) -> Document:
     """For `--json`: every number with unit and source."""
     if found is None:
         return {}
@@ -181,13 +181,13 @@ def training_document(found: Training | None) -> Document:
             "validate": _number(found.validate, "ns", "derived"),
             "test": _number(found.test, "ns", "measured"),
             "whole": _number(found.whole, "ns", "derived"),
-            "test_accuracy": _right_document(found.right),
+            "test_accuracy": _right_fields(found.right),
             "test_loss": _number(found.loss, "1", "measured"),
             "between_steps": _number(found.between_steps, "ns", "derived"),
             "loading": _number(found.loading, "ns", "measured"),
             "initialisation": _number(found.initialisation, "ns", "measured"),
             "devices": found.devices,
-            "energy": _energy_document(found.energy),
+            "energy": _energy_fields(found.energy),
             "epochs": [
                 {
                     "epoch": one.number,
@@ -196,7 +196,7 @@ def training_document(found: Training | None) -> Document:
                     "passed": _number(one.passed, "ns", "derived"),
                     "train_loss": _number(one.train_loss, "1", "measured"),
                     "validate_loss": _number(one.validate_loss, "1", "measured"),
-                    "accuracy": _right_document(one.right),
+                    "accuracy": _right_fields(one.right),
                 }
                 for one in found.epochs
             ],
@@ -204,7 +204,7 @@ def training_document(found: Training | None) -> Document:
     }
 
 
-def _energy_document(spent: Spent | None) -> Document | None:
+def _energy_fields(spent: Spent | None) -> Document | None:
     """Of the walks; `between` is what lies between them and is in no other."""
     if spent is None:
         return None
@@ -236,7 +236,7 @@ def _origin(energy: Value) -> str:
     return f"{energy.source}, {low}–{high} {scale.unit}"
 
 
-def _right_document(right: Value) -> Document:
+def _right_fields(right: Value) -> Document:
     return value_document(right if right.value is not None else replace(right, reason=NOT_KEPT))
 
 

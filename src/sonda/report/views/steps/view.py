@@ -7,11 +7,11 @@ from typing import Any
 from sonda.analysis.summary import Summary
 from sonda.record.run import RunInfo
 from sonda.report.blocks import ROWS, Block, Heading, Paragraph, TableBlock, View, paragraphs
-from sonda.report.provenance import lacking_blocks, origin_blocks, words_of
+from sonda.report.provenance import lacking_blocks, origin_blocks, summary_words
 from sonda.report.views.counters.sensors import probed_table
 from sonda.report.views.energy import energy_panels
 from sonda.report.views.simulated import choose_simulated, is_idle, simulated_layer_table, stack_tables
-from sonda.report.views.steps.document import to_document
+from sonda.report.views.steps.document import summary_fields
 from sonda.report.views.steps.program import program_table
 from sonda.report.views.steps.ranks import rank_panels
 from sonda.report.views.steps.screen import summary_blocks
@@ -24,6 +24,8 @@ from sonda.report.words import in_words, verdict_sentences
 
 class StepsView(View):
     """A run of steps; `info` is what `run.json` knows, `name` what the run is called among others of a page."""
+
+    kind = "summary"
 
     def __init__(self, summary: Summary, info: RunInfo | None = None, name: str = "") -> None:
         self.summary, self.info, self.name = summary, info, name or summary.run
@@ -78,8 +80,8 @@ class StepsView(View):
             blocks += [Heading("Energy", level=2), *energy_panels(summary.energy, "energy")]
         return [*blocks, *lacking_blocks(summary, self.info), *origin_blocks(summary, self.info)]
 
-    def words(self) -> tuple[tuple[str, str], ...]:
-        return words_of(self.summary)
+    def words(self, text: str) -> tuple[tuple[str, str], ...]:
+        return summary_words(self.summary)
 
-    def document(self) -> dict[str, Any]:
-        return to_document(self.summary)
+    def fields(self) -> dict[str, Any]:
+        return summary_fields(self.summary)

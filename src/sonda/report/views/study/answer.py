@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sonda.report import quantities
-from sonda.report.views.study.cells import holds, is_ratio
+from sonda.report.views.study.cells import interval_holds, is_ratio
 from sonda.report.views.study.optimisations import summary_lines
-from sonda.report.views.study.tables import VARIANT, Document, figure_name, of_variant, row_names, variants_of
+from sonda.report.views.study.tables import VARIANT, Document, figure_name, row_names, select_variant, variants_of
 
 LEADS: dict[str, str] = {
     "slowdown": "a step takes {} times as long beside another program as alone",
@@ -55,30 +55,32 @@ class Answer:
 
 def answer(study: Document) -> Answer:
     """The answer of a study, or that it has none yet."""
-    if not any(map(measured, study["rows"])):
+    if not any(map(is_measured, study["rows"])):
         return Answer((f"No answer yet: none of {len(study['rows']):,} configurations is measured.",), ())
     leads = _leads(study)
     # Where speed-ups are figures of the study, what options bring is said by them.
-    options = [] if "speedup" in dict(leads) else list(_options(study.get("optimisations", ())))
-    said = "; ".join(words for _, words in leads) + _speaker(study, [key for key, _ in leads])
+    options = [] if "speedup" in dict(leads) else list(_option_sentences(study.get("optimisations", ())))
+    sentence = "; ".join(words for _, words in leads) + _speaking_variant(study, [key for key, _ in leads])
     places = tuple(options) if len(options) > 1 and study.get("whole") else ()
-    first = [str(study["whole"]), *places] if places else options or [f"{said[:1].upper()}{said[1:]}."]
-    more = (_variants(study), published_words(study), _lacking(study))
-    return Answer((*first, *(one for one in more if one)), tuple(key for key, _ in leads), places)
+    first = [str(study["whole"]), *places] if places else options or [f"{sentence[:1].upper()}{sentence[1:]}."]
+    more = (_variants_sentence(study), published_words(study), _lacking_sentence(study))
+    return Answer((*first, *(sentence for sentence in more if sentence)), tuple(key for key, _ in leads), places)
 
 
-def _options(places: Sequence[Document]) -> Iterator[str]:
+def _option_sentences(places: Sequence[Document]) -> Iterator[str]:
     """The sentence of every place; where no option has an effect that is sure, the numbers that there are."""
-    for place, sentence in zip([one for one in places if one["sentence"]], summary_lines(places), strict=True):
-        known = [(str(one["name"]), one["speedup"]) for one in place["options"] if _was_measured(one)]
-        sure = any(one["effect"] in ("faster", "slower", "nothing") for one in place["options"])
+    for place, sentence in zip([place for place in places if place["sentence"]], summary_lines(places), strict=True):
+        known = [(str(option["name"]), option["speedup"]) for option in place["options"] if _was_measured(option)]
+        sure = any(option["effect"] in ("faster", "slower", "nothing") for option in place["options"])
         known.sort(key=lambda pair: float(pair[1]["value"]))
-        shown = " to ".join(f"{one['value']:.2f}x ({name})" for name, one in (known[:1] + known[1:][-1:]))
+        shown = " to ".join(
+            f"{quantities.times(speedup['value'])} ({name})" for name, speedup in (known[:1] + known[1:][-1:])
+        )
         if not known:
             where = f"{place['place']}: " if place["place"] else ""
             yield f"{where}Nothing can be held against {place['base']} yet."
             continue
-        yield sentence if sure else f"{sentence} Measured: {shown}{_doubt([one for _, one in known])}."
+        yield sentence if sure else f"{sentence} Measured: {shown}{_doubt([speedup for _, speedup in known])}."
 
 
 def _was_measured(option: Document) -> bool:
@@ -87,7 +89,7 @@ def _was_measured(option: Document) -> bool:
     return value is not None and (most is None or value < most)
 
 
-def measured(row: Document) -> bool:
+def is_measured(row: Document) -> bool:
     """Whether a row has any figure of ours."""
     return any(figure["value"] is not None for figure in row["figures"].values())
 
@@ -100,37 +102,37 @@ def published_words(study: Document) -> str:
         for key, figure in row["figures"].items():
             if not (base and key.startswith(RELATIVE)):  # the base against itself is 1 for everybody
                 printed += figure.get("published", ())
-    ratios = [one["ratio"] for one in printed if one["ratio"] is not None]
+    ratios = [published["ratio"] for published in printed if published["ratio"] is not None]
     if not printed:
         return ""
     if not ratios:
         return f"None of {len(printed):,} published figures has ours beside it."
     near = sum(1 / (1 + NEAR) <= ratio <= 1 + NEAR for ratio in ratios)
     return (
-        f"Ours stand beside {len(ratios):,} of {len(printed):,} published figures: {_ends(ratios)} times as large, "
-        f"{near or 'none'} within {100 * NEAR:.0f} %."
+        f"Ours stand beside {len(ratios):,} of {len(printed):,} published figures: {_range_text(ratios)} times as "
+        f"large, {near or 'none'} within {quantities.percent(NEAR)} %."
     )
 
 
 def _leads(study: Document) -> list[tuple[str, str]]:
     """Figures that were measured, with what is said of them: those of `LEADS`, or else the first that there is."""
     columns = {str(column["figure"]): column for column in study["columns"]}
-    found = {key: words for key in LEADS if key in columns and (words := _said(study, columns[key]))}
-    weighty = [key for key in found if key not in PRICES]
-    if "accuracy_percent" in found and not any(map(is_ratio, found)):
-        found = {key: words for key, words in found.items() if key in ("accuracy_percent", *PRICES)}
+    leads = {key: words for key in LEADS if key in columns and (words := _lead(study, columns[key]))}
+    weighty = [key for key in leads if key not in PRICES]
+    if "accuracy_percent" in leads and not any(map(is_ratio, leads)):
+        leads = {key: words for key, words in leads.items() if key in ("accuracy_percent", *PRICES)}
     elif weighty:
-        found = {key: found[key] for key in weighty}
-    if not found:
-        found = {key: words for key, column in columns.items() if (words := _said(study, column))}
-        found = dict(list(found.items())[:1])
-    return list(found.items())[:MOST_LEADS]
+        leads = {key: leads[key] for key in weighty}
+    if not leads:
+        leads = {key: words for key, column in columns.items() if (words := _lead(study, column))}
+        leads = dict(list(leads.items())[:1])
+    return list(leads.items())[:MOST_LEADS]
 
 
-def _said(study: Document, column: Document) -> str:
+def _lead(study: Document, column: Document) -> str:
     """The least and the most of a figure, with where; '' where no row has it."""
     key = str(column["figure"])
-    shown, variant = _shown(study, key)
+    shown, variant = _speaking_rows(study, key)
     cells = sorted(_values(shown, key), key=lambda pair: float(pair[1]["value"]))
     if not cells:
         return ""
@@ -141,14 +143,14 @@ def _said(study: Document, column: Document) -> str:
         ends = [cells[0] if len(cells) == 1 else (f"all {len(cells)}", cells[0][1])]
     unit = "queries/s" if key == "rate_under_bound_per_second" else str(column["unit"])
     texts = [f"{quantities.number(figure['value'])} {unit}".rstrip() for _, figure in ends]
-    sure = [_ends_of(figure) if is_ratio(key) or unit == "%" else "" for _, figure in ends]
+    sure = [_interval_text(figure) if is_ratio(key) or unit == "%" else "" for _, figure in ends]
     beside = [", ".join(filter(None, (name, interval))) for (name, _), interval in zip(ends, sure, strict=True)]
     words = " to ".join(f"{text} ({more})" if more else text for text, more in zip(texts, beside, strict=True))
-    said = LEADS.get(key, f"{figure_name(column)}: {{}}").format(words, base=study.get("base", ""))
-    return said + _doubt([one for _, one in cells] if is_ratio(key) else [])
+    sentence = LEADS.get(key, f"{figure_name(column)}: {{}}").format(words, base=study.get("base", ""))
+    return sentence + _doubt([figure for _, figure in cells] if is_ratio(key) else [])
 
 
-def _ends_of(figure: Document) -> str:
+def _interval_text(figure: Document) -> str:
     """`1.50 to 1.93`; '' where a figure has no interval."""
     low, high = figure.get("low"), figure.get("high")
     if low is None or high is None or low == high:
@@ -156,17 +158,17 @@ def _ends_of(figure: Document) -> str:
     return f"{quantities.number(low)} to {quantities.number(high)}"
 
 
-def _speaker(study: Document, keys: Sequence[str]) -> str:
+def _speaking_variant(study: Document, keys: Sequence[str]) -> str:
     """`(as published)`: the variant whose rows were all that spoke; '' where their names say it."""
-    spoke = [_shown(study, key) for key in keys]
+    spoke = [_speaking_rows(study, key) for key in keys]
     several = [name for part, name in spoke if name and sum(1 for _ in _values(part, keys[0])) > 1]
     return f" ({several[0]})" if several and len(set(several)) == 1 and len(several) == len(keys) else ""
 
 
-def _shown(study: Document, key: str) -> tuple[Document, str]:
+def _speaking_rows(study: Document, key: str) -> tuple[Document, str]:
     """The rows that speak for a figure: where variants are no rows like any other, those of the first that has it."""
     for name in variants_of(study) if not study.get("base") else ():
-        part = of_variant(study, name)
+        part = select_variant(study, name)
         if any(_has(row, key) for row in part["rows"]):
             return part, name
     return study, ""
@@ -187,29 +189,31 @@ def _has(row: Document, key: str) -> bool:
 
 def _doubt(ratios: Sequence[Document]) -> str:
     """How many of these may as well be 1: their interval holds it, or they have none."""
-    lone = [one for one in ratios if one["low"] is None or one["high"] is None]
-    unsure = [one for one in ratios if holds(one, 1.0)]
-    said = [f"{len(of)} of {len(ratios)} {words}" for of, words in
+    lone = [figure for figure in ratios if figure["low"] is None or figure["high"] is None]
+    unsure = [figure for figure in ratios if interval_holds(figure, 1.0)]
+    doubts = [f"{len(of)} of {len(ratios)} {words}" for of, words in
             ((unsure, "not significant"), (lone, "measured once only")) if of]  # fmt: skip
-    return f" [{', '.join(said)}]" if said else ""
+    return f" [{', '.join(doubts)}]" if doubts else ""
 
 
-def _variants(study: Document) -> str:
+def _variants_sentence(study: Document) -> str:
     """How the other variants compare with the first, by the first figure that they are compared by."""
-    wanted = next((key for key in study.get("compare", ()) for one in study["compared"] if one["figure"] == key), "")
+    wanted = next(
+        (key for key in study.get("compare", ()) for compared in study["compared"] if compared["figure"] == key), ""
+    )
     if study.get("base") or not wanted:
         return ""
-    ratios = {one["variant"]: one["ratio"] for one in study["compared"] if one["figure"] == wanted}
+    ratios = {compared["variant"]: compared["ratio"] for compared in study["compared"] if compared["figure"] == wanted}
     ends = dict.fromkeys([min(ratios, key=ratios.__getitem__), max(ratios, key=ratios.__getitem__)])
     shown = " to ".join(f"{quantities.number(ratios[name])} ({name})" for name in ends)
     name = figure_name(next(column for column in study["columns"] if column["figure"] == wanted))
     return f"Against {variants_of(study)[0]}, {name} of other variants: {shown} times, geometric mean."
 
 
-def _lacking(study: Document) -> str:
+def _lacking_sentence(study: Document) -> str:
     """The weightiest figure that the study asks for and no row has, with its reason."""
     columns = {str(column["figure"]): column for column in study["columns"]}
-    key = next((one for one in LEADS if one in columns and one not in PRICES), "")
+    key = next((figure for figure in LEADS if figure in columns and figure not in PRICES), "")
     figures = [row["figures"][key] for row in study["rows"]] if key else []
     if not figures or any(figure["value"] is not None for figure in figures):
         return ""
@@ -217,6 +221,6 @@ def _lacking(study: Document) -> str:
     return f"The question asks for {figure_name(columns[key])} too, which could not be measured: {reason}."
 
 
-def _ends(values: Sequence[float]) -> str:
+def _range_text(values: Sequence[float]) -> str:
     least, most = quantities.number(min(values)), quantities.number(max(values))
     return least if least == most else f"{least} to {most}"

@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 
 SIZE = re.compile(r"(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB|KB|MB|GB|ms|s)?")
 FACTORS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "KB": 1e3, "MB": 1e6, "GB": 1e9, "s": 1e3}
-"""Of bytes; of milliseconds."""
+"""How many bytes, or milliseconds, a unit is."""
 ROUNDS = "95 % interval of its rounds"
 PROCESSES, STUDENT = "95 % interval of the processes of both", "95 % interval of the mean"
 WIDE = 2.0
@@ -33,7 +33,7 @@ def is_ratio(key: str) -> bool:
     return key.partition("@")[0] in RATIOS
 
 
-def holds(figure: Document, value: float) -> bool:
+def interval_holds(figure: Document, value: float) -> bool:
     """Whether the interval of a figure holds this value; not where it has none."""
     low, high = figure.get("low"), figure.get("high")
     return low is not None and high is not None and bool(low <= value <= high)
@@ -65,10 +65,10 @@ def interval_words(figures: Sequence[Document], subject: str = "± is half of an
     kinds = list(dict.fromkeys(kind for figure in figures if (kind := interval_kind(figure))))
     if not kinds:
         return ""
-    counts = sorted({int(one["n"]) for one in figures if interval_kind(one).startswith("least")})
+    counts = sorted({int(figure["n"]) for figure in figures if interval_kind(figure).startswith("least")})
     if len(counts) > 1:
-        said = f"least to most of {counts[0]} to {counts[-1]} repetitions"
-        kinds = [*dict.fromkeys(said if kind.startswith("least") else kind for kind in kinds)]
+        span = f"least to most of {counts[0]} to {counts[-1]} repetitions"
+        kinds = [*dict.fromkeys(span if kind.startswith("least") else kind for kind in kinds)]
     few = f"; {FEWER}" if counts else ""
     return f"{subject}: {', or '.join(kinds)}{few}."
 
@@ -87,14 +87,14 @@ def study_cell(figure: Document, kind: str = "") -> Cell:
         # are further apart than the value allows: nothing is known to ±5,000 %.
         spread = f" ({quantities.number(low)}–{quantities.number(high)})"
     else:
-        spread = f" ±{50 * (high - low) / value:.0f} %"
+        spread = f" ±{quantities.rounded(50 * (high - low) / value, 0)} %"
     return _figure_cell(figure, quantities.number(value) + spread, kind)
 
 
 def column_cell(key: str, figure: Document) -> Cell:
     """A figure in the column of its key: a ratio that may as well be 1 is greyed."""
     cell = study_cell(figure)
-    if figure["value"] is None or not is_ratio(key) or not holds(figure, 1.0):
+    if figure["value"] is None or not is_ratio(key) or not interval_holds(figure, 1.0):
         return cell
     return replace(cell, tone="quiet", hint=f"{cell.hint}; not significant: the interval holds 1")
 
@@ -131,14 +131,16 @@ def figure_hint(figure: Document, kind: str = "") -> str:
     return f"{text}; {figure['reason']}" if figure.get("reason") else text
 
 
-def printed_cell(one: Document) -> Cell:
+def printed_cell(printed: Document) -> Cell:
     """A published figure with the digits that were printed; where it was printed is in the tooltip."""
-    value, low, high = (one["value"].get(key) for key in ("value", "low", "high"))
-    hint = "; ".join(str(one[key]) for key in ("origin", "note", "deviation") if one.get(key))
+    value, low, high = (printed["value"].get(key) for key in ("value", "low", "high"))
+    hint = "; ".join(str(printed[key]) for key in ("origin", "note", "deviation") if printed.get(key))
     if value is not None:
-        return Cell(f"{value:,.10g}", value, hint, tone="quiet", unit=str(one["value"].get("unit") or "1"))
+        return Cell(
+            quantities.as_given(value), value, hint, tone="quiet", unit=str(printed["value"].get("unit") or "1")
+        )
     # A range has no middle: its text and its ends are what can be copied.
-    text = f"{low:,.10g}–{high:,.10g}" if low else f"up to {high:,.10g}"
+    text = f"{quantities.as_given(low)}–{quantities.as_given(high)}" if low else f"up to {quantities.as_given(high)}"
     return Cell(text, high, hint, tone="quiet", low=low or None, high=high)
 
 

@@ -11,25 +11,25 @@ from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build
-from sonda.report.views.study.cells import column_cell, holds, is_guessed, is_ratio, printed_cell
+from sonda.report.views.study.cells import column_cell, interval_holds, is_guessed, is_ratio, printed_cell
 from sonda.report.views.study.tables import VARIANT, Document, figure_name, row_names, variants_of
 
 COLORS = (BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, YELLOW, GREY)
 MARKS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon", "pentagon", "triangle-down")
-"""So that variants are told apart without their colours too."""
+"""Marks of variants, so that these are told apart without their colours too."""
 WIDE = 30
 """Values that differ by more than this are drawn on a logarithmic axis."""
 OF_A_PLACE, OF_A_MARK, OF_A_NAME, AROUND = 20, 9, 10, 130
 """px of height."""
 FEW_NAMES = 3
 BESIDE = 0.5
-"""Of the height of a place, that published figures are spread over."""
+"""Part of the height of a place that published figures are spread over."""
 NEAR = 0.02
-"""Of the width of the axis: marks that are nearer hide each other."""
+"""Part of the width of the axis: marks that are nearer hide each other."""
 
 
 @dataclass(frozen=True)
-class Dot:
+class DotMark:
     """A figure of one configuration."""
 
     place: str
@@ -38,7 +38,7 @@ class Dot:
     figure: Document
 
 
-def dots_of(study: Document, key: str) -> list[Dot]:
+def dots_of(study: Document, key: str) -> list[DotMark]:
     """Every configuration that has this figure, of ours or published, in the order of the table."""
     apart = not study.get("base") and len(variants_of(study)) > 1
     # One name for a place in all variants, whatever axes one of them alone walks along.
@@ -47,7 +47,7 @@ def dots_of(study: Document, key: str) -> list[Dot]:
     for name, row in zip(row_names(named), study["rows"], strict=True):
         figure = row["figures"][key]
         if figure["value"] is not None or figure.get("published"):
-            dots.append(Dot(name, str(row["configuration"][VARIANT]) if apart else "", figure))
+            dots.append(DotMark(name, str(row["configuration"][VARIANT]) if apart else "", figure))
     return dots
 
 
@@ -75,7 +75,7 @@ def dots_figure(study: Document, column: Document) -> Figure | None:
         # A phone lists the names below each other.
         "height": AROUND + of_a_place * max(3, len(places)) + OF_A_NAME * max(0, len(data) - FEW_NAMES),
         "xaxis": axis,
-        "yaxis": {"tickvals": list(range(len(places))), "ticktext": [markup(one) for one in places],
+        "yaxis": {"tickvals": list(range(len(places))), "ticktext": [markup(place) for place in places],
                   "range": [len(places) - 0.5, -0.5], "automargin": True, "zeroline": False},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
         "showlegend": len(data) > 1,
@@ -93,15 +93,15 @@ def dots_table(study: Document, column: Document) -> Table:
     if any(dot.variant for dot in dots):
         columns.append((Column(VARIANT, right=False), [Cell(dot.variant, dot.variant) for dot in dots]))
     columns.append((Column(figure_name(column)), [column_cell(str(column["figure"]), dot.figure) for dot in dots]))
-    machines = dict.fromkeys(one["hardware"] for dot in dots for one in dot.figure.get("published", ()))
-    for machine in machines:
-        printed = [next((printed_cell(one) for one in dot.figure.get("published", ()) if one["hardware"] == machine),
-                        Cell(quantities.MISSING)) for dot in dots]  # fmt: skip
-        columns.append((Column(machine or "published"), printed))
+    for machine in dict.fromkeys(published["hardware"] for dot in dots for published in _printed(dot)):
+        by_machine = [[printed_cell(published) for published in _printed(dot) if published["hardware"] == machine]
+                      for dot in dots]  # fmt: skip
+        cells = [printed[0] if printed else Cell(quantities.MISSING) for printed in by_machine]
+        columns.append((Column(machine or "published"), cells))
     return build(columns, figure_name(column))
 
 
-def _crowds(dots: Sequence[Dot], most: float, least: float | None) -> list[list[Dot]]:
+def _crowds(dots: Sequence[DotMark], most: float, least: float | None) -> list[list[DotMark]]:
     """Marks of a place that would hide each other, or whose intervals would, in the order of their variants; they are
     drawn one below the other. A mark that stands alone is a crowd too. `least` and `most` are the ends of the axis;
     without a least it is linear.
@@ -110,30 +110,30 @@ def _crowds(dots: Sequence[Dot], most: float, least: float | None) -> list[list[
     def at(value: float) -> float:
         return value / (most or 1.0) if least is None else math.log(max(value, least) / least) / math.log(most / least)
 
-    def ends(dot: Dot) -> tuple[float, float]:
+    def ends(dot: DotMark) -> tuple[float, float]:
         low, value, high = (dot.figure[end] for end in ("low", "value", "high"))
         return at(value if low is None else low), at(value if high is None else high)
 
-    found: list[list[Dot]] = []
+    crowds: list[list[DotMark]] = []
     for place in dict.fromkeys(dot.place for dot in dots):
         reached = -math.inf
-        for dot in sorted((one for one in dots if one.place == place), key=ends):
+        for dot in sorted((mark for mark in dots if mark.place == place), key=ends):
             begin, end = ends(dot)
             if begin - reached > NEAR:
-                found.append([])
-            found[-1].append(dot)
+                crowds.append([])
+            crowds[-1].append(dot)
             reached = max(reached, end)
     order = list(dict.fromkeys(dot.variant for dot in dots))
-    return [sorted(crowd, key=lambda dot: order.index(dot.variant)) for crowd in found]
+    return [sorted(crowd, key=lambda dot: order.index(dot.variant)) for crowd in crowds]
 
 
-def _ours(dots: Sequence[Dot], heights: Mapping[tuple[str, str], float], column: Document) -> Iterator[Figure]:
+def _ours(dots: Sequence[DotMark], heights: Mapping[tuple[str, str], float], column: Document) -> Iterator[Figure]:
     """A series for each variant, and a grey one of its ratios that may as well be 1."""
     name, ratio = figure_name(column), is_ratio(str(column["figure"]))
     variants = list(dict.fromkeys(dot.variant for dot in dots))
     for number, variant in enumerate(variants):
         mark = MARKS[number % len(MARKS)]
-        unsure = [dot for dot in dots if dot.variant == variant and ratio and holds(dot.figure, 1.0)]
+        unsure = [dot for dot in dots if dot.variant == variant and ratio and interval_holds(dot.figure, 1.0)]
         sure = [dot for dot in dots if dot.variant == variant and dot not in unsure]
         for color, own in ((COLORS[number % len(COLORS)], sure), (GREY, unsure)):
             opened = ["-open" if is_guessed(dot.figure) else "" for dot in own]
@@ -142,34 +142,36 @@ def _ours(dots: Sequence[Dot], heights: Mapping[tuple[str, str], float], column:
                     "type": "scatter", "mode": "markers", "name": markup(variant or "ours"),
                     "legendgroup": markup(variant), "showlegend": own is sure or not sure,
                     "x": [dot.figure["value"] for dot in own], "y": [heights[dot.place, dot.variant] for dot in own],
-                    "error_x": reach([dot.figure for dot in own]),
-                    "marker": {"color": color, "size": 9, "symbol": [f"{mark}{one}" for one in opened]},
-                    "text": [f"<b>{markup(', '.join(one for one in (dot.variant, dot.place) if one))}</b><br>"
+                    "error_x": error_bars([dot.figure for dot in own]),
+                    "marker": {"color": color, "size": 9, "symbol": [f"{mark}{suffix}" for suffix in opened]},
+                    "text": [f"<b>{markup(', '.join(word for word in (dot.variant, dot.place) if word))}</b><br>"
                              f"{markup(name)}: {markup(column_cell(str(column['figure']), dot.figure).hint)}"
                              for dot in own],
                     "hovertemplate": "%{text}<extra></extra>",
                 }  # fmt: skip
 
 
-def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
+def _published(dots: Sequence[DotMark], places: Sequence[str]) -> Iterator[Figure]:
     """Printed values as open marks around ours, printed ranges as lines from mark to mark; those of several machines at
     a place lie at heights of their own, so that two ranges do not look like one."""
-    told = {(dot.place, _machine(one)) for dot in dots for one in _printed(dot)}
-    machines = list(dict.fromkeys(_machine(one) for dot in dots for one in _printed(dot)))
+    occupied = {(dot.place, _machine(published)) for dot in dots for published in _printed(dot)}
+    machines = list(dict.fromkeys(_machine(published) for dot in dots for published in _printed(dot)))
     for number, machine in enumerate(machines):
-        printed = [(dot.place, one) for dot in dots for one in _printed(dot) if _machine(one) == machine]
+        printed = [
+            (dot.place, published) for dot in dots for published in _printed(dot) if _machine(published) == machine
+        ]
         x: list[float | None] = []
         y: list[float | None] = []
         texts: list[str] = []
-        for place, one in printed:
-            here = [other for other in machines if (place, other) in told]
+        for place, published in printed:
+            here = [name for name in machines if (place, name) in occupied]
             beside = BESIDE * ((here.index(machine) + 0.5) / len(here) - 0.5)
-            ends = list(dict.fromkeys(_ends(one)))
-            said = (f"<b>{markup(place)}</b><br>published: {markup(printed_cell(one).text)}, {markup(machine)}<br>"
-                    f"{markup(str(one['deviation']))}")  # fmt: skip
+            ends = list(dict.fromkeys(_ends(published)))
+            hover = (f"<b>{markup(place)}</b><br>published: {markup(printed_cell(published).text)}, "
+                     f"{markup(machine)}<br>{markup(str(published['deviation']))}")  # fmt: skip
             x += [*ends, None]
             y += [*(places.index(place) + beside for _ in ends), None]
-            texts += [*(said for _ in ends), ""]
+            texts += [*(hover for _ in ends), ""]
         yield {
             "type": "scatter", "mode": "lines+markers", "name": markup(machine), "x": x, "y": y,
             "line": {"color": GREY, "width": 3},
@@ -179,32 +181,32 @@ def _published(dots: Sequence[Dot], places: Sequence[str]) -> Iterator[Figure]:
         }  # fmt: skip
 
 
-def _printed(dot: Dot) -> Sequence[Document]:
-    found: Sequence[Document] = dot.figure.get("published", ())
-    return found
+def _printed(dot: DotMark) -> Sequence[Document]:
+    published: Sequence[Document] = dot.figure.get("published", ())
+    return published
 
 
-def _machine(one: Document) -> str:
-    return str(one["hardware"]) or "published"
+def _machine(published: Document) -> str:
+    return str(published["hardware"]) or "published"
 
 
-def _ends(one: Document) -> tuple[float, float]:
-    value = one["value"]["value"]
-    return (value, value) if value is not None else (one["value"]["low"] or 0.0, one["value"]["high"])
+def _ends(published: Document) -> tuple[float, float]:
+    value = published["value"]["value"]
+    return (value, value) if value is not None else (published["value"]["low"] or 0.0, published["value"]["high"])
 
 
-def _printed_ends(dot: Dot) -> list[float]:
-    return [end for one in _printed(dot) for end in _ends(one) if end]
+def _printed_ends(dot: DotMark) -> list[float]:
+    return [end for published in _printed(dot) for end in _ends(published) if end]
 
 
-def reach(cells: Sequence[Document]) -> Figure:
+def error_bars(cells: Sequence[Document]) -> Figure:
     """Error bars from the intervals; none where there is no interval."""
 
-    def one(cell: Document, end: str) -> float:
+    def distance(cell: Document, end: str) -> float:
         return 0.0 if cell["value"] is None or cell.get(end) is None else abs(cell[end] - cell["value"])
 
     return {
-        "type": "data", "symmetric": False, "array": [one(cell, "high") for cell in cells],
-        "arrayminus": [one(cell, "low") for cell in cells], "thickness": 1.2,
+        "type": "data", "symmetric": False, "array": [distance(cell, "high") for cell in cells],
+        "arrayminus": [distance(cell, "low") for cell in cells], "thickness": 1.2,
         "visible": any(cell.get(end) is not None for cell in cells for end in ("low", "high")),
     }  # fmt: skip

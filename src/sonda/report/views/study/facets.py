@@ -12,7 +12,7 @@ MOST_LINES = 40
 """Lines of a picture that a reader can follow: as many as a screen is high."""
 
 
-def parts(study: Document, lines: Count, most: int = MOST_LINES) -> list[tuple[str, Document]]:
+def split_study(study: Document, lines: Count, most: int = MOST_LINES) -> list[tuple[str, Document]]:
     """The study as parts, none of which has more than `most` lines in a picture; `('', study)` where all of it fits.
 
     Parts go along the axis that makes the fewest; every row is in one of them. Where the axes do not suffice, a part
@@ -22,7 +22,7 @@ def parts(study: Document, lines: Count, most: int = MOST_LINES) -> list[tuple[s
 
 
 def _parts(study: Document, lines: Count, most: int) -> Iterator[tuple[str, Document]]:
-    ways = [_along(study, axis) for axis in study["axes"]] if lines(study) > most else []
+    ways = [_split_along(study, axis) for axis in study["axes"]] if lines(study) > most else []
     ways = [way for way in ways if len(way) > 1]
     if not ways:
         yield "", study
@@ -32,13 +32,13 @@ def _parts(study: Document, lines: Count, most: int) -> Iterator[tuple[str, Docu
     order = [(max(size, most), len(way)) for size, way in zip(longest, ways, strict=True)]
     for name, part in ways[order.index(min(order))].items():
         for inner, whole in _parts(part, lines, most):
-            yield ", ".join(one for one in (name, inner) if one), whole
+            yield ", ".join(word for word in (name, inner) if word), whole
 
 
-def _along(study: Document, axis: str) -> dict[str, Document]:
+def _split_along(study: Document, axis: str) -> dict[str, Document]:
     """Parts by the values of an axis, by their names."""
     names = [_name(axis, row["configuration"].get(axis, "")) for row in study["rows"]]
-    others = [one for one in study["axes"] if one != axis]
+    others = [other for other in study["axes"] if other != axis]
     return {
         name: {
             **study,

@@ -9,9 +9,10 @@ from sonda.report import quantities
 from sonda.report.figures import Figure
 from sonda.report.labels import markup
 from sonda.report.palette import GREY, HATCH
+from sonda.report.quantities import significant
 from sonda.report.table import Cell, Column, Table, build
 from sonda.report.views.study.cells import figure_hint, study_cell
-from sonda.report.views.study.dot_plot import AROUND, COLORS, MARKS, OF_A_NAME, reach
+from sonda.report.views.study.dot_plot import AROUND, COLORS, MARKS, OF_A_NAME, error_bars
 from sonda.report.views.study.tables import Document, figure_name, row_names
 
 HEIGHT = 380
@@ -21,9 +22,10 @@ MOST_CURVES = 24
 FEW_EPOCHS = 20
 """Each has its tick."""
 BESIDE, FROM_EACH_OTHER = 0.6, 0.1
-"""Of the way from one number of devices to the next: what configurations are spread over, and the most between two."""
+"""Parts of the way from one number of devices to the next: what configurations are spread over, and the most between
+two of them."""
 MARK = 0.025
-"""Of the height of an axis, that a mark takes: 7 of some 280 px."""
+"""Part of the height of an axis that a mark takes: 7 of some 280 px."""
 SHADE = 0.18
 """Opacity of what lies between the least and the most, of all curves that lie upon each other together."""
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -44,25 +46,25 @@ def scaling_figure(study: Document) -> Figure | None:
     data: list[Figure] = [
         _line("as many times as devices", counts, [count / curve["devices"] for count in counts], GREY, "dot"),
         _line(
-            f"Amdahl's bound, {100 * curve['serial']:.3g} % serial", counts, [bound for _, bound in curve["bound"]],
-            GREY, "dash",
+            f"Amdahl's bound, {significant(100 * curve['serial'])} % serial", counts,
+            [bound for _, bound in curve["bound"]], GREY, "dash",
         ),
     ]  # fmt: skip
-    for number, one in enumerate(curve["points"]):
-        alike = [other for other in curve["points"] if other["devices"] == one["devices"]]
+    for number, point in enumerate(curve["points"]):
+        alike = [neighbour for neighbour in curve["points"] if neighbour["devices"] == point["devices"]]
         width = min(BESIDE / len(alike), FROM_EACH_OTHER)
-        middle = one["devices"] + width * (alike.index(one) - (len(alike) - 1) / 2)
+        middle = point["devices"] + width * (alike.index(point) - (len(alike) - 1) / 2)
         mark, color = MARKS[number % len(MARKS)], COLORS[number % len(COLORS)]
-        shown = [(middle + way * width / 4, mark + opened, name, {"n": 2, **one[key]})
+        shown = [(middle + way * width / 4, mark + opened, name, {"n": 2, **point[key]})
                  for name, key, way, opened in (("whole", "whole", -1, ""), ("training part", "training", 1, "-open"))
-                 if one[key]["value"] is not None]  # fmt: skip
+                 if point[key]["value"] is not None]  # fmt: skip
         values = [value for _, _, _, value in shown]
         data.append({
-            "type": "scatter", "mode": "lines+markers", "name": markup(one["name"]),
+            "type": "scatter", "mode": "lines+markers", "name": markup(point["name"]),
             "line": {"color": color, "width": 1},
             "marker": {"color": color, "size": 9, "symbol": [symbol for _, symbol, _, _ in shown]},
-            "x": [x for x, _, _, _ in shown], "y": [value["value"] for value in values], "error_y": reach(values),
-            "text": [f"<b>{markup(one['name'])}</b><br>times as fast, {name}: {markup(figure_hint(value))}"
+            "x": [x for x, _, _, _ in shown], "y": [value["value"] for value in values], "error_y": error_bars(values),
+            "text": [f"<b>{markup(point['name'])}</b><br>times as fast, {name}: {markup(figure_hint(value))}"
                      for _, _, name, value in shown],
             "hovertemplate": "%{text}<extra></extra>",
         })  # fmt: skip
@@ -83,10 +85,10 @@ def _curves(study: Document) -> list[Named]:
     return [(name, row) for name, row in zip(row_names(study), study["rows"], strict=True) if row.get("curve")]
 
 
-def _upon_each_other(curves: Sequence[Named]) -> list[list[Named]]:
+def _group_overlapping(curves: Sequence[Named]) -> list[list[Named]]:
     """The curves in groups that a reader sees as one: nowhere further apart than a mark is high."""
     means = {name: {point["epoch"]: point["accuracy"]["mean"] for point in row["curve"]} for name, row in curves}
-    near = MARK * max((mean for one in means.values() for mean in one.values()), default=0.0)
+    near = MARK * max((mean for curve in means.values() for mean in curve.values()), default=0.0)
     groups: list[list[Named]] = []
     for name, row in curves:
         for group in groups:
@@ -103,14 +105,14 @@ def accuracy_caption(study: Document) -> str:
     """What is drawn, which curves look like one, and how many are left out."""
     curves = _curves(study)
     repeated = any(point["n"] > 1 for _, row in curves for point in row["curve"])
-    said = ["Mean of the repetitions; least to most is shaded." if repeated else "One run of each."]
-    for group in _upon_each_other(curves[:MOST_CURVES]):
+    sentences = ["Mean of the repetitions; least to most is shaded." if repeated else "One run of each."]
+    for group in _group_overlapping(curves[:MOST_CURVES]):
         if len(group) > 1:
             names = f"All {len(group)}" if len(group) == len(curves) else join([f'"{name}"' for name, _ in group])
-            said.append(f"{names} lie upon each other: thin and dashed lines over broad ones.")
+            sentences.append(f"{names} lie upon each other: thin and dashed lines over broad ones.")
     if len(curves) > MOST_CURVES:
-        said.append(f"The first {MOST_CURVES} of {len(curves)} configurations; the table has all.")
-    return " ".join(said)
+        sentences.append(f"The first {MOST_CURVES} of {len(curves)} configurations; the table has all.")
+    return " ".join(sentences)
 
 
 def accuracy_figure(study: Document) -> Figure | None:
@@ -121,7 +123,7 @@ def accuracy_figure(study: Document) -> Figure | None:
     rows = _curves(study)[:MOST_CURVES]
     if not rows:
         return None
-    below = {name: (at, len(group)) for group in _upon_each_other(rows) for at, (name, _) in enumerate(group)}
+    below = {name: (at, len(group)) for group in _group_overlapping(rows) for at, (name, _) in enumerate(group)}
     data: list[Figure] = []
     for number, (plain, row) in enumerate(rows):
         color, name = COLORS[number % len(COLORS)], markup(plain)
@@ -132,17 +134,19 @@ def accuracy_figure(study: Document) -> Figure | None:
         if any(point["n"] > 1 for point in row["curve"]):
             data.append({
                 "type": "scatter", "mode": "lines", "x": epochs + epochs[::-1], "line": {"width": 0},
-                "y": [100 * one["maximum"] for one in spread] + [100 * one["minimum"] for one in spread[::-1]],
+                "y": [*(100 * accuracy["maximum"] for accuracy in spread),
+                      *(100 * accuracy["minimum"] for accuracy in spread[::-1])],
                 "fill": "toself", "fillcolor": color, "opacity": SHADE / many, "hoverinfo": "skip", "showlegend": False,
                 "legendgroup": name,
             })  # fmt: skip
         data.append({
             "type": "scatter", "mode": "lines+markers", "name": name, "x": epochs, "legendgroup": name,
-            "y": [100 * one["mean"] for one in spread],
+            "y": [100 * accuracy["mean"] for accuracy in spread],
             "line": {"color": color, "width": 2 + 3 * over, "dash": DASHES[above % len(DASHES)]},
             "marker": {"size": 7 + 5 * over, "symbol": MARKS[number % len(MARKS)]},
-            "text": [f"{point['passed']:.3g} s, {plural(point['n'], 'run')}, {100 * one['minimum']:.3g} to "
-                     f"{100 * one['maximum']:.3g} %" for point, one in zip(row["curve"], spread, strict=True)],
+            "text": [f"{significant(point['passed'])} s, {plural(point['n'], 'run')}, "
+                     f"{significant(100 * accuracy['minimum'])} to {significant(100 * accuracy['maximum'])} %"
+                     for point, accuracy in zip(row["curve"], spread, strict=True)],
             "hovertemplate": f"{name}, epoch %{{x}}: %{{y:.3~g}} %<br>%{{text}}<extra></extra>",
         })  # fmt: skip
     few = max(len(row["curve"]) for _, row in rows) <= FEW_EPOCHS
@@ -161,11 +165,11 @@ def scaling_table(curve: Document) -> Table:
     bounds = dict(map(tuple, curve["bound"]))
     return build(
         [
-            (Column("configuration", right=False), [Cell(str(one["name"]), str(one["name"])) for one in points]),
-            (Column("devices"), [_count(one["devices"], "devices, as asked for") for one in points]),
-            (Column("whole, times"), [study_cell({"n": 2, **one["whole"]}) for one in points]),
-            (Column("training part, times"), [study_cell({"n": 2, **one["training"]}) for one in points]),
-            (Column("Amdahl's bound"), [_bound(bounds.get(one["devices"])) for one in points]),
+            (Column("configuration", right=False), [Cell(str(point["name"]), str(point["name"])) for point in points]),
+            (Column("devices"), [_count(point["devices"], "devices, as asked for") for point in points]),
+            (Column("whole, times"), [study_cell({"n": 2, **point["whole"]}) for point in points]),
+            (Column("training part, times"), [study_cell({"n": 2, **point["training"]}) for point in points]),
+            (Column("Amdahl's bound"), [_bound(bounds.get(point["devices"])) for point in points]),
         ],
         "speed-up",
     )
@@ -178,7 +182,7 @@ def _count(value: int, what: str) -> Cell:
 def _bound(value: float | None) -> Cell:
     if value is None:
         return Cell(quantities.MISSING, missing=BEYOND, tone="quiet")
-    return Cell(f"{value:.2f}", value, f"{value:.3g} times, derived", unit="1")
+    return Cell(quantities.ratio(value), value, f"{significant(value)} times, derived", unit="1")
 
 
 def accuracy_table(study: Document) -> Table:
@@ -189,13 +193,21 @@ def accuracy_table(study: Document) -> Table:
         (Column("configuration", right=False), [Cell(name, name) for name, _ in points]),
         (Column("epoch"), [_count(point["epoch"], "number of the epoch") for _, point in points]),
         (Column("so far s"), [
-            Cell(f"{point['passed']:.3g}", point["passed"], f"{point['passed']:.3g} s, measured", unit="s")
+            Cell(significant(point["passed"]), point["passed"], f"{significant(point['passed'])} s, measured", unit="s")
             for _, point in points
         ]),
     ]  # fmt: skip
     for title, key in (("mean %", "mean"), ("least %", "minimum"), ("most %", "maximum")):
         shares = [100 * point["accuracy"][key] for _, point in points]
-        columns.append((Column(title), [Cell(f"{one:.1f}", one, f"{one:.3g} %, measured", unit="%") for one in shares]))
+        columns.append(
+            (
+                Column(title),
+                [
+                    Cell(quantities.rounded(share, 1), share, f"{significant(share)} %, measured", unit="%")
+                    for share in shares
+                ],
+            )
+        )
     columns.append((Column("runs"), [_count(point["n"], "repetitions, counted") for _, point in points]))
     return build(columns, "accuracy by epoch")
 
@@ -217,10 +229,10 @@ def energy_figure(study: Document, figures: Sequence[str], title: str) -> Figure
         hatched = ["/" if cell.get("source") == "estimated" else "" for cell in cells]
         data.append({
             "type": "bar", "orientation": "h", "name": name, "y": places, "x": [cell["value"] for cell in cells],
-            "error_x": reach(cells),
+            "error_x": error_bars(cells),
             "marker": {"color": COLORS[number], "pattern": {**HATCH, "shape": hatched}},
-            "hovertext": [f"<b>{one}</b>, {name}: {markup(figure_hint(cell))}"
-                          if cell["value"] is not None else "" for one, cell in zip(names, cells, strict=True)],
+            "hovertext": [f"<b>{shown_name}</b>, {name}: {markup(figure_hint(cell))}"
+                          if cell["value"] is not None else "" for shown_name, cell in zip(names, cells, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
     layout = {

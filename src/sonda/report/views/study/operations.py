@@ -19,8 +19,10 @@ Row = Mapping[str, Any]
 
 def operations_table(rows: Sequence[Row]) -> Table:
     """For a terminal."""
-    return build([(Column(one.title, right=one.value is not None, keep=one.keep), [one.cell(row) for row in rows])
-                  for one in COLUMNS])  # fmt: skip
+    return build([
+        (Column(column.title, right=column.value is not None, keep=column.keep), [column.cell(row) for row in rows])
+        for column in COLUMNS
+    ])  # fmt: skip
 
 
 def write_recording(path: Path, recording: Row) -> None:
@@ -39,16 +41,16 @@ def operations_markdown(recording: Row) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     lines = [f"{', '.join(about['devices'])}, {', '.join(about['recorded'])}; {versions}.", ""]
     lines += [f"Kernels {note}." for note in about["counted"]]
-    lines += ["", f"| {' | '.join(one.title for one in COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
+    lines += ["", f"| {' | '.join(column.title for column in COLUMNS)} |", "|" + "---|" * len(COLUMNS)]
     for row in recording["operations"]:
-        lines.append(f"| {' | '.join(one.cell(row).text for one in COLUMNS)} |")
+        lines.append(f"| {' | '.join(column.cell(row).text for column in COLUMNS)} |")
     if recording["verdicts"]:
         lines += ["", "Out of line:", "", *(f"* {sentence}" for sentence in recording["verdicts"])]
     return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)
-class Shown:
+class OperationColumn:
     """A column: words, or a number with its unit and source."""
 
     title: str
@@ -67,20 +69,20 @@ class Shown:
         """Its field of a row; `–` with the reason where there is nothing."""
         if self.value is None:
             text = self.words(row)
-            return Cell(text, text) if text else _missing(row)
+            return Cell(text, text) if text else _missing_cell(row)
         value = self.value(row)
         if value is None:
-            return Cell(quantities.MISSING, missing=row[self.reason]) if row.get(self.reason) else _missing(row)
+            return Cell(quantities.MISSING, missing=row[self.reason]) if row.get(self.reason) else _missing_cell(row)
         text = self.digits.format(value) if self.digits else quantities.number(value)
-        said = text if self.unit in ("%", "1") else f"{text} {self.unit}"
-        return Cell(text, value, f"{said}, {self.source}", unit=self.unit)
+        amount = text if self.unit in ("%", "1") else f"{text} {self.unit}"
+        return Cell(text, value, f"{amount}, {self.source}", unit=self.unit)
 
 
-def _missing(row: Row) -> Cell:
+def _missing_cell(row: Row) -> Cell:
     return Cell(quantities.MISSING, missing=str(row.get("missing", "")))
 
 
-def _of(key: str, factor: float = 1.0) -> Callable[[Row], float | None]:
+def _divided(key: str, factor: float = 1.0) -> Callable[[Row], float | None]:
     return lambda row: None if row[key] is None else row[key] / factor
 
 
@@ -90,27 +92,35 @@ def _ratio(row: Row) -> float | None:
 
 def _stalls(row: Row) -> str:
     stalls = row["stalls"] or {}
-    return ", ".join(f"{reason} {100 * share:.0f} %" for reason, share in list(stalls.items())[:2])
+    return ", ".join(f"{reason} {quantities.rounded(100 * share, 0)} %" for reason, share in list(stalls.items())[:2])
 
 
 def _published(row: Row) -> str:
-    return "; ".join(f"{one['hardware']} {one['mflops']:,.0f}" for one in row["published"])
+    return "; ".join(
+        f"{published['hardware']} {quantities.whole(published['mflops'])}" for published in row["published"]
+    )
 
 
 COLUMNS = (
-    Shown("operation", 9, lambda row: str(row["op"])),
-    Shown("MiB", 9, value=_of("size", 2**20), unit="MiB", source="as asked for", digits="{:g}"),
-    Shown("framework", 9, lambda row: FRAMEWORKS.get(str(row["framework"]), str(row["framework"]))),
-    Shown("on", 6, lambda row: str(row["on"])),
-    Shown("µs", 9, value=_of("time", 1e3), unit="µs", source="measured"),
-    Shown("counted MFLOP", 8, value=_of("counted", 1e6), unit="MFLOP", source="counted"),
-    Shown("of nominal", 4, value=_ratio, unit="1", digits="{:.3g}"),
-    Shown("GFLOP/s", 8, value=_of("rate", 1e9), unit="GFLOP/s"),
-    Shown("of peak", 7, value=_of("of_peak", 0.01), unit="%", digits="{:.3g} %", reason="of_peak_reason"),
-    Shown("of theory", 5, value=_of("of_theory", 0.01), unit="%", digits="{:.3g} %", reason="of_theory_reason"),
-    Shown("DRAM MB", 6, value=_of("dram", 1e6), unit="MB", source="counted"),
-    Shown("GB/s", 7, value=_of("bandwidth", 1e9), unit="GB/s"),
-    Shown("of DRAM", 7, value=_of("of_memory", 0.01), unit="%", digits="{:.3g} %", reason="of_memory_reason"),
-    Shown("warps wait for", 7, _stalls),
-    Shown("published MFLOP/s", 6, _published),
+    OperationColumn("operation", 9, lambda row: str(row["op"])),
+    OperationColumn("MiB", 9, value=_divided("size", 2**20), unit="MiB", source="as asked for", digits="{:g}"),
+    OperationColumn("framework", 9, lambda row: FRAMEWORKS.get(str(row["framework"]), str(row["framework"]))),
+    OperationColumn("on", 6, lambda row: str(row["on"])),
+    OperationColumn("µs", 9, value=_divided("time", 1e3), unit="µs", source="measured"),
+    OperationColumn("counted MFLOP", 8, value=_divided("counted", 1e6), unit="MFLOP", source="counted"),
+    OperationColumn("of nominal", 4, value=_ratio, unit="1", digits="{:.3g}"),
+    OperationColumn("GFLOP/s", 8, value=_divided("rate", 1e9), unit="GFLOP/s"),
+    OperationColumn(
+        "of peak", 7, value=_divided("of_peak", 0.01), unit="%", digits="{:.3g} %", reason="of_peak_reason"
+    ),
+    OperationColumn(
+        "of theory", 5, value=_divided("of_theory", 0.01), unit="%", digits="{:.3g} %", reason="of_theory_reason"
+    ),
+    OperationColumn("DRAM MB", 6, value=_divided("dram", 1e6), unit="MB", source="counted"),
+    OperationColumn("GB/s", 7, value=_divided("bandwidth", 1e9), unit="GB/s"),
+    OperationColumn(
+        "of DRAM", 7, value=_divided("of_memory", 0.01), unit="%", digits="{:.3g} %", reason="of_memory_reason"
+    ),
+    OperationColumn("warps wait for", 7, _stalls),
+    OperationColumn("published MFLOP/s", 6, _published),
 )

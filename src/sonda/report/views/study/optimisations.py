@@ -25,10 +25,10 @@ HEIGHT, OF_A_BAR = 150, 26
 
 def options_title(place: Document) -> str:
     """`cnn, batch 32: what the options bring against base`."""
-    return f"{_at(place)}what options bring against {place['base']}"
+    return f"{_place_prefix(place)}what options bring against {place['base']}"
 
 
-def _at(place: Document) -> str:
+def _place_prefix(place: Document) -> str:
     return f"{place['place']}: " if place["place"] else ""
 
 
@@ -37,10 +37,10 @@ def options_table(place: Document) -> Table:
     rows = place["options"]
     columns = [
         (Column("option", right=False), words([str(row["name"]) for row in rows])),
-        (Column("times as fast"), [_times(row["speedup"]) for row in rows]),
+        (Column("times as fast"), [_speedup_cell(row["speedup"]) for row in rows]),
         (Column("95 % interval", hint="of all options of this table at once"),
-         [_ends(row["speedup"]) for row in rows]),
-        (Column("which is", right=False, wrap=True), [_judged(row) for row in rows]),
+         [_interval_cell(row["speedup"]) for row in rows]),
+        (Column("which is", right=False, wrap=True), [_effect_cell(row) for row in rows]),
     ]  # fmt: skip
     if any(row["together"] for row in rows):
         texts = [str(row["together"]["text"]) if row["together"] else "" for row in rows]
@@ -50,7 +50,7 @@ def options_table(place: Document) -> Table:
 
 def limits_title(place: Document) -> str:
     """`cnn, batch 32: what limits each`."""
-    return f"{_at(place)}what limits each"
+    return f"{_place_prefix(place)}what limits each"
 
 
 def limits_table(place: Document) -> Table | None:
@@ -59,26 +59,26 @@ def limits_table(place: Document) -> Table | None:
     rows = _limits(place)
     if not rows:
         return None
-    found = [limit for _, limit in rows]
-    taken = [math.nan if limit["share"] is None else limit["share"] for limit in found]
+    limits = [limit for _, limit in rows]
+    part_of_step = [math.nan if limit["share"] is None else limit["share"] for limit in limits]
     columns = [
         (Column("variant", right=False), words([name for name, _ in rows])),
         (Column("limited by", right=False, hint="the first verdict of the run in the middle"),
-         [Cell(limit["kind"], limit["kind"], limit["sentence"], tone=tone_of(limit["kind"])) for limit in found]),
-        (Column("% of step"), shares(taken, "the step")),
+         [Cell(limit["kind"], limit["kind"], limit["sentence"], tone=tone_of(limit["kind"])) for limit in limits]),
+        (Column("% of step"), shares(part_of_step, "the step")),
         (Column("try", right=False, wrap=True, hint="options of sonda run, or words where it is none of them"),
-         [Cell(limit["flags"] or limit["remedy"] or quantities.MISSING, None, limit["remedy"]) for limit in found]),
+         [Cell(limit["flags"] or limit["remedy"] or quantities.MISSING, None, limit["remedy"]) for limit in limits]),
     ]  # fmt: skip
     return build(columns, "what limits each")
 
 
 def limit_sentences(place: Document) -> list[str]:
     """The same in whole sentences; one for all that are limited alike."""
-    said: dict[str, list[str]] = {}
+    names_by_text: dict[str, list[str]] = {}
     for name, limit in _limits(place):
         remedy = f" Try: {limit['remedy']}." if limit["remedy"] else ""
-        said.setdefault(f"{limit['sentence']}{remedy}", []).append(name)
-    return [f"{', '.join(names)}: {text}" for text, names in said.items()]
+        names_by_text.setdefault(f"{limit['sentence']}{remedy}", []).append(name)
+    return [f"{', '.join(names)}: {text}" for text, names in names_by_text.items()]
 
 
 def _limits(place: Document) -> list[tuple[str, Document]]:
@@ -88,7 +88,7 @@ def _limits(place: Document) -> list[tuple[str, Document]]:
 
 def summary_lines(places: Sequence[Document]) -> list[str]:
     """The sentence of every place."""
-    return [f"{_at(place)}{place['sentence']}" for place in places if place["sentence"]]
+    return [f"{_place_prefix(place)}{place['sentence']}" for place in places if place["sentence"]]
 
 
 def options_figure(place: Document) -> Figure | None:
@@ -115,8 +115,9 @@ def options_figure(place: Document) -> Figure | None:
                 "arrayminus": [0 if value["low"] is None else value["value"] - max(value["low"], 1 / WIDEST)
                                for value in values],
             },
-            "hovertext": [f"<b>{markup(str(row['name']))}</b><br>{value['value']:.3g} times as fast, derived; 95 % "
-                          f"interval {_interval(value) or 'not known'}<br>{markup(str(row['text']))}"
+            "hovertext": [f"<b>{markup(str(row['name']))}</b><br>{quantities.significant(value['value'])} times as "
+                          f"fast, derived; 95 % interval {_interval(value) or 'not known'}<br>"
+                          f"{markup(str(row['text']))}"
                           for row, value in zip(own, values, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
@@ -129,17 +130,17 @@ def options_figure(place: Document) -> Figure | None:
                   "categoryarray": [markup(str(row["name"])) for row in rows][::-1]},
         "shapes": [line], "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
     }  # fmt: skip
-    return {"data": [one for one in data if one["x"]], "layout": layout}
+    return {"data": [trace for trace in data if trace["x"]], "layout": layout}
 
 
-def _times(value: Document) -> Cell:
+def _speedup_cell(value: Document) -> Cell:
     if value["value"] is None:
         return Cell(quantities.MISSING, None, str(value["reason"]), tone="quiet")
-    hint, low, high = f"{value['value']:.3g} times as fast, derived", value["low"], value["high"]
-    return Cell(f"{value['value']:.2f}x", value["value"], hint, unit="1", low=low, high=high)
+    hint, low, high = f"{quantities.significant(value['value'])} times as fast, derived", value["low"], value["high"]
+    return Cell(quantities.times(value["value"]), value["value"], hint, unit="1", low=low, high=high)
 
 
-def _ends(value: Document) -> Cell:
+def _interval_cell(value: Document) -> Cell:
     text = _interval(value)
     if not text:
         return Cell(quantities.MISSING, None, str(value["reason"]))
@@ -147,7 +148,7 @@ def _ends(value: Document) -> Cell:
     return Cell(text, value["high"] - value["low"], hint)
 
 
-def _judged(row: Document) -> Cell:
+def _effect_cell(row: Document) -> Cell:
     """In words; what is not significant is greyed."""
     tone = {"faster": "good", "slower": "bad"}.get(row["effect"], "quiet")
     return Cell(str(row["text"]), row["speedup"]["value"], tone=tone)

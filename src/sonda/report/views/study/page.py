@@ -1,35 +1,42 @@
-"""A study as a page: the answer, its pictures, published against ours, the tables, and what must be said of them.
+"""A study for a page: the answer, its pictures, published against ours, the tables, and what must be said of them.
 
-Every study goes through these functions, and what its figures do not allow is left out: no study has a page of its own.
+Every study goes through these functions. What its figures do not allow is left out: no study has a page of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
+from sonda.report.blocks import (
+    Advice,
+    Block,
+    FigureBlock,
+    Fold,
+    Heading,
+    Number,
+    Numbers,
+    Panel,
+    Paragraph,
+    Suggestion,
+    TableBlock,
+    Verdict,
+    paragraphs,
+)
 from sonda.report.figures import Figure
-from sonda.report.labels import markup
-from sonda.report.markup import panel, place_figure, table_html, to_try
-from sonda.report.output import whole_file
-from sonda.report.page import framed
-from sonda.report.provenance import with_study_words
-from sonda.report.section import Section
 from sonda.report.table import Table
 from sonda.report.views.corun_figures import miss_curve, misses_table, slowdown_map
-from sonda.report.views.study.answer import Answer, answer, measured
+from sonda.report.views.study.answer import Answer, answer, is_measured
 from sonda.report.views.study.cells import (
     axis_cell,
     figure_hint,
-    holds,
+    interval_holds,
     interval_words,
     is_guessed,
     is_ratio,
     study_cell,
 )
 from sonda.report.views.study.dot_plot import dots_figure, dots_of, dots_table
-from sonda.report.views.study.facets import parts
+from sonda.report.views.study.facets import split_study
 from sonda.report.views.study.figures import (
     accuracy_caption,
     accuracy_figure,
@@ -48,19 +55,18 @@ from sonda.report.views.study.optimisations import (
     options_title,
 )
 from sonda.report.views.study.published import REACHED, pairs, published_figure, published_table
-from sonda.report.views.study.screen import failure_lines
+from sonda.report.views.study.screen import failure_lines, lists_operations, scale_suffix, setting_text
 from sonda.report.views.study.stacked_bars import stack_figure, stack_table, stacks
 from sonda.report.views.study.tables import (
     SLOWDOWN,
     WITH,
     Document,
-    beside,
+    by_workload_and_neighbour,
     figure_name,
-    known,
-    matrix,
-    of_variant,
+    neighbour_matrix,
+    select_variant,
     study_tables,
-    unmeasured,
+    unmeasured_figures,
     variants_of,
 )
 from sonda.report.views.study.tradeoff import trade_figure, trade_table, trades
@@ -76,90 +82,76 @@ WIDE = 10_000
 MISSES = "modelled_misses@"
 UNTITLED = "Every configuration"
 FEW = 3
-"""Rows out of line that are said at once."""
+"""Rows out of line that are shown at once; the others are folded."""
+OPTIONS = (
+    "Times as many samples a second as the base, with intervals that hold for all options at once with 95 %; grey is "
+    "not significant."
+)
 
 
-@dataclass(frozen=True)
-class Picture:
-    place: str
-    title: str
-    figure: Figure
-    caption: str = ""
-    table: Table | None = None
-    """The table behind it; None where it stands below on the page."""
-
-
-def write_study_page(path: Path, study: Document) -> Path:
-    """Write one self-contained page about a study; returns its path. Raises SondaError when it cannot be written."""
-    text = framed(str(study["study"]), [study_section(study)])
-    with whole_file(path) as stream:
-        stream.write(text.encode("utf-8"))
-    return path
-
-
-def study_section(study: Document) -> Section:
+def study_panels(study: Document) -> list[Block]:
     """Everything about a study, with its figures."""
-    drawn: list[Figure] = []
-    found = answer(study)
-    scale = f" at scale {study['scale']}" if study["scale"] else ""
-    pieces = [
-        f"<h1>{markup(str(study['study']) + scale)}</h1>",
-        f'<p class="soft">{markup(study["question"])}</p>',
-        _answer_panel(study, found),
+    answered = answer(study)
+    return [
+        Heading(f"{study['study']}{scale_suffix(study)}", str(study["question"])),
+        _answer_panel(study, answered),
+        *_pictures(study, answered),
+        *_option_panels(study, answered),
+        *_published_panels(study),
+        *(
+            Panel(_capitalised(titled.title or UNTITLED), [TableBlock(titled.table)], titled.caption)
+            for titled in study_tables(study, WIDE, page=True)
+        ),
+        *_operation_panels(study),
+        *_closing_panels(study),
     ]
-    for picture in _pictures(study, found):
-        html = place_figure(picture.figure, f"study{picture.place}", drawn, "", picture.table)
-        pieces.append(panel(_titled(picture.title), html, picture.caption))
-    pieces += _options(study, found, drawn)
-    pieces += _published(study, drawn)
-    for one in study_tables(study, WIDE, page=True):
-        pieces.append(panel(_titled(one.title or UNTITLED), table_html(one.table, "sortable"), one.caption))
-    pieces += _operations(study)
-    pieces += _said(study)
-    section = Section(str(study["study"]), "study", "\n".join(pieces), tuple(drawn))
-    figures = [figure for row in study["rows"] for figure in row["figures"].values()]
-    shown = [(str(column["figure"]), str(column["unit"])) for column in known(study)["columns"]]
-    return with_study_words(section, shown, any(one["source"] == "simulated" for one in figures))
 
 
-def _titled(name: str) -> str:
+def _capitalised(name: str) -> str:
     """Titles are names of figures, which begin small elsewhere."""
     return name[:1].upper() + name[1:]
 
 
-def _answer_panel(study: Document, found: Answer) -> str:
+def _answer_panel(study: Document, answered: Answer) -> Verdict:
     """The answer with its numbers, what to try, then how much of the study it rests on."""
-    first, *others = [one for one in found.sentences if one not in found.places]
-    lines = [f'<p class="first">{markup(first)}</p>', *(f"<p>{markup(one)}</p>" for one in others)]
-    strange = [f'<p class="warning">Out of line: {markup(one)}.</p>' for one in study.get("verdicts", ())]
-    lines += strange[:FEW]
+    first, *others = [sentence for sentence in answered.sentences if sentence not in answered.places]
+    strange = paragraphs((f"Out of line: {sentence}." for sentence in study.get("verdicts", ())), "remark")
+    blocks: list[Block] = [Paragraph(first, "first"), *paragraphs(others, ""), *strange[:FEW]]
     if strange[FEW:]:
-        more = "".join(strange[FEW:])
-        lines.append(f"<details><summary>{len(strange) - FEW:,} more out of line</summary>{more}</details>")
-    lines.append(to_try(f"{markup(one[:1].upper() + one[1:])}." for one in study.get("remedies", ())))
+        blocks.append(Fold(f"{len(strange) - FEW:,} more out of line", strange[FEW:]))
+    remedies = [Suggestion(f"{_capitalised(remedy)}.") for remedy in study.get("remedies", ())]
+    return Verdict([*blocks, Advice(remedies), Numbers(_extent(study), "facts")])
+
+
+def _extent(study: Document) -> list[Number]:
+    """How many configurations were measured, how often, and how many of the runs were disturbed."""
     rows = study["rows"]
-    found_any = sum(map(measured, rows))
     counts = sorted({figure["n"] for row in rows for figure in row["figures"].values() if figure["value"] is not None})
-    facts = [("configurations measured", f"{found_any:,} of {len(rows):,}")]
+    numbers = [Number("configurations measured", f"{sum(map(is_measured, rows)):,} of {len(rows):,}")]
     if counts:
-        facts.append(("repetitions", f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"))
+        text = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        numbers.append(Number("repetitions", text))
     disturbed = sum(int(row.get("disturbed", 0)) for row in rows)
-    runs = sum(len(row.get("runs", ())) for row in rows)
     if disturbed:
-        facts.append(("disturbed by other programs", f"{disturbed:,} of {runs:,} runs"))
-    boxes = "".join(f"<div><dt>{name}</dt><dd>{markup(text)}</dd></div>" for name, text in facts)
-    return f'<div class="panel verdict">{"".join(lines)}<dl class="facts">{boxes}</dl></div>'
+        runs = sum(len(row.get("runs", ())) for row in rows)
+        numbers.append(Number("disturbed by other programs", f"{disturbed:,} of {runs:,} runs"))
+    return numbers
 
 
-def _pictures(study: Document, found: Answer) -> Iterator[Picture]:
+def _picture(place: str, title: str, figure: Figure, caption: str = "", table: Table | None = None) -> Panel:
+    """A figure with the table behind it."""
+    return Panel(_capitalised(title), [FigureBlock(figure, place, table)], caption)
+
+
+def _pictures(study: Document, answered: Answer) -> Iterator[Panel]:
     """Every picture that the study's figures allow, in the order of the page."""
     columns = {str(column["figure"]): column for column in study["columns"]}
     heat = _matrix_picture(study)
     if heat is not None:
         yield heat
-    for number, key in enumerate(found.figures):
+    for number, key in enumerate(answered.figures):
         if heat is None or key != SLOWDOWN:
-            yield from _dots(study, columns[key], f"dots{number}")
+            yield from _dot_pictures(study, columns[key], f"dots{number}")
     scaling = scaling_figure(study)
     if scaling is not None:
         caption = (
@@ -167,100 +159,102 @@ def _pictures(study: Document, found: Answer) -> Iterator[Picture]:
             "training is shared; validation and test of the base are its serial part."
         )
         table = scaling_table(study["scaling"])
-        yield Picture("scaling", "Speed-up by number of devices", scaling, caption, table)
+        yield _picture("scaling", "Speed-up by number of devices", scaling, caption, table)
     accuracy = accuracy_figure(study)
     if accuracy is not None:
-        yield Picture("accuracy", "Accuracy by epoch", accuracy, accuracy_caption(study), accuracy_table(study))
-    yield from _energies(study)
+        yield _picture("accuracy", "Accuracy by epoch", accuracy, accuracy_caption(study), accuracy_table(study))
+    yield from _energy_pictures(study)
     for stack in stacks(study):
-        yield Picture(stack.place, stack.title, stack_figure(stack), "", stack_table(stack))
-    trade = trades(study)
-    if trade:
+        yield _picture(stack.place, stack.title, stack_figure(stack), "", stack_table(stack))
+    compared = trades(study)
+    if compared:
         caption = "Each point is a variant; no other needs fewer cycles and less energy than those on the front."
-        yield Picture("trade", "Pareto front: cycles and energy", trade_figure(trade), caption, trade_table(trade))
+        table = trade_table(compared)
+        yield _picture("trade", "Pareto front: cycles and energy", trade_figure(compared), caption, table)
     misses = _misses(study)
     curve = miss_curve(misses)
     if curve is not None:
         caption = "Of one modelled step; no clock is read."
-        yield Picture("misses", "Misses by size of the last cache", curve, caption, misses_table(misses))
+        yield _picture("misses", "Misses by size of the last cache", curve, caption, misses_table(misses))
 
 
-def _dots(study: Document, column: Document, place: str) -> Iterator[Picture]:
+def _dot_pictures(study: Document, column: Document, place: str) -> Iterator[Panel]:
     """A figure of every configuration: in one picture, or in one for each part of the study."""
     key = str(column["figure"])
     drawn = 0
-    for name, part in parts(study, lambda one: len({dot.place for dot in dots_of(one, key)})):
+    for name, part in split_study(study, lambda part: len({dot.place for dot in dots_of(part, key)})):
         figure = dots_figure(part, column)
         if figure is not None:
             title = figure_name(column) + (f": {name}" if name else "")
-            caption, table = _dots_caption(part, key), dots_table(part, column)
-            yield Picture(f"{place}{f'-{drawn}' if drawn else ''}", title, figure, caption, table)
+            suffix = f"-{drawn}" if drawn else ""
+            yield _picture(f"{place}{suffix}", title, figure, _dots_caption(part, key), dots_table(part, column))
             drawn += 1
 
 
 def _dots_caption(study: Document, key: str) -> str:
     """What bars, grey marks and open ones are, where there are some."""
     figures = [row["figures"][key] for row in study["rows"]]
-    said = [interval_words(figures, "A bar is an interval")]
+    sentences = [interval_words(figures, "A bar is an interval")]
     ours = [figure for figure in figures if figure["value"] is not None]
-    if is_ratio(key) and any(holds(figure, 1.0) for figure in ours):
-        said.append("Filled grey marks are not significant: their interval holds 1.")
+    if is_ratio(key) and any(interval_holds(figure, 1.0) for figure in ours):
+        sentences.append("Filled grey marks are not significant: their interval holds 1.")
     if any(is_guessed(figure) for figure in ours):
-        said.append("Open marks in colour are estimated.")
-    printed = [one["value"]["value"] for figure in figures for one in figure.get("published", ())]
-    if printed:
-        said.append("Open grey marks are published figures.")
-    if None in printed:
-        said.append("A grey line between two of them is a published range.")
-    return " ".join(one for one in said if one)
+        sentences.append("Open marks in colour are estimated.")
+    published = [printed["value"]["value"] for figure in figures for printed in figure.get("published", ())]
+    if published:
+        sentences.append("Open grey marks are published figures.")
+    if None in published:
+        sentences.append("A grey line between two of them is a published range.")
+    return " ".join(filter(None, sentences))
 
 
-def _matrix_picture(study: Document) -> Picture | None:
+def _matrix_picture(study: Document) -> Panel | None:
     """The slowdown matrix, where a study has one."""
     if not {"workload", WITH} <= set(study["axes"]) or not any(
         column["figure"] == SLOWDOWN for column in study["columns"]
     ):
         return None
     variants = variants_of(study) if not study.get("base") else []
-    whole = of_variant(study, variants[0]) if variants else study
-    by = {row: {name: one for name, one in cells.items() if one["value"] is not None}
-          for row, cells in beside(whole, SLOWDOWN).items()}  # fmt: skip
-    by = {row: cells for row, cells in by.items() if cells}
-    if not by:
+    whole = select_variant(study, variants[0]) if variants else study
+    measured_in = {row: {name: figure for name, figure in figures.items() if figure["value"] is not None}
+                   for row, figures in by_workload_and_neighbour(whole, SLOWDOWN).items()}  # fmt: skip
+    by_row = {row: figures for row, figures in measured_in.items() if figures}
+    if not by_row:
         return None
-    names = list(dict.fromkeys(name for cells in by.values() for name in cells))
-    values = [[cells[name]["value"] if name in cells else None for name in names] for cells in by.values()]
-    texts = [[study_cell(cells[name]).text if name in cells else "" for name in names] for cells in by.values()]
-    hints = [[figure_hint(cells[name]) if name in cells else "" for name in names] for cells in by.values()]
+    names = list(dict.fromkeys(name for figures in by_row.values() for name in figures))
+    lines = [[figures.get(name) for name in names] for figures in by_row.values()]
+    values = [[figure["value"] if figure else None for figure in line] for line in lines]
+    texts = [[study_cell(figure).text if figure else "" for figure in line] for line in lines]
+    hints = [[figure_hint(figure) if figure else "" for figure in line] for line in lines]
     caption = "Time per step beside another program over time per step alone: a row suffers from a column."
     column = next(column for column in study["columns"] if column["figure"] == SLOWDOWN)
-    figure = slowdown_map(list(by), names, values, texts, hints)
-    return Picture("heat", "Slowdown matrix", figure, caption, matrix(whole, column))
+    drawn = slowdown_map(list(by_row), names, values, texts, hints)
+    return _picture("heat", "Slowdown matrix", drawn, caption, neighbour_matrix(whole, column))
 
 
 def _misses(study: Document) -> dict[str, dict[float, float]]:
     """Modelled misses by program and bytes of cache."""
-    found: dict[str, dict[float, float]] = {}
+    misses: dict[str, dict[float, float]] = {}
     for row in study["rows"]:
         for key, figure in row["figures"].items():
             size = axis_cell(key.removeprefix(MISSES)).order if key.startswith(MISSES) else None
             if isinstance(size, float) and figure["value"] is not None:
-                found.setdefault(str(row["configuration"].get("workload", "")), {})[size] = figure["value"]
-    return found
+                misses.setdefault(str(row["configuration"].get("workload", "")), {})[size] = figure["value"]
+    return misses
 
 
-def _energies(study: Document) -> Iterator[Picture]:
+def _energy_pictures(study: Document) -> Iterator[Panel]:
     """Energy of trainings; joules of simulated steps stand with their cycles."""
     for place, title, metrics in ENERGIES if study.get("base") else ():
-        columns = [one for one in study["columns"] if not one.get("of") and _metric(one) in metrics]
+        columns = [column for column in study["columns"] if not column.get("of") and _metric(column) in metrics]
         unit = str(columns[0]["unit"]) or f"times {study.get('base', '')}" if columns else ""
-        figure = energy_figure(study, [str(one["figure"]) for one in columns], unit)
+        figure = energy_figure(study, [str(column["figure"]) for column in columns], unit)
         if figure is not None:
             guessed = any(
-                row["figures"][one["figure"]]["source"] == "estimated" for one in columns for row in study["rows"]
+                row["figures"][column["figure"]]["source"] == "estimated" for column in columns for row in study["rows"]
             )
             caption = "Hatched: estimated by a power model, not measured." if guessed else ""
-            yield Picture(place, title, figure, caption, energy_table(study, columns))
+            yield _picture(place, title, figure, caption, energy_table(study, columns))
 
 
 def _metric(column: Document) -> str:
@@ -269,59 +263,56 @@ def _metric(column: Document) -> str:
     return key.rpartition("_")[0] if unit else key
 
 
-def _options(study: Document, found: Answer, drawn: list[Figure]) -> Iterator[str]:
+def _option_panels(study: Document, answered: Answer) -> Iterator[Panel]:
     """What options bring, place by place: in a sentence, as bars with their table, and what limits each."""
     for number, place in enumerate(study.get("optimisations", ())):
         head = f"{place['place']}: "
-        said = "".join(f"<p>{markup(one.removeprefix(head))}</p>" for one in found.places if one.startswith(head))
+        sentences = [sentence.removeprefix(head) for sentence in answered.places if sentence.startswith(head)]
         bars = options_figure(place)
-        table = table_html(options_table(place), "sortable")
-        picture = place_figure(bars, f"studyoptions{number}", drawn, "") if bars is not None else ""
+        picture = [FigureBlock(bars, f"options{number}")] if bars is not None else []
         title = options_title(place)
-        yield panel(title if place["place"] else _titled(title), said + picture + table + _limits(place), OPTIONS)
+        yield Panel(
+            title if place["place"] else _capitalised(title),
+            [*paragraphs(sentences, ""), *picture, TableBlock(options_table(place)), *_limit_blocks(place)],
+            OPTIONS,
+        )
 
 
-def _limits(place: Document) -> str:
-    """A line for each configuration; whole sentences are folded. '' where nothing was measured."""
+def _limit_blocks(place: Document) -> list[Block]:
+    """A line for each configuration; whole sentences are folded. Nothing where nothing was measured."""
     table = limits_table(place)
     if table is None:
-        return ""
-    lines = "".join(f"<p>{markup(line)}</p>" for line in limit_sentences(place))
-    more = f'<details class="behind"><summary>In whole sentences</summary>{lines}</details>'
-    return f"<p><strong>What limits each</strong></p>{table_html(table, 'sortable')}{more}"
+        return []
+    return [
+        Heading("What limits each", level=4),
+        TableBlock(table),
+        Fold("In whole sentences", paragraphs(limit_sentences(place), "")),
+    ]
 
 
-OPTIONS = (
-    "Times as many samples a second as the base, with intervals that hold for all options at once with 95 %; grey is "
-    "not significant."
-)
-
-
-def _published(study: Document, drawn: list[Figure]) -> Iterator[str]:
-    found = pairs(study)
-    if found:
-        figure = published_figure(found)
-        picture = place_figure(figure, "studypublished", drawn, "none of the published figures has ours beside it")
-        table = table_html(published_table(found), "sortable", tall=True)
-        grey = f" Grey: {REACHED}." if any(pair.reached for pair in found) else ""
+def _published_panels(study: Document) -> Iterator[Panel]:
+    printed = pairs(study)
+    if printed:
+        absent = "none of the published figures has ours beside it"
+        picture = FigureBlock(published_figure(printed), "published", absent=absent)
+        grey = f" Grey: {REACHED}." if any(pair.reached for pair in printed) else ""
         caption = f"Each mark is a printed figure; 1 is as printed.{grey}"
-        yield panel("Published against ours", picture + table, caption)
+        yield Panel("Published against ours", [picture, TableBlock(published_table(printed), tall=True)], caption)
 
 
-def _operations(study: Document) -> Iterator[str]:
-    operations = study.get("operations", ())
-    if len(operations) > len(study["rows"]) or any(row["counted"] is not None for row in operations):
-        yield panel("Operations one by one", table_html(operations_table(operations), "sortable"))
+def _operation_panels(study: Document) -> Iterator[Panel]:
+    if lists_operations(study):
+        yield Panel("Operations one by one", [TableBlock(operations_table(study["operations"]))])
 
 
-def _said(study: Document) -> Iterator[str]:
+def _closing_panels(study: Document) -> Iterator[Panel]:
     """What is missing and why, what differs from the publication, what else there is to know."""
-    lacking = [f"– {', '.join(names)}: {reason}" for reason, names in unmeasured(study).items()]
+    lacking = [f"– {', '.join(names)}: {reason}" for reason, names in unmeasured_figures(study).items()]
     for title, lines in (("Not measured", lacking), ("Failed", failure_lines(study)),
                          ("Deviations from what was published", study["deviations"]), ("Notes", study["notes"]),
                          ("Where the numbers come from", list(_origin(study)))):  # fmt: skip
         if lines:
-            yield panel(title, "".join(f"<p>{markup(str(line))}</p>" for line in lines))
+            yield Panel(title, paragraphs(map(str, lines), ""))
 
 
 def _origin(study: Document) -> Iterator[str]:
@@ -329,16 +320,12 @@ def _origin(study: Document) -> Iterator[str]:
     about = study.get("provenance") or {}
     if about.get("devices"):
         where = f"{', '.join(about['devices'])}, {', '.join(about['recorded'])}"
-        found = {figure["source"] for row in study["rows"] for figure in row["figures"].values()
-                 if figure["value"] is not None}  # fmt: skip
-        yield f"Simulated on {where}." if "simulated" in found and "measured" not in found else f"Measured on {where}."
+        sources = {figure["source"] for row in study["rows"] for figure in row["figures"].values()
+                   if figure["value"] is not None}  # fmt: skip
+        how = "Simulated" if "simulated" in sources and "measured" not in sources else "Measured"
+        yield f"{how} on {where}."
     if about.get("versions"):
         yield "Versions: " + ", ".join(f"{name} {version}" for name, version in about["versions"].items()) + "."
     if study.get("fixed"):
-        yield "All configurations: " + ", ".join(_said_of_all(study["fixed"])) + "."
-
-
-def _said_of_all(fixed: Document) -> Iterator[str]:
-    """`batch 16`, `train true`."""
-    for key, value in fixed.items():
-        yield f"{key.replace('_', ' ')} {str(value).lower() if isinstance(value, bool) else value}"
+        settings = [f"{key.replace('_', ' ')} {setting_text(value)}" for key, value in study["fixed"].items()]
+        yield f"All configurations: {', '.join(settings)}."

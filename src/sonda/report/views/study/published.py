@@ -24,7 +24,7 @@ class Pair:
     """A printed figure and ours."""
 
     name: str
-    """Of the figure."""
+    """Name of the figure."""
     place: str
     ours: Document
     printed: Document
@@ -54,16 +54,16 @@ def pairs(study: Document) -> list[Pair]:
     ]
 
 
-def published_figure(found: list[Pair]) -> Figure | None:
+def published_figure(printed_pairs: list[Pair]) -> Figure | None:
     """Ours over the published one: a line for each figure, a mark for each configuration; None without any of ours."""
-    known = [pair for pair in found if pair.printed["ratio"]]
+    known = [pair for pair in printed_pairs if pair.printed["ratio"]]
     if not known:
         return None
     lines = list(dict.fromkeys(pair.name for pair in known))
     layout: Figure = {
         "height": AROUND + OF_A_LINE * len(lines),
         "xaxis": {"type": "log", "title": {"text": "ours over the published one"}},
-        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [markup(one) for one in lines[::-1]],
+        "yaxis": {"type": "category", "categoryorder": "array", "categoryarray": [markup(line) for line in lines[::-1]],
                   "automargin": True, "dtick": 1},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}, "showlegend": True,
         "shapes": [{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper",
@@ -91,21 +91,26 @@ def _marks(known: list[Pair]) -> Iterator[Figure]:
                 }  # fmt: skip
 
 
-def published_table(found: list[Pair]) -> Table:
+def published_table(printed_pairs: list[Pair]) -> Table:
     """A row for each printed figure: ours, the ratio, and what differs between the two measurements."""
     columns = [
-        (Column("where", right=False), [Cell(pair.place, pair.place) for pair in found]),
-        (Column("figure", right=False), words([pair.name for pair in found])),
-        (Column("ours", hint="median of the repetitions"), [study_cell(pair.ours) for pair in found]),
-        (Column("published", hint="with the digits that were printed"), [printed_cell(pair.printed) for pair in found]),
+        (Column("where", right=False), [Cell(pair.place, pair.place) for pair in printed_pairs]),
+        (Column("figure", right=False), words([pair.name for pair in printed_pairs])),
+        (Column("ours", hint="median of the repetitions"), [study_cell(pair.ours) for pair in printed_pairs]),
+        (Column("published", hint="with the digits that were printed"),
+         [printed_cell(pair.printed) for pair in printed_pairs]),
         (Column("ours over published", hint="over the nearer end of a printed range; 1 inside of it"),
-         [_ratio(pair) for pair in found]),
-        (Column("published on", right=False), words([pair.machine for pair in found])),
+         [_ratio(pair) for pair in printed_pairs]),
+        (Column("published on", right=False), words([pair.machine for pair in printed_pairs])),
     ]  # fmt: skip
-    if any(pair.printed["deviation"] for pair in found):
-        columns.append((Column("what differs", right=False), words([str(pair.printed["deviation"]) for pair in found])))
-    if any(pair.printed.get("note") for pair in found):
-        columns.append((Column("note", right=False), words([str(pair.printed.get("note", "")) for pair in found])))
+    if any(pair.printed["deviation"] for pair in printed_pairs):
+        columns.append(
+            (Column("what differs", right=False), words([str(pair.printed["deviation"]) for pair in printed_pairs]))
+        )
+    if any(pair.printed.get("note") for pair in printed_pairs):
+        columns.append(
+            (Column("note", right=False), words([str(pair.printed.get("note", "")) for pair in printed_pairs]))
+        )
     return build(columns, "published against ours")
 
 

@@ -1,4 +1,4 @@
-"""Studies in the terminal: which there are, what one would measure, what it found beside what was published."""
+"""Studies for a terminal: which ones ship, what a study would measure, what it measured beside what was published."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from sonda.report.blocks import Block, Gap, Heading, Items, Paragraph, TableBloc
 from sonda.report.table import Column, build, words
 from sonda.report.views.study.answer import answer
 from sonda.report.views.study.operations import operations_table
-from sonda.report.views.study.tables import VARIANT, Document, option_tables, study_tables, unmeasured
+from sonda.report.views.study.tables import VARIANT, Document, option_tables, study_tables, unmeasured_figures
 
 
 def studies_blocks(studies: Sequence[Document]) -> list[Block]:
     """The studies that ship with Sonda."""
     table = build(
         [
-            (Column("study", right=False), words([str(one["name"]) for one in studies])),
-            (Column("runs"), words([f"{one['runs']:,}" for one in studies])),
-            (Column("scales", right=False), words([", ".join(one["scales"]) for one in studies])),
-            (Column("question", right=False, wrap=True), words([str(one["question"]) for one in studies])),
+            (Column("study", right=False), words([str(study["name"]) for study in studies])),
+            (Column("runs"), words([f"{study['runs']:,}" for study in studies])),
+            (Column("scales", right=False), words([", ".join(study["scales"]) for study in studies])),
+            (Column("question", right=False, wrap=True), words([str(study["question"]) for study in studies])),
         ]
     )
     return [
@@ -35,7 +35,7 @@ def plan_blocks(plan: Document, *, reference: str = "", options: str = "") -> li
     simulated = all(str(run.get("on", "")).startswith("sim:") for run in runs)
     how = "simulated" if simulated else "each a process of its own"
     blocks: list[Block] = [
-        Heading(f"{plan['study']}{_at_scale(plan)}: {len(runs):,} runs, {how}"),
+        Heading(f"{plan['study']}{scale_suffix(plan)}: {len(runs):,} runs, {how}"),
         *paragraphs(plan.get("lacks", ()), "remark"),
     ]
     keys = list(dict.fromkeys(key for run in runs for key in run if key != "identity"))
@@ -49,11 +49,11 @@ def plan_blocks(plan: Document, *, reference: str = "", options: str = "") -> li
     for name, part in by_variant.items():
         blocks += _settings(name, part[:1], own)
     shown = [key for key in keys if key not in (*fixed, *own)]
-    columns = [(Column(key, right=False), words([_written(run.get(key, "")) for run in runs])) for key in shown]
+    columns = [(Column(key, right=False), words([setting_text(run.get(key, "")) for run in runs])) for key in shown]
     if columns:
         blocks += [Gap(), TableBlock(build(columns), reasons=False)]
     if reference:
-        blocks += [Gap(), Paragraph(f"Carry it out with: {_typed(plan, reference)}{options}")]
+        blocks += [Gap(), Paragraph(f"Carry it out with: {_command_line(plan, reference)}{options}")]
     return blocks
 
 
@@ -64,12 +64,12 @@ FEW = 3
 
 def _place(study: Document, row: Document) -> str:
     """`cnn, stress-cache`: where in the study a row stands."""
-    return ", ".join(_written(row["configuration"][axis]) for axis in study["axes"] if axis in row["configuration"])
+    return ", ".join(setting_text(row["configuration"][axis]) for axis in study["axes"] if axis in row["configuration"])
 
 
 def failure_lines(study: Document) -> list[str]:
     """What failed and why; where many rows failed for one reason, it is said once with how many."""
-    places: dict[str, list[str]] = {}
+    failed: dict[str, list[str]] = {}
     lines: dict[str, list[str]] = {}
     for row in study["rows"]:
         for failure in row["failures"]:
@@ -77,25 +77,25 @@ def failure_lines(study: Document) -> list[str]:
                 continue
             reason = failure.partition(": ")[2]
             place = _place(study, row)
-            places.setdefault(reason, []).append(str(row["configuration"].get(VARIANT, "")))
+            failed.setdefault(reason, []).append(str(row["configuration"].get(VARIANT, "")))
             lines.setdefault(reason, []).append(": ".join([*([place] if place else []), failure]))
-    found = []
-    for reason, said in lines.items():
-        if len(said) > FEW:
-            which = ", ".join(dict.fromkeys(place for place in places[reason] if place))
-            found.append(f"{which + ': ' if which else ''}{len(said):,} runs: {reason}")
+    shown = []
+    for reason, failures in lines.items():
+        if len(failures) > FEW:
+            variants = ", ".join(dict.fromkeys(variant for variant in failed[reason] if variant))
+            shown.append(f"{variants + ': ' if variants else ''}{len(failures):,} runs: {reason}")
         else:
-            found += said
-    return found
+            shown += failures
+    return shown
 
 
 def _settings(name: str, runs: list[dict[str, Any]], keys: list[str]) -> list[Block]:
     """`miss curve: batch 4, probe callgrind:256KiB+1MiB`, where there is anything to say."""
-    items = [f"{key} {_written(run[key])}" for run in runs for key in keys if key in run]
+    items = [f"{key} {setting_text(run[key])}" for run in runs for key in keys if key in run]
     return [Items(items, f"{name}: " if name else "", ", ")] if items else []
 
 
-def _written(value: object) -> str:
+def setting_text(value: object) -> str:
     """A value as the study's file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
@@ -106,7 +106,7 @@ def study_blocks(study: Document, width: int, *, reference: str = "", options: s
     Tables of many columns are made for a terminal of `width`. `reference`, the scale and `options` are what to type to
     have its page.
     """
-    blocks: list[Block] = [Heading(f"{study['study']}{_at_scale(study)}")]
+    blocks: list[Block] = [Heading(f"{study['study']}{scale_suffix(study)}")]
     if study["question"]:
         blocks.append(Paragraph(study["question"]))
     blocks += [
@@ -118,17 +118,17 @@ def study_blocks(study: Document, width: int, *, reference: str = "", options: s
         *(Paragraph(f"Try: {remedy}.", "", 4, 2) for remedy in study.get("remedies", ())),
     ]
     tables = [*study_tables(study, width), *option_tables(study)]
-    for one in tables:
+    for titled in tables:
         blocks.append(Gap())
-        if one.title:
-            blocks.append(Paragraph(one.title, "first", hang=0))
-        blocks.append(TableBlock(one.table, reasons=one.reasons))
-    operations = study.get("operations", ())
-    if len(operations) > len(study["rows"]) or any(row["counted"] is not None for row in operations):
-        blocks += [Gap(), Paragraph("Operations one by one", "first", hang=0), TableBlock(operations_table(operations))]
-    for caption in dict.fromkeys(one.caption for one in tables if one.caption):
+        if titled.title:
+            blocks.append(Paragraph(titled.title, "first", hang=0))
+        blocks.append(TableBlock(titled.table, reasons=titled.reasons))
+    if lists_operations(study):
+        table = operations_table(study["operations"])
+        blocks += [Gap(), Paragraph("Operations one by one", "first", hang=0), TableBlock(table)]
+    for caption in dict.fromkeys(titled.caption for titled in tables if titled.caption):
         blocks += [Gap(), Paragraph(caption, "quiet")]
-    for reason, names in unmeasured(study).items():
+    for reason, names in unmeasured_figures(study).items():
         blocks += [Gap(), Paragraph(f"– {', '.join(names)}: {reason}", "quiet")]
     for title, lines in (
         ("Failed", failure_lines(study)),
@@ -138,14 +138,21 @@ def study_blocks(study: Document, width: int, *, reference: str = "", options: s
         if lines:
             blocks += [Gap(), Paragraph(title, "first", hang=0), *(Paragraph(str(line), "", 4, 2) for line in lines)]
     if reference:
-        blocks += [Gap(), Paragraph(f"Page: {_typed(study, reference)}{options} --show --page study.html")]
+        blocks += [Gap(), Paragraph(f"Page: {_command_line(study, reference)}{options} --show --page study.html")]
     return blocks
 
 
-def _typed(document: Document, reference: str) -> str:
+def lists_operations(study: Document) -> bool:
+    """Whether operations are shown one by one: where they say more than the study's rows."""
+    operations = study.get("operations", ())
+    return len(operations) > len(study["rows"]) or any(row["counted"] is not None for row in operations)
+
+
+def _command_line(document: Document, reference: str) -> str:
     scale = f" --scale {document['scale']}" if document["scale"] else ""
     return f"sonda study {reference}{scale}"
 
 
-def _at_scale(document: Document) -> str:
+def scale_suffix(document: Document) -> str:
+    """` at scale small`; '' where a study has no scale."""
     return f" at scale {document['scale']}" if document["scale"] else ""

@@ -12,8 +12,8 @@ from sonda.report.labels import markup
 from sonda.report.palette import BLUE, GREEN, GREY, HATCH, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build
 from sonda.report.views.study.cells import figure_hint, study_cell
-from sonda.report.views.study.facets import parts
-from sonda.report.views.study.tables import Document, of_variant, place_name, row_names, variants_of
+from sonda.report.views.study.facets import split_study
+from sonda.report.views.study.tables import Document, place_name, row_names, select_variant, variants_of
 
 PHASES = ("data", "transfer", "forward", "prefill", "decode", "loss", "backward", "optimizer", "fused", "communicate")
 ON_PROCESSOR = ("input_ms", "operations_ms", "host_ms")
@@ -23,7 +23,7 @@ COLORS = {"input_ms": PURPLE, "operations_ms": BLUE, "host_ms": GREY, "device_co
           "device_transfer_ms": YELLOW, "communication_ms": VERMILION, "idle_ms": GREY}  # fmt: skip
 PARTS = (BLUE, ORANGE, GREEN, SKY, PURPLE, VERMILION)
 MOST_PICTURES = 6
-"""Of one kind."""
+"""Pictures of one kind."""
 OF_A_BAR, AROUND = 24, 130
 """px of height."""
 
@@ -58,29 +58,29 @@ def stacks(study: Document) -> list[Stack]:
     components = [(key, place_name(keys[key]), PARTS[at % len(PARTS)]) for at, key in enumerate(modules)]
     wanted = (
         ("phases", "Time of a step by phase", "ms", phases),
-        ("processor", "Where the time of a step goes", "ms", _named(ON_PROCESSOR, keys)),
-        ("device", "Where the time of the device goes", "ms", _named(ON_DEVICE, keys)),
+        ("processor", "Where the time of a step goes", "ms", _breakdown_parts(ON_PROCESSOR, keys)),
+        ("device", "Where the time of the device goes", "ms", _breakdown_parts(ON_DEVICE, keys)),
         ("cycles", "Cycles by component", "cycles", components),
     )
-    found: list[Stack] = []
+    drawn: list[Stack] = []
     for place, title, unit, made_of in wanted:
         if len(made_of) > 1:
-            rows = partial(_rows, keys=[key for key, _, _ in made_of])
+            rows = partial(_bars_of_rows, keys=[key for key, _, _ in made_of])
             shown = tuple((name, color) for _, name, color in made_of)
-            found += _stacks(study, Stack(place, title, unit, (), shown, shares=place != "cycles"), rows)
+            drawn += _stacks(study, Stack(place, title, unit, (), shown, shares=place != "cycles"), rows)
     counted = dict.fromkeys(str(keys[key].get("of", "")) for key in keys if key.startswith("backend_bound_percent"))
     slots = tuple((figure_words(f"{slot}_percent", "%").removesuffix(" %"), SLOT_COLORS[slot]) for slot in SLOTS)
     empty = Stack("slots", "Top-Down: what becomes of the slots", "%", (), slots)
-    return found + list(_stacks(study, empty, partial(_slots, of=list(counted))))
+    return drawn + list(_stacks(study, empty, partial(_bars_of_slots, of=list(counted))))
 
 
 def _stacks(study: Document, empty: Stack, bars: Callable[[Document], list[Bar]]) -> Iterator[Stack]:
     """The same picture of every part of the study that has bars."""
-    cut = parts(study, lambda one: len(bars(one)))
+    cut = split_study(study, lambda part: len(bars(part)))
     variants = variants_of(study) if not study.get("base") else []
     first = f": {variants[0]}" if len(variants) > 1 and len(cut) > MOST_PICTURES else ""
     if first:
-        cut = parts(of_variant(study, variants[0]), lambda one: len(bars(one)))
+        cut = split_study(select_variant(study, variants[0]), lambda part: len(bars(part)))
     drawn = 0
     for name, part in cut:
         made = bars(part)
@@ -96,14 +96,14 @@ def stack_figure(stack: Stack) -> Figure:
     data = []
     for at, (name, color) in enumerate(stack.parts):
         figures = [figures[at] for _, figures in stack.bars]
-        hatched = ["/" if one["source"] == "estimated" and one["value"] is not None else "" for one in figures]
+        hatched = ["/" if figure["source"] == "estimated" and figure["value"] is not None else "" for figure in figures]
         data.append({
             "type": "bar", "orientation": "h", "name": markup(name), "y": places,
-            "x": [one["value"] for one in figures],
+            "x": [figure["value"] for figure in figures],
             "marker": {"color": color, "pattern": {**HATCH, "shape": hatched}},
-            "hovertext": [f"<b>{markup(bar)}</b><br>{markup(name)}: {markup(figure_hint(one))}"
-                          if one["value"] is not None else ""
-                          for (bar, _), one in zip(stack.bars, figures, strict=True)],
+            "hovertext": [f"<b>{markup(bar)}</b><br>{markup(name)}: {markup(figure_hint(figure))}"
+                          if figure["value"] is not None else ""
+                          for (bar, _), figure in zip(stack.bars, figures, strict=True)],
             "hoverinfo": "text",
         })  # fmt: skip
     layout = {
@@ -126,27 +126,27 @@ def stack_table(stack: Stack) -> Table:
     return build(columns, stack.title)
 
 
-def _named(wanted: Sequence[str], keys: dict[str, Document]) -> list[tuple[str, str, str]]:
+def _breakdown_parts(wanted: Sequence[str], keys: dict[str, Document]) -> list[tuple[str, str, str]]:
     return [(key, figure_words(key, "ms").removesuffix(" ms"), COLORS[key]) for key in wanted if key in keys]
 
 
-def _rows(study: Document, keys: Sequence[str]) -> list[Bar]:
+def _bars_of_rows(study: Document, keys: Sequence[str]) -> list[Bar]:
     """Rows that have at least two of these figures."""
-    found = []
+    bars = []
     for name, row in zip(row_names(study), study["rows"], strict=True):
         figures = tuple(row["figures"][key] for key in keys)
         if sum(figure["value"] is not None for figure in figures) > 1:
-            found.append((name, figures))
-    return found
+            bars.append((name, figures))
+    return bars
 
 
-def _slots(study: Document, of: Sequence[str]) -> list[Bar]:
+def _bars_of_slots(study: Document, of: Sequence[str]) -> list[Bar]:
     """Level 1 of Top-Down, of the whole step and of every phase that was counted."""
     bars = []
     for name, row in zip(row_names(study), study["rows"], strict=True):
         for place in of:
             suffix = f"@{place}" if place else ""
             figures = [row["figures"].get(f"{slot}_percent{suffix}") for slot in SLOTS]
-            if all(one is not None and one["value"] is not None for one in figures):
-                bars.append((f"{name}, {place or 'whole'}", tuple(one for one in figures if one is not None)))
+            if all(figure is not None and figure["value"] is not None for figure in figures):
+                bars.append((f"{name}, {place or 'whole'}", tuple(figure for figure in figures if figure is not None)))
     return bars

@@ -33,10 +33,10 @@ def trades(study: Document) -> list[Trade]:
     """Variants that are compared by cycles and by energy; none where a study does not compare them by both."""
     ratios: dict[str, dict[str, float]] = {key: {} for key in (CYCLES, ENERGY)}
     counts: dict[str, int] = {}
-    for one in study.get("compared", ()):
-        if one["figure"] in ratios:
-            ratios[one["figure"]][one["variant"]] = one["ratio"]
-            counts[one["variant"]] = one["n"]
+    for compared in study.get("compared", ()):
+        if compared["figure"] in ratios:
+            ratios[compared["figure"]][compared["variant"]] = compared["ratio"]
+            counts[compared["variant"]] = compared["n"]
     both = [name for name in ratios[CYCLES] if name in ratios[ENERGY]]
     if not both:
         return []
@@ -47,62 +47,66 @@ def trades(study: Document) -> list[Trade]:
             for name, point in points.items()]  # fmt: skip
 
 
-def _beats(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return one != other and one[0] <= other[0] and one[1] <= other[1]
+def _beats(point: tuple[float, float], other: tuple[float, float]) -> bool:
+    return point != other and point[0] <= other[0] and point[1] <= other[1]
 
 
-def trade_figure(found: list[Trade]) -> Figure:
+def trade_figure(compared: list[Trade]) -> Figure:
     """Cycles to the right, energy upwards, both logarithmic and over those of the first variant; named points."""
     data = []
     for front, name, color, mark in ((True, "Pareto front", VERMILION, "diamond"), (False, "others", GREY, "circle")):
-        own = sorted((one for one in found if one.front is front), key=lambda one: one.cycles)
+        own = sorted((trade for trade in compared if trade.front is front), key=lambda trade: trade.cycles)
         data.append({
             "type": "scatter", "mode": "lines+markers+text" if front else "markers+text", "name": name,
-            "x": [one.cycles for one in own], "y": [one.energy for one in own],
+            "x": [trade.cycles for trade in own], "y": [trade.energy for trade in own],
             "line": {"color": color, "width": 1, "shape": "hv"},
             "marker": {"color": color, "size": 12 if front else 9, "symbol": mark},
-            "text": [markup(one.name) for one in own],
-            "textposition": "bottom right" if front else [_side(one, found) for one in own],
-            "hovertext": [f"<b>{markup(one.name)}</b><br>{one.cycles:.3g} times the cycles, {one.energy:.3g} times the "
-                          f"energy, derived (geometric mean of {one.n})" for one in own],
+            "text": [markup(trade.name) for trade in own],
+            "textposition": "bottom right" if front else [_side(trade, compared) for trade in own],
+            "hovertext": [f"<b>{markup(trade.name)}</b><br>{quantities.significant(trade.cycles)} times the cycles, "
+                          f"{quantities.significant(trade.energy)} times the energy, derived (geometric mean of "
+                          f"{trade.n})" for trade in own],
             "hoverinfo": "text",
         })  # fmt: skip
-    first = markup(found[0].name)
+    first = markup(compared[0].name)
     layout = {
         "height": HEIGHT,
         "xaxis": {"type": "log", "title": {"text": f"cycles over those of {first} (simulated)"}},
         "yaxis": {"type": "log", "title": {"text": f"energy over that of {first} (simulated)"}},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"},
     }
-    return {"data": [one for one in data if one["x"]], "layout": layout}
+    return {"data": [trace for trace in data if trace["x"]], "layout": layout}
 
 
-def _side(one: Trade, found: list[Trade]) -> str:
+def _side(trade: Trade, compared: list[Trade]) -> str:
     """Where the name of a point does not run into that of its nearest neighbour."""
 
     def way(other: Trade) -> tuple[float, float]:
-        return math.log(other.cycles / one.cycles), math.log(other.energy / one.energy)
+        return math.log(other.cycles / trade.cycles), math.log(other.energy / trade.energy)
 
-    others = [way(other) for other in found if other is not one]
+    others = [way(other) for other in compared if other is not trade]
     return "bottom center" if others and min(others, key=lambda pair: math.hypot(*pair))[1] > 0 else "top center"
 
 
-def trade_table(found: list[Trade]) -> Table:
+def trade_table(compared: list[Trade]) -> Table:
     """The points of the picture."""
 
     def times(values: list[float]) -> list[Cell]:
-        return [Cell(quantities.number(one), one, f"{one:.4g} times, derived", unit="1") for one in values]
+        return [
+            Cell(quantities.number(ratio), ratio, f"{quantities.significant(ratio, 4)} times, derived", unit="1")
+            for ratio in values
+        ]
 
     return build(
         [
-            (Column("variant", right=False), words([one.name for one in found])),
-            (Column("times the cycles"), times([one.cycles for one in found])),
-            (Column("times the energy"), times([one.energy for one in found])),
+            (Column("variant", right=False), words([trade.name for trade in compared])),
+            (Column("times the cycles"), times([trade.cycles for trade in compared])),
+            (Column("times the energy"), times([trade.energy for trade in compared])),
             (
                 Column("configurations"),
-                [Cell(f"{one.n:,}", one.n, "configurations, counted", unit="1") for one in found],
+                [Cell(f"{trade.n:,}", trade.n, "configurations, counted", unit="1") for trade in compared],
             ),
-            (Column("on the front", right=False), words(["yes" if one.front else "no" for one in found])),
+            (Column("on the front", right=False), words(["yes" if trade.front else "no" for trade in compared])),
         ],
         "trade",
     )
