@@ -164,7 +164,7 @@ def test_with_an_interval_the_pmu_is_read_from_outside_only(tmp_path: Path, monk
     )
     named = Event("branch_misses", 0, 5)
     found = CountingPlan([[cycles, instructions, misses], [cycles, instructions, named]])
-    monkeypatch.setattr(counting, "plan", lambda extra: found)
+    monkeypatch.setattr(counting, "plan_counting", lambda extra: found)
     asked = counting.request_counters(("pmu:branch-misses",), tmp_path, "per interval")
     assert asked.events == {"cycles": cycles, "instructions": instructions, "branch_misses": named}
     assert list(tmp_path.iterdir()) == [] and asked.target == {}

@@ -192,7 +192,7 @@ def test_probes_are_asked_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     def none(**_: object) -> CountingPlan:
         raise SondaError("no PMU in this virtual machine", "use another")
 
-    monkeypatch.setattr(asking, "plan", none)
+    monkeypatch.setattr(asking, "plan_counting", none)
     found = asking.request_counters("pmu", tmp_path)
     assert [(one.name, one.state, one.reason) for one in found.states] == [
         ("pmu", "missing", "no PMU in this virtual machine")
@@ -216,7 +216,7 @@ def test_probes_are_asked_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         seen["extra"] = extra
         return CountingPlan([[Event("cycles", 0, 0)]], notes=["so it is"])
 
-    monkeypatch.setattr(asking, "plan", found_plan)
+    monkeypatch.setattr(asking, "plan_counting", found_plan)
     asked = asking.request_counters(("pmu:children+branch-misses",), tmp_path)
     assert seen["extra"] == ["branch-misses"] and asked.notes == ["so it is"]
     assert json.loads((tmp_path / FILE).read_text())["children"] is True
