@@ -16,7 +16,7 @@ from answers import RUNS
 from sonda.record.errors import SondaError
 from sonda.record.run import SCHEMA, Run, RunInfo, decode_info
 from sonda.record.store import Store
-from sonda.record.target import AnyTarget, Kind
+from sonda.record.target import AnyTarget, Kind, WorkloadTarget
 from sonda.report.views.kinds import view_of
 
 STORED = sorted(path.parent for path in RUNS.glob("*/run.json"))
@@ -143,3 +143,12 @@ def test_a_network_may_have_parameters_that_are_called_like_facts_of_files() -> 
     info = decode_info(json.dumps(old).encode(), "x")
     assert info.workload.parameters == {"groups": 4, "ranks": 2, "batch": 8}
     assert (info.workload.batch, info.workload.groups, info.workload.ranks) == (8, None, None)
+
+
+def test_several_instruments_may_add_what_they_probed() -> None:
+    target = WorkloadTarget(spec="cpu", device="cpu")
+    both = target.extended({"probed": [{"probe": "a", "sensor": "x"}]}).extended(
+        {"probed": [{"probe": "b", "sensor": "y"}]}
+    )
+    assert [(sensor.probe, sensor.sensor) for sensor in both.probed or []] == [("a", "x"), ("b", "y")]
+    assert both.extended({"added": {"z": 1}}).probed == both.probed

@@ -125,9 +125,8 @@ def _show_data_set(
     manifest = data_set.manifest
     if json:
         extra: dict[str, Any] = {"shares": tables} if shares else {}
-        write_json(
-            {"directory": str(data_set.directory), "verified": verified, **_plain(manifest), **extra}, "data set"
-        )
+        fields = {"directory": str(data_set.directory), "verified": verified, **_plain(manifest), **extra}
+        write_json(fields, "data set")
         return
     from sonda.report.screen import render
     from sonda.report.views.data_set import data_set_blocks

@@ -82,8 +82,12 @@ class Target(Stored, frozen=True, kw_only=True, tag_field="kind", tag="target"):
         return {**document, **document.pop("added", {})}
 
     def extended(self, facts: Mapping[str, Any]) -> Self:
-        """The same with further facts, as `of` takes them."""
-        return self.of(**{**plain(self), **facts}) if facts else self
+        """The same with further facts, as `of` takes them; sensors that were probed join those before them."""
+        if not facts:
+            return self
+        known = plain(self)
+        probed = [*known.get("probed", ()), *facts.get("probed", ())]
+        return self.of(**{**known, **facts, **({"probed": probed} if probed else {})})
 
 
 class WorkloadTarget(Target, frozen=True, kw_only=True, tag="workload"):

@@ -166,7 +166,8 @@ class Contribution:
     spans: Spans | None = None
     """The table with its columns or rows; None where it leaves `EndedRun.spans` as they are."""
     target: dict[str, Any] = field(default_factory=dict)
-    """Fields of the run's target by name, as plain values; what has no field there is kept among what is `added`."""
+    """Fields of the run's target by name, as plain values; what has no field there is kept among what is `added`. A
+    number that terminal, page and `--json` should show goes to `probed`, which every instrument may add to."""
     states: list[ProbeState] = field(default_factory=list)
     """Each takes the place of an earlier one with its name."""
     notes: list[str] = field(default_factory=list)
