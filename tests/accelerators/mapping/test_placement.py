@@ -25,7 +25,7 @@ DENSE = np.ones
 
 
 def placed(name: str, operation: Operation) -> Placed:
-    found = Placement(load_accelerator(name)).place_one(operation)
+    found = Placement(load_accelerator(name)).place_operation(operation)
     assert isinstance(found, Placed)
     assert sum(found.result.stack.values()) == found.result.cycles
     return found
@@ -37,7 +37,7 @@ def linear(m: int, n: int, k: int, count: int = 1) -> Operation:
 
 def with_zeros(inputs: np.ndarray, weights: np.ndarray) -> Operation:
     m, k = inputs.shape
-    patterns = ZeroPattern.of(inputs[None] != 0), ZeroPattern.of(weights[None] != 0)
+    patterns = ZeroPattern.from_array(inputs[None] != 0), ZeroPattern.from_array(weights[None] != 0)
     return Operation("linear", "addmm", -1, MatrixProduct(m, len(weights), k), *patterns)
 
 
@@ -183,11 +183,11 @@ def test_what_maeri_cannot_do_directly_is_a_product_there_too() -> None:
 
 def test_a_given_tile_is_used_and_cut_to_the_layer() -> None:
     hybrid = load_accelerator("dlrm-hybrid")
-    found = Placement(hybrid).place_one(linear(20, 64, 128))
+    found = Placement(hybrid).place_operation(linear(20, 64, 128))
     assert isinstance(found, Placed)
     # T_S = 4, T_K = 2, T_N = 1 in the letters of a fully connected layer.
     assert found.mapping == {"T_M": 1, "T_N": 2, "T_K": 4}
-    narrow = Placement(hybrid).place_one(linear(20, 1, 3))
+    narrow = Placement(hybrid).place_operation(linear(20, 1, 3))
     assert isinstance(narrow, Placed)
     assert narrow.mapping == {"T_M": 1, "T_N": 1, "T_K": 3}
 
@@ -210,7 +210,7 @@ def test_any_product_gets_a_tile_that_the_machine_can_run(
 ) -> None:
     m, n, k = sizes
     hardware = Hardware(multipliers, 0, 0, multipliers, multipliers, reduction, accumulators)
-    found = Placement(one_engine("flexible_dense", hardware)).place_one(linear(m, n, k))
+    found = Placement(one_engine("flexible_dense", hardware)).place_operation(linear(m, n, k))
     assert isinstance(found, Placed)
     assert found.result.multiplications >= m * n * k
     assert found.result.writes >= m * n
@@ -264,7 +264,7 @@ def test_merging_engines_multiply_only_what_is_not_zero(kind: str) -> None:
     hardware = Hardware(16, 0, 0, 16, 16, "ASNETWORK", False)
     random = np.random.RandomState(1)
     inputs, weights = (random.random_sample((size, 20)) < 0.3 for size in (6, 7))
-    found = Placement(one_engine(kind, hardware)).place_one(with_zeros(inputs, weights))
+    found = Placement(one_engine(kind, hardware)).place_operation(with_zeros(inputs, weights))
     assert isinstance(found, Placed)
     assert found.result.multiplications == int((inputs.sum(axis=0) * weights.sum(axis=0)).sum())
 
@@ -273,7 +273,7 @@ def test_merging_engines_multiply_only_what_is_not_zero(kind: str) -> None:
 def test_merging_engines_look_only_at_the_rows_that_bags_name(kind: str) -> None:
     hardware = Hardware(16, 0, 0, 16, 16, "ASNETWORK", False)
     accelerator = replace(one_engine(kind, hardware), route={"embedding_bag": "engine"})
-    found = Placement(accelerator).place_one(lookups([5, 9, 1], 10**6, 8))
+    found = Placement(accelerator).place_operation(lookups([5, 9, 1], 10**6, 8))
     assert isinstance(found, Placed)
     assert found.result.multiplications == 15 * 8
 
@@ -287,7 +287,7 @@ def test_all_products_of_an_operation_have_one_mapping() -> None:
     """The zeros of both together decide, not those of the last."""
     inputs, weights = np.ones((2, 8, 32)), np.ones((2, 4, 32))
     weights[0, :, 1:] = 0
-    patterns = ZeroPattern.of(inputs > 0), ZeroPattern.of(weights > 0)
+    patterns = ZeroPattern.from_array(inputs > 0), ZeroPattern.from_array(weights > 0)
     found = placed("magma-128", Operation("linear", "bmm", -1, MatrixProduct(8, 4, 32, 2), *patterns))
     assert found.mapping["rows"] == "weights by rows"
     # Rows of one entry and of 32, each with 8 columns.
@@ -320,7 +320,7 @@ def test_windows_of_a_convolution_are_those_of_the_definition() -> None:
 
 def test_filters_stay_and_windows_stream_past_them_on_sigma() -> None:
     shape = Convolution(R=3, S=3, C=2, K=4, G=1, N=1, X=6, Y=6)
-    patterns = ZeroPattern.of(DENSE((1, 2, 6, 6)) > 0), ZeroPattern.of(DENSE((4, 2, 3, 3)) > 0)
+    patterns = ZeroPattern.from_array(DENSE((1, 2, 6, 6)) > 0), ZeroPattern.from_array(DENSE((4, 2, 3, 3)) > 0)
     found = placed("sigma-128", Operation("convolution", "convolution", -1, shape, *patterns))
     assert found.mapping == {"dataflow": "MK_STA_KN_STR"}
     assert found.result.weight_reads == 4 * 18
@@ -331,14 +331,14 @@ def test_filters_stay_and_windows_stream_past_them_on_sigma() -> None:
 
 
 def test_a_kind_without_an_engine_runs_on_the_host() -> None:
-    found = Placement(load_accelerator("maeri-256")).place_one(lookups([3], 10, 4))
+    found = Placement(load_accelerator("maeri-256")).place_operation(lookups([3], 10, 4))
     assert isinstance(found, OnHost)
     assert found.reason == "maeri-256 has no engine for embedding_bag"
 
 
 def test_zeros_that_are_not_known_are_asked_for() -> None:
     with pytest.raises(SondaError, match=r"head \(addmm\) on sigma: the zeros of addmm are not known"):
-        Placement(load_accelerator("sigma-128")).place_one(linear(2, 3, 4), "head")
+        Placement(load_accelerator("sigma-128")).place_operation(linear(2, 3, 4), "head")
 
 
 def test_a_way_to_map_that_is_not_there() -> None:

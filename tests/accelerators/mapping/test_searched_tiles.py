@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapping_examples import layers, machines
-from sonda.accelerators.description.accelerator import of_hardware
+from sonda.accelerators.description.accelerator import single_engine_accelerator
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.designs import tile_search as searched_tiles
@@ -45,10 +45,10 @@ def ports_of(draw: st.DrawFn) -> list[Hardware]:
 
 
 def plain(engine: EngineDescription, shape: Shape) -> Placed:
-    accelerator = replace(of_hardware("one", engine.kind, engine.hardware), engines={engine.name: engine})
+    accelerator = replace(single_engine_accelerator("one", engine.kind, engine.hardware), engines={engine.name: engine})
     accelerator = replace(accelerator, route=dict.fromkeys(accelerator.route, engine.name))
     kind = "linear" if isinstance(shape, MatrixProduct) else "convolution"
-    found = Placement(accelerator, "best").place_one(Operation(kind, kind, -1, shape))
+    found = Placement(accelerator, "best").place_operation(Operation(kind, kind, -1, shape))
     assert isinstance(found, Placed)
     return found
 

@@ -15,7 +15,7 @@ from sonda.accelerators.description.accelerator import load_accelerator
 from sonda.accelerators.engines import flexible_dense, mesh
 from sonda.accelerators.engines.result import total
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
-from sonda.accelerators.memory.hierarchy import Traffic
+from sonda.accelerators.memory.hierarchy import MemoryTraffic
 from sonda.accelerators.memory.reuse import crossings, distinct_inputs, rereading
 from sonda.accelerators.memory.traffic import traffic_of, with_memory
 from sonda.accelerators.operations.layer import Layer, Tile
@@ -72,7 +72,7 @@ def test_stalls_by_hand() -> None:
     # 16 elements stay: inputs 128 bytes, weights 256, results 256: 160 accesses, 2 + 4 + 4 rows, 6 fillings of 64.
     busy = 160 + 10 * 10 + 6 * 5
     alone = traffic_of(MESH, shape, tile, result, memory(64, double_buffering=False))
-    assert alone == Traffic(
+    assert alone == MemoryTraffic(
         384, 256, row_hits=150, row_misses=10, stall_cycles=busy, moved_read_bytes=384, moved_write_bytes=256
     )
     overlapped = traffic_of(MESH, shape, tile, replace(result, cycles=100), memory(128))
@@ -105,7 +105,7 @@ def test_a_burst_is_moved_whole() -> None:
     shape, tile, result = on_mesh(1, 1, 3, (1, 1))
     found = traffic_of(MESH, shape, tile, result, memory(1000, burst_bytes=64, double_buffering=False))
     # 12 bytes of weights, 12 of inputs, 4 of results: three bursts of 16 cycles, three rows, one latency.
-    assert found == Traffic(
+    assert found == MemoryTraffic(
         24, 4, row_hits=0, row_misses=3, stall_cycles=3 * 16 + 30 + 5, moved_read_bytes=2 * 64, moved_write_bytes=64
     )
 

@@ -92,7 +92,7 @@ def test_a_bag_names_a_row_once() -> None:
 @given(some.lists(some.lists(some.booleans(), min_size=3, max_size=3), min_size=1, max_size=9))
 def test_zero_patterns_are_kept_exactly(rows: list[list[bool]]) -> None:
     bits = np.array(rows)
-    pattern = ZeroPattern.of(bits)
+    pattern = ZeroPattern.from_array(bits)
     assert np.array_equal(pattern.bits(), bits)
     assert pattern.zeros == bits.size - bits.sum()
     assert pattern.sparsity == pytest.approx(1 - bits.mean())

@@ -127,7 +127,7 @@ def test_many_tables_at_once_are_those_one_by_one(
     operations = [Operation("embedding_bag", "bag", -1, one) for one in bags]
     together = Placement(hybrid, mapping).place(Program((), tuple(operations), ("forward",) * len(operations)))
     one_by_one = Placement(hybrid, mapping)
-    assert together == [one_by_one.place_one(one) for one in operations]
+    assert together == [one_by_one.place_operation(one) for one in operations]
     engine = hybrid.engines["embeddings"]
     chosen = engine.simulator.choose_many(engine, operations, mapping == "")
     assert [chosen[one].result for one in operations] == [one.result for one in together]
@@ -144,7 +144,7 @@ def test_bags_that_cannot_be_are_told_one_by_one(store: Store) -> None:
         Program((Call("table", "EmbeddingBag", 0, -1, 0),), (replace(operation, caller=0),), ("forward",))
     )
     work.prepare(load_accelerator("dlrm-hybrid"), [small], "")
-    found = work.on(load_accelerator("dlrm-hybrid"), small, "", None)
+    found = work.work_on(load_accelerator("dlrm-hybrid"), small, "", None)
     assert isinstance(found, SondaError)
     assert found.cause.startswith("table (bag) on embeddings: T_N x T_K = 100 x 2 does not fit")
 

@@ -26,7 +26,7 @@ WHOLE = 2 * LAYER + SMALL_LAYER
 
 def cycles_on(accelerator: Accelerator, program: Program, mapping: str = "") -> int:
     placement = Placement(accelerator, mapping)
-    return sum(placement.place_one(one).cycles for one in program.operations)  # type: ignore[union-attr]
+    return sum(placement.place_operation(one).cycles for one in program.operations)  # type: ignore[union-attr]
 
 
 def test_the_bottleneck_is_the_part_of_the_layers_with_most_cycles() -> None:

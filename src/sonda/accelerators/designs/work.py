@@ -30,7 +30,7 @@ from sonda.record.errors import SondaError
 Whole = NDArray[np.int64]
 
 
-class Part(NamedTuple):
+class WorkItem(NamedTuple):
     """An operation of a work."""
 
     operation: Operation
@@ -44,11 +44,11 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class DesignWork:
     """What an engine does for a program, without waiting for memory."""
 
     engine: EngineDescription | None
-    parts: Callable[[], Sequence[Part]]
+    parts: Callable[[], Sequence[WorkItem]]
     cycles: int
     counts: dict[tuple[str, str], int]
     """By component and operation, over all sections of the machine."""
@@ -57,7 +57,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Moved:
+class WorkTraffic:
     """What all operations of a work move to and from memories behind the buffer, an element for each memory."""
 
     bytes: Whole
@@ -75,7 +75,7 @@ class EngineWork:
         self._placed: dict[Any, Placed | SondaError] = {}
         self._together = 0
         self._batches: dict[tuple[str, tuple[str, ...]], Batch | None] = {}
-        self._work: dict[Any, Work | SondaError] = {}
+        self._work: dict[Any, DesignWork | SondaError] = {}
         self._learnt: dict[Any, Learnt] = {}
 
     @property
@@ -83,12 +83,18 @@ class EngineWork:
         """Distinct operations on distinct designs so far; those that cannot be are counted too."""
         return len(self._placed) + self._together
 
-    def left(self, accelerator: Accelerator) -> dict[str, int]:
+    def host_operations(self, accelerator: Accelerator) -> dict[str, int]:
         """Operations that run on the host because no engine takes them, by kind."""
-        return dict(Counter(one.kind for one in self._program.operations if accelerator.route.get(one.kind) is None))
+        return dict(
+            Counter(
+                operation.kind
+                for operation in self._program.operations
+                if accelerator.route.get(operation.kind) is None
+            )
+        )
 
     def prepare(self, accelerator: Accelerator, engines: Iterable[EngineDescription], mapping: str) -> None:
-        """Simulate designs of one engine all at once, as far as that can be; `on` then finds what they take.
+        """Simulate designs of one engine all at once, as far as that can be; `work_on` then finds what they take.
 
         A mapping that is searched is that of an unlimited buffer.
         """
@@ -120,21 +126,21 @@ class EngineWork:
                 self._work |= {(keys[number], kinds): work for number, work in zip(numbers, works, strict=True)}
                 self._together += len(numbers) * len(operations)
 
-    def on(
+    def work_on(
         self,
         accelerator: Accelerator,
         engine: EngineDescription,
         mapping: str,
         memory: Memory | None,
-    ) -> Work | SondaError:
+    ) -> DesignWork | SondaError:
         """All that this engine takes as the accelerator routes it; an error where it cannot, naming the layer.
 
         `memory` matters only for a mapping that is searched.
         """
         kinds = _kinds(accelerator, engine)
         design = (_key(engine), mapping, memory if mapping == SEARCHED else None)
-        found = self._work.get((design, kinds))
-        if found is None:
+        work = self._work.get((design, kinds))
+        if work is None:
             alone = dataclasses.replace(
                 accelerator,
                 engines={engine.name: engine},
@@ -142,59 +148,61 @@ class EngineWork:
                 memory=design[2],
             )
             learnt = self._learnt.setdefault(design[0], Learnt())
-            found = self._work[design, kinds] = self._take(Placement(alone, mapping, learnt), engine, kinds, design)
-        return found
+            work = self._work[design, kinds] = self._take(Placement(alone, mapping, learnt), engine, kinds, design)
+        return work
 
-    def moved(self, work: Work, memories: Sequence[Memory]) -> Moved:
+    def work_traffic(self, work: DesignWork, memories: Sequence[Memory]) -> WorkTraffic:
         """What this work moves through each of these finite buffers, and how long its engine waits."""
-        found = Moved(*np.zeros((4, len(memories)), np.int64))
+        totals = WorkTraffic(*np.zeros((4, len(memories)), np.int64))
         # Memories that differ in their times only share what moves.
         sizes = {memory.sizes: place for place, memory in enumerate(memories)}
-        order = {one: place for place, one in enumerate(sizes)}
+        order = {size: place for place, size in enumerate(sizes)}
         which = np.array([order[memory.sizes] for memory in memories])
         distinct, times = Memories([memories[place] for place in sizes.values()]), Memories(memories)
         for operation, often, mapping, cycles, counted in work.parts():
             assert work.engine is not None
             moved = movement_of(work.engine, operation.shape, mapping, counted, distinct.sizes, operation)
             moved = moved.at(which)
-            found.bytes[:] += often * moved.accesses * times.sizes.burst_bytes
-            found.row_misses[:] += often * moved.row_misses
-            found.row_hits[:] += often * (moved.accesses - moved.row_misses)
-            found.stall_cycles[:] += often * stalls_of(work.engine, moved, cycles, times)
-        return found
+            totals.bytes[:] += often * moved.accesses * times.sizes.burst_bytes
+            totals.row_misses[:] += often * moved.row_misses
+            totals.row_hits[:] += often * (moved.accesses - moved.row_misses)
+            totals.stall_cycles[:] += often * stalls_of(work.engine, moved, cycles, times)
+        return totals
 
     def _take(
         self, placement: Placement, engine: EngineDescription, kinds: tuple[str, ...], design: Any
-    ) -> Work | SondaError:
+    ) -> DesignWork | SondaError:
         operations = self._operations(kinds, engine.simulator.zeros_matter)
-        parts: list[Part] = []
+        parts: list[WorkItem] = []
         counts: Counter[tuple[str, str]] = Counter()
         instances: dict[str, int] = {}
-        placement.prepare(one for one, _ in operations if (design, id(one)) not in self._placed)
+        placement.prepare(operation for operation, _ in operations if (design, id(operation)) not in self._placed)
         for operation, count in operations:
-            one = self._place(placement, operation, design)
-            if isinstance(one, SondaError):
-                return one
-            parts.append(Part(operation, count, one.mapping, one.result.cycles, one.result))
-            instances = instances_of(one.result.counters)
-            for components in one.result.counters.values():
+            placed = self._place(placement, operation, design)
+            if isinstance(placed, SondaError):
+                return placed
+            parts.append(WorkItem(operation, count, placed.mapping, placed.result.cycles, placed.result))
+            instances = instances_of(placed.result.counters)
+            for components in placed.result.counters.values():
                 for component, activity in components.items():
                     for name, value in activity.items():
                         if value and name != INSTANCES:
                             counts[component, name] += count * value
-        return Work(engine, lambda: parts, sum(one.often * one.cycles for one in parts), dict(counts), instances)
+        return DesignWork(
+            engine, lambda: parts, sum(item.often * item.cycles for item in parts), dict(counts), instances
+        )
 
     def _place(self, placement: Placement, operation: Operation, design: Any) -> Placed | SondaError:
         # What routes change is which operations an engine takes, never what one of them costs there.
         key = (design, id(operation))
         if key not in self._placed:
             try:
-                found = placement.place_one(operation, self._program.path(operation))
+                placed = placement.place_operation(operation, self._program.path(operation))
             except SondaError as error:
                 self._placed[key] = error
             else:
-                assert isinstance(found, Placed), "only kinds that are routed to the engine are asked for"
-                self._placed[key] = found
+                assert isinstance(placed, Placed), "only kinds that are routed to the engine are asked for"
+                self._placed[key] = placed
         return self._placed[key]
 
     def _operations(self, kinds: tuple[str, ...], zeros_count: bool) -> list[tuple[Operation, int]]:
@@ -215,7 +223,7 @@ class EngineWork:
 
 def _works(
     engines: list[EngineDescription], operations: list[tuple[Operation, int]], groups: Sequence[Taken]
-) -> list[Work]:
+) -> list[DesignWork]:
     """What designs of an engine do, each with all operations of all groups, one design after the other in a group."""
     cycles = np.zeros(len(engines), np.int64)
     counts: list[dict[tuple[str, str], int]] = [{} for _ in engines]
@@ -228,9 +236,9 @@ def _works(
         counted.append((taken.places, taken.mapping, _counted(taken), often.shape[1]))
         instances = _add(counts, taken.result.counters, often)
 
-    def parts(number: int) -> list[Part]:
+    def parts(number: int) -> list[WorkItem]:
         return [
-            Part(*operations[places[place]], mapping(place), cycles, Accesses(*accesses))
+            WorkItem(*operations[places[place]], mapping(place), cycles, Accesses(*accesses))
             for places, mapping, all_counted, many in counted
             for place, (cycles, *accesses) in enumerate(
                 all_counted[number * many : (number + 1) * many].tolist(), number * many
@@ -238,7 +246,7 @@ def _works(
         ]
 
     return [
-        Work(engine, partial(parts, number), total, counts[number], instances[number])
+        DesignWork(engine, partial(parts, number), total, counts[number], instances[number])
         for number, (engine, total) in enumerate(zip(engines, cycles.tolist(), strict=True))
     ]
 
@@ -293,4 +301,4 @@ def _kinds(accelerator: Accelerator, engine: EngineDescription) -> tuple[str, ..
 def _key(engine: EngineDescription) -> tuple[Any, ...]:
     """The engine as something to look up by: its dictionaries as pairs."""
     given = (engine.dataflow, engine.tile, engine.convolution_tile)
-    return engine.name, engine.kind, engine.hardware, *(tuple(one.items()) for one in given)
+    return engine.name, engine.kind, engine.hardware, *(tuple(table.items()) for table in given)

@@ -84,7 +84,7 @@ def simulate(hardware: Hardware, product: BitmapProduct) -> Result:
             ),
             "ReduceNetwork": reduction.activity(
                 hardware,
-                reduction.Work(
+                reduction.ReductionWork(
                     sends=products + psums,
                     nodes=total.nodes * streams,
                     two=total.two * streams,

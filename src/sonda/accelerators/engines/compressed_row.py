@@ -213,7 +213,7 @@ def _result(
             ),
             "ReduceNetwork": reduction.activity(
                 hardware,
-                reduction.Work(
+                reduction.ReductionWork(
                     sends=products,
                     nodes=steps * nodes,
                     two=steps * two,

@@ -92,7 +92,9 @@ def runs_all(hardware: Hardware, layers: Whole, tiles: Whole) -> NDArray[np.bool
     tile = Tile(*tiles.T)
     plan = plan_of(hardware, layer, tile)
     _, apart = waits_of(layer, tile, plan)
-    found: NDArray[np.bool_] = candidate_tiles.fits(hardware, layer, tiles) & (apart | (plan.blocks <= MOST_BLOCKS))
+    found: NDArray[np.bool_] = candidate_tiles.fitting_tiles(hardware, layer, tiles) & (
+        apart | (plan.blocks <= MOST_BLOCKS)
+    )
     return found
 
 
@@ -341,14 +343,14 @@ def _result(
     )
 
 
-def _work(tile: Tile, plan: Plan, setup: Reduction, products: Count, psums: Count) -> reduction.Work:
+def _work(tile: Tile, plan: Plan, setup: Reduction, products: Count, psums: Count) -> reduction.ReductionWork:
     neurons, through_memory = tile.neurons, plan.through_memory
     windows = plan.blocks * plan.windows
     results, outputs = windows * plan.folds, windows * neurons
     nodes, two, three = setup.totals
     # A zero opens every window; one more follows the last, in vain. Where the neuron begins on an odd multiplier, an
     # adder without another operand passes it on, and there it stays.
-    return reduction.Work(
+    return reduction.ReductionWork(
         sends=products + through_memory * (psums + outputs + neurons),
         nodes=nodes * results + through_memory * (tile.neuron % 2 == 0) * (neurons // 2),
         two=two * results,

@@ -182,7 +182,7 @@ def verify_scalesim(accelerator: Accelerator, program: Program) -> ScaleSimRepor
         key = (found.name, product)
         times[key] = times.get(key, 0) + 1
         if key not in placed:
-            one = placement.place_one(operation, program.path(operation))
+            one = placement.place_operation(operation, program.path(operation))
             assert isinstance(one, Placed)
             placed[key] = (program.path(operation) or operation.name, one)
     if not placed:

@@ -52,7 +52,7 @@ def _stonne_tile(multipliers: int, m: int, n: int, k: int) -> Tile:
 
 def convolution_tile(hardware: Hardware, layer: Layer) -> Tile:
     """The tile that `fullest_tiles` chooses. Raises SondaError where the machine can run none."""
-    (tiles,) = FullestTiles([layer]).on([hardware])
+    (tiles,) = FullestTiles([layer]).choose_on([hardware])
     if tiles is None:
         raise SondaError(
             f"no tile of this layer fits multipliers = {hardware.multipliers} with reduction = {hardware.reduction}",

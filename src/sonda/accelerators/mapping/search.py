@@ -43,7 +43,7 @@ class Choice:
 
 
 @dataclass
-class Options:
+class FormMappings:
     """Mappings of one form, by number. What is learnt of them holds for every memory behind the buffer."""
 
     least: Whole
@@ -65,7 +65,7 @@ class Options:
             self._choices[number] = self.simulate(number)
         return self._choices[number]
 
-    def took(self, number: int) -> int | SondaError:
+    def engine_cycles(self, number: int) -> int | SondaError:
         """Cycles of the engine, or why it cannot follow the mapping."""
         if number not in self._cycles:
             try:
@@ -81,8 +81,8 @@ class Options:
         if self.accesses is None:
             return None
         if sizes not in self._movements:
-            found = movement_of(engine, operation.shape, self.mapping, self.accesses, sizes, operation)
-            self._movements[sizes] = Movement(*(np.broadcast_to(one, len(self.least)) for one in found))
+            movement = movement_of(engine, operation.shape, self.mapping, self.accesses, sizes, operation)
+            self._movements[sizes] = Movement(*(np.broadcast_to(counts, len(self.least)) for counts in movement))
         return self._movements[sizes]
 
 
@@ -90,19 +90,19 @@ class Options:
 class Listed:
     """All mappings of an operation: some that a search begins with, and the others."""
 
-    starts: Sequence[Options]
-    options: Sequence[Options]
+    starts: Sequence[FormMappings]
+    options: Sequence[FormMappings]
 
 
 @dataclass(frozen=True)
-class Cost:
+class MappingCost:
     """What mappings of an operation cost, in cycles: the engine's own, and those in which it waits for memory."""
 
     engine: EngineDescription
     operation: Operation
     memory: Memory | None
 
-    def least(self, options: Options) -> Whole:
+    def least(self, options: FormMappings) -> Whole:
         """Of all options at least."""
         moved = self._movement(options)
         if moved is None or self.memory is None:
@@ -110,9 +110,9 @@ class Cost:
         least: Whole = options.least + stalls_of(self.engine, moved, options.least, self.memory)
         return least
 
-    def of(self, options: Options, number: int) -> int | SondaError:
+    def total(self, options: FormMappings, number: int) -> int | SondaError:
         """Of one option, or why it cannot be."""
-        cycles = options.took(number)
+        cycles = options.engine_cycles(number)
         if isinstance(cycles, SondaError) or self.memory is None:
             return cycles
         moved = self._movement(options)
@@ -122,50 +122,50 @@ class Cost:
             moved = movement_of(self.engine, shape, choice.mapping, choice.result, sizes, self.operation)
         return cycles + int(stalls_of(self.engine, moved.at(number), cycles, self.memory))
 
-    def _movement(self, options: Options) -> Movement | None:
+    def _movement(self, options: FormMappings) -> Movement | None:
         return None if self.memory is None else options.movement(self.engine, self.operation, self.memory.sizes)
 
 
-def search(listed: Listed, cost: Cost, most: int = MOST_TRIED) -> Choice:
+def search(listed: Listed, cost: MappingCost, most: int = MOST_TRIED) -> Choice:
     """The cheapest of all that is listed; the first of equals, so that a start is kept where none is better.
 
     Raises SondaError where there is nothing to choose from.
     """
-    best: tuple[Options, int] | None = None
+    best: tuple[FormMappings, int] | None = None
     lowest = np.iinfo(np.int64).max
     tried = 0
     refused = SondaError("no mapping of this layer fits the engine", "give more multipliers, or accumulators")
     for start in listed.starts:
         for which in range(len(start.least)):
-            found = cost.of(start, which)
-            if isinstance(found, SondaError):
-                refused = found
+            cycles = cost.total(start, which)
+            if isinstance(cycles, SondaError):
+                refused = cycles
                 continue
             tried += 1
-            if found < lowest:
-                best, lowest = (start, which), found
+            if cycles < lowest:
+                best, lowest = (start, which), cycles
     options = listed.options
     none = np.zeros(0, np.int64)
-    form = np.repeat(np.arange(len(options)), [len(one.least) for one in options])
-    number = np.concatenate([none, *(np.arange(len(one.least)) for one in options)])
-    least = np.concatenate([none, *(cost.least(one) for one in options)])
+    form = np.repeat(np.arange(len(options)), [len(mappings.least) for mappings in options])
+    number = np.concatenate([none, *(np.arange(len(mappings.least)) for mappings in options)])
+    least = np.concatenate([none, *(cost.least(mappings) for mappings in options)])
     worthy = np.flatnonzero(least < lowest)
     # Of those that memory alone makes cost as much, the one first whose engine takes least.
-    engines = np.concatenate([none, *(one.least for one in options)])[worthy]
+    engines = np.concatenate([none, *(mappings.least for mappings in options)])[worthy]
     order = worthy[np.lexsort((engines, least[worthy]))]
     left = most
     for place in order.tolist():
         if not left or least[place] >= lowest:
             break
         least[place] = np.iinfo(np.int64).max
-        one, which = options[form[place]], int(number[place])
-        found = cost.of(one, which)
-        if isinstance(found, SondaError):
+        mappings, which = options[form[place]], int(number[place])
+        cycles = cost.total(mappings, which)
+        if isinstance(cycles, SondaError):
             continue  # more blocks of filters overlap than an engine follows
         left -= 1
         tried += 1
-        if found < lowest:
-            best, lowest = (one, which), found
+        if cycles < lowest:
+            best, lowest = (mappings, which), cycles
     if best is None:
         raise refused
     chosen = best[0].choice(best[1])

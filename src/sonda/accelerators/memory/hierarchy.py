@@ -47,7 +47,7 @@ class Sizes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Traffic:
+class MemoryTraffic:
     """Of one operation. All numbers are simulated."""
 
     read_bytes: int

@@ -108,32 +108,32 @@ def crossings(operands: Sequence[Operand], room: Count) -> tuple[list[Crossing],
     """What crosses with room for so many elements, given first to what saves most for it; and the room left over."""
     savings = [(place, saving) for place, operand in enumerate(operands) for saving in operand.savings]
     if not savings:
-        return [Crossing(one.reads, one.writes) for one in operands], room
+        return [Crossing(operand.reads, operand.writes) for operand in operands], room
     shape = np.broadcast_shapes(np.shape(room), *(np.shape(count) for _, saving in savings for count in saving))
     kept, *saved = np.stack(
-        [np.broadcast_to(np.array(count, np.int64), shape) for which in zip(*(one for _, one in savings), strict=True)
-         for count in which]
+        [np.broadcast_to(np.array(count, np.int64), shape)
+         for column in zip(*(saving for _, saving in savings), strict=True) for count in column]
     ).reshape(3, len(savings), *shape)  # fmt: skip
     order = np.argsort(-(saved[0] + saved[1]) / np.maximum(kept, 1), axis=0, kind="stable")
     ordered = np.take_along_axis(kept, order, axis=0)
     before = np.cumsum(ordered, axis=0) - ordered
     taken = np.empty_like(kept)
     np.put_along_axis(taken, order, np.clip(room - before, 0, ordered), axis=0)
-    reads, writes = ([getattr(one, name) for one in operands] for name in ("reads", "writes"))
+    reads, writes = ([getattr(operand, name) for operand in operands] for name in ("reads", "writes"))
     for crossing, counts in ((reads, saved[0]), (writes, saved[1])):
         for (place, _), share in zip(savings, _part(counts, taken, kept), strict=True):
             crossing[place] = crossing[place] - share
-    return [Crossing(*one) for one in zip(reads, writes, strict=True)], np.maximum(room - kept.sum(axis=0), 0)
+    return [Crossing(*counts) for counts in zip(reads, writes, strict=True)], np.maximum(room - kept.sum(axis=0), 0)
 
 
 def _part(whole: NDArray[np.int64], taken: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[np.int64]:
     """The part of the whole that belongs to what is taken of what would be kept, rounded down; never beyond 64 bits."""
     some = taken < kept
-    of, part = np.where(some, kept, 1), np.where(some, taken, 0)
-    if int(of.max()) * int(part.max()) >= LARGEST:
-        of, part, whole = (one.astype(object) for one in (of, part, whole))
-    found = whole // of * part + whole % of * part // of
-    return np.where(some, found, whole).astype(np.int64)
+    divisor, part = np.where(some, kept, 1), np.where(some, taken, 0)
+    if int(divisor.max()) * int(part.max()) >= LARGEST:
+        divisor, part, whole = (values.astype(object) for values in (divisor, part, whole))
+    share = whole // divisor * part + whole % divisor * part // divisor
+    return np.where(some, share, whole).astype(np.int64)
 
 
 def partial_sums(reads: Count, writes: Count, kept: Count) -> Operand:
@@ -162,7 +162,7 @@ class ProductSizes(NamedTuple):
     image: Convolution | None
 
     @staticmethod
-    def of(shape: MatrixProduct | Convolution, operation: Operation | None) -> ProductSizes:
+    def from_shape(shape: MatrixProduct | Convolution, operation: Operation | None) -> ProductSizes:
         """Of a shape; where an operation is given, without its zeros."""
         image = shape if isinstance(shape, Convolution) else None
         product = shape.product() if isinstance(shape, Convolution) else shape
@@ -182,7 +182,7 @@ class ProductSizes(NamedTuple):
         """Of all products."""
         return self.m * self.n * self.products
 
-    def one(self, elements: int) -> int:
+    def share_of_one(self, elements: int) -> int:
         """The share of one of the products, which follow each other."""
         return -(-elements // self.products)
 

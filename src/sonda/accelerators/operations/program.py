@@ -153,7 +153,7 @@ class ZeroPattern:
     zeros: int
 
     @staticmethod
-    def of(nonzero: np.ndarray) -> ZeroPattern:
+    def from_array(nonzero: np.ndarray) -> ZeroPattern:
         """The pattern of a boolean array."""
         return ZeroPattern(nonzero.shape, np.packbits(nonzero), int(nonzero.size - np.count_nonzero(nonzero)))
 

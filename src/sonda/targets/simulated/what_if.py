@@ -137,7 +137,7 @@ def _simulate_cycles(program: Program, placement: Placement) -> tuple[int | None
     placed: list[Placed | OnHost] = []
     try:
         for operation in program.operations:
-            placed.append(placement.place_one(operation, program.path(operation)))
+            placed.append(placement.place_operation(operation, program.path(operation)))
             if time.process_time() > until:
                 return None, f"simulating it takes more than {PATIENCE:g} processor seconds"
         placed = with_memory(placed, placement.accelerator)

@@ -51,7 +51,7 @@ class Reduction:
     """Sums over all VNs of `nodes`, `two` and `three`."""
 
 
-class Work(NamedTuple):
+class ReductionWork(NamedTuple):
     """What the reduction network has done; sums over VNs and over the ways it was set up."""
 
     sends: Count
@@ -121,7 +121,7 @@ def _setup(hops: Whole, vector: Whole, totals: list[Count], network: int) -> Red
     )
 
 
-def activity(hardware: Hardware, work: Work) -> dict[str, dict[str, int]]:
+def activity(hardware: Hardware, work: ReductionWork) -> dict[str, dict[str, int]]:
     """The counters of the section ReduceNetwork."""
     folded = work.results - work.outputs
     adders = {"ADD_2_1": work.two, "ADD_3_1": work.three, "CONFIGURATION": work.configured}

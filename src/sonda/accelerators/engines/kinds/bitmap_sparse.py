@@ -15,7 +15,7 @@ from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.limits import wrong_reduction, wrong_tree
 from sonda.accelerators.engines.result import Result, total
 from sonda.accelerators.mapping import least_cycles
-from sonda.accelerators.mapping.search import UNBOUNDED, Choice, Listed, Options
+from sonda.accelerators.mapping.search import UNBOUNDED, Choice, FormMappings, Listed
 from sonda.accelerators.memory.lookups import RowStream, remembered_stream
 from sonda.accelerators.memory.reuse import (
     Accesses,
@@ -69,15 +69,15 @@ class BitmapSparse(Engine):
         ways = _ways(operation)
         (other,) = (dataflow for dataflow in ways if dataflow != chosen["dataflow"])
         held = ways[other].held()
-        least = sum(least_cycles.of_bitmaps(description.hardware, *product) for product in held)
+        least = sum(least_cycles.bitmap_cycles(description.hardware, *product) for product in held)
 
         def simulated(dataflow: str) -> Callable[[int], Choice]:
             mapping = {"dataflow": dataflow}
             return lambda number: Choice(mapping, self.simulate(description, operation, mapping))
 
         return Listed(
-            [Options(UNBOUNDED, simulated(chosen["dataflow"]))],
-            [Options(np.array([least], np.int64), simulated(other))],
+            [FormMappings(UNBOUNDED, simulated(chosen["dataflow"]))],
+            [FormMappings(np.array([least], np.int64), simulated(other))],
         )
 
     def useful_products(self, operation: Operation, mapping: Mapping[str, Any], result: Result) -> int:
@@ -102,14 +102,14 @@ class BitmapSparse(Engine):
         vector that is too long for them wait for its next piece, one for each vector that streams."""
         if isinstance(shape, Bags):
             return _reuse_of_bags(description, shape, mapping, counted)
-        sizes = ProductSizes.of(shape, operation)
+        sizes = ProductSizes.from_shape(shape, operation)
         filters_first = operation.kind == "convolution" if operation else isinstance(shape, Convolution)
         weights_stay = filters_first == (mapping["dataflow"] == STATIONARY_ROWS)
         stays, streams = (sizes.weights, sizes.inputs) if weights_stay else (sizes.inputs, sizes.weights)
         vectors = sizes.m if weights_stay else sizes.n
         operands = (
-            reread_operand(counted.weight_reads, stays, (sizes.one(stays), stays)),
-            reread_operand(counted.input_reads, streams, (sizes.one(streams), streams)),
+            reread_operand(counted.weight_reads, stays, (sizes.share_of_one(stays), stays)),
+            reread_operand(counted.input_reads, streams, (sizes.share_of_one(streams), streams)),
             partial_sums(counted.psum_reads, np.maximum(0, counted.writes - sizes.outputs), vectors),
         )
         multipliers = description.hardware.multipliers

@@ -21,7 +21,7 @@ from sonda.accelerators.engines.result import Result, times, total
 from sonda.accelerators.mapping import least_cycles
 from sonda.accelerators.mapping.candidate_tiles import combinations
 from sonda.accelerators.mapping.rules import rows_tile
-from sonda.accelerators.mapping.search import UNBOUNDED, Choice, Listed, Options, Taken
+from sonda.accelerators.mapping.search import UNBOUNDED, Choice, FormMappings, Listed, Taken
 from sonda.accelerators.memory.lookups import RowStream, remembered_stream
 from sonda.accelerators.memory.reuse import (
     Accesses,
@@ -114,13 +114,13 @@ class CompressedRow(Engine):
             table = TableRows(_lookups(shape), mapping["T_N"])
             outputs = len(shape.sizes) * shape.columns
             return Reuse((Operand(counted.weight_reads),), outputs, 1 + shape.columns, mapping["T_N"], table=table)
-        sizes = ProductSizes.of(shape, operation)
+        sizes = ProductSizes.from_shape(shape, operation)
         full = sizes.m * sizes.k * sizes.products if sizes.image is None else distinct_inputs(sizes.image)
         by_weights = mapping["rows"] == BY_WEIGHTS
         rows, dense = (sizes.weights, full) if by_weights else (sizes.inputs, sizes.n * sizes.k * sizes.products)
         operands = (
-            reread_operand(counted.weight_reads, rows, (sizes.one(rows), rows)),
-            reread_operand(counted.input_reads, dense, (sizes.one(dense), dense)),
+            reread_operand(counted.weight_reads, rows, (sizes.share_of_one(rows), rows)),
+            reread_operand(counted.input_reads, dense, (sizes.share_of_one(dense), dense)),
         )
         return Reuse(operands, sizes.outputs, mapping["T_K"] * (1 + mapping["T_N"]), mapping["T_N"])
 
@@ -235,7 +235,7 @@ def _row_times(hardware: Hardware, tile: RowTile) -> RowTimes:
     return RowTimes(hardware, tile)
 
 
-def _options(hardware: Hardware, way: _Way, given: RowTile | None = None) -> Options:
+def _options(hardware: Hardware, way: _Way, given: RowTile | None = None) -> FormMappings:
     """All tiles that a search looks at; or one."""
     dense = way.products[0].columns
     if given is None:
@@ -258,8 +258,8 @@ def _options(hardware: Hardware, way: _Way, given: RowTile | None = None) -> Opt
         rows = _row_times(hardware, tile(number))
         return sum(count * rows.cycles(product) for product, count in alike)
 
-    return Options(
-        least=UNBOUNDED if given else least_cycles.of_row_tiles(hardware, entries, dense, columns, summed),
+    return FormMappings(
+        least=UNBOUNDED if given else least_cycles.row_tile_cycles(hardware, entries, dense, columns, summed),
         simulate=lambda number: Choice(way.mapping(tile(number)), way.simulate(hardware, tile(number))),
         mapping={"T_N": columns, "T_K": summed} | way.words,
         # What is read does not depend on the tile.

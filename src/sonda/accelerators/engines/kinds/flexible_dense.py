@@ -17,7 +17,7 @@ from sonda.accelerators.engines.kinds.dense import dense_shape
 from sonda.accelerators.engines.kinds.limits import wrong_line_tiles
 from sonda.accelerators.engines.result import Result, times
 from sonda.accelerators.mapping import buffer_reads, candidate_tiles, least_cycles, rules
-from sonda.accelerators.mapping.search import Choice, Listed, Options
+from sonda.accelerators.mapping.search import Choice, FormMappings, Listed
 from sonda.accelerators.memory.reuse import (
     Accesses,
     ProductSizes,
@@ -80,7 +80,7 @@ class FlexibleDense(Engine):
             # A tile that cannot run, or sums wrongly, is nothing to be measured against.
             with suppress(SondaError):
                 form, tile = tile_by_rule(description, possible, given)
-                if candidate_tiles.sums_rightly(form.layer, tile):
+                if candidate_tiles.tile_sums_rightly(form.layer, tile):
                     starts[form, tile] = None
         return Listed(
             [form.options(description, tile) for form, tile in starts],
@@ -109,7 +109,7 @@ class FlexibleDense(Engine):
         shape = dense_shape(description.kind, shape)
         if isinstance(shape, Convolution) and "T_R" in mapping:
             return _reuse_of_windows(shape, mapping, counted)
-        return _reuse_of_blocks(ProductSizes.of(shape, None), mapping, counted)
+        return _reuse_of_blocks(ProductSizes.from_shape(shape, None), mapping, counted)
 
 
 @dataclass(frozen=True)
@@ -136,12 +136,12 @@ class Form:
         sizes = {letter: mapping[name] for name, letter in self._letters.items()}
         return Tile(**(dict.fromkeys("RSCKGNXY", 1) | sizes))
 
-    def options(self, description: EngineDescription, given: Tile | None = None) -> Options:
+    def options(self, description: EngineDescription, given: Tile | None = None) -> FormMappings:
         """All tiles of this form that a search looks at; or one, which the machine need not be able to run."""
         hardware, layer = description.hardware, self.layer.check()
         if given is None:
             tiles = candidate_tiles.candidates(hardware, layer)
-            least = self.count * least_cycles.of_tiles(hardware, layer, tiles)
+            least = self.count * least_cycles.tile_cycles(hardware, layer, tiles)
         else:
             tiles = np.array([given.sizes], np.int64)
             least = np.zeros(1, np.int64)
@@ -150,11 +150,11 @@ class Form:
         def tile(number: int) -> Tile:
             return Tile(*tiles[number].tolist())
 
-        return Options(
+        return FormMappings(
             least=least,
             simulate=lambda number: self.under(description, tile(number)),
             mapping=sizes | (APART if self.apart else {}),
-            accesses=buffer_reads.times(buffer_reads.of_tiles(hardware, layer, tiles), self.count),
+            accesses=buffer_reads.scale_accesses(buffer_reads.tile_accesses(hardware, layer, tiles), self.count),
             cycles=lambda number: self.count * flexible_dense.cycles(hardware, layer, tile(number)),
         )
 
@@ -223,13 +223,13 @@ def _reuse_of_blocks(sizes: ProductSizes, tile: Mapping[str, Any], counted: Resu
     blocks = -(-sizes.n // tile["T_N"])
     neurons = tile["T_M"] * tile["T_N"]
     operands = (
-        reread_operand(counted.weight_reads, sizes.weights, (sizes.one(sizes.weights), sizes.weights)),
+        reread_operand(counted.weight_reads, sizes.weights, (sizes.share_of_one(sizes.weights), sizes.weights)),
         reread_operand(
             counted.input_reads,
             sizes.inputs,
             (tile["T_M"] * sizes.k, sizes.m * sizes.k * sizes.products * blocks),
             (sizes.lines(tile["T_M"]), sizes.inputs * blocks),
-            (sizes.one(sizes.inputs), sizes.inputs),
+            (sizes.share_of_one(sizes.inputs), sizes.inputs),
         ),
         partial_sums(counted.psum_reads, counted.writes - sizes.outputs, neurons),
     )

@@ -13,7 +13,7 @@ from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.limits import wrong_reduction, wrong_tree
 from sonda.accelerators.engines.merge_tree import SparseProduct
 from sonda.accelerators.engines.result import Result, total
-from sonda.accelerators.mapping.search import UNBOUNDED, Listed, Options
+from sonda.accelerators.mapping.search import UNBOUNDED, FormMappings, Listed
 from sonda.accelerators.memory.lookups import RowStream, remembered_stream
 from sonda.accelerators.memory.reuse import (
     Accesses,
@@ -53,7 +53,7 @@ class Merging(Engine):
 
     def mappings(self, description: EngineDescription, operation: Operation) -> Listed:
         """The only one."""
-        return Listed([Options(UNBOUNDED, lambda number: self.choose(description, operation, True))], [])
+        return Listed([FormMappings(UNBOUNDED, lambda number: self.choose(description, operation, True))], [])
 
 
 class OuterProduct(Merging):
@@ -81,9 +81,9 @@ class OuterProduct(Merging):
         if isinstance(shape, Bags):
             stream = _lookups(shape, "outer_product", np.sort)
             return _reuse_of_bags(shape, counted, counted.writes, finished, multipliers, stream)
-        sizes = ProductSizes.of(shape, operation)
-        kept = min(sizes.one(sizes.weights), multipliers * sizes.n)
-        return _reuse_of_products(sizes, counted, kept, sizes.one(counted.writes), finished, multipliers)
+        sizes = ProductSizes.from_shape(shape, operation)
+        kept = min(sizes.share_of_one(sizes.weights), multipliers * sizes.n)
+        return _reuse_of_products(sizes, counted, kept, sizes.share_of_one(counted.writes), finished, multipliers)
 
 
 class Gustavson(Merging):
@@ -110,9 +110,9 @@ class Gustavson(Merging):
             waiting = -(-int(shape.sizes.max()) // multipliers) * shape.columns
             stream = _lookups(shape, "gustavson", np.asarray)
             return _reuse_of_bags(shape, counted, waiting, finished, multipliers, stream)
-        sizes = ProductSizes.of(shape, operation)
+        sizes = ProductSizes.from_shape(shape, operation)
         waiting = -(-sizes.k // multipliers) * sizes.n
-        return _reuse_of_products(sizes, counted, sizes.one(sizes.weights), waiting, finished, multipliers)
+        return _reuse_of_products(sizes, counted, sizes.share_of_one(sizes.weights), waiting, finished, multipliers)
 
 
 def _compressed_products(operation: Operation) -> list[SparseProduct]:
@@ -141,7 +141,7 @@ def _reuse_of_products(
 ) -> Reuse:
     """With so many weights kept, the rows of the second matrix are read once."""
     operands = (
-        reread_operand(result.weight_reads, sizes.inputs, (sizes.one(sizes.inputs), sizes.inputs)),
+        reread_operand(result.weight_reads, sizes.inputs, (sizes.share_of_one(sizes.inputs), sizes.inputs)),
         reread_operand(result.input_reads, sizes.weights, (kept, sizes.weights)),
         _merged_sums(result, waiting),
     )

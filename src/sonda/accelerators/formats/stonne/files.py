@@ -112,11 +112,11 @@ def read_configuration(text: str, file: str) -> tuple[str, Hardware]:
     """
     mistakes: list[str] = []
     top = Fields(parse_toml(text, file), "", mistakes)
-    top.only(("print_stats_enabled", *EFFECTIVE, *WITHOUT_EFFECT))
+    top.note_unknown(("print_stats_enabled", *EFFECTIVE, *WITHOUT_EFFECT))
     for section in {**EFFECTIVE, **WITHOUT_EFFECT}:
         table = top.table(section)
         if table is not None:
-            table.only((*EFFECTIVE.get(section, ()), *WITHOUT_EFFECT.get(section, ())))
+            table.note_unknown((*EFFECTIVE.get(section, ()), *WITHOUT_EFFECT.get(section, ())))
     multiplication, reduction, memory = (top.table(name) or Fields({}, f"{name}.", mistakes) for name in EFFECTIVE)
     network = multiplication.one_of("type", ("LINEAR", "OS_MESH"), "LINEAR")
     controller = memory.one_of("controller_type", CONTROLLERS, "MAERI_DENSE_WORKLOAD")
@@ -253,7 +253,7 @@ def _accumulators(reduction: Fields, usual: bool) -> bool | None:
         return bool(reduction.switch("accumulation_buffer_enabled"))
     value = reduction.whole("accumulation_buffer_enabled", int(usual))
     if value not in (0, 1, None):
-        reduction.mistaken("accumulation_buffer_enabled", f"{value} is not 0 or 1")
+        reduction.note_mistake("accumulation_buffer_enabled", f"{value} is not 0 or 1")
     return None if value is None else bool(value)
 
 
