@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
-from sonda.accelerators.engines.result import times, total
+from sonda.accelerators.engines.result import repeat_result, sum_results
 from sonda.accelerators.mapping import rules as mapping
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.operations.matrices import unfold
@@ -150,7 +150,7 @@ def test_several_products_follow_each_other() -> None:
     before, after = (found.result.counters["MSNetwork"][multiplier] for found in (one, eight))
     assert after["entries"] == before["entries"]
     assert after["MULTIPLICATION"] == 8 * before["MULTIPLICATION"] == 8 * 6 * 6 * 4
-    assert total([one.result] * 8) == times(one.result, 8)
+    assert sum_results([one.result] * 8) == repeat_result(one.result, 8)
 
 
 def test_a_convolution_is_direct_on_maeri_and_a_product_on_the_mesh() -> None:
@@ -171,7 +171,7 @@ def test_samples_follow_each_other_where_neighbours_hand_activations_on() -> Non
     )
     assert one.mapping["T_S"] == 3
     assert two.mapping == {**one.mapping, "samples": "sample by sample"}
-    assert two.result == times(one.result, 2)
+    assert two.result == repeat_result(one.result, 2)
     assert two.words.endswith("sample by sample")
 
 

@@ -16,7 +16,7 @@ from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.designs import tile_search as searched_tiles
 from sonda.accelerators.designs.dense import FlexibleBatch
 from sonda.accelerators.engines import flexible_dense
-from sonda.accelerators.engines.result import times
+from sonda.accelerators.engines.result import repeat_result
 from sonda.accelerators.mapping import candidate_tiles
 from sonda.accelerators.mapping import search as one_by_one
 from sonda.accelerators.mapping.placement import Placed, Placement
@@ -120,4 +120,4 @@ def test_products_that_follow_each_other_are_counted() -> None:
     engine = EngineDescription("one", "flexible_dense", Hardware(16, 0, 0, 4, 4, accumulators=True))
     ((_, (taken,)),) = FlexibleBatch([MatrixProduct(4, 4, 4, 5)]).best_on([engine])
     alone = plain(engine, MatrixProduct(4, 4, 4))
-    assert int(taken.result.cycles[0]) * int(taken.count[0]) == times(alone.result, 5).cycles
+    assert int(taken.result.cycles[0]) * int(taken.count[0]) == repeat_result(alone.result, 5).cycles

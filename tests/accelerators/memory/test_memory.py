@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from memory_examples import DENSE, MESH, memory, on_dense, on_mesh
 from sonda.accelerators.description.accelerator import load_accelerator
 from sonda.accelerators.engines import flexible_dense, mesh
-from sonda.accelerators.engines.result import total
+from sonda.accelerators.engines.result import sum_results
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.memory.hierarchy import MemoryTraffic
 from sonda.accelerators.memory.reuse import crossings, distinct_inputs, rereading
@@ -302,7 +302,7 @@ def test_traffic_is_filled_in_and_what_runs_on_the_host_stays() -> None:
 
 def test_products_of_one_operation_follow_each_other() -> None:
     shape, tile, result = on_mesh(8, 8, 4)
-    twice = total([result, result])
+    twice = sum_results([result, result])
     for size in (0, 64, 128, 300, 10_000):
         one = traffic_of(MESH, shape, tile, result, memory(size))
         two = traffic_of(MESH, replace(shape, count=2), tile, twice, memory(size))

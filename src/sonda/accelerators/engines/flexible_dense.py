@@ -74,8 +74,8 @@ def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
     if hardware.reduction == "ASNETWORK":
         neurons = np.asarray(tile.neurons)
         spans = np.broadcast_to(distribution.span(hardware), len(tiles)).tolist()
-        for one in np.flatnonzero(np.equal(tile.neuron, 1)).tolist():
-            pairs[one] = _offered_together(spans[one], int(neurons[one]), dealt.place[one, 1])
+        for number in np.flatnonzero(np.equal(tile.neuron, 1)).tolist():
+            pairs[number] = _offered_together(spans[number], int(neurons[number]), dealt.place[number, 1])
     return _result(hardware, layer, tile, plan, setup, dealt.routing, cycles, {}, pairs)
 
 
@@ -92,10 +92,10 @@ def runs_all(hardware: Hardware, layers: Whole, tiles: Whole) -> NDArray[np.bool
     tile = Tile(*tiles.T)
     plan = plan_of(hardware, layer, tile)
     _, apart = waits_of(layer, tile, plan)
-    found: NDArray[np.bool_] = candidate_tiles.fitting_tiles(hardware, layer, tiles) & (
+    runnable: NDArray[np.bool_] = candidate_tiles.fitting_tiles(hardware, layer, tiles) & (
         apart | (plan.blocks <= MOST_BLOCKS)
     )
-    return found
+    return runnable
 
 
 def cycles(hardware: Hardware, layer: Layer, tile: Tile) -> int:

@@ -45,7 +45,7 @@ def largest(count: Count) -> int:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def total(results: list[Result]) -> Result:
+def sum_results(results: list[Result]) -> Result:
     """Results one after the other, as one."""
     first = results[0]
     if len(results) == 1:
@@ -62,7 +62,7 @@ def total(results: list[Result]) -> Result:
     )
 
 
-def times(result: Result, count: Count) -> Result:
+def repeat_result(result: Result, count: Count) -> Result:
     """The same operation so many times, one after the other."""
     if isinstance(count, int) and count == 1:
         return result

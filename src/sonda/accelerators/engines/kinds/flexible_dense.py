@@ -15,7 +15,7 @@ from sonda.accelerators.engines import flexible_dense
 from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.dense import dense_shape
 from sonda.accelerators.engines.kinds.limits import wrong_line_tiles
-from sonda.accelerators.engines.result import Result, times
+from sonda.accelerators.engines.result import Result, repeat_result
 from sonda.accelerators.mapping import buffer_reads, candidate_tiles, least_cycles, rules
 from sonda.accelerators.mapping.search import Choice, FormMappings, Listed
 from sonda.accelerators.memory.reuse import (
@@ -65,7 +65,7 @@ class FlexibleDense(Engine):
         possible = forms_of(dense_shape(description.kind, operation.shape))
         product, apart = "T_M" in mapping, APART.keys() <= mapping.keys()
         form = next(form for form in possible if (form.product, form.apart) == (product, apart))
-        return form.under(description, form.tile(mapping)).result
+        return form.simulate_tile(description, form.tile(mapping)).result
 
     def choose_mapping(self, description: EngineDescription, operation: Operation, given: bool) -> dict[str, Any]:
         """The usual form under the description's tile or a rule's."""
@@ -122,10 +122,10 @@ class Form:
     """Whether the layer is a product of matrices, and its tile is written so."""
     apart: bool = False
 
-    def under(self, description: EngineDescription, tile: Tile) -> Choice:
+    def simulate_tile(self, description: EngineDescription, tile: Tile) -> Choice:
         """The operation in this form under a tile."""
         result = flexible_dense.simulate(description.hardware, self.layer, tile)
-        return Choice(self.words(tile), times(result, self.count))
+        return Choice(self.words(tile), repeat_result(result, self.count))
 
     def words(self, tile: Tile) -> dict[str, Any]:
         """A tile of this form as a mapping."""
@@ -152,7 +152,7 @@ class Form:
 
         return FormMappings(
             least=least,
-            simulate=lambda number: self.under(description, tile(number)),
+            simulate=lambda number: self.simulate_tile(description, tile(number)),
             mapping=sizes | (APART if self.apart else {}),
             accesses=buffer_reads.scale_accesses(buffer_reads.tile_accesses(hardware, layer, tiles), self.count),
             cycles=lambda number: self.count * flexible_dense.cycles(hardware, layer, tile(number)),

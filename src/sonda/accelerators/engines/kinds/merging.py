@@ -12,7 +12,7 @@ from sonda.accelerators.engines import gustavson, outer_product
 from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.limits import wrong_reduction, wrong_tree
 from sonda.accelerators.engines.merge_tree import SparseProduct
-from sonda.accelerators.engines.result import Result, total
+from sonda.accelerators.engines.result import Result, sum_results
 from sonda.accelerators.mapping.search import UNBOUNDED, FormMappings, Listed
 from sonda.accelerators.memory.lookups import RowStream, remembered_stream
 from sonda.accelerators.memory.reuse import (
@@ -62,7 +62,7 @@ class OuterProduct(Merging):
     def simulate(self, description: EngineDescription, operation: Operation, mapping: Mapping[str, Any]) -> Result:
         """All products, one after the other."""
         products = _compressed_products(operation)
-        return total([outer_product.simulate(description.hardware, product) for product in products])
+        return sum_results([outer_product.simulate(description.hardware, product) for product in products])
 
     def reuse(
         self,
@@ -76,7 +76,7 @@ class OuterProduct(Merging):
         follow each other, so that few rows serve them; then all products wait to be merged."""
         assert isinstance(counted, Result), "engines that merge have no mappings to choose from"
         # A product that is written for the first time is not yet one that was merged.
-        finished = _pushed(counted) - (counted.writes - counted.multiplications)
+        finished = _count_pushed(counted) - (counted.writes - counted.multiplications)
         multipliers = description.hardware.multipliers
         if isinstance(shape, Bags):
             stream = _lookups(shape, "outer_product", np.sort)
@@ -92,7 +92,7 @@ class Gustavson(Merging):
     def simulate(self, description: EngineDescription, operation: Operation, mapping: Mapping[str, Any]) -> Result:
         """All products, one after the other."""
         products = _compressed_products(operation)
-        return total([gustavson.simulate(description.hardware, product) for product in products])
+        return sum_results([gustavson.simulate(description.hardware, product) for product in products])
 
     def reuse(
         self,
@@ -104,7 +104,7 @@ class Gustavson(Merging):
     ) -> Reuse:
         """Inputs are the first matrix, read once, weights the second, a row for every entry."""
         assert isinstance(counted, Result), "engines that merge have no mappings to choose from"
-        finished = _pushed(counted) - counted.writes
+        finished = _count_pushed(counted) - counted.writes
         multipliers = description.hardware.multipliers
         if isinstance(shape, Bags):
             waiting = -(-int(shape.sizes.max()) // multipliers) * shape.columns
@@ -126,7 +126,7 @@ def _compressed_products(operation: Operation) -> list[SparseProduct]:
             for left, right in zip(*matrices_of(operation), strict=True)]  # fmt: skip
 
 
-def _pushed(result: Result) -> int:
+def _count_pushed(result: Result) -> int:
     """Elements that leave the merging tree. Those for good go past the buffer and are not among an engine's writes."""
     return result.counters["CollectionBus"]["FIFO"]["PUSH"]
 

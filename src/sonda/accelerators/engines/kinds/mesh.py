@@ -14,7 +14,7 @@ from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.engines import mesh
 from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.dense import dense_product, dense_shape
-from sonda.accelerators.engines.result import Result, times
+from sonda.accelerators.engines.result import Result, repeat_result
 from sonda.accelerators.mapping import buffer_reads, candidate_tiles, least_cycles
 from sonda.accelerators.mapping.rules import mesh_tile
 from sonda.accelerators.mapping.search import Choice, FormMappings, Listed, Taken
@@ -129,13 +129,13 @@ class MeshBatch:
         """Each mesh with all operations, under the given tile or filled."""
         for number, engine in enumerate(engines):
             with suppress(SondaError):
-                yield [number], [self._on(engine, given)]
+                yield [number], [self._simulate_products(engine, given)]
 
     def best_on(self, engines: Sequence[EngineDescription]) -> Iterator[tuple[list[int], list[Taken]]]:
         """None: tiles of a mesh are searched one operation at a time."""
         yield from ()
 
-    def _on(self, engine: EngineDescription, given: bool) -> Taken:
+    def _simulate_products(self, engine: EngineDescription, given: bool) -> Taken:
         tile = engine.tile if given and engine.tile else {"T_M": engine.hardware.rows, "T_N": engine.hardware.columns}
         tiles = np.minimum((tile["T_M"], tile["T_N"]), self._sizes[:, :2])
         return Taken(
@@ -155,7 +155,7 @@ def _ruled_tile(description: EngineDescription, shape: MatrixProduct, given: boo
 
 def _simulate(description: EngineDescription, shape: MatrixProduct, rows: int, columns: int) -> Result:
     product = mesh.Product(shape.m, shape.n, shape.k)
-    return times(mesh.simulate(description.hardware, product, mesh.MeshTile(rows, columns)), shape.count)
+    return repeat_result(mesh.simulate(description.hardware, product, mesh.MeshTile(rows, columns)), shape.count)
 
 
 def _options(description: EngineDescription, shape: MatrixProduct, tiles: Whole, least: Whole) -> FormMappings:
