@@ -10,7 +10,7 @@ from plain_runs import run_info
 from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.memory.hierarchy import Memory, MemoryTraffic
-from sonda.accelerators.operations.program import Call, MatrixProduct, Operation, Program
+from sonda.accelerators.operations.program import Call, MatrixProduct, ModelProgram, Operation
 from sonda.record.run import Run
 from sonda.targets.simulated.launcher import Simulation, simulate
 
@@ -25,7 +25,7 @@ TRAFFIC = MemoryTraffic(read_bytes=43_008, write_bytes=5_120, row_hits=730, row_
 """Of every operation, where the traffic is given by hand."""
 
 
-def nested() -> Program:
+def nested() -> ModelProgram:
     """A model that calls one layer twice and multiplies once itself; then something that no engine takes."""
     calls = (
         Call("", "Model", 0, -1, 0),
@@ -40,7 +40,7 @@ def nested() -> Program:
         Operation("linear", "addmm", 3, layer),
         Operation("gemm", "mm", 0, MatrixProduct(20, 32, 64)),
     )
-    return Program(calls, operations, ("forward",) * 3, {(4, "relu"): 1})
+    return ModelProgram(calls, operations, ("forward",) * 3, {(4, "relu"): 1})
 
 
 def given_traffic(placed: list[Placed | OnHost], accelerator: Accelerator) -> list[Placed | OnHost]:

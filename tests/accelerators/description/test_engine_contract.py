@@ -27,8 +27,8 @@ from sonda.accelerators.operations.program import (
     Call,
     Convolution,
     MatrixProduct,
+    ModelProgram,
     Operation,
-    Program,
     ZeroPattern,
 )
 from sonda.record.errors import SondaError
@@ -102,7 +102,7 @@ def test_any_mapping_that_an_engine_gives_is_simulated_as_it_says(
 @pytest.mark.parametrize(("engine", "operation"), PLACES, ids=[f"{one.kind} {two.kind}" for one, two in PLACES])
 def test_designs_at_once_are_those_one_by_one(engine: EngineDescription, operation: Operation) -> None:
     accelerator = Accelerator("one", None, {"one": engine}, {operation.kind: "one"}, "45nm")
-    program = Program((Call("", "", 0, -1, 0),), (operation,), ("forward",))
+    program = ModelProgram((Call("", "", 0, -1, 0),), (operation,), ("forward",))
     designs = [engine, replace(engine, hardware=replace(engine.hardware, write_ports=2))]
     at_once, one_by_one = EngineWork(program), EngineWork(program)
     at_once.prepare(accelerator, designs, "")

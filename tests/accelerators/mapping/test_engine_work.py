@@ -13,18 +13,18 @@ from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.designs.dense import AT_ONCE
 from sonda.accelerators.designs.work import DesignWork, EngineWork
-from sonda.accelerators.operations.program import Call, Convolution, MatrixProduct, Operation, Program
+from sonda.accelerators.operations.program import Call, Convolution, MatrixProduct, ModelProgram, Operation
 from sonda.record.errors import SondaError
 
 MAERI = load_accelerator("maeri-256")
 CONVOLUTION_TILE = "convolution_tile.T_S=3 convolution_tile.T_C=2 convolution_tile.T_K=2"
 
 
-def program(*shapes: MatrixProduct | Convolution) -> Program:
+def program(*shapes: MatrixProduct | Convolution) -> ModelProgram:
     operations = tuple(
         Operation("convolution" if isinstance(shape, Convolution) else "linear", "op", 0, shape) for shape in shapes
     )
-    return Program((Call("net", "Net", 0, -1, 0),), operations, ("forward",) * len(operations))
+    return ModelProgram((Call("net", "Net", 0, -1, 0),), operations, ("forward",) * len(operations))
 
 
 def convolution(n: int, c: int, k: int, side: int, filter_side: int, **other: Any) -> Convolution:

@@ -16,7 +16,7 @@ from sonda.accelerators.engines.result import repeat_result, sum_results
 from sonda.accelerators.mapping import rules as mapping
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.operations.matrices import unfold
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation, Program, ZeroPattern
+from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, ModelProgram, Operation, ZeroPattern
 from sonda.record.errors import SondaError
 from sonda.targets.simulated.program import program_from_description
 from sonda.workloads.catalogue import describe
@@ -355,6 +355,6 @@ def test_which_zeros_must_be_known() -> None:
 
 def test_an_error_names_the_layer_and_the_engine() -> None:
     hardware = Hardware(8, 0, 0, 8, 8, "TEMPORALRN", False)
-    program = Program((), (linear(2, 3, 4),), ("forward",))
+    program = ModelProgram((), (linear(2, 3, 4),), ("forward",))
     with pytest.raises(SondaError, match=r"the model \(addmm\) on engine: no tile"):
         Placement(one_engine("flexible_dense", hardware)).place(program)

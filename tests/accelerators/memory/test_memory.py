@@ -19,7 +19,7 @@ from sonda.accelerators.memory.hierarchy import MemoryTraffic
 from sonda.accelerators.memory.reuse import crossings, distinct_inputs, rereading
 from sonda.accelerators.memory.traffic import traffic_of, with_memory
 from sonda.accelerators.operations.layer import Layer, Tile
-from sonda.accelerators.operations.program import Convolution, MatrixProduct, Operation, Program
+from sonda.accelerators.operations.program import Convolution, MatrixProduct, ModelProgram, Operation
 
 # ---- hand counts -------------------------------------------------------------------------------------------------
 
@@ -276,7 +276,9 @@ def test_covered_elements_of_an_image(
 
 def test_an_unlimited_buffer_changes_nothing() -> None:
     accelerator = load_accelerator("maeri-256")
-    placed = Placement(accelerator).place(Program((), (Operation("linear", "mm", -1, MatrixProduct(4, 4, 4)),), ("",)))
+    placed = Placement(accelerator).place(
+        ModelProgram((), (Operation("linear", "mm", -1, MatrixProduct(4, 4, 4)),), ("",))
+    )
     assert accelerator.memory is None
     assert with_memory(placed, accelerator) is placed
     one = placed[0]
@@ -288,7 +290,7 @@ def test_traffic_is_filled_in_and_what_runs_on_the_host_stays() -> None:
     accelerator = replace(load_accelerator("tpu-16x16"), memory=memory(1 << 20))
     linear = Operation("linear", "mm", -1, MatrixProduct(20, 30, 40))
     bags = OnHost(Operation("embedding_bag", "bags", -1, MatrixProduct(1, 1, 1)), "no engine")
-    placed = [*Placement(accelerator).place(Program((), (linear,), ("",))), bags]
+    placed = [*Placement(accelerator).place(ModelProgram((), (linear,), ("",))), bags]
     first, host = with_memory(placed, accelerator)
     assert host is bags
     assert isinstance(first, Placed)

@@ -27,8 +27,8 @@ from sonda.accelerators.operations.program import (
     Call,
     Convolution,
     MatrixProduct,
+    ModelProgram,
     Operation,
-    Program,
     ZeroPattern,
 )
 from sonda.analysis.comparison.runs import compare
@@ -52,8 +52,8 @@ BARE = load_accelerator("maeri-256")
 """Without a clock."""
 
 
-def one_operation(operation: Operation) -> Program:
-    return Program((Call("", "Linear", 0, -1, 0),), (operation,), ("forward",))
+def one_operation(operation: Operation) -> ModelProgram:
+    return ModelProgram((Call("", "Linear", 0, -1, 0),), (operation,), ("forward",))
 
 
 def dense_pattern(*shape: int) -> ZeroPattern:
@@ -313,7 +313,7 @@ def test_an_exploration_is_neither_compared_nor_exported_as_a_run(tmp_path: Path
 
 
 def test_a_model_on_the_host_alone_is_one_sentence(tmp_path: Path) -> None:
-    program = Program((Call("", "ReLU", 0, -1, 0),), (), (), {(0, "relu"): 1})
+    program = ModelProgram((Call("", "ReLU", 0, -1, 0),), (), (), {(0, "relu"): 1})
     run = run_of(simulate(program, Placement(CLOCKED), curious=False), CLOCKED, tmp_path)
     summary = summarise(run)
     text = StepsView(summary).text(120, color=False)

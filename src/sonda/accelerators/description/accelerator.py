@@ -155,7 +155,7 @@ def single_engine_accelerator(name: str, kind: str, hardware: Hardware) -> Accel
 
 
 def _engines(top: Fields) -> tuple[dict[str, EngineDescription | None], dict[str, str]]:
-    """By name, nothing for one that has mistakes; and the kinds of all whose kind can be told."""
+    """Engines by name, None for one with mistakes; and the kind of every engine whose kind can be read."""
     described = top.table("engines")
     names = () if described is None else described.keys()
     if not names and ("engines" not in top or described is not None):

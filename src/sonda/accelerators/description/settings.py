@@ -89,7 +89,7 @@ def apply_settings(accelerator: Accelerator, settings: Mapping[str, str]) -> Acc
 
 
 def change_engine(engine: EngineDescription, changes: Mapping[Path, str]) -> EngineDescription:
-    """One engine with the fields changed that stand in it. Raises DescriptionMistakes."""
+    """The engine after those of the changes that are of its fields. Raises DescriptionMistakes."""
     table = _engine_table(engine)
     for path, value in changes.items():
         if path[:2] == ("engines", engine.name):
@@ -109,7 +109,10 @@ def describe_memory(accelerator: Accelerator) -> dict[str, Any] | None:
 def change_memory(
     described: dict[str, Any] | None, clock_hz: float | None, changes: Mapping[Path, str]
 ) -> Memory | None:
-    """The memory with the fields changed that stand in it; nothing where there is none. Raises DescriptionMistakes."""
+    """The memory after those of the changes that are of its fields; None where there is none.
+
+    Raises DescriptionMistakes.
+    """
     inside = {path[1:]: value for path, value in changes.items() if path[0] == "memory"}
     if described is None and not inside:
         return None
@@ -124,7 +127,7 @@ def change_memory(
 
 
 def split_values(key: str, value: str) -> tuple[str, ...]:
-    """The value of each field of a key; raises SondaError where they are not as many."""
+    """The value of each field of a key. Raises SondaError where there are not as many values as fields."""
     fields = key.count(AND) + 1
     values = tuple(value.split(APART)) if fields > 1 else (value,)
     if len(values) == 1:

@@ -36,9 +36,12 @@ class FlexibleBatch:
         self._fullest: dict[tuple[int, ...], FullestTiles] = {}
 
     def on(self, engines: Sequence[EngineDescription], given: bool) -> Iterator[tuple[list[int], list[Taken]]]:
-        """All of them under the tiles that the descriptions give, where that is wanted and there are any, else under a
-        rule's: on some of the engines at a time, with their numbers, an engine's operations after another's. An engine
-        that cannot run one of them is left out."""
+        """Simulate all operations on each engine, under the tiles of its description or of a rule.
+
+        `given` asks for the description's tiles; where it has none, the rule chooses. Yields the numbers of some of the
+        engines and what they make of the operations, one engine's after another's. An engine that cannot run one of the
+        operations is left out.
+        """
         alike: dict[Hardware, list[int]] = {}
         for number, engine in enumerate(engines):
             alike.setdefault(family(engine.hardware), []).append(number)
@@ -48,8 +51,10 @@ class FlexibleBatch:
             yield from self._simulate_family(engines, tiled)
 
     def best_on(self, engines: Sequence[EngineDescription]) -> Iterator[tuple[list[int], list[Taken]]]:
-        """The same under the tiles that take least where the buffer is unlimited. One that has no tile by rule for
-        one of the operations is left out, too."""
+        """The same as `on`, under the tiles of fewest cycles with an unlimited buffer.
+
+        An engine that has no tile by rule for one of the operations is left out, too.
+        """
         alike: dict[Hardware, list[int]] = {}
         for number, engine in enumerate(engines):
             alike.setdefault(equalise_ports(engine.hardware), []).append(number)
@@ -122,7 +127,7 @@ class FlexibleBatch:
     def _tiles(
         self, engines: Sequence[EngineDescription], numbers: list[int], given: bool
     ) -> list[tuple[int, Whole | None]]:
-        """With the number of every engine its tiles, a row for each operation; nothing where there is none for one."""
+        """The number of every engine and its tiles, a row for each operation; None where an operation has no tile."""
         tiles_of: dict[int, Whole | None] = {}
         lacking: dict[tuple[int, ...], list[int]] = {}
         for number in numbers:
@@ -188,7 +193,7 @@ class FlexibleBatch:
 
     @cached_property
     def _layers(self) -> Whole:
-        """Sizes of the usual form of each, a row each."""
+        """Sizes of the usual form of each operation, a row each."""
         return np.array([possible[0].layer.check().sizes for possible in self._forms], np.int64)
 
     @cached_property

@@ -45,52 +45,53 @@ class Tiled:
     tiles: Whole
 
     def at(self, rows: Whole) -> Tiled:
-        """Some of them."""
+        """The tiles of these rows."""
         return Tiled(self.form[rows], self.layers[rows], self.count[rows], self.tiles[rows])
 
 
 @dataclass
 class _Search:
-    """One operation on one machine: what it has found, and what is left to try."""
+    """One operation on one machine: the best tile so far, and what is left to try."""
 
     machine: int
     best: tuple[Tiled, int] | None = None
-    """A row of tiles."""
+    """Tiles, and the row of the best."""
     cycles: int = NEVER
     place: int = -1
-    """Of what was found in the order of trying; a start is before all."""
+    """Place of the best tile in the order of trying; -1 for a start."""
     least: Whole = field(default_factory=lambda: NOTHING)
     """Lower bounds of what is left to try, which ascend."""
     rows: Whole = field(default_factory=lambda: NOTHING)
     """Which tiles they belong to."""
     places: Whole = field(default_factory=lambda: NOTHING)
-    """Their places in the order in which a search tries that makes one trial after the other."""
+    """Their places in the order of a search that makes one trial after the other."""
 
     def take(self, tiles: Tiled, row: int, cycles: int, place: int = -1) -> None:
-        """A tile whose layer takes so many cycles; of those that take as long, the first in order is kept."""
+        """Keep the tile of this row if it takes fewer cycles than the best; of equals the first in order."""
         cycles *= int(tiles.count[row])
         if (cycles, place) < (self.cycles, self.place) and cycles < NEVER:
             self.best, self.cycles, self.place = (tiles, row), cycles, place
 
     def take_tried(self, tiles: Tiled, cycles: list[int]) -> None:
-        """The first of what was left took so many cycles. What cannot be better any more is left out."""
+        """Note the cycles of the first tiles that were left to try. Drop those that cannot be better any more."""
         for row, place, taken in zip(self.rows.tolist(), self.places.tolist(), cycles, strict=False):
             self.take(tiles, row, taken, place)
         self.keep(slice(len(cycles), None))
         self.keep((self.least < self.cycles) | ((self.least == self.cycles) & (self.places < self.place)))
 
     def keep(self, which: Any) -> None:
-        """Of what is left only these."""
+        """Keep only these of the tiles that are left to try."""
         self.least, self.rows, self.places = self.least[which], self.rows[which], self.places[which]
 
 
 def search_all(
     operations: Sequence[tuple[Form, ...]], machines: Sequence[Hardware], starts: Sequence[Sequence[Tiled]]
 ) -> list[Tiled | None]:
-    """The tiles of all operations on each machine: of its starts, which have a row for each operation (-1 instead of
-    the form where there is none), and of all tiles of all forms, those of the fewest cycles.
+    """The tiles of fewest cycles, for all operations on each machine.
 
-    Machines have all but their ports in common. Nothing for a machine where an operation has no tile.
+    They are chosen from the machine's starts and from all tiles of all forms. A start has a row for each operation,
+    with -1 for the form where it has no tile. Machines differ in their ports only. None for a machine where an
+    operation has no tile.
     """
     searches = [[_Search(number) for _ in operations] for number in range(len(machines))]
     stacked = stack_machines(machines, 1)
@@ -121,7 +122,7 @@ def _best_tiles(searches: list[_Search]) -> Tiled | None:
 
 
 def _try_starts(searches: list[list[_Search]], stacked: Hardware, starts: Sequence[Sequence[Tiled]]) -> None:
-    """The first of the starts that take least is what a search has found so far."""
+    """Give every search the fastest of its starts, the first of equals."""
     for number in range(max(map(len, starts))):
         begun = [(row, own[number]) for row, own in zip(searches, starts, strict=True) if number < len(own)]
         flat_searches = [search for row, _ in begun for search in row]
@@ -168,7 +169,7 @@ def _try_all(searches: list[_Search], tiles: Tiled, stacked: Hardware) -> None:
 def _run_rounds(
     searches: list[_Search], tiles: Tiled, stacked: Hardware, known: dict[int, Whole], holds: NDArray[np.bool_]
 ) -> None:
-    """Round by round, with more and more trials of each."""
+    """Simulate trials in rounds; every round has twice as many of each search."""
     trials = FIRST
     while under_way := [search for search in searches if len(search.least)]:
         trial_counts = [min(trials, len(search.least)) for search in under_way]
@@ -186,8 +187,10 @@ def _run_rounds(
 
 
 def _list_tiles(forms: tuple[Form, ...], machine: Hardware, most: int) -> tuple[Tiled, Whole]:
-    """All tiles of an operation that may take fewer cycles than these, whatever the ports, and that can be simulated;
-    those of its forms one after the other. With them the cycles that they take at least, whatever the ports."""
+    """Tiles of an operation that may take fewer than `most` cycles, form after form, and their least cycles.
+
+    Both hold whatever the ports are. Only tiles that can be simulated are listed.
+    """
     parts, bounds = [], []
     for number, form in enumerate(forms):
         layer = form.layer.check()
@@ -207,8 +210,10 @@ def _list_tiles(forms: tuple[Form, ...], machine: Hardware, most: int) -> tuple[
 def _assign_trials(
     searches: list[_Search], listed: Tiled, fewest: Whole, forms: tuple[Form, ...], machines: Sequence[Hardware]
 ) -> Tiled:
-    """Gives every search what it has to try, in order: the tiles that take less than its start by their lower bounds.
-    Returns those that any of them has."""
+    """Give every search the tiles that it has to try, in the order of their lower bounds.
+
+    These are the tiles whose bound is below the cycles of its start. Returns the tiles that any search has to try.
+    """
     alike: dict[int, list[_Search]] = {}
     for search in searches:
         alike.setdefault(machines[search.machine].read_ports, []).append(search)
@@ -238,7 +243,7 @@ def _assign_trials(
 
 
 def _bounds(machine: Hardware, forms: tuple[Form, ...], form_numbers: Whole, tiles: Whole) -> tuple[Whole, Whole]:
-    """Cycles that tiles of these forms, which ascend, take at least; and the results of one layer."""
+    """Cycles that tiles take at least, and the results of one layer. The numbers of their forms ascend."""
     ends = np.searchsorted(form_numbers, np.arange(len(forms) + 1))
     parts = [(form, tiles[begin:end]) for form, begin, end in zip(forms, ends, ends[1:], strict=False)]
     bounds = [form.count * least_cycles.tile_cycles(machine, form.layer, its) for form, its in parts]
@@ -248,7 +253,7 @@ def _bounds(machine: Hardware, forms: tuple[Form, ...], form_numbers: Whole, til
 
 
 def _cycles(stacked: Hardware, machine_of: Whole, tiles: Tiled) -> Whole:
-    """Of layers under tiles, each on the machine of this number."""
+    """Cycles of layers under tiles; `machine_of` holds the number of the machine of each."""
     cycles = np.empty(len(machine_of), np.int64)
     portion = max(1, AT_ONCE // largest(stacked.multipliers))
     for begin in range(0, len(machine_of), portion):

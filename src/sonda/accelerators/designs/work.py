@@ -24,23 +24,23 @@ from sonda.accelerators.mapping.search import Taken
 from sonda.accelerators.memory.hierarchy import Memory
 from sonda.accelerators.memory.reuse import Accesses
 from sonda.accelerators.memory.traffic import Memories, movement_of, stalls_of
-from sonda.accelerators.operations.program import Operation, Program
+from sonda.accelerators.operations.program import ModelProgram, Operation
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]
 
 
 class WorkItem(NamedTuple):
-    """An operation of a work."""
+    """One operation among those that an engine does."""
 
     operation: Operation
     often: int
     """How many times it is done."""
     mapping: dict[str, Any]
     cycles: int
-    """Of one."""
+    """Of doing it once."""
     counted: Result | Accesses
-    """What one reads and writes."""
+    """Reads and writes of doing it once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +67,9 @@ class WorkTraffic:
 
 
 class EngineWork:
-    """The operations of one program on engines; remembers by design, so that asking again costs nothing."""
+    """Simulates the operations of one program on engines. Results are remembered, so asking again costs nothing."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ModelProgram) -> None:
         self._program = program
         self._alike: dict[tuple[tuple[str, ...], bool], list[tuple[Operation, int]]] = {}
         self._placed: dict[Any, Placed | SondaError] = {}
@@ -80,7 +80,7 @@ class EngineWork:
 
     @property
     def simulations(self) -> int:
-        """Distinct operations on distinct designs so far; those that cannot be are counted too."""
+        """Distinct operations on distinct designs that were simulated so far, those that failed included."""
         return len(self._placed) + self._together
 
     def host_operations(self, accelerator: Accelerator) -> dict[str, int]:
@@ -112,7 +112,7 @@ class EngineWork:
         operations = self._operations(kinds, simulator.zeros_matter)
         if not operations or not designs:
             return
-        # Where one cannot be, only one by one can say which.
+        # Where one of them fails, only simulating one by one tells which.
         with suppress(SondaError), blame_package(engines[0].kind):
             made = (engines[0].kind, kinds)
             if made not in self._batches:
@@ -133,7 +133,9 @@ class EngineWork:
         mapping: str,
         memory: Memory | None,
     ) -> DesignWork | SondaError:
-        """All that this engine takes as the accelerator routes it; an error where it cannot, naming the layer.
+        """What the engine does for all operations that the accelerator routes to it.
+
+        Returns an error that names the layer where the engine cannot run it.
 
         `memory` matters only for a mapping that is searched.
         """
@@ -193,7 +195,7 @@ class EngineWork:
         )
 
     def _place(self, placement: Placement, operation: Operation, design: Any) -> Placed | SondaError:
-        # What routes change is which operations an engine takes, never what one of them costs there.
+        # Routes change which operations an engine takes, never what an operation costs there.
         key = (design, id(operation))
         if key not in self._placed:
             try:
@@ -224,7 +226,7 @@ class EngineWork:
 def _works(
     engines: list[EngineDescription], operations: list[tuple[Operation, int]], groups: Sequence[Taken]
 ) -> list[DesignWork]:
-    """What designs of an engine do, each with all operations of all groups, one design after the other in a group."""
+    """The work of each design over all groups. In a group the operations of one design follow those of another."""
     cycles = np.zeros(len(engines), np.int64)
     counts: list[dict[tuple[str, str], int]] = [{} for _ in engines]
     instances: list[dict[str, int]] = [{} for _ in engines]
@@ -260,9 +262,10 @@ def _counted(taken: Taken) -> Whole:
 
 
 def _add(into: list[dict[tuple[str, str], int]], counters: Counters, often: Whole) -> list[dict[str, int]]:
-    """Add what the operations of designs count, each done so often (designs x operations), by component and operation.
+    """Add the counts of the operations of designs, by component and operation.
 
-    Returns the instances of every design, without what it has none of.
+    `often` (designs x operations) says how many times each is done. Returns the instances of every
+    design; components that a design does not have are left out.
     """
     designs, many = often.shape
     names: list[tuple[str, str]] = []
@@ -287,7 +290,7 @@ def _add(into: list[dict[tuple[str, str], int]], counters: Counters, often: Whol
 
 
 def _table(rows: list[Count], length: int) -> Whole:
-    """Rows that are arrays or a number for all of it."""
+    """The rows as one array; a row is an array, or one number for all its elements."""
     table = np.empty((len(rows), length), np.int64)
     for place, row in enumerate(rows):
         table[place] = row

@@ -20,7 +20,7 @@ FIGURES = 3
 
 
 class Charges:
-    """Of one table at one clock. What the table has no entry for is charged 0 and named in `missing`."""
+    """Charges of one table at one clock. What the table has no entry for is charged 0 and named in `missing`."""
 
     def __init__(self, table: EnergyTable, clock_hz: float | None) -> None:
         self._prices = Prices(table, clock_hz)
@@ -61,7 +61,7 @@ class Charges:
         return self._accesses[key]
 
     def _price_rows(self, keys: Sequence[tuple[str, str]], buffer_bytes: int | None, unit: float | None) -> Numbers:
-        """A row for each; NaN marks none, so that a sum over nothing known can be told from 0."""
+        """Figures of each key, a row each. NaN marks a key without an entry, so that an unknown sum differs from 0."""
         rows = []
         for component, operation in keys:
             price = self._prices.find(component, operation, buffer_bytes)
@@ -75,7 +75,7 @@ class Charges:
 
 
 def charge_counts(counts: Numbers, charges: Numbers) -> Numbers:
-    """Designs x figures: the counts (designs x keys) by their charges; NaN for a design with nothing that is known."""
+    """Counts (designs x keys) times charges, as designs x figures; NaN for a design of which nothing is known."""
     known = ~np.isnan(charges[:, 0])
     # Key by key: a product of matrices adds up in another order for few designs than for many, on some processors.
     sums: Numbers = np.zeros((len(counts), charges.shape[1]))
@@ -86,5 +86,5 @@ def charge_counts(counts: Numbers, charges: Numbers) -> Numbers:
 
 
 def add_known(some: Numbers, more: Numbers) -> Numbers:
-    """The sum of what is known; NaN where neither is."""
+    """The sum where both are known, the known one where only one is; NaN where neither is."""
     return np.where(np.isnan(some), more, np.where(np.isnan(more), some, some + more))

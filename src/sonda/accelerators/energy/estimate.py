@@ -37,7 +37,7 @@ class Figure(NamedTuple):
 
 @dataclass(frozen=True)
 class SectionEnergy:
-    """Of one section of the machine; nothing where the table has no entry for any of it."""
+    """Energy and area of one section of the machine; None where the table has no entry for any of it."""
 
     static: Figure | None
     dynamic: Figure | None
@@ -46,7 +46,7 @@ class SectionEnergy:
 
 @dataclass(frozen=True)
 class Energy:
-    """Of one result. Bounds suppose that all entries err together, so they are the widest."""
+    """Energy and area of one result. Bounds suppose that all entries err together, so they are the widest."""
 
     table: str
     unit: str

@@ -196,7 +196,7 @@ class Prices:
         self._table = table
         self._clock_hz = clock_hz
         self.missing: dict[str, None] = {}
-        """`COMPONENT OPERATION`, sometimes with a reason, in the order met; so the next."""
+        """`COMPONENT OPERATION`, sometimes with a reason, in the order met."""
         self.recalled: dict[str, None] = {}
 
     def find(self, component: str, operation: str, buffer_bytes: int | None) -> tuple[Entry, float] | None:

@@ -147,7 +147,7 @@ class RowTimes:
         return folds, rows, self._times_of_folds(self.blocks(product), folds)
 
     def cycles(self, product: RowsByDense) -> int:
-        """Of all rows, one after the other."""
+        """Cycles of all rows, one after the other."""
         _, rows, times = self.rows(product)
         return int(rows @ times[2])
 
@@ -185,7 +185,7 @@ class RowTimes:
 def _result(
     hardware: Hardware, tile: RowTile, rows: _Rows, paths: reduction.Reduction, weights: distribution.Routing
 ) -> Result:
-    """Of one product; or of many, whose counts are arrays."""
+    """The result of one product; or of many, whose counts are arrays."""
     used = tile.columns * tile.entries
     count, stored = rows.count, rows.stored
     steps = rows.weight_steps * rows.blocks

@@ -97,7 +97,7 @@ class _Tiles(NamedTuple):
 
 
 def _sum_tiles(k: Count, rows: Count, columns: Count, count: Count, last_product: Count, length: Count) -> _Tiles:
-    """So many tiles of one shape, of which one takes so long."""
+    """Sums over `count` tiles of one shape; a tile takes `length` cycles."""
     return _Tiles(
         cycles=count * length,
         distribution=count * (last_product - 1 - k),

@@ -1,4 +1,4 @@
-"""Results of several operations, one after the other, as one."""
+"""What an engine returns for an operation, and how results of several operations add up."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def largest(count: Count) -> int:
 
 
 def sum_results(results: list[Result]) -> Result:
-    """Results one after the other, as one."""
+    """The result of operations that follow each other."""
     first = results[0]
     if len(results) == 1:
         return first
@@ -63,7 +63,7 @@ def sum_results(results: list[Result]) -> Result:
 
 
 def repeat_result(result: Result, count: Count) -> Result:
-    """The same operation so many times, one after the other."""
+    """The result of doing an operation `count` times, one after the other."""
     if isinstance(count, int) and count == 1:
         return result
     counters = {

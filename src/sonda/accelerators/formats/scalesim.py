@@ -20,7 +20,7 @@ from sonda.accelerators.description.accelerator import Accelerator
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.mapping.placement import Placed, Placement
-from sonda.accelerators.operations.program import Bags, Call, Convolution, MatrixProduct, Operation, Program
+from sonda.accelerators.operations.program import Bags, Call, Convolution, MatrixProduct, ModelProgram, Operation
 from sonda.record.errors import SondaError, nearest
 
 # ---- SCALE-Sim's closed formulas for dense systolic arrays: a second opinion on the mesh ----------------------------
@@ -143,16 +143,16 @@ class ScaleSimReport:
         }
 
 
-def products_program(products: Sequence[tuple[str, int, int, int]] = PRODUCTS) -> Program:
+def products_program(products: Sequence[tuple[str, int, int, int]] = PRODUCTS) -> ModelProgram:
     """Named products (M, N, K of each) as a program."""
     calls = tuple(Call(name, "Linear", 0, -1, place) for place, (name, *_) in enumerate(products))
     operations = tuple(
         Operation("linear", "addmm", place, MatrixProduct(m, n, k)) for place, (_, m, n, k) in enumerate(products)
     )
-    return Program(calls, operations, ("forward",) * len(operations))
+    return ModelProgram(calls, operations, ("forward",) * len(operations))
 
 
-def verify_scalesim(accelerator: Accelerator, program: Program) -> ScaleSimReport:
+def verify_scalesim(accelerator: Accelerator, program: ModelProgram) -> ScaleSimReport:
     """Every distinct product that a mesh of this accelerator takes, filling it, beside SCALE-Sim's formulas.
 
     Raises SondaError where it has no mesh, where its ports do not feed all inputs of the mesh in a cycle, as SCALE-Sim

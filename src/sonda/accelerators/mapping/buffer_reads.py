@@ -15,7 +15,7 @@ Whole = NDArray[np.int64]
 
 
 def tile_accesses(hardware: Hardware, layer: Layer, tiles: Whole) -> Accesses:
-    """Under tiles (rows of an array) on the flexible dense engine."""
+    """Accesses of a layer on the flexible dense engine, for tiles that are rows of an array."""
     parts = -(-extents(layer) // tiles)
     channels, filters = layer.C // layer.G, layer.K // layer.G
     weights = parts[:, N] * parts[:, G] * tiles[:, G] * filters * channels * layer.R * layer.S
@@ -42,12 +42,12 @@ def tile_accesses(hardware: Hardware, layer: Layer, tiles: Whole) -> Accesses:
 
 
 def mesh_tile_accesses(product: Product, rows: Whole, columns: Whole) -> Accesses:
-    """Under tiles of so many rows and columns of outputs."""
+    """Accesses of a product on the mesh, for tiles of these rows and columns of outputs."""
     weights = product.k * product.n * -(-product.m // rows)
     inputs = product.k * product.m * -(-product.n // columns)
     return Accesses(weights, inputs, np.zeros_like(rows), np.full_like(rows, product.m * product.n))
 
 
 def scale_accesses(accesses: Accesses, count: int) -> Accesses:
-    """So many operations like it, one after the other."""
+    """The accesses of `count` such operations, one after the other."""
     return Accesses(*(count * elements for elements in accesses))

@@ -111,7 +111,7 @@ def tiles_hand_on(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
 
 
 def tiles_sum_rightly(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
-    """The same of many tiles, rows of an array; the layer is one for all, or one for each."""
+    """Which of the tiles (rows of an array) sum rightly; the layer is one for all tiles, or one for each."""
     right = (tiles[:, G] == 1) | (tiles[:, N] == 1)
     right &= (layer.stride == 1) | ((tiles[:, X] == 1) & (tiles[:, Y] == 1))
     early = (layer.rows % tiles[:, X] > 0) | ((tiles[:, G] < layer.G) & (layer.K // layer.G % tiles[:, K] > 0))

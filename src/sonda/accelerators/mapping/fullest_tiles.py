@@ -31,24 +31,24 @@ class _Tried(NamedTuple):
     """Tiles that are tried, layer by layer: what does not depend on the machine's ports."""
 
     which: Whole
-    """The layer of each."""
+    """The layer of each tile."""
     begins: Whole
-    """Of every layer the place of its first."""
+    """For every layer the place of its first tile."""
     sizes: Whole
     """The layer's own."""
     tiles: Whole
     keys: tuple[Whole, ...]
-    """What decides among those that take as long: less is better, the first before the others."""
+    """They decide among tiles that take equally long: less is better, the first key before the others."""
     fewest: Whole
     """Cycles whatever the ports are: every step sends an element, and so does every fold before them."""
     lowest: Whole
-    """Of every layer the one with the fewest."""
+    """For every layer its tile with the fewest of these cycles."""
     results: Whole
     """What goes over the bus."""
 
 
 class FullestTiles:
-    """Of layers, made ready once for all machines."""
+    """Chooses the tiles of layers by rule. What does not depend on the ports is made once for all machines."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self._sizes = np.array([layer.sizes for layer in layers], np.int64)

@@ -19,7 +19,7 @@ Whole = NDArray[np.int64]
 
 
 def tile_cycles(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
-    """For tiles (rows of an array, as `candidates` gives them) of a layer on the flexible dense engine.
+    """Least cycles for tiles (rows of an array, as `candidates` gives them) of a layer on the flexible dense engine.
 
     It is the larger of what `write_cycles` says and a bound that does not depend on the write ports.
     """
@@ -69,13 +69,13 @@ def sent_results(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
 
 
 def write_cycles(hardware: Hardware, results: Whole) -> Whole:
-    """For so many results: a line of the bus takes one in a cycle."""
+    """Least cycles to write so many results: a line of the bus takes one in a cycle."""
     cycles: Whole = -(-results // hardware.write_ports)
     return cycles
 
 
 def mesh_tile_cycles(hardware: Hardware, product: Product, rows: Whole, columns: Whole) -> Whole:
-    """For tiles of `rows` x `columns` outputs of a product on the mesh."""
+    """Least cycles for tiles of `rows` x `columns` outputs of a product on the mesh."""
     m, n, k = product.m, product.n, product.k
     per_port = (hardware.rows + hardware.columns) // hardware.read_ports
     least = np.zeros_like(rows)
@@ -89,7 +89,10 @@ def mesh_tile_cycles(hardware: Hardware, product: Product, rows: Whole, columns:
 
 
 def row_tile_cycles(hardware: Hardware, entries: Whole, dense: int, columns: Whole, summed: Whole) -> Whole:
-    """For tiles of `columns` x `summed` entries, of compressed rows with so many entries times `dense` columns."""
+    """Least cycles for tiles of `columns` x `summed` entries.
+
+    Compressed rows have so many `entries` each; the other matrix has `dense` columns.
+    """
     span, later = distribution.span(hardware), distribution.arrival_delay(hardware)
     sizes, often = np.unique(np.maximum(entries, 1), return_counts=True)
     widths, width_of = np.unique(summed, return_inverse=True)
@@ -103,7 +106,7 @@ def row_tile_cycles(hardware: Hardware, entries: Whole, dense: int, columns: Who
 
 
 def bitmap_cycles(hardware: Hardware, ones: int, streams: int) -> int:
-    """For stationary vectors of so many ones in all, and so many vectors that stream past them."""
+    """Least cycles for stationary vectors with `ones` ones in all, and `streams` vectors that stream past them."""
     return -(-ones // hardware.multipliers) * (streams + 5)
 
 

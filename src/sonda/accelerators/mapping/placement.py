@@ -14,7 +14,7 @@ from sonda.accelerators.engines.result import Result
 from sonda.accelerators.mapping import rules as maps
 from sonda.accelerators.mapping.search import Choice, Listed, MappingCost, search
 from sonda.accelerators.memory.hierarchy import MemoryTraffic
-from sonda.accelerators.operations.program import Operation, Program
+from sonda.accelerators.operations.program import ModelProgram, Operation
 from sonda.record.errors import SondaError, nearest
 
 SEARCHED = "best"
@@ -104,7 +104,7 @@ class Placement:
             if engine and engine.simulator.zeros_matter and kind != "embedding_bag"
         )
 
-    def place(self, program: Program) -> list[Placed | OnHost]:
+    def place(self, program: ModelProgram) -> list[Placed | OnHost]:
         """Every operation in its order. Raises SondaError naming the layer that its engine cannot run."""
         self.prepare(program.operations)
         return [self.place_operation(operation, program.path(operation)) for operation in program.operations]

@@ -1,9 +1,9 @@
 """The search for the mapping that costs least, with the simulator as its judge.
 
-What a mapping reads, and so what it moves to and from memory, is known without simulating; what an engine takes for it,
-at least (`least_cycles`). Both together are what it costs at least. Mappings are tried in this order, and only while
-that is below the best cost so far: what is left out cannot be better. Where more would have to be tried than a limit,
-the search ends there and says so.
+What a mapping moves to and from memory is known without simulating, and so is a lower bound of the engine's cycles
+(`least_cycles`). Both together give the least cost of a mapping. Mappings are tried in the order of their least cost,
+and only while that is below the best cost so far: what is left out cannot be better. The search ends after a limited
+number of trials and then says that it is not complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Whole = NDArray[np.int64]
 MOST_TRIED = 400
 """Mappings that are simulated for one operation, beside those given."""
 UNBOUNDED = np.zeros(1, np.int64)
-"""Cycles at least, of one mapping that is tried in any case."""
+"""Least cycles of one mapping that is tried in any case."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class FormMappings:
         return self._choices[number]
 
     def engine_cycles(self, number: int) -> int | SondaError:
-        """Cycles of the engine, or why it cannot follow the mapping."""
+        """Cycles of the engine under the mapping of this number, or why it cannot follow it."""
         if number not in self._cycles:
             try:
                 exactly = self.choice(number).result.cycles if self.cycles is None else self.cycles(number)
@@ -103,7 +103,7 @@ class MappingCost:
     memory: Memory | None
 
     def least(self, options: FormMappings) -> Whole:
-        """Of all options at least."""
+        """The least cost of each mapping of a form."""
         moved = self._movement(options)
         if moved is None or self.memory is None:
             return options.least
@@ -111,7 +111,7 @@ class MappingCost:
         return least
 
     def total(self, options: FormMappings, number: int) -> int | SondaError:
-        """Of one option, or why it cannot be."""
+        """The cost of one mapping, or why the engine cannot follow it."""
         cycles = options.engine_cycles(number)
         if isinstance(cycles, SondaError) or self.memory is None:
             return cycles

@@ -97,12 +97,12 @@ def _powers(first: int, last: int) -> Iterator[int]:
 
 
 def _option(multipliers: int, sizes: tuple[int, int, int], tile: tuple[int, int, int]) -> _Option:
-    one = np.float32
-    used = one(tile[0] * tile[1] * tile[2] / multipliers)
-    edges = [one(size / (-(-size // part) * part)) for size, part in zip(sizes, tile, strict=True)]
-    columns = min(MOST_FOR_COLUMNS, one(tile[1]) / one(min(sizes[1], multipliers)) * MOST_FOR_COLUMNS)
-    whole = min(MOST_FOR_SUM, one(tile[2]) / one(min(sizes[2], multipliers)) * MOST_FOR_SUM)
-    score = used + (edges[0] + edges[1] + edges[2]) / one(3) + columns + whole
+    single = np.float32
+    used = single(tile[0] * tile[1] * tile[2] / multipliers)
+    edges = [single(size / (-(-size // part) * part)) for size, part in zip(sizes, tile, strict=True)]
+    columns = min(MOST_FOR_COLUMNS, single(tile[1]) / single(min(sizes[1], multipliers)) * MOST_FOR_COLUMNS)
+    whole = min(MOST_FOR_SUM, single(tile[2]) / single(min(sizes[2], multipliers)) * MOST_FOR_SUM)
+    score = used + (edges[0] + edges[1] + edges[2]) / single(3) + columns + whole
     return _Option(*tile, score)
 
 

@@ -49,7 +49,7 @@ class RowStream:
         self._known: dict[tuple[int, ...], Fetches] = {}
 
     def fetches(self, sizes: Sizes, room: int, columns: int, at_once: int) -> Fetches:
-        """With room for so many bytes of rows of so many columns.
+        """What a buffer with `room` bytes for rows of `columns` elements cannot serve.
 
         An engine that takes `at_once` columns of all rows of a bag before the next columns needs these rows to stay
         meanwhile. Where they do not fit, each row comes in pieces, every piece an access of its own.

@@ -36,7 +36,7 @@ class Accesses(NamedTuple):
 
 
 class Saving(NamedTuple):
-    """So many elements that stay, and what no longer crosses then."""
+    """Elements that stay in the buffer, and the crossings that this saves."""
 
     kept: Count
     reads: Count
@@ -44,7 +44,7 @@ class Saving(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """Elements that cross with nothing kept, and what can be saved, the best first, each beyond those before it."""
+    """Elements that cross where nothing is kept, and the savings, the best first. Each adds to those before it."""
 
     reads: Count
     writes: Count = 0
@@ -84,7 +84,9 @@ class Reuse:
 
 
 def rereading(reads: Count, *points: tuple[Count, Count]) -> Operand:
-    """An operand that is read so often, by what would be read with so many elements kept: (kept, reads).
+    """An operand that is read `reads` times where nothing is kept.
+
+    Each point (kept, reads) says how much is read with so many elements kept.
 
     Between two points a part of the way is kept, so only those count that no such mixture beats. Savings that are
     worth nothing keep nothing.
@@ -105,7 +107,10 @@ def rereading(reads: Count, *points: tuple[Count, Count]) -> Operand:
 
 
 def crossings(operands: Sequence[Operand], room: Count) -> tuple[list[Crossing], Count]:
-    """What crosses with room for so many elements, given first to what saves most for it; and the room left over."""
+    """What crosses of each operand with room for so many elements, and the room left over.
+
+    Room goes first to what saves most for it.
+    """
     savings = [(place, saving) for place, operand in enumerate(operands) for saving in operand.savings]
     if not savings:
         return [Crossing(operand.reads, operand.writes) for operand in operands], room
@@ -163,7 +168,7 @@ class ProductSizes(NamedTuple):
 
     @staticmethod
     def from_shape(shape: MatrixProduct | Convolution, operation: Operation | None) -> ProductSizes:
-        """Of a shape; where an operation is given, without its zeros."""
+        """The sizes of a shape. The zeros of `operation` are left out where it is given."""
         image = shape if isinstance(shape, Convolution) else None
         product = shape.product() if isinstance(shape, Convolution) else shape
         m, n, k, count = product.m, product.n, product.k, product.count

@@ -67,7 +67,7 @@ class Movement(NamedTuple):
     """Accesses that write; all others read."""
 
     def at(self, place: Any) -> Movement:
-        """Of one or some of many."""
+        """The movement at this place, or at these places, of arrays."""
         return Movement(*(count if np.ndim(count) == 0 else count[place] for count in self))
 
 
@@ -187,8 +187,8 @@ def _movement(reuse: Reuse, crossing: list[Crossing], fetches: Fetches, rows: Co
 def stalls_of(engine: EngineDescription, moved: Movement, cycles: Count, memory: Times) -> Count:
     """Cycles that the engine waits for this movement, beyond the `cycles` of its own.
 
-    With more cycles of its own an engine never waits so much less that all of it takes less. So with a lower bound of
-    its cycles, cycles and stalls together are one of both.
+    More cycles of its own never make cycles and stalls together fewer. So a lower bound of the cycles gives a lower
+    bound of both together.
     """
     sizes = memory.sizes
     fillings = -(-moved.reads // sizes.resident_bytes)
@@ -214,7 +214,7 @@ def _waiting_cycles(size: Count, ports: int, memory: Times) -> Any:
     return moving + -(-size // sizes.row_bytes) * memory.row_miss_cycles / memory.banks
 
 
-# ---- Many memories at once, for what moves to and from them and how long engines wait for that (see `behind`) -------
+# ---- Many memories at once, for what moves to and from them and how long engines wait for that ----------------------
 
 
 class Memories:

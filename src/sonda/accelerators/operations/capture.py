@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sonda.accelerators.operations.products import FUSED, PRODUCTS, EngineProduct
-from sonda.accelerators.operations.program import Call, Operation, Program
+from sonda.accelerators.operations.program import Call, ModelProgram, Operation
 from sonda.record.errors import SondaError
 
 Mark = Callable[[str], Any]
@@ -36,7 +36,7 @@ HIGHER_ORDER = re.compile(r"HigherOrderOperator (\w+)")
 class Capture:
     """What was seen, and what the step returned."""
 
-    program: Program
+    program: ModelProgram
     output: Any
 
 
@@ -210,8 +210,8 @@ class _Recorder:
             return "linear"
         return "attention" if "attention" in module.lower() else "gemm"
 
-    def program(self) -> Program:
-        return Program(
+    def program(self) -> ModelProgram:
+        return ModelProgram(
             tuple(self.calls), tuple(self.operations), tuple(self.phases), dict(self.others), self.unusual.notes()
         )
 

@@ -61,7 +61,7 @@ class FlexibleDense(Engine):
         yield from wrong_line_tiles(description, wrong)
 
     def simulate(self, description: EngineDescription, operation: Operation, mapping: Mapping[str, Any]) -> Result:
-        """In the form that the mapping's letters are of."""
+        """Simulate the form whose letters the mapping has."""
         possible = forms_of(dense_shape(description.kind, operation.shape))
         product, apart = "T_M" in mapping, APART.keys() <= mapping.keys()
         form = next(form for form in possible if (form.product, form.apart) == (product, apart))
@@ -105,7 +105,7 @@ class FlexibleDense(Engine):
         counted: Result | Accesses,
         operation: Operation | None,
     ) -> Reuse:
-        """By the form that the mapping's letters are of."""
+        """The reuse of the form whose letters the mapping has."""
         shape = dense_shape(description.kind, shape)
         if isinstance(shape, Convolution) and "T_R" in mapping:
             return _reuse_of_windows(shape, mapping, counted)
