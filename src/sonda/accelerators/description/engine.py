@@ -19,7 +19,7 @@ OPERATIONS = ("linear", "gemm", "convolution", "attention", "embedding_bag")
 the products of an attention; sums of rows of a table."""
 SIDES = ("rows", "columns")
 LONGEST_SIDE = 1 << 10
-"""Of a mesh, in processing elements."""
+"""The longest side of a mesh, in processing elements."""
 LARGEST_TILE = 1 << 20
 
 
@@ -35,7 +35,7 @@ class EngineDescription:
     tile: dict[str, int] = field(default_factory=dict)
     """Letter -> size, of a matrix product in the letters of the kind; empty where it is to be chosen."""
     convolution_tile: dict[str, int] = field(default_factory=dict)
-    """The same of a convolution."""
+    """Letter -> size, of a convolution; empty where it is to be chosen."""
 
     @property
     def simulator(self) -> Engine:

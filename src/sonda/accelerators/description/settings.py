@@ -141,7 +141,7 @@ def split_values(key: str, value: str) -> tuple[str, ...]:
 
 
 def field_changes(accelerator: Accelerator, key: str, values: Sequence[str]) -> list[dict[Path, str]]:
-    """For every value of a key, the fields that it names and what each becomes. Raises SondaError as `field_paths`."""
+    """For every value of a key, its fields and the new value of each. Raises SondaError as `field_paths` does."""
     field_paths(accelerator, key)
     paths = [_paths_of_field(accelerator, field_key) for field_key in key.split(AND)]
     return [
@@ -162,7 +162,7 @@ def field_paths(accelerator: Accelerator, key: str) -> list[Path]:
 
 
 def _paths_of_field(accelerator: Accelerator, key: str) -> list[Path]:
-    """The same for a key of one field."""
+    """The fields that a key without commas names."""
     head, *rest = key.removeprefix("engines.").split(".")
     if not key.startswith("engines."):
         if key in (*WHOLE, "memory"):

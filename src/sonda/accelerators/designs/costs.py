@@ -28,7 +28,7 @@ class Costs:
     """Designs x memories; 1 instead of the number of memories where they do not matter."""
 
     cycles: Whole
-    """Of the engine alone."""
+    """Cycles of the engine, without waiting for memory."""
     stalls: Whole
     dram_bytes: Whole
     energy: Numbers

@@ -96,8 +96,10 @@ class Spending:
         }
 
     def areas(self) -> dict[str, Any]:
-        """In mm2, for `run.json`: of every engine without a buffer, of the global buffer, which they share, and of all
-        of it together; what is missing has its reason."""
+        """Areas in mm2 for `run.json`: every engine without a buffer, the shared global buffer, and all together.
+
+        An area that is not known has its reason.
+        """
         memory = self._accelerator.memory
         size = memory.buffer_bytes if memory else None
         engines = {name: self._engine_area(name) for name in self._accelerator.engines}

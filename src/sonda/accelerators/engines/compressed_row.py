@@ -66,7 +66,7 @@ def simulate_all(hardware: Hardware, products: Sequence[RowsByDense], tile: RowT
 
 
 def simulate_together(hardware: Hardware, products: Sequence[RowsByDense], tile: RowTile) -> Result:
-    """The same as one result whose counts are arrays, with an element for each product."""
+    """The results of `simulate_all` as one, whose counts are arrays with an element for each product."""
     totals, paths, weights = _run_products(hardware, products, tile)
     return _result(hardware, tile, _Rows(*np.array(totals, np.int64).T), paths, weights)
 

@@ -32,9 +32,9 @@ class Placed:
     mapping: dict[str, Any]
     """What was chosen: sizes of the tile, the dataflow, which operand is compressed."""
     result: Result
-    """Of the engine alone, as if all operands lay in the global buffer."""
+    """What the engine alone takes, as if all operands lay in the global buffer."""
     traffic: MemoryTraffic | None = None
-    """To and from the memory behind a finite buffer; nothing where the buffer is unlimited."""
+    """What moves to and from the memory behind a finite buffer; None where the buffer is unlimited."""
     tried: int = 1
     """Mappings that were simulated to choose this one."""
     proved: bool = False
@@ -42,7 +42,7 @@ class Placed:
 
     @property
     def cycles(self) -> int:
-        """With the cycles in which the engine waits for memory."""
+        """Cycles of the engine and those in which it waits for memory."""
         return self.result.cycles + (self.traffic.stall_cycles if self.traffic else 0)
 
     @property

@@ -26,7 +26,7 @@ def tile_of(given: dict[str, int], layer: Layer) -> Tile:
     """The tile that a description gives, cut to the layer's sizes."""
     letters = PRODUCT_LETTERS if set(given) <= set(PRODUCT_LETTERS) else CONVOLUTION_LETTERS
     sizes = dict.fromkeys("RSCKGNXY", 1) | {letters[name]: size for name, size in given.items()}
-    most = _most(layer)
+    most = _largest_sizes(layer)
     return Tile(**{letter: min(size, most[letter]) for letter, size in sizes.items()})
 
 
@@ -78,7 +78,7 @@ def tile_words(tile: Tile, product: bool) -> dict[str, int]:
     return {name: getattr(tile, letter) for name, letter in letters.items()}
 
 
-def _most(layer: Layer) -> dict[str, int]:
+def _largest_sizes(layer: Layer) -> dict[str, int]:
     return {
         "R": layer.R, "S": layer.S, "C": layer.C // layer.G, "K": layer.K // layer.G, "G": layer.G, "N": layer.N,
         "X": layer.rows, "Y": layer.columns,

@@ -50,7 +50,7 @@ class FormMappings:
     """Cycles that the engine takes at least."""
     simulate: Callable[[int], Choice]
     mapping: dict[str, Any] = field(default_factory=dict)
-    """As a `Choice` has it, its sizes as arrays."""
+    """The mappings as one, in the words of a `Choice`; sizes are arrays."""
     accesses: Accesses | None = None
     """What the engine reads and writes; nothing where only a simulation can tell."""
     cycles: Callable[[int], int] | None = None
@@ -186,4 +186,4 @@ class Taken:
     count: NDArray[np.int64]
     """Products of each operation, which follow each other."""
     mapping: Callable[[int], dict[str, Any]]
-    """Of an element."""
+    """Gives the mapping of an element."""

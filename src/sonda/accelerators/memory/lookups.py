@@ -25,11 +25,11 @@ class Fetches(NamedTuple):
     """Lookups that the buffer could not serve."""
 
     cold: int
-    """Of rows that were looked up for the first time."""
+    """Lookups of rows that were never looked up before."""
     again: int
-    """Of rows that had left the buffer."""
+    """Lookups of rows that had left the buffer."""
     accesses: int
-    """Of the memory, for both."""
+    """Accesses of the memory, for both."""
     row_misses: int
     """Of these accesses, those to a row of the memory that was not open."""
 

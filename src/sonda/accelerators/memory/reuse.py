@@ -155,13 +155,16 @@ def distinct_inputs(shape: Convolution) -> int:
 
 
 class ProductSizes(NamedTuple):
-    """Of a product, or of a convolution as one; `inputs` and `weights` are the elements that must cross at least."""
+    """Sizes of a product, or of a convolution as a product.
+
+    `inputs` and `weights` are the elements that must cross at least.
+    """
 
     m: int
     n: int
     k: int
     products: int
-    """Of these sizes, one after the other."""
+    """How many products of these sizes follow each other."""
     inputs: int
     weights: int
     image: Convolution | None
@@ -184,7 +187,7 @@ class ProductSizes(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """Of all products."""
+        """Elements that all products give."""
         return self.m * self.n * self.products
 
     def share_of_one(self, elements: int) -> int:

@@ -149,7 +149,7 @@ def movement_of(
 
 
 def with_memory(placed: list[Placed | OnHost], accelerator: Accelerator) -> list[Placed | OnHost]:
-    """The same operations with their traffic; as they are where the accelerator's buffer is unlimited."""
+    """The operations with their traffic; unchanged where the accelerator's buffer is unlimited."""
     # The search for mappings asks for traffic itself, so placement imports this file.
     from sonda.accelerators.mapping.placement import Placed
 

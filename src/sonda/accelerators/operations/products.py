@@ -11,7 +11,7 @@ import numpy as np
 from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct
 
 MAX_MODE = 2
-"""Of an embedding bag: the largest instead of the sum, which is no product."""
+"""The mode of an embedding bag that takes the largest instead of the sum, which is no product."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ PRODUCTS: dict[str, Handler] = {
     "_embedding_bag": _bags,
     "_embedding_bag_forward_only": _bags,
 }
-"""By PyTorch's name."""
+"""Handlers by PyTorch's name of the operation."""
 
 
 # ---- Products inside operations that PyTorch fuses: an attention in one, a recurrent layer in one -------------------
@@ -261,4 +261,4 @@ FUSED: dict[str, Handler] = {
     "_scaled_dot_product_efficient_attention": _attention,
     "mkldnn_rnn_layer": _recurrent,
 }
-"""By PyTorch's name."""
+"""Handlers by PyTorch's name of the operation."""

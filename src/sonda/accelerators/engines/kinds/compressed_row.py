@@ -181,7 +181,7 @@ class _Way:
 
 
 _WAYS: WeakKeyDictionary[Operation | Bags, list[_Way]] = WeakKeyDictionary()
-"""Of operations that are still in use, made ready once for all designs of an engine."""
+"""Ways of operations that are still in use, made ready once for all designs of an engine."""
 
 
 def _ways(operation: Operation) -> list[_Way]:
