@@ -21,7 +21,7 @@ from sonda.accelerators.description.settings import parse_settings
 from sonda.accelerators.designs.work import EngineWork
 from sonda.accelerators.mapping.candidate_tiles import combinations
 from sonda.accelerators.mapping.rules import _stonne_tile
-from sonda.accelerators.operations.program import Program
+from sonda.accelerators.operations.program import ModelProgram
 from sonda.studies.explore.pareto import pareto_front
 from sonda.studies.explore.space import parse_space
 from sonda.targets.job import Job
@@ -102,7 +102,7 @@ def run() -> list[Bar]:
     return bars
 
 
-def _measure(grid: Grid, program: Program) -> tuple[list[float], list[float], int, int]:
+def _measure(grid: Grid, program: ModelProgram) -> tuple[list[float], list[float], int, int]:
     """Wall and CPU seconds of every round, points, and distinct simulations of a round."""
     accelerator, space, fixed = load_accelerator(grid.on), parse_space(grid.vary), parse_settings(grid.fixed)
     walls, cpus = [], []

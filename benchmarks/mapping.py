@@ -17,7 +17,7 @@ from benchmarks.bar import Bar, Interval, at_most
 from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.mapping.placement import Placed, Placement
-from sonda.accelerators.operations.program import Convolution, Operation, Program
+from sonda.accelerators.operations.program import Convolution, ModelProgram, Operation
 from sonda.targets.simulated.program import program_from_description
 from sonda.workloads.catalogue import describe
 
@@ -44,7 +44,7 @@ LIMIT_SECONDS = 10.0
 
 def run() -> list[Bar]:
     """Search, print gains and what they cost, and hold both promises against it: never worse, and soon enough."""
-    programs: dict[tuple[str, bool], Program] = {}
+    programs: dict[tuple[str, bool], ModelProgram] = {}
     bars = []
     worse = 0
     print(f"{'accelerator':17} {'workload':17} {'operations':>10} {'gain over':>10} {'over the':>12} {'of all':>7}"
@@ -81,7 +81,7 @@ def run() -> list[Bar]:
     return bars
 
 
-def _program(workload: str, patterns: frozenset[str]) -> Program:
+def _program(workload: str, patterns: frozenset[str]) -> ModelProgram:
     import torch
 
     from sonda.accelerators.operations.capture import capture
@@ -97,7 +97,7 @@ def _program(workload: str, patterns: frozenset[str]) -> Program:
     return capture(task.model, task.infer, patterns).program
 
 
-def _as_products(program: Program) -> Program:
+def _as_products(program: ModelProgram) -> ModelProgram:
     return replace(program, operations=tuple(_as_product(one) for one in program.operations))
 
 
@@ -106,7 +106,7 @@ def _as_product(operation: Operation) -> Operation:
     return replace(operation, shape=shape.product()) if isinstance(shape, Convolution) else operation
 
 
-def _placed(accelerator: Accelerator, how: str, program: Program) -> list[Placed]:
+def _placed(accelerator: Accelerator, how: str, program: ModelProgram) -> list[Placed]:
     found = Placement(accelerator, how).place(program)
     return [one for one in found if isinstance(one, Placed)]
 

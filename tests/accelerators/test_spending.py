@@ -14,7 +14,7 @@ from sonda.accelerators.description.accelerator import Accelerator, load_acceler
 from sonda.accelerators.energy.spending import Spending
 from sonda.accelerators.energy.table import load_energy_table
 from sonda.accelerators.mapping.placement import Placed, Placement
-from sonda.accelerators.memory.hierarchy import Memory, Traffic
+from sonda.accelerators.memory.hierarchy import Memory, MemoryTraffic
 from sonda.accelerators.operations.program import Bags, MatrixProduct, Operation
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Value
@@ -63,7 +63,7 @@ def two(tmp_path: Path) -> Accelerator:
 
 def product(accelerator: Accelerator) -> Placed:
     """20 samples, 64 outputs of 128 inputs: 163840 products, 1280 results."""
-    placed = Placement(accelerator).place_one(Operation("linear", "addmm", -1, MatrixProduct(20, 64, 128)))
+    placed = Placement(accelerator).place_operation(Operation("linear", "addmm", -1, MatrixProduct(20, 64, 128)))
     assert isinstance(placed, Placed)
     return placed
 
@@ -150,7 +150,7 @@ def test_engines_share_one_global_buffer() -> None:
     hybrid = replace(load_accelerator("dlrm-hybrid"), energy_table="45nm")
     alone, both = Spending(hybrid), Spending(hybrid)
     bags = Bags(np.array([2]), np.array([0, 1]), rows=10, columns=4)
-    looked_up = Placement(hybrid).place_one(Operation("embedding_bag", "_embedding_bag", -1, bags))
+    looked_up = Placement(hybrid).place_operation(Operation("embedding_bag", "_embedding_bag", -1, bags))
     assert isinstance(looked_up, Placed)
     alone.charge(product(hybrid))
     both.charge(product(hybrid))
@@ -189,7 +189,7 @@ def test_an_engine_that_did_nothing_has_no_area() -> None:
 
 def test_memory_is_charged_by_bursts_and_rows() -> None:
     # Seven bursts of 64 bytes, though only 40 bytes are wanted of each; six find their row open.
-    traffic = Traffic(read_bytes=280, write_bytes=0, row_hits=6, row_misses=1, stall_cycles=0)
+    traffic = MemoryTraffic(read_bytes=280, write_bytes=0, row_hits=6, row_misses=1, stall_cycles=0)
     accelerator = replace(CLOCKED, memory=replace(MEMORY, dram="hbm2"))
     spending = Spending(accelerator)
     spending.charge(replace(product(accelerator), traffic=traffic))
@@ -203,7 +203,7 @@ def test_stalls_cost_static_energy() -> None:
     accelerator = replace(CLOCKED, memory=MEMORY)
     placed = product(accelerator)
     idle, waiting = (
-        Spending(accelerator).charge(replace(placed, traffic=Traffic(0, 0, 0, 0, stalls))) for stalls in (0, 1000)
+        Spending(accelerator).charge(replace(placed, traffic=MemoryTraffic(0, 0, 0, 0, stalls))) for stalls in (0, 1000)
     )
     assert idle is not None and waiting is not None
     # A buffer of 64 KiB: 0.302024 mW for 1000 ns.
@@ -213,7 +213,7 @@ def test_stalls_cost_static_energy() -> None:
 def test_a_memory_of_unknown_energy_is_missing_and_said() -> None:
     accelerator = replace(CLOCKED, memory=MEMORY)
     spending = Spending(accelerator)
-    spending.charge(replace(product(accelerator), traffic=Traffic(64, 0, 0, 1, 0)))
+    spending.charge(replace(product(accelerator), traffic=MemoryTraffic(64, 0, 0, 1, 0)))
     record = spending.record()
     assert "DRAM" not in record["parts"]
     assert "DRAM (the description names no dram)" in record["missing"]

@@ -27,7 +27,7 @@ ALONE = [
     *norm_kernels.PYTHON_KERNELS,
 ]
 CALLING = [
-    (few_tiles_kernel.few, few_tiles_kernel.next_size),
+    (few_tiles_kernel.few_tiles, few_tiles_kernel.next_size),
     (xplane_kernel.scan_events, xplane_kernel.varint),
     (xplane_kernel.find_others, xplane_kernel.varint),
 ]

@@ -9,8 +9,8 @@ from typing import Any
 from plain_runs import run_info
 from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
-from sonda.accelerators.memory.hierarchy import Memory, Traffic
-from sonda.accelerators.operations.program import Call, MatrixProduct, Operation, Program
+from sonda.accelerators.memory.hierarchy import Memory, MemoryTraffic
+from sonda.accelerators.operations.program import Call, MatrixProduct, ModelProgram, Operation
 from sonda.record.run import Run
 from sonda.targets.simulated.launcher import Simulation, simulate
 
@@ -20,12 +20,12 @@ LAYER, SMALL_LAYER = 1356, 348
 MEMORY = Memory(buffer_bytes=65536, bytes_per_cycle=16, latency_cycles=40, row_bytes=2048, row_miss_cycles=28,
                 dram="hbm2")  # fmt: skip
 FINITE = replace(CLOCKED, memory=MEMORY)
-TRAFFIC = Traffic(read_bytes=43_008, write_bytes=5_120, row_hits=730, row_misses=22, stall_cycles=2_000,
+TRAFFIC = MemoryTraffic(read_bytes=43_008, write_bytes=5_120, row_hits=730, row_misses=22, stall_cycles=2_000,
                   moved_read_bytes=43_008, moved_write_bytes=5_120)  # fmt: skip
 """Of every operation, where the traffic is given by hand."""
 
 
-def nested() -> Program:
+def nested() -> ModelProgram:
     """A model that calls one layer twice and multiplies once itself; then something that no engine takes."""
     calls = (
         Call("", "Model", 0, -1, 0),
@@ -40,7 +40,7 @@ def nested() -> Program:
         Operation("linear", "addmm", 3, layer),
         Operation("gemm", "mm", 0, MatrixProduct(20, 32, 64)),
     )
-    return Program(calls, operations, ("forward",) * 3, {(4, "relu"): 1})
+    return ModelProgram(calls, operations, ("forward",) * 3, {(4, "relu"): 1})
 
 
 def given_traffic(placed: list[Placed | OnHost], accelerator: Accelerator) -> list[Placed | OnHost]:

@@ -75,9 +75,9 @@ def _workloads() -> list[str]:
 
 
 def _accelerators() -> list[str]:
-    from sonda.accelerators.description.accelerator import known
+    from sonda.accelerators.description.accelerator import known_accelerators
 
-    return [f"sim:{name}" for name in known()]
+    return [f"sim:{name}" for name in known_accelerators()]
 
 
 def _targets() -> list[str]:

@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.accelerators.description.accelerator import OPERATIONS, built_in, load_accelerator, parse_accelerator
+from sonda.accelerators.description.accelerator import (
+    OPERATIONS,
+    built_in_accelerators,
+    load_accelerator,
+    parse_accelerator,
+)
 from sonda.accelerators.description.fields import DescriptionMistakes
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, gustavson, mesh, outer_product
@@ -64,7 +69,7 @@ def mistakes(text: str) -> list[str]:
 
 
 def test_built_in_names() -> None:
-    assert built_in() == (
+    assert built_in_accelerators() == (
         "dlrm-hybrid", "dlrm-hybrid-sigma", "dlrm-hybrid-tpu", "maeri-256", "magma-128", "sigma-128", "tpu-128x128",
         "tpu-16x16",
     )  # fmt: skip

@@ -17,7 +17,7 @@ from sonda.accelerators.description.engine import OPERATIONS, EngineDescription
 from sonda.accelerators.description.fields import DescriptionMistakes
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.description.settings import with_settings
-from sonda.accelerators.designs.work import EngineWork, Work
+from sonda.accelerators.designs.work import DesignWork, EngineWork
 from sonda.accelerators.engines.contract import PRODUCTS
 from sonda.accelerators.engines.registry import OWN, engine_kinds, engine_of
 from sonda.accelerators.mapping.placement import Placed, Placement
@@ -27,8 +27,8 @@ from sonda.accelerators.operations.program import (
     Call,
     Convolution,
     MatrixProduct,
+    ModelProgram,
     Operation,
-    Program,
     ZeroPattern,
 )
 from sonda.record.errors import SondaError
@@ -49,7 +49,7 @@ ENGINES = [
 
 
 def pattern(shape: tuple[int, ...], seed: int) -> ZeroPattern:
-    return ZeroPattern.of(np.random.RandomState(seed).random_sample(shape) < 0.6)
+    return ZeroPattern.from_array(np.random.RandomState(seed).random_sample(shape) < 0.6)
 
 
 OPERATIONS_OF = {
@@ -90,11 +90,11 @@ def test_any_mapping_that_an_engine_gives_is_simulated_as_it_says(
     tried = 0
     for options in (*listed.starts, *listed.options):
         for number in range(0, len(options.least), max(1, len(options.least) // 5)):
-            if isinstance(options.took(number), SondaError):
+            if isinstance(options.engine_cycles(number), SondaError):
                 continue
             choice = options.choice(number)
             assert choice.result == simulator.simulate(engine, operation, choice.mapping)
-            assert options.least[number] <= options.took(number) == choice.result.cycles
+            assert options.least[number] <= options.engine_cycles(number) == choice.result.cycles
             tried += 1
     assert tried
 
@@ -102,7 +102,7 @@ def test_any_mapping_that_an_engine_gives_is_simulated_as_it_says(
 @pytest.mark.parametrize(("engine", "operation"), PLACES, ids=[f"{one.kind} {two.kind}" for one, two in PLACES])
 def test_designs_at_once_are_those_one_by_one(engine: EngineDescription, operation: Operation) -> None:
     accelerator = Accelerator("one", None, {"one": engine}, {operation.kind: "one"}, "45nm")
-    program = Program((Call("", "", 0, -1, 0),), (operation,), ("forward",))
+    program = ModelProgram((Call("", "", 0, -1, 0),), (operation,), ("forward",))
     designs = [engine, replace(engine, hardware=replace(engine.hardware, write_ports=2))]
     at_once, one_by_one = EngineWork(program), EngineWork(program)
     at_once.prepare(accelerator, designs, "")
@@ -110,8 +110,11 @@ def test_designs_at_once_are_those_one_by_one(engine: EngineDescription, operati
     batch = engine.simulator.batch([operation])
     assert at_once.simulations == (0 if batch is None else 2)
     for design in designs:
-        first, second = at_once.on(accelerator, design, "", None), one_by_one.on(accelerator, design, "", None)
-        assert isinstance(first, Work) and isinstance(second, Work)
+        first, second = (
+            at_once.work_on(accelerator, design, "", None),
+            one_by_one.work_on(accelerator, design, "", None),
+        )
+        assert isinstance(first, DesignWork) and isinstance(second, DesignWork)
         assert (first.cycles, first.counts, first.instances) == (second.cycles, second.counts, second.instances)
 
 
@@ -134,7 +137,7 @@ OUTSIDERS = '''
 import numpy as np
 
 from sonda.accelerators.engines.contract import Choice, Engine, Listed, Result, Reuse
-from sonda.accelerators.mapping.search import Options
+from sonda.accelerators.mapping.search import FormMappings
 from sonda.accelerators.memory.reuse import Accesses, rereading
 
 
@@ -171,7 +174,7 @@ class Columns(Engine):
             return Choice(mapping, self.simulate(description, operation, mapping))
 
         least = shape.m * shape.k * -(-shape.n // widths)
-        return Listed([], [Options(least, simulated, {"T_N": widths}, self.counted(shape, widths))])
+        return Listed([], [FormMappings(least, simulated, {"T_N": widths}, self.counted(shape, widths))])
 
     def reuse(self, description, shape, mapping, counted, operation):
         operands = (
@@ -228,7 +231,7 @@ PRODUCT = Operation("linear", "addmm", -1, MatrixProduct(m=3, n=20, k=5))
 
 
 def placed(accelerator: Accelerator, mapping: str = "") -> Placed:
-    found = Placement(accelerator, mapping).place_one(PRODUCT)
+    found = Placement(accelerator, mapping).place_operation(PRODUCT)
     assert isinstance(found, Placed)
     return found
 

@@ -9,14 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonda.accelerators.description.accelerator import Accelerator, built_in, load_accelerator, parse_accelerator
+from sonda.accelerators.description.accelerator import (
+    Accelerator,
+    built_in_accelerators,
+    load_accelerator,
+    parse_accelerator,
+)
 from sonda.accelerators.description.settings import (
-    changed,
-    changed_engine,
-    changed_memory,
-    described_memory,
+    apply_settings,
+    change_engine,
+    change_memory,
+    describe_memory,
+    field_paths,
     parse_settings,
-    paths_of,
     with_settings,
 )
 from sonda.record.errors import SondaError
@@ -57,15 +62,15 @@ def bare(accelerator: Accelerator) -> Accelerator:
     return dataclasses.replace(accelerator, notes=())
 
 
-@pytest.mark.parametrize("name", built_in())
+@pytest.mark.parametrize("name", built_in_accelerators())
 def test_an_accelerator_reads_back_as_it_was(name: str) -> None:
     accelerator = load_accelerator(name)
-    assert bare(changed(accelerator, {})) == bare(accelerator)
+    assert bare(apply_settings(accelerator, {})) == bare(accelerator)
 
 
 def test_a_memory_and_a_clock_read_back_as_they_were(finite: Accelerator) -> None:
     assert finite.clock_hz == 0.7e9
-    assert bare(changed(finite, {})) == bare(finite)
+    assert bare(apply_settings(finite, {})) == bare(finite)
 
 
 def test_an_stonne_configuration_can_be_changed(tmp_path: Path) -> None:
@@ -105,10 +110,10 @@ def test_a_bare_field_changes_every_engine_that_has_it(finite: Accelerator) -> N
     found = with_settings(finite, "read_ports=8 multipliers=64")
     assert [one.hardware.read_ports for one in found.engines.values()] == [8, 8]
     assert [one.hardware.multipliers for one in found.engines.values()] == [64, 64]
-    assert paths_of(finite, "tile.T_M") == [("engines", "dense", "tile", "T_M")]
-    assert paths_of(finite, "dataflow") == [("engines", "zeros", "dataflow")]
-    assert paths_of(finite, "dn_bw") == paths_of(finite, "read_ports")
-    assert paths_of(finite, "buffer_KiB") == paths_of(finite, "memory.buffer_KiB") == [("memory", "buffer_KiB")]
+    assert field_paths(finite, "tile.T_M") == [("engines", "dense", "tile", "T_M")]
+    assert field_paths(finite, "dataflow") == [("engines", "zeros", "dataflow")]
+    assert field_paths(finite, "dn_bw") == field_paths(finite, "read_ports")
+    assert field_paths(finite, "buffer_KiB") == field_paths(finite, "memory.buffer_KiB") == [("memory", "buffer_KiB")]
 
 
 def test_none_takes_away_and_host_leaves_to_the_host(finite: Accelerator) -> None:
@@ -163,7 +168,7 @@ def test_a_mistake_names_the_field(finite: Accelerator, text: str, said: str) ->
 def test_an_engine_may_have_a_name_that_means_something_else() -> None:
     text = FINITE.replace("engines.dense", "engines.memory").replace('"dense"', '"memory"')
     accelerator = parse_accelerator(text, "odd.toml")
-    assert paths_of(accelerator, "memory.buffer_KiB") == [("memory", "buffer_KiB")]
+    assert field_paths(accelerator, "memory.buffer_KiB") == [("memory", "buffer_KiB")]
     found = with_settings(accelerator, "engines.memory.multipliers=128")
     assert found.engines["memory"].hardware.multipliers == 128
 
@@ -190,9 +195,9 @@ def test_any_text_is_read_or_refused_in_one_line(text: str) -> None:
 def test_parts_change_as_the_whole_does(finite: Accelerator) -> None:
     """The exploration changes engines and memory on their own; `changed` is the second opinion."""
     settings = {"dense.multipliers": "256", "read_ports": "32", "memory.buffer_KiB": "64", "memory.banks": "4"}
-    whole = changed(finite, settings)
-    paths = {path: value for key, value in settings.items() for path in paths_of(finite, key)}
+    whole = apply_settings(finite, settings)
+    paths = {path: value for key, value in settings.items() for path in field_paths(finite, key)}
     for name, engine in finite.engines.items():
-        assert changed_engine(engine, paths) == whole.engines[name]
-    assert changed_memory(described_memory(finite), finite.clock_hz, paths) == whole.memory
-    assert changed_memory(None, None, {}) is None
+        assert change_engine(engine, paths) == whole.engines[name]
+    assert change_memory(describe_memory(finite), finite.clock_hz, paths) == whole.memory
+    assert change_memory(None, None, {}) is None

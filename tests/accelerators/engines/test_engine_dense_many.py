@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from mapping_examples import layers, machines
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import flexible_dense, mesh
-from sonda.accelerators.engines.machines import together
+from sonda.accelerators.engines.machines import stack_machines
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.mapping import least_cycles
-from sonda.accelerators.mapping.candidate_tiles import LETTERS, candidates, extents, fits, runs
-from sonda.accelerators.mapping.fullest_tiles import FullestTiles, few, next_size
+from sonda.accelerators.mapping.candidate_tiles import LETTERS, candidates, extents, fitting_tiles, runnable_tiles
+from sonda.accelerators.mapping.fullest_tiles import FullestTiles, few_tiles, next_size
 from sonda.accelerators.operations.layer import Layer, Tile
 from sonda.record.errors import SondaError
 from sonda.record.jit import compiled
@@ -64,7 +64,7 @@ def test_many_machines_at_once_are_those_one_by_one(
             chosen.append(layer)
             tiles.append(possible[data.draw(st.integers(0, len(possible) - 1))])
     assume(chosen)
-    many = together(family, 1)
+    many = stack_machines(family, 1)
     found = flexible_dense.simulate_all(many, np.array([one.sizes for one in chosen]), np.array(tiles))
     for place, (hardware, layer, tile) in enumerate(zip(family, chosen, tiles, strict=True)):
         check_alike(found, place, flexible_dense.simulate(hardware, layer, Tile(*tile.tolist())))
@@ -82,7 +82,7 @@ def test_tiles_that_fit_are_those_that_the_tile_itself_allows(
     else:
         allowed = True
     assert len(sizes) == len(LETTERS)
-    assert fits(hardware, layer, np.array([sizes]))[0] == allowed
+    assert fitting_tiles(hardware, layer, np.array([sizes]))[0] == allowed
 
 
 def sizes_up_to(whole: int, room: int) -> list[int]:
@@ -104,17 +104,17 @@ def test_the_few_tiles_of_a_rule_in_plain_loops(layer: Layer, size: int) -> None
                 for groups in sizes_up_to(g, room // (rows * columns * channels * filters)):
                     for windows in sizes_up_to(x, room // (rows * columns * channels * filters * groups)):
                         expected.append([rows, columns, channels, filters, groups, 1, windows, 1])
-    assert compiled(few, next_size)(room, most).tolist() == expected
+    assert compiled(few_tiles, next_size)(room, most).tolist() == expected
 
 
 def fullest(hardware: Hardware, layer: Layer) -> list[int] | None:
     """The rule in words: of the few tiles that run, the one with the least bound, then by the other keys in turn."""
     layer = replace(layer, N=1)
-    tiles = compiled(few, next_size)(hardware.multipliers, extents(layer))
-    tiles = tiles[runs(hardware, layer, tiles)]
+    tiles = compiled(few_tiles, next_size)(hardware.multipliers, extents(layer))
+    tiles = tiles[runnable_tiles(hardware, layer, tiles)]
     if not len(tiles):
         return None
-    bounds = least_cycles.of_tiles(hardware, layer, tiles).tolist()
+    bounds = least_cycles.tile_cycles(hardware, layer, tiles).tolist()
     most = extents(layer).tolist()
 
     def key(place: int) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ def fullest(hardware: Hardware, layer: Layer) -> list[int] | None:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(machines(), min_size=1, max_size=4), st.lists(layers(), min_size=1, max_size=4))
 def test_the_fullest_tiles_of_many_layers_on_many_machines(family: list[Hardware], some: list[Layer]) -> None:
-    for hardware, tiles in zip(family, FullestTiles(some).on(family), strict=True):
+    for hardware, tiles in zip(family, FullestTiles(some).choose_on(family), strict=True):
         expected = [fullest(hardware, layer) for layer in some]
         assert (None if tiles is None else tiles.tolist()) == (None if None in expected else expected)
 

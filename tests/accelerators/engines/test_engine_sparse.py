@@ -14,7 +14,13 @@ from oracle import sparse as oracle
 from oracle import spgemm as merging_oracle
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, gustavson, outer_product
-from sonda.accelerators.engines.bitmap_sparse import BitmapProduct, DenseRows, bitmap_product, filled, packed_order
+from sonda.accelerators.engines.bitmap_sparse import (
+    BitmapProduct,
+    DenseRows,
+    bitmap_product,
+    fill_short_vectors,
+    packed_order,
+)
 from sonda.accelerators.engines.compressed_row import RowsByDense, RowTile, rows_by_dense
 from sonda.accelerators.engines.merge_tree import SparseProduct
 from sonda.accelerators.engines.result import Result
@@ -74,7 +80,7 @@ def test_every_number_of_the_references_runs_is_the_same(mode: str) -> None:
 def test_bitmap_is_the_oracles(ports: Any, sizes: tuple[int, int, int], seeds: Any, dataflow: str) -> None:
     m, n, k = sizes
     hardware, given_ports = machine(ports)
-    mk, kn = filled(pattern((m, k), seeds[0])), filled(pattern((n, k), seeds[1])).T
+    mk, kn = fill_short_vectors(pattern((m, k), seeds[0])), fill_short_vectors(pattern((n, k), seeds[1])).T
     outcome, _ = oracle.run_bitmap(mk.astype(np.uint8), kn.astype(np.uint8), dataflow=dataflow, **given_ports)
     assert_same(bitmap_sparse.simulate(hardware, bitmap_product(mk, kn, dataflow)), outcome)
 
@@ -83,7 +89,7 @@ def test_bitmap_is_the_oracles(ports: Any, sizes: tuple[int, int, int], seeds: A
 @given(ports=PORTS, streams=st.integers(70, 110), seed=SEEDS)
 def test_long_streams_of_which_only_the_end_is_stepped_are_the_oracles(ports: Any, streams: int, seed: Any) -> None:
     hardware, given_ports = machine(ports)
-    mk, kn = filled(pattern((6, 12), seed)), np.ones((12, streams), np.uint8)
+    mk, kn = fill_short_vectors(pattern((6, 12), seed)), np.ones((12, streams), np.uint8)
     outcome, _ = oracle.run_bitmap(mk.astype(np.uint8), kn, dataflow="MK_STA_KN_STR", **given_ports)
     assert_same(bitmap_sparse.simulate(hardware, bitmap_product(mk, kn)), outcome)
 
@@ -173,7 +179,12 @@ def test_vectors_are_packed_by_exchange_then_greedily() -> None:
 
 def test_short_vectors_are_filled_from_their_beginning() -> None:
     bits = np.array([[0, 0, 0, 0, 1], [1, 0, 0, 1, 0], [0, 1, 1, 1, 1], [0, 0, 0, 0, 0]])
-    assert filled(bits).astype(int).tolist() == [[1, 1, 0, 0, 1], [1, 1, 0, 1, 0], [0, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
+    assert fill_short_vectors(bits).astype(int).tolist() == [
+        [1, 1, 0, 0, 1],
+        [1, 1, 0, 1, 0],
+        [0, 1, 1, 1, 1],
+        [1, 1, 1, 0, 0],
+    ]
 
 
 def test_gustavson_counts_by_hand() -> None:

@@ -12,8 +12,8 @@ import pytest
 from places import TESTS
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import flexible_dense
-from sonda.accelerators.engines.bitmap_sparse import filled, packed_order
-from sonda.accelerators.formats.stonne.command import from_command
+from sonda.accelerators.engines.bitmap_sparse import fill_short_vectors, packed_order
+from sonda.accelerators.formats.stonne.command import parse_command
 from sonda.accelerators.formats.stonne.glibc_random import LibraryRandom
 from sonda.accelerators.formats.stonne.verification import verify_stonne
 from sonda.accelerators.operations.layer import Layer, Tile
@@ -203,16 +203,16 @@ def test_one_unreadable_run_does_not_keep_the_others_from_being_compared(
 
 def test_what_is_not_on_the_command_line_has_stonnes_default() -> None:
     # Main program of the reference: M = 4, N = 4, K = 8, both operands at 20 percent; 32 x 32 by 32 x 16 at 70.
-    bitmaps = from_command("-SparseGEMM")
+    bitmaps = parse_command("-SparseGEMM")
     assert {key: bitmaps["dims"][key] for key in "MNK"} == {"M": 4, "N": 4, "K": 8}
     assert bitmaps["sparsity"] == {"MK": 20, "KN": 20}
-    rows = from_command(["./stonne", "-SparseDense", "-N=5"])
+    rows = parse_command(["./stonne", "-SparseDense", "-N=5"])
     assert ({key: rows["dims"][key] for key in "MNK"}, rows["sparsity"]["MK"]) == ({"M": 32, "N": 5, "K": 32}, 70)
     assert (rows["tile"]["T_N"], rows["tile"]["T_K"], rows["config"]["accumulation_buffer"]) == (4, 8, 1)
-    layer = from_command("-CONV -C=2")
+    layer = parse_command("-CONV -C=2")
     assert {key: layer["dims"][key] for key in "RSCKGNXY"} == {**dict.fromkeys("RCKGNX", 1), "C": 2, "S": 3, "Y": 3}
-    assert from_command("-FC -generate_tile=0")["tile"] is not None
-    assert from_command("-FC -generate_tile=Performance")["tile"] is None
+    assert parse_command("-FC -generate_tile=0")["tile"] is not None
+    assert parse_command("-FC -generate_tile=Performance")["tile"] is None
 
 
 IMPOSSIBLE = ["-M=-5", "-M=0", "-M=99999999999", "-num_ms=100", "-dn_bw=3", "-K=-1"]
@@ -353,8 +353,8 @@ def test_drawn_operands_are_the_recorded_ones(runs: list[dict[str, Any]]) -> Non
             mk = mk[packed_order(mk.sum(axis=1), run["config"]["num_ms"])]
         elif options["optimize"]:
             kn = kn[:, packed_order(kn.sum(axis=0), run["config"]["num_ms"])]
-        assert np.array_equal(filled(mk), read_pattern(run["data"]["MK_bitmap"])), run["id"]
-        assert np.array_equal(filled(kn.T).T, read_pattern(run["data"]["KN_bitmap"])), run["id"]
+        assert np.array_equal(fill_short_vectors(mk), read_pattern(run["data"]["MK_bitmap"])), run["id"]
+        assert np.array_equal(fill_short_vectors(kn.T).T, read_pattern(run["data"]["KN_bitmap"])), run["id"]
         checked += 1
     assert checked == 39
 

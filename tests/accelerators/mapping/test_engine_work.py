@@ -12,19 +12,19 @@ from sonda.accelerators.description.accelerator import load_accelerator
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.designs.dense import AT_ONCE
-from sonda.accelerators.designs.work import EngineWork, Work
-from sonda.accelerators.operations.program import Call, Convolution, MatrixProduct, Operation, Program
+from sonda.accelerators.designs.work import DesignWork, EngineWork
+from sonda.accelerators.operations.program import Call, Convolution, MatrixProduct, ModelProgram, Operation
 from sonda.record.errors import SondaError
 
 MAERI = load_accelerator("maeri-256")
 CONVOLUTION_TILE = "convolution_tile.T_S=3 convolution_tile.T_C=2 convolution_tile.T_K=2"
 
 
-def program(*shapes: MatrixProduct | Convolution) -> Program:
+def program(*shapes: MatrixProduct | Convolution) -> ModelProgram:
     operations = tuple(
         Operation("convolution" if isinstance(shape, Convolution) else "linear", "op", 0, shape) for shape in shapes
     )
-    return Program((Call("net", "Net", 0, -1, 0),), operations, ("forward",) * len(operations))
+    return ModelProgram((Call("net", "Net", 0, -1, 0),), operations, ("forward",) * len(operations))
 
 
 def convolution(n: int, c: int, k: int, side: int, filter_side: int, **other: Any) -> Convolution:
@@ -54,7 +54,7 @@ def designs(settings: str) -> list[EngineDescription]:
     ]  # fmt: skip
 
 
-def kept(work: Work | SondaError) -> Any:
+def kept(work: DesignWork | SondaError) -> Any:
     """All that is kept of a work; of an error its words."""
     if isinstance(work, SondaError):
         return str(work)
@@ -73,10 +73,10 @@ def test_designs_at_once_are_those_one_by_one(settings: str, mapping: str) -> No
     at_once, one_by_one = EngineWork(NETWORK), EngineWork(NETWORK)
     at_once.prepare(MAERI, some, mapping)
     ready = at_once.simulations
-    found = [at_once.on(MAERI, engine, mapping, None) for engine in some]
-    assert [kept(one) for one in found] == [kept(one_by_one.on(MAERI, engine, mapping, None)) for engine in some]
+    found = [at_once.work_on(MAERI, engine, mapping, None) for engine in some]
+    assert [kept(one) for one in found] == [kept(one_by_one.work_on(MAERI, engine, mapping, None)) for engine in some]
     # Six operations differ; those that could be were all simulated at once, and only those.
-    assert ready == 6 * sum(isinstance(one, Work) for one in found)
+    assert ready == 6 * sum(isinstance(one, DesignWork) for one in found)
     # A rule has a tile for every machine; one that is given is too large for some, and others cannot sum so.
     assert ready > 0
     assert (ready == 6 * len(some)) == (not settings or mapping != "")
@@ -91,7 +91,7 @@ def test_designs_that_do_not_go_in_at_once_are_taken_in_portions(monkeypatch: py
     monkeypatch.setattr("sonda.accelerators.mapping.fullest_tiles.AT_ONCE", 1)
     portions.prepare(MAERI, some, "")
     for engine in some:
-        assert kept(portions.on(MAERI, engine, "", None)) == kept(whole.on(MAERI, engine, "", None))
+        assert kept(portions.work_on(MAERI, engine, "", None)) == kept(whole.work_on(MAERI, engine, "", None))
 
 
 def test_what_is_ready_is_not_simulated_again() -> None:
@@ -99,11 +99,11 @@ def test_what_is_ready_is_not_simulated_again() -> None:
     some = designs("")[:1]
     for _ in range(2):
         work.prepare(MAERI, some, "")
-        work.on(MAERI, some[0], "", None)
+        work.work_on(MAERI, some[0], "", None)
     assert work.simulations == 6
     work.prepare(MAERI, [], "")
     assert work.simulations == 6
     for _ in range(2):
         work.prepare(MAERI, some, "best")
-        work.on(MAERI, some[0], "best", None)
+        work.work_on(MAERI, some[0], "best", None)
     assert work.simulations == 12

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from mapping_examples import machines, simulated
 from oracle.golden import runs as reference_runs
-from sonda.accelerators.description.accelerator import Accelerator, load_accelerator, of_hardware
+from sonda.accelerators.description.accelerator import Accelerator, load_accelerator, single_engine_accelerator
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import compressed_row, mesh
 from sonda.accelerators.engines.result import Result
-from sonda.accelerators.mapping.candidate_tiles import LETTERS, sums_rightly
+from sonda.accelerators.mapping.candidate_tiles import LETTERS, tile_sums_rightly
 from sonda.accelerators.mapping.placement import Learnt, Placed, Placement
-from sonda.accelerators.mapping.search import Choice, Cost, Listed, Options, search
+from sonda.accelerators.mapping.search import Choice, FormMappings, Listed, MappingCost, search
 from sonda.accelerators.memory.hierarchy import Memory
 from sonda.accelerators.memory.traffic import traffic_of, with_memory
 from sonda.accelerators.operations.layer import Layer, Tile
@@ -34,7 +34,7 @@ MEMORY = Memory(buffer_bytes=2048, bytes_per_cycle=4, latency_cycles=20, row_byt
 
 
 def placed(accelerator: Accelerator, operation: Operation, how: str) -> Placed:
-    found = Placement(accelerator, how).place_one(operation)
+    found = Placement(accelerator, how).place_operation(operation)
     assert isinstance(found, Placed)
     return found
 
@@ -45,7 +45,7 @@ def test_no_tile_of_a_product_is_better(hardware: Hardware, sizes: tuple[int, in
     every = itertools.product(*(range(1, min(size, hardware.multipliers) + 1) for size in sizes))
     results = [simulated(hardware, Layer.product(*sizes), Tile.product(*tile)) for tile in every]
     costs = [result.cycles for result in results if result is not None]
-    found = placed(of_hardware("one", "flexible_dense", hardware), product(*sizes), "best")
+    found = placed(single_engine_accelerator("one", "flexible_dense", hardware), product(*sizes), "best")
     assert found.result.cycles == min(costs)
     assert found.proved
 
@@ -70,12 +70,12 @@ def test_no_tile_of_a_convolution_is_better_in_any_form(
     for one, count in forms:
         largest = (one.R, one.S, one.C // one.G, one.K // one.G, one.G, one.N, one.rows, one.columns)
         for sizes in itertools.product(*(range(1, min(size, hardware.multipliers) + 1) for size in largest)):
-            if np.prod(sizes) > hardware.multipliers or not sums_rightly(one, Tile(*sizes)):
+            if np.prod(sizes) > hardware.multipliers or not tile_sums_rightly(one, Tile(*sizes)):
                 continue
             result = simulated(hardware, one, Tile(*sizes))
             costs += [] if result is None else [count * result.cycles]
     operation = Operation("convolution", "convolution", -1, shape)
-    found = placed(of_hardware("one", "flexible_dense", hardware), operation, "best")
+    found = placed(single_engine_accelerator("one", "flexible_dense", hardware), operation, "best")
     assert found.result.cycles == min(costs)
 
 
@@ -95,7 +95,7 @@ def test_no_tile_of_bags_is_better(entries: list[int], columns: int, ports: tupl
     ]
     shape = Bags(rows.entries, np.zeros(sum(entries), np.int64), 100, columns)
     operation = Operation("embedding_bag", "embedding_bag", -1, shape)
-    found = placed(of_hardware("one", "compressed_row", hardware), operation, "best")
+    found = placed(single_engine_accelerator("one", "compressed_row", hardware), operation, "best")
     assert found.result.cycles == min(costs)
 
 
@@ -105,7 +105,9 @@ def test_no_tile_of_the_mesh_is_better(sizes: tuple[int, int, int], shared: int,
     hardware = Hardware(16, 4, 4, 8 >> shared, 1 << lines, "TEMPORALRN", True, "TPU_OS_DENSE")
     tiles = itertools.product(range(1, 5), range(1, 5))
     costs = [mesh.simulate(hardware, mesh.Product(*sizes), mesh.MeshTile(*tile)).cycles for tile in tiles]
-    assert placed(of_hardware("one", "mesh", hardware), product(*sizes), "best").result.cycles == min(costs)
+    assert placed(single_engine_accelerator("one", "mesh", hardware), product(*sizes), "best").result.cycles == min(
+        costs
+    )
 
 
 # ---- never worse --------------------------------------------------------------------------------------------------
@@ -161,14 +163,14 @@ def test_never_worse_than_what_the_reference_chose_and_took(run: dict[str, Any])
         operation = Operation("convolution", "convolution", -1, Convolution(*sizes, (dims["strides"],) * 2))
     else:
         operation = product(dims["M"], dims["N"], dims["K"])
-    found = placed(of_hardware("one", "flexible_dense", hardware), operation, "best")
+    found = placed(single_engine_accelerator("one", "flexible_dense", hardware), operation, "best")
     assert found.result.cycles <= run["cycles"]
 
 
 def test_the_shorter_operand_stays_on_sigma() -> None:
     """One row by 100 columns of 64 at 128 multipliers. Weights stay: 50 iterations of two vectors, each a streaming
     vector, six adders, four cycles around and one more to write two results. The row stays: one iteration of 100."""
-    patterns = ZeroPattern.of(np.ones((1, 1, 64), bool)), ZeroPattern.of(np.ones((1, 100, 64), bool))
+    patterns = ZeroPattern.from_array(np.ones((1, 1, 64), bool)), ZeroPattern.from_array(np.ones((1, 100, 64), bool))
     operation = Operation("linear", "addmm", -1, MatrixProduct(1, 100, 64), *patterns)
     sigma = load_accelerator("sigma-128")
     given, best = (placed(sigma, operation, how) for how in ("", "best"))
@@ -197,11 +199,11 @@ def made(cycles: int) -> Choice:
 
 
 MAERI = load_accelerator("maeri-256").engines["maeri"]
-PLAIN = Cost(MAERI, product(1, 1, 1), None)
+PLAIN = MappingCost(MAERI, product(1, 1, 1), None)
 
 
-def start(*cycles: int) -> Options:
-    return Options(np.zeros(len(cycles), np.int64), lambda number: made(cycles[number]))
+def start(*cycles: int) -> FormMappings:
+    return FormMappings(np.zeros(len(cycles), np.int64), lambda number: made(cycles[number]))
 
 
 def test_what_cannot_be_better_is_not_tried() -> None:
@@ -211,7 +213,7 @@ def test_what_cannot_be_better_is_not_tried() -> None:
         seen.append(number)
         return made(cycles[number])
 
-    options = Options(np.array([40, 20, 30, 10]), simulate)
+    options = FormMappings(np.array([40, 20, 30, 10]), simulate)
     found = search(Listed([start(60)], [options]), PLAIN)
     assert seen == [3, 1]  # then the next needs 30 at least, which is reached
     assert (found.mapping, found.tried, found.proved) == ({"cycles": 30}, 3, True)
@@ -220,14 +222,14 @@ def test_what_cannot_be_better_is_not_tried() -> None:
 
 
 def test_a_limit_is_said() -> None:
-    options = Options(np.arange(10), lambda number: made(50 - number))
+    options = FormMappings(np.arange(10), lambda number: made(50 - number))
     found = search(Listed([start(60)], [options]), PLAIN, most=4)
     assert (found.result.cycles, found.tried, found.proved) == (47, 5, False)
 
 
 def test_the_start_is_kept_where_nothing_is_better() -> None:
-    first = Options(np.zeros(1, np.int64), lambda number: Choice({"start": 1}, made(7).result))
-    options = Options(np.array([1, 1]), lambda number: made(7))
+    first = FormMappings(np.zeros(1, np.int64), lambda number: Choice({"start": 1}, made(7).result))
+    options = FormMappings(np.array([1, 1]), lambda number: made(7))
     assert search(Listed([first, start(7)], [options]), PLAIN).mapping == {"start": 1}
 
 
@@ -237,7 +239,7 @@ def test_what_an_engine_cannot_follow_is_passed_over() -> None:
             raise SondaError("too many blocks overlap", "")
         return made(9)
 
-    found = search(Listed([], [Options(np.array([1, 2]), simulate)]), PLAIN)
+    found = search(Listed([], [FormMappings(np.array([1, 2]), simulate)]), PLAIN)
     assert (found.result.cycles, found.tried, found.proved) == (9, 1, True)
 
 
@@ -245,11 +247,11 @@ def test_nothing_to_choose_from() -> None:
     def refused(number: int) -> Choice:
         raise SondaError("M = 0 is not a size", "")
 
-    for listed in (Listed([], []), Listed([], [Options(np.zeros(0, np.int64), made)])):
+    for listed in (Listed([], []), Listed([], [FormMappings(np.zeros(0, np.int64), made)])):
         with pytest.raises(SondaError, match="no mapping"):
             search(listed, PLAIN)
     with pytest.raises(SondaError, match="M = 0"):
-        search(Listed([Options(np.zeros(1, np.int64), refused)], []), PLAIN)
+        search(Listed([FormMappings(np.zeros(1, np.int64), refused)], []), PLAIN)
 
 
 # ---- with memory behind the buffer --------------------------------------------------------------------------------
@@ -281,17 +283,17 @@ def check_options(engine: EngineDescription, operation: Operation, memory: Memor
     """What an option costs is exactly what its simulation moves and takes; its bound is never more than that."""
     listed = engine.simulator.mappings(engine, operation)
     assert listed is not None
-    cost = Cost(engine, operation, memory)
+    cost = MappingCost(engine, operation, memory)
     for options in (*listed.starts, *listed.options):
         if not len(options.least):
             continue
         least = cost.least(options)
         for number in data.draw(st.lists(st.integers(0, len(least) - 1), min_size=1, max_size=6)):
-            if isinstance(options.took(number), SondaError):
+            if isinstance(options.engine_cycles(number), SondaError):
                 continue
             found = options.choice(number)
             traffic = traffic_of(engine, operation.shape, found.mapping, found.result, memory, operation)
-            assert cost.of(options, number) == found.result.cycles + traffic.stall_cycles
+            assert cost.total(options, number) == found.result.cycles + traffic.stall_cycles
             assert least[number] <= found.result.cycles + traffic.stall_cycles
             moved = options.movement(engine, operation, memory.sizes)
             assert moved is not None
@@ -305,7 +307,7 @@ def check_options(engine: EngineDescription, operation: Operation, memory: Memor
 def test_bounds_with_memory_behind_the_dense_engine(
     hardware: Hardware, shape: MatrixProduct | Convolution, memory: Memory, data: st.DataObject
 ) -> None:
-    engine = of_hardware("one", "flexible_dense", hardware).engines["one"]
+    engine = single_engine_accelerator("one", "flexible_dense", hardware).engines["one"]
     operation = Operation("convolution" if isinstance(shape, Convolution) else "linear", "", -1, shape)
     check_options(engine, operation, memory, data)
 
@@ -316,7 +318,7 @@ def test_bounds_with_memory_behind_the_mesh(
     shape: MatrixProduct | Convolution, shared: int, lines: int, memory: Memory, data: st.DataObject
 ) -> None:
     hardware = Hardware(16, 4, 4, 8 >> shared, 1 << lines, "TEMPORALRN", True, "TPU_OS_DENSE")
-    engine = of_hardware("one", "mesh", hardware).engines["one"]
+    engine = single_engine_accelerator("one", "mesh", hardware).engines["one"]
     operation = Operation("linear", "", -1, shape)
     check_options(engine, operation, memory, data)
 
@@ -335,7 +337,7 @@ def test_bounds_with_memory_behind_bags(sizes: list[int], columns: int, memory: 
 @settings(max_examples=25, deadline=None)
 @given(machines(largest=3), st.tuples(*[st.integers(1, 10)] * 3), MEMORIES)
 def test_no_tile_is_better_with_memory(hardware: Hardware, sizes: tuple[int, int, int], memory: Memory) -> None:
-    accelerator = replace(of_hardware("one", "flexible_dense", hardware), memory=memory)
+    accelerator = replace(single_engine_accelerator("one", "flexible_dense", hardware), memory=memory)
     engine, operation = accelerator.engines["one"], product(*sizes)
     costs = []
     for tile in itertools.product(*(range(1, min(size, hardware.multipliers) + 1) for size in sizes)):
@@ -354,4 +356,6 @@ def test_what_is_learnt_with_one_memory_holds_for_another() -> None:
     shared, operation = Learnt(), product(20, 64, 128)
     for size in (512, 4096, 65536):
         accelerator = replace(load_accelerator("dlrm-hybrid"), memory=replace(MEMORY, buffer_bytes=size))
-        assert Placement(accelerator, "best", shared).place_one(operation) == placed(accelerator, operation, "best")
+        assert Placement(accelerator, "best", shared).place_operation(operation) == placed(
+            accelerator, operation, "best"
+        )

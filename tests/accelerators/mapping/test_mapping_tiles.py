@@ -15,7 +15,7 @@ from sonda.accelerators.description.accelerator import load_accelerator
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, mesh
 from sonda.accelerators.mapping import buffer_reads, least_cycles
-from sonda.accelerators.mapping.candidate_tiles import candidates, combinations, runs, sums_rightly
+from sonda.accelerators.mapping.candidate_tiles import candidates, combinations, runnable_tiles, tile_sums_rightly
 from sonda.accelerators.operations.layer import Layer, Tile
 
 
@@ -35,7 +35,7 @@ def tile_at(tiles: np.ndarray, number: int) -> Tile:
 def test_no_tile_takes_less_than_its_bound(hardware: Hardware, layer: Layer, data: st.DataObject) -> None:
     tiles = candidates(hardware, layer)
     assume(len(tiles))
-    least = least_cycles.of_tiles(hardware, layer, tiles)
+    least = least_cycles.tile_cycles(hardware, layer, tiles)
     for number in some_tiles(data, tiles):
         assert least[number] <= flexible_dense.simulate(hardware, layer, tile_at(tiles, number)).cycles
 
@@ -48,7 +48,7 @@ def test_the_bound_is_near_where_ports_never_rest() -> None:
     """
     hardware = load_accelerator("maeri-256").engines["maeri"].hardware
     layer, tile = Layer.product(20, 64, 128), np.array([[1, 4, 1, 64, 1, 1, 1, 1]])
-    assert least_cycles.of_tiles(hardware, layer, tile).tolist() == [2 * (32 + 20 * 32) + 5]
+    assert least_cycles.tile_cycles(hardware, layer, tile).tolist() == [2 * (32 + 20 * 32) + 5]
 
 
 @settings(max_examples=80, deadline=None)
@@ -56,7 +56,7 @@ def test_the_bound_is_near_where_ports_never_rest() -> None:
 def test_reads_are_those_that_the_engine_counts(hardware: Hardware, layer: Layer, data: st.DataObject) -> None:
     tiles = candidates(hardware, layer)
     assume(len(tiles))
-    accesses = buffer_reads.of_tiles(hardware, layer, tiles)
+    accesses = buffer_reads.tile_accesses(hardware, layer, tiles)
     for number in some_tiles(data, tiles):
         result = flexible_dense.simulate(hardware, layer, tile_at(tiles, number))
         expected = (result.weight_reads, result.input_reads, result.psum_reads, result.writes)
@@ -81,8 +81,8 @@ def test_bounds_and_reads_of_the_mesh(
     product = mesh.Product(*sizes)
     rows, columns = (np.array([data.draw(st.integers(1, side))]) for _ in range(2))
     result = mesh.simulate(hardware, product, mesh.MeshTile(int(rows[0]), int(columns[0])))
-    assert least_cycles.of_mesh_tiles(hardware, product, rows, columns)[0] <= result.cycles
-    accesses = buffer_reads.of_mesh_tiles(product, rows, columns)
+    assert least_cycles.mesh_tile_cycles(hardware, product, rows, columns)[0] <= result.cycles
+    accesses = buffer_reads.mesh_tile_accesses(product, rows, columns)
     expected = (result.weight_reads, result.input_reads, result.psum_reads, result.writes)
     assert tuple(int(one[0]) for one in accesses) == expected
 
@@ -100,7 +100,7 @@ def test_bounds_of_compressed_rows(ports: tuple[int, int], entries: list[int], d
     summed = data.draw(st.integers(2, 32 // columns))
     rows = compressed_row.RowsByDense(np.array(entries, np.int64), dense)
     result = compressed_row.simulate(hardware, rows, compressed_row.RowTile(columns, summed))
-    least = least_cycles.of_row_tiles(hardware, rows.entries, dense, np.array([columns]), np.array([summed]))
+    least = least_cycles.row_tile_cycles(hardware, rows.entries, dense, np.array([columns]), np.array([summed]))
     assert least[0] <= result.cycles
 
 
@@ -115,7 +115,7 @@ def test_bounds_of_bitmaps(ports: tuple[int, int], sizes: tuple[int, int, int], 
     chance = np.random.RandomState(seed)
     first, second = chance.random_sample((m, k)) < part, chance.random_sample((k, n)) < part
     cycles = bitmap_sparse.simulate(hardware, bitmap_sparse.bitmap_product(first, second)).cycles
-    assert least_cycles.of_bitmaps(hardware, int(first.sum()), n) <= cycles
+    assert least_cycles.bitmap_cycles(hardware, int(first.sum()), n) <= cycles
 
 
 # ---- which tiles --------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ def test_listed_are_all_tiles_that_the_machine_can_run_rightly(hardware: Hardwar
     every = [
         sides for sides in itertools.product(*sizes)
         if np.prod(sides) <= hardware.multipliers and simulated(hardware, layer, Tile(*sides)) is not None
-        and sums_rightly(layer, Tile(*sides))
+        and tile_sums_rightly(layer, Tile(*sides))
     ]  # fmt: skip
     assert sorted(map(tuple, candidates(hardware, layer).tolist())) == sorted(every)
 
@@ -150,14 +150,14 @@ def test_what_is_kept_out_sums_wrongly() -> None:
     layer, tile = Layer(1, 3, 3, 1, 1, 2, 2, 7), Tile(1, 3, 1, 1, 1, 1, 1, 1)
     outcome, expected = stepped(hardware, layer, tile)
     assert not np.array_equal(outcome, expected)
-    assert not sums_rightly(layer, tile)
-    assert sums_rightly(replace(layer, N=1), tile)
+    assert not tile_sums_rightly(layer, tile)
+    assert tile_sums_rightly(replace(layer, N=1), tile)
     assert np.array_equal(*stepped(hardware, replace(layer, N=1), tile))
     strided, windows = Layer(3, 3, 1, 1, 1, 1, 9, 9, 2), Tile(3, 3, 1, 1, 1, 1, 1, 1)
-    assert sums_rightly(strided, windows)
-    assert not sums_rightly(strided, replace(windows, Y=2))
+    assert tile_sums_rightly(strided, windows)
+    assert not tile_sums_rightly(strided, replace(windows, Y=2))
     grouped = Layer(1, 1, 4, 4, 2, 2, 5, 5)
-    assert not sums_rightly(grouped, Tile(1, 1, 2, 1, 2, 2, 1, 1))
+    assert not tile_sums_rightly(grouped, Tile(1, 1, 2, 1, 2, 2, 1, 1))
 
 
 def stepped(hardware: Hardware, layer: Layer, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
@@ -190,4 +190,4 @@ def test_a_huge_machine_still_gets_a_list() -> None:
     hardware = Hardware(1 << 18, 0, 0, 1 << 18, 1 << 18, "ASNETWORK", True)
     tiles = candidates(hardware, Layer(3, 3, 512, 512, 1, 8, 58, 58), most=20_000)
     assert 0 < len(tiles) <= 20_000
-    assert runs(hardware, Layer(3, 3, 512, 512, 1, 8, 58, 58), tiles).all()
+    assert runnable_tiles(hardware, Layer(3, 3, 512, 512, 1, 8, 58, 58), tiles).all()

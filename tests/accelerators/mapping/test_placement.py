@@ -12,11 +12,11 @@ from hypothesis import strategies as some
 from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
-from sonda.accelerators.engines.result import times, total
+from sonda.accelerators.engines.result import repeat_result, sum_results
 from sonda.accelerators.mapping import rules as mapping
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.operations.matrices import unfold
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation, Program, ZeroPattern
+from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, ModelProgram, Operation, ZeroPattern
 from sonda.record.errors import SondaError
 from sonda.targets.simulated.program import program_from_description
 from sonda.workloads.catalogue import describe
@@ -25,7 +25,7 @@ DENSE = np.ones
 
 
 def placed(name: str, operation: Operation) -> Placed:
-    found = Placement(load_accelerator(name)).place_one(operation)
+    found = Placement(load_accelerator(name)).place_operation(operation)
     assert isinstance(found, Placed)
     assert sum(found.result.stack.values()) == found.result.cycles
     return found
@@ -37,7 +37,7 @@ def linear(m: int, n: int, k: int, count: int = 1) -> Operation:
 
 def with_zeros(inputs: np.ndarray, weights: np.ndarray) -> Operation:
     m, k = inputs.shape
-    patterns = ZeroPattern.of(inputs[None] != 0), ZeroPattern.of(weights[None] != 0)
+    patterns = ZeroPattern.from_array(inputs[None] != 0), ZeroPattern.from_array(weights[None] != 0)
     return Operation("linear", "addmm", -1, MatrixProduct(m, len(weights), k), *patterns)
 
 
@@ -150,7 +150,7 @@ def test_several_products_follow_each_other() -> None:
     before, after = (found.result.counters["MSNetwork"][multiplier] for found in (one, eight))
     assert after["entries"] == before["entries"]
     assert after["MULTIPLICATION"] == 8 * before["MULTIPLICATION"] == 8 * 6 * 6 * 4
-    assert total([one.result] * 8) == times(one.result, 8)
+    assert sum_results([one.result] * 8) == repeat_result(one.result, 8)
 
 
 def test_a_convolution_is_direct_on_maeri_and_a_product_on_the_mesh() -> None:
@@ -171,7 +171,7 @@ def test_samples_follow_each_other_where_neighbours_hand_activations_on() -> Non
     )
     assert one.mapping["T_S"] == 3
     assert two.mapping == {**one.mapping, "samples": "sample by sample"}
-    assert two.result == times(one.result, 2)
+    assert two.result == repeat_result(one.result, 2)
     assert two.words.endswith("sample by sample")
 
 
@@ -183,11 +183,11 @@ def test_what_maeri_cannot_do_directly_is_a_product_there_too() -> None:
 
 def test_a_given_tile_is_used_and_cut_to_the_layer() -> None:
     hybrid = load_accelerator("dlrm-hybrid")
-    found = Placement(hybrid).place_one(linear(20, 64, 128))
+    found = Placement(hybrid).place_operation(linear(20, 64, 128))
     assert isinstance(found, Placed)
     # T_S = 4, T_K = 2, T_N = 1 in the letters of a fully connected layer.
     assert found.mapping == {"T_M": 1, "T_N": 2, "T_K": 4}
-    narrow = Placement(hybrid).place_one(linear(20, 1, 3))
+    narrow = Placement(hybrid).place_operation(linear(20, 1, 3))
     assert isinstance(narrow, Placed)
     assert narrow.mapping == {"T_M": 1, "T_N": 1, "T_K": 3}
 
@@ -210,7 +210,7 @@ def test_any_product_gets_a_tile_that_the_machine_can_run(
 ) -> None:
     m, n, k = sizes
     hardware = Hardware(multipliers, 0, 0, multipliers, multipliers, reduction, accumulators)
-    found = Placement(one_engine("flexible_dense", hardware)).place_one(linear(m, n, k))
+    found = Placement(one_engine("flexible_dense", hardware)).place_operation(linear(m, n, k))
     assert isinstance(found, Placed)
     assert found.result.multiplications >= m * n * k
     assert found.result.writes >= m * n
@@ -264,7 +264,7 @@ def test_merging_engines_multiply_only_what_is_not_zero(kind: str) -> None:
     hardware = Hardware(16, 0, 0, 16, 16, "ASNETWORK", False)
     random = np.random.RandomState(1)
     inputs, weights = (random.random_sample((size, 20)) < 0.3 for size in (6, 7))
-    found = Placement(one_engine(kind, hardware)).place_one(with_zeros(inputs, weights))
+    found = Placement(one_engine(kind, hardware)).place_operation(with_zeros(inputs, weights))
     assert isinstance(found, Placed)
     assert found.result.multiplications == int((inputs.sum(axis=0) * weights.sum(axis=0)).sum())
 
@@ -273,7 +273,7 @@ def test_merging_engines_multiply_only_what_is_not_zero(kind: str) -> None:
 def test_merging_engines_look_only_at_the_rows_that_bags_name(kind: str) -> None:
     hardware = Hardware(16, 0, 0, 16, 16, "ASNETWORK", False)
     accelerator = replace(one_engine(kind, hardware), route={"embedding_bag": "engine"})
-    found = Placement(accelerator).place_one(lookups([5, 9, 1], 10**6, 8))
+    found = Placement(accelerator).place_operation(lookups([5, 9, 1], 10**6, 8))
     assert isinstance(found, Placed)
     assert found.result.multiplications == 15 * 8
 
@@ -287,7 +287,7 @@ def test_all_products_of_an_operation_have_one_mapping() -> None:
     """The zeros of both together decide, not those of the last."""
     inputs, weights = np.ones((2, 8, 32)), np.ones((2, 4, 32))
     weights[0, :, 1:] = 0
-    patterns = ZeroPattern.of(inputs > 0), ZeroPattern.of(weights > 0)
+    patterns = ZeroPattern.from_array(inputs > 0), ZeroPattern.from_array(weights > 0)
     found = placed("magma-128", Operation("linear", "bmm", -1, MatrixProduct(8, 4, 32, 2), *patterns))
     assert found.mapping["rows"] == "weights by rows"
     # Rows of one entry and of 32, each with 8 columns.
@@ -320,7 +320,7 @@ def test_windows_of_a_convolution_are_those_of_the_definition() -> None:
 
 def test_filters_stay_and_windows_stream_past_them_on_sigma() -> None:
     shape = Convolution(R=3, S=3, C=2, K=4, G=1, N=1, X=6, Y=6)
-    patterns = ZeroPattern.of(DENSE((1, 2, 6, 6)) > 0), ZeroPattern.of(DENSE((4, 2, 3, 3)) > 0)
+    patterns = ZeroPattern.from_array(DENSE((1, 2, 6, 6)) > 0), ZeroPattern.from_array(DENSE((4, 2, 3, 3)) > 0)
     found = placed("sigma-128", Operation("convolution", "convolution", -1, shape, *patterns))
     assert found.mapping == {"dataflow": "MK_STA_KN_STR"}
     assert found.result.weight_reads == 4 * 18
@@ -331,14 +331,14 @@ def test_filters_stay_and_windows_stream_past_them_on_sigma() -> None:
 
 
 def test_a_kind_without_an_engine_runs_on_the_host() -> None:
-    found = Placement(load_accelerator("maeri-256")).place_one(lookups([3], 10, 4))
+    found = Placement(load_accelerator("maeri-256")).place_operation(lookups([3], 10, 4))
     assert isinstance(found, OnHost)
     assert found.reason == "maeri-256 has no engine for embedding_bag"
 
 
 def test_zeros_that_are_not_known_are_asked_for() -> None:
     with pytest.raises(SondaError, match=r"head \(addmm\) on sigma: the zeros of addmm are not known"):
-        Placement(load_accelerator("sigma-128")).place_one(linear(2, 3, 4), "head")
+        Placement(load_accelerator("sigma-128")).place_operation(linear(2, 3, 4), "head")
 
 
 def test_a_way_to_map_that_is_not_there() -> None:
@@ -355,6 +355,6 @@ def test_which_zeros_must_be_known() -> None:
 
 def test_an_error_names_the_layer_and_the_engine() -> None:
     hardware = Hardware(8, 0, 0, 8, 8, "TEMPORALRN", False)
-    program = Program((), (linear(2, 3, 4),), ("forward",))
+    program = ModelProgram((), (linear(2, 3, 4),), ("forward",))
     with pytest.raises(SondaError, match=r"the model \(addmm\) on engine: no tile"):
         Placement(one_engine("flexible_dense", hardware)).place(program)

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapping_examples import layers, machines
-from sonda.accelerators.description.accelerator import of_hardware
+from sonda.accelerators.description.accelerator import single_engine_accelerator
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.designs import tile_search as searched_tiles
 from sonda.accelerators.designs.dense import FlexibleBatch
 from sonda.accelerators.engines import flexible_dense
-from sonda.accelerators.engines.result import times
+from sonda.accelerators.engines.result import repeat_result
 from sonda.accelerators.mapping import candidate_tiles
 from sonda.accelerators.mapping import search as one_by_one
 from sonda.accelerators.mapping.placement import Placed, Placement
@@ -45,10 +45,10 @@ def ports_of(draw: st.DrawFn) -> list[Hardware]:
 
 
 def plain(engine: EngineDescription, shape: Shape) -> Placed:
-    accelerator = replace(of_hardware("one", engine.kind, engine.hardware), engines={engine.name: engine})
+    accelerator = replace(single_engine_accelerator("one", engine.kind, engine.hardware), engines={engine.name: engine})
     accelerator = replace(accelerator, route=dict.fromkeys(accelerator.route, engine.name))
     kind = "linear" if isinstance(shape, MatrixProduct) else "convolution"
-    found = Placement(accelerator, "best").place_one(Operation(kind, kind, -1, shape))
+    found = Placement(accelerator, "best").place_operation(Operation(kind, kind, -1, shape))
     assert isinstance(found, Placed)
     return found
 
@@ -120,4 +120,4 @@ def test_products_that_follow_each_other_are_counted() -> None:
     engine = EngineDescription("one", "flexible_dense", Hardware(16, 0, 0, 4, 4, accumulators=True))
     ((_, (taken,)),) = FlexibleBatch([MatrixProduct(4, 4, 4, 5)]).best_on([engine])
     alone = plain(engine, MatrixProduct(4, 4, 4))
-    assert int(taken.result.cycles[0]) * int(taken.count[0]) == times(alone.result, 5).cycles
+    assert int(taken.result.cycles[0]) * int(taken.count[0]) == repeat_result(alone.result, 5).cycles

@@ -13,13 +13,13 @@ from hypothesis import strategies as some
 from memory_examples import DENSE, MESH, memory, on_dense, on_mesh
 from sonda.accelerators.description.accelerator import load_accelerator
 from sonda.accelerators.engines import flexible_dense, mesh
-from sonda.accelerators.engines.result import total
+from sonda.accelerators.engines.result import sum_results
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
-from sonda.accelerators.memory.hierarchy import Traffic
+from sonda.accelerators.memory.hierarchy import MemoryTraffic
 from sonda.accelerators.memory.reuse import crossings, distinct_inputs, rereading
 from sonda.accelerators.memory.traffic import traffic_of, with_memory
 from sonda.accelerators.operations.layer import Layer, Tile
-from sonda.accelerators.operations.program import Convolution, MatrixProduct, Operation, Program
+from sonda.accelerators.operations.program import Convolution, MatrixProduct, ModelProgram, Operation
 
 # ---- hand counts -------------------------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ def test_stalls_by_hand() -> None:
     # 16 elements stay: inputs 128 bytes, weights 256, results 256: 160 accesses, 2 + 4 + 4 rows, 6 fillings of 64.
     busy = 160 + 10 * 10 + 6 * 5
     alone = traffic_of(MESH, shape, tile, result, memory(64, double_buffering=False))
-    assert alone == Traffic(
+    assert alone == MemoryTraffic(
         384, 256, row_hits=150, row_misses=10, stall_cycles=busy, moved_read_bytes=384, moved_write_bytes=256
     )
     overlapped = traffic_of(MESH, shape, tile, replace(result, cycles=100), memory(128))
@@ -105,7 +105,7 @@ def test_a_burst_is_moved_whole() -> None:
     shape, tile, result = on_mesh(1, 1, 3, (1, 1))
     found = traffic_of(MESH, shape, tile, result, memory(1000, burst_bytes=64, double_buffering=False))
     # 12 bytes of weights, 12 of inputs, 4 of results: three bursts of 16 cycles, three rows, one latency.
-    assert found == Traffic(
+    assert found == MemoryTraffic(
         24, 4, row_hits=0, row_misses=3, stall_cycles=3 * 16 + 30 + 5, moved_read_bytes=2 * 64, moved_write_bytes=64
     )
 
@@ -276,7 +276,9 @@ def test_covered_elements_of_an_image(
 
 def test_an_unlimited_buffer_changes_nothing() -> None:
     accelerator = load_accelerator("maeri-256")
-    placed = Placement(accelerator).place(Program((), (Operation("linear", "mm", -1, MatrixProduct(4, 4, 4)),), ("",)))
+    placed = Placement(accelerator).place(
+        ModelProgram((), (Operation("linear", "mm", -1, MatrixProduct(4, 4, 4)),), ("",))
+    )
     assert accelerator.memory is None
     assert with_memory(placed, accelerator) is placed
     one = placed[0]
@@ -288,7 +290,7 @@ def test_traffic_is_filled_in_and_what_runs_on_the_host_stays() -> None:
     accelerator = replace(load_accelerator("tpu-16x16"), memory=memory(1 << 20))
     linear = Operation("linear", "mm", -1, MatrixProduct(20, 30, 40))
     bags = OnHost(Operation("embedding_bag", "bags", -1, MatrixProduct(1, 1, 1)), "no engine")
-    placed = [*Placement(accelerator).place(Program((), (linear,), ("",))), bags]
+    placed = [*Placement(accelerator).place(ModelProgram((), (linear,), ("",))), bags]
     first, host = with_memory(placed, accelerator)
     assert host is bags
     assert isinstance(first, Placed)
@@ -302,7 +304,7 @@ def test_traffic_is_filled_in_and_what_runs_on_the_host_stays() -> None:
 
 def test_products_of_one_operation_follow_each_other() -> None:
     shape, tile, result = on_mesh(8, 8, 4)
-    twice = total([result, result])
+    twice = sum_results([result, result])
     for size in (0, 64, 128, 300, 10_000):
         one = traffic_of(MESH, shape, tile, result, memory(size))
         two = traffic_of(MESH, replace(shape, count=2), tile, twice, memory(size))

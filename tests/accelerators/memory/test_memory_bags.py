@@ -17,7 +17,7 @@ from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.kinds import compressed_row
 from sonda.accelerators.mapping.placement import Placed, Placement
 from sonda.accelerators.memory import lookups as streams
-from sonda.accelerators.memory.hierarchy import Memory, Sizes, Traffic
+from sonda.accelerators.memory.hierarchy import Memory, MemoryTraffic, Sizes
 from sonda.accelerators.memory.lookups import RowStream
 from sonda.accelerators.memory.reuse import Accesses
 from sonda.accelerators.memory.traffic import traffic_of
@@ -48,12 +48,12 @@ def memory(buffer_bytes: int, **changes: object) -> Memory:
 
 def placed(engine: EngineDescription, bags: Bags) -> Placed:
     accelerator = Accelerator("test", None, {engine.name: engine}, {"embedding_bag": engine.name}, "45nm")
-    found = Placement(accelerator).place_one(Operation("embedding_bag", "_embedding_bag", -1, bags))
+    found = Placement(accelerator).place_operation(Operation("embedding_bag", "_embedding_bag", -1, bags))
     assert isinstance(found, Placed)
     return found
 
 
-def traffic(one: Placed, behind: Memory) -> Traffic:
+def traffic(one: Placed, behind: Memory) -> MemoryTraffic:
     return traffic_of(one.engine, one.operation.shape, one.mapping, one.result, behind)
 
 

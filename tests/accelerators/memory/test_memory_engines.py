@@ -13,7 +13,7 @@ from sonda.accelerators.description.accelerator import Accelerator
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.mapping.placement import Placed, Placement
-from sonda.accelerators.memory.hierarchy import Memory, Traffic
+from sonda.accelerators.memory.hierarchy import Memory, MemoryTraffic
 from sonda.accelerators.memory.reuse import distinct_inputs
 from sonda.accelerators.memory.traffic import traffic_of
 from sonda.accelerators.operations.program import Convolution, MatrixProduct, Operation, ZeroPattern
@@ -49,7 +49,7 @@ def placements(draw: some.DrawFn) -> Placed:
     def pattern(*shape: int) -> ZeroPattern:
         bits = draws.random_sample(shape) < density
         bits.ravel()[0] = True
-        return ZeroPattern.of(bits)
+        return ZeroPattern.from_array(bits)
 
     if draw(some.booleans()):
         m, n, k = (draw(some.integers(1, 30)) for _ in range(3))
@@ -68,7 +68,7 @@ def placements(draw: some.DrawFn) -> Placed:
         inputs, weights = pattern(images, channels * groups, x, y), pattern(filters * groups, channels, r, s)
         operation = Operation("convolution", "convolution", -1, shape, inputs, weights)
     try:
-        found = Placement(alone(engine)).place_one(operation)
+        found = Placement(alone(engine)).place_operation(operation)
     except SondaError:
         assume(False)
     assert isinstance(found, Placed)
@@ -89,7 +89,7 @@ memories = some.builds(
 )
 
 
-def traffic(placed: Placed, behind: Memory) -> Traffic:
+def traffic(placed: Placed, behind: Memory) -> MemoryTraffic:
     return traffic_of(placed.engine, placed.operation.shape, placed.mapping, placed.result, behind, placed.operation)
 
 
@@ -175,11 +175,11 @@ def test_by_rows_the_other_matrix_comes_whole() -> None:
     engine = EngineDescription("rows", "compressed_row", SPARSE["compressed_row"])
     inputs, weights = np.ones((1, 3, 8), bool), np.zeros((1, 5, 8), bool)
     weights[0, :, 2:4] = True
-    patterns = ZeroPattern.of(inputs), ZeroPattern.of(weights)
+    patterns = ZeroPattern.from_array(inputs), ZeroPattern.from_array(weights)
     for swapped in (False, True):
         first, second = patterns[::-1] if swapped else patterns
         shape = MatrixProduct(first.shape[1], second.shape[1], 8)
-        placed = Placement(alone(engine)).place_one(Operation("linear", "mm", -1, shape, first, second))
+        placed = Placement(alone(engine)).place_operation(Operation("linear", "mm", -1, shape, first, second))
         assert isinstance(placed, Placed)
         assert placed.mapping["rows"] == ("inputs by rows" if swapped else "weights by rows")
         # 10 entries of 5 rows, each with 3 elements of the full matrix of 24.
@@ -189,8 +189,8 @@ def test_by_rows_the_other_matrix_comes_whole() -> None:
 
 
 def full(engine: EngineDescription, m: int, n: int, k: int) -> Placed:
-    patterns = ZeroPattern.of(np.ones((1, m, k), bool)), ZeroPattern.of(np.ones((1, n, k), bool))
-    placed = Placement(alone(engine)).place_one(Operation("linear", "mm", -1, MatrixProduct(m, n, k), *patterns))
+    patterns = ZeroPattern.from_array(np.ones((1, m, k), bool)), ZeroPattern.from_array(np.ones((1, n, k), bool))
+    placed = Placement(alone(engine)).place_operation(Operation("linear", "mm", -1, MatrixProduct(m, n, k), *patterns))
     assert isinstance(placed, Placed)
     return placed
 

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sonda.accelerators.operations.capture import Capture, capture
 from sonda.accelerators.operations.products import FUSED
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation, Program
+from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, ModelProgram, Operation
 from sonda.record.errors import SondaError
 from sonda.targets.simulated.program import program_from_description
 from sonda.workloads.catalogue import describe
@@ -49,7 +49,7 @@ def of_module(module: nn.Module, *inputs: Any, patterns: frozenset[str] = frozen
     return capture(module, step, patterns)
 
 
-def shapes(program: Program) -> list[Any]:
+def shapes(program: ModelProgram) -> list[Any]:
     return [one.shape for one in program.operations]
 
 
@@ -163,7 +163,7 @@ def test_composed_operations_are_taken_apart_under_inference_mode() -> None:
 # ---- fused operations are what they are made of -------------------------------------------------------------------
 
 
-def without_names(program: Program) -> list[tuple[str, Any]]:
+def without_names(program: ModelProgram) -> list[tuple[str, Any]]:
     return [(one.kind, one.shape) for one in program.operations]
 
 

@@ -12,8 +12,8 @@ from sonda.accelerators.operations.program import (
     Call,
     Convolution,
     MatrixProduct,
+    ModelProgram,
     Operation,
-    Program,
     ZeroPattern,
 )
 
@@ -92,7 +92,7 @@ def test_a_bag_names_a_row_once() -> None:
 @given(some.lists(some.lists(some.booleans(), min_size=3, max_size=3), min_size=1, max_size=9))
 def test_zero_patterns_are_kept_exactly(rows: list[list[bool]]) -> None:
     bits = np.array(rows)
-    pattern = ZeroPattern.of(bits)
+    pattern = ZeroPattern.from_array(bits)
     assert np.array_equal(pattern.bits(), bits)
     assert pattern.zeros == bits.size - bits.sum()
     assert pattern.sparsity == pytest.approx(1 - bits.mean())
@@ -102,5 +102,5 @@ def test_zero_patterns_are_kept_exactly(rows: list[list[bool]]) -> None:
 def test_an_operation_outside_every_module_belongs_to_the_model() -> None:
     inside = Operation("linear", "mm", 0, MatrixProduct(1, 1, 1))
     outside = Operation("gemm", "mm", -1, MatrixProduct(1, 1, 1))
-    program = Program((Call("head", "Linear", 0, -1, 0),), (inside, outside), ("forward", "forward"))
+    program = ModelProgram((Call("head", "Linear", 0, -1, 0),), (inside, outside), ("forward", "forward"))
     assert [program.path(one) for one in program.operations] == ["head", ""]

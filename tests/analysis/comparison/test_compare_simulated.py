@@ -15,7 +15,7 @@ from simulated_examples import CLOCKED, FINITE, LAYER, SMALL_LAYER, nested_run, 
 from sonda.accelerators.description.accelerator import load_accelerator
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.mapping.placement import Placement
-from sonda.accelerators.operations.program import Call, Program
+from sonda.accelerators.operations.program import Call, ModelProgram
 from sonda.analysis.comparison.findings import DifferingClocks, DifferingDescriptions, OtherEngines, SimulatedTraffic
 from sonda.analysis.comparison.runs import compare
 from sonda.analysis.findings import Finding
@@ -136,7 +136,7 @@ def test_runs_of_a_side_that_differ_are_not_mixed(tmp_path: Path) -> None:
 
 def test_a_run_without_anything_on_an_engine_is_refused(tmp_path: Path) -> None:
     accelerator = load_accelerator("maeri-256")
-    program = Program((Call("", "Softmax", 0, -1, 0),), (), (), {(0, "_softmax"): 1})
+    program = ModelProgram((Call("", "Softmax", 0, -1, 0),), (), (), {(0, "_softmax"): 1})
     idle = run_of(simulate(program, Placement(accelerator)), accelerator, tmp_path, "1d1e00001d1e")
     with pytest.raises(SondaError, match="nothing of 1d1e00001d1e ran on an engine"):
         compare([nested_run(CLOCKED, tmp_path)], [idle])

@@ -22,7 +22,7 @@ from sonda.accelerators.designs.work import EngineWork
 from sonda.accelerators.mapping.placement import Placed, Placement
 from sonda.accelerators.memory.hierarchy import Memory
 from sonda.accelerators.memory.traffic import Memories, Movement, stalls_of
-from sonda.accelerators.operations.program import Bags, Call, Operation, Program
+from sonda.accelerators.operations.program import Bags, Call, ModelProgram, Operation
 from sonda.analysis.simulated.exploration import explored
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -125,9 +125,9 @@ def test_many_tables_at_once_are_those_one_by_one(
     hybrid = with_settings(load_accelerator("dlrm-hybrid"), " ".join(f"embeddings.{one}" for one in changes.split()))
     bags = [Bags(np.array(sizes), np.arange(sum(sizes)) % rows_, rows_, columns) for sizes, columns, rows_ in tables]
     operations = [Operation("embedding_bag", "bag", -1, one) for one in bags]
-    together = Placement(hybrid, mapping).place(Program((), tuple(operations), ("forward",) * len(operations)))
+    together = Placement(hybrid, mapping).place(ModelProgram((), tuple(operations), ("forward",) * len(operations)))
     one_by_one = Placement(hybrid, mapping)
-    assert together == [one_by_one.place_one(one) for one in operations]
+    assert together == [one_by_one.place_operation(one) for one in operations]
     engine = hybrid.engines["embeddings"]
     chosen = engine.simulator.choose_many(engine, operations, mapping == "")
     assert [chosen[one].result for one in operations] == [one.result for one in together]
@@ -141,10 +141,10 @@ def test_bags_that_cannot_be_are_told_one_by_one(store: Store) -> None:
     with pytest.raises(SondaError, match="does not fit multipliers = 128"):
         small.simulator.choose_many(small, [operation], given=True)
     work = EngineWork(
-        Program((Call("table", "EmbeddingBag", 0, -1, 0),), (replace(operation, caller=0),), ("forward",))
+        ModelProgram((Call("table", "EmbeddingBag", 0, -1, 0),), (replace(operation, caller=0),), ("forward",))
     )
     work.prepare(load_accelerator("dlrm-hybrid"), [small], "")
-    found = work.on(load_accelerator("dlrm-hybrid"), small, "", None)
+    found = work.work_on(load_accelerator("dlrm-hybrid"), small, "", None)
     assert isinstance(found, SondaError)
     assert found.cause.startswith("table (bag) on embeddings: T_N x T_K = 100 x 2 does not fit")
 

@@ -16,7 +16,7 @@ from command_line import run_command
 from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested, run_of
 from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
 from sonda.accelerators.mapping.placement import Placement
-from sonda.accelerators.operations.program import Call, Program
+from sonda.accelerators.operations.program import Call, ModelProgram
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.simulated.findings import NothingOnEngines
 from sonda.analysis.summary import Summary
@@ -204,7 +204,7 @@ def test_side_by_side_with_another(tmp_path: Path) -> None:
 
 
 def test_a_program_without_anything_for_an_engine_says_so(tmp_path: Path) -> None:
-    program = Program((Call("", "Softmax", 0, -1, 0),), (), (), {(0, "_softmax"): 1})
+    program = ModelProgram((Call("", "Softmax", 0, -1, 0),), (), (), {(0, "_softmax"): 1})
     accelerator = load_accelerator("maeri-256")
     summary = summarise(run_of(simulate(program, Placement(accelerator)), accelerator, tmp_path))
     assert summary.verdicts[0].finding == NothingOnEngines("maeri-256")

@@ -27,8 +27,8 @@ from sonda.accelerators.operations.program import (
     Call,
     Convolution,
     MatrixProduct,
+    ModelProgram,
     Operation,
-    Program,
     ZeroPattern,
 )
 from sonda.analysis.comparison.runs import compare
@@ -52,16 +52,16 @@ BARE = load_accelerator("maeri-256")
 """Without a clock."""
 
 
-def one_operation(operation: Operation) -> Program:
-    return Program((Call("", "Linear", 0, -1, 0),), (operation,), ("forward",))
+def one_operation(operation: Operation) -> ModelProgram:
+    return ModelProgram((Call("", "Linear", 0, -1, 0),), (operation,), ("forward",))
 
 
 def dense_pattern(*shape: int) -> ZeroPattern:
-    return ZeroPattern.of(np.ones(shape, bool))
+    return ZeroPattern.from_array(np.ones(shape, bool))
 
 
 def placed(name: str, operation: Operation) -> Placed:
-    found = Placement(load_accelerator(name)).place_one(operation)
+    found = Placement(load_accelerator(name)).place_operation(operation)
     assert isinstance(found, Placed)
     return found
 
@@ -87,7 +87,7 @@ def test_products_by_compressed_rows_are_entries_times_columns() -> None:
     weights = np.zeros((1, 5, 8), bool)
     weights[0, :3, :3] = True  # two rows have no entry at all
     found = placed("magma-128", Operation("linear", "addmm", 0, MatrixProduct(7, 5, 8), dense_pattern(1, 7, 8),
-                                          ZeroPattern.of(weights)))  # fmt: skip
+                                          ZeroPattern.from_array(weights)))  # fmt: skip
     assert found.mapping["rows"] == "weights by rows"
     assert found.products == 9 * 7
     assert found.result.multiplications > 9 * 7
@@ -100,7 +100,7 @@ def test_explicit_zeros_that_fill_a_bitmap_up_are_no_work() -> None:
     weights = np.zeros((1, 5, 8), bool)
     weights[0, :2, 0] = True
     found = placed("sigma-128", Operation("linear", "addmm", 0, MatrixProduct(7, 5, 8), dense_pattern(1, 7, 8),
-                                          ZeroPattern.of(weights)))  # fmt: skip
+                                          ZeroPattern.from_array(weights)))  # fmt: skip
     assert found.products == 2 * 7
     assert found.result.multiplications == 5 * 3 * 7
     bags = Bags(np.array([3, 1]), np.array([4, 5, 5, 6]), 100, 10)
@@ -121,7 +121,7 @@ def test_products_of_a_convolution_by_rows_are_counted_window_by_window(
     inputs = draws.rand(2, 2, 7, 6) < 0.2
     found = placed(
         "magma-128",
-        Operation("convolution", "convolution", 0, shape, ZeroPattern.of(inputs),
+        Operation("convolution", "convolution", 0, shape, ZeroPattern.from_array(inputs),
                   dense_pattern(4, 2 // groups, high, wide)),
     )  # fmt: skip
     assert found.mapping["rows"] == "inputs by rows"
@@ -168,9 +168,9 @@ def test_exploring_counts_the_same_bytes(name: str) -> None:
     memories = [replace(base.memory, buffer_bytes=size) for size in (64, 1024, 1 << 20)]
     work = EngineWork(program)
     (engine,) = base.engines.values()
-    taken = work.on(base, engine, "", base.memory)
+    taken = work.work_on(base, engine, "", base.memory)
     assert not isinstance(taken, SondaError)
-    found = work.moved(taken, memories)
+    found = work.work_traffic(taken, memories)
     for place, memory in enumerate(memories):
         accelerator = replace(base, memory=memory)
         (one,) = with_memory(Placement(accelerator).place(program), accelerator)
@@ -313,7 +313,7 @@ def test_an_exploration_is_neither_compared_nor_exported_as_a_run(tmp_path: Path
 
 
 def test_a_model_on_the_host_alone_is_one_sentence(tmp_path: Path) -> None:
-    program = Program((Call("", "ReLU", 0, -1, 0),), (), (), {(0, "relu"): 1})
+    program = ModelProgram((Call("", "ReLU", 0, -1, 0),), (), (), {(0, "relu"): 1})
     run = run_of(simulate(program, Placement(CLOCKED), curious=False), CLOCKED, tmp_path)
     summary = summarise(run)
     text = StepsView(summary).text(120, color=False)

@@ -10,7 +10,7 @@ from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested, nested_run, 
 from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.mapping.placement import Placement
-from sonda.accelerators.operations.program import Call, MatrixProduct, Operation, Program
+from sonda.accelerators.operations.program import Call, MatrixProduct, ModelProgram, Operation
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.simulated.findings import UnknownGain, WidenBound
 from sonda.record.store import Store
@@ -24,9 +24,9 @@ from sonda.targets.simulated.what_if import Bottleneck, find_bottleneck, widen_b
 WHOLE = 2 * LAYER + SMALL_LAYER
 
 
-def cycles_on(accelerator: Accelerator, program: Program, mapping: str = "") -> int:
+def cycles_on(accelerator: Accelerator, program: ModelProgram, mapping: str = "") -> int:
     placement = Placement(accelerator, mapping)
-    return sum(placement.place_one(one).cycles for one in program.operations)  # type: ignore[union-attr]
+    return sum(placement.place_operation(one).cycles for one in program.operations)  # type: ignore[union-attr]
 
 
 def test_the_bottleneck_is_the_part_of_the_layers_with_most_cycles() -> None:
@@ -39,7 +39,7 @@ def test_the_bottleneck_is_the_part_of_the_layers_with_most_cycles() -> None:
 
 
 def test_nothing_on_an_engine_has_no_bottleneck() -> None:
-    program = Program((Call("", "Softmax", 0, -1, 0),), (), (), {(0, "_softmax"): 1})
+    program = ModelProgram((Call("", "Softmax", 0, -1, 0),), (), (), {(0, "_softmax"): 1})
     assert find_bottleneck(program, []) is None
     assert what_if.what_ifs(program, Placement(CLOCKED), []) == []
 
@@ -75,7 +75,7 @@ def test_a_mesh_grows_on_both_sides() -> None:
     assert larger.engines["mesh"].tile == {"T_M": 32, "T_N": 32}
     assert words == "a mesh of 32x32 with bandwidths to match"
     # 32 rows and columns of outputs take four tiles of the small mesh and one of the large.
-    program = Program((Call("", "Linear", 0, -1, 0),), (Operation("linear", "mm", 0, MatrixProduct(32, 32, 64)),),
+    program = ModelProgram((Call("", "Linear", 0, -1, 0),), (Operation("linear", "mm", 0, MatrixProduct(32, 32, 64)),),
                       ("forward",))  # fmt: skip
     assert cycles_on(larger, program) < cycles_on(tpu, program) / 2
     assert simulate(program, Placement(tpu)).what_if[0].set == change

@@ -73,15 +73,15 @@ class Accelerator:
         return self.engines.get(self.route.get(operation, ""))
 
 
-def built_in() -> tuple[str, ...]:
+def built_in_accelerators() -> tuple[str, ...]:
     """Names of the accelerators that Sonda describes."""
     folder = resources.files("sonda.accelerators.description") / "built_in"
-    return tuple(sorted(one.name.removesuffix(".toml") for one in folder.iterdir() if one.name.endswith(".toml")))
+    return tuple(sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml")))
 
 
-def known() -> tuple[str, ...]:
+def known_accelerators() -> tuple[str, ...]:
     """Names that `load_accelerator` knows: Sonda's own, then those of other packages."""
-    own = built_in()
+    own = built_in_accelerators()
     return (*own, *(name for name in plugin_entries(ACCELERATORS) if name not in own))
 
 
@@ -93,10 +93,10 @@ def load_accelerator(reference: str) -> Accelerator:
     Raises SondaError where there is no such thing, and DescriptionMistakes with one line for each mistake in it.
     """
     if reference.endswith(".cfg"):
-        return of_hardware(Path(reference).stem, *read_configuration(read_text(reference), reference))
+        return single_engine_accelerator(Path(reference).stem, *read_configuration(read_text(reference), reference))
     if reference.endswith(".toml"):
         return parse_accelerator(read_text(reference), reference)
-    if reference in built_in():
+    if reference in built_in_accelerators():
         folder = resources.files("sonda.accelerators.description") / "built_in"
         return parse_accelerator((folder / f"{reference}.toml").read_text(encoding="utf-8"), f"{reference}.toml")
     others = plugin_entries(ACCELERATORS)
@@ -106,7 +106,7 @@ def load_accelerator(reference: str) -> Accelerator:
         return parse_accelerator(read_text(path), path)
     raise SondaError(
         f"accelerator {reference!r} is unknown",
-        nearest(reference, known(), "A .toml description or a .cfg of STONNE can be given by its path"),
+        nearest(reference, known_accelerators(), "A .toml description or a .cfg of STONNE can be given by its path"),
     )
 
 
@@ -119,7 +119,7 @@ def read_accelerator(table: dict[str, Any], file: str) -> Accelerator:
     """The accelerator that a description's tables give; raises DescriptionMistakes, naming `file`."""
     mistakes: list[str] = []
     top = Fields(table, "", mistakes)
-    top.only(("name", "clock_GHz", "energy_table", "notes", "engines", "route", "memory"))
+    top.note_unknown(("name", "clock_GHz", "energy_table", "notes", "engines", "route", "memory"))
     name = top.text("name")
     clock = top.number("clock_GHz", 1e-6, 1000, None)
     energy_table = top.text("energy_table", DEFAULT_ENERGY)
@@ -133,7 +133,7 @@ def read_accelerator(table: dict[str, Any], file: str) -> Accelerator:
     memory = None if described_memory is None else read_memory(described_memory, clock_hz)
     silent = [kind for kind in kind_of.values() if not engine_of(kind).moves_memory]
     if memory is not None and silent:
-        top.mistaken("memory", f"an engine of the kind {silent[0]} says nothing of what moves; leave [memory] out")
+        top.note_mistake("memory", f"an engine of the kind {silent[0]} says nothing of what moves; leave [memory] out")
     if mistakes:
         raise DescriptionMistakes(file, mistakes)
     return Accelerator(
@@ -147,7 +147,7 @@ def read_accelerator(table: dict[str, Any], file: str) -> Accelerator:
     )
 
 
-def of_hardware(name: str, kind: str, hardware: Hardware) -> Accelerator:
+def single_engine_accelerator(name: str, kind: str, hardware: Hardware) -> Accelerator:
     """An accelerator with one engine, which takes every kind of operation that it can; without a clock."""
     engine = EngineDescription(name, kind, hardware).check()
     route = {operation: name for operation in OPERATIONS if engine.takes(operation)}
@@ -155,17 +155,17 @@ def of_hardware(name: str, kind: str, hardware: Hardware) -> Accelerator:
 
 
 def _engines(top: Fields) -> tuple[dict[str, EngineDescription | None], dict[str, str]]:
-    """By name, nothing for one that has mistakes; and the kinds of all whose kind can be told."""
+    """Engines by name, None for one with mistakes; and the kind of every engine whose kind can be read."""
     described = top.table("engines")
     names = () if described is None else described.keys()
     if not names and ("engines" not in top or described is not None):
-        top.mistaken("engines", "missing; give at least one [engines.NAME]")
+        top.note_mistake("engines", "missing; give at least one [engines.NAME]")
     engines: dict[str, EngineDescription | None] = {}
     known, by_name = engine_kinds(), dict[str, str]()
     for name in names:
         given = None if described is None else described.table(name)
         engines[name] = None if given is None else read_engine(name, given)
-        kind = None if given is None else given.meant("kind", known)
+        kind = None if given is None else given.nearest_word("kind", known)
         if kind is not None:
             by_name[name] = kind
     return engines, by_name
@@ -175,14 +175,14 @@ def _route(top: Fields, engines: Iterable[str], kind_of: dict[str, str]) -> dict
     table = top.table("route")
     if table is None:
         if "route" not in top:
-            top.mistaken("route", f"missing; say which engine takes which of {', '.join(OPERATIONS)}")
+            top.note_mistake("route", f"missing; say which engine takes which of {', '.join(OPERATIONS)}")
         return {}
-    table.only(OPERATIONS)
+    table.note_unknown(OPERATIONS)
     route = {}
     for operation in OPERATIONS:
         name = table.one_of(operation, engines, None)
         if name is not None and name in kind_of and operation not in engine_of(kind_of[name]).operations:
-            table.mistaken(operation, f"{kind_of[name]} does not take it; leave it out, then it runs on the host")
+            table.note_mistake(operation, f"{kind_of[name]} does not take it; leave it out, then it runs on the host")
         elif name is not None:
             route[operation] = name
     return route

@@ -19,7 +19,7 @@ OPERATIONS = ("linear", "gemm", "convolution", "attention", "embedding_bag")
 the products of an attention; sums of rows of a table."""
 SIDES = ("rows", "columns")
 LONGEST_SIDE = 1 << 10
-"""Of a mesh, in processing elements."""
+"""The longest side of a mesh, in processing elements."""
 LARGEST_TILE = 1 << 20
 
 
@@ -35,7 +35,7 @@ class EngineDescription:
     tile: dict[str, int] = field(default_factory=dict)
     """Letter -> size, of a matrix product in the letters of the kind; empty where it is to be chosen."""
     convolution_tile: dict[str, int] = field(default_factory=dict)
-    """The same of a convolution."""
+    """Letter -> size, of a convolution; empty where it is to be chosen."""
 
     @property
     def simulator(self) -> Engine:
@@ -80,12 +80,14 @@ class EngineDescription:
 
 def read_engine(name: str, given: Fields) -> EngineDescription | None:
     """The engine that a table describes; nothing where it has mistakes, which are noted."""
-    given.only(("kind", "dataflow", "tile", "convolution_tile", *(one.name for one in fields(Hardware))))
+    given.note_unknown(
+        ("kind", "dataflow", "tile", "convolution_tile", *(hardware_field.name for hardware_field in fields(Hardware)))
+    )
     # Looking for packages that add kinds takes longer than all else here; explorations read engines by the thousand.
-    known = tuple(OWN) if given.has("kind", OWN) else engine_kinds()
+    known = tuple(OWN) if given.has_word("kind", OWN) else engine_kinds()
     named = given.one_of("kind", known)
     # A misspelt kind is read as the one that was meant, so that the other fields are judged, too.
-    kind = named or given.meant("kind", known)
+    kind = named or given.nearest_word("kind", known)
     if kind is None:
         return None
     simulator = engine_of(kind)
@@ -95,11 +97,11 @@ def read_engine(name: str, given: Fields) -> EngineDescription | None:
     convolution = _tile(given, "convolution_tile", kind, simulator.convolution_tile, {})
     dataflow = _dataflow(given, kind, simulator.dataflows)
     hardware = Hardware(**{key: value for key, value in values.items() if value is not None})
-    found = EngineDescription(name, kind, hardware, dataflow, tile, convolution)
-    problems = list(found.problems(unknown))
+    engine = EngineDescription(name, kind, hardware, dataflow, tile, convolution)
+    problems = list(engine.problems(unknown))
     for problem in problems:
-        given.refused(problem)
-    return None if named is None or unknown or problems else found
+        given.note_error(problem)
+    return None if named is None or unknown or problems else engine
 
 
 def _hardware(kind: str, simulator: Engine, given: Fields) -> dict[str, Any]:
@@ -115,7 +117,7 @@ def _hardware(kind: str, simulator: Engine, given: Fields) -> dict[str, Any]:
     else:
         for side in SIDES:
             if side in given:
-                given.mistaken(side, f"{kind} has no mesh; leave it out")
+                given.note_mistake(side, f"{kind} has no mesh; leave it out")
         values["multipliers"] = given.whole("multipliers")
     values["reduction"] = given.one_of("reduction", REDUCTIONS, simulator.reduction)
     usual = () if simulator.accumulators is None else (simulator.accumulators,)
@@ -127,7 +129,7 @@ def _hardware(kind: str, simulator: Engine, given: Fields) -> dict[str, Any]:
 def _tile(given: Fields, key: str, kind: str, letters: tuple[str, ...], others: Mapping[str, str]) -> dict[str, int]:
     """The tile in the letters of the engine; sizes of a convolution that are not given are 1."""
     if key in given and not letters:
-        given.mistaken(key, f"{kind} has none; leave it out")
+        given.note_mistake(key, f"{kind} has none; leave it out")
         return {}
     table = given.table(key)
     if table is None:
@@ -135,13 +137,13 @@ def _tile(given: Fields, key: str, kind: str, letters: tuple[str, ...], others: 
     names: Mapping[str, str] = {letter: letter for letter in letters}
     if any(letter in table for letter in others if letter not in letters):
         names = others
-    table.only(names)
+    table.note_unknown(names)
     usual = (1,) if key == "convolution_tile" else ()
     sizes = {}
     for name, letter in names.items():
         sizes[letter] = table.whole(name, *usual)
         if sizes[letter] is not None and not 1 <= sizes[letter] <= LARGEST_TILE:
-            table.mistaken(name, f"{sizes[letter]} is not a size from 1 to {LARGEST_TILE}")
+            table.note_mistake(name, f"{sizes[letter]} is not a size from 1 to {LARGEST_TILE}")
             sizes[letter] = None
     return {} if None in sizes.values() else {letter: sizes[letter] for letter in letters}
 
@@ -151,7 +153,7 @@ def _dataflow(given: Fields, kind: str, dataflows: tuple[str, ...]) -> dict[str,
     if "dataflow" not in given:
         return {}
     if not dataflows:
-        given.mistaken("dataflow", f"{kind} has no choice; leave it out")
+        given.note_mistake("dataflow", f"{kind} has no choice; leave it out")
         return {}
     if not given.is_table("dataflow"):
         chosen = given.one_of("dataflow", dataflows)
@@ -159,6 +161,6 @@ def _dataflow(given: Fields, kind: str, dataflows: tuple[str, ...]) -> dict[str,
     table = given.table("dataflow")
     if table is None:
         return {}
-    table.only(OPERATIONS)
-    named = {one: table.one_of(one, dataflows) for one in OPERATIONS if one in table}
-    return {one: chosen for one, chosen in named.items() if chosen is not None}
+    table.note_unknown(OPERATIONS)
+    named = {operation: table.one_of(operation, dataflows) for operation in OPERATIONS if operation in table}
+    return {operation: chosen for operation, chosen in named.items() if chosen is not None}

@@ -68,70 +68,70 @@ class Fields:
     def __contains__(self, key: str) -> bool:
         return key in self._table
 
-    def mistaken(self, key: str, reason: str) -> None:
+    def note_mistake(self, key: str, reason: str) -> None:
         """Note what is wrong with a field."""
         self._mistakes.append(f"{self._prefix}{key}: {reason}")
 
-    def refused(self, error: SondaError) -> None:
+    def note_error(self, error: SondaError) -> None:
         """Note an error whose cause begins with the name of a field."""
         self._mistakes.append(f"{self._prefix}{error}")
 
-    def only(self, known: Iterable[str]) -> None:
+    def note_unknown(self, known: Iterable[str]) -> None:
         """Note every key that is not known, with the nearest known one."""
         words = tuple(known)
         for key in self._table:
             if key not in words:
-                self.mistaken(key, f"unknown; {nearest(key, words)}")
+                self.note_mistake(key, f"unknown; {nearest(key, words)}")
                 self._meant.add(near(key, words))
 
     def text(self, key: str, default: Any = MISSING) -> Any:
-        return self._of(key, default, _is_text, "a text")
+        return self._read_value(key, default, _is_text, "a text")
 
     def switch(self, key: str, default: Any = MISSING) -> Any:
-        return self._of(key, default, lambda value: isinstance(value, bool), "true or false")
+        return self._read_value(key, default, lambda value: isinstance(value, bool), "true or false")
 
     def whole(self, key: str, default: Any = MISSING) -> Any:
-        return self._of(key, default, _is_whole, "a whole number")
+        return self._read_value(key, default, _is_whole, "a whole number")
 
     def count(self, key: str, low: int, high: int, default: Any = MISSING) -> Any:
         """A whole number from low to high, both included."""
         value = self.whole(key, default)
         if value is not None and not low <= value <= high:
-            self.mistaken(key, f"{value} is not a whole number from {low} to {high}")
+            self.note_mistake(key, f"{value} is not a whole number from {low} to {high}")
             return None
         return value
 
     def number(self, key: str, low: float, high: float, default: Any = MISSING) -> Any:
         """A number from low to high, both included; infinities and NaN are not."""
         words = f"a number from {low:g} to {high:g}"
-        return self._of(key, default, lambda value: _is_number(value) and low <= value <= high, words)
+        return self._read_value(key, default, lambda value: _is_number(value) and low <= value <= high, words)
 
     def one_of(self, key: str, words: Iterable[str], default: Any = MISSING) -> Any:
         known = tuple(words)
         value = self.text(key, default)
         if isinstance(value, str) and value not in known and value != default:
-            self.mistaken(key, f"{value!r} is unknown; {nearest(value, known)}")
+            self.note_mistake(key, f"{value!r} is unknown; {nearest(value, known)}")
             return None
         return value
 
-    def meant(self, key: str, words: Iterable[str]) -> str | None:
+    def nearest_word(self, key: str, words: Iterable[str]) -> str | None:
         """The word nearest to what a field has; nothing where none is near."""
         value = self._table.get(key)
         return near(value, words) or None if isinstance(value, str) else None
 
     def table(self, key: str) -> Fields | None:
         """The fields of a table inside; nothing where it is missing."""
-        value = self._of(key, None, lambda value: isinstance(value, dict), "a table")
+        value = self._read_value(key, None, lambda value: isinstance(value, dict), "a table")
         return None if value is None else Fields(value, f"{self._prefix}{key}.", self._mistakes)
 
     def texts(self, key: str) -> tuple[str, ...]:
         """A list of texts; empty where it is missing."""
-        value = self._of(
+        value = self._read_value(
             key, [], lambda value: isinstance(value, list) and all(map(_is_text, value)), "a list of texts"
         )
         return tuple(value or ())
 
-    def has(self, key: str, words: Container[str]) -> bool:
+    def has_word(self, key: str, words: Container[str]) -> bool:
         """Whether the value is one of these words."""
         value = self._table.get(key)
         return isinstance(value, str) and value in words
@@ -145,16 +145,16 @@ class Fields:
     def keys(self) -> tuple[str, ...]:
         return tuple(self._table)
 
-    def _of(self, key: str, default: Any, fits: Callable[[Any], bool], words: str) -> Any:
+    def _read_value(self, key: str, default: Any, fits: Callable[[Any], bool], words: str) -> Any:
         if key not in self._table:
             if default is MISSING:
                 if key not in self._meant:
-                    self.mistaken(key, f"missing; give {words}")
+                    self.note_mistake(key, f"missing; give {words}")
                 return None
             return default
         value = self._table[key]
         if not fits(value):
-            self.mistaken(key, f"{value!r:.60} is not {words}")
+            self.note_mistake(key, f"{value!r:.60} is not {words}")
             return None
         return value
 

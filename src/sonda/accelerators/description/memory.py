@@ -18,7 +18,7 @@ from sonda.accelerators.description.fields import MISSING, Fields
 from sonda.accelerators.energy.table import PATTERNS, dram_presets
 from sonda.accelerators.memory.hierarchy import Memory
 
-FIELDS = ("buffer_KiB", *(one.name for one in dataclasses.fields(Memory) if one.name != "buffer_bytes"))
+FIELDS = ("buffer_KiB", *(field.name for field in dataclasses.fields(Memory) if field.name != "buffer_bytes"))
 KIB = 1024
 MOST_KIB = 1 << 30
 MOST_CYCLES = 1 << 30
@@ -68,12 +68,12 @@ def memory_presets() -> dict[str, Preset]:
 
 def read_memory(given: Fields, clock_hz: float | None) -> Memory | None:
     """The memory that a table describes; nothing where it has mistakes, which are noted."""
-    given.only(FIELDS)
+    given.note_unknown(FIELDS)
     dram = given.one_of("dram", dram_presets(), "")
     usual = _usual(given, dram, clock_hz)
     if "bytes_per_cycle" not in given and usual is USUAL:
         presets = ", ".join(memory_presets())
-        given.mistaken("bytes_per_cycle", f"missing; give it, or dram (one of {presets}) and clock_GHz")
+        given.note_mistake("bytes_per_cycle", f"missing; give it, or dram (one of {presets}) and clock_GHz")
         usual = {**usual, "bytes_per_cycle": None}
     values: dict[str, Any] = {
         "buffer_KiB": given.number("buffer_KiB", 1, MOST_KIB),
@@ -86,7 +86,9 @@ def read_memory(given: Fields, clock_hz: float | None) -> Memory | None:
     if dram is None or None in values.values():
         return None
     if values["row_bytes"] % values["burst_bytes"]:
-        given.mistaken("row_bytes", f"{values['row_bytes']} is not a multiple of burst_bytes = {values['burst_bytes']}")
+        given.note_mistake(
+            "row_bytes", f"{values['row_bytes']} is not a multiple of burst_bytes = {values['burst_bytes']}"
+        )
         return None
     size = int(values.pop("buffer_KiB") * KIB)
     return Memory(buffer_bytes=size, dram=dram, **values)
@@ -113,7 +115,7 @@ def _usual(given: Fields, dram: str | None, clock_hz: float | None) -> dict[str,
         timed = ("bytes_per_cycle", "latency_cycles", "row_miss_cycles")
         if all(key in given for key in timed):
             return preset.fields(1e9)
-        given.mistaken("dram", f"{dram!r} is in GB/s and ns; give clock_GHz, or {', '.join(timed)}")
+        given.note_mistake("dram", f"{dram!r} is in GB/s and ns; give clock_GHz, or {', '.join(timed)}")
     return dict.fromkeys(("bytes_per_cycle", *WHOLE))
 
 

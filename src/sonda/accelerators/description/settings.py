@@ -27,7 +27,7 @@ ALIASES = {"dn_bw": "read_ports", "rn_bw": "write_ports", "ms_size": "multiplier
            "ms_cols": "columns", "engine": "kind"}  # fmt: skip
 """Other names of fields: STONNE's, and `engine` for an engine's kind."""
 WHOLE = ("clock_GHz", "energy_table")
-HARDWARE = tuple(one.name for one in dataclasses.fields(Hardware))
+HARDWARE = tuple(field.name for field in dataclasses.fields(Hardware))
 ENGINE_FIELDS = ("kind", *HARDWARE, "tile", "convolution_tile", "dataflow")
 FILE = "set"
 """Stands before a mistake in place of a file's name."""
@@ -47,7 +47,7 @@ def with_settings(accelerator: Accelerator, text: str) -> Accelerator:
     Raises SondaError naming the key that is wrong and the nearest one, or DescriptionMistakes with a line for each.
     """
     settings = parse_settings(text)
-    return changed(accelerator, settings) if settings else accelerator
+    return apply_settings(accelerator, settings) if settings else accelerator
 
 
 def parse_settings(text: str) -> dict[str, str]:
@@ -67,64 +67,67 @@ def parse_settings(text: str) -> dict[str, str]:
     return settings
 
 
-def changed(accelerator: Accelerator, settings: Mapping[str, str]) -> Accelerator:
+def apply_settings(accelerator: Accelerator, settings: Mapping[str, str]) -> Accelerator:
     """The accelerator with these fields changed. Raises as `with_settings` does."""
-    tables = tables_of(accelerator)
+    tables = description_tables(accelerator)
     by_path: dict[Path, str] = {}
     for key, value in settings.items():
-        (changes,) = changes_of(accelerator, key, (value,))
+        (changes,) = field_changes(accelerator, key, (value,))
         for path, own in changes.items():
             if path in by_path:
                 raise SondaError(f"settings {by_path[path]!r} and {key!r} change the same field", "give one of them")
             by_path[path] = key
-            _change(tables, path, own)
+            _set_field(tables, path, own)
     try:
-        found = read_accelerator(tables, FILE)
+        rebuilt = read_accelerator(tables, FILE)
     except DescriptionMistakes as mistakes:
-        raise DescriptionMistakes(FILE, (one.removeprefix("engines.") for one in mistakes.mistakes)) from None
+        raise DescriptionMistakes(FILE, (mistake.removeprefix("engines.") for mistake in mistakes.mistakes)) from None
     note = "changed: " + ", ".join(f"{key} = {value}" for key, value in settings.items())
     # The clock is kept in Hz: what was not changed is not rounded twice.
-    clock = found.clock_hz if ("clock_GHz",) in by_path else accelerator.clock_hz
-    return dataclasses.replace(found, clock_hz=clock, notes=(*accelerator.notes, note))
+    clock = rebuilt.clock_hz if ("clock_GHz",) in by_path else accelerator.clock_hz
+    return dataclasses.replace(rebuilt, clock_hz=clock, notes=(*accelerator.notes, note))
 
 
-def changed_engine(engine: EngineDescription, changes: Mapping[Path, str]) -> EngineDescription:
-    """One engine with the fields changed that stand in it. Raises DescriptionMistakes."""
+def change_engine(engine: EngineDescription, changes: Mapping[Path, str]) -> EngineDescription:
+    """The engine after those of the changes that are of its fields. Raises DescriptionMistakes."""
     table = _engine_table(engine)
     for path, value in changes.items():
         if path[:2] == ("engines", engine.name):
-            _change(table, path[2:], value)
+            _set_field(table, path[2:], value)
     mistakes: list[str] = []
-    found = read_engine(engine.name, Fields(table, f"{engine.name}.", mistakes))
-    if found is None or mistakes:
+    rebuilt = read_engine(engine.name, Fields(table, f"{engine.name}.", mistakes))
+    if rebuilt is None or mistakes:
         raise DescriptionMistakes(FILE, mistakes)
-    return found
+    return rebuilt
 
 
-def described_memory(accelerator: Accelerator) -> dict[str, Any] | None:
+def describe_memory(accelerator: Accelerator) -> dict[str, Any] | None:
     """The accelerator's memory as the table of its description; nothing where its buffer is unlimited."""
     return None if accelerator.memory is None else memory_table(accelerator.memory, accelerator.clock_hz)
 
 
-def changed_memory(
+def change_memory(
     described: dict[str, Any] | None, clock_hz: float | None, changes: Mapping[Path, str]
 ) -> Memory | None:
-    """The memory with the fields changed that stand in it; nothing where there is none. Raises DescriptionMistakes."""
+    """The memory after those of the changes that are of its fields; None where there is none.
+
+    Raises DescriptionMistakes.
+    """
     inside = {path[1:]: value for path, value in changes.items() if path[0] == "memory"}
     if described is None and not inside:
         return None
     table = dict(described or {})
     for path, value in inside.items():
-        _change(table, path, value)
+        _set_field(table, path, value)
     mistakes: list[str] = []
-    found = read_memory(Fields(table, "memory.", mistakes), clock_hz)
-    if found is None or mistakes:
+    rebuilt = read_memory(Fields(table, "memory.", mistakes), clock_hz)
+    if rebuilt is None or mistakes:
         raise DescriptionMistakes(FILE, mistakes)
-    return found
+    return rebuilt
 
 
-def own_values(key: str, value: str) -> tuple[str, ...]:
-    """The value of each field of a key; raises SondaError where they are not as many."""
+def split_values(key: str, value: str) -> tuple[str, ...]:
+    """The value of each field of a key. Raises SondaError where there are not as many values as fields."""
     fields = key.count(AND) + 1
     values = tuple(value.split(APART)) if fields > 1 else (value,)
     if len(values) == 1:
@@ -137,46 +140,46 @@ def own_values(key: str, value: str) -> tuple[str, ...]:
     return values
 
 
-def changes_of(accelerator: Accelerator, key: str, values: Sequence[str]) -> list[dict[Path, str]]:
-    """For every value of a key, the fields that it names and what each becomes. Raises SondaError as `paths_of`."""
-    paths_of(accelerator, key)
-    paths = [_paths(accelerator, one) for one in key.split(AND)]
+def field_changes(accelerator: Accelerator, key: str, values: Sequence[str]) -> list[dict[Path, str]]:
+    """For every value of a key, its fields and the new value of each. Raises SondaError as `field_paths` does."""
+    field_paths(accelerator, key)
+    paths = [_paths_of_field(accelerator, field_key) for field_key in key.split(AND)]
     return [
-        {path: own for some, own in zip(paths, own_values(key, value), strict=True) for path in some}
+        {path: own for some, own in zip(paths, split_values(key, value), strict=True) for path in some}
         for value in values
     ]
 
 
-def paths_of(accelerator: Accelerator, key: str) -> list[Path]:
+def field_paths(accelerator: Accelerator, key: str) -> list[Path]:
     """The fields that a key names, in its order and that of the engines. Raises SondaError where there is none."""
-    found: dict[Path, str] = {}
-    for one in key.split(AND):
-        for path in _paths(accelerator, one):
-            if path in found:
+    key_of: dict[Path, str] = {}
+    for field_key in key.split(AND):
+        for path in _paths_of_field(accelerator, field_key):
+            if path in key_of:
                 raise SondaError(f"setting {key!r} names {'.'.join(path)} twice", "name every field once")
-            found[path] = one
-    return list(found)
+            key_of[path] = field_key
+    return list(key_of)
 
 
-def _paths(accelerator: Accelerator, key: str) -> list[Path]:
-    """The same for a key of one field."""
+def _paths_of_field(accelerator: Accelerator, key: str) -> list[Path]:
+    """The fields that a key without commas names."""
     head, *rest = key.removeprefix("engines.").split(".")
     if not key.startswith("engines."):
         if key in (*WHOLE, "memory"):
             return [(key,)]
         if head == "route":
-            _known(key, ".".join(rest), OPERATIONS)
+            _check_known(key, ".".join(rest), OPERATIONS)
             return [("route", *rest)]
         if head == "memory":
-            _known(key, ".".join(rest), MEMORY)
+            _check_known(key, ".".join(rest), MEMORY)
             return [("memory", *rest)]
     if head in accelerator.engines:
         field = ALIASES.get(rest[0], rest[0]) if rest else ""
-        _known(key, field, (*ENGINE_FIELDS, *ALIASES))
+        _check_known(key, field, (*ENGINE_FIELDS, *ALIASES))
         return [("engines", head, field, *rest[1:])]
     field = ALIASES.get(head, head)
     if field in ENGINE_FIELDS:
-        having = [engine.name for engine in accelerator.engines.values() if _has(engine, field, rest)]
+        having = [engine.name for engine in accelerator.engines.values() if _has_field(engine, field, rest)]
         if not having:
             engines = ", ".join(f"{engine.name} ({engine.kind})" for engine in accelerator.engines.values())
             raise SondaError(
@@ -191,7 +194,7 @@ def _paths(accelerator: Accelerator, key: str) -> list[Path]:
     raise SondaError(f"setting {key!r} is unknown", nearest(key, known))
 
 
-def tables_of(accelerator: Accelerator) -> dict[str, Any]:
+def description_tables(accelerator: Accelerator) -> dict[str, Any]:
     """The accelerator as the tables of its description."""
     tables: dict[str, Any] = {
         "name": accelerator.name,
@@ -201,7 +204,7 @@ def tables_of(accelerator: Accelerator) -> dict[str, Any]:
     }
     if accelerator.clock_hz is not None:
         tables["clock_GHz"] = accelerator.clock_hz / 1e9
-    memory = described_memory(accelerator)
+    memory = describe_memory(accelerator)
     if memory is not None:
         tables["memory"] = memory
     return tables
@@ -224,7 +227,7 @@ def _engine_table(engine: EngineDescription) -> dict[str, Any]:
     return table | {name: dict(value) for name, value in given.items() if value}
 
 
-def _has(engine: EngineDescription, field: str, rest: list[str]) -> bool:
+def _has_field(engine: EngineDescription, field: str, rest: list[str]) -> bool:
     """Whether a field without an engine's name means this engine too."""
     simulator = engine.simulator
     if field in SIDES:
@@ -238,12 +241,12 @@ def _has(engine: EngineDescription, field: str, rest: list[str]) -> bool:
     return field != "dataflow" or bool(simulator.dataflows)
 
 
-def _known(key: str, field: str, fields: Iterable[str]) -> None:
+def _check_known(key: str, field: str, fields: Iterable[str]) -> None:
     if field not in fields:
         raise SondaError(f"setting {key!r} is unknown", nearest(field, fields))
 
 
-def _change(tables: dict[str, Any], path: Path, value: str) -> None:
+def _set_field(tables: dict[str, Any], path: Path, value: str) -> None:
     *around, field = path
     table = tables
     for name in around:

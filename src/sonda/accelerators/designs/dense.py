@@ -14,9 +14,9 @@ from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.designs.tile_search import Tiled, search_all
 from sonda.accelerators.engines import flexible_dense
 from sonda.accelerators.engines.kinds.flexible_dense import Form, forms_of
-from sonda.accelerators.engines.machines import family, together, without_ports
+from sonda.accelerators.engines.machines import equalise_ports, family, stack_machines
 from sonda.accelerators.mapping import rules as maps
-from sonda.accelerators.mapping.candidate_tiles import LETTERS, N, hands_on, sum_rightly
+from sonda.accelerators.mapping.candidate_tiles import LETTERS, N, tiles_hand_on, tiles_sum_rightly
 from sonda.accelerators.mapping.fullest_tiles import FullestTiles
 from sonda.accelerators.mapping.search import Taken
 from sonda.accelerators.operations.layer import Layer, Tile
@@ -36,23 +36,28 @@ class FlexibleBatch:
         self._fullest: dict[tuple[int, ...], FullestTiles] = {}
 
     def on(self, engines: Sequence[EngineDescription], given: bool) -> Iterator[tuple[list[int], list[Taken]]]:
-        """All of them under the tiles that the descriptions give, where that is wanted and there are any, else under a
-        rule's: on some of the engines at a time, with their numbers, an engine's operations after another's. An engine
-        that cannot run one of them is left out."""
+        """Simulate all operations on each engine, under the tiles of its description or of a rule.
+
+        `given` asks for the description's tiles; where it has none, the rule chooses. Yields the numbers of some of the
+        engines and what they make of the operations, one engine's after another's. An engine that cannot run one of the
+        operations is left out.
+        """
         alike: dict[Hardware, list[int]] = {}
         for number, engine in enumerate(engines):
             alike.setdefault(family(engine.hardware), []).append(number)
         for numbers in alike.values():
             numbers.sort(key=lambda number: engines[number].hardware.multipliers)
             tiled = [(number, tiles) for number, tiles in self._tiles(engines, numbers, given) if tiles is not None]
-            yield from self._on_family(engines, tiled)
+            yield from self._simulate_family(engines, tiled)
 
     def best_on(self, engines: Sequence[EngineDescription]) -> Iterator[tuple[list[int], list[Taken]]]:
-        """The same under the tiles that take least where the buffer is unlimited. One that has no tile by rule for
-        one of the operations is left out, too."""
+        """The same as `on`, under the tiles of fewest cycles with an unlimited buffer.
+
+        An engine that has no tile by rule for one of the operations is left out, too.
+        """
         alike: dict[Hardware, list[int]] = {}
         for number, engine in enumerate(engines):
-            alike.setdefault(without_ports(engine.hardware), []).append(number)
+            alike.setdefault(equalise_ports(engine.hardware), []).append(number)
         for numbers in alike.values():
             ruled, described = (dict(self._tiles(engines, numbers, given)) for given in (False, True))
             numbers = [number for number in numbers if ruled[number] is not None and described[number] is not None]
@@ -60,27 +65,28 @@ class FlexibleBatch:
                 continue
             starts = [[self._start(ruled[number]), self._start(described[number])] for number in numbers]
             machines = [engines[number].hardware for number in numbers]
-            found = search_all(self._forms, machines, starts)
-            tiled = [(number, tiles) for number, tiles in zip(numbers, found, strict=True) if tiles is not None]
+            searched = search_all(self._forms, machines, starts)
+            tiled = [(number, tiles) for number, tiles in zip(numbers, searched, strict=True) if tiles is not None]
             size = max(1, AT_ONCE // (len(self._shapes) * machines[0].multipliers))
             for begin in range(0, len(tiled), size):
-                yield self._under(engines, tiled[begin : begin + size])
+                yield self._simulate_tiled(engines, tiled[begin : begin + size])
 
     def _start(self, tiles: Whole | None) -> Tiled:
         """Tiles by rule or description, as a search begins with them."""
         assert tiles is not None
-        layers, tiles, count = self._apart(tiles.copy(), 1)
+        layers, tiles, count = self._split_samples(tiles.copy(), 1)
         form = np.where(count > self._count, 1, 0)
-        form[~sum_rightly(Layer(*layers.T), tiles)] = -1
+        form[~tiles_sum_rightly(Layer(*layers.T), tiles)] = -1
         return Tiled(form, layers, count, tiles)
 
-    def _under(
+    def _simulate_tiled(
         self, engines: Sequence[EngineDescription], tiled: list[tuple[int, Tiled]]
     ) -> tuple[list[int], list[Taken]]:
         """Engines under tiles that they can run."""
         numbers = [number for number, _ in tiled]
         form, layers, count, tiles = (
-            np.concatenate([getattr(one, name) for _, one in tiled]) for name in ("form", "layers", "count", "tiles")
+            np.concatenate([getattr(engine_tiles, name) for _, engine_tiles in tiled])
+            for name in ("form", "layers", "count", "tiles")
         )
         result = flexible_dense.simulate_all(self._machines(engines, numbers), layers, tiles)
 
@@ -89,7 +95,7 @@ class FlexibleBatch:
 
         return numbers, [Taken(list(range(len(self._forms))) * len(numbers), result, count, words)]
 
-    def _on_family(
+    def _simulate_family(
         self, engines: Sequence[EngineDescription], tiled: list[tuple[int, Whole]]
     ) -> Iterator[tuple[list[int], list[Taken]]]:
         many = len(self._shapes)
@@ -104,48 +110,48 @@ class FlexibleBatch:
             numbers = [number for number, _ in tiled[begin:end]]
             tiles = np.concatenate([tiles for _, tiles in tiled[begin:end]])
             begin = end
-            layers, tiles, count = self._apart(tiles, len(numbers))
+            layers, tiles, count = self._split_samples(tiles, len(numbers))
             able = flexible_dense.runs_all(self._machines(engines, numbers), layers, tiles)
             can = np.all(able.reshape(-1, many), axis=1)
             if not can.all():
                 rows = np.repeat(can, many)
                 layers, tiles, count = layers[rows], tiles[rows], count[rows]
-                numbers = [number for number, one in zip(numbers, can.tolist(), strict=True) if one]
+                numbers = [number for number, able_to_run in zip(numbers, can.tolist(), strict=True) if able_to_run]
             if numbers:
                 result = flexible_dense.simulate_all(self._machines(engines, numbers), layers, tiles)
                 yield numbers, [Taken(list(range(many)) * len(numbers), result, count, self._words(layers, tiles))]
 
     def _machines(self, engines: Sequence[EngineDescription], numbers: list[int]) -> Hardware:
-        return together([engines[number].hardware for number in numbers], len(self._shapes))
+        return stack_machines([engines[number].hardware for number in numbers], len(self._shapes))
 
     def _tiles(
         self, engines: Sequence[EngineDescription], numbers: list[int], given: bool
     ) -> list[tuple[int, Whole | None]]:
-        """With the number of every engine its tiles, a row for each operation; nothing where there is none for one."""
-        found: dict[int, Whole | None] = {}
+        """The number of every engine and its tiles, a row for each operation; None where an operation has no tile."""
+        tiles_of: dict[int, Whole | None] = {}
         lacking: dict[tuple[int, ...], list[int]] = {}
         for number in numbers:
-            found[number], rows = self._whatever_ports(engines[number], given)
+            tiles_of[number], rows = self._tiles_without_ports(engines[number], given)
             if rows:
                 lacking.setdefault(rows, []).append(number)
         for rows, some in lacking.items():
             if rows not in self._fullest:
                 self._fullest[rows] = FullestTiles([self._forms[row][0].layer for row in rows])
-            fullest = self._fullest[rows].on([engines[number].hardware for number in some])
+            fullest = self._fullest[rows].choose_on([engines[number].hardware for number in some])
             for number, chosen in zip(some, fullest, strict=True):
-                tiles = found[number]
+                tiles = tiles_of[number]
                 if chosen is None or tiles is None:
-                    found[number] = None
+                    tiles_of[number] = None
                 else:
-                    found[number] = tiles = tiles.copy()
+                    tiles_of[number] = tiles = tiles.copy()
                     tiles[list(rows)] = chosen
-        return list(found.items())
+        return list(tiles_of.items())
 
-    def _whatever_ports(self, engine: EngineDescription, given: bool) -> tuple[Whole, tuple[int, ...]]:
+    def _tiles_without_ports(self, engine: EngineDescription, given: bool) -> tuple[Whole, tuple[int, ...]]:
         """The tiles that do not depend on the engine's ports, and the rows of the operations that have none such."""
         described = (engine.tile, engine.convolution_tile) if given else ({}, {})
-        hardware = without_ports(engine.hardware)
-        key = (hardware, *(tuple(one.items()) for one in described))
+        hardware = equalise_ports(engine.hardware)
+        key = (hardware, *(tuple(table.items()) for table in described))
         if key not in self._known:
             tiles = np.ones((len(self._forms), len(LETTERS)), np.int64)
             lacking = []
@@ -161,14 +167,14 @@ class FlexibleBatch:
             self._known[key] = tiles, tuple(lacking)
         return self._known[key]
 
-    def _apart(self, tiles: Whole, machines: int) -> tuple[Whole, Whole, Whole]:
+    def _split_samples(self, tiles: Whole, machines: int) -> tuple[Whole, Whole, Whole]:
         """Layers, tiles and how many like each follow each other, on so many machines.
 
         Neighbours hand activations on rightly only where one sample at a time is on the machine.
         """
         layers = np.tile(self._layers, (machines, 1))
         count = np.tile(self._count, machines)
-        alone = (layers[:, N] > 1) & hands_on(Layer(*layers.T), tiles)
+        alone = (layers[:, N] > 1) & tiles_hand_on(Layer(*layers.T), tiles)
         count[alone] *= layers[alone, N]
         layers[alone, N] = tiles[alone, N] = 1
         return layers, tiles, count
@@ -187,7 +193,7 @@ class FlexibleBatch:
 
     @cached_property
     def _layers(self) -> Whole:
-        """Sizes of the usual form of each, a row each."""
+        """Sizes of the usual form of each operation, a row each."""
         return np.array([possible[0].layer.check().sizes for possible in self._forms], np.int64)
 
     @cached_property

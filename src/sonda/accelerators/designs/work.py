@@ -24,31 +24,31 @@ from sonda.accelerators.mapping.search import Taken
 from sonda.accelerators.memory.hierarchy import Memory
 from sonda.accelerators.memory.reuse import Accesses
 from sonda.accelerators.memory.traffic import Memories, movement_of, stalls_of
-from sonda.accelerators.operations.program import Operation, Program
+from sonda.accelerators.operations.program import ModelProgram, Operation
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]
 
 
-class Part(NamedTuple):
-    """An operation of a work."""
+class WorkItem(NamedTuple):
+    """One operation among those that an engine does."""
 
     operation: Operation
     often: int
     """How many times it is done."""
     mapping: dict[str, Any]
     cycles: int
-    """Of one."""
+    """Of doing it once."""
     counted: Result | Accesses
-    """What one reads and writes."""
+    """Reads and writes of doing it once."""
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class DesignWork:
     """What an engine does for a program, without waiting for memory."""
 
     engine: EngineDescription | None
-    parts: Callable[[], Sequence[Part]]
+    parts: Callable[[], Sequence[WorkItem]]
     cycles: int
     counts: dict[tuple[str, str], int]
     """By component and operation, over all sections of the machine."""
@@ -57,7 +57,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Moved:
+class WorkTraffic:
     """What all operations of a work move to and from memories behind the buffer, an element for each memory."""
 
     bytes: Whole
@@ -67,28 +67,34 @@ class Moved:
 
 
 class EngineWork:
-    """The operations of one program on engines; remembers by design, so that asking again costs nothing."""
+    """Simulates the operations of one program on engines. Results are remembered, so asking again costs nothing."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ModelProgram) -> None:
         self._program = program
         self._alike: dict[tuple[tuple[str, ...], bool], list[tuple[Operation, int]]] = {}
         self._placed: dict[Any, Placed | SondaError] = {}
         self._together = 0
         self._batches: dict[tuple[str, tuple[str, ...]], Batch | None] = {}
-        self._work: dict[Any, Work | SondaError] = {}
+        self._work: dict[Any, DesignWork | SondaError] = {}
         self._learnt: dict[Any, Learnt] = {}
 
     @property
     def simulations(self) -> int:
-        """Distinct operations on distinct designs so far; those that cannot be are counted too."""
+        """Distinct operations on distinct designs that were simulated so far, those that failed included."""
         return len(self._placed) + self._together
 
-    def left(self, accelerator: Accelerator) -> dict[str, int]:
+    def host_operations(self, accelerator: Accelerator) -> dict[str, int]:
         """Operations that run on the host because no engine takes them, by kind."""
-        return dict(Counter(one.kind for one in self._program.operations if accelerator.route.get(one.kind) is None))
+        return dict(
+            Counter(
+                operation.kind
+                for operation in self._program.operations
+                if accelerator.route.get(operation.kind) is None
+            )
+        )
 
     def prepare(self, accelerator: Accelerator, engines: Iterable[EngineDescription], mapping: str) -> None:
-        """Simulate designs of one engine all at once, as far as that can be; `on` then finds what they take.
+        """Simulate designs of one engine all at once, as far as that can be; `work_on` then finds what they take.
 
         A mapping that is searched is that of an unlimited buffer.
         """
@@ -106,7 +112,7 @@ class EngineWork:
         operations = self._operations(kinds, simulator.zeros_matter)
         if not operations or not designs:
             return
-        # Where one cannot be, only one by one can say which.
+        # Where one of them fails, only simulating one by one tells which.
         with suppress(SondaError), blame_package(engines[0].kind):
             made = (engines[0].kind, kinds)
             if made not in self._batches:
@@ -120,21 +126,23 @@ class EngineWork:
                 self._work |= {(keys[number], kinds): work for number, work in zip(numbers, works, strict=True)}
                 self._together += len(numbers) * len(operations)
 
-    def on(
+    def work_on(
         self,
         accelerator: Accelerator,
         engine: EngineDescription,
         mapping: str,
         memory: Memory | None,
-    ) -> Work | SondaError:
-        """All that this engine takes as the accelerator routes it; an error where it cannot, naming the layer.
+    ) -> DesignWork | SondaError:
+        """What the engine does for all operations that the accelerator routes to it.
+
+        Returns an error that names the layer where the engine cannot run it.
 
         `memory` matters only for a mapping that is searched.
         """
         kinds = _kinds(accelerator, engine)
         design = (_key(engine), mapping, memory if mapping == SEARCHED else None)
-        found = self._work.get((design, kinds))
-        if found is None:
+        work = self._work.get((design, kinds))
+        if work is None:
             alone = dataclasses.replace(
                 accelerator,
                 engines={engine.name: engine},
@@ -142,59 +150,61 @@ class EngineWork:
                 memory=design[2],
             )
             learnt = self._learnt.setdefault(design[0], Learnt())
-            found = self._work[design, kinds] = self._take(Placement(alone, mapping, learnt), engine, kinds, design)
-        return found
+            work = self._work[design, kinds] = self._take(Placement(alone, mapping, learnt), engine, kinds, design)
+        return work
 
-    def moved(self, work: Work, memories: Sequence[Memory]) -> Moved:
+    def work_traffic(self, work: DesignWork, memories: Sequence[Memory]) -> WorkTraffic:
         """What this work moves through each of these finite buffers, and how long its engine waits."""
-        found = Moved(*np.zeros((4, len(memories)), np.int64))
+        totals = WorkTraffic(*np.zeros((4, len(memories)), np.int64))
         # Memories that differ in their times only share what moves.
         sizes = {memory.sizes: place for place, memory in enumerate(memories)}
-        order = {one: place for place, one in enumerate(sizes)}
+        order = {size: place for place, size in enumerate(sizes)}
         which = np.array([order[memory.sizes] for memory in memories])
         distinct, times = Memories([memories[place] for place in sizes.values()]), Memories(memories)
         for operation, often, mapping, cycles, counted in work.parts():
             assert work.engine is not None
             moved = movement_of(work.engine, operation.shape, mapping, counted, distinct.sizes, operation)
             moved = moved.at(which)
-            found.bytes[:] += often * moved.accesses * times.sizes.burst_bytes
-            found.row_misses[:] += often * moved.row_misses
-            found.row_hits[:] += often * (moved.accesses - moved.row_misses)
-            found.stall_cycles[:] += often * stalls_of(work.engine, moved, cycles, times)
-        return found
+            totals.bytes[:] += often * moved.accesses * times.sizes.burst_bytes
+            totals.row_misses[:] += often * moved.row_misses
+            totals.row_hits[:] += often * (moved.accesses - moved.row_misses)
+            totals.stall_cycles[:] += often * stalls_of(work.engine, moved, cycles, times)
+        return totals
 
     def _take(
         self, placement: Placement, engine: EngineDescription, kinds: tuple[str, ...], design: Any
-    ) -> Work | SondaError:
+    ) -> DesignWork | SondaError:
         operations = self._operations(kinds, engine.simulator.zeros_matter)
-        parts: list[Part] = []
+        parts: list[WorkItem] = []
         counts: Counter[tuple[str, str]] = Counter()
         instances: dict[str, int] = {}
-        placement.prepare(one for one, _ in operations if (design, id(one)) not in self._placed)
+        placement.prepare(operation for operation, _ in operations if (design, id(operation)) not in self._placed)
         for operation, count in operations:
-            one = self._place(placement, operation, design)
-            if isinstance(one, SondaError):
-                return one
-            parts.append(Part(operation, count, one.mapping, one.result.cycles, one.result))
-            instances = instances_of(one.result.counters)
-            for components in one.result.counters.values():
+            placed = self._place(placement, operation, design)
+            if isinstance(placed, SondaError):
+                return placed
+            parts.append(WorkItem(operation, count, placed.mapping, placed.result.cycles, placed.result))
+            instances = instances_of(placed.result.counters)
+            for components in placed.result.counters.values():
                 for component, activity in components.items():
                     for name, value in activity.items():
                         if value and name != INSTANCES:
                             counts[component, name] += count * value
-        return Work(engine, lambda: parts, sum(one.often * one.cycles for one in parts), dict(counts), instances)
+        return DesignWork(
+            engine, lambda: parts, sum(item.often * item.cycles for item in parts), dict(counts), instances
+        )
 
     def _place(self, placement: Placement, operation: Operation, design: Any) -> Placed | SondaError:
-        # What routes change is which operations an engine takes, never what one of them costs there.
+        # Routes change which operations an engine takes, never what an operation costs there.
         key = (design, id(operation))
         if key not in self._placed:
             try:
-                found = placement.place_one(operation, self._program.path(operation))
+                placed = placement.place_operation(operation, self._program.path(operation))
             except SondaError as error:
                 self._placed[key] = error
             else:
-                assert isinstance(found, Placed), "only kinds that are routed to the engine are asked for"
-                self._placed[key] = found
+                assert isinstance(placed, Placed), "only kinds that are routed to the engine are asked for"
+                self._placed[key] = placed
         return self._placed[key]
 
     def _operations(self, kinds: tuple[str, ...], zeros_count: bool) -> list[tuple[Operation, int]]:
@@ -215,8 +225,8 @@ class EngineWork:
 
 def _works(
     engines: list[EngineDescription], operations: list[tuple[Operation, int]], groups: Sequence[Taken]
-) -> list[Work]:
-    """What designs of an engine do, each with all operations of all groups, one design after the other in a group."""
+) -> list[DesignWork]:
+    """The work of each design over all groups. In a group the operations of one design follow those of another."""
     cycles = np.zeros(len(engines), np.int64)
     counts: list[dict[tuple[str, str], int]] = [{} for _ in engines]
     instances: list[dict[str, int]] = [{} for _ in engines]
@@ -228,9 +238,9 @@ def _works(
         counted.append((taken.places, taken.mapping, _counted(taken), often.shape[1]))
         instances = _add(counts, taken.result.counters, often)
 
-    def parts(number: int) -> list[Part]:
+    def parts(number: int) -> list[WorkItem]:
         return [
-            Part(*operations[places[place]], mapping(place), cycles, Accesses(*accesses))
+            WorkItem(*operations[places[place]], mapping(place), cycles, Accesses(*accesses))
             for places, mapping, all_counted, many in counted
             for place, (cycles, *accesses) in enumerate(
                 all_counted[number * many : (number + 1) * many].tolist(), number * many
@@ -238,7 +248,7 @@ def _works(
         ]
 
     return [
-        Work(engine, partial(parts, number), total, counts[number], instances[number])
+        DesignWork(engine, partial(parts, number), total, counts[number], instances[number])
         for number, (engine, total) in enumerate(zip(engines, cycles.tolist(), strict=True))
     ]
 
@@ -252,9 +262,10 @@ def _counted(taken: Taken) -> Whole:
 
 
 def _add(into: list[dict[tuple[str, str], int]], counters: Counters, often: Whole) -> list[dict[str, int]]:
-    """Add what the operations of designs count, each done so often (designs x operations), by component and operation.
+    """Add the counts of the operations of designs, by component and operation.
 
-    Returns the instances of every design, without what it has none of.
+    `often` (designs x operations) says how many times each is done. Returns the instances of every
+    design; components that a design does not have are left out.
     """
     designs, many = often.shape
     names: list[tuple[str, str]] = []
@@ -279,7 +290,7 @@ def _add(into: list[dict[tuple[str, str], int]], counters: Counters, often: Whol
 
 
 def _table(rows: list[Count], length: int) -> Whole:
-    """Rows that are arrays or a number for all of it."""
+    """The rows as one array; a row is an array, or one number for all its elements."""
     table = np.empty((len(rows), length), np.int64)
     for place, row in enumerate(rows):
         table[place] = row
@@ -293,4 +304,4 @@ def _kinds(accelerator: Accelerator, engine: EngineDescription) -> tuple[str, ..
 def _key(engine: EngineDescription) -> tuple[Any, ...]:
     """The engine as something to look up by: its dictionaries as pairs."""
     given = (engine.dataflow, engine.tile, engine.convolution_tile)
-    return engine.name, engine.kind, engine.hardware, *(tuple(one.items()) for one in given)
+    return engine.name, engine.kind, engine.hardware, *(tuple(table.items()) for table in given)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sonda.accelerators.energy.charges import Charges, charged
+from sonda.accelerators.energy.charges import Charges, charge_counts
 from sonda.accelerators.engines.result import INSTANCES, Counters
 
 Numbers = NDArray[np.float64]
@@ -17,18 +17,20 @@ BUFFER = "GLOBALBUFFER"
 
 def instances_of(counters: Counters) -> dict[str, int]:
     """Instances of every component, over all sections of the machine; the global buffer is among them."""
-    found: dict[str, int] = {}
+    instances: dict[str, int] = {}
     for components in counters.values():
         for component, counts in components.items():
-            found[component] = found.get(component, 0) + counts.get(INSTANCES, 0)
-    return found
+            instances[component] = instances.get(component, 0) + counts.get(INSTANCES, 0)
+    return instances
 
 
 def engine_areas(designs: Sequence[Mapping[str, int]], charges: Charges) -> Numbers:
     """Designs x figures, of engines by their instances, without the buffer; NaN where no area is known."""
-    components = list(dict.fromkeys(name for one in designs for name, count in one.items() if count and name != BUFFER))
+    components = list(
+        dict.fromkeys(name for instances in designs for name, count in instances.items() if count and name != BUFFER)
+    )
     counts = np.array([[instances.get(name, 0) for name in components] for instances in designs], np.float64)
-    return charged(counts.reshape(len(designs), len(components)), charges.area(components, None))
+    return charge_counts(counts.reshape(len(designs), len(components)), charges.area(components, None))
 
 
 def buffer_area(buffer_bytes: int | None, charges: Charges) -> Numbers:

@@ -20,7 +20,7 @@ FIGURES = 3
 
 
 class Charges:
-    """Of one table at one clock. What the table has no entry for is charged 0 and named in `missing`."""
+    """Charges of one table at one clock. What the table has no entry for is charged 0 and named in `missing`."""
 
     def __init__(self, table: EnergyTable, clock_hz: float | None) -> None:
         self._prices = Prices(table, clock_hz)
@@ -33,15 +33,15 @@ class Charges:
 
     def dynamic(self, keys: Sequence[tuple[str, str]], buffer_bytes: int | None) -> Numbers:
         """Energy of each (component, operation), once."""
-        return self._priced(keys, buffer_bytes, self._joules)
+        return self._price_rows(keys, buffer_bytes, self._joules)
 
     def static(self, components: Sequence[str], buffer_bytes: int | None) -> Numbers:
         """Energy of an instance of each component in one cycle."""
-        return self._priced([(one, STATIC) for one in components], buffer_bytes, self._joules)
+        return self._price_rows([(component, STATIC) for component in components], buffer_bytes, self._joules)
 
     def area(self, components: Sequence[str], buffer_bytes: int | None) -> Numbers:
         """Area of an instance of each component."""
-        return self._priced([(one, AREA) for one in components], buffer_bytes, self._area)
+        return self._price_rows([(component, AREA) for component in components], buffer_bytes, self._area)
 
     def memory(self, memory: Memory) -> tuple[Numbers, Numbers] | None:
         """Energy of an access that finds its row open and of one that does not; nothing where it is not known."""
@@ -60,22 +60,22 @@ class Charges:
             self._accesses[key] = open_row, closed_row
         return self._accesses[key]
 
-    def _priced(self, keys: Sequence[tuple[str, str]], buffer_bytes: int | None, unit: float | None) -> Numbers:
-        """A row for each; NaN marks none, so that a sum over nothing known can be told from 0."""
+    def _price_rows(self, keys: Sequence[tuple[str, str]], buffer_bytes: int | None, unit: float | None) -> Numbers:
+        """Figures of each key, a row each. NaN marks a key without an entry, so that an unknown sum differs from 0."""
         rows = []
         for component, operation in keys:
-            found = self._prices.find(component, operation, buffer_bytes)
-            if found is None:
+            price = self._prices.find(component, operation, buffer_bytes)
+            if price is None:
                 rows.append([np.nan] * FIGURES)
                 continue
-            entry, factor = found
+            entry, factor = price
             value = entry.value * factor * (1.0 if unit is None else unit)
             rows.append([value, value / entry.uncertainty, value * entry.uncertainty])
         return np.array(rows).reshape(-1, FIGURES)
 
 
-def charged(counts: Numbers, charges: Numbers) -> Numbers:
-    """Designs x figures: the counts (designs x keys) by their charges; NaN for a design with nothing that is known."""
+def charge_counts(counts: Numbers, charges: Numbers) -> Numbers:
+    """Counts (designs x keys) times charges, as designs x figures; NaN for a design of which nothing is known."""
     known = ~np.isnan(charges[:, 0])
     # Key by key: a product of matrices adds up in another order for few designs than for many, on some processors.
     sums: Numbers = np.zeros((len(counts), charges.shape[1]))
@@ -85,6 +85,6 @@ def charged(counts: Numbers, charges: Numbers) -> Numbers:
     return sums
 
 
-def added(some: Numbers, more: Numbers) -> Numbers:
-    """The sum of what is known; NaN where neither is."""
+def add_known(some: Numbers, more: Numbers) -> Numbers:
+    """The sum where both are known, the known one where only one is; NaN where neither is."""
     return np.where(np.isnan(some), more, np.where(np.isnan(more), some, some + more))

@@ -36,8 +36,8 @@ class Figure(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
-    """Of one section of the machine; nothing where the table has no entry for any of it."""
+class SectionEnergy:
+    """Energy and area of one section of the machine; None where the table has no entry for any of it."""
 
     static: Figure | None
     dynamic: Figure | None
@@ -46,13 +46,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Energy:
-    """Of one result. Bounds suppose that all entries err together, so they are the widest."""
+    """Energy and area of one result. Bounds suppose that all entries err together, so they are the widest."""
 
     table: str
     unit: str
     """Of every energy; `not stated` for STONNE's table."""
     area_unit: str
-    sections: dict[str, Part]
+    sections: dict[str, SectionEnergy]
     static: Figure | None
     dynamic: Figure | None
     area: Figure | None
@@ -86,7 +86,7 @@ def energy_of(
     for section, components in counters.items():
         for component, operations in components.items():
             bill.charge(section, component, operations)
-        sections[section] = Part(*(_sum(bill.items[section, kind]) for kind in KINDS))
+        sections[section] = SectionEnergy(*(_sum(bill.items[section, kind]) for kind in KINDS))
     static, dynamic, area = (_sum(bill.all_of(kind)) for kind in KINDS)
     return Energy(
         table=table.name,
@@ -111,10 +111,10 @@ def dram_energy(preset: str, bits: int, row_hits: float | None = None) -> Figure
     """
     if bits < 0:
         raise SondaError(f"{bits} bits cannot be moved", "give 0 or more")
-    found = [_figure(entry, bits) for entry in dram_entries(preset, row_hits is not None)]
-    if len(found) == 1 or row_hits is None:
-        return found[0]
-    random, stream = found
+    figures = [_figure(entry, bits) for entry in dram_entries(preset, row_hits is not None)]
+    if len(figures) == 1 or row_hits is None:
+        return figures[0]
+    random, stream = figures
     return Figure(*(row_hits * hit + (1 - row_hits) * miss for hit, miss in zip(stream, random, strict=True)))
 
 
@@ -149,12 +149,12 @@ class _Bill:
                 self._add(dynamic, component, operation, count)
 
     def all_of(self, kind: str) -> list[Figure]:
-        return [item for (_, other), items in self.items.items() if other == kind for item in items]
+        return [item for (_, item_kind), items in self.items.items() if item_kind == kind for item in items]
 
     def _add(self, items: list[Figure], component: str, operation: str, count: int) -> None:
-        found = self.prices.find(component, operation, self._buffer_bytes)
-        if found is not None:
-            entry, factor = found
+        price = self.prices.find(component, operation, self._buffer_bytes)
+        if price is not None:
+            entry, factor = price
             items.append(_figure(entry, count * factor))
 
 
@@ -164,7 +164,7 @@ def _figure(entry: Entry, amount: float) -> Figure:
 
 
 def _sum(items: Iterable[Figure]) -> Figure | None:
-    kept = list(items)
-    if not kept:
+    figures = list(items)
+    if not figures:
         return None
-    return Figure(*map(math.fsum, zip(*kept, strict=True)))
+    return Figure(*map(math.fsum, zip(*figures, strict=True)))

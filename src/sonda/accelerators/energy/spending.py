@@ -19,7 +19,7 @@ from sonda.accelerators.energy.estimate import Energy, Figure, dram_energy, dram
 from sonda.accelerators.energy.table import AREA, JOULES, SQUARE_MILLIMETRES, load_energy_table
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.mapping.placement import Placed
-from sonda.accelerators.memory.hierarchy import Traffic
+from sonda.accelerators.memory.hierarchy import MemoryTraffic
 from sonda.record.errors import SondaError
 
 DRAM = "DRAM"
@@ -41,7 +41,7 @@ class Spending:
         """Why there is no energy in joules; '' where there is."""
         if self._joules is None:
             self.reason = f"the energy table {self._table.name} has no unit of energy ({self._table.unit})"
-        self._known: dict[tuple[int, Traffic | None], tuple[Result, Energy, Figure | None]] = {}
+        self._known: dict[tuple[int, MemoryTraffic | None], tuple[Result, Energy, Figure | None]] = {}
         self._parts: dict[str, list[Figure]] = {}
         self._missing: dict[str, None] = {}
         self._recalled: dict[str, None] = {}
@@ -63,19 +63,21 @@ class Spending:
         self._missing |= dict.fromkeys(energy.missing)
         self._recalled |= dict.fromkeys(energy.recalled)
         for section, part in energy.sections.items():
-            self._parts.setdefault(section, []).extend(one for one in (part.static, part.dynamic) if one is not None)
+            self._parts.setdefault(section, []).extend(
+                figure for figure in (part.static, part.dynamic) if figure is not None
+            )
         if memory is not None:
             self._parts.setdefault(DRAM, []).append(memory)
         if self._joules is None or energy.total is None:
             return None
-        spent = _times(energy.total, self._joules)
-        return spent if memory is None else _added([spent, _times(memory, self._joules)])
+        spent = _scale_figure(energy.total, self._joules)
+        return spent if memory is None else _sum_figures([spent, _scale_figure(memory, self._joules)])
 
     def record(self) -> dict[str, Any]:
         """What all operations so far spent, by section of the machine, for `run.json`."""
         table, memory = self._table, self._accelerator.memory
         unit, factor = ("J", self._joules) if self._joules is not None else (table.unit, 1.0)
-        parts = {name: _times(_added(figures), factor) for name, figures in self._parts.items() if figures}
+        parts = {name: _scale_figure(_sum_figures(figures), factor) for name, figures in self._parts.items() if figures}
         buffer = memory.buffer_bytes if memory else table.buffer_bytes
         return {
             "table": table.name,
@@ -85,7 +87,7 @@ class Spending:
             "reason": self.reason or ("" if parts else NOTHING_RAN),
             "unit": unit,
             "parts": {name: figure._asdict() for name, figure in parts.items()},
-            "total": _added(list(parts.values()))._asdict() if parts else None,
+            "total": _sum_figures(list(parts.values()))._asdict() if parts else None,
             "missing": [name for name in self._missing if not name.endswith(AREA)],
             "recalled": [name for name in self._recalled if not name.endswith(AREA)],
             "buffer_bytes": buffer,
@@ -94,16 +96,18 @@ class Spending:
         }
 
     def areas(self) -> dict[str, Any]:
-        """In mm2, for `run.json`: of every engine without a buffer, of the global buffer, which they share, and of all
-        of it together; what is missing has its reason."""
+        """Areas in mm2 for `run.json`: every engine without a buffer, the shared global buffer, and all together.
+
+        An area that is not known has its reason.
+        """
         memory = self._accelerator.memory
         size = memory.buffer_bytes if memory else None
         engines = {name: self._engine_area(name) for name in self._accelerator.engines}
         buffer = self._area(lambda charges: buffer_area(size, charges)) if self._engines else self._no_area("")
-        known = [one for one in (*engines.values(), buffer) if one["value"] is not None]
+        known = [area for area in (*engines.values(), buffer) if area["value"] is not None]
         together = self._no_area("")
         if known and self._engines:
-            total = _added([Figure(one["value"], one["low"], one["high"]) for one in known])
+            total = _sum_figures([Figure(area["value"], area["low"], area["high"]) for area in known])
             together = {**total._asdict(), "unit": MM2}
         return {"engines": engines, "global_buffer": buffer, "together": together}
 
@@ -113,13 +117,13 @@ class Spending:
             return self._no_area("")
         return self._area(lambda charges: engine_areas([instances], charges)[0])
 
-    def _area(self, of: Callable[[Charges], NDArray[np.float64]]) -> dict[str, Any]:
+    def _area(self, compute_figures: Callable[[Charges], NDArray[np.float64]]) -> dict[str, Any]:
         charges = Charges(self._table, self._accelerator.clock_hz)
-        figure = Figure(*of(charges).tolist())
+        figure = Figure(*compute_figures(charges).tolist())
         if charges.area_unit != MM2 or math.isnan(figure.value):
             return self._no_area(f"the energy table {self._table.name} has no area for it")
         lacking, recalled = (
-            [one.removesuffix(f" {AREA}") for one in names] for names in (charges.missing, charges.recalled)
+            [name.removesuffix(f" {AREA}") for name in names] for names in (charges.missing, charges.recalled)
         )
         return {**figure._asdict(), "unit": MM2, "missing": lacking, "recalled": recalled}
 
@@ -142,7 +146,7 @@ class Spending:
             self.reason = error.cause
             return None
 
-    def _memory(self, traffic: Traffic | None) -> Figure | None:
+    def _memory(self, traffic: MemoryTraffic | None) -> Figure | None:
         """Energy of the memory in the table's unit; nothing where its energy per bit is not known."""
         memory = self._accelerator.memory
         if memory is None or traffic is None:
@@ -157,12 +161,12 @@ class Spending:
         accesses = traffic.row_hits + traffic.row_misses
         bits = BYTE * memory.burst_bytes * accesses
         spent = dram_energy(memory.dram, bits, traffic.row_hits / accesses if accesses else 1.0)
-        return _times(spent, PICOJOULE / self._joules)
+        return _scale_figure(spent, PICOJOULE / self._joules)
 
 
-def _times(figure: Figure, factor: float) -> Figure:
-    return Figure(*(factor * one for one in figure))
+def _scale_figure(figure: Figure, factor: float) -> Figure:
+    return Figure(*(factor * value for value in figure))
 
 
-def _added(figures: list[Figure]) -> Figure:
+def _sum_figures(figures: list[Figure]) -> Figure:
     return Figure(*map(math.fsum, zip(*figures, strict=True)))

@@ -96,15 +96,15 @@ class EnergyTable:
     @cached_property
     def _by_operation(self) -> dict[tuple[str, str], list[Entry]]:
         """Entries of each operation, by growing size."""
-        found: dict[tuple[str, str], list[Entry]] = {}
-        for entry in sorted(self.entries, key=lambda one: one.bytes or 0):
-            found.setdefault((entry.component, entry.operation), []).append(entry)
-        return found
+        by_operation: dict[tuple[str, str], list[Entry]] = {}
+        for entry in sorted(self.entries, key=lambda entry: entry.bytes or 0):
+            by_operation.setdefault((entry.component, entry.operation), []).append(entry)
+        return by_operation
 
 
 def energy_tables() -> tuple[str, ...]:
     """Names of the tables that Sonda brings."""
-    names = (one.name for one in (resources.files("sonda.accelerators.energy") / FOLDER).iterdir())
+    names = (file.name for file in (resources.files("sonda.accelerators.energy") / FOLDER).iterdir())
     return tuple(
         sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml") and name != f"{DRAM}.toml")
     )
@@ -118,12 +118,12 @@ def load_energy_table(reference: str) -> EnergyTable:
         raise SondaError(
             f"energy table {reference!r} is unknown", nearest(reference, energy_tables(), "Your own: a .toml file")
         )
-    return _brought(reference)
+    return _load_own_table(reference)
 
 
 def dram_presets() -> dict[str, Entry]:
     """Energy per bit moved, by name of memory and pattern."""
-    return {entry.operation: entry for entry in _brought(DRAM).entries}
+    return {entry.operation: entry for entry in _load_own_table(DRAM).entries}
 
 
 def parse_energy_table(text: str, file: str) -> EnergyTable:
@@ -131,28 +131,28 @@ def parse_energy_table(text: str, file: str) -> EnergyTable:
     mistakes: list[str] = []
     document = parse_toml(text, file)
     top = Fields(document, "", mistakes)
-    top.only(("name", "unit", "area_unit", "buffer_bytes", "implausible", "notes", "sources", "entry"))
+    top.note_unknown(("name", "unit", "area_unit", "buffer_bytes", "implausible", "notes", "sources", "entry"))
     name, unit, area_unit = (top.text(key) for key in ("name", "unit", "area_unit"))
     buffer_bytes, implausible = top.count("buffer_bytes", 1, LARGEST_BYTES, None), top.text("implausible", "")
     sources = top.table("sources")
     cited = {} if sources is None else {key: sources.text(key) for key in sources.keys()}  # noqa: SIM118
     given = document.get("entry", [])
-    if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
-        top.mistaken("entry", "missing; give at least one [[entry]]")
+    if not isinstance(given, list) or not given or not all(isinstance(table, dict) for table in given):
+        top.note_mistake("entry", "missing; give at least one [[entry]]")
         given = []
     entries = [
-        _entry(Fields(one, f"entry {place}: ", mistakes), cited, {AREA: (area_unit,), STATIC: (unit, POWER)}, unit)
-        for place, one in enumerate(given, start=1)
+        _entry(Fields(table, f"entry {place}: ", mistakes), cited, {AREA: (area_unit,), STATIC: (unit, POWER)}, unit)
+        for place, table in enumerate(given, start=1)
     ]
-    _note_twice([one for one in entries if one is not None], top)
+    _note_duplicates([entry for entry in entries if entry is not None], top)
     if mistakes:
         raise DescriptionMistakes(file, mistakes)
-    kept = tuple(one for one in entries if one is not None)
-    return EnergyTable(name, unit, area_unit, kept, buffer_bytes, implausible, top.texts("notes"))
+    valid = tuple(entry for entry in entries if entry is not None)
+    return EnergyTable(name, unit, area_unit, valid, buffer_bytes, implausible, top.texts("notes"))
 
 
 @cache
-def _brought(name: str) -> EnergyTable:
+def _load_own_table(name: str) -> EnergyTable:
     file = resources.files("sonda.accelerators.energy") / FOLDER / f"{name}.toml"
     return parse_energy_table(file.read_text(encoding="utf-8"), f"{name}.toml")
 
@@ -161,7 +161,7 @@ def _entry(
     given: Fields, cited: dict[str, str], units: dict[str, tuple[str | None, ...]], unit: str | None
 ) -> Entry | None:
     """An entry whose unit is the table's, or one of `units` for its operation: sums do not convert."""
-    given.only(Entry.__dataclass_fields__)
+    given.note_unknown(Entry.__dataclass_fields__)
     texts = {key: given.text(key) for key in ("component", "operation", "unit", "node")}
     source, status = given.one_of("source", cited), given.one_of("status", STATUSES)
     value, uncertainty = given.number("value", 0, 1e12), given.number("uncertainty", 1, 1e6)
@@ -170,17 +170,19 @@ def _entry(
         return None
     allowed = units.get(str(texts["operation"]), (unit,))
     if texts["unit"] not in allowed and None not in allowed:
-        given.mistaken("unit", f"{texts['unit']!r} is not {' or '.join(repr(one) for one in allowed)}")
+        given.note_mistake(
+            "unit", f"{texts['unit']!r} is not {' or '.join(repr(allowed_unit) for allowed_unit in allowed)}"
+        )
         return None
     return Entry(**texts, value=value, source=cited[source], status=status, uncertainty=uncertainty, bytes=size)
 
 
-def _note_twice(entries: list[Entry], top: Fields) -> None:
+def _note_duplicates(entries: list[Entry], top: Fields) -> None:
     seen = set()
-    for one in entries:
-        key = (one.component, one.operation, one.bytes)
+    for entry in entries:
+        key = (entry.component, entry.operation, entry.bytes)
         if key in seen:
-            top.mistaken("entry", f"{one.component} {one.operation} is given twice")
+            top.note_mistake("entry", f"{entry.component} {entry.operation} is given twice")
         seen.add(key)
 
 
@@ -194,7 +196,7 @@ class Prices:
         self._table = table
         self._clock_hz = clock_hz
         self.missing: dict[str, None] = {}
-        """`COMPONENT OPERATION`, sometimes with a reason, in the order met; so the next."""
+        """`COMPONENT OPERATION`, sometimes with a reason, in the order met."""
         self.recalled: dict[str, None] = {}
 
     def find(self, component: str, operation: str, buffer_bytes: int | None) -> tuple[Entry, float] | None:
@@ -204,14 +206,14 @@ class Prices:
         if entry is None:
             self.missing[f"{component} {operation}"] = None
             return None
-        factor = self._in_a_cycle(entry) if operation == STATIC else 1.0
+        factor = self._cycle_factor(entry) if operation == STATIC else 1.0
         if factor is None:
             return None
         if entry.status == "recalled":
             self.recalled[f"{component} {operation}"] = None
         return entry, factor
 
-    def _in_a_cycle(self, entry: Entry) -> float | None:
+    def _cycle_factor(self, entry: Entry) -> float | None:
         if entry.unit != POWER:
             return 1.0
         joules = JOULES.get(self._table.unit)

@@ -84,7 +84,7 @@ def run(
     # Per size and whether sums so far are taken up: cycles, product_at, offered_at, wires, unicast, broadcast, nodes,
     # two, three, configured of an iteration with one neuron.
     known = np.zeros((multipliers + 1, 2, 10), np.int64)
-    one = np.zeros(10, np.int64)
+    iteration = np.zeros(10, np.int64)
 
     vector = taken = from_position = 0
     while vector < vectors:
@@ -139,14 +139,14 @@ def run(
                 totals[i if i < 3 else i + 6] += known[used, folding, i]
             continue
         for i in range(10):
-            one[i] = 0
+            iteration[i] = 0
 
         # The distribution: packages of each port for a streaming vector, and their way through its tree.
         ports = (used + span - 1) >> span_levels
         if span == 1:
             for m in range(used):
                 held[m], sent[m], rank[m] = 1, 1, 0
-            one[3] = weights
+            iteration[3] = weights
             ports = 0
         for port in range(ports):
             first = max(port * span, folding)
@@ -182,7 +182,7 @@ def run(
             sent[port] = packages
             # Nodes that packages use, level by level from the multipliers up.
             below = count
-            one[3] += count
+            iteration[3] += count
             for up in range(1, span_levels + 1):
                 nodes = 0
                 previous = -1
@@ -191,9 +191,9 @@ def run(
                     if node != previous:
                         nodes += 1
                         previous = node
-                one[3] += nodes
-                one[5] += below - nodes
-                one[4] += 2 * nodes - below
+                iteration[3] += nodes
+                iteration[5] += below - nodes
+                iteration[4] += 2 * nodes - below
                 below = nodes
 
         # The reduction: the path of every neuron, level by level from the leaves (see the reduction network).
@@ -208,10 +208,10 @@ def run(
             level = levels - 1
             while True:
                 left, right = low >> 1, high >> 1
-                one[6] += right - left + 1
-                one[9] += right - max(left, latest[level] + 1) + 1
+                iteration[6] += right - left + 1
+                iteration[9] += right - max(left, latest[level] + 1) + 1
                 latest[level] = max(latest[level], right)
-                one[7] += max(0, right - left + 1 - (low & 1) - (1 - (high & 1)))
+                iteration[7] += max(0, right - left + 1 - (low & 1) - (1 - (high & 1)))
                 reach = levels - level
                 drop_left, drop_right = 0, 0
                 if left & 1 and right == left + 1:
@@ -232,10 +232,10 @@ def run(
                         hops[m] += 1
                 # The receiver of a sideways link adds three operands, or two where only one of its children is used.
                 if drop_right and left & 1 and right == left + 1 and low & 1:
-                    one[7] += 1
+                    iteration[7] += 1
                 else:
-                    one[7] -= drop_left + drop_right
-                    one[8] += drop_left + drop_right
+                    iteration[7] -= drop_left + drop_right
+                    iteration[8] += drop_left + drop_right
                 left += drop_left
                 right -= drop_right
                 if left == right:
@@ -247,7 +247,7 @@ def run(
             above = left >> 1
             for other in range(level - 1, -1, -1):
                 if above > latest[other]:
-                    one[9] += 1
+                    iteration[9] += 1
                     latest[other] = above
                 above >>= 1
             if level == 0:
@@ -274,8 +274,8 @@ def run(
                     slope, first_at = sent[port], 2 + delta + held[port] + rank[m]
                     first_at += streams if folding and port == 0 else 0
                 at = first_at + (streams - 1) * slope
-                one[1] = max(one[1], at)
-                one[2] = max(one[2], at + hops[m] + 1)
+                iteration[1] = max(iteration[1], at)
+                iteration[2] = max(iteration[2], at + hops[m] + 1)
                 piece = piece_begin[v]
                 while piece < pieces and slopes[piece] != slope:
                     piece += 1
@@ -285,10 +285,10 @@ def run(
                 bases[piece] = max(bases[piece], first_at + hops[m] + 1)
         piece_begin[neurons] = pieces
         if neurons == 1:
-            one[0] = one[2] + 1
+            iteration[0] = iteration[2] + 1
             for i in range(10):
-                known[used, folding, i] = one[i]
-                totals[i if i < 3 else i + 6] += one[i]
+                known[used, folding, i] = iteration[i]
+                totals[i if i < 3 else i + 6] += iteration[i]
             continue
 
         # The bus and the buffer. Where no line is shared, only the last cycles count: the buffer's queue, halved
@@ -297,9 +297,9 @@ def run(
         most = 1
         for i in range(lines):
             most = max(most, on_line[i])
-        window = one[2] if most > 1 else min(one[2], 16)
+        window = iteration[2] if most > 1 else min(iteration[2], 16)
         while True:
-            start = one[2] - window
+            start = iteration[2] - window
             arriving = np.zeros(window + 2 + (most - 1) * streams, np.int64)
             # Lines with several neurons queue; their first neuron stands for them.
             for v in range(neurons):
@@ -347,11 +347,11 @@ def run(
                 largest >>= 1
                 ended_many += 1 if largest > 0 else 0
             if ended_few == ended_many:
-                one[0] = start + ended_few + 1
+                iteration[0] = start + ended_few + 1
                 break
-            window = min(one[2], 4 * window)
+            window = min(iteration[2], 4 * window)
         for i in range(10):
-            totals[i if i < 3 else i + 6] += one[i]
+            totals[i if i < 3 else i + 6] += iteration[i]
     return totals
 
 

@@ -84,7 +84,7 @@ def simulate(hardware: Hardware, product: BitmapProduct) -> Result:
             ),
             "ReduceNetwork": reduction.activity(
                 hardware,
-                reduction.Work(
+                reduction.ReductionWork(
                     sends=products + psums,
                     nodes=total.nodes * streams,
                     two=total.two * streams,
@@ -131,7 +131,7 @@ def _iterations(hardware: Hardware, product: BitmapProduct) -> bitmap_iterations
         hardware.write_ports,
     )
     total = bitmap_iterations.Totals(*totals.tolist())
-    return bitmap_iterations.Totals(*(alike * one for one in total))._replace(last_weights=total.last_weights)
+    return bitmap_iterations.Totals(*(alike * count for count in total))._replace(last_weights=total.last_weights)
 
 
 def bitmap_product(mk: np.ndarray, kn: np.ndarray, dataflow: str = DATAFLOWS[0]) -> BitmapProduct:
@@ -143,13 +143,13 @@ def bitmap_product(mk: np.ndarray, kn: np.ndarray, dataflow: str = DATAFLOWS[0])
         raise SondaError(f"dataflow = {dataflow!r} is unknown", f"use one of {', '.join(DATAFLOWS)}")
     if mk.shape[1] != kn.shape[0]:
         raise SondaError(f"the first matrix has {mk.shape[1]} columns, the second {kn.shape[0]} rows", "give what fits")
-    rows, columns = filled(mk), filled(kn.T)
+    rows, columns = fill_short_vectors(mk), fill_short_vectors(kn.T)
     stationary, streaming = (rows, columns) if dataflow == DATAFLOWS[0] else (columns, rows)
     ones = np.concatenate(([0], np.cumsum(streaming.sum(axis=0, dtype=np.int64))))
     return BitmapProduct(compressed_rows(stationary), streaming.shape[0], ones)
 
 
-def filled(pattern: np.ndarray) -> np.ndarray:
+def fill_short_vectors(pattern: np.ndarray) -> np.ndarray:
     """The rows as booleans, those with fewer than three ones filled up to three from their beginning."""
     bits = pattern != 0
     if bits.shape[1] < FEWEST:

@@ -61,14 +61,14 @@ def simulate(hardware: Hardware, product: RowsByDense, tile: RowTile) -> Result:
 
 def simulate_all(hardware: Hardware, products: Sequence[RowsByDense], tile: RowTile) -> list[Result]:
     """Several products under one tile, such as all embedding bags of a step, each as `simulate` gives it."""
-    found, paths, weights = _run(hardware, products, tile)
-    return [_result(hardware, tile, one, paths, weights) for one in found]
+    totals, paths, weights = _run_products(hardware, products, tile)
+    return [_result(hardware, tile, product_totals, paths, weights) for product_totals in totals]
 
 
 def simulate_together(hardware: Hardware, products: Sequence[RowsByDense], tile: RowTile) -> Result:
-    """The same as one result whose counts are arrays, with an element for each product."""
-    found, paths, weights = _run(hardware, products, tile)
-    return _result(hardware, tile, _Rows(*np.array(found, np.int64).T), paths, weights)
+    """The results of `simulate_all` as one, whose counts are arrays with an element for each product."""
+    totals, paths, weights = _run_products(hardware, products, tile)
+    return _result(hardware, tile, _Rows(*np.array(totals, np.int64).T), paths, weights)
 
 
 class _Rows(NamedTuple):
@@ -88,21 +88,21 @@ class _Rows(NamedTuple):
     """Folds of the last row."""
 
 
-def _run(
+def _run_products(
     hardware: Hardware, products: Sequence[RowsByDense], tile: RowTile
 ) -> tuple[list[_Rows], reduction.Reduction, distribution.Routing]:
     """Ways through the networks depend on the tile only, and the times of a row on its folds only: both are computed
     once for all products."""
     for product in products:
-        _check(hardware, product, tile)
+        _check_tile(hardware, product, tile)
     known = RowTimes(hardware, tile)
     if len(products) > 1:
         known.prepare(products)
-    found = []
+    totals = []
     for product in products:
         folds, rows, times = known.rows(product)
         product_at, offered_at, length = (times @ rows).tolist()
-        found.append(
+        totals.append(
             _Rows(
                 product_at=product_at,
                 offered_at=offered_at,
@@ -116,7 +116,7 @@ def _run(
             )
         )
     used = np.arange(tile.columns * tile.entries)
-    return found, known.paths, distribution.route(hardware, used % tile.entries, used)
+    return totals, known.paths, distribution.route(hardware, used % tile.entries, used)
 
 
 class RowTimes:
@@ -135,7 +135,7 @@ class RowTimes:
         for product in products:
             wanted.setdefault(self.blocks(product), []).append(self._folds(product))
         for blocks, folds in wanted.items():
-            self._of(blocks, np.unique(folds[0] if len(folds) == 1 else np.concatenate(folds)))
+            self._times_of_folds(blocks, np.unique(folds[0] if len(folds) == 1 else np.concatenate(folds)))
 
     def blocks(self, product: RowsByDense) -> int:
         """Parts into which the tile cuts the columns."""
@@ -144,10 +144,10 @@ class RowTimes:
     def rows(self, product: RowsByDense) -> tuple[Whole, Whole, Whole]:
         """The folds that rows have, how many rows have them, and the times of one such row (see `_row_times`)."""
         folds, rows = np.unique(self._folds(product), return_counts=True)
-        return folds, rows, self._of(self.blocks(product), folds)
+        return folds, rows, self._times_of_folds(self.blocks(product), folds)
 
     def cycles(self, product: RowsByDense) -> int:
-        """Of all rows, one after the other."""
+        """Cycles of all rows, one after the other."""
         _, rows, times = self.rows(product)
         return int(rows @ times[2])
 
@@ -155,13 +155,13 @@ class RowTimes:
         folds: Whole = -(-np.maximum(product.entries, 1) // self._tile.entries)
         return folds
 
-    def _of(self, blocks: int, folds: Whole) -> Whole:
+    def _times_of_folds(self, blocks: int, folds: Whole) -> Whole:
         """Times of rows with these folds, which ascend."""
         known, times = self._known.get(blocks, (np.zeros(0, np.int64), np.zeros((3, 0), np.int64)))
         place = np.searchsorted(known, folds)
         missing = folds if not len(known) else folds[known[np.minimum(place, len(known) - 1)] != folds]
         if len(missing):
-            found = compiled(_row_times)(
+            row_times = compiled(_row_times)(
                 missing,
                 blocks,
                 self._tile.columns,
@@ -175,9 +175,9 @@ class RowTimes:
             )
             if len(known):
                 order = np.argsort(np.concatenate((known, missing)))
-                missing, found = (np.concatenate(pair, axis=-1)[..., order]
-                                  for pair in ((known, missing), (times, found)))  # fmt: skip
-            known, times = self._known[blocks] = missing, found
+                missing, row_times = (np.concatenate(pair, axis=-1)[..., order]
+                                  for pair in ((known, missing), (times, row_times)))  # fmt: skip
+            known, times = self._known[blocks] = missing, row_times
             place = np.searchsorted(known, folds)
         return times if len(known) == len(folds) else times[:, place]
 
@@ -185,7 +185,7 @@ class RowTimes:
 def _result(
     hardware: Hardware, tile: RowTile, rows: _Rows, paths: reduction.Reduction, weights: distribution.Routing
 ) -> Result:
-    """Of one product; or of many, whose counts are arrays."""
+    """The result of one product; or of many, whose counts are arrays."""
     used = tile.columns * tile.entries
     count, stored = rows.count, rows.stored
     steps = rows.weight_steps * rows.blocks
@@ -213,7 +213,7 @@ def _result(
             ),
             "ReduceNetwork": reduction.activity(
                 hardware,
-                reduction.Work(
+                reduction.ReductionWork(
                     sends=products,
                     nodes=steps * nodes,
                     two=steps * two,
@@ -242,7 +242,7 @@ def _result(
     )
 
 
-def _check(hardware: Hardware, product: RowsByDense, tile: RowTile) -> None:
+def _check_tile(hardware: Hardware, product: RowsByDense, tile: RowTile) -> None:
     hardware.check()
     if hardware.reduction != "ASNETWORK" or not hardware.accumulators:
         raise SondaError(
@@ -306,11 +306,11 @@ def _row_times(
     for v in range(neurons):
         shared[line[v]] += 1
     most = 0
-    for one in range(lines):
-        most = max(most, shared[one])
+    for number in range(lines):
+        most = max(most, shared[number])
     offered = np.zeros((neurons, blocks), np.int64)
-    for one in range(folds.size):
-        fold = folds[one]
+    for number in range(folds.size):
+        fold = folds[number]
         latest = 0
         for v in range(neurons):
             for block in range(blocks):
@@ -319,10 +319,10 @@ def _row_times(
                 for piece in range(begin[v], begin[v + 1]):
                     at = fold * weights[piece] + step * elements[piece]
                     leaves = max(leaves, at + way[piece])
-                    times[0, one] = max(times[0, one], 2 + delta + at + place[piece])
+                    times[0, number] = max(times[0, number], 2 + delta + at + place[piece])
                 offered[v, block] = 2 + delta + leaves + delay[v]
                 latest = max(latest, offered[v, block])
-        times[1, one] = latest
+        times[1, number] = latest
         arriving = np.zeros(latest + most * blocks + 2, np.int64)
         waiting_here = np.zeros(latest + 1, np.int64)
         done = np.zeros(lines, np.bool_)
@@ -353,5 +353,5 @@ def _row_times(
             left -= waiting - waiting // 2
             waiting //= 2
             cycle += 1
-        times[2, one] = cycle
+        times[2, number] = cycle
     return times

@@ -74,8 +74,8 @@ def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
     if hardware.reduction == "ASNETWORK":
         neurons = np.asarray(tile.neurons)
         spans = np.broadcast_to(distribution.span(hardware), len(tiles)).tolist()
-        for one in np.flatnonzero(np.equal(tile.neuron, 1)).tolist():
-            pairs[one] = _offered_together(spans[one], int(neurons[one]), dealt.place[one, 1])
+        for number in np.flatnonzero(np.equal(tile.neuron, 1)).tolist():
+            pairs[number] = _offered_together(spans[number], int(neurons[number]), dealt.place[number, 1])
     return _result(hardware, layer, tile, plan, setup, dealt.routing, cycles, {}, pairs)
 
 
@@ -92,8 +92,10 @@ def runs_all(hardware: Hardware, layers: Whole, tiles: Whole) -> NDArray[np.bool
     tile = Tile(*tiles.T)
     plan = plan_of(hardware, layer, tile)
     _, apart = waits_of(layer, tile, plan)
-    found: NDArray[np.bool_] = candidate_tiles.fits(hardware, layer, tiles) & (apart | (plan.blocks <= MOST_BLOCKS))
-    return found
+    runnable: NDArray[np.bool_] = candidate_tiles.fitting_tiles(hardware, layer, tiles) & (
+        apart | (plan.blocks <= MOST_BLOCKS)
+    )
+    return runnable
 
 
 def cycles(hardware: Hardware, layer: Layer, tile: Tile) -> int:
@@ -122,21 +124,21 @@ def _prepare_all(hardware: Hardware, layers: Whole, tiles: Whole) -> tuple[Layer
 
 
 def _deal(hardware: Hardware, layer: Layer, tile: Tile, plan: Plan) -> _Packages:
-    """Of one layer, or of many, whose sizes are arrays."""
+    """The packages of one layer, or of many layers whose sizes are arrays."""
     reach, ports, multipliers = distribution.span(hardware), hardware.read_ports, hardware.multipliers
     widest = largest(multipliers)
     case = (2 + plan.handed, reach, plan.through_memory, layer.stride, ports, multipliers, *tile.sizes)
     if isinstance(plan.handed, int):
-        return _dealt(np.array((case,), np.int64), largest(ports), widest, largest(reach))
+        return _deal_cases(np.array((case,), np.int64), largest(ports), widest, largest(reach))
     # Write ports do not matter here, so machines that differ in nothing else share their packages.
-    cases, of = np.unique(_rows(case), axis=0, return_inverse=True)
-    entries, place, routing, loads = _dealt(cases, largest(ports), widest, largest(reach))
-    of = of.ravel()
-    return _Packages(entries[of], place[of], routing[of], loads)
+    cases, case_of = np.unique(_stack_rows(case), axis=0, return_inverse=True)
+    entries, place, routing, loads = _deal_cases(cases, largest(ports), widest, largest(reach))
+    case_of = case_of.ravel()
+    return _Packages(entries[case_of], place[case_of], routing[case_of], loads)
 
 
-def _dealt(cases: Whole, ports: int, widest: int, reach: int) -> _Packages:
-    """With room for so many ports, multipliers, and multipliers per port."""
+def _deal_cases(cases: Whole, ports: int, widest: int, reach: int) -> _Packages:
+    """The packages of these cases; `reach` is the most multipliers that share a port."""
     entries = np.zeros((len(cases), 4, ports), np.int64)
     place = np.empty((len(cases), 3, widest), np.int64)
     routing = np.zeros((len(cases), 3, 4), np.int64)
@@ -144,8 +146,8 @@ def _dealt(cases: Whole, ports: int, widest: int, reach: int) -> _Packages:
     return _Packages(entries, place, routing, compiled(packages)(cases, room, entries, place, routing))
 
 
-def _rows(columns: tuple[Count, ...]) -> Whole:
-    """Numbers of many layers, the last of which differs from layer to layer, as a row for each."""
+def _stack_rows(columns: tuple[Count, ...]) -> Whole:
+    """Columns as a table with a row for each layer. The last column is an array; others may be one number."""
     table = np.empty((len(columns[-1]), len(columns)), np.int64)
     for place, column in enumerate(columns):
         table[:, place] = column
@@ -185,10 +187,10 @@ def _time_all(hardware: Hardware, layer: Layer, tile: Tile, plan: Plan, setup: R
     if len(folded):
         # Of blocks that wait for everything before them one is under way at a time.
         case = _folding_case(hardware, tile, plan, waits, apart)
-        _fold(hardware, folded, _rows(case), setup, dealt, out, largest(blocks))
+        _fold(hardware, folded, _stack_rows(case), setup, dealt, out, largest(blocks))
     if len(streamed):
         case = _streaming_case(hardware, tile, plan, waits, blocks)
-        _stream(hardware, streamed, _rows(case), setup, dealt, out, largest(tile.S), largest(blocks))
+        _stream(hardware, streamed, _stack_rows(case), setup, dealt, out, largest(tile.S), largest(blocks))
     cycles: Whole = out[:, 0] * np.where(apart & (plan.through_memory == 0), plan.blocks, 1)
     return cycles
 
@@ -212,7 +214,7 @@ def _stream(
     hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, dealt: _Packages, out: Whole, early: int,
     blocks: int,
 ) -> None:  # fmt: skip
-    """With room for so many windows that begin a row, and blocks."""
+    """Run the streaming kernel, with room for so many windows that begin a row, and so many blocks."""
     neurons = setup.line.shape[-1]
     compiled(stream)(
         which,
@@ -236,7 +238,7 @@ def _stream(
 def _fold(
     hardware: Hardware, which: Whole, cases: Whole, setup: Reduction, dealt: _Packages, out: Whole, blocks: int
 ) -> None:
-    """With room for so many blocks."""
+    """Run the folding kernel, with room for so many blocks."""
     neurons, ports = setup.line.shape[-1], largest(hardware.read_ports)
     compiled(fold)(
         which,
@@ -259,7 +261,7 @@ def _fold(
 
 
 def _bus_inputs(hardware: Hardware) -> Count:
-    """Of every line of the collection bus."""
+    """Inputs of every line of the collection bus."""
     return hardware.multipliers // hardware.write_ports + 1
 
 
@@ -282,7 +284,7 @@ def _result(
     stack: dict[str, int],
     pairs: Count,
 ) -> Result:
-    """Of one layer; or of many, whose sizes and counts are arrays."""
+    """The result of one layer; or of many, whose sizes and counts are arrays."""
     blocks, neuron, neurons, through_memory = plan.blocks, tile.neuron, tile.neurons, plan.through_memory
     windows = blocks * plan.windows
     steps = windows * plan.folds
@@ -341,14 +343,14 @@ def _result(
     )
 
 
-def _work(tile: Tile, plan: Plan, setup: Reduction, products: Count, psums: Count) -> reduction.Work:
+def _work(tile: Tile, plan: Plan, setup: Reduction, products: Count, psums: Count) -> reduction.ReductionWork:
     neurons, through_memory = tile.neurons, plan.through_memory
     windows = plan.blocks * plan.windows
     results, outputs = windows * plan.folds, windows * neurons
     nodes, two, three = setup.totals
     # A zero opens every window; one more follows the last, in vain. Where the neuron begins on an odd multiplier, an
     # adder without another operand passes it on, and there it stays.
-    return reduction.Work(
+    return reduction.ReductionWork(
         sends=products + through_memory * (psums + outputs + neurons),
         nodes=nodes * results + through_memory * (tile.neuron % 2 == 0) * (neurons // 2),
         two=two * results,
@@ -410,7 +412,7 @@ class Plan(NamedTuple):
 
 
 def plan_of(hardware: Hardware, layer: Layer, tile: Tile) -> Plan:
-    """Of one layer, or of many, whose sizes are arrays."""
+    """The plan of one layer, or of many layers whose sizes are arrays."""
     columns = -(-layer.columns // tile.Y)
     return Plan(
         folds=tile.folds(layer),
@@ -425,7 +427,10 @@ def plan_of(hardware: Hardware, layer: Layer, tile: Tile) -> Plan:
 
 
 def waits_of(layer: Layer, tile: Tile, plan: Plan) -> tuple[tuple[Count, Count, Count], Any]:
-    """Filters, for how many results more a block of them and a group wait; and whether that is all there are."""
+    """Blocks of filters, and how many more results each block and each group waits for.
+
+    Also whether these are all the results that come before.
+    """
     fed_back = 1 + plan.through_memory * (plan.folds - 1)
     # A block of filters waits for as many results as the filters before it have outputs; padding counts as results.
     outputs = layer.rows * layer.columns * fed_back

@@ -60,7 +60,7 @@ def fold(
     queued = per_port[7]
     psum_free = per_port[8]
     # Where in `last` stands what a VN waits for in the first window of a row, and in others.
-    found = per_neuron
+    last_begin = per_neuron
     # Per VN: the step it waits for, the fold of the result that comes back next, when its partial sum arrived.
     step_of = per_neuron[3]
     back = per_neuron[4]
@@ -131,11 +131,11 @@ def fold(
         # shared port the multipliers that can be the last.
         total = np.int64(0)
         for v in range(neurons):
-            for one in range(2):
-                place = places[case, 1 + one]
-                found[one, v] = total
+            for input_kind in range(2):
+                place = places[case, 1 + input_kind]
+                last_begin[input_kind, v] = total
                 for other in range(kinds):
-                    latest[one, v, other] = -1
+                    latest[input_kind, v, other] = -1
                 for p in range(v * size // span, (v * size + size - 1) // span + 1):
                     for hop in range(2 * recall):
                         furthest[hop] = -1
@@ -143,7 +143,7 @@ def fold(
                         if place[m] >= 0 and shared[p]:
                             furthest[hop_of[m]] = max(furthest[hop_of[m]], place[m])
                         elif place[m] >= 0:
-                            latest[one, v, kind[p]] = max(latest[one, v, kind[p]], place[m] + hop_of[m])
+                            latest[input_kind, v, kind[p]] = max(latest[input_kind, v, kind[p]], place[m] + hop_of[m])
                     begun = total
                     reached = np.int64(-1)
                     for hop in range(2 * recall - 1, -1, -1):
@@ -156,14 +156,14 @@ def fold(
                             last[1, total] = reached
                             last[2, total] = hop
                             total += 1
-                found[one + 1, v] = total
+                last_begin[input_kind + 1, v] = total
             step_of[v] = back[v] = pending[v] = 0
             psum_at[v] = 1
             due[v] = never
-        for one in range(count_of_lines):
-            chain[one] = -1
-            on_line[one] = 0
-            turn[one] = bus_inputs - 1
+        for bus_line in range(count_of_lines):
+            chain[bus_line] = -1
+            on_line[bus_line] = 0
+            turn[bus_line] = bus_inputs - 1
         for v in range(neurons - 1, -1, -1):
             link[v] = chain[line[v]]
             chain[line[v]] = v
@@ -185,8 +185,8 @@ def fold(
                         rest += since - 1 - last_offer
                     begin = since
                 if apart and end == blocks and added < recall:
-                    for one in range(count_of_lines):
-                        per_line[5 + added, one] = turn[one]
+                    for bus_line in range(count_of_lines):
+                        per_line[5 + added, bus_line] = turn[bus_line]
                     seen_begin[added] = begin
                     seen_rest[added] = rest
                     for old in range(added):
@@ -204,12 +204,12 @@ def fold(
                         last_offer = now
                         break
                 starts[0, added % kept] = begin
-                for one in range(kinds):
-                    starts[one + 1, added % kept] = max(begin, free[one])
-                    free[one] = starts[one + 1, added % kept] + folds * weights[one]
-                    free[one] += rows * folds * (inputs[one] + (columns - 1) * others[one])
-                    if others[one] == 0:
-                        free[one] = max(free[one], begin + folds + ((rows - 1) * columns + inputs[one]) * folds)
+                for load in range(kinds):
+                    starts[load + 1, added % kept] = max(begin, free[load])
+                    free[load] = starts[load + 1, added % kept] + folds * weights[load]
+                    free[load] += rows * folds * (inputs[load] + (columns - 1) * others[load])
+                    if others[load] == 0:
+                        free[load] = max(free[load], begin + folds + ((rows - 1) * columns + inputs[load]) * folds)
                 added += 1
                 gate = never
                 pushed_row = np.int64(0)
@@ -244,8 +244,8 @@ def fold(
                 if pushed_row < rows:
                     cycle = max(now + 1, min(cycle, begin + folds + pushed_row * columns * folds - 1))
             # Results arrive and are consumed; but for the last of a window they leave again at once, before any input.
-            for one in range(arriving):
-                written[tail % (4 * neurons)] = arrived[one]
+            for position in range(arriving):
+                written[tail % (4 * neurons)] = arrived[position]
                 tail += 1
             for _ in range((tail - head + 1) // 2):
                 v = written[head % (4 * neurons)]
@@ -280,21 +280,21 @@ def fold(
                         step = step_of[v] % folds
                         later = 1 if window else 0
                         when = psum_at[v] + hop_of[v * size]
-                        for one in range(kinds):
-                            if latest[later, v, one] >= 0:
-                                value = starts[one + 1, block % kept] + folds * weights[one]
-                                value += row * folds * (inputs[one] + (columns - 1) * others[one])
-                                if others[one] == 0:
+                        for load in range(kinds):
+                            if latest[later, v, load] >= 0:
+                                value = starts[load + 1, block % kept] + folds * weights[load]
+                                value += row * folds * (inputs[load] + (columns - 1) * others[load])
+                                if others[load] == 0:
                                     value = max(value, starts[0, block % kept] + folds + row * columns * folds)
                                 if window:
-                                    value += folds * inputs[one] + ((window - 1) * folds + step) * others[one]
+                                    value += folds * inputs[load] + ((window - 1) * folds + step) * others[load]
                                 else:
-                                    value += step * inputs[one]
-                                when = max(when, value + latest[later, v, one] + delta)
-                        for one in range(found[later, v], found[later + 1, v]):
-                            p = last[0, one]
+                                    value += step * inputs[load]
+                                when = max(when, value + latest[later, v, load] + delta)
+                        for index in range(last_begin[later, v], last_begin[later + 1, v]):
+                            p = last[0, index]
                             entry = block * (folds * sent_weights[p] + rows * row_entries[p]) + folds * sent_weights[p]
-                            entry += row * row_entries[p] + last[1, one]
+                            entry += row * row_entries[p] + last[1, index]
                             if window:
                                 entry += folds * sent_inputs[p] + ((window - 1) * folds + step) * sent_others[p]
                             else:
@@ -308,7 +308,7 @@ def fold(
                             elif at > piece[p] - recall:
                                 # What was sent before all remembered pieces is no longer on its way through the adders.
                                 sent = piece_cycle[p, at % recall] + entry - piece_entry[p, at % recall]
-                                when = max(when, sent + last[2, one] + delta)
+                                when = max(when, sent + last[2, index] + delta)
                         # A sum that leaves its root adder is offered to the bus in the next cycle.
                         due[v] = when + 1
                         if due[v] > cycle:
@@ -332,8 +332,8 @@ def fold(
             # Each line forwards one result, beginning after the input served last.
             arriving = count
             count = np.int64(0)
-            for one in range(arriving):
-                its = active[one]
+            for position in range(arriving):
+                its = active[position]
                 chosen = np.int64(-1)
                 nearest = bus_inputs
                 v = chain[its]
@@ -348,7 +348,7 @@ def fold(
                 # A line with one user is always in the same state as far as that user can tell.
                 if link[chain[its]] >= 0:
                     turn[its] = slot[chosen]
-                arrived[one] = chosen
+                arrived[position] = chosen
                 if on_line[its]:
                     active[count] = its
                     count += 1

@@ -25,8 +25,8 @@ def packages(cases: Whole, room: Whole, count: Whole, place: Whole, routing: Who
     package = np.int64(0)
     most: Any = np.int64(0)
     used = room[0]
-    for one in range(len(cases)):
-        case = cases[one]
+    for case_number in range(len(cases)):
+        case = cases[case_number]
         kinds = case[0]
         span = case[1]
         extra = case[2]
@@ -46,15 +46,15 @@ def packages(cases: Whole, room: Whole, count: Whole, place: Whole, routing: Who
         while (1 << levels) < span:
             levels += 1
         for kind in range(3):
-            sent = count[one, kind]
-            places = place[one, kind]
-            routed = routing[one, kind]
+            sent = count[case_number, kind]
+            places = place[case_number, kind]
+            routed = routing[case_number, kind]
             if kind == kinds:
                 # All windows get what the first of a row gets.
                 for port in range(ports):
-                    sent[port] = count[one, 1, port]
+                    sent[port] = count[case_number, 1, port]
                 for m in range(multipliers):
-                    places[m] = place[one, 1, m]
+                    places[m] = place[case_number, 1, m]
                 continue
             for level in range(levels + 1):
                 used[level] = 0
@@ -108,12 +108,12 @@ def packages(cases: Whole, room: Whole, count: Whole, place: Whole, routing: Who
                 routed[1] += used[level]
                 routed[2] += 2 * used[level + 1] - used[level]
                 routed[3] += used[level] - used[level + 1]
-        loads = count[one]
-        found = np.int64(0)
+        loads = count[case_number]
+        distinct = np.int64(0)
         for port in range(ports):
             loads[3, port] = -1
             if loads[0, port]:
-                loads[3, port] = found
+                loads[3, port] = distinct
                 for other in range(port):
                     if (
                         loads[0, other] == loads[0, port]
@@ -122,7 +122,7 @@ def packages(cases: Whole, room: Whole, count: Whole, place: Whole, routing: Who
                     ):
                         loads[3, port] = loads[3, other]
                         break
-                if loads[3, port] == found:
-                    found += 1
-        most = max(most, found)
+                if loads[3, port] == distinct:
+                    distinct += 1
+        most = max(most, distinct)
     return most

@@ -86,11 +86,11 @@ def stream(
                 weights[kind[p]] = tiles[case, 0, p]
                 inputs[kind[p]] = tiles[case, 1, p]
                 others[kind[p]] = tiles[case, 2, p]
-        for one in range(kinds):
-            slopes[one] = folds * (others[one] if handed else inputs[one])
-            free[one] = 0
-            periods[one] = folds * (weights[one] + rows * (inputs[one] + (columns - 1) * others[one]))
-            out[case, 2] = max(out[case, 2], periods[one])
+        for load in range(kinds):
+            slopes[load] = folds * (others[load] if handed else inputs[load])
+            free[load] = 0
+            periods[load] = folds * (weights[load] + rows * (inputs[load] + (columns - 1) * others[load]))
+            out[case, 2] = max(out[case, 2], periods[load])
         # The last line: multipliers that are behind and catch up one product per cycle.
         slopes[kinds] = folds
         # So are VNs whose multipliers see equal loads at equal places; one of them stands for all.
@@ -122,8 +122,8 @@ def stream(
             else:
                 member[last_member[group]] = v
             last_member[group] = v
-        for one in range(count_of_lines):
-            users[one] = queued[one] = old_queued[one] = 0
+        for bus_line in range(count_of_lines):
+            users[bus_line] = queued[bus_line] = old_queued[bus_line] = 0
         for v in range(neurons):
             users[line[v]] += 1
         if handed:
@@ -148,8 +148,8 @@ def stream(
                     if done == per_block * added:
                         rest += since - 1 - last_offer
                         fresh = np.int64(1 - handed)
-                        for one in range(kinds):
-                            if free[one] > since:
+                        for load in range(kinds):
+                            if free[load] > since:
                                 fresh = np.int64(0)
                     # Blocks that begin with nothing under way, and wait for all of the one before, are all alike.
                     if before and fresh and wait == done:
@@ -173,11 +173,11 @@ def stream(
                         last_offer += left * pace
                     begin = since
                 starts[0, added] = begin
-                for one in range(kinds):
-                    starts[one + 1, added] = max(begin, free[one])
-                    free[one] = starts[one + 1, added] + periods[one]
-                    if others[one] == 0:
-                        free[one] = max(free[one], begin + folds + ((rows - 1) * columns + inputs[one]) * folds)
+                for load in range(kinds):
+                    starts[load + 1, added] = max(begin, free[load])
+                    free[load] = starts[load + 1, added] + periods[load]
+                    if others[load] == 0:
+                        free[load] = max(free[load], begin + folds + ((rows - 1) * columns + inputs[load]) * folds)
                 added += 1
                 wait = added % filters * per_filter + added // filters % groups * per_group
                 for g in range(leads):
@@ -223,36 +223,36 @@ def stream(
                         v = lead[g]
                         block = at_block[g]
                         stretch = at_stretch[g]
-                        for one in range(kinds + 1):
-                            levels[g, one] = -never
+                        for load in range(kinds + 1):
+                            levels[g, load] = -never
                         if not handed:
                             for m in range(v * size, v * size + size):
-                                one = kind[m // span]
-                                levels[g, one] = max(levels[g, one], place[m] + hop_of[m])
-                            for one in range(kinds):
-                                levels[g, one] += (
-                                    starts[one + 1, block] + folds * weights[one] + (folds - 1) * inputs[one]
+                                load = kind[m // span]
+                                levels[g, load] = max(levels[g, load], place[m] + hop_of[m])
+                            for load in range(kinds):
+                                levels[g, load] += (
+                                    starts[load + 1, block] + folds * weights[load] + (folds - 1) * inputs[load]
                                 )
-                                levels[g, one] += delta + delay[v]
+                                levels[g, load] += delta + delay[v]
                         else:
                             for window in range(early):
                                 firsts[g, window] = 0
                             for base in range(v * size, v * size + size, width):
                                 for s in range(width):
-                                    one = kind[(base + s) // span]
-                                    value = starts[one + 1, block] + folds * (weights[one] + stretch * inputs[one])
-                                    if others[one]:
-                                        value += stretch * folds * (columns - 1) * others[one]
+                                    load = kind[(base + s) // span]
+                                    value = starts[load + 1, block] + folds * (weights[load] + stretch * inputs[load])
+                                    if others[load]:
+                                        value += stretch * folds * (columns - 1) * others[load]
                                     else:
                                         value = max(value, starts[0, block] + folds + stretch * columns * folds)
-                                    value += (folds - 1) * inputs[one] + place[base + s] + delta
+                                    value += (folds - 1) * inputs[load] + place[base + s] + delta
                                     opened[s] = max(value, ended[base + s] + folds)
                                 # The last column's products of windows 1, 2, ... come at later + (window-1)*pace; the
                                 # column s has them `behind` windows and cycles afterwards, or is behind by itself.
-                                one = kind[(base + width - 1) // span]
-                                pace = folds * others[one]
-                                later = starts[one + 1, block] + folds * (weights[one] + (stretch + 1) * inputs[one])
-                                later += stretch * (columns - 1) * pace + (folds - 1) * others[one]
+                                load = kind[(base + width - 1) // span]
+                                pace = folds * others[load]
+                                later = starts[load + 1, block] + folds * (weights[load] + (stretch + 1) * inputs[load])
+                                later += stretch * (columns - 1) * pace + (folds - 1) * others[load]
                                 later += later_place[base + width - 1] + delta
                                 for s in range(width):
                                     hop = hop_of[base + s] + delay[v]
@@ -270,7 +270,9 @@ def stream(
                                         firsts[g, window] = max(firsts[g, window], when + hop)
                                     if windows > early:
                                         levels[g, kinds] = max(levels[g, kinds], late + hop)
-                                        levels[g, one] = max(levels[g, one], later + behind - (behind + 1) * pace + hop)
+                                        levels[g, load] = max(
+                                            levels[g, load], later + behind - (behind + 1) * pace + hop
+                                        )
                                         when = later + (windows - behind - 2) * pace + behind
                                         when = max(when, late + (windows - 1) * folds)
                                     ended[base + s] = when
@@ -278,15 +280,15 @@ def stream(
                         due[g] = firsts[g, at_window[g]]
                     else:
                         due[g] = 0
-                        for one in range(kinds + 1):
-                            due[g] = max(due[g], levels[g, one] + at_window[g] * slopes[one])
+                        for load in range(kinds + 1):
+                            due[g] = max(due[g], levels[g, load] + at_window[g] * slopes[load])
                     soonest = min(soonest, due[g])
             arriving = count
             remaining = np.int64(0)
-            for one in range(count):
-                queued[active[one]] -= 1
-                if queued[active[one]]:
-                    active[remaining] = active[one]
+            for position in range(count):
+                queued[active[position]] -= 1
+                if queued[active[position]]:
+                    active[remaining] = active[position]
                     remaining += 1
             count = remaining
             now = cycle
@@ -295,11 +297,11 @@ def stream(
                 idle = soonest - now - 2
                 if added < blocks:
                     idle = min(idle, (wait - done - 1) // count)
-                for one in range(count):
-                    idle = min(idle, queued[active[one]] - 1)
+                for position in range(count):
+                    idle = min(idle, queued[active[position]] - 1)
                 if idle > 0:
-                    for one in range(count):
-                        queued[active[one]] -= idle
+                    for position in range(count):
+                        queued[active[position]] -= idle
                     done += idle * count
                     now += idle
             if offered and at_window[0] == 0 and added == blocks and block_tries and not handed and due[0] != never:
@@ -318,28 +320,28 @@ def stream(
                     mark_window[g] = at_window[g]
                     mark_block[g] = at_block[g]
                     mark_due[g] = due[g]
-                for one in range(count_of_lines):
-                    changes += queued[one] != mark_queued[one]
-                    mark_queued[one] = queued[one]
+                for bus_line in range(count_of_lines):
+                    changes += queued[bus_line] != mark_queued[bus_line]
+                    mark_queued[bus_line] = queued[bus_line]
                 if changes == 0:
-                    for one in range(kinds):
+                    for load in range(kinds):
                         for block in range(first, blocks - 1):
-                            changes += starts[one + 1, block + 1] != starts[one + 1, block] + periods[one]
+                            changes += starts[load + 1, block + 1] != starts[load + 1, block] + periods[load]
                         for g in range(leads):
-                            behind = np.int64(levels[g, one] < -(never >> 1))
+                            behind = np.int64(levels[g, load] < -(never >> 1))
                             for other in range(kinds):
-                                gap = levels[g, other] - levels[g, one]
-                                far = gap + (windows - 1) * (slopes[other] - slopes[one])
-                                behind += (periods[one] <= pace) & (periods[other] == pace) & (gap >= 0) & (far >= 0)
+                                gap = levels[g, other] - levels[g, load]
+                                far = gap + (windows - 1) * (slopes[other] - slopes[load])
+                                behind += (periods[load] <= pace) & (periods[other] == pace) & (gap >= 0) & (far >= 0)
                             changes += behind == 0
                 if changes == 0 and left > 0:
                     for g in range(leads):
                         at_block[g] += left
                         due[g] += left * pace
                         old_window[g] = -2
-                        for one in range(kinds):
-                            if levels[g, one] > -(never >> 1):
-                                levels[g, one] += left * periods[one]
+                        for load in range(kinds):
+                            if levels[g, load] > -(never >> 1):
+                                levels[g, load] += left * periods[load]
                     done += left * (done - mark_done)
                     soonest += left * pace
                     now += left * pace
@@ -358,10 +360,10 @@ def stream(
             for g in range(leads):
                 steepest = np.int64(0)
                 on_it = np.int64(0)
-                for one in range(kinds + 1):
-                    if levels[g, one] > -(never >> 1):
-                        steepest = max(steepest, slopes[one])
-                        if slopes[one] == pace and due[g] == levels[g, one] + at_window[g] * pace:
+                for load in range(kinds + 1):
+                    if levels[g, load] > -(never >> 1):
+                        steepest = max(steepest, slopes[load])
+                        if slopes[load] == pace and due[g] == levels[g, load] + at_window[g] * pace:
                             on_it += 1
                 window = at_stretch[g] * windows + at_window[g]
                 alike = (
@@ -371,10 +373,10 @@ def stream(
                 left = min(left, windows - 1 - at_window[g])
                 old_due[g] = due[g]
                 old_window[g] = window
-            for one in range(count_of_lines):
-                grown = queued[one] - old_queued[one]
-                alike = alike and (grown == 0 or (grown > 0 and grown == users[one] - pace))
-                old_queued[one] = queued[one]
+            for bus_line in range(count_of_lines):
+                grown = queued[bus_line] - old_queued[bus_line]
+                alike = alike and (grown == 0 or (grown > 0 and grown == users[bus_line] - pace))
+                old_queued[bus_line] = queued[bus_line]
             if alike and added < blocks:
                 served: Any = done - old_done
                 left = min(left, (wait - done - 1) // max(1, served))
@@ -383,9 +385,9 @@ def stream(
                 for g in range(leads):
                     at_window[g] += left
                     due[g] += left * pace
-                for one in range(count_of_lines):
-                    if queued[one]:
-                        queued[one] += left * max(0, users[one] - pace)
+                for bus_line in range(count_of_lines):
+                    if queued[bus_line]:
+                        queued[bus_line] += left * max(0, users[bus_line] - pace)
                 done += left * (done - old_done)
                 soonest += left * pace
                 now += left * pace

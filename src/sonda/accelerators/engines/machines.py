@@ -14,19 +14,23 @@ Whole = NDArray[np.int64]
 
 
 def family(hardware: Hardware) -> Hardware:
-    """What machines must have in common to be simulated at once: all but multipliers and ports, which are 1 here."""
+    """The hardware with 1 multiplier and 1 port of each kind. Machines that are then equal can be simulated at once."""
     return replace(hardware, multipliers=1, read_ports=1, write_ports=1)
 
 
-def without_ports(hardware: Hardware) -> Hardware:
-    """What machines have in common that differ in their ports only, which are 1 here."""
+def equalise_ports(hardware: Hardware) -> Hardware:
+    """The hardware with 1 port of each kind. Machines that are then equal differ in their ports only."""
     return replace(hardware, read_ports=1, write_ports=1)
 
 
-def together(machines: Sequence[Hardware], times: int) -> Hardware:
-    """Machines of one family as one whose multipliers and ports are arrays: of every machine `times` elements, one
-    machine after the other. Raises SondaError for one that cannot be built."""
-    sizes = [(one.multipliers, one.read_ports, one.write_ports) for one in map(Hardware.check, machines)]
+def stack_machines(machines: Sequence[Hardware], times: int) -> Hardware:
+    """One machine for all machines of a family: its multipliers and ports are arrays.
+
+    Every machine gives `times` elements, one machine after the other. Raises SondaError where one cannot be built.
+    """
+    sizes = [
+        (machine.multipliers, machine.read_ports, machine.write_ports) for machine in map(Hardware.check, machines)
+    ]
     multipliers, read_ports, write_ports = np.repeat(np.array(sizes, np.int64), times, axis=0).T
     return replace(
         machines[0],
@@ -36,11 +40,11 @@ def together(machines: Sequence[Hardware], times: int) -> Hardware:
     )
 
 
-def picked(every: Hardware, of: Whole) -> Hardware:
-    """Of machines together those of these numbers."""
+def select_machines(stacked: Hardware, numbers: Whole) -> Hardware:
+    """The machines of these numbers, out of stacked ones."""
     return replace(
-        every,
-        multipliers=every.multipliers[of],  # type: ignore[index]  # arrays
-        read_ports=every.read_ports[of],  # type: ignore[index]
-        write_ports=every.write_ports[of],  # type: ignore[index]
+        stacked,
+        multipliers=stacked.multipliers[numbers],  # type: ignore[index]  # arrays
+        read_ports=stacked.read_ports[numbers],  # type: ignore[index]
+        write_ports=stacked.write_ports[numbers],  # type: ignore[index]
     )

@@ -83,12 +83,12 @@ def _merge(columns: Whole, begin: Whole, end: Whole, groups: Whole, multipliers:
                 lists = min(multipliers, first + fibers - at)
                 filled = longest = 0
                 bounds[0] = 0
-                for one in range(lists):
-                    for position in range(given_begin[at + one], given_end[at + one]):
+                for list_number in range(lists):
+                    for position in range(given_begin[at + list_number], given_end[at + list_number]):
                         source[filled] = given[position]
                         filled += 1
-                    bounds[one + 1] = filled
-                    longest = max(longest, bounds[one + 1] - bounds[one])
+                    bounds[list_number + 1] = filled
+                    longest = max(longest, bounds[list_number + 1] - bounds[list_number])
                 if filled == 0:
                     totals[10] += 1
                     continue

@@ -52,9 +52,9 @@ def simulate(hardware: Hardware, product: Product, tile: MeshTile) -> Result:
     """
     _check(hardware, product, tile)
     shapes = _tile_shapes(product, tile)
-    lengths = _timed(hardware, np.array([(rows, columns, product.k) for rows, columns, _ in shapes], np.int64))
-    return _result(hardware, product, _Tiles(*(sum(one) for one in zip(
-        *(_of_shape(product.k, *shape, *length) for shape, length in zip(shapes, lengths.tolist(), strict=True)),
+    lengths = _tile_lengths(hardware, np.array([(rows, columns, product.k) for rows, columns, _ in shapes], np.int64))
+    return _result(hardware, product, _Tiles(*(sum(counts) for counts in zip(
+        *(_sum_tiles(product.k, *shape, *length) for shape, length in zip(shapes, lengths.tolist(), strict=True)),
         strict=True,
     ))))  # fmt: skip
 
@@ -75,11 +75,12 @@ def simulate_all(hardware: Hardware, products: Whole, tiles: Whole) -> Result:
     counts = down[:, None] * across[None]
     there = counts > 0
     given = np.stack([side[there] for side in sides], axis=1)
-    shapes, which = _distinct(given)
-    lengths = _timed(hardware, shapes)
-    found = np.zeros((2, *there.shape), np.int64)
-    found[:, there] = lengths[which].T
-    sums = _Tiles(*(one.sum(axis=(0, 1)) for one in _of_shape(k, sides[0], sides[1], counts, found[0], found[1])))
+    shapes, which = _distinct_rows(given)
+    lengths = _tile_lengths(hardware, shapes)
+    timings = np.zeros((2, *there.shape), np.int64)
+    timings[:, there] = lengths[which].T
+    of_shapes = _sum_tiles(k, sides[0], sides[1], counts, timings[0], timings[1])
+    sums = _Tiles(*(values.sum(axis=(0, 1)) for values in of_shapes))
     return _result(hardware, Product(m, n, k), sums)
 
 
@@ -95,8 +96,8 @@ class _Tiles(NamedTuple):
     tiles: Count
 
 
-def _of_shape(k: Count, rows: Count, columns: Count, count: Count, last_product: Count, length: Count) -> _Tiles:
-    """So many tiles of one shape, of which one takes so long."""
+def _sum_tiles(k: Count, rows: Count, columns: Count, count: Count, last_product: Count, length: Count) -> _Tiles:
+    """Sums over `count` tiles of one shape; a tile takes `length` cycles."""
     return _Tiles(
         cycles=count * length,
         distribution=count * (last_product - 1 - k),
@@ -129,7 +130,7 @@ def _result(hardware: Hardware, product: Product, sums: _Tiles) -> Result:
     )
 
 
-def _distinct(rows: Whole) -> tuple[Whole, Whole]:
+def _distinct_rows(rows: Whole) -> tuple[Whole, Whole]:
     """Each row once, and which of them stands where."""
     places: dict[bytes, int] = {}
     which = [places.setdefault(row.tobytes(), len(places)) for row in rows]
@@ -168,7 +169,7 @@ def _tile_shapes(product: Product, tile: MeshTile) -> list[tuple[int, int, int]]
     return [(r, c, a * b) for r, a in sides_m for c, b in sides_n if r and c and a and b]
 
 
-def _timed(hardware: Hardware, shapes: Whole) -> Whole:
+def _tile_lengths(hardware: Hardware, shapes: Whole) -> Whole:
     """What `_lengths` says of tiles of these shapes."""
     lengths = np.zeros((len(shapes), 2), np.int64)
     sides = (hardware.rows, hardware.columns, hardware.read_ports, hardware.write_ports)
@@ -233,8 +234,8 @@ def _lengths(mesh_rows: int, mesh_columns: int, ports: int, lines: int, shapes: 
     """
     per_port = (mesh_rows + mesh_columns) // ports
     later = 1 if per_port > 1 else 0
-    for one in range(len(shapes)):
-        rows, columns, steps = shapes[one]
+    for shape_number in range(len(shapes)):
+        rows, columns, steps = shapes[shape_number]
         sent = np.zeros(ports, np.int64)
         for side in range(columns):
             sent[side // per_port] += 1
@@ -259,7 +260,7 @@ def _lengths(mesh_rows: int, mesh_columns: int, ports: int, lines: int, shapes: 
         elements = rows * columns
         first = max(left[0], above[0]) + 2
         last = max(left[rows - 1], above[columns - 1]) + rows + columns
-        out[one, 0] = last - 2
+        out[shape_number, 0] = last - 2
         # Results in the order in which they are offered; by counting where they are close in time, else by sorting.
         offered = np.empty(elements, np.int64)
         line = np.empty(elements, np.int64)
@@ -306,7 +307,7 @@ def _lengths(mesh_rows: int, mesh_columns: int, ports: int, lines: int, shapes: 
         while waiting > 0:
             waiting >>= 1
             cycle += 1
-        out[one, 1] = cycle
+        out[shape_number, 1] = cycle
 
 
 def _counters(hardware: Hardware, k: Count, tiles: Count, packages: Count, outputs: Count, hops: Count) -> Counters:

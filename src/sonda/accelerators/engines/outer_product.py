@@ -96,39 +96,39 @@ def _multiply(lengths: Whole, multipliers: int, lines: int, heard: Whole) -> Who
     for first in range(0, lengths.size, multipliers):
         count = min(multipliers, lengths.size - first)
         longest = products = 0
-        for one in range(first, first + count):
-            longest = max(longest, lengths[one])
-            products += lengths[one]
+        for entry in range(first, first + count):
+            longest = max(longest, lengths[entry])
+            products += lengths[entry]
         if products == 0:
             totals[0] += 3
             totals[2] += 1
             continue
         arriving = np.zeros(longest * per_line + 1, np.int64)
         if per_line == 1:
-            for one in range(first, first + count):
-                if lengths[one] > 0:
+            for entry in range(first, first + count):
+                if lengths[entry] > 0:
                     arriving[0] += 1
-                    arriving[lengths[one]] -= 1
+                    arriving[lengths[entry]] -= 1
             for cycle in range(1, longest + 1):
                 arriving[cycle] += arriving[cycle - 1]
         else:
             for line in range((count + per_line - 1) // per_line):
                 begin = line * per_line
                 left = 0
-                for one in range(begin, min(begin + per_line, count)):
-                    left += lengths[first + one]
-                    gone[one] = 0
+                for entry in range(begin, min(begin + per_line, count)):
+                    left += lengths[first + entry]
+                    gone[entry] = 0
                 cycle = 0
                 while left > 0:
                     for _ in range(per_line + 1):
-                        one = begin + turn[line]
-                        ready = turn[line] < per_line and one < count
-                        ready = ready and gone[one] <= min(cycle, lengths[first + one] - 1)
+                        entry = begin + turn[line]
+                        ready = turn[line] < per_line and entry < count
+                        ready = ready and gone[entry] <= min(cycle, lengths[first + entry] - 1)
                         turn[line] = (turn[line] + 1) % (per_line + 1)
                         if ready:
-                            if gone[one] == 0:
-                                heard[first + one] = cycle
-                            gone[one] += 1
+                            if gone[entry] == 0:
+                                heard[first + entry] = cycle
+                            gone[entry] += 1
                             arriving[cycle] += 1
                             left -= 1
                             break

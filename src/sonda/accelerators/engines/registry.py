@@ -38,7 +38,7 @@ def engine_kinds() -> tuple[str, ...]:
 
 def engine_of(kind: str) -> Engine:
     """The engine of a kind. Raises SondaError where no package has it, or what it names cannot be used."""
-    return _own_engine(kind) if kind in OWN else _added_engine(kind)
+    return _own_engine(kind) if kind in OWN else _plugin_engine(kind)
 
 
 @lru_cache(maxsize=len(OWN))
@@ -48,19 +48,19 @@ def _own_engine(kind: str) -> Engine:
     return engine
 
 
-def _added_engine(kind: str) -> Engine:
+def _plugin_engine(kind: str) -> Engine:
     from sonda.accelerators.engines.contract import Engine
 
     entry = plugin_entries(ENGINES).get(kind)
     if entry is None:
         raise SondaError(f"there is no engine {kind!r} any more", "install the package that adds it")
-    named = import_entry(entry)
-    if isinstance(named, type) and issubclass(named, Engine):
+    imported = import_entry(entry)
+    if isinstance(imported, type) and issubclass(imported, Engine):
         with blame_package(kind):
-            return named()
-    if not isinstance(named, Engine):
+            return imported()
+    if not isinstance(imported, Engine):
         raise SondaError(f"the engine {kind} of {entry.value} is no sonda.accelerators.engines.contract.Engine", MEND)
-    return named
+    return imported
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Results of several operations, one after the other, as one."""
+"""What an engine returns for an operation, and how results of several operations add up."""
 
 from __future__ import annotations
 
@@ -45,25 +45,25 @@ def largest(count: Count) -> int:
 # ----------------------------------------------------------------------------------------------------------------------
 
 
-def total(results: list[Result]) -> Result:
-    """Results one after the other, as one."""
+def sum_results(results: list[Result]) -> Result:
+    """The result of operations that follow each other."""
     first = results[0]
     if len(results) == 1:
         return first
     return Result(
-        cycles=sum(one.cycles for one in results),
-        weight_reads=sum(one.weight_reads for one in results),
-        input_reads=sum(one.input_reads for one in results),
-        psum_reads=sum(one.psum_reads for one in results),
-        writes=sum(one.writes for one in results),
-        multiplications=sum(one.multiplications for one in results),
-        counters=_added([one.counters for one in results]),
-        stack={part: sum(one.stack.get(part, 0) for one in results) for part in first.stack},
+        cycles=sum(result.cycles for result in results),
+        weight_reads=sum(result.weight_reads for result in results),
+        input_reads=sum(result.input_reads for result in results),
+        psum_reads=sum(result.psum_reads for result in results),
+        writes=sum(result.writes for result in results),
+        multiplications=sum(result.multiplications for result in results),
+        counters=_sum_counters([result.counters for result in results]),
+        stack={part: sum(result.stack.get(part, 0) for result in results) for part in first.stack},
     )
 
 
-def times(result: Result, count: Count) -> Result:
-    """The same operation so many times, one after the other."""
+def repeat_result(result: Result, count: Count) -> Result:
+    """The result of doing an operation `count` times, one after the other."""
     if isinstance(count, int) and count == 1:
         return result
     counters = {
@@ -85,7 +85,7 @@ def times(result: Result, count: Count) -> Result:
     )
 
 
-def _added(all_counters: list[Any]) -> Any:
+def _sum_counters(all_counters: list[Any]) -> Any:
     """Counters summed; the instances of a component are the same hardware each time."""
     sums: dict[str, dict[str, dict[str, int]]] = {}
     for counters in all_counters:

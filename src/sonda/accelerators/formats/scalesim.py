@@ -20,7 +20,7 @@ from sonda.accelerators.description.accelerator import Accelerator
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.mapping.placement import Placed, Placement
-from sonda.accelerators.operations.program import Bags, Call, Convolution, MatrixProduct, Operation, Program
+from sonda.accelerators.operations.program import Bags, Call, Convolution, MatrixProduct, ModelProgram, Operation
 from sonda.record.errors import SondaError, nearest
 
 # ---- SCALE-Sim's closed formulas for dense systolic arrays: a second opinion on the mesh ----------------------------
@@ -123,7 +123,7 @@ class ScaleSimReport:
 
     @property
     def exact(self) -> int:
-        return sum(not one.differences for one in self.layers)
+        return sum(not layer.differences for layer in self.layers)
 
     @property
     def exit_status(self) -> int:
@@ -139,20 +139,20 @@ class ScaleSimReport:
             "total": len(self.layers),
             "exact": self.exact,
             "elsewhere": self.elsewhere,
-            "layers": [one.to_document() for one in self.layers],
+            "layers": [layer.to_document() for layer in self.layers],
         }
 
 
-def products_program(products: Sequence[tuple[str, int, int, int]] = PRODUCTS) -> Program:
+def products_program(products: Sequence[tuple[str, int, int, int]] = PRODUCTS) -> ModelProgram:
     """Named products (M, N, K of each) as a program."""
     calls = tuple(Call(name, "Linear", 0, -1, place) for place, (name, *_) in enumerate(products))
     operations = tuple(
         Operation("linear", "addmm", place, MatrixProduct(m, n, k)) for place, (_, m, n, k) in enumerate(products)
     )
-    return Program(calls, operations, ("forward",) * len(operations))
+    return ModelProgram(calls, operations, ("forward",) * len(operations))
 
 
-def verify_scalesim(accelerator: Accelerator, program: Program) -> ScaleSimReport:
+def verify_scalesim(accelerator: Accelerator, program: ModelProgram) -> ScaleSimReport:
     """Every distinct product that a mesh of this accelerator takes, filling it, beside SCALE-Sim's formulas.
 
     Raises SondaError where it has no mesh, where its ports do not feed all inputs of the mesh in a cycle, as SCALE-Sim
@@ -174,22 +174,22 @@ def verify_scalesim(accelerator: Accelerator, program: Program) -> ScaleSimRepor
     placed: dict[Any, tuple[str, Placed]] = {}
     elsewhere = 0
     for operation in program.operations:
-        found = accelerator.engine_for(operation.kind)
-        if found is None or found.name not in meshes:
+        taker = accelerator.engine_for(operation.kind)
+        if taker is None or taker.name not in meshes:
             elsewhere += 1
             continue
         product = _product(operation.shape)
-        key = (found.name, product)
+        key = (taker.name, product)
         times[key] = times.get(key, 0) + 1
         if key not in placed:
-            one = placement.place_one(operation, program.path(operation))
-            assert isinstance(one, Placed)
-            placed[key] = (program.path(operation) or operation.name, one)
+            on_mesh = placement.place_operation(operation, program.path(operation))
+            assert isinstance(on_mesh, Placed)
+            placed[key] = (program.path(operation) or operation.name, on_mesh)
     if not placed:
         raise SondaError(f"no operation is for a mesh of {accelerator.name}", "route linear or convolution to it")
     layers = [
-        _check(path, one.engine.hardware, product, times[name, product], one.result)
-        for (name, product), (path, one) in placed.items()
+        _check(path, on_mesh.engine.hardware, product, times[name, product], on_mesh.result)
+        for (name, product), (path, on_mesh) in placed.items()
     ]
     first = next(iter(meshes.values())).hardware
     return ScaleSimReport(accelerator.name, first.rows, first.columns, tuple(layers), elsewhere)
@@ -216,7 +216,7 @@ def _check(layer: str, hardware: Hardware, product: MatrixProduct, times: int, r
         "weight reads": count * theirs.filter_reads,
         "writes": count * _writes(theirs, hardware, down * across),
     }
-    found = {
+    counted = {
         "cycles until the last product": stack["compute"] + stack["distribution"],
         "configuration": stack["configuration"],
         "cycles": result.cycles,
@@ -233,7 +233,7 @@ def _check(layer: str, hardware: Hardware, product: MatrixProduct, times: int, r
         configuration=times * stack["configuration"],
         reduction=times * stack["reduction"],
         writeback=times * stack["writeback"],
-        differences={name: (expected[name], found[name]) for name in expected if expected[name] != found[name]},
+        differences={name: (expected[name], counted[name]) for name in expected if expected[name] != counted[name]},
     )  # fmt: skip
 
 

@@ -7,15 +7,15 @@ from numpy.typing import NDArray
 
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.mesh import Product
-from sonda.accelerators.mapping.candidate_tiles import C, G, K, N, R, S, X, Y, extents, hands_on, multiplied
+from sonda.accelerators.mapping.candidate_tiles import C, G, K, N, R, S, X, Y, extents, row_products, tiles_hand_on
 from sonda.accelerators.memory.reuse import Accesses
 from sonda.accelerators.operations.layer import Layer
 
 Whole = NDArray[np.int64]
 
 
-def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Accesses:
-    """Under tiles (rows of an array) on the flexible dense engine."""
+def tile_accesses(hardware: Hardware, layer: Layer, tiles: Whole) -> Accesses:
+    """Accesses of a layer on the flexible dense engine, for tiles that are rows of an array."""
     parts = -(-extents(layer) // tiles)
     channels, filters = layer.C // layer.G, layer.K // layer.G
     weights = parts[:, N] * parts[:, G] * tiles[:, G] * filters * channels * layer.R * layer.S
@@ -30,24 +30,24 @@ def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Accesses:
     # Where neighbours hand on, only the last column of a fold is read for the windows that follow the first of a row.
     handed = layer.S // tiles[:, S]
     columns = parts[:, Y]
-    rows_of_windows = np.where(hands_on(layer, tiles), across + (columns - 1) * handed, columns * across)
-    blocks = multiplied(parts[:, K : N + 1])
+    rows_of_windows = np.where(tiles_hand_on(layer, tiles), across + (columns - 1) * handed, columns * across)
+    blocks = row_products(parts[:, K : N + 1])
     inputs = blocks * parts[:, X] * tiles[:, N] * tiles[:, G] * high * rows_of_windows * channels
-    folds = multiplied(parts[:, : C + 1])
+    folds = row_products(parts[:, : C + 1])
     # Without accumulators every sum goes back to the buffer after each fold but the last.
     back = folds - 1 if hardware.sums_through_memory else np.zeros_like(folds)
-    sums = blocks * parts[:, X] * parts[:, Y] * multiplied(tiles[:, K:]) * back
+    sums = blocks * parts[:, X] * parts[:, Y] * row_products(tiles[:, K:]) * back
     writes = layer.N * layer.K * layer.rows * layer.columns * (1 + back)
     return Accesses(weights, inputs, sums, writes)
 
 
-def of_mesh_tiles(product: Product, rows: Whole, columns: Whole) -> Accesses:
-    """Under tiles of so many rows and columns of outputs."""
+def mesh_tile_accesses(product: Product, rows: Whole, columns: Whole) -> Accesses:
+    """Accesses of a product on the mesh, for tiles of these rows and columns of outputs."""
     weights = product.k * product.n * -(-product.m // rows)
     inputs = product.k * product.m * -(-product.n // columns)
     return Accesses(weights, inputs, np.zeros_like(rows), np.full_like(rows, product.m * product.n))
 
 
-def times(accesses: Accesses, count: int) -> Accesses:
-    """So many operations like it, one after the other."""
-    return Accesses(*(count * one for one in accesses))
+def scale_accesses(accesses: Accesses, count: int) -> Accesses:
+    """The accesses of `count` such operations, one after the other."""
+    return Accesses(*(count * elements for elements in accesses))

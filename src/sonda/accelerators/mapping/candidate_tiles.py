@@ -29,7 +29,7 @@ def extents(layer: Layer) -> Whole:
     ).T
 
 
-def multiplied(sizes: Whole) -> Whole:
+def row_products(sizes: Whole) -> Whole:
     """The product of every row; column by column, because rows are many and short."""
     product: Whole = reduce(mul, sizes.T)
     return product
@@ -45,7 +45,7 @@ def candidates(hardware: Hardware, layer: Layer, most: int = MOST) -> Whole:
         # Several windows of a strided layer at once is where the reference itself goes wrong.
         largest[[X, Y]] = 1
     tiles = combinations(hardware.multipliers, tuple(extents(layer).tolist()), tuple(largest.tolist()), most)
-    return tiles[runs(hardware, layer, tiles)]
+    return tiles[runnable_tiles(hardware, layer, tiles)]
 
 
 @lru_cache(maxsize=32)
@@ -56,28 +56,28 @@ def combinations(room: int, whole: tuple[int, ...], largest: tuple[int, ...], mo
     cut the whole, and powers of two; if these are still too many, powers of two and the largest; then of four, and so
     on.
     """
-    tiles = _listed(room, [range(1, size + 1) for size in largest], most)
+    tiles = _list_combinations(room, [range(1, size + 1) for size in largest], most)
     base = 1
     while tiles is None:
-        tiles = _listed(room, [_few(*pair, base) for pair in zip(whole, largest, strict=True)], most)
+        tiles = _list_combinations(room, [_few_sizes(*pair, base) for pair in zip(whole, largest, strict=True)], most)
         base = 2 if base == 1 else base * base
     tiles.flags.writeable = False
     return tiles
 
 
-def runs(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
-    """Which of the tiles the machine can run (`Tile.check`) with right sums (`sums_rightly`).
+def runnable_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+    """Which of the tiles the machine can run (`Tile.check`) with right sums (`tile_sums_rightly`).
 
     The layer is one for all tiles, or one for each: then its sizes are arrays.
     """
-    return fits(hardware, layer, tiles) & sum_rightly(layer, tiles)
+    return fitting_tiles(hardware, layer, tiles) & tiles_sum_rightly(layer, tiles)
 
 
-def fits(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+def fitting_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
     """Which of the tiles the machine can run (`Tile.check`)."""
-    neuron, neurons = multiplied(tiles[:, : C + 1]), multiplied(tiles[:, K:])
+    neuron, neurons = row_products(tiles[:, : C + 1]), row_products(tiles[:, K:])
     parts = -(-extents(layer) // tiles)
-    folds = multiplied(parts[:, : C + 1])
+    folds = row_products(parts[:, : C + 1])
     used = neuron * neurons
     fitting: NDArray[np.bool_] = used <= hardware.multipliers
     if hardware.reduction == "TEMPORALRN":
@@ -91,7 +91,7 @@ def fits(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
     return fitting & ((folds == 1) | (used + neurons <= hardware.multipliers))
 
 
-def sums_rightly(layer: Layer, tile: Tile) -> bool:
+def tile_sums_rightly(layer: Layer, tile: Tile) -> bool:
     """Whether the reference surely computes what it should under this tile; where not, its time may be of wrong sums.
 
     It does not for several windows of a strided layer at once, nor for several groups and several samples at once. It
@@ -99,10 +99,10 @@ def sums_rightly(layer: Layer, tile: Tile) -> bool:
     (several samples, rows of windows that the tile does not divide, groups whose filters it does not divide): weights
     can then overtake activations.
     """
-    return bool(sum_rightly(layer, np.array([[getattr(tile, letter) for letter in LETTERS]], np.int64))[0])
+    return bool(tiles_sum_rightly(layer, np.array([[getattr(tile, letter) for letter in LETTERS]], np.int64))[0])
 
 
-def hands_on(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+def tiles_hand_on(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
     """Which of the tiles have multipliers hand activations to their neighbours (`Tile.hands_on`), in rows of several
     windows."""
     handed: NDArray[np.bool_] = (tiles[:, Y] == 1) & (tiles[:, S] > 1) & (layer.S % tiles[:, S] == 0)
@@ -110,16 +110,16 @@ def hands_on(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
     return handed
 
 
-def sum_rightly(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
-    """The same of many tiles, rows of an array; the layer is one for all, or one for each."""
+def tiles_sum_rightly(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+    """Which of the tiles (rows of an array) sum rightly; the layer is one for all tiles, or one for each."""
     right = (tiles[:, G] == 1) | (tiles[:, N] == 1)
     right &= (layer.stride == 1) | ((tiles[:, X] == 1) & (tiles[:, Y] == 1))
     early = (layer.rows % tiles[:, X] > 0) | ((tiles[:, G] < layer.G) & (layer.K // layer.G % tiles[:, K] > 0))
-    verdict: NDArray[np.bool_] = right & ~(hands_on(layer, tiles) & (early | (layer.N > 1)))
+    verdict: NDArray[np.bool_] = right & ~(tiles_hand_on(layer, tiles) & (early | (layer.N > 1)))
     return verdict
 
 
-def _few(whole: int, largest: int, base: int) -> list[int]:
+def _few_sizes(whole: int, largest: int, base: int) -> list[int]:
     """Sizes up to the largest: powers of `base` and the largest; for base 1, powers of two and even parts of the whole.
 
     Of the sizes that cut the whole into as many parts, an even one is the smallest.
@@ -131,7 +131,7 @@ def _few(whole: int, largest: int, base: int) -> list[int]:
     return sorted({size for size in (*powers, *even, largest) if size <= largest})
 
 
-def _listed(room: int, sizes: Sequence[Sequence[int]], most: int) -> Whole | None:
+def _list_combinations(room: int, sizes: Sequence[Sequence[int]], most: int) -> Whole | None:
     """Every combination of sizes that fits; None where there are more than `most`."""
     tiles = np.ones((1, len(sizes)), np.int64)
     used = np.ones(1, np.int64)

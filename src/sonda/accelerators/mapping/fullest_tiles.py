@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators.description.hardware import Hardware
-from sonda.accelerators.engines.machines import picked, together, without_ports
+from sonda.accelerators.engines.machines import equalise_ports, select_machines, stack_machines
 from sonda.accelerators.mapping import least_cycles
-from sonda.accelerators.mapping.candidate_tiles import C, K, N, X, Y, extents, multiplied, runs
+from sonda.accelerators.mapping.candidate_tiles import C, K, N, X, Y, extents, row_products, runnable_tiles
 from sonda.accelerators.operations.layer import Layer
 from sonda.record.jit import compiled
 
@@ -31,61 +31,61 @@ class _Tried(NamedTuple):
     """Tiles that are tried, layer by layer: what does not depend on the machine's ports."""
 
     which: Whole
-    """The layer of each."""
+    """The layer of each tile."""
     begins: Whole
-    """Of every layer the place of its first."""
+    """For every layer the place of its first tile."""
     sizes: Whole
     """The layer's own."""
     tiles: Whole
     keys: tuple[Whole, ...]
-    """What decides among those that take as long: less is better, the first before the others."""
+    """They decide among tiles that take equally long: less is better, the first key before the others."""
     fewest: Whole
     """Cycles whatever the ports are: every step sends an element, and so does every fold before them."""
     lowest: Whole
-    """Of every layer the one with the fewest."""
+    """For every layer its tile with the fewest of these cycles."""
     results: Whole
     """What goes over the bus."""
 
 
 class FullestTiles:
-    """Of layers, made ready once for all machines."""
+    """Chooses the tiles of layers by rule. What does not depend on the ports is made once for all machines."""
 
     def __init__(self, layers: Sequence[Layer]) -> None:
         self._sizes = np.array([layer.sizes for layer in layers], np.int64)
         self._sizes[:, N] = 1
         self._tried: dict[Hardware, _Tried | None] = {}
 
-    def on(self, machines: Sequence[Hardware]) -> list[Whole | None]:
+    def choose_on(self, machines: Sequence[Hardware]) -> list[Whole | None]:
         """The tiles of all layers on each machine, rows of an array; nothing where a layer has none."""
-        found: list[Whole | None] = [None] * len(machines)
+        chosen: list[Whole | None] = [None] * len(machines)
         alike: dict[Hardware, list[int]] = {}
         for place, machine in enumerate(machines):
-            alike.setdefault(without_ports(machine), []).append(place)
+            alike.setdefault(equalise_ports(machine), []).append(place)
         for common, places in alike.items():
             if common not in self._tried:
                 self._tried[common] = self._try(common)
             tried = self._tried[common]
             if tried is not None:
                 for some in _portions(places, len(tried.tiles)):
-                    for place, tiles in zip(some, _best(tried, [machines[one] for one in some]), strict=True):
-                        found[place] = tiles
-        return found
+                    for place, tiles in zip(some, _best(tried, [machines[place] for place in some]), strict=True):
+                        chosen[place] = tiles
+        return chosen
 
     def _try(self, hardware: Hardware) -> _Tried | None:
         """Nothing where a layer has no tile."""
-        listed = [compiled(few, next_size)(hardware.multipliers, most) for most in extents(Layer(*self._sizes.T))]
-        which = np.repeat(np.arange(len(listed)), [len(one) for one in listed])
+        listed = [compiled(few_tiles, next_size)(hardware.multipliers, most) for most in extents(Layer(*self._sizes.T))]
+        which = np.repeat(np.arange(len(listed)), [len(tiles) for tiles in listed])
         tiles, sizes = np.concatenate(listed), self._sizes[which]
-        kept = runs(hardware, Layer(*sizes.T), tiles)
+        kept = runnable_tiles(hardware, Layer(*sizes.T), tiles)
         which, tiles, sizes = which[kept], tiles[kept], sizes[kept]
         begins = np.searchsorted(which, np.arange(len(listed)))
         if (np.diff(begins, append=len(which)) == 0).any():
             return None
         parts = -(-extents(Layer(*sizes.T)) // tiles)
-        keys = (multiplied(parts * tiles), -tiles[:, K], -multiplied(tiles[:, : C + 1]), tiles[:, X])
-        fewest = multiplied(parts[:, : N + 1]) * (1 + parts[:, X] * parts[:, Y])
+        keys = (row_products(parts * tiles), -tiles[:, K], -row_products(tiles[:, : C + 1]), tiles[:, X])
+        fewest = row_products(parts[:, : N + 1]) * (1 + parts[:, X] * parts[:, Y])
         lowest = np.lexsort((fewest, which))[begins]
-        results = least_cycles.results_of(hardware, Layer(*sizes.T), tiles)
+        results = least_cycles.sent_results(hardware, Layer(*sizes.T), tiles)
         return _Tried(which, begins, sizes, tiles, keys, fewest, lowest, results)
 
 
@@ -94,36 +94,38 @@ def _best(tried: _Tried, machines: list[Hardware]) -> Whole:
     bounds = _bounds(tried, machines)
     smallest = np.minimum.reduceat(bounds, tried.begins, axis=1)
     machine, tile = np.nonzero(bounds == smallest[:, tried.which])
-    of = machine * len(tried.begins) + tried.which[tile]
+    pair = machine * len(tried.begins) + tried.which[tile]
     for key in tried.keys:
-        begins = np.searchsorted(of, np.arange(smallest.size))
-        kept = key[tile] == np.minimum.reduceat(key[tile], begins)[of]
-        of, tile = of[kept], tile[kept]
-    best: Whole = tried.tiles[tile[np.searchsorted(of, np.arange(smallest.size))]]
+        begins = np.searchsorted(pair, np.arange(smallest.size))
+        kept = key[tile] == np.minimum.reduceat(key[tile], begins)[pair]
+        pair, tile = pair[kept], tile[kept]
+    best: Whole = tried.tiles[tile[np.searchsorted(pair, np.arange(smallest.size))]]
     return best.reshape(*smallest.shape, -1)
 
 
 def _bounds(tried: _Tried, machines: list[Hardware]) -> Whole:
     """Machines x tiles: the least cycles, or more than another tile of the layer takes."""
-    reads = {read: number for number, read in enumerate(dict.fromkeys(one.read_ports for one in machines))}
-    of = np.array([reads[machine.read_ports] for machine in machines])
+    reads = {read: number for number, read in enumerate(dict.fromkeys(machine.read_ports for machine in machines))}
+    read_of = np.array([reads[machine.read_ports] for machine in machines])
     # All that the write ports change is how fast results go; with the most of them that never counts.
     distinct = [replace(machines[0], read_ports=read, write_ports=machines[0].multipliers) for read in reads]
-    writing = least_cycles.written(together(machines, 1), tried.results[:, None]).T
+    writing = least_cycles.write_cycles(stack_machines(machines, 1), tried.results[:, None]).T
     read, layer = np.divmod(np.arange(len(reads) * len(tried.begins)), len(tried.begins))
     reached = _least(tried, distinct, read, tried.lowest[layer]).reshape(len(reads), -1)
     within = np.zeros_like(reached)
-    np.maximum.at(within, of, np.maximum(reached[of], writing[:, tried.lowest]))
+    np.maximum.at(within, read_of, np.maximum(reached[read_of], writing[:, tried.lowest]))
     # What takes more than another one whatever the ports are need not be looked at.
     bounds = np.full((len(reads), len(tried.tiles)), np.iinfo(np.int64).max)
     looked = tried.fewest <= within[:, tried.which]
     bounds[looked] = _least(tried, distinct, *np.nonzero(looked))
-    return np.maximum(bounds[of], writing)
+    return np.maximum(bounds[read_of], writing)
 
 
 def _least(tried: _Tried, machines: list[Hardware], machine: Whole, tile: Whole) -> Whole:
     """Lower bounds on the cycles of these tiles on these machines, pair by pair."""
-    return least_cycles.of_tiles(picked(together(machines, 1), machine), Layer(*tried.sizes[tile].T), tried.tiles[tile])
+    return least_cycles.tile_cycles(
+        select_machines(stack_machines(machines, 1), machine), Layer(*tried.sizes[tile].T), tried.tiles[tile]
+    )
 
 
 def _portions(places: list[int], tiles: int) -> Iterator[list[int]]:
@@ -135,7 +137,7 @@ def _portions(places: list[int], tiles: int) -> Iterator[list[int]]:
 # ---- The few tiles of a layer among which a rule chooses ------------------------------------------------------------
 
 
-def few(room: int, most: Whole) -> Whole:
+def few_tiles(room: int, most: Whole) -> Whole:
     """Tiles on so many multipliers, rows in the order of Tile's fields; `most` holds the layer's sizes in that order.
 
     Whole filters, whole rows of one, and parts of a row, with every size that `next_size` gives of channels, filters,

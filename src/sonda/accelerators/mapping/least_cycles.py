@@ -12,28 +12,28 @@ from numpy.typing import NDArray
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.fabric import distribution
 from sonda.accelerators.engines.mesh import Product
-from sonda.accelerators.mapping.candidate_tiles import C, G, K, N, R, S, X, Y, extents, hands_on, multiplied
+from sonda.accelerators.mapping.candidate_tiles import C, G, K, N, R, S, X, Y, extents, row_products, tiles_hand_on
 from sonda.accelerators.operations.layer import Layer
 
 Whole = NDArray[np.int64]
 
 
-def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
-    """For tiles (rows of an array, as `candidates` gives them) of a layer on the flexible dense engine.
+def tile_cycles(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
+    """Least cycles for tiles (rows of an array, as `candidates` gives them) of a layer on the flexible dense engine.
 
-    It is the larger of what `written` says and a bound that does not depend on the write ports.
+    It is the larger of what `write_cycles` says and a bound that does not depend on the write ports.
     """
     span, later = distribution.span(hardware), distribution.arrival_delay(hardware)
     parts = -(-extents(layer) // tiles)
-    folds, blocks = multiplied(parts[:, : C + 1]), multiplied(parts[:, K : N + 1])
+    folds, blocks = row_products(parts[:, : C + 1]), row_products(parts[:, K : N + 1])
     rows, columns = parts[:, X], parts[:, Y]
     windows = rows * columns
-    neuron, neurons = multiplied(tiles[:, : C + 1]), multiplied(tiles[:, K:])
+    neuron, neurons = row_products(tiles[:, : C + 1]), row_products(tiles[:, K:])
     through_memory = (folds > 1) & hardware.sums_through_memory
     size = neuron + through_memory
 
     weights, inputs, last_columns = _first_port(span, tiles, size, neuron, neurons, through_memory)
-    handed = hands_on(layer, tiles)
+    handed = tiles_hand_on(layer, tiles)
     others = np.where(handed, last_columns, inputs)
     sums = np.where(through_memory, (folds - 1) * windows * np.minimum(-(-span // size), neurons), 0)
     sent = folds * (weights + rows * (inputs + (columns - 1) * others)) + sums
@@ -55,27 +55,27 @@ def of_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
     # A virtual neuron takes its folds in turn, each after the partial sum of the one before has come back.
     back = np.maximum(_bits(size) - 1, 1) + 2 + later
     returned = np.where(through_memory, blocks * windows * ((folds - 1) * back + 1), 0)
-    bound: Whole = np.maximum(np.maximum(least, written(hardware, blocks * results)), returned)
+    bound: Whole = np.maximum(np.maximum(least, write_cycles(hardware, blocks * results)), returned)
     return bound
 
 
-def results_of(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
+def sent_results(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
     """Results that tiles of a layer send to the buffer, padding and partial sums among them."""
     parts = -(-extents(layer) // tiles)
-    folds = multiplied(parts[:, : C + 1])
+    folds = row_products(parts[:, : C + 1])
     fed_back = folds if hardware.sums_through_memory else 1
-    found: Whole = multiplied(parts[:, K:]) * multiplied(tiles[:, K:]) * fed_back
-    return found
+    results: Whole = row_products(parts[:, K:]) * row_products(tiles[:, K:]) * fed_back
+    return results
 
 
-def written(hardware: Hardware, results: Whole) -> Whole:
-    """For so many results: a line of the bus takes one in a cycle."""
+def write_cycles(hardware: Hardware, results: Whole) -> Whole:
+    """Least cycles to write so many results: a line of the bus takes one in a cycle."""
     cycles: Whole = -(-results // hardware.write_ports)
     return cycles
 
 
-def of_mesh_tiles(hardware: Hardware, product: Product, rows: Whole, columns: Whole) -> Whole:
-    """For tiles of `rows` x `columns` outputs of a product on the mesh."""
+def mesh_tile_cycles(hardware: Hardware, product: Product, rows: Whole, columns: Whole) -> Whole:
+    """Least cycles for tiles of `rows` x `columns` outputs of a product on the mesh."""
     m, n, k = product.m, product.n, product.k
     per_port = (hardware.rows + hardware.columns) // hardware.read_ports
     least = np.zeros_like(rows)
@@ -88,8 +88,11 @@ def of_mesh_tiles(hardware: Hardware, product: Product, rows: Whole, columns: Wh
     return least
 
 
-def of_row_tiles(hardware: Hardware, entries: Whole, dense: int, columns: Whole, summed: Whole) -> Whole:
-    """For tiles of `columns` x `summed` entries, of compressed rows with so many entries times `dense` columns."""
+def row_tile_cycles(hardware: Hardware, entries: Whole, dense: int, columns: Whole, summed: Whole) -> Whole:
+    """Least cycles for tiles of `columns` x `summed` entries.
+
+    Compressed rows have so many `entries` each; the other matrix has `dense` columns.
+    """
     span, later = distribution.span(hardware), distribution.arrival_delay(hardware)
     sizes, often = np.unique(np.maximum(entries, 1), return_counts=True)
     widths, width_of = np.unique(summed, return_inverse=True)
@@ -102,8 +105,8 @@ def of_row_tiles(hardware: Hardware, entries: Whole, dense: int, columns: Whole,
     return np.maximum(sent, count * -(-(blocks * columns) // hardware.write_ports))
 
 
-def of_bitmaps(hardware: Hardware, ones: int, streams: int) -> int:
-    """For stationary vectors of so many ones in all, and so many vectors that stream past them."""
+def bitmap_cycles(hardware: Hardware, ones: int, streams: int) -> int:
+    """Least cycles for stationary vectors with `ones` ones in all, and `streams` vectors that stream past them."""
     return -(-ones // hardware.multipliers) * (streams + 5)
 
 

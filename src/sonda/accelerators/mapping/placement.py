@@ -12,9 +12,9 @@ from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.engines.registry import blame_package, check_result
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.mapping import rules as maps
-from sonda.accelerators.mapping.search import Choice, Cost, Listed, search
-from sonda.accelerators.memory.hierarchy import Traffic
-from sonda.accelerators.operations.program import Operation, Program
+from sonda.accelerators.mapping.search import Choice, Listed, MappingCost, search
+from sonda.accelerators.memory.hierarchy import MemoryTraffic
+from sonda.accelerators.operations.program import ModelProgram, Operation
 from sonda.record.errors import SondaError, nearest
 
 SEARCHED = "best"
@@ -32,9 +32,9 @@ class Placed:
     mapping: dict[str, Any]
     """What was chosen: sizes of the tile, the dataflow, which operand is compressed."""
     result: Result
-    """Of the engine alone, as if all operands lay in the global buffer."""
-    traffic: Traffic | None = None
-    """To and from the memory behind a finite buffer; nothing where the buffer is unlimited."""
+    """What the engine alone takes, as if all operands lay in the global buffer."""
+    traffic: MemoryTraffic | None = None
+    """What moves to and from the memory behind a finite buffer; None where the buffer is unlimited."""
     tried: int = 1
     """Mappings that were simulated to choose this one."""
     proved: bool = False
@@ -42,7 +42,7 @@ class Placed:
 
     @property
     def cycles(self) -> int:
-        """With the cycles in which the engine waits for memory."""
+        """Cycles of the engine and those in which it waits for memory."""
         return self.result.cycles + (self.traffic.stall_cycles if self.traffic else 0)
 
     @property
@@ -97,17 +97,17 @@ class Placement:
 
     def patterns(self) -> frozenset[str]:
         """Kinds of operation whose zeros must be known. Those of embedding bags always are."""
-        found = {kind: self.accelerator.engine_for(kind) for kind in self.accelerator.route}
+        engines = {kind: self.accelerator.engine_for(kind) for kind in self.accelerator.route}
         return frozenset(
             kind
-            for kind, engine in found.items()
+            for kind, engine in engines.items()
             if engine and engine.simulator.zeros_matter and kind != "embedding_bag"
         )
 
-    def place(self, program: Program) -> list[Placed | OnHost]:
+    def place(self, program: ModelProgram) -> list[Placed | OnHost]:
         """Every operation in its order. Raises SondaError naming the layer that its engine cannot run."""
         self.prepare(program.operations)
-        return [self.place_one(operation, program.path(operation)) for operation in program.operations]
+        return [self.place_operation(operation, program.path(operation)) for operation in program.operations]
 
     def prepare(self, operations: Iterable[Operation]) -> None:
         """Place operations together where that is faster; where it cannot be, placing one by one says why."""
@@ -124,7 +124,7 @@ class Placement:
                 chosen = engine.simulator.choose_many(engine, some, self.mapping == "")
                 self._known |= {(name, operation): choice for operation, choice in chosen.items()}
 
-    def place_one(self, operation: Operation, path: str = "") -> Placed | OnHost:
+    def place_operation(self, operation: Operation, path: str = "") -> Placed | OnHost:
         """One operation; `path` is where it stands, for errors."""
         engine = self.accelerator.engine_for(operation.kind)
         if engine is None:
@@ -155,4 +155,4 @@ class Placement:
         if key not in self.learnt.listed:
             self.learnt.listed[key] = engine.simulator.mappings(engine, operation)
         listed = self.learnt.listed[key]
-        return None if listed is None else search(listed, Cost(engine, operation, self.accelerator.memory))
+        return None if listed is None else search(listed, MappingCost(engine, operation, self.accelerator.memory))

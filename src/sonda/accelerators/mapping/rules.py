@@ -26,7 +26,7 @@ def tile_of(given: dict[str, int], layer: Layer) -> Tile:
     """The tile that a description gives, cut to the layer's sizes."""
     letters = PRODUCT_LETTERS if set(given) <= set(PRODUCT_LETTERS) else CONVOLUTION_LETTERS
     sizes = dict.fromkeys("RSCKGNXY", 1) | {letters[name]: size for name, size in given.items()}
-    most = _most(layer)
+    most = _largest_sizes(layer)
     return Tile(**{letter: min(size, most[letter]) for letter, size in sizes.items()})
 
 
@@ -52,7 +52,7 @@ def _stonne_tile(multipliers: int, m: int, n: int, k: int) -> Tile:
 
 def convolution_tile(hardware: Hardware, layer: Layer) -> Tile:
     """The tile that `fullest_tiles` chooses. Raises SondaError where the machine can run none."""
-    (tiles,) = FullestTiles([layer]).on([hardware])
+    (tiles,) = FullestTiles([layer]).choose_on([hardware])
     if tiles is None:
         raise SondaError(
             f"no tile of this layer fits multipliers = {hardware.multipliers} with reduction = {hardware.reduction}",
@@ -78,7 +78,7 @@ def tile_words(tile: Tile, product: bool) -> dict[str, int]:
     return {name: getattr(tile, letter) for name, letter in letters.items()}
 
 
-def _most(layer: Layer) -> dict[str, int]:
+def _largest_sizes(layer: Layer) -> dict[str, int]:
     return {
         "R": layer.R, "S": layer.S, "C": layer.C // layer.G, "K": layer.K // layer.G, "G": layer.G, "N": layer.N,
         "X": layer.rows, "Y": layer.columns,

@@ -1,9 +1,9 @@
 """The search for the mapping that costs least, with the simulator as its judge.
 
-What a mapping reads, and so what it moves to and from memory, is known without simulating; what an engine takes for it,
-at least (`least_cycles`). Both together are what it costs at least. Mappings are tried in this order, and only while
-that is below the best cost so far: what is left out cannot be better. Where more would have to be tried than a limit,
-the search ends there and says so.
+What a mapping moves to and from memory is known without simulating, and so is a lower bound of the engine's cycles
+(`least_cycles`). Both together give the least cost of a mapping. Mappings are tried in the order of their least cost,
+and only while that is below the best cost so far: what is left out cannot be better. The search ends after a limited
+number of trials and then says that it is not complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Whole = NDArray[np.int64]
 MOST_TRIED = 400
 """Mappings that are simulated for one operation, beside those given."""
 UNBOUNDED = np.zeros(1, np.int64)
-"""Cycles at least, of one mapping that is tried in any case."""
+"""Least cycles of one mapping that is tried in any case."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Choice:
 
 
 @dataclass
-class Options:
+class FormMappings:
     """Mappings of one form, by number. What is learnt of them holds for every memory behind the buffer."""
 
     least: Whole
     """Cycles that the engine takes at least."""
     simulate: Callable[[int], Choice]
     mapping: dict[str, Any] = field(default_factory=dict)
-    """As a `Choice` has it, its sizes as arrays."""
+    """The mappings as one, in the words of a `Choice`; sizes are arrays."""
     accesses: Accesses | None = None
     """What the engine reads and writes; nothing where only a simulation can tell."""
     cycles: Callable[[int], int] | None = None
@@ -65,8 +65,8 @@ class Options:
             self._choices[number] = self.simulate(number)
         return self._choices[number]
 
-    def took(self, number: int) -> int | SondaError:
-        """Cycles of the engine, or why it cannot follow the mapping."""
+    def engine_cycles(self, number: int) -> int | SondaError:
+        """Cycles of the engine under the mapping of this number, or why it cannot follow it."""
         if number not in self._cycles:
             try:
                 exactly = self.choice(number).result.cycles if self.cycles is None else self.cycles(number)
@@ -81,8 +81,8 @@ class Options:
         if self.accesses is None:
             return None
         if sizes not in self._movements:
-            found = movement_of(engine, operation.shape, self.mapping, self.accesses, sizes, operation)
-            self._movements[sizes] = Movement(*(np.broadcast_to(one, len(self.least)) for one in found))
+            movement = movement_of(engine, operation.shape, self.mapping, self.accesses, sizes, operation)
+            self._movements[sizes] = Movement(*(np.broadcast_to(counts, len(self.least)) for counts in movement))
         return self._movements[sizes]
 
 
@@ -90,29 +90,29 @@ class Options:
 class Listed:
     """All mappings of an operation: some that a search begins with, and the others."""
 
-    starts: Sequence[Options]
-    options: Sequence[Options]
+    starts: Sequence[FormMappings]
+    options: Sequence[FormMappings]
 
 
 @dataclass(frozen=True)
-class Cost:
+class MappingCost:
     """What mappings of an operation cost, in cycles: the engine's own, and those in which it waits for memory."""
 
     engine: EngineDescription
     operation: Operation
     memory: Memory | None
 
-    def least(self, options: Options) -> Whole:
-        """Of all options at least."""
+    def least(self, options: FormMappings) -> Whole:
+        """The least cost of each mapping of a form."""
         moved = self._movement(options)
         if moved is None or self.memory is None:
             return options.least
         least: Whole = options.least + stalls_of(self.engine, moved, options.least, self.memory)
         return least
 
-    def of(self, options: Options, number: int) -> int | SondaError:
-        """Of one option, or why it cannot be."""
-        cycles = options.took(number)
+    def total(self, options: FormMappings, number: int) -> int | SondaError:
+        """The cost of one mapping, or why the engine cannot follow it."""
+        cycles = options.engine_cycles(number)
         if isinstance(cycles, SondaError) or self.memory is None:
             return cycles
         moved = self._movement(options)
@@ -122,50 +122,50 @@ class Cost:
             moved = movement_of(self.engine, shape, choice.mapping, choice.result, sizes, self.operation)
         return cycles + int(stalls_of(self.engine, moved.at(number), cycles, self.memory))
 
-    def _movement(self, options: Options) -> Movement | None:
+    def _movement(self, options: FormMappings) -> Movement | None:
         return None if self.memory is None else options.movement(self.engine, self.operation, self.memory.sizes)
 
 
-def search(listed: Listed, cost: Cost, most: int = MOST_TRIED) -> Choice:
+def search(listed: Listed, cost: MappingCost, most: int = MOST_TRIED) -> Choice:
     """The cheapest of all that is listed; the first of equals, so that a start is kept where none is better.
 
     Raises SondaError where there is nothing to choose from.
     """
-    best: tuple[Options, int] | None = None
+    best: tuple[FormMappings, int] | None = None
     lowest = np.iinfo(np.int64).max
     tried = 0
     refused = SondaError("no mapping of this layer fits the engine", "give more multipliers, or accumulators")
     for start in listed.starts:
         for which in range(len(start.least)):
-            found = cost.of(start, which)
-            if isinstance(found, SondaError):
-                refused = found
+            cycles = cost.total(start, which)
+            if isinstance(cycles, SondaError):
+                refused = cycles
                 continue
             tried += 1
-            if found < lowest:
-                best, lowest = (start, which), found
+            if cycles < lowest:
+                best, lowest = (start, which), cycles
     options = listed.options
     none = np.zeros(0, np.int64)
-    form = np.repeat(np.arange(len(options)), [len(one.least) for one in options])
-    number = np.concatenate([none, *(np.arange(len(one.least)) for one in options)])
-    least = np.concatenate([none, *(cost.least(one) for one in options)])
+    form = np.repeat(np.arange(len(options)), [len(mappings.least) for mappings in options])
+    number = np.concatenate([none, *(np.arange(len(mappings.least)) for mappings in options)])
+    least = np.concatenate([none, *(cost.least(mappings) for mappings in options)])
     worthy = np.flatnonzero(least < lowest)
     # Of those that memory alone makes cost as much, the one first whose engine takes least.
-    engines = np.concatenate([none, *(one.least for one in options)])[worthy]
+    engines = np.concatenate([none, *(mappings.least for mappings in options)])[worthy]
     order = worthy[np.lexsort((engines, least[worthy]))]
     left = most
     for place in order.tolist():
         if not left or least[place] >= lowest:
             break
         least[place] = np.iinfo(np.int64).max
-        one, which = options[form[place]], int(number[place])
-        found = cost.of(one, which)
-        if isinstance(found, SondaError):
+        mappings, which = options[form[place]], int(number[place])
+        cycles = cost.total(mappings, which)
+        if isinstance(cycles, SondaError):
             continue  # more blocks of filters overlap than an engine follows
         left -= 1
         tried += 1
-        if found < lowest:
-            best, lowest = (one, which), found
+        if cycles < lowest:
+            best, lowest = (mappings, which), cycles
     if best is None:
         raise refused
     chosen = best[0].choice(best[1])
@@ -186,4 +186,4 @@ class Taken:
     count: NDArray[np.int64]
     """Products of each operation, which follow each other."""
     mapping: Callable[[int], dict[str, Any]]
-    """Of an element."""
+    """Gives the mapping of an element."""

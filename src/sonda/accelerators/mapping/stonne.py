@@ -37,13 +37,13 @@ class _Option:
     k: int
     score: np.float32
 
-    def before(self, other: _Option) -> bool:
+    def comes_before(self, other: _Option) -> bool:
         """Order in the tree. Among near scores a larger n does not decide: k and m are compared all the same."""
         if abs(self.score - other.score) < NEAR:
             return self.n < other.n or (self.k, self.m) < (other.k, other.m)
         return bool(self.score < other.score)
 
-    def better(self, other: _Option) -> bool:
+    def beats(self, other: _Option) -> bool:
         if abs(self.score - other.score) < NEAR:
             return (self.n, self.k, self.m) > (other.n, other.k, other.m)
         return bool(self.score > other.score)
@@ -63,7 +63,7 @@ def product_tile(hardware: Hardware, m: int, n: int, k: int) -> Tile:
         raise SondaError(f"multipliers = {hardware.multipliers} hold no sum of two products", "give at least 2")
     best = options[0]
     for option in options:
-        if option.better(best):
+        if option.beats(best):
             best = option
     return Tile.product(best.m, best.n, best.k)
 
@@ -97,12 +97,12 @@ def _powers(first: int, last: int) -> Iterator[int]:
 
 
 def _option(multipliers: int, sizes: tuple[int, int, int], tile: tuple[int, int, int]) -> _Option:
-    one = np.float32
-    used = one(tile[0] * tile[1] * tile[2] / multipliers)
-    edges = [one(size / (-(-size // part) * part)) for size, part in zip(sizes, tile, strict=True)]
-    columns = min(MOST_FOR_COLUMNS, one(tile[1]) / one(min(sizes[1], multipliers)) * MOST_FOR_COLUMNS)
-    whole = min(MOST_FOR_SUM, one(tile[2]) / one(min(sizes[2], multipliers)) * MOST_FOR_SUM)
-    score = used + (edges[0] + edges[1] + edges[2]) / one(3) + columns + whole
+    single = np.float32
+    used = single(tile[0] * tile[1] * tile[2] / multipliers)
+    edges = [single(size / (-(-size // part) * part)) for size, part in zip(sizes, tile, strict=True)]
+    columns = min(MOST_FOR_COLUMNS, single(tile[1]) / single(min(sizes[1], multipliers)) * MOST_FOR_COLUMNS)
+    whole = min(MOST_FOR_SUM, single(tile[2]) / single(min(sizes[2], multipliers)) * MOST_FOR_SUM)
+    score = used + (edges[0] + edges[1] + edges[2]) / single(3) + columns + whole
     return _Option(*tile, score)
 
 
@@ -135,14 +135,14 @@ class _Tree:
     def insert(self, option: _Option) -> None:
         """Adds the option unless the one just before its place is not before it."""
         above, here, side = None, self.root, 0
-        before: _Node | None = None
+        previous: _Node | None = None
         while here is not None:
             above = here
-            side = 0 if option.before(here.option) else 1
+            side = 0 if option.comes_before(here.option) else 1
             if side:
-                before = here
+                previous = here
             here = here.child[side]
-        if before is not None and not before.option.before(option):
+        if previous is not None and not previous.option.comes_before(option):
             return
         node = _Node(option, above)
         if above is None:

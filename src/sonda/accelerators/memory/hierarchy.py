@@ -38,7 +38,7 @@ class Memory:
 
 
 class Sizes(NamedTuple):
-    """Of memories, in bytes: one number each, or an array with one for each memory."""
+    """Sizes of a memory in bytes; arrays where they are of many memories."""
 
     resident_bytes: Any
     element_bytes: Any
@@ -47,8 +47,8 @@ class Sizes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Of one operation. All numbers are simulated."""
+class MemoryTraffic:
+    """What one operation moves to and from memory. All numbers are simulated."""
 
     read_bytes: int
     """Wanted by the engine; what accesses bring beside it is not counted here but in `moved_read_bytes`."""

@@ -25,11 +25,11 @@ class Fetches(NamedTuple):
     """Lookups that the buffer could not serve."""
 
     cold: int
-    """Of rows that were looked up for the first time."""
+    """Lookups of rows that were never looked up before."""
     again: int
-    """Of rows that had left the buffer."""
+    """Lookups of rows that had left the buffer."""
     accesses: int
-    """Of the memory, for both."""
+    """Accesses of the memory, for both."""
     row_misses: int
     """Of these accesses, those to a row of the memory that was not open."""
 
@@ -49,7 +49,7 @@ class RowStream:
         self._known: dict[tuple[int, ...], Fetches] = {}
 
     def fetches(self, sizes: Sizes, room: int, columns: int, at_once: int) -> Fetches:
-        """With room for so many bytes of rows of so many columns.
+        """What a buffer with `room` bytes for rows of `columns` elements cannot serve.
 
         An engine that takes `at_once` columns of all rows of a bag before the next columns needs these rows to stay
         meanwhile. Where they do not fit, each row comes in pieces, every piece an access of its own.

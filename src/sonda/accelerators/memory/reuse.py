@@ -36,7 +36,7 @@ class Accesses(NamedTuple):
 
 
 class Saving(NamedTuple):
-    """So many elements that stay, and what no longer crosses then."""
+    """Elements that stay in the buffer, and the crossings that this saves."""
 
     kept: Count
     reads: Count
@@ -44,7 +44,7 @@ class Saving(NamedTuple):
 
 
 class Operand(NamedTuple):
-    """Elements that cross with nothing kept, and what can be saved, the best first, each beyond those before it."""
+    """Elements that cross where nothing is kept, and the savings, the best first. Each adds to those before it."""
 
     reads: Count
     writes: Count = 0
@@ -84,7 +84,9 @@ class Reuse:
 
 
 def rereading(reads: Count, *points: tuple[Count, Count]) -> Operand:
-    """An operand that is read so often, by what would be read with so many elements kept: (kept, reads).
+    """An operand that is read `reads` times where nothing is kept.
+
+    Each point (kept, reads) says how much is read with so many elements kept.
 
     Between two points a part of the way is kept, so only those count that no such mixture beats. Savings that are
     worth nothing keep nothing.
@@ -105,35 +107,38 @@ def rereading(reads: Count, *points: tuple[Count, Count]) -> Operand:
 
 
 def crossings(operands: Sequence[Operand], room: Count) -> tuple[list[Crossing], Count]:
-    """What crosses with room for so many elements, given first to what saves most for it; and the room left over."""
+    """What crosses of each operand with room for so many elements, and the room left over.
+
+    Room goes first to what saves most for it.
+    """
     savings = [(place, saving) for place, operand in enumerate(operands) for saving in operand.savings]
     if not savings:
-        return [Crossing(one.reads, one.writes) for one in operands], room
+        return [Crossing(operand.reads, operand.writes) for operand in operands], room
     shape = np.broadcast_shapes(np.shape(room), *(np.shape(count) for _, saving in savings for count in saving))
     kept, *saved = np.stack(
-        [np.broadcast_to(np.array(count, np.int64), shape) for which in zip(*(one for _, one in savings), strict=True)
-         for count in which]
+        [np.broadcast_to(np.array(count, np.int64), shape)
+         for column in zip(*(saving for _, saving in savings), strict=True) for count in column]
     ).reshape(3, len(savings), *shape)  # fmt: skip
     order = np.argsort(-(saved[0] + saved[1]) / np.maximum(kept, 1), axis=0, kind="stable")
     ordered = np.take_along_axis(kept, order, axis=0)
     before = np.cumsum(ordered, axis=0) - ordered
     taken = np.empty_like(kept)
     np.put_along_axis(taken, order, np.clip(room - before, 0, ordered), axis=0)
-    reads, writes = ([getattr(one, name) for one in operands] for name in ("reads", "writes"))
+    reads, writes = ([getattr(operand, name) for operand in operands] for name in ("reads", "writes"))
     for crossing, counts in ((reads, saved[0]), (writes, saved[1])):
         for (place, _), share in zip(savings, _part(counts, taken, kept), strict=True):
             crossing[place] = crossing[place] - share
-    return [Crossing(*one) for one in zip(reads, writes, strict=True)], np.maximum(room - kept.sum(axis=0), 0)
+    return [Crossing(*counts) for counts in zip(reads, writes, strict=True)], np.maximum(room - kept.sum(axis=0), 0)
 
 
 def _part(whole: NDArray[np.int64], taken: NDArray[np.int64], kept: NDArray[np.int64]) -> NDArray[np.int64]:
     """The part of the whole that belongs to what is taken of what would be kept, rounded down; never beyond 64 bits."""
     some = taken < kept
-    of, part = np.where(some, kept, 1), np.where(some, taken, 0)
-    if int(of.max()) * int(part.max()) >= LARGEST:
-        of, part, whole = (one.astype(object) for one in (of, part, whole))
-    found = whole // of * part + whole % of * part // of
-    return np.where(some, found, whole).astype(np.int64)
+    divisor, part = np.where(some, kept, 1), np.where(some, taken, 0)
+    if int(divisor.max()) * int(part.max()) >= LARGEST:
+        divisor, part, whole = (values.astype(object) for values in (divisor, part, whole))
+    share = whole // divisor * part + whole % divisor * part // divisor
+    return np.where(some, share, whole).astype(np.int64)
 
 
 def partial_sums(reads: Count, writes: Count, kept: Count) -> Operand:
@@ -150,20 +155,23 @@ def distinct_inputs(shape: Convolution) -> int:
 
 
 class ProductSizes(NamedTuple):
-    """Of a product, or of a convolution as one; `inputs` and `weights` are the elements that must cross at least."""
+    """Sizes of a product, or of a convolution as a product.
+
+    `inputs` and `weights` are the elements that must cross at least.
+    """
 
     m: int
     n: int
     k: int
     products: int
-    """Of these sizes, one after the other."""
+    """How many products of these sizes follow each other."""
     inputs: int
     weights: int
     image: Convolution | None
 
     @staticmethod
-    def of(shape: MatrixProduct | Convolution, operation: Operation | None) -> ProductSizes:
-        """Of a shape; where an operation is given, without its zeros."""
+    def from_shape(shape: MatrixProduct | Convolution, operation: Operation | None) -> ProductSizes:
+        """The sizes of a shape. The zeros of `operation` are left out where it is given."""
         image = shape if isinstance(shape, Convolution) else None
         product = shape.product() if isinstance(shape, Convolution) else shape
         m, n, k, count = product.m, product.n, product.k, product.count
@@ -179,10 +187,10 @@ class ProductSizes(NamedTuple):
 
     @property
     def outputs(self) -> int:
-        """Of all products."""
+        """Elements that all products give."""
         return self.m * self.n * self.products
 
-    def one(self, elements: int) -> int:
+    def share_of_one(self, elements: int) -> int:
         """The share of one of the products, which follow each other."""
         return -(-elements // self.products)
 

@@ -34,7 +34,7 @@ import numpy as np
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.engines.registry import blame_package
 from sonda.accelerators.engines.result import Count, Result
-from sonda.accelerators.memory.hierarchy import Memory, Sizes, Traffic
+from sonda.accelerators.memory.hierarchy import Memory, MemoryTraffic, Sizes
 from sonda.accelerators.memory.lookups import Fetches
 from sonda.accelerators.memory.reuse import Accesses, Crossing, Reuse, crossings
 from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation
@@ -67,7 +67,7 @@ class Movement(NamedTuple):
     """Accesses that write; all others read."""
 
     def at(self, place: Any) -> Movement:
-        """Of one or some of many."""
+        """The movement at this place, or at these places, of arrays."""
         return Movement(*(count if np.ndim(count) == 0 else count[place] for count in self))
 
 
@@ -95,13 +95,13 @@ def traffic_of(
     result: Result,
     memory: Memory,
     operation: Operation | None = None,
-) -> Traffic:
+) -> MemoryTraffic:
     """What an operation moves under this mapping, whose `result` the engine gave, and how long the engine waits for it.
 
     `operation`, where it is given, tells how many elements of a sparse engine's operands are not zero.
     """
     moved = movement_of(engine, shape, mapping, result, memory.sizes, operation)
-    return Traffic(
+    return MemoryTraffic(
         read_bytes=int(moved.reads),
         write_bytes=int(moved.writes),
         row_hits=int(moved.accesses - moved.row_misses),
@@ -136,17 +136,20 @@ def movement_of(
     stream, at_once = reuse.table
     parts = np.broadcast_arrays(left * sizes.element_bytes, at_once, *sizes)
     cases, which = np.unique(np.stack([part.ravel() for part in parts]), axis=1, return_inverse=True)
-    found = np.array(
-        [stream.fetches(Sizes(*of), room, shape.columns, columns) for room, columns, *of in cases.T.tolist()]
+    fetched = np.array(
+        [
+            stream.fetches(Sizes(*sizes_row), room, shape.columns, columns)
+            for room, columns, *sizes_row in cases.T.tolist()
+        ]
     )
-    fetches = Fetches(*(one.reshape(parts[0].shape) for one in found[which.ravel()].T))
+    fetches = Fetches(*(counts.reshape(parts[0].shape) for counts in fetched[which.ravel()].T))
     # Bags that a bitmap engine takes together share the rows that they share.
     rows = np.minimum((fetches.cold + fetches.again) * shape.columns, result.input_reads)
     return _movement(reuse, crossing, fetches, rows, sizes)
 
 
 def with_memory(placed: list[Placed | OnHost], accelerator: Accelerator) -> list[Placed | OnHost]:
-    """The same operations with their traffic; as they are where the accelerator's buffer is unlimited."""
+    """The operations with their traffic; unchanged where the accelerator's buffer is unlimited."""
     # The search for mappings asks for traffic itself, so placement imports this file.
     from sonda.accelerators.mapping.placement import Placed
 
@@ -154,26 +157,25 @@ def with_memory(placed: list[Placed | OnHost], accelerator: Accelerator) -> list
     if memory is None:
         return placed
     filled: list[Placed | OnHost] = []
-    for one in placed:
-        if isinstance(one, Placed):
-            operation = one.operation
-            found = traffic_of(one.engine, operation.shape, one.mapping, one.result, memory, operation)
-            one = replace(one, traffic=found)
-        filled.append(one)
+    for item in placed:
+        if isinstance(item, Placed):
+            traffic = traffic_of(item.engine, item.operation.shape, item.mapping, item.result, memory, item.operation)
+            item = replace(item, traffic=traffic)
+        filled.append(item)
     return filled
 
 
 def _movement(reuse: Reuse, crossing: list[Crossing], fetches: Fetches, rows: Count, sizes: Sizes) -> Movement:
     """Operands that lie in memory in the order in which they are read or written, and so many elements of a table."""
     reads, writes, accesses, row_misses, written = rows, 0, fetches.accesses, fetches.row_misses, 0
-    for one in (*crossing, Crossing(0, reuse.outputs)):
-        for elements in one:
+    for operand in (*crossing, Crossing(0, reuse.outputs)):
+        for elements in operand:
             size = elements * sizes.element_bytes
             accesses = accesses + -(-size // sizes.burst_bytes)
             row_misses = row_misses + -(-size // sizes.row_bytes)
-        reads = reads + one.reads
-        writes = writes + one.writes
-        written = written + -(-one.writes * sizes.element_bytes // sizes.burst_bytes)
+        reads = reads + operand.reads
+        writes = writes + operand.writes
+        written = written + -(-operand.writes * sizes.element_bytes // sizes.burst_bytes)
     reads, writes = reads * sizes.element_bytes, writes * sizes.element_bytes
     first = np.minimum(reuse.first * sizes.element_bytes, reads)
     last = np.minimum(reuse.last * sizes.element_bytes, writes)
@@ -185,8 +187,8 @@ def _movement(reuse: Reuse, crossing: list[Crossing], fetches: Fetches, rows: Co
 def stalls_of(engine: EngineDescription, moved: Movement, cycles: Count, memory: Times) -> Count:
     """Cycles that the engine waits for this movement, beyond the `cycles` of its own.
 
-    With more cycles of its own an engine never waits so much less that all of it takes less. So with a lower bound of
-    its cycles, cycles and stalls together are one of both.
+    More cycles of its own never make cycles and stalls together fewer. So a lower bound of the cycles gives a lower
+    bound of both together.
     """
     sizes = memory.sizes
     fillings = -(-moved.reads // sizes.resident_bytes)
@@ -194,15 +196,15 @@ def stalls_of(engine: EngineDescription, moved: Movement, cycles: Count, memory:
     moving = moving + moved.row_misses * memory.row_miss_cycles / memory.banks
     busy = fillings * memory.latency_cycles + moving
     ports = engine.hardware.read_ports
-    around = np.minimum(fillings, 1) * memory.latency_cycles + _waited(moved.first, ports, memory)
-    around = around + _waited(moved.last, engine.hardware.write_ports, memory)
+    around = np.minimum(fillings, 1) * memory.latency_cycles + _waiting_cycles(moved.first, ports, memory)
+    around = around + _waiting_cycles(moved.last, engine.hardware.write_ports, memory)
     beyond = np.maximum(moved.first - sizes.resident_bytes, 0)
-    again = (moved.starts - 1) * (beyond > 0) * _waited(beyond, ports, memory)
+    again = (moved.starts - 1) * (beyond > 0) * _waiting_cycles(beyond, ports, memory)
     overlapped = np.maximum(np.minimum(around + again, busy), busy - cycles)
     return np.ceil(np.where(memory.double_buffering, overlapped, busy)).astype(np.int64)
 
 
-def _waited(size: Count, ports: int, memory: Times) -> Any:
+def _waiting_cycles(size: Count, ports: int, memory: Times) -> Any:
     """Cycles for so many bytes that lie together, beyond those in which the engine itself takes or gives them.
 
     Bytes and rows apart, so that fewer bytes are never waited for longer.
@@ -212,7 +214,7 @@ def _waited(size: Count, ports: int, memory: Times) -> Any:
     return moving + -(-size // sizes.row_bytes) * memory.row_miss_cycles / memory.banks
 
 
-# ---- Many memories at once, for what moves to and from them and how long engines wait for that (see `behind`) -------
+# ---- Many memories at once, for what moves to and from them and how long engines wait for that ----------------------
 
 
 class Memories:
@@ -220,12 +222,12 @@ class Memories:
 
     def __init__(self, memories: Sequence[Memory]) -> None:
         self.sizes = Sizes(*np.array([memory.sizes for memory in memories], np.int64).T)
-        self.double_buffering = _of(memories, "double_buffering", np.bool_)
-        self.bytes_per_cycle = _of(memories, "bytes_per_cycle", np.float64)
-        self.latency_cycles = _of(memories, "latency_cycles", np.int64)
-        self.row_miss_cycles = _of(memories, "row_miss_cycles", np.int64)
-        self.banks = _of(memories, "banks", np.int64)
+        self.double_buffering = _gather(memories, "double_buffering", np.bool_)
+        self.bytes_per_cycle = _gather(memories, "bytes_per_cycle", np.float64)
+        self.latency_cycles = _gather(memories, "latency_cycles", np.int64)
+        self.row_miss_cycles = _gather(memories, "row_miss_cycles", np.int64)
+        self.banks = _gather(memories, "banks", np.int64)
 
 
-def _of(memories: Sequence[Memory], name: str, kind: Any) -> Any:
+def _gather(memories: Sequence[Memory], name: str, kind: Any) -> Any:
     return np.array([getattr(memory, name) for memory in memories], kind)

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sonda.accelerators.operations.products import FUSED, PRODUCTS, Found
-from sonda.accelerators.operations.program import Call, Operation, Program
+from sonda.accelerators.operations.products import FUSED, PRODUCTS, EngineProduct
+from sonda.accelerators.operations.program import Call, ModelProgram, Operation
 from sonda.record.errors import SondaError
 
 Mark = Callable[[str], Any]
@@ -36,7 +36,7 @@ HIGHER_ORDER = re.compile(r"HigherOrderOperator (\w+)")
 class Capture:
     """What was seen, and what the step returned."""
 
-    program: Program
+    program: ModelProgram
     output: Any
 
 
@@ -67,11 +67,11 @@ def capture(model: Any, step: Callable[[Mark], Any], patterns: frozenset[str] = 
                 if composed is not NotImplemented:
                     return composed
             output = function(*args, **kwargs)
-            recorder.see(name, function, args, kwargs, output)
+            recorder.record_operation(name, function, args, kwargs, output)
             return output
 
     try:
-        with _whole_layers_apart(), recorder.watching(), Seeing():
+        with _whole_layers_apart(), recorder.watch_modules(), Seeing():
             output = step(recorder.phase)
     except NotImplementedError as error:
         if META in str(error):
@@ -127,7 +127,7 @@ class _Recorder:
         self.current = "forward"
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watch_modules(self) -> Iterator[None]:
         """While this lasts, calls of modules are noted."""
         from torch.nn.modules import module
 
@@ -163,51 +163,55 @@ class _Recorder:
     def _leave(self, module: Any, inputs: Any, output: Any) -> None:
         self.stack.pop()
 
-    def see(self, name: str, function: Any, args: Any, kwargs: Any, output: Any) -> None:
+    def record_operation(self, name: str, function: Any, args: Any, kwargs: Any, output: Any) -> None:
         """Note one operation that has run."""
         caller = self.stack[-1] if self.stack else -1
         handler = PRODUCTS.get(name) or FUSED.get(name)
-        if handler and any(one.is_complex() for one in args if hasattr(one, "is_complex")):
+        if handler and any(argument.is_complex() for argument in args if hasattr(argument, "is_complex")):
             # Engines multiply real numbers: one such product would be several of theirs.
             handler, name = None, f"complex {name}"
-        found: list[Found] | None = handler(self, function, args, kwargs, output) if handler else None
-        tensors = [one for one in args if hasattr(one, "numel")]
-        if found is None and handler and any(not one.numel() for one in (*tensors, output) if hasattr(one, "numel")):
-            operands = " by ".join("x".join(map(str, one.shape)) for one in tensors if one.dim() > 1)
+        products: list[EngineProduct] | None = handler(self, function, args, kwargs, output) if handler else None
+        tensors = [tensor for tensor in args if hasattr(tensor, "numel")]
+        if (
+            products is None
+            and handler
+            and any(not tensor.numel() for tensor in (*tensors, output) if hasattr(tensor, "numel"))
+        ):
+            operands = " by ".join("x".join(map(str, tensor.shape)) for tensor in tensors if tensor.dim() > 1)
             self.empty.append(f"{self._where(caller)}: {name} of {operands}")
-        if found is None:
+        if products is None:
             if not function.is_view and name not in UNWORKED:
                 key = (caller, name)
                 self.others[key] = self.others.get(key, 0) + 1
-                self.unusual.left(function._schema.name)
+                self.unusual.note_host_operation(function._schema.name)
             return
-        for one in found:
-            self._add(name, caller, one)
+        for product in products:
+            self._add(name, caller, product)
 
-    def _add(self, name: str, caller: int, found: Found) -> None:
-        kind = found.kind or self._kind(found, caller)
-        self.unusual.taken(found.tensors)
+    def _add(self, name: str, caller: int, product: EngineProduct) -> None:
+        kind = product.kind or self._kind(product, caller)
+        self.unusual.note_operands(product.tensors)
         inputs = weights = None
-        if kind in self.patterns and found.operands is not None:
+        if kind in self.patterns and product.operands is not None:
             where = f"{self._where(caller)}: {name}"
-            inputs, weights = (_pattern(operand, where) for operand in found.operands())
-        self.operations.append(Operation(kind, name, caller, found.shape, inputs, weights))
+            inputs, weights = (_pattern(operand, where) for operand in product.operands())
+        self.operations.append(Operation(kind, name, caller, product.shape, inputs, weights))
         self.phases.append(self.current)
 
     def _where(self, caller: int) -> str:
         return (self.calls[caller].path if caller >= 0 else "") or "the model"
 
-    def _kind(self, found: Found, caller: int) -> str:
+    def _kind(self, product: EngineProduct, caller: int) -> str:
         """A product with weights is `linear`, one in a module of attention `attention`, any other `gemm`."""
         module = self.calls[caller].name if caller >= 0 else ""
         if module in ("Linear", "NonDynamicallyQuantizableLinear") or any(
-            _storage(tensor) in self.weights for tensor in found.tensors
+            _storage(tensor) in self.weights for tensor in product.tensors
         ):
             return "linear"
         return "attention" if "attention" in module.lower() else "gemm"
 
-    def program(self) -> Program:
-        return Program(
+    def program(self) -> ModelProgram:
+        return ModelProgram(
             tuple(self.calls), tuple(self.operations), tuple(self.phases), dict(self.others), self.unusual.notes()
         )
 
@@ -246,7 +250,7 @@ def _pattern(operand: Any, where: str) -> Any:
         values = values.to_dense()
     if values.is_floating_point() and bool(torch.isnan(values).any()):
         raise SondaError(f"{where} has NaN in an operand", "a sparse engine must know what is zero; mend the inputs")
-    return ZeroPattern.of((values != 0).cpu().numpy())
+    return ZeroPattern.from_array((values != 0).cpu().numpy())
 
 
 # ---- Products that are not what an engine takes them for: of other elements than float32, of sparse or --------------
@@ -269,34 +273,34 @@ class UnusualProducts:
         self._sparse = 0
         self._hidden: Counter[tuple[str, str]] = Counter()
 
-    def taken(self, tensors: Iterable[Any]) -> None:
+    def note_operands(self, tensors: Iterable[Any]) -> None:
         """Note the operands of a product that an engine takes."""
         operands = list(tensors)
-        kinds = dict.fromkeys(str(one.dtype).removeprefix("torch.") for one in operands)
+        kinds = dict.fromkeys(str(operand.dtype).removeprefix("torch.") for operand in operands)
         if kinds and list(kinds) != [USUAL]:
             self._elements[" by ".join(kinds)] += 1
-        self._sparse += any("strided" not in str(one.layout) for one in operands)
+        self._sparse += any("strided" not in str(operand.layout) for operand in operands)
 
-    def left(self, schema: str) -> None:
+    def note_host_operation(self, schema: str) -> None:
         """Note an operation that no engine takes, such as `quantized::linear_dynamic`."""
         name = schema.removesuffix("_")
-        for what, pattern in HIDDEN.items():
+        for reason, pattern in HIDDEN.items():
             if pattern.search(name):
-                self._hidden[what, name.partition("::")[2]] += 1
+                self._hidden[reason, name.partition("::")[2]] += 1
                 return
 
     def notes(self) -> tuple[str, ...]:
         """Sentences; none where all products are of float32."""
-        found = []
+        sentences = []
         if self._elements:
             kinds = ", ".join(f"{kind} ({count:,})" for kind, count in self._elements.most_common())
-            found.append(f"products of {kinds}, simulated as float32")
+            sentences.append(f"products of {kinds}, simulated as float32")
         if self._sparse:
-            found.append(
+            sentences.append(
                 f"products with a sparse tensor ({self._sparse:,}), simulated as dense: zeros are left out only by an "
                 "engine that looks for them"
             )
         if self._hidden:
-            names = ", ".join(f"{name} {count} ({what})" for (what, name), count in self._hidden.most_common())
-            found.append(f"products on the host, in no cycle: {names}")
-        return tuple(found)
+            names = ", ".join(f"{name} {count} ({reason})" for (reason, name), count in self._hidden.most_common())
+            sentences.append(f"products on the host, in no cycle: {names}")
+        return tuple(sentences)

@@ -49,13 +49,13 @@ def compressed_rows(pattern: np.ndarray) -> CompressedRows:
 
 def rows_from_lists(lists: list[list[int]], columns: int) -> CompressedRows:
     """Rows given by the columns of their entries, in any order; a column named twice is one entry."""
-    entries = [np.unique(np.asarray(one, np.int64)) for one in lists]
+    entries = [np.unique(np.asarray(entries_of_row, np.int64)) for entries_of_row in lists]
     flat = np.concatenate(entries) if entries else np.empty(0, np.int64)
     if flat.size and not 0 <= flat.min() <= flat.max() < columns:
         raise SondaError(
             f"a column is outside 0 to {columns - 1}", "give the width of the matrix that the columns are of"
         )
-    return CompressedRows(columns, pointer_of(np.array([one.size for one in entries], np.int64)), flat)
+    return CompressedRows(columns, pointer_of(np.array([row_entries.size for row_entries in entries], np.int64)), flat)
 
 
 def read_pattern(document: dict[str, Any]) -> np.ndarray:

@@ -11,11 +11,11 @@ import numpy as np
 from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct
 
 MAX_MODE = 2
-"""Of an embedding bag: the largest instead of the sum, which is no product."""
+"""The mode of an embedding bag that takes the largest instead of the sum, which is no product."""
 
 
 @dataclass(frozen=True)
-class Found:
+class EngineProduct:
     """One operation for an engine."""
 
     shape: MatrixProduct | Convolution | Bags
@@ -26,11 +26,11 @@ class Found:
     """Inputs and weights in the shapes of `Operation`; made only where their zeros are wanted."""
 
 
-Handler = Callable[[Any, Any, Any, Any, Any], "list[Found] | None"]
+Handler = Callable[[Any, Any, Any, Any, Any], "list[EngineProduct] | None"]
 """(recorder, function, args, kwargs, output) -> what was found; None where no engine takes it."""
 
 
-def product(left: Any, right: Any, kind: str = "") -> list[Found] | None:
+def product(left: Any, right: Any, kind: str = "") -> list[EngineProduct] | None:
     """`left` (m x k, or count x m x k) by `right` (k x n, or count x k x n); nothing where a side is 0."""
     if left.dim() == 2:
         shape = MatrixProduct(int(left.shape[0]), int(right.shape[1]), int(left.shape[1]))
@@ -41,16 +41,16 @@ def product(left: Any, right: Any, kind: str = "") -> list[Found] | None:
         return None
 
     def operands() -> tuple[Any, Any]:
-        matrices = [one if one.dim() == 3 else one.unsqueeze(0) for one in (left, right.transpose(-1, -2))]
+        matrices = [matrix if matrix.dim() == 3 else matrix.unsqueeze(0) for matrix in (left, right.transpose(-1, -2))]
         return matrices[0], matrices[1]
 
-    return [Found(shape, kind, (left, right), operands)]
+    return [EngineProduct(shape, kind, (left, right), operands)]
 
 
-def _two(first: int) -> Handler:
+def _matrix_pair(first: int) -> Handler:
     """The two matrices stand at `first` and after it."""
 
-    def handler(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[Found] | None:
+    def handler(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[EngineProduct] | None:
         left, right = (argument(function, args, kwargs, first + at) for at in (0, 1))
         if left.dim() != right.dim():
             right = right.unsqueeze(-1)  # a matrix by a vector
@@ -69,7 +69,7 @@ def argument(function: Any, args: Any, kwargs: Any, position: int) -> Any:
     return kwargs.get(argument.name, argument.default_value)
 
 
-def _convolution(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[Found] | None:
+def _convolution(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[EngineProduct] | None:
     inputs, weight, _, stride, padding, dilation, transposed, _, groups = (
         argument(function, args, kwargs, position) for position in range(9)
     )
@@ -92,7 +92,7 @@ def _convolution(recorder: Any, function: Any, args: Any, kwargs: Any, output: A
             right = weight.reshape(groups, per_group, -1).transpose(1, 2)
             return left.reshape(groups, batch * pixels, per_group), right
 
-        return [Found(shape, "convolution", tensors, spread)]
+        return [EngineProduct(shape, "convolution", tensors, spread)]
     if sides > 2:
         outputs = batch * int(np.prod(output.shape[-sides:], dtype=np.int64))
         shape = MatrixProduct(outputs, int(weight.shape[0]) // groups, int(weight.shape[1]) * taps, groups)
@@ -100,14 +100,14 @@ def _convolution(recorder: Any, function: Any, args: Any, kwargs: Any, output: A
         def unfolded() -> tuple[Any, Any]:
             return _windows(inputs, weight, stride, padding, dilation, groups), weight.reshape(groups, shape.n, shape.k)
 
-        return [Found(shape, "convolution", tensors, unfolded)]
+        return [EngineProduct(shape, "convolution", tensors, unfolded)]
     flat = sides == 1
 
     def pair(values: Any, missing: int) -> tuple[int, int]:
         return (missing, int(values[0])) if flat else (int(values[0]), int(values[-1]))
 
     image, filters = inputs.shape[2:], weight.shape[2:]
-    found = Convolution(
+    shape_of_windows = Convolution(
         *pair(filters, 1),
         C=int(inputs.shape[1]),
         K=int(weight.shape[0]),
@@ -123,7 +123,7 @@ def _convolution(recorder: Any, function: Any, args: Any, kwargs: Any, output: A
     def operands() -> tuple[Any, Any]:
         return (inputs.unsqueeze(2), weight.unsqueeze(2)) if flat else (inputs, weight)
 
-    return [Found(found, "convolution", tensors, operands)]
+    return [EngineProduct(shape_of_windows, "convolution", tensors, operands)]
 
 
 def _windows(inputs: Any, weight: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
@@ -145,7 +145,7 @@ def _windows(inputs: Any, weight: Any, stride: Any, padding: Any, dilation: Any,
     return grouped.permute(order).reshape(groups, -1, size)
 
 
-def _bags(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[Found] | None:
+def _bags(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[EngineProduct] | None:
     table, indices, offsets, _, mode, _, _, last_is_end, padding = (
         argument(function, args, kwargs, position) for position in range(9)
     )
@@ -164,32 +164,32 @@ def _bags(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> 
         rows, sizes = rows[kept], before[ends] - before[starts]
     if not len(rows):
         return None
-    return [Found(Bags(sizes, rows.copy(), int(table.shape[0]), int(table.shape[1])), "embedding_bag")]
+    return [EngineProduct(Bags(sizes, rows.copy(), int(table.shape[0]), int(table.shape[1])), "embedding_bag")]
 
 
 PRODUCTS: dict[str, Handler] = {
-    "mm": _two(0),
-    "bmm": _two(0),
-    "mv": _two(0),
-    "dot": _two(0),
-    "addmm": _two(1),
-    "addmv": _two(1),
-    "addbmm": _two(1),
-    "baddbmm": _two(1),
-    "_addmm_activation": _two(1),
+    "mm": _matrix_pair(0),
+    "bmm": _matrix_pair(0),
+    "mv": _matrix_pair(0),
+    "dot": _matrix_pair(0),
+    "addmm": _matrix_pair(1),
+    "addmv": _matrix_pair(1),
+    "addbmm": _matrix_pair(1),
+    "baddbmm": _matrix_pair(1),
+    "_addmm_activation": _matrix_pair(1),
     "convolution": _convolution,
     "_convolution": _convolution,
     "convolution_overrideable": _convolution,
     "_embedding_bag": _bags,
     "_embedding_bag_forward_only": _bags,
 }
-"""By PyTorch's name."""
+"""Handlers by PyTorch's name of the operation."""
 
 
 # ---- Products inside operations that PyTorch fuses: an attention in one, a recurrent layer in one -------------------
 
 
-def _attention(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[Found] | None:
+def _attention(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[EngineProduct] | None:
     """Queries by keys, then what softmax makes of it by values: a product for every sample and head."""
     import torch
 
@@ -216,15 +216,15 @@ def _attention(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any
         return weights.reshape(count, rows, length), transposed.reshape(count, values.n, length)
 
     return [
-        Found(scores, "attention", (query, key), first),
-        Found(values, "attention", (query, value), second),
+        EngineProduct(scores, "attention", (query, key), first),
+        EngineProduct(values, "attention", (query, value), second),
     ]
 
 
 def _named(function: Any, args: Any, kwargs: Any, *names: str) -> Any:
     """The argument of one of these names, however it was given; None for an operation that has none of them."""
-    for position, one in enumerate(function._schema.arguments):
-        if one.name in names:
+    for position, parameter in enumerate(function._schema.arguments):
+        if parameter.name in names:
             return argument(function, args, kwargs, position)
     return None
 
@@ -235,7 +235,7 @@ def _heads(tensor: Any, query: Any) -> Any:
     return tensor.repeat_interleave(shared, dim=1) if shared > 1 else tensor
 
 
-def _recurrent(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[Found] | None:
+def _recurrent(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any) -> list[EngineProduct] | None:
     """One layer in one direction: the inputs of all elements at once, then the state, element by element."""
     import torch
 
@@ -246,13 +246,13 @@ def _recurrent(recorder: Any, function: Any, args: Any, kwargs: Any, output: Any
     if not length or not batch:
         return None
     states = output[0].detach()
-    found = product(sequence.reshape(length * batch, features), from_input.t(), "linear") or []
+    products = product(sequence.reshape(length * batch, features), from_input.t(), "linear") or []
     order = range(length - 1, -1, -1) if reverse else range(length)
     before = state.reshape(batch, -1)
     for element in order:
-        found += product(before, from_state.t(), "linear") or []
+        products += product(before, from_state.t(), "linear") or []
         before = torch.narrow(states, 0, element, 1).reshape(batch, -1)
-    return found
+    return products
 
 
 FUSED: dict[str, Handler] = {
@@ -261,4 +261,4 @@ FUSED: dict[str, Handler] = {
     "_scaled_dot_product_efficient_attention": _attention,
     "mkldnn_rnn_layer": _recurrent,
 }
-"""By PyTorch's name."""
+"""Handlers by PyTorch's name of the operation."""

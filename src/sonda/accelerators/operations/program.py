@@ -1,7 +1,7 @@
 """Operations as engines take them: products of matrices, convolutions and embedding bags, with their zeros.
 
-A `Program` is what one inference step of a model does: its calls of modules, the operations that an engine may take,
-and, by name, all that none takes. Nothing here needs a framework.
+A `ModelProgram` is what one inference step of a model does: its calls of modules, the operations that an engine may
+take, and, by name, all that none takes. Nothing here needs a framework.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class ZeroPattern:
     zeros: int
 
     @staticmethod
-    def of(nonzero: np.ndarray) -> ZeroPattern:
+    def from_array(nonzero: np.ndarray) -> ZeroPattern:
         """The pattern of a boolean array."""
         return ZeroPattern(nonzero.shape, np.packbits(nonzero), int(nonzero.size - np.count_nonzero(nonzero)))
 
@@ -178,7 +178,7 @@ class Operation:
     name: str
     """As the framework calls it."""
     caller: int
-    """Row of the call that makes it, in `Program.calls`; -1 outside every module."""
+    """Row of the call that makes it, in `ModelProgram.calls`; -1 outside every module."""
     shape: MatrixProduct | Convolution | Bags
     inputs: ZeroPattern | None = None
     """Of a product count x m x k, of a convolution N x C x X x Y; None where it was not asked for."""
@@ -204,7 +204,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Program:
+class ModelProgram:
     """One inference step, in its order."""
 
     calls: tuple[Call, ...]

@@ -22,18 +22,18 @@ from sonda.accelerators.description.settings import AND as AND
 from sonda.accelerators.description.settings import APART as APART
 from sonda.accelerators.description.settings import (
     Path,
-    changed,
-    changed_engine,
-    changed_memory,
-    changes_of,
-    described_memory,
-    own_values,
-    paths_of,
+    apply_settings,
+    change_engine,
+    change_memory,
+    describe_memory,
+    field_changes,
+    field_paths,
+    split_values,
 )
 from sonda.accelerators.designs.costs import Costs, costs_of
 from sonda.accelerators.designs.work import EngineWork
 from sonda.accelerators.energy.area import buffer_area
-from sonda.accelerators.energy.charges import FIGURES, Charges, added
+from sonda.accelerators.energy.charges import FIGURES, Charges, add_known
 from sonda.accelerators.energy.table import load_energy_table
 from sonda.accelerators.mapping.placement import SEARCHED, Placement
 from sonda.accelerators.memory.hierarchy import Memory
@@ -95,7 +95,7 @@ def values_by_field(axes: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, .
     """The values of every single field: those of fields that vary in step are separated."""
     apart: dict[str, tuple[str, ...]] = {}
     for key, values in axes.items():
-        columns = zip(*(own_values(key, value) for value in values), strict=True)
+        columns = zip(*(split_values(key, value) for value in values), strict=True)
         apart |= dict(zip(key.split(AND), columns, strict=True))
     return apart
 
@@ -104,7 +104,7 @@ def refusal_of_field(accelerator: Accelerator, key: str) -> SondaError | None:
     """Why a field of this accelerator cannot vary; None where it can."""
     try:
         if key != MAPPING:
-            paths_of(accelerator, key)
+            field_paths(accelerator, key)
     except SondaError as error:
         return error
     return None
@@ -117,11 +117,11 @@ def needed_patterns(
     axes = {**{key: (value,) for key, value in fixed.items()}, **axes}
     routing = [
         key for key in axes if key != MAPPING and refusal_of_field(accelerator, key) is None
-        and any(path[0] == "route" or path[2:] == ("kind",) for path in paths_of(accelerator, key))
+        and any(path[0] == "route" or path[2:] == ("kind",) for path in field_paths(accelerator, key))
     ]  # fmt: skip
     kinds: set[str] = set()
     for chosen in itertools.product(*(axes[key] for key in routing)):
-        changed_accelerator = _try_to_make(changed, accelerator, dict(zip(routing, chosen, strict=True)))
+        changed_accelerator = _try_to_make(apply_settings, accelerator, dict(zip(routing, chosen, strict=True)))
         if not isinstance(changed_accelerator, SondaError):
             kinds |= Placement(changed_accelerator).patterns()
     return frozenset(kinds)
@@ -142,12 +142,12 @@ class _Grid:
         self._base = accelerator
         self._mapping = mapping
         self._axes = {key: tuple(values) for key, values in axes.items() if refusal_of_field(accelerator, key) is None}
-        self._paths = {key: paths_of(accelerator, key) for key in self._axes if key != MAPPING}
-        self._changes = {key: changes_of(accelerator, key, self._axes[key]) for key in self._paths}
+        self._paths = {key: field_paths(accelerator, key) for key in self._axes if key != MAPPING}
+        self._changes = {key: field_changes(accelerator, key, self._axes[key]) for key in self._paths}
         self._refuse_twice()
         varied = {path for paths in self._paths.values() for path in paths}
         for key, value in fixed.items():
-            (fixed_changes,) = [{}] if refusal_of_field(accelerator, key) else changes_of(accelerator, key, (value,))
+            (fixed_changes,) = [{}] if refusal_of_field(accelerator, key) else field_changes(accelerator, key, (value,))
             unvaried = {path: new_value for path, new_value in fixed_changes.items() if path not in varied}
             if unvaried:
                 # An axis of one value changes no order; where a field varies, what varies wins.
@@ -166,7 +166,7 @@ class _Grid:
             settings = {key.removeprefix(FIXED): self._axes[key][place[key]] for key in self._outer}
             mapping = settings.pop(MAPPING, self._mapping)
             try:
-                base = changed(self._base, settings) if settings else self._base
+                base = apply_settings(self._base, settings) if settings else self._base
             except SondaError as error:
                 whole.impossible[at] = self._reason_code(error)
             else:
@@ -199,12 +199,12 @@ class _Grid:
         """The arrays over all inner axes for one accelerator and mapping rule; axes without effect have length 1."""
         charges = self._load_charges(base)
         of_memory, changes = self._combinations(("memory",))
-        described = described_memory(base)
-        memories = [_try_to_make(changed_memory, described, base.clock_hz, change) for change in changes]
+        described = describe_memory(base)
+        memories = [_try_to_make(change_memory, described, base.clock_hz, change) for change in changes]
         arrays = _GridArrays((1,) * len(self._inner))
         for name, engine in base.engines.items():
             of_engine, changes = self._combinations(("engines", name))
-            engines = [_try_to_make(changed_engine, engine, change) for change in changes]
+            engines = [_try_to_make(change_engine, engine, change) for change in changes]
             arrays.deny(self._reason_codes([[design] for design in engines], of_engine, of_memory))
             if name in base.route.values():
                 buildable = [design for design in engines if not isinstance(design, SondaError)]
@@ -214,7 +214,7 @@ class _Grid:
                 arrays.deny(self._reason_codes(costs.errors, of_engine, of_memory))
                 arrays.add_engine(costs, partial(self._spread, of_engine=of_engine, of_memory=of_memory))
         arrays.deny(self._reason_codes([memories], [], of_memory))
-        left = self._work.left(base)
+        left = self._work.host_operations(base)
         arrays.on_host[...] = self._number_of_word(", ".join(f"{kind} {count}" for kind, count in left.items()))
         sizes = [memory.buffer_bytes if isinstance(memory, Memory) else None for memory in memories]
         buffers = [_try_to_make(buffer_area, size, charges) for size in sizes]
@@ -223,7 +223,9 @@ class _Grid:
             lacking = SondaError(f"energy table {base.energy_table} has no entry for anything that was counted")
             arrays.unpriced = np.maximum(arrays.unpriced, self._reason_code(lacking))
         figures = np.array([[np.nan] * FIGURES if isinstance(area, SondaError) else area for area in buffers])
-        arrays.area = added(arrays.area, np.stack([self._spread(figure[None], [], of_memory) for figure in figures.T]))
+        arrays.area = add_known(
+            arrays.area, np.stack([self._spread(figure[None], [], of_memory) for figure in figures.T])
+        )
         return arrays
 
     def _combinations(self, begins: Path) -> tuple[list[int], list[dict[Path, str]]]:
@@ -304,8 +306,8 @@ class _GridArrays:
         self.cycles = self.cycles + spread(costs.cycles) + stalls
         self.stalls = self.stalls + stalls
         self.dram_bytes = self.dram_bytes + spread(costs.dram_bytes)
-        self.energy = added(self.energy, np.stack([spread(figure) for figure in costs.energy]))
-        self.area = added(self.area, np.stack([spread(figure) for figure in costs.area]))
+        self.energy = add_known(self.energy, np.stack([spread(figure) for figure in costs.energy]))
+        self.area = add_known(self.area, np.stack([spread(figure) for figure in costs.area]))
 
     def put_slice(self, at: tuple[Any, ...], arrays: _GridArrays) -> None:
         """Put a slice into its place; axes of length 1 are repeated."""

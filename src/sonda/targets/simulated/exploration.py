@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
-from sonda.accelerators.description.settings import NONE, own_values, parse_settings
+from sonda.accelerators.description.settings import NONE, parse_settings, split_values
 from sonda.accelerators.designs.work import EngineWork
 from sonda.accelerators.mapping.placement import MAPPINGS
 from sonda.probes.machine.environment import installed_versions
@@ -128,7 +128,7 @@ def _point_clocks(accelerator: Accelerator, points: GridPoints, fixed: Mapping[s
     base = np.nan if accelerator.clock_hz is None else accelerator.clock_hz
     for key, value in fixed.items():
         if CLOCK in key.split(AND):
-            base = _hertz(own_values(key, value)[key.split(AND).index(CLOCK)])
+            base = _hertz(split_values(key, value)[key.split(AND).index(CLOCK)])
     shape = [len(values) for values in points.axes.values()]
     for place, (key, values) in enumerate(points.axes.items()):
         if CLOCK in key.split(AND):

@@ -18,7 +18,7 @@ from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.energy.spending import Spending
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.memory.traffic import with_memory
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Program
+from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, ModelProgram
 from sonda.probes.machine.environment import installed_versions
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
@@ -151,7 +151,7 @@ def _refuse_job(job: Job) -> None:
         raise SondaError(f"{job.on} computes in float32", "leave out --precision")
 
 
-def simulate(program: Program, placement: Placement, curious: bool = True) -> Simulation:
+def simulate(program: ModelProgram, placement: Placement, curious: bool = True) -> Simulation:
     """Simulate every operation of a program on its engine; where `curious`, also with the bottleneck widened.
 
     Raises SondaError naming the layer that an engine cannot run.
@@ -208,7 +208,7 @@ def read_spans(path: Path) -> Spans:
         return Spans.from_arrow(pa.ipc.open_file(source).read_all())
 
 
-def _describe_mapping(program: Program, placed: list[Placed | OnHost]) -> list[dict[str, Any]]:
+def _describe_mapping(program: ModelProgram, placed: list[Placed | OnHost]) -> list[dict[str, Any]]:
     entries: dict[Any, dict[str, Any]] = {}
     for placed_operation in placed:
         if isinstance(placed_operation, OnHost):
@@ -246,7 +246,7 @@ def describe_shape(shape: MatrixProduct | Convolution | Bags) -> str:
     return f"{several}{shape.m}x{shape.k} by {shape.k}x{shape.n}"
 
 
-def _host_operations(program: Program, placed: list[Placed | OnHost]) -> dict[str, int]:
+def _host_operations(program: ModelProgram, placed: list[Placed | OnHost]) -> dict[str, int]:
     names: Counter[str] = Counter()
     for placed_operation in placed:
         if isinstance(placed_operation, OnHost):
@@ -256,7 +256,7 @@ def _host_operations(program: Program, placed: list[Placed | OnHost]) -> dict[st
     return dict(names.most_common())
 
 
-def _notes(program: Program, placed: list[Placed | OnHost], accelerator: Accelerator) -> list[str]:
+def _notes(program: ModelProgram, placed: list[Placed | OnHost], accelerator: Accelerator) -> list[str]:
     notes = []
     refused = Counter((program.path(placed_operation.operation) or "the model", placed_operation.reason)
                       for placed_operation in placed if isinstance(placed_operation, OnHost))  # fmt: skip

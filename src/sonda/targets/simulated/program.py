@@ -8,7 +8,7 @@ import itertools
 import sys
 from functools import lru_cache
 
-from sonda.accelerators.operations.program import Bags, Call, MatrixProduct, Operation, Program
+from sonda.accelerators.operations.program import Bags, Call, MatrixProduct, ModelProgram, Operation
 from sonda.record.errors import MissingExtraError, SondaError
 from sonda.record.protocols import Task, WorkloadProtocol
 from sonda.targets.job import Job
@@ -17,13 +17,13 @@ from sonda.workloads.catalogue import describe
 from sonda.workloads.networks.dlrm import Recommender
 
 
-def program_from_description(workload: WorkloadProtocol) -> Program | None:
+def program_from_description(workload: WorkloadProtocol) -> ModelProgram | None:
     """The program of one inference step as a capture of the model would give it; None where only a capture can."""
     return _dlrm_program(workload) if isinstance(workload, Recommender) else None
 
 
 @lru_cache(maxsize=16)
-def _dlrm_program(description: Recommender) -> Program:
+def _dlrm_program(description: Recommender) -> ModelProgram:
     """The program of DLRM; cached, because a study asks for the same workload once for each of its variants."""
     return _DlrmWriter(description).program()
 
@@ -37,7 +37,7 @@ class _DlrmWriter:
         self.operations: list[Operation] = []
         self.others: dict[tuple[int, str], int] = {}
 
-    def program(self) -> Program:
+    def program(self) -> ModelProgram:
         description = self.description
         batch = next(description.stream().batches())
         samples = len(batch.dense)
@@ -53,7 +53,7 @@ class _DlrmWriter:
         if description.loss_threshold:
             self._other(model, "clamp")
         phases = ("forward",) * len(self.operations)
-        return Program(tuple(self.calls), tuple(self.operations), phases, self.others)
+        return ModelProgram(tuple(self.calls), tuple(self.operations), phases, self.others)
 
     def _perceptron(
         self, path: str, widths: tuple[int, ...], samples: int, model: int, last: str, last_name: str
@@ -94,7 +94,7 @@ class _DlrmWriter:
 # ---- The program of a job: what one inference step does, from its description or from running its model once --------
 
 
-def make_program(job: Job, patterns: frozenset[str]) -> Program:
+def make_program(job: Job, patterns: frozenset[str]) -> ModelProgram:
     """The job's program in this process, with the zeros of the kinds of operation in `patterns`.
 
     No framework is needed where the description suffices. What the model prints goes to stderr. Raises SondaError in
@@ -113,7 +113,7 @@ def make_program(job: Job, patterns: frozenset[str]) -> Program:
         raise SondaError(describe_failure(error), "check --input and the workload's options") from error
 
 
-def capture_program(job: Job, workload: WorkloadProtocol, patterns: frozenset[str]) -> tuple[Task, Program]:
+def capture_program(job: Job, workload: WorkloadProtocol, patterns: frozenset[str]) -> tuple[Task, ModelProgram]:
     """Build the model for inference and run it once; returns its task and the captured program."""
     from sonda.accelerators.operations.capture import capture
 

@@ -10,13 +10,13 @@ import numpy as np
 
 from sonda.accelerators.energy.estimate import Figure
 from sonda.accelerators.mapping.placement import OnHost, Placed
-from sonda.accelerators.operations.program import Program
+from sonda.accelerators.operations.program import ModelProgram
 from sonda.record.quantities import CYCLE_STACK
 from sonda.record.spans import Spans, Words
 
 
 def spans_of(
-    program: Program,
+    program: ModelProgram,
     placed: Sequence[Placed | OnHost],
     clock_hz: float | None,
     energies: Sequence[Figure | None] = (),
@@ -33,7 +33,7 @@ def spans_of(
 class _Writer:
     def __init__(
         self,
-        program: Program,
+        program: ModelProgram,
         placed: Sequence[Placed | OnHost],
         clock_hz: float | None,
         energies: Sequence[Figure | None],

@@ -11,7 +11,7 @@ from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.memory.traffic import with_memory
-from sonda.accelerators.operations.program import Program
+from sonda.accelerators.operations.program import ModelProgram
 from sonda.record.errors import SondaError
 from sonda.record.simulated import WhatIf
 
@@ -40,7 +40,7 @@ class Bottleneck:
     """Of the cycle stack."""
 
 
-def what_ifs(program: Program, placement: Placement, placed: Sequence[Placed | OnHost]) -> list[WhatIf]:
+def what_ifs(program: ModelProgram, placement: Placement, placed: Sequence[Placed | OnHost]) -> list[WhatIf]:
     """At most two changes that widen the bottleneck, each with the cycles that the whole program then takes.
 
     `set` or `mapping` of a change are written as on the command line.
@@ -59,7 +59,7 @@ def what_ifs(program: Program, placement: Placement, placed: Sequence[Placed | O
     return [change for change in changes if change.cycles is not None or change.reason][:MOST_WHAT_IFS]
 
 
-def find_bottleneck(program: Program, placed: Sequence[Placed | OnHost]) -> Bottleneck | None:
+def find_bottleneck(program: ModelProgram, placed: Sequence[Placed | OnHost]) -> Bottleneck | None:
     """None where nothing runs on an engine."""
     stacks: dict[str, dict[str, int]] = {}
     engines: dict[tuple[str, str], int] = {}
@@ -131,13 +131,13 @@ def _larger_mesh(engine: EngineDescription) -> tuple[str, str]:
     return changes, f"a mesh of {sizes['rows']}x{sizes['columns']} with bandwidths to match"
 
 
-def _simulate_cycles(program: Program, placement: Placement) -> tuple[int | None, str | None]:
+def _simulate_cycles(program: ModelProgram, placement: Placement) -> tuple[int | None, str | None]:
     """The cycles of the whole program and None; or None and the reason, which is '' where the program cannot run so."""
     until = time.process_time() + PATIENCE
     placed: list[Placed | OnHost] = []
     try:
         for operation in program.operations:
-            placed.append(placement.place_one(operation, program.path(operation)))
+            placed.append(placement.place_operation(operation, program.path(operation)))
             if time.process_time() > until:
                 return None, f"simulating it takes more than {PATIENCE:g} processor seconds"
         placed = with_memory(placed, placement.accelerator)

@@ -35,7 +35,7 @@ class Routing(NamedTuple):
 
     def times(self, count: int) -> Routing:
         """The same packages sent `count` times."""
-        return Routing(*(count * one for one in self))
+        return Routing(*(count * value for value in self))
 
     def plus(self, other: Routing) -> Routing:
         """Both sets of packages."""
@@ -58,7 +58,7 @@ def route(hardware: Hardware, package: NDArray[np.int64], multiplier: NDArray[np
     Pairs may come in any order; a pair given twice counts once. Numbers of packages are not negative.
     """
     depth = span(hardware).bit_length() - 1
-    used = compiled(_passed)(np.sort(package * hardware.multipliers + multiplier), depth).tolist()
+    used = compiled(_count_passed_nodes)(np.sort(package * hardware.multipliers + multiplier), depth).tolist()
     broadcast = sum(below - here for below, here in pairwise(used))
     return Routing(
         entries=used[-1],
@@ -68,7 +68,7 @@ def route(hardware: Hardware, package: NDArray[np.int64], multiplier: NDArray[np
     )
 
 
-def _passed(nodes: Whole, depth: int) -> Whole:
+def _count_passed_nodes(nodes: Whole, depth: int) -> Whole:
     """Different nodes of the ports' trees that packages pass, level by level from the multipliers up.
 
     `nodes` ascend. A package's number fills whole subtrees.

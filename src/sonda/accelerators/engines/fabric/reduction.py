@@ -51,7 +51,7 @@ class Reduction:
     """Sums over all VNs of `nodes`, `two` and `three`."""
 
 
-class Work(NamedTuple):
+class ReductionWork(NamedTuple):
     """What the reduction network has done; sums over VNs and over the ways it was set up."""
 
     sends: Count
@@ -75,7 +75,7 @@ def reduce(hardware: Hardware, first: Whole, last: Whole) -> Reduction:
     """The paths of VNs on the multipliers first[v] ... last[v], which ascend and do not overlap."""
     network = REDUCTIONS.index(hardware.reduction)
     sizes = np.array(((len(first), hardware.multipliers, hardware.write_ports),))
-    hops, vector, totals = _gathered(hardware, sizes, first[None], last[None], hardware.multipliers)
+    hops, vector, totals = _gather_cases(hardware, sizes, first[None], last[None], hardware.multipliers)
     return _setup(hops[0], vector[:, 0], totals[0].tolist(), network)
 
 
@@ -86,11 +86,13 @@ def reduce_all(hardware: Hardware, sizes: Count, counts: Count) -> Reduction:
     cases[:, 0], cases[:, 1], cases[:, 2] = counts, hardware.multipliers, hardware.write_ports
     first = np.arange(int(counts.max())) * sizes[:, None]
     widest = largest(hardware.multipliers)
-    hops, vector, totals = _gathered(hardware, cases, first, first + (sizes[:, None] - 1), widest)
+    hops, vector, totals = _gather_cases(hardware, cases, first, first + (sizes[:, None] - 1), widest)
     return _setup(hops, vector, list(totals.T), network)
 
 
-def _gathered(hardware: Hardware, cases: Whole, first: Whole, last: Whole, widest: int) -> tuple[Whole, Whole, Whole]:
+def _gather_cases(
+    hardware: Hardware, cases: Whole, first: Whole, last: Whole, widest: int
+) -> tuple[Whole, Whole, Whole]:
     """`hops`, `vector` and `totals` of `_gather`, which is called with arrays of one kind: it is compiled once.
 
     The machine with the most multipliers has `widest`.
@@ -121,7 +123,7 @@ def _setup(hops: Whole, vector: Whole, totals: list[Count], network: int) -> Red
     )
 
 
-def activity(hardware: Hardware, work: Work) -> dict[str, dict[str, int]]:
+def activity(hardware: Hardware, work: ReductionWork) -> dict[str, dict[str, int]]:
     """The counters of the section ReduceNetwork."""
     folded = work.results - work.outputs
     adders = {"ADD_2_1": work.two, "ADD_3_1": work.three, "CONFIGURATION": work.configured}

@@ -13,9 +13,9 @@ from sonda.accelerators.engines import bitmap_sparse
 from sonda.accelerators.engines.bitmap_sparse import BitmapProduct, DenseRows
 from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.limits import wrong_reduction, wrong_tree
-from sonda.accelerators.engines.result import Result, total
+from sonda.accelerators.engines.result import Result, sum_results
 from sonda.accelerators.mapping import least_cycles
-from sonda.accelerators.mapping.search import UNBOUNDED, Choice, Listed, Options
+from sonda.accelerators.mapping.search import UNBOUNDED, Choice, FormMappings, Listed
 from sonda.accelerators.memory.lookups import RowStream, remembered_stream
 from sonda.accelerators.memory.reuse import (
     Accesses,
@@ -53,7 +53,7 @@ class BitmapSparse(Engine):
     def simulate(self, description: EngineDescription, operation: Operation, mapping: Mapping[str, Any]) -> Result:
         """All products, one after the other."""
         products = _ways(operation)[mapping["dataflow"]].products()
-        return total([bitmap_sparse.simulate(description.hardware, product) for product in products])
+        return sum_results([bitmap_sparse.simulate(description.hardware, product) for product in products])
 
     def choose_mapping(self, description: EngineDescription, operation: Operation, given: bool) -> dict[str, Any]:
         """The dataflow that is given, or that of STONNE's front end: a convolution's filters are the first matrix,
@@ -67,17 +67,17 @@ class BitmapSparse(Engine):
         """The chosen dataflow and the other. What they read and write depends on the zeros of both operands."""
         chosen = self.choose_mapping(description, operation, True)
         ways = _ways(operation)
-        (other,) = (dataflow for dataflow in ways if dataflow != chosen["dataflow"])
-        held = ways[other].held()
-        least = sum(least_cycles.of_bitmaps(description.hardware, *product) for product in held)
+        (second_dataflow,) = (dataflow for dataflow in ways if dataflow != chosen["dataflow"])
+        held = ways[second_dataflow].held()
+        least = sum(least_cycles.bitmap_cycles(description.hardware, *product) for product in held)
 
-        def simulated(dataflow: str) -> Callable[[int], Choice]:
+        def simulate_under(dataflow: str) -> Callable[[int], Choice]:
             mapping = {"dataflow": dataflow}
             return lambda number: Choice(mapping, self.simulate(description, operation, mapping))
 
         return Listed(
-            [Options(UNBOUNDED, simulated(chosen["dataflow"]))],
-            [Options(np.array([least], np.int64), simulated(other))],
+            [FormMappings(UNBOUNDED, simulate_under(chosen["dataflow"]))],
+            [FormMappings(np.array([least], np.int64), simulate_under(second_dataflow))],
         )
 
     def useful_products(self, operation: Operation, mapping: Mapping[str, Any], result: Result) -> int:
@@ -102,21 +102,21 @@ class BitmapSparse(Engine):
         vector that is too long for them wait for its next piece, one for each vector that streams."""
         if isinstance(shape, Bags):
             return _reuse_of_bags(description, shape, mapping, counted)
-        sizes = ProductSizes.of(shape, operation)
+        sizes = ProductSizes.from_shape(shape, operation)
         filters_first = operation.kind == "convolution" if operation else isinstance(shape, Convolution)
         weights_stay = filters_first == (mapping["dataflow"] == STATIONARY_ROWS)
         stays, streams = (sizes.weights, sizes.inputs) if weights_stay else (sizes.inputs, sizes.weights)
         vectors = sizes.m if weights_stay else sizes.n
         operands = (
-            reread_operand(counted.weight_reads, stays, (sizes.one(stays), stays)),
-            reread_operand(counted.input_reads, streams, (sizes.one(streams), streams)),
+            reread_operand(counted.weight_reads, stays, (sizes.share_of_one(stays), stays)),
+            reread_operand(counted.input_reads, streams, (sizes.share_of_one(streams), streams)),
             partial_sums(counted.psum_reads, np.maximum(0, counted.writes - sizes.outputs), vectors),
         )
         multipliers = description.hardware.multipliers
         return Reuse(operands, np.minimum(sizes.outputs, counted.writes), multipliers + sizes.k, multipliers)
 
 
-class _Staying(NamedTuple):
+class _StationaryOperand(NamedTuple):
     """One dataflow of an operation."""
 
     held: Callable[[], list[tuple[int, int]]]
@@ -124,45 +124,45 @@ class _Staying(NamedTuple):
     products: Callable[[], list[BitmapProduct]]
 
 
-def _ways(operation: Operation) -> dict[str, _Staying]:
+def _ways(operation: Operation) -> dict[str, _StationaryOperand]:
     shape = operation.shape
     return _ways_of_bags(shape) if isinstance(shape, Bags) else _ways_of_products(operation)
 
 
-def _ways_of_products(operation: Operation) -> dict[str, _Staying]:
+def _ways_of_products(operation: Operation) -> dict[str, _StationaryOperand]:
     inputs, weights = matrices_of(operation)
-    pairs = [(_widened(left), _widened(right)) for left, right in zip(inputs, weights, strict=True)]
+    pairs = [(_widen_matrix(left), _widen_matrix(right)) for left, right in zip(inputs, weights, strict=True)]
     if operation.kind == "convolution":
         pairs = [(right, left) for left, right in pairs]
     return {
-        STATIONARY_ROWS: _Staying(
-            lambda: [(int(np.count_nonzero(one)), len(other)) for one, other in pairs],
-            lambda: [bitmap_sparse.bitmap_product(one, other.T, STATIONARY_ROWS) for one, other in pairs],
+        STATIONARY_ROWS: _StationaryOperand(
+            lambda: [(int(np.count_nonzero(left)), len(right)) for left, right in pairs],
+            lambda: [bitmap_sparse.bitmap_product(left, right.T, STATIONARY_ROWS) for left, right in pairs],
         ),
-        STATIONARY_COLUMNS: _Staying(
-            lambda: [(int(np.count_nonzero(other)), len(one)) for one, other in pairs],
-            lambda: [bitmap_sparse.bitmap_product(one, other.T, STATIONARY_COLUMNS) for one, other in pairs],
+        STATIONARY_COLUMNS: _StationaryOperand(
+            lambda: [(int(np.count_nonzero(right)), len(left)) for left, right in pairs],
+            lambda: [bitmap_sparse.bitmap_product(left, right.T, STATIONARY_COLUMNS) for left, right in pairs],
         ),
     }
 
 
-def _ways_of_bags(bags: Bags) -> dict[str, _Staying]:
+def _ways_of_bags(bags: Bags) -> dict[str, _StationaryOperand]:
     """The matrix of ones and zeros by the table; nothing is allocated for the table."""
-    rows = _filled(bags.distinct)
+    rows = _fill_short_rows(bags.distinct)
 
     def table_stays() -> list[BitmapProduct]:
         before = np.concatenate(([0], np.cumsum(np.bincount(rows.indices, minlength=rows.columns))))
         return [BitmapProduct(DenseRows(bags.columns, rows.columns), rows.rows, before)]
 
     return {
-        STATIONARY_ROWS: _Staying(
+        STATIONARY_ROWS: _StationaryOperand(
             lambda: [(len(rows.indices), bags.columns)], lambda: [BitmapProduct(rows, bags.columns)]
         ),
-        STATIONARY_COLUMNS: _Staying(lambda: [(bags.columns * rows.columns, rows.rows)], table_stays),
+        STATIONARY_COLUMNS: _StationaryOperand(lambda: [(bags.columns * rows.columns, rows.rows)], table_stays),
     }
 
 
-def _filled(rows: CompressedRows) -> CompressedRows:
+def _fill_short_rows(rows: CompressedRows) -> CompressedRows:
     """Rows with fewer than three entries get explicit zeros at the first of their columns 0 to 2 that are free."""
     fewest = bitmap_sparse.FEWEST
     short = np.flatnonzero(rows.row_sizes() < fewest)
@@ -176,7 +176,7 @@ def _filled(rows: CompressedRows) -> CompressedRows:
     return CompressedRows(max(rows.columns, fewest), pointer_of(sizes), np.concatenate(parts))
 
 
-def _widened(matrix: np.ndarray) -> np.ndarray:
+def _widen_matrix(matrix: np.ndarray) -> np.ndarray:
     """The matrix with explicit zeros up to the three columns that a bitmap engine needs."""
     missing = max(0, bitmap_sparse.FEWEST - matrix.shape[1])
     return np.pad(matrix, ((0, 0), (0, missing))) if missing else matrix

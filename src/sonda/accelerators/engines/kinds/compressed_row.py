@@ -17,11 +17,11 @@ from sonda.accelerators.engines import compressed_row
 from sonda.accelerators.engines.compressed_row import RowsByDense, RowTile, RowTimes
 from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.limits import wrong_line_tiles, wrong_reduction
-from sonda.accelerators.engines.result import Result, times, total
+from sonda.accelerators.engines.result import Result, repeat_result, sum_results
 from sonda.accelerators.mapping import least_cycles
 from sonda.accelerators.mapping.candidate_tiles import combinations
 from sonda.accelerators.mapping.rules import rows_tile
-from sonda.accelerators.mapping.search import UNBOUNDED, Choice, Listed, Options, Taken
+from sonda.accelerators.mapping.search import UNBOUNDED, Choice, FormMappings, Listed, Taken
 from sonda.accelerators.memory.lookups import RowStream, remembered_stream
 from sonda.accelerators.memory.reuse import (
     Accesses,
@@ -84,7 +84,7 @@ class CompressedRow(Engine):
         """Embedding bags under one tile share what their rows take."""
         bags = [operation for operation in operations if isinstance(operation.shape, Bags)]
         chosen: dict[Operation, Choice] = {}
-        for tile, places, products in _by_tile(description, bags, given):
+        for tile, places, products in _group_by_tile(description, bags, given):
             results = compressed_row.simulate_all(description.hardware, products, tile)
             for place, result in zip(places, results, strict=True):
                 chosen[bags[place]] = Choice({"T_N": tile.columns, "T_K": tile.entries}, result)
@@ -92,7 +92,7 @@ class CompressedRow(Engine):
 
     def batch(self, operations: Sequence[Operation]) -> BagBatch | None:
         """Embedding bags, where there is nothing else."""
-        return BagBatch(operations) if all(isinstance(one.shape, Bags) for one in operations) else None
+        return BagBatch(operations) if all(isinstance(operation.shape, Bags) for operation in operations) else None
 
     def useful_products(self, operation: Operation, mapping: Mapping[str, Any], result: Result) -> int:
         """Entries of the compressed operand times the vectors of the other."""
@@ -114,13 +114,13 @@ class CompressedRow(Engine):
             table = TableRows(_lookups(shape), mapping["T_N"])
             outputs = len(shape.sizes) * shape.columns
             return Reuse((Operand(counted.weight_reads),), outputs, 1 + shape.columns, mapping["T_N"], table=table)
-        sizes = ProductSizes.of(shape, operation)
+        sizes = ProductSizes.from_shape(shape, operation)
         full = sizes.m * sizes.k * sizes.products if sizes.image is None else distinct_inputs(sizes.image)
         by_weights = mapping["rows"] == BY_WEIGHTS
         rows, dense = (sizes.weights, full) if by_weights else (sizes.inputs, sizes.n * sizes.k * sizes.products)
         operands = (
-            reread_operand(counted.weight_reads, rows, (sizes.one(rows), rows)),
-            reread_operand(counted.input_reads, dense, (sizes.one(dense), dense)),
+            reread_operand(counted.weight_reads, rows, (sizes.share_of_one(rows), rows)),
+            reread_operand(counted.input_reads, dense, (sizes.share_of_one(dense), dense)),
         )
         return Reuse(operands, sizes.outputs, mapping["T_K"] * (1 + mapping["T_N"]), mapping["T_N"])
 
@@ -135,15 +135,15 @@ class BagBatch:
         """Each engine with all bags, under the given tile or STONNE's."""
         for number, engine in enumerate(engines):
             with suppress(SondaError):
-                yield [number], self._on(engine, given)
+                yield [number], self._simulate_bags(engine, given)
 
     def best_on(self, engines: Sequence[EngineDescription]) -> Iterator[tuple[list[int], list[Taken]]]:
         """None: tiles are searched one operation at a time."""
         yield from ()
 
-    def _on(self, engine: EngineDescription, given: bool) -> list[Taken]:
+    def _simulate_bags(self, engine: EngineDescription, given: bool) -> list[Taken]:
         taken = []
-        for tile, places, products in _by_tile(engine, self._operations, given):
+        for tile, places, products in _group_by_tile(engine, self._operations, given):
             result = compressed_row.simulate_together(engine.hardware, products, tile)
             mappings = [{"T_N": tile.columns, "T_K": tile.entries}] * len(places)
             taken.append(Taken(places, result, np.ones(len(places), np.int64), mappings.__getitem__))
@@ -165,7 +165,7 @@ class _Way:
     def simulate(self, hardware: Hardware, tile: RowTile) -> Result:
         alike = self.alike()
         results = compressed_row.simulate_all(hardware, [product for product, _ in alike], tile)
-        return total([times(result, count) for result, (_, count) in zip(results, alike, strict=True)])
+        return sum_results([repeat_result(result, count) for result, (_, count) in zip(results, alike, strict=True)])
 
     def alike(self) -> list[tuple[RowsByDense, int]]:
         """Products and how often each is there: only the entries per row count."""
@@ -177,11 +177,11 @@ class _Way:
     @cached_property
     def sparsity(self) -> float:
         held = sum(int(product.entries.sum()) for product in self.products)
-        return min(1.0, max(0.0, 1 - held / (sum(len(one.entries) for one in self.products) * self.length)))
+        return min(1.0, max(0.0, 1 - held / (sum(len(product.entries) for product in self.products) * self.length)))
 
 
 _WAYS: WeakKeyDictionary[Operation | Bags, list[_Way]] = WeakKeyDictionary()
-"""Of operations that are still in use, made ready once for all designs of an engine."""
+"""Ways of operations that are still in use, made ready once for all designs of an engine."""
 
 
 def _ways(operation: Operation) -> list[_Way]:
@@ -218,14 +218,14 @@ def _ruled_tile(description: EngineDescription, way: _Way, given: bool) -> RowTi
     return rows_tile(description.hardware, dense, way.length, way.sparsity)
 
 
-def _by_tile(
+def _group_by_tile(
     description: EngineDescription, operations: Sequence[Operation], given: bool
 ) -> Iterator[tuple[RowTile, list[int], list[RowsByDense]]]:
     ways = [_ways(operation)[0] for operation in operations]
-    by_tile: dict[RowTile, list[int]] = {}
+    places_of: dict[RowTile, list[int]] = {}
     for place, way in enumerate(ways):
-        by_tile.setdefault(_ruled_tile(description, way, given), []).append(place)
-    for tile, places in by_tile.items():
+        places_of.setdefault(_ruled_tile(description, way, given), []).append(place)
+    for tile, places in places_of.items():
         yield tile, places, [ways[place].products[0] for place in places]
 
 
@@ -235,7 +235,7 @@ def _row_times(hardware: Hardware, tile: RowTile) -> RowTimes:
     return RowTimes(hardware, tile)
 
 
-def _options(hardware: Hardware, way: _Way, given: RowTile | None = None) -> Options:
+def _options(hardware: Hardware, way: _Way, given: RowTile | None = None) -> FormMappings:
     """All tiles that a search looks at; or one."""
     dense = way.products[0].columns
     if given is None:
@@ -258,8 +258,8 @@ def _options(hardware: Hardware, way: _Way, given: RowTile | None = None) -> Opt
         rows = _row_times(hardware, tile(number))
         return sum(count * rows.cycles(product) for product, count in alike)
 
-    return Options(
-        least=UNBOUNDED if given else least_cycles.of_row_tiles(hardware, entries, dense, columns, summed),
+    return FormMappings(
+        least=UNBOUNDED if given else least_cycles.row_tile_cycles(hardware, entries, dense, columns, summed),
         simulate=lambda number: Choice(way.mapping(tile(number)), way.simulate(hardware, tile(number))),
         mapping={"T_N": columns, "T_K": summed} | way.words,
         # What is read does not depend on the tile.

@@ -14,6 +14,6 @@ def dense_shape(kind: str, shape: MatrixProduct | Convolution | Bags) -> MatrixP
 
 
 def dense_product(kind: str, shape: MatrixProduct | Convolution | Bags) -> MatrixProduct:
-    """The same as a product of matrices."""
+    """The shape as a product of matrices; raises as `dense_shape` does."""
     shape = dense_shape(kind, shape)
     return shape.product() if isinstance(shape, Convolution) else shape

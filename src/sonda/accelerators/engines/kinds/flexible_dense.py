@@ -15,9 +15,9 @@ from sonda.accelerators.engines import flexible_dense
 from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.dense import dense_shape
 from sonda.accelerators.engines.kinds.limits import wrong_line_tiles
-from sonda.accelerators.engines.result import Result, times
+from sonda.accelerators.engines.result import Result, repeat_result
 from sonda.accelerators.mapping import buffer_reads, candidate_tiles, least_cycles, rules
-from sonda.accelerators.mapping.search import Choice, Listed, Options
+from sonda.accelerators.mapping.search import Choice, FormMappings, Listed
 from sonda.accelerators.memory.reuse import (
     Accesses,
     ProductSizes,
@@ -61,11 +61,11 @@ class FlexibleDense(Engine):
         yield from wrong_line_tiles(description, wrong)
 
     def simulate(self, description: EngineDescription, operation: Operation, mapping: Mapping[str, Any]) -> Result:
-        """In the form that the mapping's letters are of."""
+        """Simulate the form whose letters the mapping has."""
         possible = forms_of(dense_shape(description.kind, operation.shape))
         product, apart = "T_M" in mapping, APART.keys() <= mapping.keys()
         form = next(form for form in possible if (form.product, form.apart) == (product, apart))
-        return form.under(description, form.tile(mapping)).result
+        return form.simulate_tile(description, form.tile(mapping)).result
 
     def choose_mapping(self, description: EngineDescription, operation: Operation, given: bool) -> dict[str, Any]:
         """The usual form under the description's tile or a rule's."""
@@ -80,7 +80,7 @@ class FlexibleDense(Engine):
             # A tile that cannot run, or sums wrongly, is nothing to be measured against.
             with suppress(SondaError):
                 form, tile = tile_by_rule(description, possible, given)
-                if candidate_tiles.sums_rightly(form.layer, tile):
+                if candidate_tiles.tile_sums_rightly(form.layer, tile):
                     starts[form, tile] = None
         return Listed(
             [form.options(description, tile) for form, tile in starts],
@@ -105,11 +105,11 @@ class FlexibleDense(Engine):
         counted: Result | Accesses,
         operation: Operation | None,
     ) -> Reuse:
-        """By the form that the mapping's letters are of."""
+        """The reuse of the form whose letters the mapping has."""
         shape = dense_shape(description.kind, shape)
         if isinstance(shape, Convolution) and "T_R" in mapping:
             return _reuse_of_windows(shape, mapping, counted)
-        return _reuse_of_blocks(ProductSizes.of(shape, None), mapping, counted)
+        return _reuse_of_blocks(ProductSizes.from_shape(shape, None), mapping, counted)
 
 
 @dataclass(frozen=True)
@@ -122,10 +122,10 @@ class Form:
     """Whether the layer is a product of matrices, and its tile is written so."""
     apart: bool = False
 
-    def under(self, description: EngineDescription, tile: Tile) -> Choice:
+    def simulate_tile(self, description: EngineDescription, tile: Tile) -> Choice:
         """The operation in this form under a tile."""
         result = flexible_dense.simulate(description.hardware, self.layer, tile)
-        return Choice(self.words(tile), times(result, self.count))
+        return Choice(self.words(tile), repeat_result(result, self.count))
 
     def words(self, tile: Tile) -> dict[str, Any]:
         """A tile of this form as a mapping."""
@@ -136,12 +136,12 @@ class Form:
         sizes = {letter: mapping[name] for name, letter in self._letters.items()}
         return Tile(**(dict.fromkeys("RSCKGNXY", 1) | sizes))
 
-    def options(self, description: EngineDescription, given: Tile | None = None) -> Options:
+    def options(self, description: EngineDescription, given: Tile | None = None) -> FormMappings:
         """All tiles of this form that a search looks at; or one, which the machine need not be able to run."""
         hardware, layer = description.hardware, self.layer.check()
         if given is None:
             tiles = candidate_tiles.candidates(hardware, layer)
-            least = self.count * least_cycles.of_tiles(hardware, layer, tiles)
+            least = self.count * least_cycles.tile_cycles(hardware, layer, tiles)
         else:
             tiles = np.array([given.sizes], np.int64)
             least = np.zeros(1, np.int64)
@@ -150,11 +150,11 @@ class Form:
         def tile(number: int) -> Tile:
             return Tile(*tiles[number].tolist())
 
-        return Options(
+        return FormMappings(
             least=least,
-            simulate=lambda number: self.under(description, tile(number)),
+            simulate=lambda number: self.simulate_tile(description, tile(number)),
             mapping=sizes | (APART if self.apart else {}),
-            accesses=buffer_reads.times(buffer_reads.of_tiles(hardware, layer, tiles), self.count),
+            accesses=buffer_reads.scale_accesses(buffer_reads.tile_accesses(hardware, layer, tiles), self.count),
             cycles=lambda number: self.count * flexible_dense.cycles(hardware, layer, tile(number)),
         )
 
@@ -223,13 +223,13 @@ def _reuse_of_blocks(sizes: ProductSizes, tile: Mapping[str, Any], counted: Resu
     blocks = -(-sizes.n // tile["T_N"])
     neurons = tile["T_M"] * tile["T_N"]
     operands = (
-        reread_operand(counted.weight_reads, sizes.weights, (sizes.one(sizes.weights), sizes.weights)),
+        reread_operand(counted.weight_reads, sizes.weights, (sizes.share_of_one(sizes.weights), sizes.weights)),
         reread_operand(
             counted.input_reads,
             sizes.inputs,
             (tile["T_M"] * sizes.k, sizes.m * sizes.k * sizes.products * blocks),
             (sizes.lines(tile["T_M"]), sizes.inputs * blocks),
-            (sizes.one(sizes.inputs), sizes.inputs),
+            (sizes.share_of_one(sizes.inputs), sizes.inputs),
         ),
         partial_sums(counted.psum_reads, counted.writes - sizes.outputs, neurons),
     )

@@ -12,8 +12,8 @@ from sonda.accelerators.engines import gustavson, outer_product
 from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.limits import wrong_reduction, wrong_tree
 from sonda.accelerators.engines.merge_tree import SparseProduct
-from sonda.accelerators.engines.result import Result, total
-from sonda.accelerators.mapping.search import UNBOUNDED, Listed, Options
+from sonda.accelerators.engines.result import Result, sum_results
+from sonda.accelerators.mapping.search import UNBOUNDED, FormMappings, Listed
 from sonda.accelerators.memory.lookups import RowStream, remembered_stream
 from sonda.accelerators.memory.reuse import (
     Accesses,
@@ -53,7 +53,7 @@ class Merging(Engine):
 
     def mappings(self, description: EngineDescription, operation: Operation) -> Listed:
         """The only one."""
-        return Listed([Options(UNBOUNDED, lambda number: self.choose(description, operation, True))], [])
+        return Listed([FormMappings(UNBOUNDED, lambda number: self.choose(description, operation, True))], [])
 
 
 class OuterProduct(Merging):
@@ -62,7 +62,7 @@ class OuterProduct(Merging):
     def simulate(self, description: EngineDescription, operation: Operation, mapping: Mapping[str, Any]) -> Result:
         """All products, one after the other."""
         products = _compressed_products(operation)
-        return total([outer_product.simulate(description.hardware, product) for product in products])
+        return sum_results([outer_product.simulate(description.hardware, product) for product in products])
 
     def reuse(
         self,
@@ -76,14 +76,14 @@ class OuterProduct(Merging):
         follow each other, so that few rows serve them; then all products wait to be merged."""
         assert isinstance(counted, Result), "engines that merge have no mappings to choose from"
         # A product that is written for the first time is not yet one that was merged.
-        finished = _pushed(counted) - (counted.writes - counted.multiplications)
+        finished = _count_pushed(counted) - (counted.writes - counted.multiplications)
         multipliers = description.hardware.multipliers
         if isinstance(shape, Bags):
             stream = _lookups(shape, "outer_product", np.sort)
             return _reuse_of_bags(shape, counted, counted.writes, finished, multipliers, stream)
-        sizes = ProductSizes.of(shape, operation)
-        kept = min(sizes.one(sizes.weights), multipliers * sizes.n)
-        return _reuse_of_products(sizes, counted, kept, sizes.one(counted.writes), finished, multipliers)
+        sizes = ProductSizes.from_shape(shape, operation)
+        kept = min(sizes.share_of_one(sizes.weights), multipliers * sizes.n)
+        return _reuse_of_products(sizes, counted, kept, sizes.share_of_one(counted.writes), finished, multipliers)
 
 
 class Gustavson(Merging):
@@ -92,7 +92,7 @@ class Gustavson(Merging):
     def simulate(self, description: EngineDescription, operation: Operation, mapping: Mapping[str, Any]) -> Result:
         """All products, one after the other."""
         products = _compressed_products(operation)
-        return total([gustavson.simulate(description.hardware, product) for product in products])
+        return sum_results([gustavson.simulate(description.hardware, product) for product in products])
 
     def reuse(
         self,
@@ -104,15 +104,15 @@ class Gustavson(Merging):
     ) -> Reuse:
         """Inputs are the first matrix, read once, weights the second, a row for every entry."""
         assert isinstance(counted, Result), "engines that merge have no mappings to choose from"
-        finished = _pushed(counted) - counted.writes
+        finished = _count_pushed(counted) - counted.writes
         multipliers = description.hardware.multipliers
         if isinstance(shape, Bags):
             waiting = -(-int(shape.sizes.max()) // multipliers) * shape.columns
             stream = _lookups(shape, "gustavson", np.asarray)
             return _reuse_of_bags(shape, counted, waiting, finished, multipliers, stream)
-        sizes = ProductSizes.of(shape, operation)
+        sizes = ProductSizes.from_shape(shape, operation)
         waiting = -(-sizes.k // multipliers) * sizes.n
-        return _reuse_of_products(sizes, counted, sizes.one(sizes.weights), waiting, finished, multipliers)
+        return _reuse_of_products(sizes, counted, sizes.share_of_one(sizes.weights), waiting, finished, multipliers)
 
 
 def _compressed_products(operation: Operation) -> list[SparseProduct]:
@@ -126,7 +126,7 @@ def _compressed_products(operation: Operation) -> list[SparseProduct]:
             for left, right in zip(*matrices_of(operation), strict=True)]  # fmt: skip
 
 
-def _pushed(result: Result) -> int:
+def _count_pushed(result: Result) -> int:
     """Elements that leave the merging tree. Those for good go past the buffer and are not among an engine's writes."""
     return result.counters["CollectionBus"]["FIFO"]["PUSH"]
 
@@ -141,7 +141,7 @@ def _reuse_of_products(
 ) -> Reuse:
     """With so many weights kept, the rows of the second matrix are read once."""
     operands = (
-        reread_operand(result.weight_reads, sizes.inputs, (sizes.one(sizes.inputs), sizes.inputs)),
+        reread_operand(result.weight_reads, sizes.inputs, (sizes.share_of_one(sizes.inputs), sizes.inputs)),
         reread_operand(result.input_reads, sizes.weights, (kept, sizes.weights)),
         _merged_sums(result, waiting),
     )

@@ -14,10 +14,10 @@ from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.engines import mesh
 from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.dense import dense_product, dense_shape
-from sonda.accelerators.engines.result import Result, times
+from sonda.accelerators.engines.result import Result, repeat_result
 from sonda.accelerators.mapping import buffer_reads, candidate_tiles, least_cycles
 from sonda.accelerators.mapping.rules import mesh_tile
-from sonda.accelerators.mapping.search import Choice, Listed, Options, Taken
+from sonda.accelerators.mapping.search import Choice, FormMappings, Listed, Taken
 from sonda.accelerators.memory.reuse import Accesses, ProductSizes, Reuse, reread_operand
 from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation
 from sonda.record.errors import SondaError
@@ -78,7 +78,7 @@ class Mesh(Engine):
         largest = (whole.rows, whole.columns)
         tiles = candidate_tiles.combinations(math.prod(largest), (shape.m, shape.n), largest)
         product = mesh.Product(shape.m, shape.n, shape.k)
-        least = shape.count * least_cycles.of_mesh_tiles(description.hardware, product, *tiles.T)
+        least = shape.count * least_cycles.mesh_tile_cycles(description.hardware, product, *tiles.T)
         starts = np.array([(tile.rows, tile.columns) for tile in dict.fromkeys((whole, given))], np.int64)
         return Listed(
             [_options(description, shape, starts, np.zeros(len(starts), np.int64))],
@@ -103,10 +103,10 @@ class Mesh(Engine):
     ) -> Reuse:
         """Tiles of T_M rows outside, all columns for each: weights come again for every T_M rows, and the inputs of
         these rows for every T_N columns."""
-        sizes = ProductSizes.of(dense_shape(description.kind, shape), None)
+        sizes = ProductSizes.from_shape(dense_shape(description.kind, shape), None)
         rows, columns = mapping["T_M"], mapping["T_N"]
         operands = (
-            reread_operand(counted.weight_reads, sizes.weights, (sizes.one(sizes.weights), sizes.weights)),
+            reread_operand(counted.weight_reads, sizes.weights, (sizes.share_of_one(sizes.weights), sizes.weights)),
             reread_operand(
                 counted.input_reads,
                 sizes.inputs,
@@ -129,13 +129,13 @@ class MeshBatch:
         """Each mesh with all operations, under the given tile or filled."""
         for number, engine in enumerate(engines):
             with suppress(SondaError):
-                yield [number], [self._on(engine, given)]
+                yield [number], [self._simulate_products(engine, given)]
 
     def best_on(self, engines: Sequence[EngineDescription]) -> Iterator[tuple[list[int], list[Taken]]]:
         """None: tiles of a mesh are searched one operation at a time."""
         yield from ()
 
-    def _on(self, engine: EngineDescription, given: bool) -> Taken:
+    def _simulate_products(self, engine: EngineDescription, given: bool) -> Taken:
         tile = engine.tile if given and engine.tile else {"T_M": engine.hardware.rows, "T_N": engine.hardware.columns}
         tiles = np.minimum((tile["T_M"], tile["T_N"]), self._sizes[:, :2])
         return Taken(
@@ -155,20 +155,20 @@ def _ruled_tile(description: EngineDescription, shape: MatrixProduct, given: boo
 
 def _simulate(description: EngineDescription, shape: MatrixProduct, rows: int, columns: int) -> Result:
     product = mesh.Product(shape.m, shape.n, shape.k)
-    return times(mesh.simulate(description.hardware, product, mesh.MeshTile(rows, columns)), shape.count)
+    return repeat_result(mesh.simulate(description.hardware, product, mesh.MeshTile(rows, columns)), shape.count)
 
 
-def _options(description: EngineDescription, shape: MatrixProduct, tiles: Whole, least: Whole) -> Options:
+def _options(description: EngineDescription, shape: MatrixProduct, tiles: Whole, least: Whole) -> FormMappings:
     rows, columns = tiles.T
 
     def simulate(number: int) -> Choice:
         high, wide = tiles[number].tolist()
         return Choice({"T_M": high, "T_N": wide}, _simulate(description, shape, high, wide))
 
-    accesses = buffer_reads.of_mesh_tiles(mesh.Product(shape.m, shape.n, shape.k), rows, columns)
-    return Options(
+    accesses = buffer_reads.mesh_tile_accesses(mesh.Product(shape.m, shape.n, shape.k), rows, columns)
+    return FormMappings(
         least=least,
         simulate=simulate,
         mapping={"T_M": rows, "T_N": columns},
-        accesses=buffer_reads.times(accesses, shape.count),
+        accesses=buffer_reads.scale_accesses(accesses, shape.count),
     )

@@ -28,14 +28,14 @@ NO_GENERATOR = ("none", "0")
 WHOLE = re.compile(r"-?\d+")
 
 
-def from_command(argv: str | list[str]) -> dict[str, Any]:
+def parse_command(argv: str | list[str]) -> dict[str, Any]:
     """`mode`, `config`, `dims`, `tile`, `options` and `sparsity` of a run; the tile is None where STONNE chooses it.
 
     Raises ValueError where the words are no command of STONNE's.
     """
     words = argv.split() if isinstance(argv, str) else [str(word) for word in argv]
     given = dict(word.lstrip("-").partition("=")[::2] for word in words)
-    command = next((one for one in COMMANDS if one in given), None)
+    command = next((name for name in COMMANDS if name in given), None)
     if command is None:
         raise ValueError(f"the command line has none of -{', -'.join(COMMANDS)}")
     numbers = DEFAULTS[command] | {key: int(value) for key, value in given.items() if WHOLE.fullmatch(value)}

@@ -43,11 +43,11 @@ def export_run(run: Run, folder: Path, layers: Sequence[str] = (), say: Say = la
     written is said before. Raises SondaError, and writes nothing, where the run was measured or does not hold counters,
     where a layer is not there, or where there is no room.
     """
-    engines, entries = _checked(run)
-    entries = _chosen(entries, layers)
+    engines, entries = _read_operations(run)
+    entries = _select_layers(entries, layers)
     results = [_result(entry) for entry in entries]
     counts = [entry.count for entry in entries]
-    size = sum(count * (counters_size(one) + TEXT_BYTES) for count, one in zip(counts, results, strict=True))
+    size = sum(count * (counters_size(result) + TEXT_BYTES) for count, result in zip(counts, results, strict=True))
     _refuse_without_room(folder, size)
     say(f"writing {2 * sum(counts):,} files, {size / 1e6:,.1f} MB")
     alike = Counter((entry.path, entry.operation) for entry in entries)
@@ -56,7 +56,7 @@ def export_run(run: Run, folder: Path, layers: Sequence[str] = (), say: Say = la
     for entry, result, count in zip(entries, results, counts, strict=True):
         key = entry.path, entry.operation
         several = alike[key] > 1 or count > 1
-        about = _about(entry, engines[entry.engine])
+        about = _describe_operation(entry, engines[entry.engine])
         for _ in range(count):
             name = ".".join(part for part in key if part) + (f"_{seen[key]}" if several else "")
             seen[key] += 1
@@ -64,22 +64,22 @@ def export_run(run: Run, folder: Path, layers: Sequence[str] = (), say: Say = la
     return written
 
 
-def _chosen(entries: list[MappedOperation], layers: Sequence[str]) -> list[MappedOperation]:
+def _select_layers(entries: list[MappedOperation], layers: Sequence[str]) -> list[MappedOperation]:
     paths = list(dict.fromkeys(str(entry.path) for entry in entries))
     kept: set[str] = set()
     for layer in layers:
-        found = [path for path in paths if fnmatchcase(path, layer) or path.startswith(f"{layer}.")]
-        if not found:
+        matching = [path for path in paths if fnmatchcase(path, layer) or path.startswith(f"{layer}.")]
+        if not matching:
             parts = [path.split(".") for path in paths]
-            known = {".".join(one[:depth]) for one in parts for depth in range(1, len(one) + 1)}
+            known = {".".join(names[:depth]) for names in parts for depth in range(1, len(names) + 1)}
             raise SondaError(f"no operation on an engine is in layer {layer!r}", nearest(layer, known))
-        kept.update(found)
+        kept.update(matching)
     return [entry for entry in entries if not layers or entry.path in kept]
 
 
 def _refuse_without_room(folder: Path, size: int) -> None:
-    there = next((one for one in (folder, *folder.absolute().parents) if one.is_dir()), None)
-    room = shutil.disk_usage(there).free if there is not None else size
+    existing = next((parent for parent in (folder, *folder.absolute().parents) if parent.is_dir()), None)
+    room = shutil.disk_usage(existing).free if existing is not None else size
     if size > room:
         raise SondaError(
             f"the files take {size / 1e6:,.0f} MB, {folder} has room for {room / 1e6:,.0f} MB",
@@ -87,7 +87,7 @@ def _refuse_without_room(folder: Path, size: int) -> None:
         )
 
 
-def _checked(run: Run) -> tuple[dict[str, Hardware], list[MappedOperation]]:
+def _read_operations(run: Run) -> tuple[dict[str, Hardware], list[MappedOperation]]:
     target = run.info.target
     if isinstance(target, ExplorationTarget):
         raise SondaError(
@@ -134,7 +134,7 @@ def _result(entry: MappedOperation) -> Result:
     )
 
 
-def _about(entry: MappedOperation, hardware: Hardware) -> dict[str, Any]:
+def _describe_operation(entry: MappedOperation, hardware: Hardware) -> dict[str, Any]:
     """Hardware, layer, tile and dataflow of an operation, as STONNE's front end would load them.
 
     Which front end that is, the letters of the mapping say.
@@ -166,21 +166,21 @@ def _about(entry: MappedOperation, hardware: Hardware) -> dict[str, Any]:
 
 
 def _convolution(shape: str) -> Convolution | None:
-    found = CONVOLUTION.fullmatch(shape)
-    if found is None:
+    match = CONVOLUTION.fullmatch(shape)
+    if match is None:
         return None
-    numbers = [int(group) for group in found.groups()]
+    numbers = [int(group) for group in match.groups()]
     sizes = dict(zip("RSCKGNXY", numbers[:8], strict=True))
     return Convolution(**sizes, stride=(numbers[8], numbers[9]), padding=(numbers[10], numbers[11]))  # type: ignore[arg-type]
 
 
 def _product(entry: MappedOperation, shape: str, convolution: Convolution | None) -> MatrixProduct | None:
     """The product of matrices that was computed; nothing where the words of the shape do not tell it."""
-    if found := PRODUCT.fullmatch(shape):
-        count, m, k, n = (int(group or 1) for group in found.groups())
+    if match := PRODUCT.fullmatch(shape):
+        count, m, k, n = (int(group or 1) for group in match.groups())
         return MatrixProduct(m, n, k, count)
-    if found := BAGS.fullmatch(shape):
-        m, k, n = (int(group) for group in found.groups())
+    if match := BAGS.fullmatch(shape):
+        m, k, n = (int(group) for group in match.groups())
         return MatrixProduct(m, n, k)
     if convolution is None or min(convolution.outputs) < 1:
         return None

@@ -99,10 +99,10 @@ STONNE_NAMES = {
 }
 
 
-def in_stonne_names(text: str) -> str:
+def use_stonne_names(text: str) -> str:
     """A message about hardware, its fields named as in a `.cfg`."""
     fields = "|".join(STONNE_NAMES)
-    return re.sub(rf"\b({fields})(?= = )|(?<=; change )({fields})\b", lambda found: STONNE_NAMES[found[0]], text)
+    return re.sub(rf"\b({fields})(?= = )|(?<=; change )({fields})\b", lambda match: STONNE_NAMES[match[0]], text)
 
 
 def read_configuration(text: str, file: str) -> tuple[str, Hardware]:
@@ -112,11 +112,11 @@ def read_configuration(text: str, file: str) -> tuple[str, Hardware]:
     """
     mistakes: list[str] = []
     top = Fields(parse_toml(text, file), "", mistakes)
-    top.only(("print_stats_enabled", *EFFECTIVE, *WITHOUT_EFFECT))
+    top.note_unknown(("print_stats_enabled", *EFFECTIVE, *WITHOUT_EFFECT))
     for section in {**EFFECTIVE, **WITHOUT_EFFECT}:
         table = top.table(section)
         if table is not None:
-            table.only((*EFFECTIVE.get(section, ()), *WITHOUT_EFFECT.get(section, ())))
+            table.note_unknown((*EFFECTIVE.get(section, ()), *WITHOUT_EFFECT.get(section, ())))
     multiplication, reduction, memory = (top.table(name) or Fields({}, f"{name}.", mistakes) for name in EFFECTIVE)
     network = multiplication.one_of("type", ("LINEAR", "OS_MESH"), "LINEAR")
     controller = memory.one_of("controller_type", CONTROLLERS, "MAERI_DENSE_WORKLOAD")
@@ -140,7 +140,7 @@ def read_configuration(text: str, file: str) -> tuple[str, Hardware]:
     unknown = [name for name, value in values.items() if value is None]
     hardware = Hardware(**{name: value for name, value in values.items() if value is not None})
     engine = EngineDescription("", KIND_OF[controller], hardware)
-    mistakes += [in_stonne_names(str(problem)) for problem in engine.problems(unknown)]
+    mistakes += [use_stonne_names(str(problem)) for problem in engine.problems(unknown)]
     if mistakes:
         raise DescriptionMistakes(file, mistakes)
     return KIND_OF[controller], hardware
@@ -164,7 +164,7 @@ def write_stonne_files(
     there, which STONNE would overwrite, the next free second is taken.
     """
     place = Path(folder)
-    clean = "".join(one if one.isalnum() or one in "._-" else "_" for one in name) or "layer"
+    clean = "".join(character if character.isalnum() or character in "._-" else "_" for character in name) or "layer"
     second = int(time.time()) if timestamp is None else timestamp
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def _accumulators(reduction: Fields, usual: bool) -> bool | None:
         return bool(reduction.switch("accumulation_buffer_enabled"))
     value = reduction.whole("accumulation_buffer_enabled", int(usual))
     if value not in (0, 1, None):
-        reduction.mistaken("accumulation_buffer_enabled", f"{value} is not 0 or 1")
+        reduction.note_mistake("accumulation_buffer_enabled", f"{value} is not 0 or 1")
     return None if value is None else bool(value)
 
 

@@ -19,7 +19,7 @@ from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_d
 from sonda.accelerators.engines import merge_tree as sparse_product
 from sonda.accelerators.engines.kinds.flexible_dense import FULLY_CONNECTED
 from sonda.accelerators.engines.result import Result
-from sonda.accelerators.formats.stonne.command import NO_GENERATOR, from_command
+from sonda.accelerators.formats.stonne.command import NO_GENERATOR, parse_command
 from sonda.accelerators.formats.stonne.glibc_random import LibraryRandom
 from sonda.accelerators.mapping import stonne as stonne_mapper
 from sonda.accelerators.operations import patterns as operands
@@ -71,7 +71,7 @@ class ReferenceRun:
             "memory.input_reads": result.input_reads,
             "memory.psum_reads": result.psum_reads,
             "memory.psum_writes": result.writes,
-            **_flat(result.counters, "counters."),
+            **_flatten(result.counters, "counters."),
         }
         # A run without cycles has nothing that it could be exact in.
         names = dict.fromkeys(("cycles", *self.expected))
@@ -80,7 +80,7 @@ class ReferenceRun:
         pairs = {name: (self.expected.get(name), mine.get(name)) for name in names}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
-    def known(self, differing: Mapping[str, tuple[int | None, int | None]]) -> dict[str, str]:
+    def known_differences(self, differing: Mapping[str, tuple[int | None, int | None]]) -> dict[str, str]:
         """Which of these differences are the reference's own and known, and why."""
         reasons = {}
         for name, (expected, mine) in differing.items():
@@ -97,9 +97,9 @@ def reference_run(entry: Entry, place: int) -> ReferenceRun:
     """The entry at this place of a file, ready to be simulated; raises SondaError naming what it lacks."""
     name = run_name(entry, place)
     try:
-        given = _completed(entry)
+        given = _complete_entry(entry)
         status, expected = run_status(entry), _expected(entry)
-        simulate, trailing = _prepared(given)
+        simulate, trailing = _prepare_simulation(given)
         return ReferenceRun(name, str(given["mode"]), status, simulate, expected, trailing)
     except KeyError as missing:
         raise SondaError(f"{name}: {missing.args[0]!r} is missing", "complete the reference file") from None
@@ -112,7 +112,7 @@ def run_name(entry: Any, place: int) -> str:
     return f"{entry.get('tag', 'run')} {entry.get('id', place)}" if isinstance(entry, dict) else f"run {place}"
 
 
-def uncompared(entry: Entry) -> list[str]:
+def uncompared_results(entry: Entry) -> list[str]:
     """Results that an entry has and Sonda has no number for, so that nobody takes them for checked."""
     compared = {TOTAL, *(f"N_SRAM_{name}" for name in MEMORY)}
     memory = entry.get("sdmemory")
@@ -130,19 +130,19 @@ def run_status(entry: Entry) -> str:
     return "ok"
 
 
-def _completed(entry: Entry) -> Entry:
+def _complete_entry(entry: Entry) -> Entry:
     """The entry with what it lacks taken from its command line."""
     if not isinstance(entry, dict):
         raise ValueError(f"{type(entry).__name__} is not a run")
     known = {key: value for key, value in entry.items() if value is not None}
     if "argv" in known:
-        said = from_command(known["argv"])
-        merged = {key: said[key] | known.get(key, {}) for key in ("config", "dims", "options", "sparsity")}
-        return said | known | merged
+        command_entry = parse_command(known["argv"])
+        merged = {key: command_entry[key] | known.get(key, {}) for key in ("config", "dims", "options", "sparsity")}
+        return command_entry | known | merged
     return {"config": {}, "options": {}, "mode": known["mode"], **known}
 
 
-def _prepared(entry: Entry) -> tuple[Simulation, int]:
+def _prepare_simulation(entry: Entry) -> tuple[Simulation, int]:
     """The call, and hops of trailing zeros; where the operands themselves are impossible, a call that says so."""
     prepare = {
         "CONV": _convolution,
@@ -243,7 +243,7 @@ def _mesh(entry: Entry, hardware: Hardware) -> tuple[Simulation, int]:
 
 def _merging(entry: Entry, hardware: Hardware) -> tuple[Simulation, int]:
     patterns = (operands.read_pattern(entry["data"][name]) for name in ("A_nonzero", "B_nonzero"))
-    product = sparse_product.SparseProduct(*(operands.compressed_rows(one) for one in patterns))
+    product = sparse_product.SparseProduct(*(operands.compressed_rows(pattern) for pattern in patterns))
     engine = outer_product if entry["mode"] == "OuterProduct_SST" else gustavson
     return lambda: engine.simulate(hardware, product), 0
 
@@ -262,7 +262,7 @@ def _bitmap(entry: Entry, hardware: Hardware) -> tuple[Simulation, int]:
         mk, kn = (operands.read_pattern(data[name]) for name in ("MK_bitmap", "KN_bitmap"))
         product = bitmap_sparse.bitmap_product(mk, kn, dataflow)
     else:
-        product = bitmap_sparse.bitmap_product(*_drawn_bitmaps(entry, dataflow, hardware), dataflow)
+        product = bitmap_sparse.bitmap_product(*_draw_bitmaps(entry, dataflow, hardware), dataflow)
     return lambda: bitmap_sparse.simulate(hardware, product), 0
 
 
@@ -274,7 +274,7 @@ def _rows(entry: Entry, hardware: Hardware) -> tuple[Simulation, int]:
         rows = operands.rows_from_lists(data["rows_of_MK_nonzero_columns"], _sizes(entry, "K")["K"])
         product = compressed_row.rows_by_dense(rows, columns)
     else:
-        pattern = operands.read_pattern(data["MK_nonzero"]) if "MK_nonzero" in data else _drawn(entry)[0]
+        pattern = operands.read_pattern(data["MK_nonzero"]) if "MK_nonzero" in data else _draw_operands(entry)[0]
         product = compressed_row.rows_by_dense(operands.compressed_rows(pattern), columns)
     if tile is None:
         mapping = stonne_mapper.rows_tile(
@@ -285,7 +285,7 @@ def _rows(entry: Entry, hardware: Hardware) -> tuple[Simulation, int]:
     return lambda: compressed_row.simulate(hardware, product, mapping), 0
 
 
-def _drawn(entry: Entry) -> tuple[np.ndarray, np.ndarray]:
+def _draw_operands(entry: Entry) -> tuple[np.ndarray, np.ndarray]:
     """Where the operands M x K and K x N are not zero, as the command line draws them."""
     sizes, sparsity = _sizes(entry, "MNK"), entry["sparsity"]
     for name in ("MK", "KN"):
@@ -297,8 +297,8 @@ def _drawn(entry: Entry) -> tuple[np.ndarray, np.ndarray]:
     return mk, random.sparse_matrix(sizes["K"], sizes["N"], int(sparsity.get("KN", 0)))
 
 
-def _drawn_bitmaps(entry: Entry, dataflow: str, hardware: Hardware) -> tuple[np.ndarray, np.ndarray]:
-    mk, kn = _drawn(entry)
+def _draw_bitmaps(entry: Entry, dataflow: str, hardware: Hardware) -> tuple[np.ndarray, np.ndarray]:
+    mk, kn = _draw_operands(entry)
     hardware.check()
     if int(entry["options"].get("optimize", 0)) & 1:
         if dataflow == DATAFLOWS[0]:
@@ -318,7 +318,7 @@ def _expected(entry: Entry) -> dict[str, int]:
         **{f"memory.{name}": memory.get(f"N_SRAM_{name}") for name in MEMORY},
     }
     present = {name: int(value) for name, value in named.items() if value is not None}
-    return {**present, **_flat(entry.get("counters") or {}, "counters.")}
+    return {**present, **_flatten(entry.get("counters") or {}, "counters.")}
 
 
 def _section(name: str) -> str:
@@ -326,8 +326,8 @@ def _section(name: str) -> str:
     return ".".join(name.split(".")[:2])
 
 
-def _flat(tree: dict[str, Any], prefix: str) -> dict[str, int]:
+def _flatten(tree: dict[str, Any], prefix: str) -> dict[str, int]:
     leaves: dict[str, int] = {}
     for name, value in tree.items():
-        leaves.update(_flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
+        leaves.update(_flatten(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value})
     return leaves

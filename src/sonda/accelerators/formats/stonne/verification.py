@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sonda.accelerators.engines.result import Result
-from sonda.accelerators.formats.stonne.reference import ReferenceRun, reference_run, run_name, uncompared
+from sonda.accelerators.formats.stonne.reference import ReferenceRun, reference_run, run_name, uncompared_results
 from sonda.record.errors import SondaError, named_line
 from sonda.record.progress import Say
 
@@ -26,7 +26,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownDifference:
     """A number that differs for a reason of the reference's own; it does not make a run inexact."""
 
     run: str
@@ -63,7 +63,7 @@ class VerifyReport:
 
     modes: dict[str, ModeReport] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
-    known: list[Known] = field(default_factory=list)
+    known: list[KnownDifference] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     not_compared: dict[str, int] = field(default_factory=dict)
     """Results of the reference that Sonda has no number for, with how many runs that ended well have them."""
@@ -73,16 +73,16 @@ class VerifyReport:
     @property
     def total(self) -> int:
         """Runs with status ok."""
-        return sum(one.total for one in self.modes.values())
+        return sum(mode.total for mode in self.modes.values())
 
     @property
     def exact(self) -> int:
         """Those of them of which every number is the same, known differences apart."""
-        return sum(one.exact for one in self.modes.values())
+        return sum(mode.exact for mode in self.modes.values())
 
     @property
     def seconds(self) -> float:
-        return sum(one.seconds for one in self.modes.values())
+        return sum(mode.seconds for mode in self.modes.values())
 
     @property
     def exit_status(self) -> int:
@@ -96,10 +96,10 @@ class VerifyReport:
             "exact": self.exact,
             "seconds": self.seconds,
             "preparing_seconds": self.preparing,
-            "modes": {mode: vars(one) for mode, one in sorted(self.modes.items())},
-            "differences": [vars(one) for one in self.differences],
-            "known": [vars(one) for one in self.known],
-            "failures": [vars(one) for one in self.failures],
+            "modes": {mode: vars(mode_report) for mode, mode_report in sorted(self.modes.items())},
+            "differences": [vars(difference) for difference in self.differences],
+            "known": [vars(difference) for difference in self.known],
+            "failures": [vars(failure) for failure in self.failures],
             "not_compared": self.not_compared,
         }
 
@@ -114,8 +114,8 @@ def verify_stonne(path: Path | str, say: Say = lambda text: None) -> VerifyRepor
     or nothing in it is a run.
     """
     began = time.process_time()
-    entries = _entries(Path(path))
-    read = [_read(entry, place) for place, entry in enumerate(entries)]
+    entries = _read_entries(Path(path))
+    read = [_read_run(entry, place) for place, entry in enumerate(entries)]
     runs = [run for run in read if isinstance(run, ReferenceRun)]
     if not runs:
         raise next(error for error in read if isinstance(error, SondaError))
@@ -125,21 +125,21 @@ def verify_stonne(path: Path | str, say: Say = lambda text: None) -> VerifyRepor
         if isinstance(run, SondaError):
             _note_unreadable(report, entries[place], place, run)
         else:
-            _note(report, run, _attempt(run))
-            for name in uncompared(entries[place]) if run.status == "ok" else ():
+            _note_run(report, run, _simulate_run(run))
+            for name in uncompared_results(entries[place]) if run.status == "ok" else ():
                 report.not_compared[name] = report.not_compared.get(name, 0) + 1
     report.preparing = time.process_time() - began
     for run in runs:
         if run.status == "ok":
             began = time.process_time()
-            _attempt(run)
+            _simulate_run(run)
             report.modes[run.mode].seconds += time.process_time() - began
     # What comes before the timed pass holds one simulation of each run, too.
     report.preparing = max(0.0, report.preparing - report.seconds)
     return report
 
 
-def _entries(path: Path) -> list[Any]:
+def _read_entries(path: Path) -> list[Any]:
     """The runs of a file: a list; an object with `runs`, or with a run under each name; or a single run."""
     try:
         document = json.loads(path.read_bytes())
@@ -157,14 +157,14 @@ def _entries(path: Path) -> list[Any]:
     return document
 
 
-def _read(entry: Any, place: int) -> ReferenceRun | SondaError:
+def _read_run(entry: Any, place: int) -> ReferenceRun | SondaError:
     try:
         return reference_run(entry, place)
     except SondaError as error:
         return error
 
 
-def _attempt(run: ReferenceRun) -> Result | SondaError:
+def _simulate_run(run: ReferenceRun) -> Result | SondaError:
     try:
         return run.simulate()
     except SondaError as error:
@@ -174,9 +174,9 @@ def _attempt(run: ReferenceRun) -> Result | SondaError:
         return SondaError(f"a defect in Sonda: {named_line(error)}", "report it with this run")
 
 
-def _note(report: VerifyReport, run: ReferenceRun, result: Result | SondaError) -> None:
+def _note_run(report: VerifyReport, run: ReferenceRun, result: Result | SondaError) -> None:
     if run.status != "ok":
-        report.failures.append(Failure(run.name, run.mode, run.status, _answer(run, result)))
+        report.failures.append(Failure(run.name, run.mode, run.status, _describe_answer(run, result)))
         return
     mode = report.modes.setdefault(run.mode, ModeReport())
     mode.total += 1
@@ -184,11 +184,11 @@ def _note(report: VerifyReport, run: ReferenceRun, result: Result | SondaError) 
         report.differences.append(Difference(run.name, run.mode, "run", run.status, str(result)))
         return
     differing = run.differences(result)
-    known = run.known(differing)
+    known = run.known_differences(differing)
     mode.exact += len(known) == len(differing)
     for what, (expected, found) in differing.items():
         if what in known and expected is not None and found is not None:
-            report.known.append(Known(run.name, run.mode, what, expected, found, known[what]))
+            report.known.append(KnownDifference(run.name, run.mode, what, expected, found, known[what]))
         else:
             report.differences.append(Difference(run.name, run.mode, what, expected, found))
 
@@ -205,7 +205,7 @@ def _note_unreadable(report: VerifyReport, entry: Any, place: int, error: SondaE
     report.differences.append(Difference(name, mode, "run", "ok", str(error)))
 
 
-def _answer(run: ReferenceRun, result: Result | SondaError) -> str:
+def _describe_answer(run: ReferenceRun, result: Result | SondaError) -> str:
     if isinstance(result, SondaError):
         return str(result)
     printed = run.expected.get("cycles")
