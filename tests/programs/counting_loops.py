@@ -27,8 +27,8 @@ def function(code):
     return page, ctypes.PYFUNCTYPE(ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)(address)
 
 
-client = requests.Client()
-dumps = requests.Dumps(client, 16)
+client = requests.ValgrindClient()
+dumps = requests.DumpRequests(client, 16)
 page, countdown = function(COUNTDOWN)
 other_page, copying = function(COPYING)
 memory = (ctypes.c_ulong * 2)()

@@ -92,14 +92,14 @@ def opened(place: str, transfer: str = "batch", workers: int = 0) -> tuple[Any, 
 
 def killed_training(job: Job, directory: Path, epochs: int) -> None:
     """The process of a training on one device, which is killed when so many epochs are kept."""
-    keep = Keeper._keep
+    keep = Keeper._save_checkpoint
 
     def keep_and_die(keeper: Keeper, done: int, *state: Any) -> None:
         keep(keeper, done, *state)
         if done == epochs:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Keeper._keep = keep_and_die  # type: ignore[assignment]
+    Keeper._save_checkpoint = keep_and_die  # type: ignore[assignment]
     train_in_torch(job, directory)
 
 

@@ -249,7 +249,7 @@ def test_lines_that_were_cut_short_are_left_out_and_a_killed_process_lasts_to_th
     ]
     text = "\n".join(json.dumps(line) for line in lines) + '\n{"kind": "stage", "na'
     (tmp_path / "7.stages").write_text(text)
-    found = [(stage.name, stage.what, stage.start, stage.end) for stage in read_stages(tmp_path, 90, 200)]
+    found = [(stage.name, stage.detail, stage.start, stage.end) for stage in read_stages(tmp_path, 90, 200)]
     assert found == [("import", "torch", 110, 150), ("import", "late", 190, 200), ("process", "", 100, 200)]
 
 

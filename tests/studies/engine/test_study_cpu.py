@@ -16,6 +16,8 @@ from sonda.analysis.corun.interference import Company, Interference
 from sonda.analysis.counters.callgrind import MissPoint, Modelled, ModelledLayer, ModelledPhase, ModelledSummary
 from sonda.analysis.counters.findings import SeriesDrift
 from sonda.analysis.counters.summary import Counted, CounterSummary, OverTime, Series, Share, Slots, TopDown
+from sonda.analysis.doubts import ProbeSilent
+from sonda.analysis.findings import Remark
 from sonda.analysis.summary import LayerRow, Summary, Value
 from sonda.record.conventions.topdown import Category, TopDownDefinition
 from sonda.record.errors import SondaError
@@ -117,7 +119,9 @@ def test_counts_that_are_estimates_keep_their_source() -> None:
 def test_a_missing_counter_has_the_reason_of_its_probe() -> None:
     bare = with_counters({}, forward={})
     assert "needs a PMU" in reason("ipc", bare) and "needs a PMU" in reason("retiring_percent", bare)
-    said = dataclasses.replace(bare, notes=("observing took 1 %", "pmu: no PMU in this virtual machine; use another"))
+    said = dataclasses.replace(
+        bare, notes=(Remark("observing took 1 %"), ProbeSilent("pmu", "no PMU in this virtual machine", "use another"))
+    )
     for key in ("ipc", "instructions", "mpki", "retiring_percent", "retiring_percent@forward", "ipc@features.0"):
         assert reason(key, said) == "no PMU in this virtual machine; use another"
 
@@ -203,7 +207,9 @@ def test_the_miss_curve_is_read_by_size() -> None:
 
 def test_a_run_that_was_not_modelled_says_why() -> None:
     assert 'probe = "callgrind"' in reason("modelled_mpki", summary(10.0))
-    said = dataclasses.replace(summary(10.0), notes=("callgrind: valgrind is too old; install another",))
+    said = dataclasses.replace(
+        summary(10.0), notes=(ProbeSilent("callgrind", "valgrind is too old", "install another"),)
+    )
     assert reason("modelled_mpki", said) == "valgrind is too old; install another"
 
 

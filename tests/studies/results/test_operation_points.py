@@ -374,7 +374,7 @@ def test_stalls_of_every_kernel_take_one_run_of_ncu(tmp_path: Path) -> None:
         settings=NcuSettings(program=program, stalls=True),
     )  # fmt: skip
     assert found.launches[0].metrics["stall_long_scoreboard:counted"] == 97.5
-    assert len(asked(tmp_path)) == len(said) == 1 and found.record["passes"] == {"all": 14}
+    assert len(asked(tmp_path)) == len(said) == 1 and found.facts.passes == {"all": 14}
     words = asked(tmp_path)[0]
     assert reason in words and "dram__bytes" in words and words.count("gpu__time_duration.sum") == 1
     # 7 for the core set and 7 for the stalls of this chip.

@@ -174,7 +174,7 @@ def test_a_run_without_the_probe_has_no_energy_instrument() -> None:
     assert instruments_for("", launcher) == []
     assert not any(isinstance(one, EnergyInstrument) for one in instruments_for("os,pmu", launcher))
     (found,) = instruments_for("energy:idle=0,energy-model:cpu=20..95", launcher)
-    assert isinstance(found, EnergyInstrument) and found.wanted == EnergySettings(idle=0.0, model="cpu=20..95")
+    assert isinstance(found, EnergyInstrument) and found.settings == EnergySettings(idle=0.0, model="cpu=20..95")
 
 
 def test_the_probe_replaces_what_the_run_said_of_energy(tmp_path: Path) -> None:
