@@ -89,7 +89,7 @@ def test_kernels_are_recorded_for_a_few_steps_once() -> None:
     for step in range(30):
         if late.kernels:
             recorded.append(step)
-        late.finished(0, 0)
+        late.end_step(0, 0)
     assert recorded == [12, 13]
 
 

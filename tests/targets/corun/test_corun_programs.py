@@ -154,17 +154,17 @@ def test_only_who_is_not_ready_has_hung_while_starting_and_importing_may_take_lo
     with Crew(cast.participants, tmp_path / "crew", seconds=0.1, timeout=1) as crew:
         clock = [0.0]
         first = crew._members[0]
-        take = first.take
+        take = first.next_line
 
         def taken():
             clock[0] = 119.0
             line = take()
             if line is not None:
                 clock[0] = 121.0
-                monkeypatch.setattr(first, "take", take)
+                monkeypatch.setattr(first, "next_line", take)
             return line
 
-        monkeypatch.setattr(first, "take", taken)
+        monkeypatch.setattr(first, "next_line", taken)
         monkeypatch.setattr(corun_crew.time, "monotonic", lambda: clock[0])
         with pytest.raises(SondaError, match=r"^bad has hung while starting: nothing for 120 s; all were stopped"):
             crew.warm()
