@@ -3,6 +3,8 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Compiled modules are kept: tests start hundreds of processes, each of which would compile Sonda anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 find_python = for candidate in python3 python3.11 python3.12 python3.13 python; do \
 	if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \

@@ -27,7 +27,7 @@ from sonda.studies.engine.plan import plan_points
 from sonda.studies.engine.remote import measure_elsewhere
 from sonda.studies.engine.runner import run_study
 from sonda.studies.executors.cluster import LOCAL, Cluster
-from sonda.studies.executors.executor import Executor, Task
+from sonda.studies.executors.executor import Executor, ExecutorTask
 from sonda.studies.executors.processes import ProcessPool
 from sonda.studies.explore.exploration import BATCH, explore
 from sonda.studies.explore.parts import PartOrder, explore_part
@@ -92,11 +92,11 @@ def _explorations(plain: Executor, dask: Executor) -> list[Bar]:
 
     def spread() -> None:
         began, used = perf_counter(), process_time()
-        _checked(dask, explore_part, [Task(number, order) for number, order in enumerate(orders)])
+        _checked(dask, explore_part, [ExecutorTask(number, order) for number, order in enumerate(orders)])
         scheduling.append(100 * (process_time() - used) / (perf_counter() - began) / 2)
 
     def halves() -> None:
-        _checked(plain, explore_parts, [Task(number, orders[number::2]) for number in range(2)])
+        _checked(plain, explore_parts, [ExecutorTask(number, orders[number::2]) for number in range(2)])
 
     speeds, costs = _paired(f"{total:,} points", {"plain": halves, "Dask": spread}, PAIRS)
     return [
@@ -130,7 +130,7 @@ def _studies(plain: Executor, dask: Executor) -> list[Bar]:
 
         def halves() -> None:
             place = Path(name) / str(next(stores))
-            _checked(plain, measure_points, [Task(at, (place, STUDY, wanted[at::2])) for at in range(2)])
+            _checked(plain, measure_points, [ExecutorTask(at, (place, STUDY, wanted[at::2])) for at in range(2)])
 
         speeds, costs = _paired(f"{len(wanted)} runs", {"plain": halves, "Dask": spread}, STUDY_PAIRS)
         same = [_facts(run) for _, run in expected.runs]
@@ -201,7 +201,7 @@ def _orders(fields: list[str]) -> list[PartOrder]:
     ]
 
 
-def _checked(executor: Executor, work: object, tasks: list[Task]) -> None:
+def _checked(executor: Executor, work: object, tasks: list[ExecutorTask]) -> None:
     for done in executor.run(work, tasks):  # type: ignore[arg-type]
         if done.failure:
             raise RuntimeError(done.failure)

@@ -15,7 +15,7 @@ from benchmarks.process import cpu_times
 from sonda.accelerators.description.hardware import DATAFLOWS, Hardware
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, mesh
 from sonda.accelerators.engines.result import Result
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 from sonda.accelerators.operations.patterns import CompressedRows, compressed_rows
 
 ROUNDS = 30
@@ -63,7 +63,7 @@ def _table(title: str, cases: list[Case]) -> list[np.ndarray]:
 
 
 def _dense(hardware: Hardware, size: tuple[int, int, int], tile: tuple[int, int, int]) -> Callable[[], Result]:
-    return lambda: flexible_dense.simulate(hardware, Layer.product(*size), Tile.product(*tile))
+    return lambda: flexible_dense.simulate(hardware, StonneLayer.product(*size), Tile.product(*tile))
 
 
 def _sizes() -> list[Case]:

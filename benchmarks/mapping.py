@@ -17,7 +17,7 @@ from benchmarks.bar import Bar, Interval, at_most
 from sonda.accelerators.description.accelerator import Accelerator, load_accelerator
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.mapping.placement import Placed, Placement
-from sonda.accelerators.operations.program import Convolution, ModelProgram, Operation
+from sonda.accelerators.operations.program import ConvolutionShape, ModelProgram, Operation
 from sonda.targets.simulated.program import program_from_description
 from sonda.workloads.catalogue import describe
 
@@ -103,7 +103,7 @@ def _as_products(program: ModelProgram) -> ModelProgram:
 
 def _as_product(operation: Operation) -> Operation:
     shape = operation.shape
-    return replace(operation, shape=shape.product()) if isinstance(shape, Convolution) else operation
+    return replace(operation, shape=shape.product()) if isinstance(shape, ConvolutionShape) else operation
 
 
 def _placed(accelerator: Accelerator, how: str, program: ModelProgram) -> list[Placed]:

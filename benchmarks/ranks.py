@@ -21,7 +21,7 @@ from benchmarks.trace_maker import TraceMaker
 from sonda.record.run import SPANS
 from sonda.studies.executors.choice import spread_over
 from sonda.studies.executors.cluster import LOCAL, Cluster
-from sonda.studies.executors.executor import Executor, Task
+from sonda.studies.executors.executor import Executor, ExecutorTask
 from sonda.studies.executors.processes import ProcessPool
 from sonda.targets.imported.launcher import import_files
 
@@ -101,7 +101,7 @@ def _written(place: Path, count: int, size: int) -> list[Path]:
 
 
 def _plain(executor: Executor, files: list[Path]) -> int:
-    shares = [Task(number, files[number::WORKERS]) for number in range(WORKERS)]
+    shares = [ExecutorTask(number, files[number::WORKERS]) for number in range(WORKERS)]
     return sum(_values(executor, import_share, shares))
 
 
@@ -115,11 +115,11 @@ def _spread(executor: Executor, files: list[Path], place: Path) -> int:
 
 
 def _peaks(executor: Executor) -> list[float]:
-    asked = [Task(number, number) for number in range(2 * WORKERS)]
+    asked = [ExecutorTask(number, number) for number in range(2 * WORKERS)]
     return _values(executor, peak_memory, asked)
 
 
-def _values(executor: Executor, work: object, tasks: list[Task]) -> list[Any]:
+def _values(executor: Executor, work: object, tasks: list[ExecutorTask]) -> list[Any]:
     found = []
     for done in executor.run(work, tasks):  # type: ignore[arg-type]
         if done.failure:

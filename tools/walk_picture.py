@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from html import escape
 from pathlib import Path
 
-from rooms_svg import FACES, FILL, LINE, PACKAGE, REPOSITORY, framed
+from rooms_svg import FACES, FILL, LINE, PACKAGE, REPOSITORY, framed, parse_package
 
 PICTURE = REPOSITORY / "docs" / "walk.svg"
 
@@ -52,8 +52,7 @@ class Code:
     """The package's classes and functions, and what the words of each of its files mean."""
 
     def __init__(self, package: Path = PACKAGE) -> None:
-        self.trees = {_module(path, package): ast.parse(path.read_text(encoding="utf-8"))
-                      for path in sorted(package.rglob("*.py"))}  # fmt: skip
+        self.trees = {_module(path, package): tree for path, tree in parse_package(package).items()}
         self.classes: dict[Name, ast.ClassDef] = {}
         self.functions: dict[Name, ast.FunctionDef] = {}
         self._words: dict[str, dict[str, Name]] = {}

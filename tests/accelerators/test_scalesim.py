@@ -16,7 +16,7 @@ from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.engines.mesh import MeshTile, Product, simulate
 from sonda.accelerators.formats import scalesim as scalesim_check
 from sonda.accelerators.formats.scalesim import products_program, scale_sim, verify_scalesim
-from sonda.accelerators.operations.program import Call, Convolution, ModelProgram, Operation
+from sonda.accelerators.operations.program import Call, ConvolutionShape, ModelProgram, Operation
 from sonda.record.errors import SondaError
 
 DOCUMENT = json.loads((DATA / "scalesim" / "runs.json").read_text(encoding="utf-8"))
@@ -134,7 +134,7 @@ def test_the_mesh_agrees_on_the_layers_that_scale_sim_ran(name: str) -> None:
 
 
 def test_groups_and_repeated_layers_count_as_often_as_they_run() -> None:
-    shape = Convolution(R=3, S=3, C=8, K=12, G=4, N=2, X=6, Y=6, padding=(1, 1))
+    shape = ConvolutionShape(R=3, S=3, C=8, K=12, G=4, N=2, X=6, Y=6, padding=(1, 1))
     one = Operation("convolution", "convolution", 0, shape)
     program = ModelProgram((Call("conv", "Conv2d", 0, -1, 0),), (one, one), ("forward",) * 2)
     (layer,) = verify_scalesim(load_accelerator("tpu-16x16"), program).layers

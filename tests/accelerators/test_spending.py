@@ -171,9 +171,55 @@ def test_the_finite_buffer_counts_with_its_own_size() -> None:
     assert spending.areas()["global_buffer"]["value"] == pytest.approx(entry.value * 1e-6)
 
 
+def test_a_buffer_is_assumed_only_where_no_memory_is_described() -> None:
+    assert Spending(CLOCKED).record()["buffer_assumed"] is True
+    described = Spending(replace(CLOCKED, memory=MEMORY)).record()
+    assert (described["buffer_assumed"], described["buffer_bytes"]) == (False, MEMORY.buffer_bytes)
+
+
 def test_a_run_in_which_no_engine_worked_says_so() -> None:
     record = Spending(load_accelerator("maeri-256")).record()
     assert (record["total"], record["reason"]) == (None, "nothing ran on an engine")
+
+
+NO_COUNTERS = "engines of kind flexible_dense give no counters; their author must fill in Result.counters"
+
+
+def without_counters(accelerator: Accelerator) -> Placed:
+    """A product on an engine whose author counts cycles only."""
+    placed = product(accelerator)
+    return replace(placed, result=replace(placed.result, counters={}))
+
+
+def test_an_engine_without_counters_has_no_energy_and_its_author_is_told_why() -> None:
+    spending = Spending(CLOCKED)
+    assert spending.charge(without_counters(CLOCKED)) is None
+    record, areas = spending.record(), spending.areas()
+    assert (record["total"], record["reason"]) == (None, NO_COUNTERS)
+    unknown = {"value": None, "unit": "mm2", "reason": NO_COUNTERS}
+    assert areas["engines"]["maeri"] == areas["global_buffer"] == areas["together"] == unknown
+
+
+def test_a_total_says_which_engine_is_not_in_it() -> None:
+    hybrid = replace(load_accelerator("dlrm-hybrid"), energy_table="45nm")
+    alone, both = Spending(hybrid), Spending(hybrid)
+    bags = Bags(np.array([2]), np.array([0, 1]), rows=10, columns=4)
+    looked_up = Placement(hybrid).place_operation(Operation("embedding_bag", "_embedding_bag", -1, bags))
+    assert isinstance(looked_up, Placed)
+    alone.charge(looked_up)
+    both.charge(looked_up)
+    both.charge(without_counters(hybrid))
+    record = both.record()
+    assert record["total"] == alone.record()["total"] and record["reason"] == ""
+    assert "perceptrons (kind flexible_dense gives no counters)" in record["missing"]
+    assert both.areas()["engines"]["perceptrons"]["reason"] == NO_COUNTERS
+
+
+def test_counts_that_the_table_does_not_know_are_not_nothing(two: Accelerator) -> None:
+    placed = product(two)
+    spending = Spending(two)
+    spending.charge(replace(placed, result=replace(placed.result, counters={"Own": {"PIPE": {"entries": 1, "GO": 3}}})))
+    assert spending.record()["reason"] == "the energy table two has no entry for anything that the engines count"
 
 
 def test_an_engine_that_did_nothing_has_no_area() -> None:

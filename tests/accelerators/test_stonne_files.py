@@ -20,7 +20,7 @@ from sonda.accelerators.formats.stonne.files import (
     statistics_document,
     write_stonne_files,
 )
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 from sonda.record.errors import SondaError
 
 GOLDEN = json.loads((DATA / "stonne" / "golden.json").read_text(encoding="utf-8"))
@@ -174,7 +174,7 @@ def test_statistics_of_the_known_example() -> None:
     run = GOLDEN[0]
     hardware = Hardware(256, 0, 0, 64, 64)
     document = statistics_document(
-        hardware, result_of(run), layer=Layer.product(20, 20, 256), tile=Tile.product(2, 1, 64), layer_type="GEMM"
+        hardware, result_of(run), layer=StonneLayer.product(20, 20, 256), tile=Tile.product(2, 1, 64), layer_type="GEMM"
     )
     assert document["GlobalStats"]["N_cycles"] == 6200
     assert document["hardwareConfiguration"]["MSNetwork"]["ms_size"] == 256
@@ -192,7 +192,7 @@ def test_statistics_of_the_known_example() -> None:
 
 
 def test_groups_are_printed_per_group() -> None:
-    layer = Layer(R=3, S=3, C=8, K=4, G=2, N=1, X=5, Y=5)
+    layer = StonneLayer(R=3, S=3, C=8, K=4, G=2, N=1, X=5, Y=5)
     printed = statistics_document(Hardware(), Result(1, 0, 0, 0, 0, 0), layer=layer)["LayerConfiguration"]
     assert (printed["C"], printed["K"], printed["X_"]) == (4, 2, 3)
 

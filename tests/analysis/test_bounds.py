@@ -245,3 +245,9 @@ def test_no_headline_of_a_run_says_more_than_all(peak: float, memory: float, cos
             roof = row.cost.roof
             assert roof.value is None or (roof.value <= 1 and (roof.high is None or roof.high <= 1))
             assert roof.value is not None or roof.reason
+
+
+def test_a_bound_of_zero_leaves_room_for_rounding() -> None:
+    """A sum that should be 0 may come out as a tiny negative number."""
+    assert BoundedRatio(ratio(-1e-12), least=0.0, most=1.0).judgement is not Judgement.BROKEN
+    assert BoundedRatio(ratio(-0.1), least=0.0, most=1.0).judgement is Judgement.BROKEN

@@ -13,7 +13,7 @@ from sonda.analysis.rules import retracing, verdicts
 from sonda.analysis.rules.advice import SeveralStepsAtOnce, TraceOnce
 from sonda.analysis.rules.limits import Retraced
 from sonda.analysis.rules.remedies import compiled, graphs, remedies
-from sonda.frameworks.collector.traces import MOST_FUNCTIONS, TracedFunction, Traces, code_place
+from sonda.frameworks.collector.traces import MOST_FUNCTIONS, FunctionTraces, Traces, code_place
 
 MS = 1_000_000
 
@@ -201,4 +201,4 @@ def test_a_function_without_traces_is_not_kept() -> None:
     traces = Traces()
     traces.find_function("never", "").calls += 1
     assert traces.facts() == []
-    assert TracedFunction("a", "b").traces == 0
+    assert FunctionTraces("a", "b").traces == 0

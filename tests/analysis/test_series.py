@@ -6,6 +6,7 @@ import errno
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,10 @@ from sonda.report.views.counters.command import outside_figure, outside_table, t
 from sonda.report.views.steps.view import StepsView
 from sonda.report.words import describe
 from sonda.targets import circumstances
-from sonda.targets.instrument import RunPlan
 from sonda.targets.instruments import counters as counting
+from sonda.targets.program import launcher as program
 from sonda.targets.program import process_counts as outside
-from sonda.targets.program.launcher import WatchSettings, parse_interval, run_command
+from sonda.targets.program.launcher import ProgramLauncher, WatchSettings, parse_interval, run_command
 
 SECOND = 1000 * MS
 PAGES = 5000
@@ -83,9 +84,7 @@ def test_the_intervals_of_a_program_add_up_to_it(
     store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     witness = tmp_path / "runs"
-    program = (
-        f"import time\nopen({str(witness)!r}, 'a').write('x')\n{TOUCHING}time.sleep(0.5)\n{TOUCHING}print('out')\n"
-    )
+    program = f"import time\nopen({str(witness)!r}, 'a').write('x')\n{TOUCHING}time.sleep(1)\n{TOUCHING}print('out')\n"
     run, code = run_command(
         [sys.executable, "-c", program + "raise SystemExit(5)"], store, WatchSettings(interval=0.02, probe=("pmu",))
     )
@@ -169,11 +168,21 @@ def test_with_an_interval_the_pmu_is_read_from_outside_only(tmp_path: Path, monk
     assert asked.events == {"cycles": cycles, "instructions": instructions, "branch_misses": named}
     assert list(tmp_path.iterdir()) == [] and asked.target == {}
     assert [(one.name, one.state, one.reason) for one in asked.states] == [("pmu", "ok", "counted per interval")]
-    for counted, events in (("per interval", asked.events), ("", {})):
-        plan = RunPlan("program", Store(tmp_path / "store"), tmp_path, str, outside=True, counted=counted)
+    counted_outside: list[Mapping[str, Event]] = []
+
+    def stop(command: Sequence[str], events: Mapping[str, Event], *rest: Any) -> None:
+        counted_outside.append(events)
+        raise SondaError("enough")
+
+    monkeypatch.setattr(program, "count_outside", stop)
+    for interval, events in ((0.1, asked.events), (0.0, {})):
+        launcher = ProgramLauncher(["true"], WatchSettings(interval=interval))
+        plan = launcher.plan(Store(tmp_path / "store"), tmp_path, str)
         counting.CounterInstrument(("pmu:branch-misses",)).prepare(plan)
-        assert plan.events == events
-    assert [path.name for path in tmp_path.iterdir()] == ["counting.json"]
+        assert plan.events == asked.events and (tmp_path / "counting.json").exists() == (not interval)
+        with pytest.raises(SondaError, match="enough"):
+            launcher.launch(plan, {})
+        assert counted_outside[-1] == events
 
 
 def test_samples_are_what_each_interval_added() -> None:

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: the real program, but for mistakes, which end before anything is started."""
+"""The command line as a user meets it: in a process of its own where output, signals or modules depend on that."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from builders import stepped
-from command_line import run_command
+from command_line import Done, run_command
 from places import DATA
 from sonda.record.run import write_run
 from sonda.record.store import Store
@@ -39,7 +39,13 @@ def home(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
-def sonda(home: Path, *words: str, **settings) -> subprocess.CompletedProcess[str]:
+def sonda(home: Path, *words: str) -> Done:
+    """`sonda WORDS` in this process."""
+    return run_command(home, *words, home=home)
+
+
+def start_sonda(home: Path, *words: str, **settings) -> subprocess.CompletedProcess[str]:
+    """`sonda WORDS` in a process of its own."""
     environment = {**os.environ, "SONDA_HOME": str(home), "COLUMNS": "120", **settings.pop("env", {})}
     return subprocess.run([*PROGRAM, *words], capture_output=True, text=True, env=environment, timeout=300, **settings)
 
@@ -73,7 +79,7 @@ def test_a_run_gives_one_json_document_with_units_and_sources(first):
 
 @pytest.mark.slow
 def test_runs_are_listed_shown_tagged_and_removed(home, first):
-    listing = json.loads(sonda(home, "ls", "--json").stdout)
+    listing = json.loads(start_sonda(home, "ls", "--json").stdout)
     assert any("base" in run["tags"] for run in listing["runs"])
     assert "MLP" in sonda(home, "show", "base").stdout
     assert sonda(home, "tag", "base", "other").returncode == 0
@@ -117,11 +123,11 @@ def test_runs_that_cannot_be_read_are_named_of_both_sides(tmp_path):
 def test_an_unmodified_script_keeps_its_output_and_its_exit_code(home, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT + "import sys; sys.exit(3)\n")
-    done = sonda(home, "run", "--", sys.executable, str(script))
+    done = start_sonda(home, "run", "--", sys.executable, str(script))
     assert done.returncode == 3
     assert done.stdout == "done\n"
     assert "incomplete" in done.stderr and "backward" in done.stderr
-    plain = sonda(home, "run", "--json", "--", sys.executable, str(script))
+    plain = start_sonda(home, "run", "--json", "--", sys.executable, "-c", "print('done'); raise SystemExit(3)")
     document = json.loads(plain.stdout)
     assert document["status"] == "incomplete" and "done" in plain.stderr
 
@@ -197,16 +203,35 @@ def test_bad_input_is_one_line_with_cause_and_remedy(case, home, tmp_path, capfd
     assert [name for name in after if name not in before and name not in ("machines",)] == []
 
 
+@pytest.mark.cold
+def test_a_worker_that_is_started_runs_on_the_cores_that_it_is_bound_to(home, tmp_path):
+    (tmp_path / "model.py").write_text(
+        "import os, torch\n"
+        "def build():\n"
+        "    places = os.environ['OMP_PLACES'], sorted(os.sched_getaffinity(0)), torch.get_num_threads()\n"
+        "    if places != ('{%s}' % os.environ['CORE'], [int(os.environ['CORE'])], 1):\n"
+        "        raise RuntimeError(f'bound to {places}')\n"
+        "    return torch.nn.Linear(3, 2)\n"
+    )
+    core = str(max(os.sched_getaffinity(0)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORE", core)
+        words = ("run", "model.py:build", "--input", "8x3", "--bind", core, "--steps", "3", "--json")
+        done = run_command(tmp_path, *words, home=home)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "complete"
+
+
 def test_a_store_that_cannot_be_written_is_one_line(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    done = sonda(blocked / "store", "run", "--", "true")
+    done = start_sonda(blocked / "store", "run", "--", "true")
     assert done.returncode == 125
     assert len(done.stderr.strip().splitlines()) == 1 and "SONDA_HOME" in done.stderr
 
 
 def test_a_program_ended_by_a_signal_gives_128_plus_its_number(home):
-    done = sonda(home, "run", "--", "sh", "-c", "kill -TERM $$")
+    done = start_sonda(home, "run", "--", "sh", "-c", "kill -TERM $$")
     assert done.returncode == 128 + 15
     assert "SIGTERM" in done.stderr
 
@@ -282,12 +307,13 @@ def test_no_option_of_run_hides_an_option_of_a_workload():
 @pytest.mark.slow
 def test_a_file_in_the_users_directory_does_not_stand_in_for_a_module(home, tmp_path):
     (tmp_path / "numpy.py").write_text("raise RuntimeError('not the real one')")
-    done = sonda(home, "run", "mlp", "--on", "cpu/1", "--steps", "5", cwd=tmp_path)
+    done = start_sonda(home, "run", "mlp", "--on", "cpu/1", "--steps", "5", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
-def test_a_compiled_model_has_the_counts_of_the_model_itself(home):
+def test_a_compiled_model_has_the_counts_of_the_model_itself(home, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "1")  # processes that would compile import PyTorch each
     done = sonda(home, "run", "mlp", "--on", "cpu/1", "--steps", "6", "--batch", "4", "--compile", "--json")
     if "compiler" in done.stderr:
         pytest.skip("torch.compile needs a C++ compiler")
@@ -302,7 +328,7 @@ def test_a_compiled_model_has_the_counts_of_the_model_itself(home):
 def test_an_interrupt_that_only_sonda_gets_is_passed_on_to_the_program(tmp_path):
     script = (
         "import sys, time\n"
-        "try:\n    print('ready', flush=True)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    sys.exit(5)"
+        "try:\n    print('ready', flush=True)\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    sys.exit(5)"
     )
     started = subprocess.Popen(
         [*PROGRAM, "run", "--", sys.executable, "-c", script],
@@ -313,4 +339,4 @@ def test_an_interrupt_that_only_sonda_gets_is_passed_on_to_the_program(tmp_path)
     )  # fmt: skip
     assert started.stdout.readline() == b"ready\n"
     os.kill(started.pid, signal.SIGINT)
-    assert started.wait(timeout=60) == 5
+    assert started.wait(timeout=300) == 5

@@ -115,7 +115,7 @@ def test_a_line_is_cut_at_the_width_of_the_terminal(watch, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     watch.progress.say("a sentence that is longer than twenty columns")
     shown = watch.stream.getvalue().removeprefix(WIPE)
-    assert len(shown) == 19 and shown.endswith("…")
+    assert len(shown) == 19 and shown == "a sentence that is…"
 
 
 def test_hushing_takes_the_line_away_once(watch):
@@ -140,7 +140,7 @@ def test_steps_that_were_asked_for_are_counted_by_who_does_them(tmp_path, watch)
     tell = progress_writer(tmp_path, 12, 2)
     with report_progress(tmp_path, said.append, "running mlp on cpu, "):
         tell(1)
-        limit = monotonic() + 60
+        limit = monotonic() + 300
         while not said and monotonic() < limit:
             sleep(0.01)
     assert said == ["running mlp on cpu, step 3 of 14, warm-up included"]

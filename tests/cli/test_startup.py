@@ -43,6 +43,17 @@ def test_help_loads_nothing_heavy(program: str, words: list[str]) -> None:
     assert "Usage: sonda" in said
 
 
+def test_a_listing_loads_no_analysis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of runs are kept beside them: nothing is computed."""
+    made = stepped([100.0, 101.0, 102.0] * 4)
+    write_run(tmp_path, made.info, made.spans)
+    monkeypatch.setenv("SONDA_HOME", str(tmp_path))
+    imported(CONSOLE, "ls")
+    names, said = imported(CONSOLE, "ls")
+    assert "rich" in names and not names & {"torch", "pyarrow", "plotly", "numba", "numpy"}
+    assert "complete" in said
+
+
 def test_the_check_itself_sees_what_is_imported() -> None:
     names, _ = imported("-c\nimport numpy.linalg")
     assert "numpy" in names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from places import REPOSITORY
 from rooms_cases import FILES as SOURCES
-from rooms_cases import imports, package_of, room_of
+from rooms_cases import imports_in, package_of, room_of
 
 TOOLS = REPOSITORY / "tools"
 STRONG = 12
@@ -51,7 +50,7 @@ def test_its_arrows_are_those_that_the_check_of_imports_finds(tool: ModuleType) 
         room = room_of(path)
         if room not in found:
             continue
-        for _, name in imports(ast.parse(path.read_text(encoding="utf-8")), package_of(path)):
+        for _, name in imports_in(path.read_text(encoding="utf-8"), package_of(path)):
             parts = name.split(".")
             if parts[0] == "sonda" and len(parts) > 1 and parts[1] in known and parts[1] != room:
                 found[room].add(parts[1])

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -80,17 +81,31 @@ def test_the_own_probe_is_on_the_page_and_in_a_notebook(home, measured):
     assert "machine: context switches" in load("own", home / "store")._repr_html_()
 
 
+@pytest.fixture(scope="module")
+def made(home) -> Callable[[str], Run]:
+    """Runs that are made once, when they are first asked for."""
+    found: dict[str, Run] = {}
+
+    def run(text: str) -> Run:
+        if text not in found:
+            done = run_command(home, *text.split())
+            assert done.returncode == 0, done.stderr
+            found[text] = Store(home / "store").one("last")
+        return found[text]
+
+    return run
+
+
+RANKS = "run mlp --train --on ddp=cpu/1+cpu/1 --steps 3 --probe machine:0.05s --probe warm"
+
+
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("run", "mlp", "--train", "--on", "ddp=cpu/1+cpu/1", "--steps", "3"),
-        ("serve", "mlp", "--threads", "1", "--scenario", "single-stream", "--queries", "5"),
-    ],
+    "text",
+    [RANKS, "serve mlp --threads 1 --scenario single-stream --queries 5 --probe machine:0.05s"],
+    ids=["ranks", "served"],
 )
-def test_ranks_and_a_served_model_are_read_by_the_own_probe_too(home, words):
-    done = run_command(home, *words, "--probe", "machine:0.05s")
-    assert done.returncode == 0, done.stderr
-    run = Store(home / "store").one("last")
+def test_ranks_and_a_served_model_are_read_by_the_own_probe_too(made, text):
+    run = made(text)
     assert [(probe.name, probe.state) for probe in run.info.probes if probe.name == "machine"] == [("machine", "ok")]
     switches, load = run.info.target.probed
     assert switches.growth > 0 and load.readings >= 2
@@ -113,31 +128,32 @@ def test_an_unmodified_program_is_read_by_the_own_probe_and_the_own_instrument_t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("on", ["cpu/1", "ddp=cpu/1+cpu/1"])
-def test_a_workload_and_ranks_are_run_again_by_the_own_instrument(home, on):
-    done = run_command(home, "run", "mlp", "--train", "--steps", "3", "--on", on, "--probe", "warm")
-    assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("text", ["run mlp --train --steps 3 --on cpu/1 --probe warm", RANKS], ids=["one", "ranks"])
+def test_a_workload_and_ranks_are_run_again_by_the_own_instrument(made, text):
     # Both import PyTorch, which takes more than a tenth of a second anywhere.
-    assert min(Store(home / "store").one("last").info.target.added["warm"].values()) > 0.1
+    assert min(made(text).info.target.added["warm"].values()) > 0.1
 
 
 def test_where_the_own_instrument_makes_no_sense_one_line_says_so(home):
     done = run_command(home, "serve", "mlp", "--scenario", "single-stream", "--queries", "5", "--probe", "warm")
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        "sonda: --probe warm cannot be read of a serving run; it can be read by energy, energy-model, machine"
+        "sonda: --probe warm cannot be read of a serving run; it can be read by energy, energy-model, machine, "
+        "open-files"
     )
 
 
 def test_the_own_launcher_makes_a_run_that_instruments_read(home, tmp_path):
     (tmp_path / "build.sh").write_text("sleep 0.2\nsleep 0.4\n")
-    words = [sys.executable, "-m", "own_parts.launcher", str(tmp_path / "build.sh"), "machine:0.05s"]
+    probes = ("machine:0.05s", "open-files:0.05s")
+    words = [sys.executable, "-m", "own_parts.launcher", str(tmp_path / "build.sh"), *probes]
     done = subprocess.run(words, env={**os.environ, "SONDA_HOME": str(home / "store")}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     run = Store(home / "store").one(done.stdout.strip())
     whole, *steps = run.spans.number("duration")
     assert steps[0] >= 0.2e9 and steps[1] >= 0.4e9 and whole == sum(steps)
-    assert run.info.target.probed and [probe.state for probe in run.info.probes] == ["ok"]
+    assert run.info.target.probed and [probe.state for probe in run.info.probes] == ["ok", "ok"]
+    assert max(sample.value for sample in run.samples if sample.sensor == "open files") > 0
     shown = run_command(home, "show", run.id)
     assert shown.returncode == 0 and "build.sh" in shown.stdout and "2 steps" in shown.stdout
 
@@ -212,8 +228,8 @@ def test_mistakes_with_own_parts_are_one_line(home, words, expected):
 def test_the_doctor_lists_parts_of_other_packages(home):
     checks = {one["name"]: one for one in json.loads(run_command(home, "doctor", "--json").stdout)["checks"]}
     parts = {name for name in checks if "own_parts" in checks[name]["detail"]}
-    assert parts == {"workload autoencoder", "probe machine", "probe warm", "accelerator ideal-256",
-                     "accelerator small-mesh", "engine ideal", "rule updates"}  # fmt: skip
+    assert parts == {"workload autoencoder", "probe machine", "probe open-files", "probe warm",
+                     "accelerator ideal-256", "accelerator small-mesh", "engine ideal", "rule updates"}  # fmt: skip
     assert {checks[name]["state"] for name in parts} == {"ok"}
 
 

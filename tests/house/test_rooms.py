@@ -6,11 +6,12 @@ import ast
 import re
 import sys
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from rooms_cases import FILES, PACKAGE, REPOSITORY, imports, package_of, room_of
+from rooms_cases import FILES, PACKAGE, REPOSITORY, imports, imports_in, package_of, room_of
 
 NAMES = [str(path.relative_to(PACKAGE)) for path in FILES]
 OUTSIDE_ROOMS = {"__init__", "__main__", "version"}
@@ -40,7 +41,7 @@ def name_room(name: str) -> str:
 
 def wrong_imports(room: str, package: str, source: str, allowed: dict[str, set[str]]) -> list[str]:
     found = []
-    for line, name in imports(ast.parse(source), package):
+    for line, name in imports_in(source, package):
         parts = name.split(".")
         if parts[0] != "sonda":
             continue
@@ -82,6 +83,7 @@ def test_imports_keep_to_the_table() -> None:
 # ---- doors --------------------------------------------------------------------------------------------------------
 
 
+@cache
 def doors_of(room: str) -> set[str]:
     """Modules of a room that its `__init__` lets others import."""
     path = PACKAGE / room / "__init__.py"
@@ -94,7 +96,7 @@ def doors_of(room: str) -> set[str]:
 def used_modules(room: str, package: str, source: str) -> dict[str, int]:
     """Modules of other rooms that a file imports, with a line."""
     used = {}
-    for line, name in imports(ast.parse(source), package):
+    for line, name in imports_in(source, package):
         parts = name.split(".")
         while len(parts) > 2 and not (module := PACKAGE.joinpath(*parts[1:])).with_suffix(".py").is_file():
             if module.is_dir():
@@ -130,6 +132,44 @@ def test_the_check_itself_sees_who_goes_past_a_door() -> None:
     assert past_doors("report", "sonda.report", "from sonda.analysis.steps import costs")
     assert not past_doors("report", "sonda.report", "from sonda.analysis.summary import Summary")
     assert not past_doors("analysis", "sonda.analysis", "from sonda.analysis.steps import costs")
+
+
+# ---- names --------------------------------------------------------------------------------------------------------
+
+
+def public_classes(source: str) -> set[str]:
+    """Classes that a file defines outside of functions, also inside another class or under a condition."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    classes, waiting = set(), [ast.parse(source).body]
+    while waiting:
+        for node in waiting.pop():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes.add(node.name)
+            if not isinstance(node, functions):
+                waiting += [getattr(node, field) for field in ("body", "orelse") if hasattr(node, field)]
+    return classes
+
+
+def shared_names(classes: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+    """Names of classes that several rooms have, from pairs of a room and a name."""
+    rooms: dict[str, set[str]] = {}
+    for room, name in classes:
+        rooms.setdefault(name, set()).add(room)
+    return {name: homes for name, homes in rooms.items() if len(homes) > 1}
+
+
+def test_a_class_name_means_one_thing_in_the_whole_house() -> None:
+    assert not shared_names(
+        (room_of(path), name) for path in FILES for name in public_classes(path.read_text(encoding="utf-8"))
+    ), "give all but the best-fitting one the field's noun for what it is"
+
+
+def test_the_check_itself_sees_a_name_in_two_rooms() -> None:
+    assert public_classes("class A:\n class B: ...\nif x:\n class C: ...\nclass _D: ...\ndef f():\n class E: ...") == {
+        "A", "B", "C",
+    }  # fmt: skip
+    assert shared_names([("record", "Run"), ("record", "Run"), ("targets", "Job")]) == {}
+    assert shared_names([("record", "Run"), ("targets", "Run")]) == {"Run": {"record", "targets"}}
 
 
 @pytest.mark.parametrize(
@@ -219,9 +259,7 @@ def test_the_check_itself_sees_strangers() -> None:
 # ---- house rules ------------------------------------------------------------------------------------------------
 
 UNFINISHED = re.compile("|".join(("TO" + "DO", "FIX" + "ME", r"\bXX" + r"X\b")))
-HOMES = re.compile(
-    "|".join(rf"(?<![\w.])/{top}/\w" for top in ("ho" + "me", "ro" + "ot", "wo" + "rk", "Us" + "ers", "mn" + "t"))
-)
+HOMES = re.compile(rf"/(?<![\w.]/)(?:{'|'.join(('ho' + 'me', 'ro' + 'ot', 'wo' + 'rk', 'Us' + 'ers', 'mn' + 't'))})/\w")
 """Directories of somebody's own machine. /proc, /sys and /etc are the same on every Linux."""
 DOCUMENTS = sorted(
     path

@@ -152,7 +152,7 @@ def test_valgrind_itself_takes_the_rounded_geometry_and_not_the_other(tmp_path: 
     for geometry in (real, real.simulable()):
         caches = callgrind.CallgrindCaches(ASSUMED.I1, ASSUMED.D1, geometry)
         words = [*callgrind_command(caches, tmp_path), "true"]
-        codes.append(subprocess.run(words, capture_output=True, check=False, timeout=120).returncode)
+        codes.append(subprocess.run(words, capture_output=True, check=False, timeout=600).returncode)
     assert codes[0] != 0 and codes[1] == 0
 
 

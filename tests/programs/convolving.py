@@ -3,8 +3,10 @@
 26,279,936 FLOPs a forward: 2·27·16·1024·8 + 2·144·32·256·8 + 2·2048·10·8.
 """
 
-import torch
-from torch import nn
+import uncompiled  # noqa: F401
+
+import torch  # isort: skip
+from torch import nn  # isort: skip
 
 torch.manual_seed(0)
 

@@ -1,4 +1,4 @@
-"""Two processes that train together over gloo."""
+"""Two processes that train together over gloo. Argument: a directory for what they print."""
 
 import os
 import sys
@@ -10,10 +10,10 @@ from digest import report
 from torch import nn
 
 
-def work(rank, port):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2")
+def work(rank, meeting):
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+    dist.init_process_group("gloo", f"file://{meeting}", rank=rank, world_size=2)
     torch.manual_seed(rank)
     model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -32,11 +32,8 @@ def work(rank, port):
 
 
 if __name__ == "__main__":
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(work, (port,), nprocs=2)
+    # A file that only these two know: a free port may be taken by somebody else before they use it.
+    meeting = os.path.abspath(f"{sys.argv[1]}/meeting-{os.getpid()}")
+    torch.multiprocessing.start_processes(work, (meeting,), nprocs=2, start_method="spawn")
     for rank in range(2):
         print(Path(sys.argv[1], f"rank{rank}.txt").read_text(), end="")

@@ -9,8 +9,10 @@ import os
 import sys
 from pathlib import Path
 
-import torch
-from torch import nn
+import uncompiled  # noqa: F401
+
+import torch  # isort: skip
+from torch import nn  # isort: skip
 
 from sonda.frameworks.collector.callgrind import (
     DUMP_STATS_AT,

@@ -6,6 +6,7 @@ A line per program on stdout: its wait status. The child ends like any interpret
 
 import atexit
 import gc
+import importlib
 import importlib.machinery
 import importlib.util
 import json
@@ -17,11 +18,17 @@ import threading
 import traceback
 
 import torch
-import torch._dynamo
-import torch.profiler
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SUPPORT = os.path.join(os.path.dirname(HERE), "support")
 FRAMEWORKS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "src", "sonda", "frameworks")
+
+
+def load_torch():
+    sys.path.append(SUPPORT)
+    for name in importlib.import_module("torch_modules").MODULES:
+        importlib.import_module(name)
+    sys.path.pop()
 
 
 def load_collector():
@@ -37,11 +44,12 @@ def become(order):
     os.dup2(output, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     if order.get("settings"):
-        from _sonda.torch.observe.process import observe_torch
+        from _sonda.torch.observe.observer import observe_torch
 
         observe_torch(torch, order["settings"])
+        await_others(order["settings"])
     sys.argv = [order["program"], *order["arguments"]]
-    sys.path[0] = HERE
+    sys.path[0] = os.path.dirname(order["program"])
     try:
         runpy.run_path(order["program"], run_name="__main__")
     except SystemExit as leaving:
@@ -50,6 +58,15 @@ def become(order):
         traceback.print_exc()
         return 1
     return 0
+
+
+def await_others(settings):
+    """Have frameworks that the program imports itself observed, as an injected collector has."""
+    from _sonda.collector.start import _ImportWaiter
+
+    waiter = _ImportWaiter(settings)
+    del waiter.awaited["torch"]
+    sys.meta_path.insert(0, waiter)
 
 
 def warm_up():
@@ -63,6 +80,7 @@ def warm_up():
 
 def main():
     leave = os._exit
+    load_torch()
     load_collector()
     warm_up()
     gc.freeze()

@@ -6,6 +6,7 @@ forward_mode (tangents in place of gradients).
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import random
@@ -206,8 +207,9 @@ def samples_of(operation, device, dtype, context, limit):
     return defined, "" if len(defined) == len(samples) else PIVOTS
 
 
-def try_setting(operations, device, dtype, context, limit, counted):
-    table = {"operations": 0, "samples": 0, "same": 0, "left_out": {}, "different": {}, "not_reproducible": {}}
+def select(operations, device, dtype, context, limit, table):
+    """Name, operation and samples of all operations that can be tried."""
+    selected = []
     for operation in operations:
         name = ".".join(filter(None, (operation.name, operation.variant_test_name)))
         if dtype not in operation.supported_dtypes(device):
@@ -222,17 +224,28 @@ def try_setting(operations, device, dtype, context, limit, counted):
             table["left_out"][name] = reason
         table["operations"] += 1
         table["samples"] += len(samples)
+        selected.append((name, operation, samples))
+    return selected
 
-        def run(sample, around=contextlib.nullcontext, operation=operation):
-            if context == "forward_mode":
-                return run_forward_mode(operation, sample, device, around)
-            return run_operation(operation, sample, context, device, around)
 
-        bare = [run(sample) for sample in samples]
-        with counted.counting():
-            observed = [run(sample, counted.forward) for sample in samples]
+def try_setting(operations, device, dtype, context, limit, counted):
+    table = {"operations": 0, "samples": 0, "same": 0, "left_out": {}, "different": {}, "not_reproducible": {}}
+    selected = select(operations, device, dtype, context, limit, table)
+
+    def run(operation, sample, around=contextlib.nullcontext):
+        if context == "forward_mode":
+            return run_forward_mode(operation, sample, device, around)
+        return run_operation(operation, sample, context, device, around)
+
+    bare = [[run(operation, sample) for sample in samples] for _, operation, samples in selected]
+    with counted.counting():
+        observed = [
+            [run(operation, sample, counted.forward) for sample in samples] for _, operation, samples in selected
+        ]
+    for at, (name, operation, samples) in enumerate(selected):
         for number, sample in enumerate(samples):
-            result = compare(lambda sample=sample, run=run: run(sample), bare[number], observed[number])
+            run_bare = functools.partial(run, operation, sample)
+            result = compare(run_bare, bare[at][number], observed[at][number])
             if result == "same":
                 table["same"] += 1
             elif result == "not reproducible":

@@ -1,4 +1,4 @@
-"""A compiled network whose inputs change their shape; compiled anew after all was forgotten, where asked for."""
+"""A compiled network whose inputs change their shape; where asked for, all is forgotten before the last step."""
 
 import sys
 

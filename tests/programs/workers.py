@@ -1,4 +1,7 @@
-"""Batches from two worker processes; the data set computes with PyTorch, modules included. Argument: fork or spawn."""
+"""Batches from worker processes; the data set computes with PyTorch, modules included.
+
+Arguments: how they are started, fork or spawn, and how many they are; two of fork where nothing is said.
+"""
 
 import sys
 
@@ -21,10 +24,10 @@ class Noise(Dataset):
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    kind = sys.argv[1] if len(sys.argv) > 1 else "fork"
+    kind, workers = (*sys.argv[1:], *("fork", "2")[len(sys.argv) - 1 :])
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-    loader = DataLoader(Noise(), batch_size=3, num_workers=2, multiprocessing_context=kind)
+    loader = DataLoader(Noise(), batch_size=3, num_workers=int(workers), multiprocessing_context=kind)
     losses = []
     for x, y in loader:
         loss = (model(x).squeeze(1) - y).square().mean()

@@ -243,7 +243,7 @@ for limit in (0, 10, 4_000, 100_000, 700_000):
 
 def test_a_real_limit_on_the_size_of_files_leaves_nothing(tmp_path: Path) -> None:
     process = child(LIMITED, tmp_path)
-    said, complaint = process.communicate(timeout=60)
+    said, complaint = process.communicate(timeout=300)
     assert process.returncode == 0, complaint
     lines = said.splitlines()
     assert len(lines) == 5
@@ -286,7 +286,7 @@ def test_a_read_only_store_is_read_and_refuses_the_rest(tmp_path: Path) -> None:
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
         process = child(READ_ONLY, tmp_path, run.id)
-        said, complaint = process.communicate(timeout=60)
+        said, complaint = process.communicate(timeout=300)
     finally:
         for path in (root, *root.rglob("*")):
             path.chmod(0o755)
@@ -306,31 +306,43 @@ def test_a_read_only_store_is_read_and_refuses_the_rest(tmp_path: Path) -> None:
 
 WRITER = """
 spans = noisy(20_000)
-while True:
-    write_run(Path(sys.argv[1]), an_info(), spans, [a_sample()])
-    print("one", flush=True)
+for _ in sys.stdin:
+    writer = os.fork()
+    if writer:
+        os.waitpid(writer, 0)
+        print("ended", flush=True)
+        continue
+    print(os.getpid(), flush=True)
+    while True:
+        write_run(Path(sys.argv[1]), an_info(), spans, [a_sample()])
+        print("one", flush=True)
 """
+"""Forks a writer for each line that it is given, and tells its number."""
 
 
 def test_a_writer_killed_at_random_moments_leaves_whole_runs_only(tmp_path: Path) -> None:
     chance = random.Random(7)
     store = Store(tmp_path)
     left = kills = 0
-    while kills < 12 or (not left and kills < 60):
-        kills += 1
-        process = child(WRITER, tmp_path)
-        assert process.stdout is not None and process.stdout.readline() == "one\n"
-        time.sleep(chance.uniform(0.0, 0.06))
-        process.kill()
-        assert process.wait() == -signal.SIGKILL
-        process.communicate()
-        left += len(list(tmp_path.glob(f"{PARTIAL}*")))
-        for run in store.runs():
-            assert len(run.spans) == 20_000
-            assert run.samples == [a_sample()]
-        assert not store.damaged
-        store.sweep()
-        assert not list(tmp_path.glob(f"{PARTIAL}*"))
+    with child(WRITER, tmp_path, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        while kills < 12 or (not left and kills < 60):
+            kills += 1
+            process.stdin.write("\n")
+            process.stdin.flush()
+            writer = int(process.stdout.readline())
+            assert process.stdout.readline() == "one\n"
+            time.sleep(chance.uniform(0.0, 0.06))
+            os.kill(writer, signal.SIGKILL)
+            while (said := process.stdout.readline()) != "ended\n":
+                assert said == "one\n"
+            left += len(list(tmp_path.glob(f"{PARTIAL}*")))
+            for run in store.runs():
+                assert len(run.spans) == 20_000
+                assert run.samples == [a_sample()]
+            assert not store.damaged
+            store.sweep()
+            assert not list(tmp_path.glob(f"{PARTIAL}*"))
     assert left, "no kill hit a writer at work: this test would prove nothing"
     assert len(store.directories()) >= kills
 

@@ -25,7 +25,7 @@ from sonda.report.blocks import (
     Suggestion,
     TableBlock,
     Tree,
-    Verdict,
+    VerdictBlock,
     answer,
     saved_paragraph,
 )
@@ -51,7 +51,7 @@ EVERY: list[tuple[Block, list[str]]] = [
     (Legend({"<stall>": "waits"}), ["<stall>", "waits"]),
     (Fold("<More>", [Paragraph("folded")]), ["<More>", "folded"]),
     (Panel("<Layers>", [Paragraph("inside")], "a caption"), ["<Layers>", "inside", "a caption"]),
-    (Verdict([Paragraph("inside")], "memory"), ["inside"]),
+    (VerdictBlock([Paragraph("inside")], "memory"), ["inside"]),
 ]
 """A block of every kind, and words that no rendering may lose."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 import report_examples as examples
 from browser import SIZES, Browser, browser, needs_browser
 from page_examples import hundred_thousand, many
-from sonda.analysis.summary import Summary
 from sonda.report.page import page_text
 
 pytestmark = needs_browser
@@ -94,10 +92,9 @@ def test_text_of_a_field_can_be_read_or_is_not_there(browser: Browser, tmp_path:
     lines = "t.getBoundingClientRect().height / Math.max(1, t.querySelectorAll('tspan.line').length)"
     # px of a line, whose letters are of 8 px.
     least = f"{written}.length > 0 && Math.min(...{written}.map((t) => {lines})) >= 10"
-    for size in SIZES.values():
-        browser.open(path, size)
-        assert browser.run(least), size
-    browser.open(path, SIZES["wide"])
+    for label in ("phone", "tablet", "wide"):
+        browser.open(path, SIZES[label])
+        assert browser.run(least), label
     many = browser.run(f"{written}.length")
     browser.resize(SIZES["tablet"])
     assert browser.comes_true(f"{written}.length < {many} && {least}"), "a smaller window has room for fewer"
@@ -125,22 +122,30 @@ def test_yellow_bars_have_a_border_where_the_page_is_white(browser: Browser, tmp
     browser.media()
 
 
+LARGE = {"spans": (hundred_thousand, "b39.23"), "layers": (lambda: many(3_000), "b299.2998")}
+"""Runs of many rows, and the slowest layer of each."""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("made", "slowest"), [(hundred_thousand, "b39.23"), (lambda: many(3_000), "b299.2998")], ids=["spans", "layers"]
-)
-def test_100000_spans_cost_less_than_the_page_itself(tmp_path: Path, made: Callable[[], Summary], slowest: str) -> None:
+def test_100000_spans_cost_less_than_the_page_itself(tmp_path: Path) -> None:
     """A page of a few layers takes 1.8 s of processor time on a quiet machine, nearly all of it for Plotly; so below
-    twice that time is below 3.6 s. Both pages are opened in turn, each in a browser that has seen none before. Crowded
-    caches and clocks lengthen these times and nothing shortens them, so the quickest of three counts."""
-    few, large = tmp_path / "few.html", tmp_path / "large.html"
+    twice that time is below 3.6 s. All pages are opened in turn, each in a browser that has seen none before. Crowded
+    caches and clocks lengthen these times and nothing shortens them, so the quickest of two counts, and of three where
+    two do not show it."""
+    few = tmp_path / "few.html"
     few.write_text(page_text([examples.training()]), encoding="utf-8")
-    large.write_text(page_text([made()]), encoding="utf-8")
-    opened, answered = [], []
+    for name, (made, _) in LARGE.items():
+        (tmp_path / f"{name}.html").write_text(page_text([made()]), encoding="utf-8")
+    opened: list[float] = []
+    answered: dict[str, list[float]] = {name: [] for name in LARGE}
     for turn in range(3):
         opened.append(_processor_seconds(few, tmp_path / f"few{turn}"))
-        answered.append(_processor_seconds(large, tmp_path / f"large{turn}", slowest))
-    assert min(answered) < 2 * min(opened), (opened, answered)
+        for name, (_, slowest) in LARGE.items():
+            answered[name].append(_processor_seconds(tmp_path / f"{name}.html", tmp_path / f"{name}{turn}", slowest))
+        shown = all(min(times) < 2 * min(opened) for times in answered.values())
+        if turn and shown:
+            break
+    assert shown, (opened, answered)
 
 
 def _processor_seconds(path: Path, folder: Path, slowest: str = "") -> float:

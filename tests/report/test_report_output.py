@@ -53,7 +53,7 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path: Path) -> None:
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
     reader.start()
     write(pipe)
-    reader.join(timeout=20)
+    reader.join(timeout=300)
     assert read == [b"new"] and pipe.is_fifo() and [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 

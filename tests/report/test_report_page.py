@@ -13,7 +13,7 @@ import pytest
 
 import report_examples as examples
 from plain_runs import run_info
-from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Value
+from sonda.analysis.summary import LayerRow, PartSummary, SimulatedCost, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run
 from sonda.report import figures
@@ -339,7 +339,7 @@ def simulated_part(layers: dict[str, tuple[float, float]]) -> PartSummary:
         made = examples.layer(path, "Linear", 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, leaf=bool(path))
         whole = Value(cycles, "cycle", "simulated")
         nothing = Value(0.0, "1", "simulated")
-        own = Simulated(whole, 0.5, nothing, nothing, nothing, nothing, {"compute": whole}, "compute",
+        own = SimulatedCost(whole, 0.5, nothing, nothing, nothing, nothing, {"compute": whole}, "compute",
                         Value(joules, "J", "simulated"))  # fmt: skip
         return replace(made, own=none, simulated=own, own_simulated=own if path else None)
 

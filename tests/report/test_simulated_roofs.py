@@ -8,9 +8,10 @@ import pytest
 
 import sonda
 from builders import trained
+from sonda.analysis.reasons import SIMULATED_HAS_NO_ROOF
 from sonda.analysis.roofline import lines
 from sonda.analysis.run_summary import summarise
-from sonda.analysis.simulated.run import NO_ROOF, simulated_roofs
+from sonda.analysis.simulated.run import simulated_roofs
 from sonda.analysis.summary import Summary
 from sonda.record.simulated import DescribedAccelerator, DescribedEngine, DescribedMemory, EngineParts
 from sonda.report.blocks import Panel
@@ -39,8 +40,8 @@ def test_ceilings_by_hand() -> None:
 
 
 def test_without_a_clock_or_a_memory_there_is_less() -> None:
-    assert simulated_roofs(described()) == simulated_roofs(None) == {"reason": NO_ROOF}
-    assert lines({"reason": NO_ROOF}) == ()
+    assert simulated_roofs(described()) == simulated_roofs(None) == {"reason": SIMULATED_HAS_NO_ROOF}
+    assert lines({"reason": SIMULATED_HAS_NO_ROOF}) == ()
     unlimited = simulated_roofs(described(1e9))
     assert [name for name, _ in lines(unlimited)] == ["peak in theory"]
 

@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +71,7 @@ class Browser:
         self.messages: list[str] = []
         """Errors and warnings that the page caused since it was opened."""
         self.requests: list[str] = []
+        self._size = SIZES["wide"]
         self._session = ""
         self._session = self._call("Target.attachToTarget", targetId=self._page(), flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -87,6 +87,12 @@ class Browser:
                     return str(one["targetId"])
             assert time.monotonic() < limit, "the browser opened no page"
             time.sleep(0.05)
+
+    def answers(self) -> bool:
+        try:
+            return bool(self.run("1 + 1") == 2)
+        except (AssertionError, OSError):
+            return False
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -106,7 +112,7 @@ class Browser:
             assert self.run(SETTLED), "not every figure was drawn"
 
     def resize(self, size: tuple[int, int]) -> None:
-        phone = size[0] < 600
+        self._size, phone = size, size[0] < 600
         self._call("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1,
                    mobile=phone)  # fmt: skip
 
@@ -151,12 +157,17 @@ class Browser:
         for kind in ("mousePressed", "mouseReleased"):
             self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
-    def screenshot(self, path: Path, whole: bool = True, most: int = 16000) -> Path:
+    def screenshot(self, path: Path, most: int = 16000) -> Path:
+        """Of the page from its top, in a window that is high enough for it: `captureBeyondViewport` draws all figures
+        again."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        box = self._call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"clip": {"x": 0, "y": 0, "width": box["width"], "height": min(box["height"], most), "scale": 1}}
-        shot = self._call("Page.captureScreenshot", captureBeyondViewport=whole, **(clip if whole else {}))
+        width, height = self._size
+        whole = self._call("Page.getLayoutMetrics")["cssContentSize"]["height"]
+        self.resize((width, min(int(whole), most)))
+        self.run("scrollTo(0, 0)")
+        shot = self._call("Page.captureScreenshot")
         path.write_bytes(base64.b64decode(shot["data"]))
+        self.resize((width, height))
         return path
 
     def pdf(self) -> bytes:
@@ -210,11 +221,23 @@ def outside(requests: list[str]) -> list[str]:
     return [one for one in requests if not one.startswith(("file:", "data:", "blob:", "about:"))]
 
 
+_started: list[Browser] = []
+"""The one that all tests of a process share: it reads Plotly once."""
+
+
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    started = Browser(tmp_path_factory.mktemp("browser"))
-    yield started
-    started.close()
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Browser:
+    """Closed by `close_shared`, when the last test that may want it is over."""
+    if _started and not _started[0].answers():
+        close_shared()
+    if not _started:
+        _started.append(Browser(tmp_path_factory.mktemp("browser")))
+    return _started[0]
+
+
+def close_shared() -> None:
+    while _started:
+        _started.pop().close()
 
 
 def _pipe() -> tuple[int, int]:

@@ -32,7 +32,7 @@ def alive(marker: str | Path) -> list[int]:
     return found
 
 
-def until(condition: Callable[[], bool], seconds: float = 100) -> None:
+def until(condition: Callable[[], bool], seconds: float = 300) -> None:
     """Wait for what a busy machine may take long for."""
     end = time.monotonic() + seconds
     while not condition():

@@ -113,7 +113,7 @@ SMALLER = {
     "--images": "8",
     "--samples": "2",
     "--latency-bound": "20s",
-    "--qps": "10",
+    "--qps": "50",
     "--max-batch": "4",
     "--seconds": "0.2",
 }
@@ -129,6 +129,7 @@ ADDED: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"^run (resnet|cnn)(?!.*--data)", ("--batch", "4")),
     (r"^serve", ("--queries", "64", "--percentile", "90")),
     (r"^corun", ("--seconds", "0.2", "--timeout", "120", "--repeat", "1")),
+    (r"^energy ", ("--idle", "0")),
     (r"^data make", ("--count", "2", "--image", "60x45")),
     (r"^study (?!dlrm|my-study|$)(?!.*--(plan|show))", ("--plan",)),
     (r"^study dlrm-accelerator(?!.*--(scale|plan|show|on-cluster))", ("--plan",)),
@@ -150,6 +151,9 @@ INSTEAD: dict[str, str] = {
     r"^data prepare photos .*": "data prepare photos --colour rgb --image 8x8 -o small",
     r"--data /shared/fish": "--data fish-prepared",
     r"cmd:python train\.py'": "cmd:python train.py --epochs 100000'",  # for as long as others are measured
+    r"-- python train\.py$": "-- python train.py --epochs 1",  # as another page shows it
+    # One program more, so that README's is that of the help.
+    r"^corun 'mlp --train' (cnn )?stress-bandwidth": "corun 'mlp --train' 'cnn --batch 4' stress-bandwidth",
     r"-- make$": "-- true",
     r"-- \./a\.out$": "-- true",
     r"latency_cycles=10\.\.200\+2": "latency_cycles=10..200+95",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sonda.frameworks.torch.observe.formulas.cost import OperationCost, cost
+from sonda.frameworks.torch.observe.formulas.cost import CallCost, cost
 
 
 class CountingMode(TorchDispatchMode):
@@ -16,7 +16,7 @@ class CountingMode(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.operations: list[tuple[str, OperationCost]] = []
+        self.operations: list[tuple[str, CallCost]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -38,7 +38,7 @@ class CountingMode(TorchDispatchMode):
     def unknown(self) -> list[str]:
         return [name for name, entry in self.operations if not entry.known or entry.bytes is None]
 
-    def costs_of(self, name: str) -> list[OperationCost]:
+    def costs_of(self, name: str) -> list[CallCost]:
         return [entry for operation, entry in self.operations if operation == name]
 
 
@@ -49,7 +49,7 @@ def run_counted(work: Callable[[], Any]) -> tuple[Any, CountingMode]:
     return result, mode
 
 
-def cost_of(work: Callable[[], Any], name: str) -> OperationCost:
+def cost_of(work: Callable[[], Any], name: str) -> CallCost:
     """The cost of the only operation called `name`."""
     _, mode = run_counted(work)
     (entry,) = mode.costs_of(name)

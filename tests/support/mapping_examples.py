@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import flexible_dense
 from sonda.accelerators.engines.result import Result
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 from sonda.record.errors import SondaError
 
 
@@ -20,17 +20,17 @@ def machines(draw: st.DrawFn, largest: int = 6) -> Hardware:
 
 
 @st.composite
-def layers(draw: st.DrawFn, longest: int = 24) -> Layer:
+def layers(draw: st.DrawFn, longest: int = 24) -> StonneLayer:
     if draw(st.booleans()):
-        return Layer.product(*(draw(st.integers(1, longest)) for _ in range(3)))
+        return StonneLayer.product(*(draw(st.integers(1, longest)) for _ in range(3)))
     r, s, groups = (draw(st.integers(1, 3)) for _ in range(3))
     channels, filters = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     x, y = r + draw(st.integers(0, 5)), s + draw(st.integers(0, 5))
     stride = draw(st.sampled_from((1, 1, 2)))
-    return Layer(r, s, groups * channels, groups * filters, groups, draw(st.integers(1, 2)), x, y, stride)
+    return StonneLayer(r, s, groups * channels, groups * filters, groups, draw(st.integers(1, 2)), x, y, stride)
 
 
-def simulated(hardware: Hardware, layer: Layer, tile: Tile) -> Result | None:
+def simulated(hardware: Hardware, layer: StonneLayer, tile: Tile) -> Result | None:
     """What the engine gives; None where it cannot run the tile."""
     try:
         return flexible_dense.simulate(hardware, layer, tile)

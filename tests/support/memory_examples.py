@@ -9,7 +9,7 @@ from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import flexible_dense, mesh
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.memory.hierarchy import Memory
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 from sonda.accelerators.operations.program import MatrixProduct
 
 MESH = EngineDescription(
@@ -30,5 +30,5 @@ def on_mesh(m: int, n: int, k: int, tile: tuple[int, int] = (4, 4)) -> tuple[Mat
 
 
 def on_dense(m: int, n: int, k: int, tile: tuple[int, int, int]) -> tuple[MatrixProduct, dict[str, int], Result]:
-    result = flexible_dense.simulate(DENSE.hardware, Layer.product(m, n, k), Tile.product(*tile))
+    result = flexible_dense.simulate(DENSE.hardware, StonneLayer.product(m, n, k), Tile.product(*tile))
     return MatrixProduct(m, n, k), dict(zip(("T_M", "T_N", "T_K"), tile, strict=True)), result

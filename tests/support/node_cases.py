@@ -24,10 +24,13 @@ from sonda.targets.ranks import nodes as parallel_nodes
 from sonda.targets.ranks import rank as parallel_rank
 from sonda.targets.ranks.elastic_agent import PLAN, run_on_nodes
 from sonda.targets.ranks.plan import Plan
+from warm_worker import use_server
 
 
-def measured(name: str, job: Job, place: Path, results: Any) -> None:
-    """Measure a job as one node of several; tells the run's id, or what was said instead."""
+def measured(name: str, job: Job, place: Path, results: Any, server: str) -> None:
+    """Measure a job as one node of several, whose agent is forked by a server; tells the run's id, or what was said
+    instead."""
+    use_server(server)
     os.environ.update({NODE: name, "OMP_NUM_THREADS": "1"})
     for module in (parallel, circumstances):  # ceilings are measured elsewhere, and take seconds
         module.load_or_measure = lambda *given, **settings: {}  # type: ignore[attr-defined]
@@ -40,7 +43,7 @@ def measured(name: str, job: Job, place: Path, results: Any) -> None:
 def agent(name: str, directory: Path, results: Any) -> None:
     """The agent of a node, whose ranks are processes of their own."""
     os.environ.update({NODE: name, "OMP_NUM_THREADS": "1"})
-    parallel_nodes.GONE_S = 5
+    parallel_nodes.GONE_S = 1
     plan = msgspec.json.decode((directory / PLAN).read_bytes(), type=Plan)
     results.put((name, run_on_nodes(plan, directory)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ import numpy as np
 from places import PROGRAMS
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.record.spans import Spans
+from warm_worker import quiet_environment
 
 
 @dataclass
@@ -29,19 +31,27 @@ class Outcome:
 
 
 class Nursery:
-    """One process with PyTorch in memory that forks a child per program."""
+    """One process with PyTorch in memory that forks a child per program; all tests of a process share it."""
+
+    _shared: subprocess.Popen[str] | None = None
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, str(PROGRAMS / "nursery.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-        )
+        if Nursery._shared is None or Nursery._shared.poll() is not None:
+            Nursery._shared = subprocess.Popen(
+                [sys.executable, str(PROGRAMS / "nursery.py")],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=quiet_environment(),
+            )
+            atexit.register(_end, Nursery._shared)
+        self._process = Nursery._shared
 
     def run(self, program: str, *arguments: str, directory: Path, observe: bool, **settings: object) -> Outcome:
-        """Run one program to its end; `settings` are those of the collector."""
+        """Run one program to its end: one of tests/programs, or a file by its path without the ending.
+
+        `settings` are those of the collector.
+        """
         directory.mkdir(parents=True, exist_ok=True)
         order: dict[str, object] = {
             "program": str(PROGRAMS / f"{program}.py"),
@@ -64,11 +74,12 @@ class Nursery:
             outcome.directory = directory
         return outcome
 
-    def close(self) -> None:
-        assert self._process.stdin and self._process.stdout
-        self._process.stdin.close()
-        self._process.stdout.close()
-        self._process.wait()
+
+def _end(process: subprocess.Popen[str]) -> None:
+    assert process.stdin and process.stdout
+    process.stdin.close()
+    process.stdout.close()
+    process.wait()
 
 
 @dataclass

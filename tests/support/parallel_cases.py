@@ -14,7 +14,7 @@ from sonda.frameworks.torch.drive.steps import TrainingLoop
 from sonda.frameworks.torch.parallel.batches import cut_batch
 from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
 from sonda.frameworks.torch.parallel.gradients import distribute
-from sonda.frameworks.torch.parallel.group import RankGroup, make_group
+from sonda.frameworks.torch.parallel.group import Communicator, make_group
 from sonda.frameworks.torch.parallel.local_sgd import WeightAverager, average_weights
 from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StageTask
 from sonda.targets.ranks import rank as parallel_rank
@@ -54,13 +54,13 @@ def flat(tensors: Any) -> list[float]:
     return [value for tensor in tensors for value in tensor.detach().double().reshape(-1).tolist()]
 
 
-def own_part(group: RankGroup, shares: tuple[int, ...], inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+def own_part(group: Communicator, shares: tuple[int, ...], inputs: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     first = sum(shares[: group.me])
     part = cut_batch((inputs, target), first, first + shares[group.me], BATCH)
     return part[0], part[1]
 
 
-def train(group: RankGroup, shares: tuple[int, ...], kind: str, steps: int, how: str) -> dict[str, Any]:
+def train(group: Communicator, shares: tuple[int, ...], kind: str, steps: int, how: str) -> dict[str, Any]:
     """Gradients of the first step, weights and buffers after the last.
 
     `how`: exact, memory (exact, through shared memory), unweighted, local norms.
@@ -111,7 +111,7 @@ def alone(kind: str, steps: int) -> dict[str, Any]:
             "evaluated": evaluated}  # fmt: skip
 
 
-def local_sgd(group: RankGroup, shares: tuple[int, ...], every: int, steps: int) -> list[float]:
+def local_sgd(group: Communicator, shares: tuple[int, ...], every: int, steps: int) -> list[float]:
     model = network("plain")
     averager = WeightAverager(model, group, every)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -124,7 +124,7 @@ def local_sgd(group: RankGroup, shares: tuple[int, ...], every: int, steps: int)
     return flat(model.parameters())
 
 
-def averaged(group: RankGroup) -> list[float]:
+def averaged(group: Communicator) -> list[float]:
     """A complex weight of 1 + 0i or 2 - 1i, averaged in the ratio of 3 to 1; its two parts."""
     model = nn.Module()
     model.weight = nn.Parameter(torch.tensor([complex(group.me + 1, -group.me)], dtype=torch.complex128))
@@ -143,7 +143,7 @@ class _Fork(nn.Module):
         return torch.relu(self.second(torch.relu(self.first(values))) + self.short(values))
 
 
-def in_order(group: RankGroup) -> list[list[float]]:
+def in_order(group: Communicator) -> list[list[float]]:
     """Weights after six deterministic steps in float32: at a stretch, and with DDP made anew after three."""
     found = []
     for again in (-1, 3):
@@ -194,7 +194,7 @@ class _Given:
 
 
 def pipeline(
-    group: RankGroup,
+    group: Communicator,
     bounds: tuple[int, ...],
     parts: int,
     steps: int,
@@ -223,7 +223,7 @@ def pipeline(
     return {path: flat(module.parameters()) for path, module in chain[begin:end] if list(module.parameters())}
 
 
-def scaled(group: RankGroup | None = None) -> list[list[float]]:
+def scaled(group: Communicator | None = None) -> list[list[float]]:
     """After each of two steps with a loss that is scaled for gradients in float16: the scale, then the weights, of a
     stage or without a group of the whole. In the first step those of the first layer alone are too large."""
     torch.manual_seed(0)

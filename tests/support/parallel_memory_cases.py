@@ -24,11 +24,13 @@ class Keys:
 
     def get(self, key: str) -> bytes:
         with self.changed:
-            assert self.changed.wait_for(lambda: key in self.values, 60)
+            assert self.changed.wait_for(lambda: key in self.values, 300)
             return self.values[key]
 
 
-def on_threads(size: int, work: Callable[[SharedMemory], Any], room: int = 1 << 16, timeout_s: float = 60) -> list[Any]:
+def on_threads(
+    size: int, work: Callable[[SharedMemory], Any], room: int = 1 << 16, timeout_s: float = 300
+) -> list[Any]:
     """What each rank's work gives; ranks are threads, their regions the same as between processes."""
     keys = Keys()
 

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import socket
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from torch_modules import MODULES
+from warm_worker import IMPORTED
+
 CONTEXT = multiprocessing.get_context("forkserver")
-DEADLINE_S = 120
+DEADLINE_S = 600
+"""Only a defect takes this long."""
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("localhost", 0))
-        return int(one.getsockname()[1])
+    """A port that nobody is given by chance before it is used: below those that Linux gives to whoever asks for any."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as trial, suppress(OSError):
+            trial.bind(("localhost", port))
+            return port
 
 
 def _rank(function: Callable[..., Any], rank: int, size: int, port: int, results: Any, arguments: tuple) -> None:
@@ -31,7 +40,7 @@ def _rank(function: Callable[..., Any], rank: int, size: int, port: int, results
         if function.__name__ == "whole_rank":  # it joins itself
             results.put((rank, function(*arguments), ""))
             return
-        group = join_ranks("gloo", ExchangeMeter(), 60)
+        group = join_ranks("gloo", ExchangeMeter(), DEADLINE_S / 2)
         results.put((rank, function(group, *arguments), ""))
         leave_ranks()
     except BaseException:
@@ -40,7 +49,7 @@ def _rank(function: Callable[..., Any], rank: int, size: int, port: int, results
 
 def started(size: int, function: Callable[..., Any], *arguments: Any) -> tuple[list[Any], Any]:
     """The processes of the ranks, and the queue of what `function(group, *arguments)` returns on each."""
-    CONTEXT.set_forkserver_preload(["torch", "torch._dynamo", "torch.nn.parallel.distributed"])
+    CONTEXT.set_forkserver_preload([*MODULES, *IMPORTED])
     results = CONTEXT.Queue()
     port = free_port()
     processes = [

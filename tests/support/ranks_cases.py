@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from sonda.analysis.ranks.stragglers import Job, job_of
+from sonda.analysis.ranks.stragglers import ImportedJob, job_of
 from sonda.targets.imported.launcher import import_files
 from trace_examples import call, kernel, step, write
 
@@ -27,7 +27,7 @@ def on_device(compute: float, slowest: float, steps: tuple[int, ...] = (0, 1), l
     return events
 
 
-def job(folder: Path, ranks: list[Events], heads: list[dict[str, Any]] | None = None) -> Job:
+def job(folder: Path, ranks: list[Events], heads: list[dict[str, Any]] | None = None) -> ImportedJob:
     folder.mkdir(exist_ok=True)
     for rank, events in enumerate(ranks):
         head = (heads or [{}] * len(ranks))[rank]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from places import REPOSITORY
@@ -30,6 +31,12 @@ def imports(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
             first = node.args[0] if node.args else None
             if isinstance(first, ast.Constant) and isinstance(first.value, str):
                 yield node.lineno, first.value
+
+
+@cache
+def imports_in(source: str, package: str) -> tuple[tuple[int, str], ...]:
+    """The imports of a text, which is read once for all who ask."""
+    return tuple(imports(ast.parse(source), package))
 
 
 def package_of(path: Path) -> str:

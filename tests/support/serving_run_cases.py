@@ -46,7 +46,7 @@ def build(fails: int = 0):
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The child's work in this process, and a directory with a model."""
 
-    def child(job: Job, directory: Path, threads: int, variables: Mapping[str, str]) -> Outcome:
+    def child(job: Job, directory: Path, threads: int, variables: Mapping[str, str], started: Any) -> Outcome:
         before = torch.get_num_threads()
         try:
             return _run_job(job, directory)

@@ -24,7 +24,7 @@ from sonda.frameworks.torch.drive.state import restore_training, training_arrays
 from sonda.frameworks.torch.parallel.balance import Balance
 from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
 from sonda.frameworks.torch.parallel.gradients import distribute
-from sonda.frameworks.torch.parallel.group import RankGroup, make_group
+from sonda.frameworks.torch.parallel.group import Communicator, make_group
 from sonda.frameworks.torch.parallel.local_sgd import WeightAverager
 from sonda.frameworks.torch.parallel.pipeline import Neighbours, Stage, StagedLearner, StageTask
 from sonda.frameworks.torch.parallel.shared_task import RankLearner, SharedTask
@@ -134,7 +134,7 @@ def alone(place: str, epochs: int = 2, **how: Any) -> dict[str, Any]:
     return go(lambda: SingleLearner(task, images, BATCH), data, epochs, **how)
 
 
-def shared(group: RankGroup, place: str, shares: tuple[int, ...], mode: str, epochs: int = 2) -> dict[str, Any]:
+def shared(group: Communicator, place: str, shares: tuple[int, ...], mode: str, epochs: int = 2) -> dict[str, Any]:
     """ddp with unequal shares; `memory`: the same through shared memory; `first`: only the first rank evaluates;
     `localsgd`: averages after every step."""
     task, images, data = opened(place)
@@ -155,7 +155,7 @@ def shared(group: RankGroup, place: str, shares: tuple[int, ...], mode: str, epo
     return go(make, data, epochs)
 
 
-def staged(group: RankGroup, place: str, replicas: int, parts: int, epochs: int = 2) -> dict[str, Any]:
+def staged(group: Communicator, place: str, replicas: int, parts: int, epochs: int = 2) -> dict[str, Any]:
     """A pipeline of two stages, or several side by side."""
     task, images, data = opened(place)
     plain = task.model.double()

@@ -1,6 +1,7 @@
 """Every instrument with every launcher: it adds to the run, or one line names the probe and the kind of run.
 
-Sensors, events and Nsight Compute are stand-ins, since few machines have all of them; programs are real.
+Sensors, events, second counters and Nsight Compute are stand-ins, since few machines have all of them; programs are
+real.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,11 +25,12 @@ pytest.importorskip("torch")
 
 from fake_energy import Powercap
 from installed_parts import importable, lay_down
+from light_programs import without_ceilings, without_compiler
 from ncu_examples import asked, stand_in, table
 from places import PROGRAMS, REPOSITORY
 from sonda.analysis.energy.run import summarise_energy
 from sonda.frameworks.collector.counters.perf_event import SOFTWARE, TYPE_SOFTWARE, Event
-from sonda.probes.counters.command_counter import KernelCounter
+from sonda.probes.counters.command_counter import CountedCommand, EventCount, KernelCounter
 from sonda.probes.counters.pmu import CountingPlan
 from sonda.probes.machine.gpu import GpuDevice
 from sonda.record.errors import SondaError
@@ -36,10 +40,10 @@ from sonda.record.store import Store
 from sonda.targets.corun import launcher as corun_module
 from sonda.targets.corun.launcher import CorunLauncher
 from sonda.targets.corun.plan import CorunSettings
-from sonda.targets.instrument import Launcher
-from sonda.targets.instruments import callgrind, counters, energy, ncu
+from sonda.targets.instrument import AROUND, Contribution, EndedRun, Instrument, Launcher, RunPlan
+from sonda.targets.instruments import callgrind, counters, energy, ncu, second_sources
 from sonda.targets.instruments.callgrind_spans import Markers, ModelledStep
-from sonda.targets.instruments.registry import instruments_for
+from sonda.targets.instruments.registry import BUILT_IN, instruments_for
 from sonda.targets.job import Job
 from sonda.targets.local.launcher import LocalLauncher
 from sonda.targets.pipeline import make_run
@@ -49,17 +53,34 @@ from sonda.targets.serving.launcher import ServingLauncher
 from sonda.targets.serving.traffic import ServingTraffic
 from sonda.targets.simulated.launcher import SimulationLauncher
 
-PROBES = ("os", "pmu", "energy", "callgrind", "ncu", "machine")
-"""`machine` is of another package, by an entry point."""
+__all__ = ["without_ceilings", "without_compiler"]
+pytestmark = pytest.mark.usefixtures("without_ceilings", "without_compiler")
+
+OWN = ("machine", "open-files")
+"""Probes of another package, by entry points."""
+PROBES = (*BUILT_IN, *OWN)
 READ = {
     "workload": PROBES,
     "program": PROBES,
     "ranks": PROBES,
-    "corun": ("os", "pmu", "energy", "machine"),
-    "serving": ("energy", "machine"),
+    "corun": ("pmu", "os", "energy", "energy-model", *OWN),
+    "serving": ("energy", "energy-model", *OWN),
     "simulated": (),
 }
 WATTS = 10.0
+HALF = 0.5
+"""How far energy may be off where it is power times time: the counter stands still where a busy machine has no time for
+who moves it. A device or a window counted twice, or not at all, is off by more."""
+OPTIONS = {"machine": ":0.05s", "open-files": ":0.05s", "energy-model": ":cpu=20..95"}
+"""What stands behind the names of probes where they are read."""
+ROOTS = {
+    "workload": ["sonda.targets.local.worker"],
+    "program": ["plain.py"],
+    "ranks": ["sonda.targets.ranks.elastic_agent"],
+    "corun": ["sonda.targets.corun.participant"] * 2,
+    "serving": ["sonda.targets.local.worker"],
+}
+"""What the command lines of the processes hold that a launcher starts."""
 needs_perf = pytest.mark.skipif(
     KernelCounter().state().state != "ok", reason=f"no events: {KernelCounter().state().reason}"
 )
@@ -74,7 +95,7 @@ def launcher_of(kind: str) -> Launcher:
         "ranks": lambda: RanksLauncher(replaced(job, on="ddp=cpu/1+cpu/1")),
         "corun": lambda: CorunLauncher(
             ["a=mlp --batch 8", "b=mlp --batch 8"],
-            setting=CorunSettings(seconds=0.3, repeat=1, probe="pmu:page-faults"),
+            setting=CorunSettings(seconds=0.6, repeat=1, probe="pmu:page-faults"),
         ),
         "serving": lambda: ServingLauncher(
             replaced(job, on="cpu/1", options={}, **changed), ServingTraffic(scenario="single-stream", queries=5)
@@ -97,7 +118,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def sensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package that always draws the same power, and events of the system in the place of the PMU's."""
+    """A package that always draws the same power, and events of the system in the place of the PMU's.
+
+    How busy the processor is, by which a model estimates, is this machine's.
+    """
     zone = Powercap(tmp_path / "root").zone("0", "package-0", 0)
     over, begin = threading.Event(), time.perf_counter()
 
@@ -108,8 +132,10 @@ def sensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     thread = threading.Thread(target=draw, daemon=True)
     thread.start()
-    wanted = energy.EnergySettings(interval=0.05, idle=0.0, root=tmp_path / "root", gpus=False)
-    monkeypatch.setattr(energy, "parse_energy_probes", lambda probes: wanted)
+    (tmp_path / "root" / "proc").symlink_to("/proc")
+    settings = {"interval": 0.05, "idle": 0.0, "root": tmp_path / "root", "gpus": False}
+    parse = energy.parse_energy_probes
+    monkeypatch.setattr(energy, "parse_energy_probes", lambda probes: replace(parse(probes), **settings))
     faults = Event("instructions", TYPE_SOFTWARE, SOFTWARE["page-faults"], kernel=True)
     monkeypatch.setattr(counters, "plan_counting", lambda extra=(): CountingPlan([[faults]]))
     group = {"events": [{**faults._asdict()}], "whole": True}
@@ -136,6 +162,71 @@ def emulated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     return words
 
 
+class StandInCounter:
+    """Finds 1,000 page faults in every command, and runs none."""
+
+    def __init__(self, name: str, commands: list[str]) -> None:
+        self.name, self.commands = name, commands
+
+    def state(self) -> ProbeState:
+        return ProbeState(self.name, "ok")
+
+    def count(self, command: Sequence[str], events: Sequence[str], environment: Mapping[str, str]) -> CountedCommand:
+        self.commands.append(" ".join(command))
+        return CountedCommand(0, {"page-faults": EventCount(1000.0, 1, 1)})
+
+
+@pytest.fixture
+def recounted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands that second sources, and Sonda beside them, would have counted once more."""
+    commands: list[str] = []
+    sources = {name: partial(StandInCounter, name, commands) for name in second_sources.SOURCES}
+    monkeypatch.setattr(second_sources, "SOURCES", sources)
+    monkeypatch.setattr(second_sources, "KernelCounter", lambda known: StandInCounter("sonda", commands))
+    return commands
+
+
+class ProcessWatch(Instrument):
+    """Remembers the command lines of the program's processes."""
+
+    needs = frozenset({AROUND})
+
+    def __init__(self) -> None:
+        self.roots: dict[int, str] = {}
+        self.living: dict[int, str] = {}
+        self.before = self.after = [-1]
+
+    @contextmanager
+    def around(self, plan: RunPlan) -> Iterator[None]:
+        self.before, ended = plan.processes.living(), threading.Event()
+
+        def look() -> None:
+            while not ended.wait(0.02):
+                self.roots |= _command_lines(plan.processes.roots())
+                self.living |= _command_lines(plan.processes.living())
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def collect(self, ended_run: EndedRun) -> Contribution:
+        self.after = ended_run.plan.processes.living()
+        return Contribution()
+
+
+def _command_lines(pids: list[int]) -> dict[int, str]:
+    """The command lines of those that have not ended meanwhile."""
+    lines = {}
+    for pid in pids:
+        with suppress(OSError):
+            lines[pid] = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return {pid: line for pid, line in lines.items() if line}
+
+
 def _modelled(rank: int) -> Spans:
     return Spans(
         {"start": np.zeros(1), "rank": np.full(1, rank)},
@@ -151,14 +242,14 @@ def states(run: Run) -> dict[str, str]:
 @pytest.mark.parametrize("probe", PROBES)
 @pytest.mark.parametrize("kind", READ)
 def test_what_makes_no_sense_is_one_line_that_names_probe_and_kind(kind: str, probe: str) -> None:
-    launcher = launcher_of(kind)
+    launcher, word = launcher_of(kind), probe + OPTIONS.get(probe, "")
     if probe in READ[kind]:
-        assert len(instruments_for(probe, launcher)) == 1
+        assert len(instruments_for([word], launcher)) == 1
         return
     with pytest.raises(SondaError) as refused:
-        instruments_for(probe, launcher)
+        instruments_for([word], launcher)
     line = str(refused.value)
-    assert line.startswith(f"--probe {probe} cannot be read of a {kind} run; ") and "\n" not in line
+    assert line.startswith(f"--probe {word} cannot be read of a {kind} run; ") and "\n" not in line
     remedy = ", ".join(name for name in PROBES if name in READ[kind])
     assert all(name in line for name in READ[kind]) if remedy else line.endswith("nothing of it is measured")
 
@@ -166,22 +257,27 @@ def test_what_makes_no_sense_is_one_line_that_names_probe_and_kind(kind: str, pr
 @needs_perf
 @pytest.mark.parametrize("kind", [kind for kind in READ if READ[kind]])
 def test_what_makes_sense_is_in_the_run(
-    kind: str, tmp_path: Path, sensors: None, emulated: list[tuple[str, ...]]
+    kind: str, tmp_path: Path, sensors: None, emulated: list[tuple[str, ...]], recounted: list[str]
 ) -> None:
     launcher = launcher_of(kind)
-    words = [f"{name}:0.05s" if name == "machine" else name for name in READ[kind] if name != "ncu"]
+    words = [name + OPTIONS.get(name, "") for name in READ[kind] if name != "ncu"]
     run = make_run(launcher, instruments_for(words, launcher), Store(tmp_path / "store"))
-    assert all(states(run)[name] == "ok" for name in READ[kind] if name not in ("os", "ncu")), run.info.probes
+    stating = [name for name in READ[kind] if name not in ("os", "ncu", "energy-model")]
+    assert all(states(run)[name] == "ok" for name in stating), run.info.probes
     # Energy is the power that was drawn, for as long as the run took.
     spent, lasted = run.spans.metric("energy", "measured")[0], run.spans.number("duration")[0] * 1e-9
-    assert spent == pytest.approx(WATTS * lasted, rel=0.1)
+    assert spent == pytest.approx(WATTS * lasted, rel=HALF)
     assert run.info.target.metered.used[0] == "cpu"
+    # The model says 20 W at rest and 95 W under full load.
+    estimated = run.spans.metric("energy", "estimated")[0]
+    assert 20.0 * lasted * 0.9 < estimated < 95.0 * lasted * 1.1 and run.info.target.metered.model == "cpu=20..95"
     if kind == "corun":
         found = summarise_energy(run)
         assert found is not None and [window.name for window in found.windows] == ["a", "b", "a + b"]
         for window in found.windows:
-            assert window.total.value == pytest.approx(WATTS * window.time.value * 1e-9, rel=0.1)
+            assert window.total.value == pytest.approx(WATTS * window.time.value * 1e-9, rel=HALF)
     assert any(sample.sensor == "machine: load" for sample in run.samples)
+    assert max(sample.value for sample in run.samples if sample.sensor == "open files") > 0
     if "pmu" in READ[kind]:
         assert np.nanmax(run.spans.metric("instructions", "counted")) > 0
         assert run.info.target.shown == ["os"]
@@ -190,6 +286,27 @@ def test_what_makes_sense_is_in_the_run(
         assert "callgrind" in " ".join(command) and run.info.target.modelled.ranks == [0, 1]
         modelled = run.spans.where(kind="step", pass_="modelled")
         assert run.spans.number("rank")[modelled].tolist() == [0, 1]
+    if "papi" in READ[kind]:
+        # Sonda counts a program as a whole anyway, and all others once more beside the two.
+        assert len(recounted) == (2 if kind == "program" else 3)
+        agains = {"workload": "sonda.targets.local.command", "program": "plain.py", "ranks": "ranks.elastic_agent"}
+        assert all(agains[kind] in command for command in recounted)
+        for name in ("perf-stat", "papi"):
+            assert run.info.target.second[name].counts["page_faults"].value == 1000.0
+
+
+@pytest.mark.parametrize("kind", ROOTS)
+def test_an_instrument_knows_the_processes_of_the_program_while_it_runs(kind: str, tmp_path: Path) -> None:
+    launcher, watch = launcher_of(kind), ProcessWatch()
+    run = make_run(launcher, [watch, *instruments_for("open-files:0.05s", launcher)], Store(tmp_path))
+    assert watch.before == watch.after == [] and os.getpid() not in watch.living
+    assert len(watch.roots) == len(ROOTS[kind]) and watch.roots.keys() <= watch.living.keys()
+    assert all(words in line for words, line in zip(ROOTS[kind], watch.roots.values(), strict=True))
+    ranks = [line for line in watch.living.values() if "sonda.targets.ranks.rank " in line]
+    assert len(ranks) == (2 if kind == "ranks" else 0)
+    # Standard input, output and error of each.
+    most = max(sample.value for sample in run.samples if sample.sensor == "open files")
+    assert most >= 3 * len(ROOTS[kind]) + 3 * len(ranks) and states(run)["open-files"] == "ok"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in READ if "ncu" in READ[kind]])

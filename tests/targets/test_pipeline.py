@@ -27,7 +27,8 @@ from sonda.targets.instrument import (
     Observation,
     RunPlan,
 )
-from sonda.targets.instruments.registry import BUILT_IN, instruments_for
+from sonda.targets.instruments.energy import EnergyInstrument
+from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.pipeline import RunLabels, make_run
 
 
@@ -139,7 +140,7 @@ def test_a_launcher_that_fails_is_closed_and_keeps_nothing(tmp_path: Path) -> No
 
 
 def test_a_probe_is_refused_where_the_launcher_does_not_offer_what_it_needs() -> None:
-    assert [type(one) for one in instruments_for("energy", Fake())] == [BUILT_IN["energy"]]
+    assert [type(instrument) for instrument in instruments_for("energy", Fake())] == [EnergyInstrument]
     for word in ("pmu", "callgrind:2MiB", "perf-stat", "ncu"):
         with pytest.raises(SondaError, match=f"^--probe {word} cannot be read of a fake run"):
             instruments_for(f"energy,{word}", Fake())

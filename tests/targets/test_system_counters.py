@@ -31,7 +31,6 @@ from sonda.report.views.steps.view import StepsView
 from sonda.report.words import describe
 from sonda.targets.instrument import Circumstances, EndedRun, Observation
 from sonda.targets.instruments import second_sources as second
-from sonda.targets.instruments.counters import CounterInstrument
 from sonda.targets.job import JOB, Job
 from sonda.targets.local import command as whole
 from sonda.targets.local.launcher import LocalLauncher
@@ -186,7 +185,7 @@ def test_a_workload_is_counted_once_more_by_each_source(tmp_path: Path, monkeypa
     plan = launcher.plan(Store(tmp_path), tmp_path, str)
     observation = Observation(NOTHING, {}, {}, Circumstances("", {}, {}))
     seen = EndedRun(plan, observation, NOTHING, partial(launcher.again, plan))
-    added = second.SecondSourcesInstrument(("perf-stat", "papi"), CounterInstrument("pmu")).collect(seen)
+    added = second.SecondSourcesInstrument(("perf-stat", "papi")).collect(seen)
     found, states = added.target["second"], added.states
     assert found["sonda"] == {"counts": {"page_faults": {"value": 100.0, "scaled": False}}}
     assert found["perf-stat"]["missing"] == {"cycles": "not supported"} and "papi" not in found

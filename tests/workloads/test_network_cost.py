@@ -16,7 +16,7 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.sampling.schedule import Schedule
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.reconstruction.assembly import assemble
-from sonda.frameworks.torch.drive.steps import drive
+from sonda.frameworks.torch.drive.steps import drive_task
 from sonda.frameworks.torch.observe.observer import TorchObserver
 from sonda.frameworks.torch.observe.process import finish
 from sonda.workloads.catalogue import describe
@@ -59,7 +59,7 @@ def counted(name: str, train: bool, directory: Path) -> list[Counted]:
     recorder = Recorder(str(directory))
     observer = TorchObserver(recorder, torch, Schedule(count=False), Counting(str(directory)))
     observer.install()
-    drive(task, observer, Driving(train, 1, 0, 1.0))
+    drive_task(task, observer, Driving(train, 1, 0, 1.0))
     finish(observer)
     recorder.close()
     spans = assemble(directory, begin, now()).spans

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sonda.accelerators.engines.contract import Convolution, Engine, EngineDescription, Operation, Result
+from sonda.accelerators.engines.contract import Engine, EngineDescription, Operation, Result, dense_product
 
 
 class Ideal(Engine):
@@ -11,15 +11,14 @@ class Ideal(Engine):
 
     def simulate(self, description: EngineDescription, operation: Operation, mapping: Mapping[str, Any]) -> Result:
         """What one operation takes."""
-        shape = operation.shape
-        product = shape.product() if isinstance(shape, Convolution) else shape
-        cycles = -(-shape.multiplications // description.hardware.multipliers)
+        product = dense_product(description.kind, operation.shape)
+        cycles = -(-product.multiplications // description.hardware.multipliers)
         return Result(
             cycles=cycles,
             weight_reads=product.count * product.k * product.n,
             input_reads=product.count * product.m * product.k,
             psum_reads=0,
             writes=product.count * product.m * product.n,
-            multiplications=shape.multiplications,
+            multiplications=product.multiplications,
             stack={"compute": cycles},
         )

@@ -30,14 +30,15 @@ class Script(Launcher):
     def launch(self, plan, environment) -> None:
         self.times = [perf_counter_ns()]
         for line in self.lines:
-            if subprocess.run(["sh", "-c", line], env={**os.environ, **environment}, stdout=sys.stderr).returncode:
+            with subprocess.Popen(["sh", "-c", line], env={**os.environ, **environment}, stdout=sys.stderr) as shell:
+                plan.processes.add(shell.pid)
+            if shell.returncode:
                 raise SondaError(f"{line!r} failed", "see its output above")
             self.times.append(perf_counter_ns())
 
     def observe(self, plan) -> Observation:
-        marks = np.array(self.times)
-        begins, ends = np.append(marks[0], marks[:-1]), np.append(marks[-1], marks[1:])
-        numbers = {"start": begins - marks[0], "duration": ends - begins, "parent": [-1] + [0] * len(self.lines)}
+        begins, ends = np.array(self.times[:1] + self.times[:-1]), np.array(self.times[-1:] + self.times[1:])
+        numbers = {"start": begins - begins[0], "duration": ends - begins, "parent": [-1] + [0] * len(self.lines)}
         spans = Spans(numbers, {"kind": Words.of(["run"] + ["step"] * len(self.lines))})
         about, place = Workload(name=self.path.name), ProgramTarget(spec="", device="cpu")
         return Observation(spans, about, place, Circumstances(now(), {}, {}), begin=self.times[0], end=self.times[-1])

@@ -7,9 +7,9 @@ DOORS = (
     "comparison.repetitions", "comparison.runs", "comparison.scaling", "comparison.summary", "corun.interference",
     "corun.layers", "counters.callgrind", "counters.summary", "device.critical_path", "device.kernel_counters",
     "device.kernel_roofline", "device.kernels", "device.stalls", "device.timeline", "doubts", "energy.summary",
-    "energy.training", "figure_names", "findings", "ranks.stragglers", "ranks.verdict", "roofline", "rules.advice",
-    "rules.limits", "run_rows", "run_summary", "serving", "simulated.exploration", "statistics", "steps.pipeline",
-    "steps.program", "steps.training", "summary", "traces.operations", "traces.profile", "traces.step_breakdown",
-    "traces.summary", "wording",
+    "energy.training", "figure_names", "findings", "layer_families", "ranks.stragglers", "ranks.verdict", "reasons",
+    "roofline", "rules.advice", "rules.limits", "run_rows", "run_summary", "serving", "simulated.exploration",
+    "statistics", "steps.pipeline", "steps.program", "steps.training", "study_findings", "summary", "traces.operations",
+    "traces.profile", "traces.step_breakdown", "traces.summary", "wording",
 )  # fmt: skip
 """Modules that other rooms may import; all else is this room's own."""

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from sonda.analysis import reasons
 from sonda.analysis.summary import Value
 
 ROUNDING = 1e-9
@@ -80,19 +81,18 @@ class BoundedRatio:
         return min(max(number, self.least), self.most)
 
 
-LONGER = "it takes longer than the step it is a part of: they are medians of different steps"
-
-
 def part_of_step(share: float) -> Value:
     """The part of a step that something takes, 0 to 1; missing where it is more, or not known."""
     known = Value(None if math.isnan(share) else share, "1", "derived")
-    return BoundedRatio(known).value(LONGER)
+    return BoundedRatio(known).value(reasons.LONGER_THAN_STEP)
 
 
 def share_of(part: Value, whole: Value) -> BoundedRatio:
     """A part of a whole, 0 to 1: its ends are those of the part over those of the whole, the other way round."""
     if part.value is None or not whole.value:
-        return BoundedRatio(Value(None, "1", "derived", reason=part.reason or whole.reason or "nothing to divide by"))
+        return BoundedRatio(
+            Value(None, "1", "derived", reason=part.reason or whole.reason or reasons.NOTHING_TO_DIVIDE_BY)
+        )
     ends = None not in (part.low, part.high)
     lows = (part.low, whole.high or whole.value) if ends else (None, None)
     highs = (part.high, whole.low or whole.value) if ends else (None, None)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from sonda.analysis import reasons, wording
 from sonda.analysis.doubts import HeldAgainstTf32
 from sonda.analysis.summary import Value
 from sonda.record.machine import CardTheory, Machine, MeasuredCeilings, ReachedCeilings
@@ -26,7 +27,6 @@ CACHE_PART = 0.5
 """Without a measured curve, bytes that fit in half of the last-level cache are taken to be found there."""
 EXPLAINS = 0.5
 """A limit that accounts for less than half of the measured time does not name what bounds it."""
-ABOVE_ROOF = "it ran faster than the ceilings measured on this machine allow: they are too low, or the counts too high"
 
 PRECISIONS = {"fp32": "float32", "f32": "float32", "fp64": "float64", "f64": "float64", "bf16": "bfloat16",
               "fp16": "float16", "half": "float16"}  # fmt: skip
@@ -152,14 +152,14 @@ def ceilings(
         name = "tf32"
     convolutions = "tf32" if as_tf32.get("convolution") else "float32" if as_tf32 else name
     if name not in peaks:
-        return None, f"no peak was measured for {name}"
+        return None, reasons.NO_PEAK_OF.format(name)
     # A processor without arithmetic of a short type computes it as float32, some libraries better than others: no peak
     # of a short type bounds what can be reached below that.
     short = not device and name in SHORT
     peak = max(peaks[name], peaks.get("float32", 0.0)) if short else peaks[name]
     dram = reached.dram_bandwidth
     if not dram:
-        return None, "no memory bandwidth was measured"
+        return None, reasons.NO_BANDWIDTH
     operation = float(reached.operation_ns)
     origin = reached if device else measured
     size = float(origin.cache_bytes)
@@ -189,13 +189,13 @@ def _reached(measured: MeasuredCeilings, threads: int | None, device: str) -> tu
     """What was measured with this number of threads or on this GPU, its key, and the reason where there is nothing."""
     table = measured.devices if device else measured.threads
     if not table:
-        return None, "", f"the {'GPU' if device else 'machine'}'s ceilings were not measured"
+        return None, "", reasons.CEILINGS_NOT_MEASURED.format("GPU" if device else "machine")
     if device:
         chosen = next(iter(table)) if device == "cuda" else device
-        reason = f"no ceilings were measured on {chosen}"
+        reason = reasons.NO_CEILINGS_ON.format(chosen)
     else:
         chosen = str(threads) if threads else max(table, key=int)
-        reason = f"no ceilings were measured with {chosen} thread{'' if chosen == '1' else 's'}"
+        reason = reasons.NO_CEILINGS_WITH.format(wording.plural(int(chosen), "thread"))
     return (table[chosen], chosen, "") if chosen in table else (None, chosen, reason)
 
 

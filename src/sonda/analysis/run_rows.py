@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from sonda.analysis import reasons
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.index import FULL, POINT_NODE, Index, IndexEntry, sizes_of
@@ -37,7 +38,7 @@ class RunRow:
 def run_row(info: RunInfo, short: str = "", tags: Sequence[str] = (), summary: Summary | None = None) -> RunRow:
     """The row of a run; without its summary, step and verdict stay open."""
     part = summary.parts[0] if summary and summary.parts else None
-    step = part.step if part else Value(None, "ns", "measured", reason="the run holds no step" if summary else "")
+    step = part.step if part else Value(None, "ns", "measured", reason=reasons.NO_STEP_HELD if summary else "")
     if part and part.simulated is not None:
         step = part.simulated.cycles
     if isinstance(info.target, ExplorationTarget):
@@ -49,7 +50,7 @@ def run_row(info: RunInfo, short: str = "", tags: Sequence[str] = (), summary: S
     )  # fmt: skip
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListingEntry(msgspec.Struct, frozen=True):
     """What a run's own file says for its row. It holds for this version of Sonda and for spans of this size."""
 
     version: str
@@ -75,12 +76,12 @@ def describe_run(run: Run) -> bytes | None:
     if size > MOST_BYTES:
         return None
     row = run_row(run.info, summary=summarise(run))
-    return msgspec.json.encode(Listed(VERSION, size, row.step, row.verdict))
+    return msgspec.json.encode(ListingEntry(VERSION, size, row.step, row.verdict))
 
 
-def _listed(directory: Path, spans: int) -> Listed | None:
+def _listed(directory: Path, spans: int) -> ListingEntry | None:
     try:
-        listed = msgspec.json.decode((directory / LISTED).read_bytes(), type=Listed)
+        listed = msgspec.json.decode((directory / LISTED).read_bytes(), type=ListingEntry)
     except (OSError, msgspec.MsgspecError):
         return None
     return listed if (listed.version, listed.spans) == (VERSION, spans) else None

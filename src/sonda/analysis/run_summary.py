@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import shlex
 from dataclasses import replace
-from pathlib import PurePath
 
 from msgspec.structs import replace as replace_fields
 
-from sonda.analysis import wording
 from sonda.analysis.corun.interference import summarise_corun
 from sonda.analysis.counters.callgrind import summarise_modelled
 from sonda.analysis.counters.command import summarise_outside
@@ -40,18 +37,19 @@ from sonda.analysis.doubts import (
 from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.ranks.phases import summarise_ranks
-from sonda.analysis.roofline import ceilings, full_precision, gpu_of, tf32_note, tf32_of
+from sonda.analysis.roofline import Ceilings, ceilings, full_precision, gpu_of, tf32_note, tf32_of
 from sonda.analysis.rules import verdicts
 from sonda.analysis.serving import summarise_serving
 from sonda.analysis.simulated.exploration import summarise_exploration
 from sonda.analysis.simulated.run import summarise_simulated
-from sonda.analysis.statistics import interval_words, judge_noise
+from sonda.analysis.statistics import judge_noise
 from sonda.analysis.steps.part_summary import Rates, summarise_part
 from sonda.analysis.steps.parts import Part, parts
 from sonda.analysis.steps.pipeline import summarise_pipelines
 from sonda.analysis.steps.program import summarise_program
 from sonda.analysis.steps.training import summarise_training
 from sonda.analysis.summary import PartSummary, Summary, Value
+from sonda.analysis.titles import describe_steps, title_run
 from sonda.analysis.traces.summary import DeviceWork, device_work, summarise_trace
 from sonda.record.conventions.topdown import TopDownDefinition
 from sonda.record.errors import SondaError
@@ -69,8 +67,6 @@ UNEVEN = 0.10
 """Shares of phases that add up to 100 % within this need no explanation: they tell the same story."""
 TOLD = 0.001
 """The share of stolen time from which on it is told; no share is known that disturbs for sure."""
-LONGEST_COMMAND = 60
-"""Characters of a command that a title shows."""
 
 
 def summarise(run: Run) -> Summary:
@@ -78,15 +74,21 @@ def summarise(run: Run) -> Summary:
     info = run.info
     match info.target:
         case ExplorationTarget():
-            return summarise_exploration(run, _title(info, []))
+            return summarise_exploration(run, title_run(info))
         case CorunTarget():
-            return summarise_corun(run, _title(info, []))
+            return summarise_corun(run, title_run(info))
         case ServingTarget():
-            return summarise_serving(run, _title(info, []))
+            return summarise_serving(run, title_run(info))
         case ImportedTarget():
             return summarise_trace(run, paths=False).summary
         case SimulatedTarget() as target:
-            return summarise_simulated(run, target, _title(info, []))
+            return summarise_simulated(run, target, title_run(info))
+    return _summarise_steps(run)
+
+
+def _summarise_steps(run: Run) -> Summary:
+    """The summary of a run that has steps, or was to have some."""
+    info = run.info
     run_parts = parts(run)
     threads = info.target.threads
     precision = info.workload.precision or "float32"
@@ -115,19 +117,15 @@ def summarise(run: Run) -> Summary:
         warnings += _doubts(part, summary, bool(info.target.spec and not info.workload.epochs))
     if run_parts and roofs is None:
         notes.append(NoRoof(no_roofs))
-    elif roofs is not None and not threads and not device:
-        notes.append(ThreadsAssumed(roofs.threads))
-    if roofs is not None and "tf32" in roofs.peaks:
-        held = tf32_note(info, full_precision(precision))
-        notes += [held] if held is not None else []
-    if roofs is not None and roofs.disturbed:
-        warnings.append(CeilingsDisturbed())
+    if roofs is not None:
+        notes += _ceiling_notes(info, roofs, full_precision(precision))
+        warnings += [CeilingsDisturbed()] if roofs.disturbed else []
     notes += _costs(info)
     work = _device_work(run)
     bare = Summary(
         run=info.id,
-        title=_title(info, summaries),
-        subtitle=_subtitle(info, summaries),
+        title=title_run(info, summaries),
+        subtitle=describe_steps(info, summaries),
         status=info.status,
         parts=tuple(summaries),
         verdicts=(),
@@ -141,7 +139,7 @@ def summarise(run: Run) -> Summary:
         program=summarise_program(run),
         pipelines=summarise_pipelines(info.workload),
         outside=outside,
-        energy=summarise_energy(run, _title(info, summaries)),
+        energy=summarise_energy(run, title_run(info, summaries)),
         training=summarise_training(run),
         device_work=work,
         kernel_roofline=kernel_roofline(work.kernels if work else (), info.machine, device, precision),
@@ -150,6 +148,13 @@ def summarise(run: Run) -> Summary:
     )
     spoken, failures = verdicts(bare)
     return replace(bare, verdicts=spoken, warnings=bare.warnings + failures)
+
+
+def _ceiling_notes(info: RunInfo, roofs: Ceilings, precision: str) -> list[Finding]:
+    """What was assumed when ceilings were chosen."""
+    notes: list[Finding] = [] if info.target.threads or gpu_of(info) else [ThreadsAssumed(roofs.threads)]
+    held = tf32_note(info, precision) if "tf32" in roofs.peaks else None
+    return [*notes, held] if held is not None else notes
 
 
 def _device_work(run: Run) -> DeviceWork | None:
@@ -226,52 +231,3 @@ def _costs(info: RunInfo) -> list[Finding]:
         if probe.state in ("missing", "dead"):
             costs.append(ProbeSilent(probe.name, probe.reason or probe.state, probe.remedy))
     return costs
-
-
-def _title(info: RunInfo, summaries: list[PartSummary]) -> str:
-    workload = info.workload
-    if workload.command is not None:
-        words = workload.command
-        # The interpreter's directory tells nothing about the program.
-        text = shlex.join([PurePath(words[0]).name, *words[1:]]) if words else "command"
-        text = text if len(text) <= LONGEST_COMMAND else text[: LONGEST_COMMAND - 1] + "…"
-        named = [summary.name for summary in summaries]
-        return ", ".join([text, wording.join(named)] if named else [text])
-    name = workload.name or "run"
-    pieces = [wording.NETWORKS.get(name, name)]
-    if workload.train is not None:
-        pieces.append("training" if workload.train else "inference")
-    if workload.batch:
-        pieces.append(f"batch {workload.batch}")
-    precision = full_precision(workload.precision or "float32")
-    if precision != "float32":
-        pieces.append(precision)
-    return ", ".join(pieces)
-
-
-def _subtitle(info: RunInfo, summaries: list[PartSummary]) -> str:
-    machine = info.machine
-    gpus = [device.name or name for name, device in (info.target.devices or {}).items()]
-    if gpus:
-        return _with_steps([", ".join(gpus)], summaries)
-    pieces = [machine.processor] if machine.processor else []
-    cores = machine.cores
-    if cores:
-        pieces.append(wording.plural(cores, "core"))
-    threads = info.target.threads
-    if threads and threads != cores:
-        pieces.append(wording.plural(threads, "thread"))
-    return _with_steps([", ".join(pieces)] if pieces else [], summaries)
-
-
-def _with_steps(sections: list[str], summaries: list[PartSummary]) -> str:
-    """What it ran on, and how many steps of the first part were measured, how well."""
-    if not summaries:
-        sections.append("no steps")
-    else:
-        part = summaries[0]
-        steps = wording.plural(part.steps, "step") + (f" after {part.warmup} warm-up" if part.warmup else "")
-        few = f" ({interval_words(part.step.few)})" if part.step.few else ""
-        spread = f"±{100 * part.noise:.1f} %" if part.noise <= 1 else "±more than the median"
-        sections.append(steps if part.noise != part.noise else f"{steps}, {spread}{few}")
-    return " · ".join(sections)

@@ -7,13 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis import reasons
 from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.energy.summary import EnergySummary
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.statistics import effective_size
 from sonda.analysis.summary import MODEL, READINGS, Summary, Value, list_experiment
+from sonda.analysis.titles import describe_traffic
 from sonda.record.conventions.percentiles import (
     at_percentile,
     early_estimate,
@@ -23,7 +24,8 @@ from sonda.record.conventions.percentiles import (
     least_queries,
 )
 from sonda.record.errors import SondaError
-from sonda.record.run import Run, RunInfo
+from sonda.record.readings import SensorReadings
+from sonda.record.run import Run
 from sonda.record.stored import Number
 from sonda.record.target import LoadgenFacts, RateTrial, ServingFacts, ServingTarget
 
@@ -32,7 +34,6 @@ SHOWN = (0.5, 0.9, 0.95, 0.99, 0.999)
 BINS = 16
 WIDE = 4.0
 """Where the longest latency is more than this times the shortest, the histogram's bins grow with it."""
-BUSY_LONGER = "its inferences took longer than the traffic: several ran at once"
 OFFLINE_SAMPLES = 24_576
 """What MLPerf asks of an offline run."""
 
@@ -238,6 +239,8 @@ class ServingSummary:
     energy: EnergySummary | None
     warnings: tuple[Finding, ...]
     notes: tuple[Finding, ...]
+    probed: tuple[SensorReadings, ...] = ()
+    """What probes read meanwhile."""
 
 
 def served(run: Run, title: str = "") -> ServingSummary:
@@ -254,7 +257,7 @@ def summarise_serving(run: Run, title: str) -> Summary:
     """Served traffic where summaries of runs are listed: what it found, no parts."""
     serving = served(run, f"{title}, {serving_facts(run).scenario}")
     return list_experiment(
-        run, serving, serving.subtitle, "served traffic has no roofline", energy=serving.energy, serving=serving
+        run, serving, serving.subtitle, reasons.SERVING_HAS_NO_ROOF, energy=serving.energy, serving=serving
     )
 
 
@@ -289,7 +292,7 @@ def _summarise_served(run: Run, facts: ServingFacts, title: str) -> ServingSumma
     summary = ServingSummary(
         run=run.id,
         title=title,
-        subtitle=_subtitle(run.info, count, samples),
+        subtitle=describe_traffic(run.info, count, samples),
         scenario=scenario,
         finding=Finding(),
         remedy=None,
@@ -299,7 +302,7 @@ def _summarise_served(run: Run, facts: ServingFacts, title: str) -> ServingSumma
         rate=rate,
         throughput=throughput,
         sample_rate=Value(1e9 * count * samples / whole, "samples/s", "measured"),
-        busy=BoundedRatio(Value(busy / whole, "1", "derived")).value(BUSY_LONGER),
+        busy=BoundedRatio(Value(busy / whole, "1", "derived")).value(reasons.BUSY_LONGER),
         batch=Value(count / inferences, "1", "derived"),
         mean=Value(float(latency.mean()), "ns", "measured"),
         wait=Value(float(wait.mean()), "ns", "measured"),
@@ -314,6 +317,7 @@ def _summarise_served(run: Run, facts: ServingFacts, title: str) -> ServingSumma
         energy=summarise_energy(run, title),
         warnings=(*_overload(scenario, start, count / busy * 1e9), *map(Remark, run.info.disturbed)),
         notes=(*_notes(facts, count, worth), *map(Remark, run.info.notes)),
+        probed=tuple(run.info.target.probed or ()),
     )
     return replace(summary, finding=_finding(summary), remedy=_remedy(summary, run.info.workload.name))
 
@@ -328,7 +332,7 @@ def _percentile(ordered: np.ndarray, worth: int, percentile: float) -> Percentil
     return Percentile(
         percentile,
         Value(at_percentile(ordered, percentile), "ns", "measured", low, high),
-        Value(estimate, "ns", "derived", reason="" if estimate is not None else f"{missing:,} queries more are needed"),
+        Value(estimate, "ns", "derived", reason="" if estimate is not None else reasons.QUERIES_NEEDED.format(missing)),
         needed,
         "counted" if count >= needed else "estimate" if estimate is not None else "",
         missing,
@@ -345,7 +349,7 @@ def _bound(bound: Number | None, latency: np.ndarray, percentile: float) -> Boun
 
 def _rate(facts: ServingFacts) -> Value:
     if facts.rate is None:
-        return Value(None, "queries/s", "nominal", reason="only queries of the scenario server arrive at a rate")
+        return Value(None, "queries/s", "nominal", reason=reasons.ONLY_SERVER_HAS_RATE)
     return Value(facts.rate, "queries/s", "nominal")
 
 
@@ -371,10 +375,8 @@ def _per_query(run: Run, count: int) -> Value:
             return Value(value / count, "J", source, low / count, high / count, bounds=bounds)
     states = [probe for probe in run.info.probes if probe.name.startswith("energy")]
     if run.info.target.metered is not None and all(state.state == "ok" for state in states):
-        return Value(None, "J", "measured", reason="the traffic was shorter than the time between two readings")
-    reason = next(
-        (state.reason or state.state for state in states if state.state != "ok"), "not asked for: --probe energy"
-    )
+        return Value(None, "J", "measured", reason=reasons.TRAFFIC_TOO_SHORT)
+    reason = next((state.reason or state.state for state in states if state.state != "ok"), reasons.ENERGY_NOT_ASKED)
     return Value(None, "J", "measured", reason=reason)
 
 
@@ -395,16 +397,6 @@ def _notes(facts: ServingFacts, count: int, worth: int) -> list[Finding]:
     errors = (facts.loadgen or {}).get("errors")
     notes += [LoadgenError(str(error)) for error in errors] if isinstance(errors, list) else []
     return [*notes, NoMlperfResult()]
-
-
-def _subtitle(info: RunInfo, count: int, samples: int) -> str:
-    pieces = [info.machine.processor] if info.machine.processor else []
-    if info.target.device == "cuda":
-        pieces = [info.target.spec]
-    threads = info.target.threads
-    pieces += [wording.plural(threads, "thread")] if threads else []
-    each = "" if samples == 1 else f" of {samples} samples"
-    return f"{', '.join(pieces)} · {count:,} quer{'y' if count == 1 else 'ies'}{each}"
 
 
 def _finding(serving: ServingSummary) -> Finding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sonda.analysis import reasons
 from sonda.analysis.findings import Finding
 from sonda.record.machine import Machine
 from sonda.record.run import Run
@@ -49,9 +50,20 @@ class Value:
     """Where its ends come from no repeated measurement: what bounds they are, `TABLES` or another."""
 
 
+def arithmetic_intensity(flops: Value, moved: Value) -> Value:
+    """FLOP for each byte moved; missing, with the reason, where one of them is not known or no byte is moved."""
+    if flops.value is None or moved.value is None:
+        missing = flops if flops.value is None else moved
+        return Value(None, "FLOP/B", "derived", reason=missing.reason)
+    if not moved.value:
+        return Value(None, "FLOP/B", "derived", reason=reasons.NO_BYTE_MOVED)
+    return Value(flops.value / moved.value, "FLOP/B", "derived")
+
+
 @dataclass(frozen=True)
 class Cost:
-    """What a phase or layer did per step and how that compares with the machine."""
+    """What a phase or layer did per step and how that compares with the machine. `report/cost_quantities.py` says where
+    each of its numbers shows."""
 
     time: Value
     """ns per step, median over timed steps."""
@@ -77,6 +89,11 @@ class Cost:
     """The limit that it beat beyond all uncertainty, where no other explains it: compute, memory or overhead. What
     was measured of the machine, or counted in it, is then wrong, and nothing is said to bound it."""
 
+    @property
+    def intensity(self) -> Value:
+        """FLOP/B."""
+        return arithmetic_intensity(self.flops, self.bytes)
+
 
 @dataclass(frozen=True)
 class Traffic:
@@ -94,7 +111,7 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedCost:
     """What a step, phase or layer took on a simulated accelerator."""
 
     cycles: Value
@@ -157,7 +174,7 @@ class PhaseRow:
     peak_memory: Value
     counters: dict[str, Value] = field(default_factory=dict)
     """Other metrics per step by column name (`page_faults:counted`)."""
-    simulated: Simulated | None = None
+    simulated: SimulatedCost | None = None
     """On a simulated accelerator, where anything ran on an engine."""
     host: Value | None = None
     """ns per step on the host's clock, where the phase's own time is the GPU's."""
@@ -185,9 +202,9 @@ class LayerRow:
     activations: Value
     own_cost: Cost | None = None
     """Forward and backward together, without the modules inside: what the module does itself."""
-    simulated: Simulated | None = None
+    simulated: SimulatedCost | None = None
     """On a simulated accelerator, modules inside included."""
-    own_simulated: Simulated | None = None
+    own_simulated: SimulatedCost | None = None
     """Without the modules inside, with its mapping."""
     host: Value | None = None
     """ns per step on the host's clock, forward and backward, modules inside included, where its own time is a GPU's."""
@@ -268,7 +285,7 @@ class PartSummary:
     """Tokens a second by phase, for prefill and decode."""
     counters: dict[str, Value] = field(default_factory=dict)
     """Metrics of the whole step by column name: sums over its phases, or the highest for a level such as memory."""
-    simulated: Simulated | None = None
+    simulated: SimulatedCost | None = None
     """Of the whole step on a simulated accelerator."""
     counted: CounterSummary | None = None
     """Hardware counters, where they were read."""

@@ -75,6 +75,13 @@ Reference = Annotated[
 ]
 
 
+def help_on_probes(*names: str) -> str:
+    """What the registry says of these probes, of all of Sonda's own unless any is named."""
+    from sonda.targets.instruments.registry import BUILT_IN, describe_probes
+
+    return describe_probes(names or tuple(BUILT_IN))
+
+
 UNKNOWN = "No such command"
 """How Typer's message about an unknown command begins."""
 

@@ -8,7 +8,18 @@ from typing import Annotated, Any
 import typer
 
 from sonda.cli import completion
-from sonda.cli.application import Json, Precision, Rows, Tags, app, hush, open_store, parse_workload_options, say
+from sonda.cli.application import (
+    Json,
+    Precision,
+    Rows,
+    Tags,
+    app,
+    help_on_probes,
+    hush,
+    open_store,
+    parse_workload_options,
+    say,
+)
 from sonda.cli.own_options import WorkloadCommand
 from sonda.cli.showing import show_runs
 
@@ -98,11 +109,7 @@ def run(
     probe: Annotated[
         list[str] | None,
         typer.Option(
-            help="Count more, beside os (always on): pmu (hardware counters; pmu:children+no-layers+EVENT), callgrind "
-            "(a step modelled by valgrind; callgrind:512KiB+2MiB for caches of other sizes), ncu (a GPU's kernels, by "
-            "Nsight Compute), energy (joules; "
-            "energy:10ms+idle=0), energy-model:cpu=20..95 (an estimate without a sensor), and of the whole "
-            "program, in runs of their own, perf-stat and papi; os shows the system's counts by phase; repeatable.",
+            help=f"Count more: {help_on_probes()}; repeatable.",
             autocompletion=completion.probes,
         ),
     ] = None,

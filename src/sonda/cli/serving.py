@@ -7,7 +7,17 @@ from typing import Annotated
 import typer
 
 from sonda.cli import completion
-from sonda.cli.application import Json, Precision, Tags, app, hush, open_store, parse_workload_options, say
+from sonda.cli.application import (
+    Json,
+    Precision,
+    Tags,
+    app,
+    help_on_probes,
+    hush,
+    open_store,
+    parse_workload_options,
+    say,
+)
 from sonda.cli.own_options import WorkloadCommand
 from sonda.cli.showing import show_run
 
@@ -73,7 +83,7 @@ def serve(
     channels_last: Annotated[bool, typer.Option("--channels-last", help="Channels last in memory.")] = False,
     seed: Annotated[int, typer.Option(help="Seed of weights, data and arrivals.", min=0)] = 0,
     probe: Annotated[
-        list[str] | None, typer.Option(help="energy (joules; energy:10ms+idle=0), energy-model:cpu=20..95; repeatable.")
+        list[str] | None, typer.Option(help=f"{help_on_probes('energy', 'energy-model')}; repeatable.")
     ] = None,
     tag: Tags = None,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no host name.")] = False,

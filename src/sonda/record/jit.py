@@ -9,6 +9,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+from sonda.record.files.user_cache import user_cache
+
 NOT_NEEDED = frozenset({
     "WithLifting", "InlineClosureLikes", "RewriteSemanticConstants", "DeadBranchPrune", "GenericRewrites",
     "RewriteDynamicRaises", "MakeFunctionToJitFunction", "InlineInlinables", "FindLiterallyCalls", "LiteralUnroll",
@@ -22,8 +24,7 @@ A pass that a version of numba does not know by this name is simply done."""
 
 def cache_directory() -> Path:
     """Where compiled kernels are kept: `sonda/kernels` in the user's cache directory."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "sonda" / "kernels"
+    return user_cache("kernels")
 
 
 @cache

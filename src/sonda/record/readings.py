@@ -171,7 +171,7 @@ class CountedTopDown(TopDownDefinition, frozen=True, omit_defaults=True):
 
 
 class SensorReadings(Stored, frozen=True, kw_only=True):
-    """A sensor of a user's own probe: `mean`, `least` and `most` of its values, or `growth` of a counter."""
+    """A sensor that a probe read meanwhile: `mean`, `least` and `most` of its values, or `growth` of a counter."""
 
     probe: str
     sensor: str

@@ -13,7 +13,7 @@
 | `Numbers` | `name number · name number` | numbers with tooltips | a line |
 | `Legend`, `Facts` | a line for each name | a list to open | a line for each name |
 | `Fold` | its title, its blocks | a title to open | as on a terminal |
-| `Panel`, `Verdict` | its title, its blocks, its caption | a box | as on a terminal |
+| `Panel`, `VerdictBlock` | its title, its blocks, its caption | a box | as on a terminal |
 
 A document for `--json` is no rendering of blocks: a view gives its fields beside its blocks, and `json.py` says why.
 """
@@ -189,7 +189,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictBlock:
     """What was found, what it rests on, what to try and what makes it doubtful; `kind` is what limits."""
 
     blocks: Sequence[Block]
@@ -198,7 +198,7 @@ class Verdict:
 
 Block = (
     Gap | Heading | Paragraph | Items | Advice | TableBlock | FigureBlock | Tree | Numbers | Facts | Legend | Fold
-    | Panel | Verdict
+    | Panel | VerdictBlock
 )  # fmt: skip
 
 
@@ -207,10 +207,10 @@ def paragraphs(texts: Iterable[str], tone: Tone = "quiet") -> list[Block]:
     return [Paragraph(text, tone) for text in texts]
 
 
-def answer(found: Finding, remedy: Finding | None = None, warnings: Iterable[Finding] = ()) -> Verdict:
+def answer(found: Finding, remedy: Finding | None = None, warnings: Iterable[Finding] = ()) -> VerdictBlock:
     """The top of an experiment: what was found, what to try, where there is something, and what makes it doubtful."""
     advice = [Advice([Suggestion(describe(remedy))])] if remedy is not None else []
-    return Verdict([Paragraph(describe(found), "first"), *advice, *paragraphs(map(describe, warnings), "warning")])
+    return VerdictBlock([Paragraph(describe(found), "first"), *advice, *paragraphs(map(describe, warnings), "warning")])
 
 
 def saved_paragraph(runs: Sequence[str]) -> Paragraph:

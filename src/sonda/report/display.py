@@ -13,6 +13,7 @@ from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.report import figures
 from sonda.report.blocks import TableBlock
+from sonda.report.cost_quantities import COST_QUANTITIES
 from sonda.report.notebook import render_fragment
 from sonda.report.screen import render
 from sonda.report.svg import svg
@@ -25,8 +26,7 @@ from sonda.report.views.steps.tables import layer_table
 PLOTLY = "application/vnd.plotly.v1+json"
 """What notebooks that know Plotly draw themselves, with hover and zoom."""
 OF_LAYER = ("forward", "backward", "own", "activations")
-OF_COST = ("flops", "bytes", "achieved", "roof", "operations")
-"""Columns of numbers in a table of layers."""
+"""Numbers of a layer beside those of its cost."""
 
 
 class Layers(Sequence[LayerRow]):
@@ -77,7 +77,7 @@ class Layers(Sequence[LayerRow]):
     def _numbers(self) -> dict[str, list[Value]]:
         """Quantities of every layer, by name; those of simulated machines where there are any."""
         values = {name: [getattr(row, name) for row in self.rows] for name in OF_LAYER}
-        values |= {name: [getattr(row.cost, name) for row in self.rows] for name in OF_COST}
+        values |= {quantity.name: [quantity.value(row.cost) for row in self.rows] for quantity in COST_QUANTITIES}
         if any(row.simulated is not None for row in self.rows):
             nothing = Value(None, "cycle", "simulated")
             values["cycles"] = [row.simulated.cycles if row.simulated else nothing for row in self.rows]

@@ -13,6 +13,7 @@ from typing import Any
 from sonda.analysis.bounds import part_of_step
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.report import quantities
+from sonda.report.cost_quantities import shown_in
 from sonda.report.labels import markup
 from sonda.report.palette import BOUND_COLORS, PHASE_COLORS, SPARE_COLORS, STACK_COLORS, SYMBOLS
 from sonda.report.views.steps.tables import layer_hint, layer_name
@@ -110,7 +111,7 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
     points = roofline_rows(rows)[:MOST_POINTS]
     if not points:
         return None
-    intensity = [intensity_of(row) for row in points]
+    intensity = [row.cost.intensity.value or 0.0 for row in points]
     achieved = [row.cost.achieved.value or 0.0 for row in points]
     longest = max(row.cost.time.value or 0.0 for row in points) or 1.0
     data = ceiling_lines(lines, min(intensity), max(intensity))
@@ -139,11 +140,6 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
         "height": 440,
     }
     return {"data": data, "layout": layout}
-
-
-def intensity_of(row: LayerRow) -> float:
-    """FLOP per byte of a row that has a place under a roofline."""
-    return (row.cost.flops.value or 0.0) / (row.cost.bytes.value or 1.0)
 
 
 def roofline_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
@@ -246,8 +242,7 @@ def layer_words(row: LayerRow) -> str:
         f"forward {markup(quantities.provenance(row.forward))}",
         f"backward {markup(quantities.provenance(row.backward))}",
         f"{quantities.percent(part_of_step(cost.share).value, 1)} % of the step, derived",
-        f"FLOPs {markup(quantities.provenance(cost.flops))}",
-        f"achieved {markup(quantities.provenance(cost.achieved))}",
+        *(f"{shown.label} {markup(quantities.provenance(shown.value(cost)))}" for shown in shown_in("hover")),
     ]
     if quantities.known(cost.roof):
         bound = f", {cost.bound}-bound" if cost.bound else ""

@@ -22,7 +22,7 @@ from sonda.report.blocks import (
     Suggestion,
     TableBlock,
     Tree,
-    Verdict,
+    VerdictBlock,
 )
 from sonda.report.labels import markup, script_data
 from sonda.report.rows import cell_classes, copied_name, has_units, pack_rows
@@ -87,7 +87,7 @@ def _block_html(block: Block, place: str, drawn: list[dict[str, Any]], alone: bo
             return f'<details class="behind"><summary>{markup(title)}</summary>{folded}</details>'
         case Panel(title, inside, caption):
             return panel_html(title, blocks_html(inside, place, drawn), caption)
-        case Verdict(inside, kind):
+        case VerdictBlock(inside, kind):
             look = markup(f"panel verdict {kind}".rstrip())
             return f'<div class="{look}">{blocks_html(inside, place, drawn)}</div>'
         case _:

@@ -21,7 +21,7 @@ from sonda.report.blocks import (
     Paragraph,
     TableBlock,
     Tree,
-    Verdict,
+    VerdictBlock,
 )
 from sonda.report.labels import markup
 from sonda.report.markup import table_html
@@ -84,7 +84,7 @@ def _block_html(block: Block) -> str:
         case Panel(title, inside, caption):
             below = _line(caption, "soft") if caption else ""
             return _line(title, "first") + "".join(map(_block_html, inside)) + below
-        case Verdict(inside):
+        case VerdictBlock(inside):
             return "".join(map(_block_html, inside))
         case _:
             assert_never(block)

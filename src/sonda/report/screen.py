@@ -24,7 +24,7 @@ from sonda.report.blocks import (
     Paragraph,
     TableBlock,
     Tree,
-    Verdict,
+    VerdictBlock,
 )
 from sonda.report.labels import bind_units, plain, release_units, shorten
 from sonda.report.table import LAST, Table
@@ -125,7 +125,7 @@ class Screen:
                     self.show(inside)
                     if caption:
                         self.line(caption, "dim", INDENT, 2)
-                case Verdict(inside):
+                case VerdictBlock(inside):
                     self.show(inside)
                 case _:
                     assert_never(block)

@@ -10,7 +10,7 @@ from sonda.analysis.summary import Value
 from sonda.report import quantities
 
 LAST = 9
-"""A column that is never left out."""
+"""`keep` of a column that is never left out."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Column:
     name: str
     right: bool = True
     keep: int = LAST
-    """Where the width does not suffice, columns with the lowest number go first."""
+    """Which columns stay in a terminal too narrow for all: those with the lowest number go first, of equal ones the
+    leftmost, and are named below the table. One of `LAST` always stays. Pages and notebooks show all."""
     hint: str = ""
     path: bool = False
     """Holds module paths, which are shortened in front."""

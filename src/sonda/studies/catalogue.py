@@ -178,7 +178,7 @@ def _document(result: StudyResult) -> dict[str, Any]:
         "whole": brought_everywhere(brought),
         "remedies": remedies(result.study, table, brought, summaries),
         "rows": table.to_rows(),
-        "verdicts": [outlier.sentence for outlier in find_outliers(operations)],
+        "verdicts": [outlier.finding for outlier in find_outliers(operations)],
         "operations": [point.to_row() for point in operations],
         "provenance": provenance(run for run, _ in read),
         "deviations": list(table.deviations),

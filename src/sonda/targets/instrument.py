@@ -5,13 +5,14 @@
 1. `Launcher.plan` checks what was asked for. Nothing has been started yet.
 2. `Instrument.prepare` of each instrument checks the machine, leaves files and names variables for the program.
 3. `Launcher.around`, then `Instrument.around` of each: what lasts while the program runs.
-4. `Launcher.launch` runs the program to its end; then these contexts end, the last one first.
+4. `Launcher.launch` runs the program to its end, and adds its processes to `RunPlan.processes` as it starts them; then
+   these contexts end, the last one first.
 5. `Launcher.observe` reads what the program left and says what it was.
 6. `Instrument.collect` of each gives what it adds to the run. Each is shown the spans as the ones before it left them.
 7. `Launcher.keep` writes the run.
 
-Instruments stand in one order, that of `instruments.registry.ORDER`: those that add rows come before energy, which is
-spread over all rows.
+Instruments stand in one order, that of `instruments.registry.BUILT_IN`: those that add rows come before energy, which
+is spread over all rows.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ from sonda.record.store import Store
 from sonda.record.target import AnyTarget
 from sonda.record.workload import Workload
 from sonda.targets.job import Job
+from sonda.targets.processes import MeasuredProcesses
 
 AROUND = "around"
-"""A launcher offers it where a program runs between the beginning and the end of the instruments' contexts."""
+"""A launcher offers it where a program runs between the beginning and the end of the instruments' contexts. The
+processes that it starts are then in `RunPlan.processes`."""
 INSIDE = "inside"
 """The program's processes read the files that instruments leave in the directory, and write into it what they see."""
 AGAIN = "again"
@@ -72,7 +75,12 @@ class RunPlan:
     """How the launcher counts events of the PMU: `per interval`, `over windows`; '' where the collector inside the
     program counts them."""
     events: dict[str, Event] = field(default_factory=dict)
-    """Events of the PMU for a launcher that counts, by name; instruments add theirs in `prepare`."""
+    """Events of the PMU that were asked for, by name; instruments add theirs in `prepare`. A launcher that counts
+    counts these."""
+    processes: MeasuredProcesses = field(default_factory=MeasuredProcesses)
+    """The program's processes. A launcher adds those that it starts: the process of a workload or of a served model,
+    the command, the agent whose children the ranks are, a process for every program of a co-run. Before it has started
+    one, and after their end, there are none."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +199,11 @@ class Instrument(Protocol):
         return {}
 
     def around(self, plan: RunPlan) -> AbstractContextManager[Any]:
-        """Entered before the program starts and left after its end."""
+        """Entered before the program starts and left after its end.
+
+        A thread that lives meanwhile may ask `plan.processes.living()` for the process ids of the program. A process
+        may end before it is read, so what is gone from `/proc` is no failure.
+        """
         return nullcontext()
 
     def collect(self, ended_run: EndedRun) -> Contribution:
@@ -231,7 +243,10 @@ class Launcher(Protocol):
         return nullcontext()
 
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
-        """Run the program to its end, with these variables beside this process's. Raises SondaError where it fails."""
+        """Run the program to its end, with these variables beside this process's. Raises SondaError where it fails.
+
+        Call `plan.processes.add(pid)` for every process that is started here; those below it are found.
+        """
         ...
 
     def observe(self, plan: RunPlan) -> Observation:

@@ -17,10 +17,8 @@ from sonda.accelerators.description.accelerator import (
 )
 from sonda.accelerators.description.fields import DescriptionMistakes
 from sonda.accelerators.description.hardware import Hardware
-from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, gustavson, mesh, outer_product
-from sonda.accelerators.engines import merge_tree as sparse_product
-from sonda.accelerators.operations.layer import Layer, Tile
-from sonda.accelerators.operations.patterns import compressed_rows
+from sonda.accelerators.engines.registry import OWN, engine_of
+from sonda.accelerators.operations.program import MatrixProduct, Operation, ZeroPattern
 from sonda.record.errors import SondaError
 
 MINE = """
@@ -234,7 +232,7 @@ def test_names_from_a_file_cannot_command_the_terminal() -> None:
 
 @settings(deadline=None)
 @given(
-    kind=st.sampled_from(["flexible_dense", "bitmap_sparse", "compressed_row", "mesh", "outer_product", "gustavson"]),
+    kind=st.sampled_from(list(OWN)),
     reduction=st.sampled_from(["ASNETWORK", "FENETWORK", "TEMPORALRN"]),
     accumulators=st.booleans(),
     sizes=st.tuples(*(st.sampled_from([1, 2, 3, 4, 8, 16]) for _ in range(5))),
@@ -242,7 +240,7 @@ def test_names_from_a_file_cannot_command_the_terminal() -> None:
 def test_what_is_accepted_can_run(kind: str, reduction: str, accumulators: bool, sizes: tuple[int, ...]) -> None:
     """A description is refused when it is read, not when the engine is first used."""
     multipliers, reading, writing, rows, columns = sizes
-    network = f"rows = {rows}\ncolumns = {columns}" if kind == "mesh" else f"multipliers = {multipliers}"
+    network = f"rows = {rows}\ncolumns = {columns}" if engine_of(kind).has_mesh else f"multipliers = {multipliers}"
     text = f"""
         name = "x"
         [engines.e]
@@ -259,18 +257,6 @@ def test_what_is_accepted_can_run(kind: str, reduction: str, accumulators: bool,
         engine = parse_accelerator(text, "x.toml").engines["e"]
     except DescriptionMistakes:
         return
-    hardware = engine.hardware
-    pattern = np.ones((4, 4), np.uint8)
-    if kind == "mesh":
-        result = mesh.simulate(hardware, mesh.Product(3, 3, 3), mesh.MeshTile(1, 1))
-    elif kind == "flexible_dense":
-        result = flexible_dense.simulate(hardware, Layer.product(2, 2, 1), Tile.product(1, 1, 1))
-    elif kind == "bitmap_sparse":
-        result = bitmap_sparse.simulate(hardware, bitmap_sparse.bitmap_product(pattern, pattern, "MK_STA_KN_STR"))
-    elif kind == "compressed_row":
-        rows_by_dense = compressed_row.rows_by_dense(compressed_rows(pattern), 4)
-        result = compressed_row.simulate(hardware, rows_by_dense, compressed_row.RowTile(1, 2))
-    else:
-        product = sparse_product.SparseProduct(compressed_rows(pattern), compressed_rows(pattern))
-        result = (outer_product if kind == "outer_product" else gustavson).simulate(hardware, product)
-    assert result.cycles > 0
+    ones = ZeroPattern.from_array(np.ones((1, 4, 4), bool))
+    product = Operation("linear", "addmm", -1, MatrixProduct(4, 4, 4), ones, ones)
+    assert engine.simulator.choose(engine, product, False).result.cycles > 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -18,14 +20,14 @@ from sonda.accelerators.description.fields import DescriptionMistakes
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.designs.work import DesignWork, EngineWork
-from sonda.accelerators.engines.contract import PRODUCTS
+from sonda.accelerators.engines import contract
 from sonda.accelerators.engines.registry import OWN, engine_kinds, engine_of
 from sonda.accelerators.mapping.placement import Placed, Placement
 from sonda.accelerators.memory.traffic import traffic_of
 from sonda.accelerators.operations.program import (
     Bags,
     Call,
-    Convolution,
+    ConvolutionShape,
     MatrixProduct,
     ModelProgram,
     Operation,
@@ -55,7 +57,7 @@ def pattern(shape: tuple[int, ...], seed: int) -> ZeroPattern:
 OPERATIONS_OF = {
     "linear": Operation("linear", "addmm", -1, MatrixProduct(5, 6, 7), pattern((1, 5, 7), 1), pattern((1, 6, 7), 2)),
     "convolution": Operation(
-        "convolution", "conv", -1, Convolution(3, 3, 2, 4, 1, 2, 5, 5), pattern((2, 2, 5, 5), 3),
+        "convolution", "conv", -1, ConvolutionShape(3, 3, 2, 4, 1, 2, 5, 5), pattern((2, 2, 5, 5), 3),
         pattern((4, 2, 3, 3), 4),
     ),
     "embedding_bag": Operation("embedding_bag", "bag", -1, Bags(np.array([3, 1, 4]), np.arange(8) % 5, 9, 6)),
@@ -69,7 +71,7 @@ def test_every_kind_of_sondas_has_an_engine_here() -> None:
     for engine in ENGINES:
         assert not list(engine.problems()), engine.kind
         assert engine.simulator is engine_of(engine.kind)
-        assert set(PRODUCTS) <= set(engine.simulator.operations) <= set(OPERATIONS)
+        assert engine.simulator.operations and set(engine.simulator.operations) <= set(OPERATIONS)
     # Dense engines would read whole tables for a bag.
     assert {one.kind for one in ENGINES if one.takes("embedding_bag")} == {
         one.kind for one in ENGINES if one.simulator.zeros_matter
@@ -80,13 +82,19 @@ def test_every_kind_of_sondas_has_an_engine_here() -> None:
 def test_any_mapping_that_an_engine_gives_is_simulated_as_it_says(
     engine: EngineDescription, operation: Operation
 ) -> None:
+    check_mappings(engine, operation)
+
+
+def check_mappings(engine: EngineDescription, operation: Operation) -> None:
+    """The mapping that is chosen, and where there is a choice those that are listed, are simulated alike."""
     simulator = engine.simulator
     for given in (False, True):
         chosen = simulator.choose(engine, operation, given)
         assert chosen.mapping == simulator.choose_mapping(engine, operation, given)
         assert chosen.result == simulator.simulate(engine, operation, chosen.mapping)
     listed = simulator.mappings(engine, operation)
-    assert listed is not None
+    if listed is None:
+        return
     tried = 0
     for options in (*listed.starts, *listed.options):
         for number in range(0, len(options.least), max(1, len(options.least) // 5)):
@@ -131,14 +139,23 @@ def test_nothing_but_the_kinds_themselves_tells_kinds_apart() -> None:
     assert not named
 
 
+def test_an_author_finds_everything_that_methods_of_the_contract_name() -> None:
+    assert all(hasattr(contract, name) for name in contract.__all__)
+    methods = [method for method in vars(contract.Engine).values() if inspect.isfunction(method)]
+    annotations = " ".join(annotation for method in methods for annotation in method.__annotations__.values())
+    rooms = {name: str(getattr(vars(contract).get(name), "__module__", "")) for name in re.findall(r"\w+", annotations)}
+    ours = {name for name, room in rooms.items() if room.startswith("sonda.accelerators")}
+    assert {"Choice", "MappingSpace", "Reuse"} <= ours <= set(contract.__all__)
+
+
 # ---- engines of other packages -------------------------------------------------------------------------------------
 
 OUTSIDERS = '''
 import numpy as np
 
-from sonda.accelerators.engines.contract import Choice, Engine, Listed, Result, Reuse
-from sonda.accelerators.mapping.search import FormMappings
-from sonda.accelerators.memory.reuse import Accesses, rereading
+from sonda.accelerators.engines.contract import (
+    UNBOUNDED, Accesses, Choice, Engine, FormMappings, MappingSpace, Result, Reuse, dense_product, rereading,
+)
 
 
 class Columns(Engine):
@@ -174,7 +191,7 @@ class Columns(Engine):
             return Choice(mapping, self.simulate(description, operation, mapping))
 
         least = shape.m * shape.k * -(-shape.n // widths)
-        return Listed([], [FormMappings(least, simulated, {"T_N": widths}, self.counted(shape, widths))])
+        return MappingSpace([], [FormMappings(least, simulated, {"T_N": widths}, self.counted(shape, widths))])
 
     def reuse(self, description, shape, mapping, counted, operation):
         operands = (
@@ -182,6 +199,17 @@ class Columns(Engine):
             rereading(counted.input_reads, (shape.m * shape.k, shape.m * shape.k)),
         )
         return Reuse(operands, counted.writes, 2, mapping["T_N"])
+
+
+class Plain(Engine):
+    def simulate(self, description, operation, mapping):
+        product = dense_product(description.kind, operation.shape)
+        return Result(product.multiplications, 0, 0, 0, 0, product.multiplications)
+
+
+class Fixed(Plain):
+    def mappings(self, description, operation):
+        return MappingSpace([FormMappings(UNBOUNDED, lambda number: self.choose(description, operation, True))], [])
 
 
 class Failing(Engine):
@@ -197,7 +225,10 @@ class Halves(Engine):
 def function(hardware, shape):
     return None
 '''
-ENTRIES = {"columns": "Columns", "failing": "Failing", "halves": "Halves", "function": "function"}
+ENTRIES = {
+    "columns": "Columns", "plain": "Plain", "fixed": "Fixed", "failing": "Failing", "halves": "Halves",
+    "function": "function",
+}  # fmt: skip
 DESCRIPTION = """
 name = "mine"
 [engines.mine]
@@ -250,6 +281,12 @@ class TestOutsiders:
         best = placed(described("columns"), "best")
         # ceil(20 / 7) = ceil(20 / 8) = 3 blocks, and no more than 8 fit.
         assert best.cycles == 3 * 5 * 3 and best.proved
+
+    @pytest.mark.parametrize("kind", ["columns", "plain", "fixed"])
+    def test_one_may_list_mappings_or_not(self, kind: str) -> None:
+        accelerator = described(kind)
+        check_mappings(accelerator.engines["mine"], PRODUCT)
+        assert placed(accelerator, "best").cycles <= placed(accelerator).cycles
 
     def test_one_may_have_a_memory_behind_it(self) -> None:
         found = placed(with_settings(described("columns"), "tile.T_N=4"))

@@ -15,7 +15,7 @@ from oracle.golden import runs
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.flexible_dense import simulate
 from sonda.accelerators.engines.result import Result
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 from sonda.record.errors import SondaError
 
 DENSE = [run for run in runs() if run["mode"] in ("DenseGEMM", "FC", "CONV")]
@@ -28,7 +28,7 @@ def name(run: dict[str, Any]) -> str:
     return f"{run['id']}-{run['mode']}-{run['group']}"
 
 
-def case(run: dict[str, Any]) -> tuple[Hardware, Layer, Tile]:
+def case(run: dict[str, Any]) -> tuple[Hardware, StonneLayer, Tile]:
     config, dims, tile = run["config"], run["dims"], run["tile"]
     if tile is None:
         parts = (part.split("=") for part in run["generated_tile"].replace("'", "_").split(", "))
@@ -41,8 +41,8 @@ def case(run: dict[str, Any]) -> tuple[Hardware, Layer, Tile]:
         accumulators=bool(config["accumulation_buffer"]),
     )
     if run["mode"] == "CONV":
-        return hardware, Layer(*dims.values()), Tile(*(tile[key] for key in CONVOLUTION))
-    product = Layer.product(dims["M"], dims["N"], dims["K"])
+        return hardware, StonneLayer(*dims.values()), Tile(*(tile[key] for key in CONVOLUTION))
+    product = StonneLayer.product(dims["M"], dims["N"], dims["K"])
     return hardware, product, Tile.product(tile["T_M"], tile["T_N"], tile["T_K"])
 
 
@@ -88,7 +88,7 @@ def test_known_example_by_hand() -> None:
     cycle after; two adders, accumulator, bus, buffer; 64 results need 7 cycles to be consumed: 6 more than one.
     """
     hardware = Hardware(multipliers=256, read_ports=128, write_ports=128, accumulators=True)
-    result = simulate(hardware, Layer.product(20, 64, 128), Tile.product(1, 64, 4))
+    result = simulate(hardware, StonneLayer.product(20, 64, 128), Tile.product(1, 64, 4))
     assert result.cycles == 1 + 32 * 2 + 639 * 2 + 1 + 1 + 2 + 3 + 6
     assert result.multiplications == 20 * 64 * 128
     assert accesses(result) == (64 * 128, 20 * 128, 0, 20 * 64)
@@ -108,14 +108,14 @@ def machines(draw: st.DrawFn, largest: int = 6) -> Hardware:
 
 
 @st.composite
-def products(draw: st.DrawFn) -> tuple[Layer, Tile]:
+def products(draw: st.DrawFn) -> tuple[StonneLayer, Tile]:
     m, n, k = draw(st.integers(1, 20)), draw(st.integers(1, 10)), draw(st.integers(1, 20))
     tile = Tile.product(draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, k)))
-    return Layer.product(m, n, k), tile
+    return StonneLayer.product(m, n, k), tile
 
 
 @st.composite
-def convolutions(draw: st.DrawFn) -> tuple[Layer, Tile]:
+def convolutions(draw: st.DrawFn) -> tuple[StonneLayer, Tile]:
     r, s, groups = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 2))
     channels, filters = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     stride = draw(st.sampled_from((1, 1, 2, 3)))
@@ -133,10 +133,10 @@ def convolutions(draw: st.DrawFn) -> tuple[Layer, Tile]:
         X=draw(several),
         Y=draw(st.sampled_from((1, draw(several)))),
     )
-    return Layer(r, s, groups * channels, groups * filters, groups, samples, x, y, stride), tile
+    return StonneLayer(r, s, groups * channels, groups * filters, groups, samples, x, y, stride), tile
 
 
-def run_or_give_up(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
+def run_or_give_up(hardware: Hardware, layer: StonneLayer, tile: Tile) -> Result:
     try:
         return simulate(hardware, layer, tile)
     except SondaError:
@@ -145,16 +145,16 @@ def run_or_give_up(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> tuple[Layer, Tile]:
+def batches(draw: st.DrawFn) -> tuple[StonneLayer, Tile]:
     """Samples of many blocks of filters: the first one's wait for each other, those of the others overlap."""
     sizes, filters = draw(st.tuples(*[st.integers(1, 3)] * 3)), draw(st.integers(1, 3))
-    layer = Layer(1, 1, sizes[0], filters * draw(st.integers(2, 6)), 1, draw(st.integers(2, 5)), *sizes[1:])
+    layer = StonneLayer(1, 1, sizes[0], filters * draw(st.integers(2, 6)), 1, draw(st.integers(2, 5)), *sizes[1:])
     return layer, Tile(1, 1, draw(st.integers(1, sizes[0])), filters, 1, 1, draw(st.integers(1, sizes[1])), 1)
 
 
 @settings(max_examples=90, deadline=None)
 @given(machines(largest=5), st.one_of(products(), convolutions(), batches()))
-def test_equal_to_a_machine_stepped_cycle_by_cycle(hardware: Hardware, operation: tuple[Layer, Tile]) -> None:
+def test_equal_to_a_machine_stepped_cycle_by_cycle(hardware: Hardware, operation: tuple[StonneLayer, Tile]) -> None:
     layer, tile = operation
     steps = tile.folds(layer) * layer.rows * layer.columns * layer.K * layer.N // (tile.K * tile.X * tile.Y)
     assume(steps * hardware.multipliers < 6000)
@@ -178,7 +178,7 @@ def test_equal_to_a_machine_stepped_cycle_by_cycle(hardware: Hardware, operation
 @settings(max_examples=200, deadline=None)
 @given(machines(), st.one_of(products(), convolutions()), st.sampled_from(("read_ports", "write_ports")))
 def test_more_ports_never_cost_cycles_where_nothing_flows_back(
-    hardware: Hardware, operation: tuple[Layer, Tile], ports: str
+    hardware: Hardware, operation: tuple[StonneLayer, Tile], ports: str
 ) -> None:
     """Not so where partial sums go through memory: arriving earlier, they can be served later in turn."""
     layer, tile = operation
@@ -190,7 +190,7 @@ def test_more_ports_never_cost_cycles_where_nothing_flows_back(
 
 @settings(max_examples=200, deadline=None)
 @given(machines(), st.one_of(products(), convolutions()))
-def test_every_result_is_accounted_for(hardware: Hardware, operation: tuple[Layer, Tile]) -> None:
+def test_every_result_is_accounted_for(hardware: Hardware, operation: tuple[StonneLayer, Tile]) -> None:
     layer, tile = operation
     result = run_or_give_up(hardware, layer, tile)
     useful = layer.N * layer.K * layer.rows * layer.columns * layer.R * layer.S * (layer.C // layer.G)
@@ -207,7 +207,7 @@ def test_every_result_is_accounted_for(hardware: Hardware, operation: tuple[Laye
 @settings(max_examples=100, deadline=None)
 @given(machines(), products(), st.integers(2, 5))
 def test_blocks_of_filters_that_wait_for_each_other_take_equal_time(
-    hardware: Hardware, operation: tuple[Layer, Tile], times: int
+    hardware: Hardware, operation: tuple[StonneLayer, Tile], times: int
 ) -> None:
     layer, tile = operation
     assume(layer.rows % tile.X == 0 and not tile.folds_through_memory(hardware, layer))
@@ -220,7 +220,9 @@ def test_time_does_not_depend_on_the_number_of_equal_windows() -> None:
     """A long stream repeats: equal numbers of windows cost equal cycles, even while the bus falls further behind."""
     hardware = Hardware(multipliers=64, read_ports=64, write_ports=2, accumulators=True)
     tile = Tile.product(1, 16, 4)
-    short, longer, long = (simulate(hardware, Layer.product(m, 16, 4), tile).cycles for m in (1_000, 2_000, 1_000_000))
+    short, longer, long = (
+        simulate(hardware, StonneLayer.product(m, 16, 4), tile).cycles for m in (1_000, 2_000, 1_000_000)
+    )
     assert long - short == (longer - short) * 999
 
 
@@ -230,7 +232,7 @@ def test_time_does_not_depend_on_the_number_of_equal_samples(ports: tuple[int, i
     hardware = Hardware(64, 0, 0, *ports, accumulators=True)
     tile = Tile(1, 1, 3, 20, 1, 1, 1, 1)
     short, longer, long = (
-        simulate(hardware, Layer(1, 1, 12, 60, 1, samples, 3, 2), tile).cycles for samples in (50, 60, 10_050)
+        simulate(hardware, StonneLayer(1, 1, 12, 60, 1, samples, 3, 2), tile).cycles for samples in (50, 60, 10_050)
     )
     assert long - short == (longer - short) * 1000
 
@@ -238,18 +240,23 @@ def test_time_does_not_depend_on_the_number_of_equal_samples(ports: tuple[int, i
 @pytest.mark.parametrize(
     ("layer", "tile", "hardware", "named"),
     [
-        (Layer.product(0, 4, 4), Tile.product(1, 1, 2), Hardware(), "X = 0"),
-        (Layer.product(4, 4, 1 << 40), Tile.product(1, 1, 2), Hardware(), f"S = {1 << 40}"),
-        (Layer.product(1 << 30, 1 << 30, 1 << 30), Tile.product(1, 1, 2), Hardware(), "products"),
-        (Layer(3, 3, 4, 6, 4, 1, 8, 8), Tile(3, 3, 1, 1, 1, 1, 1, 1), Hardware(), "K = 6"),
-        (Layer(3, 3, 4, 4, 1, 1, 2, 8), Tile(3, 3, 1, 1, 1, 1, 1, 1), Hardware(), "R = 3"),
-        (Layer.product(4, 4, 4), Tile.product(1, -1, 2), Hardware(), "T_K = -1"),
-        (Layer.product(4, 4, 4), Tile.product(8, 4, 4), Hardware(), "128 multipliers"),
-        (Layer.product(4, 4, 4), Tile.product(1, 1, 4), Hardware(read_ports=12), "read_ports = 12"),
-        (Layer.product(4, 4, 4), Tile.product(1, 1, 1), Hardware(1, read_ports=1, write_ports=1), "multipliers = 1"),
-        (Layer.product(4, 4, 4), Tile.product(1, 1, 4), Hardware(reduction="TREE"), "'TREE'"),
+        (StonneLayer.product(0, 4, 4), Tile.product(1, 1, 2), Hardware(), "X = 0"),
+        (StonneLayer.product(4, 4, 1 << 40), Tile.product(1, 1, 2), Hardware(), f"S = {1 << 40}"),
+        (StonneLayer.product(1 << 30, 1 << 30, 1 << 30), Tile.product(1, 1, 2), Hardware(), "products"),
+        (StonneLayer(3, 3, 4, 6, 4, 1, 8, 8), Tile(3, 3, 1, 1, 1, 1, 1, 1), Hardware(), "K = 6"),
+        (StonneLayer(3, 3, 4, 4, 1, 1, 2, 8), Tile(3, 3, 1, 1, 1, 1, 1, 1), Hardware(), "R = 3"),
+        (StonneLayer.product(4, 4, 4), Tile.product(1, -1, 2), Hardware(), "T_K = -1"),
+        (StonneLayer.product(4, 4, 4), Tile.product(8, 4, 4), Hardware(), "128 multipliers"),
+        (StonneLayer.product(4, 4, 4), Tile.product(1, 1, 4), Hardware(read_ports=12), "read_ports = 12"),
+        (
+            StonneLayer.product(4, 4, 4),
+            Tile.product(1, 1, 1),
+            Hardware(1, read_ports=1, write_ports=1),
+            "multipliers = 1",
+        ),
+        (StonneLayer.product(4, 4, 4), Tile.product(1, 1, 4), Hardware(reduction="TREE"), "'TREE'"),
     ],
 )
-def test_mistakes_are_named(layer: Layer, tile: Tile, hardware: Hardware, named: str) -> None:
+def test_mistakes_are_named(layer: StonneLayer, tile: Tile, hardware: Hardware, named: str) -> None:
     with pytest.raises(SondaError, match=named):
         simulate(hardware, layer, tile)

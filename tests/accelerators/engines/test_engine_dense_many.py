@@ -17,7 +17,7 @@ from sonda.accelerators.engines.result import Result
 from sonda.accelerators.mapping import least_cycles
 from sonda.accelerators.mapping.candidate_tiles import LETTERS, candidates, extents, fitting_tiles, runnable_tiles
 from sonda.accelerators.mapping.fullest_tiles import FullestTiles, few_tiles, next_size
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 from sonda.record.errors import SondaError
 from sonda.record.jit import compiled
 
@@ -35,7 +35,9 @@ def check_alike(many: Result, place: int, alone: Result) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(machines(), st.lists(layers(), min_size=1, max_size=4), st.data())
-def test_many_layers_at_once_are_those_one_by_one(hardware: Hardware, some: list[Layer], data: st.DataObject) -> None:
+def test_many_layers_at_once_are_those_one_by_one(
+    hardware: Hardware, some: list[StonneLayer], data: st.DataObject
+) -> None:
     chosen, tiles = [], []
     for layer in some:
         possible = candidates(hardware, layer)
@@ -51,7 +53,7 @@ def test_many_layers_at_once_are_those_one_by_one(hardware: Hardware, some: list
 @settings(max_examples=100, deadline=None)
 @given(machines(), st.lists(st.tuples(layers(), *[st.integers(0, 6)] * 3), min_size=1, max_size=6), st.data())
 def test_many_machines_at_once_are_those_one_by_one(
-    base: Hardware, some: list[tuple[Layer, int, int, int]], data: st.DataObject
+    base: Hardware, some: list[tuple[StonneLayer, int, int, int]], data: st.DataObject
 ) -> None:
     family, chosen, tiles = [], [], []
     for layer, *sizes in some:
@@ -73,7 +75,7 @@ def test_many_machines_at_once_are_those_one_by_one(
 @settings(max_examples=200, deadline=None)
 @given(machines(), layers(), st.tuples(*[st.integers(1, 4)] * 8))
 def test_tiles_that_fit_are_those_that_the_tile_itself_allows(
-    hardware: Hardware, layer: Layer, sizes: tuple[int, ...]
+    hardware: Hardware, layer: StonneLayer, sizes: tuple[int, ...]
 ) -> None:
     try:
         Tile(*sizes).check(hardware, layer)
@@ -93,7 +95,7 @@ def sizes_up_to(whole: int, room: int) -> list[int]:
 
 @settings(max_examples=100, deadline=None)
 @given(layers(), st.integers(0, 7))
-def test_the_few_tiles_of_a_rule_in_plain_loops(layer: Layer, size: int) -> None:
+def test_the_few_tiles_of_a_rule_in_plain_loops(layer: StonneLayer, size: int) -> None:
     room = 1 << size
     most = extents(layer)
     r, s, c, k, g, _, x, _ = most.tolist()
@@ -107,7 +109,7 @@ def test_the_few_tiles_of_a_rule_in_plain_loops(layer: Layer, size: int) -> None
     assert compiled(few_tiles, next_size)(room, most).tolist() == expected
 
 
-def fullest(hardware: Hardware, layer: Layer) -> list[int] | None:
+def fullest(hardware: Hardware, layer: StonneLayer) -> list[int] | None:
     """The rule in words: of the few tiles that run, the one with the least bound, then by the other keys in turn."""
     layer = replace(layer, N=1)
     tiles = compiled(few_tiles, next_size)(hardware.multipliers, extents(layer))
@@ -128,7 +130,7 @@ def fullest(hardware: Hardware, layer: Layer) -> list[int] | None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(machines(), min_size=1, max_size=4), st.lists(layers(), min_size=1, max_size=4))
-def test_the_fullest_tiles_of_many_layers_on_many_machines(family: list[Hardware], some: list[Layer]) -> None:
+def test_the_fullest_tiles_of_many_layers_on_many_machines(family: list[Hardware], some: list[StonneLayer]) -> None:
     for hardware, tiles in zip(family, FullestTiles(some).choose_on(family), strict=True):
         expected = [fullest(hardware, layer) for layer in some]
         assert (None if tiles is None else tiles.tolist()) == (None if None in expected else expected)

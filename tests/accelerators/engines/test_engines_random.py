@@ -26,7 +26,7 @@ from sonda.accelerators.engines import (
 )
 from sonda.accelerators.engines import mesh as mesh_engine
 from sonda.accelerators.engines.merge_tree import SparseProduct
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 from sonda.accelerators.operations.patterns import compressed_rows
 from sonda.record.errors import SondaError
 
@@ -105,7 +105,7 @@ def test_dense_products(case: tuple[dict[str, Any], tuple[int, int, int], tuple[
     machine, (m, n, k), (tm, tn, tk) = case
     agree(
         lambda: dense.run(M=m, N=n, K=k, T_M=tm, T_N=tn, T_K=tk, **machine),
-        lambda: flexible_dense.simulate(Hardware(**machine), Layer.product(m, n, k), Tile.product(tm, tn, tk)),
+        lambda: flexible_dense.simulate(Hardware(**machine), StonneLayer.product(m, n, k), Tile.product(tm, tn, tk)),
     )
 
 
@@ -127,7 +127,7 @@ def test_dense_products_folded_through_memory(case: tuple[dict[str, Any], Any, A
     machine, (m, n, k), (tm, tn, tk) = case
     agree(
         lambda: dense.run(M=m, N=n, K=k, T_M=tm, T_N=tn, T_K=tk, **machine),
-        lambda: flexible_dense.simulate(Hardware(**machine), Layer.product(m, n, k), Tile.product(tm, tn, tk)),
+        lambda: flexible_dense.simulate(Hardware(**machine), StonneLayer.product(m, n, k), Tile.product(tm, tn, tk)),
     )
 
 
@@ -156,7 +156,7 @@ def test_convolutions(case: tuple[dict[str, Any], dict[str, int], dict[str, int]
     totals = layer | {"C": layer["C"] * layer["G"], "K": layer["K"] * layer["G"]}
     agree(
         lambda: dense.run_layer(dense.Layer(**layer), dense.Tile(**tile), **machine),
-        lambda: flexible_dense.simulate(Hardware(**machine), Layer(**totals), Tile(**tile)),
+        lambda: flexible_dense.simulate(Hardware(**machine), StonneLayer(**totals), Tile(**tile)),
         may_break=dense.weights_overtake(dense.Layer(**layer), dense.Tile(**tile)),
     )
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from builders import stepped
 from command_line import run_command
@@ -175,6 +176,18 @@ def test_runs_that_cannot_be_written_are_one_line_and_leave_nothing(run: Run, sa
         export_run(run, tmp_path / "out")
     assert said in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+def test_an_engine_that_stonne_does_not_have_is_named(tmp_path: Path) -> None:
+    run = run_with(entry_of(FC), entry_of(FC, path="top", engine="own"))
+    engines = run.info.target.description.engines
+    engines["own"] = structs.replace(engines["maeri"], name="own", kind="ideal")
+    with pytest.raises(SondaError) as caught:
+        export_run(run, tmp_path / "out")
+    assert caught.value.cause == "run abcd1234 has operations on own, of kind ideal: STONNE has no such engine"
+    assert "--layers" in caught.value.remedy and "run it again" not in caught.value.remedy
+    assert not (tmp_path / "out").exists()
+    assert len(export_run(run, tmp_path / "out", ["bottom.0"])) == 2, "those on an engine of STONNE's"
 
 
 def test_layers_are_chosen_by_module_or_pattern(tmp_path: Path) -> None:

@@ -13,22 +13,23 @@ from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.designs.dense import AT_ONCE
 from sonda.accelerators.designs.work import DesignWork, EngineWork
-from sonda.accelerators.operations.program import Call, Convolution, MatrixProduct, ModelProgram, Operation
+from sonda.accelerators.operations.program import Call, ConvolutionShape, MatrixProduct, ModelProgram, Operation
 from sonda.record.errors import SondaError
 
 MAERI = load_accelerator("maeri-256")
 CONVOLUTION_TILE = "convolution_tile.T_S=3 convolution_tile.T_C=2 convolution_tile.T_K=2"
 
 
-def program(*shapes: MatrixProduct | Convolution) -> ModelProgram:
+def program(*shapes: MatrixProduct | ConvolutionShape) -> ModelProgram:
     operations = tuple(
-        Operation("convolution" if isinstance(shape, Convolution) else "linear", "op", 0, shape) for shape in shapes
+        Operation("convolution" if isinstance(shape, ConvolutionShape) else "linear", "op", 0, shape)
+        for shape in shapes
     )
     return ModelProgram((Call("net", "Net", 0, -1, 0),), operations, ("forward",) * len(operations))
 
 
-def convolution(n: int, c: int, k: int, side: int, filter_side: int, **other: Any) -> Convolution:
-    return Convolution(N=n, C=c, K=k, G=other.pop("G", 1), R=filter_side, S=filter_side, X=side, Y=side, **other)
+def convolution(n: int, c: int, k: int, side: int, filter_side: int, **other: Any) -> ConvolutionShape:
+    return ConvolutionShape(N=n, C=c, K=k, G=other.pop("G", 1), R=filter_side, S=filter_side, X=side, Y=side, **other)
 
 
 NETWORK = program(

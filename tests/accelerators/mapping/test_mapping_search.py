@@ -20,11 +20,11 @@ from sonda.accelerators.engines import compressed_row, mesh
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.mapping.candidate_tiles import LETTERS, tile_sums_rightly
 from sonda.accelerators.mapping.placement import Learnt, Placed, Placement
-from sonda.accelerators.mapping.search import Choice, FormMappings, Listed, MappingCost, search
+from sonda.accelerators.mapping.search import Choice, FormMappings, MappingCost, MappingSpace, search
 from sonda.accelerators.memory.hierarchy import Memory
 from sonda.accelerators.memory.traffic import traffic_of, with_memory
-from sonda.accelerators.operations.layer import Layer, Tile
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation, ZeroPattern
+from sonda.accelerators.operations.layer import StonneLayer, Tile
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct, Operation, ZeroPattern
 from sonda.record.errors import SondaError
 
 MEMORY = Memory(buffer_bytes=2048, bytes_per_cycle=4, latency_cycles=20, row_bytes=512, row_miss_cycles=10)
@@ -43,7 +43,7 @@ def placed(accelerator: Accelerator, operation: Operation, how: str) -> Placed:
 @given(machines(largest=4), st.tuples(*[st.integers(1, 12)] * 3))
 def test_no_tile_of_a_product_is_better(hardware: Hardware, sizes: tuple[int, int, int]) -> None:
     every = itertools.product(*(range(1, min(size, hardware.multipliers) + 1) for size in sizes))
-    results = [simulated(hardware, Layer.product(*sizes), Tile.product(*tile)) for tile in every]
+    results = [simulated(hardware, StonneLayer.product(*sizes), Tile.product(*tile)) for tile in every]
     costs = [result.cycles for result in results if result is not None]
     found = placed(single_engine_accelerator("one", "flexible_dense", hardware), product(*sizes), "best")
     assert found.result.cycles == min(costs)
@@ -60,9 +60,9 @@ def test_no_tile_of_a_convolution_is_better_in_any_form(
     hardware: Hardware, sides: tuple[int, int], channels: int, filters: int, groups: int, batch: int, image: int,
     stride: int,
 ) -> None:  # fmt: skip
-    shape = Convolution(*sides, channels * groups, filters * groups, groups, batch, image, image, (stride, stride))
+    shape = ConvolutionShape(*sides, channels * groups, filters * groups, groups, batch, image, image, (stride, stride))
     as_product = shape.product()
-    forms = [(Layer.product(as_product.m, as_product.n, as_product.k), groups)]
+    forms = [(StonneLayer.product(as_product.m, as_product.n, as_product.k), groups)]
     layer = shape.layer()
     if layer is not None:
         forms += [(layer, 1), (replace(layer, N=1), batch)]
@@ -160,7 +160,7 @@ def test_never_worse_than_what_the_reference_chose_and_took(run: dict[str, Any])
     hardware = Hardware(config["num_ms"], 0, 0, config["dn_bw"], config["rn_bw"], reduction, accumulators)
     if run["mode"] == "CONV":
         sizes = [dims[letter] for letter in LETTERS]
-        operation = Operation("convolution", "convolution", -1, Convolution(*sizes, (dims["strides"],) * 2))
+        operation = Operation("convolution", "convolution", -1, ConvolutionShape(*sizes, (dims["strides"],) * 2))
     else:
         operation = product(dims["M"], dims["N"], dims["K"])
     found = placed(single_engine_accelerator("one", "flexible_dense", hardware), operation, "best")
@@ -181,7 +181,7 @@ def test_the_shorter_operand_stays_on_sigma() -> None:
 
 def test_a_strided_convolution_becomes_a_product() -> None:
     """Directly one window at a time sums rightly, so that 2 x 2 taps of one channel leave most multipliers idle."""
-    shape = Convolution(2, 2, 1, 1, 1, 1, 64, 64, stride=(2, 2))
+    shape = ConvolutionShape(2, 2, 1, 1, 1, 1, 64, 64, stride=(2, 2))
     operation = Operation("convolution", "convolution", -1, shape)
     direct, best = (placed(load_accelerator("maeri-256"), operation, how) for how in ("stonne", "best"))
     assert "T_X_" in direct.mapping
@@ -214,23 +214,23 @@ def test_what_cannot_be_better_is_not_tried() -> None:
         return made(cycles[number])
 
     options = FormMappings(np.array([40, 20, 30, 10]), simulate)
-    found = search(Listed([start(60)], [options]), PLAIN)
+    found = search(MappingSpace([start(60)], [options]), PLAIN)
     assert seen == [3, 1]  # then the next needs 30 at least, which is reached
     assert (found.mapping, found.tried, found.proved) == ({"cycles": 30}, 3, True)
-    search(Listed([start(60)], [options]), PLAIN)
+    search(MappingSpace([start(60)], [options]), PLAIN)
     assert seen == [3, 1], "what was simulated once is known"
 
 
 def test_a_limit_is_said() -> None:
     options = FormMappings(np.arange(10), lambda number: made(50 - number))
-    found = search(Listed([start(60)], [options]), PLAIN, most=4)
+    found = search(MappingSpace([start(60)], [options]), PLAIN, most=4)
     assert (found.result.cycles, found.tried, found.proved) == (47, 5, False)
 
 
 def test_the_start_is_kept_where_nothing_is_better() -> None:
     first = FormMappings(np.zeros(1, np.int64), lambda number: Choice({"start": 1}, made(7).result))
     options = FormMappings(np.array([1, 1]), lambda number: made(7))
-    assert search(Listed([first, start(7)], [options]), PLAIN).mapping == {"start": 1}
+    assert search(MappingSpace([first, start(7)], [options]), PLAIN).mapping == {"start": 1}
 
 
 def test_what_an_engine_cannot_follow_is_passed_over() -> None:
@@ -239,7 +239,7 @@ def test_what_an_engine_cannot_follow_is_passed_over() -> None:
             raise SondaError("too many blocks overlap", "")
         return made(9)
 
-    found = search(Listed([], [FormMappings(np.array([1, 2]), simulate)]), PLAIN)
+    found = search(MappingSpace([], [FormMappings(np.array([1, 2]), simulate)]), PLAIN)
     assert (found.result.cycles, found.tried, found.proved) == (9, 1, True)
 
 
@@ -247,11 +247,11 @@ def test_nothing_to_choose_from() -> None:
     def refused(number: int) -> Choice:
         raise SondaError("M = 0 is not a size", "")
 
-    for listed in (Listed([], []), Listed([], [FormMappings(np.zeros(0, np.int64), made)])):
+    for listed in (MappingSpace([], []), MappingSpace([], [FormMappings(np.zeros(0, np.int64), made)])):
         with pytest.raises(SondaError, match="no mapping"):
             search(listed, PLAIN)
     with pytest.raises(SondaError, match="M = 0"):
-        search(Listed([FormMappings(np.zeros(1, np.int64), refused)], []), PLAIN)
+        search(MappingSpace([FormMappings(np.zeros(1, np.int64), refused)], []), PLAIN)
 
 
 # ---- with memory behind the buffer --------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ MEMORIES = st.builds(
 DENSE_SHAPES = st.one_of(
     st.builds(MatrixProduct, *[st.integers(1, 30)] * 3, st.integers(1, 2)),
     st.builds(
-        lambda sides, image, channels, filters, batch, stride: Convolution(
+        lambda sides, image, channels, filters, batch, stride: ConvolutionShape(
             *sides, channels, filters, 1, batch, *image, (stride, stride)
         ),
         st.tuples(*[st.integers(1, 3)] * 2), st.tuples(*[st.integers(3, 7)] * 2), st.integers(1, 4), st.integers(1, 4),
@@ -305,17 +305,17 @@ def check_options(engine: EngineDescription, operation: Operation, memory: Memor
 @settings(max_examples=100, deadline=None)
 @given(machines(), DENSE_SHAPES, MEMORIES, st.data())
 def test_bounds_with_memory_behind_the_dense_engine(
-    hardware: Hardware, shape: MatrixProduct | Convolution, memory: Memory, data: st.DataObject
+    hardware: Hardware, shape: MatrixProduct | ConvolutionShape, memory: Memory, data: st.DataObject
 ) -> None:
     engine = single_engine_accelerator("one", "flexible_dense", hardware).engines["one"]
-    operation = Operation("convolution" if isinstance(shape, Convolution) else "linear", "", -1, shape)
+    operation = Operation("convolution" if isinstance(shape, ConvolutionShape) else "linear", "", -1, shape)
     check_options(engine, operation, memory, data)
 
 
 @settings(max_examples=60, deadline=None)
 @given(DENSE_SHAPES, st.integers(0, 3), st.integers(0, 4), MEMORIES, st.data())
 def test_bounds_with_memory_behind_the_mesh(
-    shape: MatrixProduct | Convolution, shared: int, lines: int, memory: Memory, data: st.DataObject
+    shape: MatrixProduct | ConvolutionShape, shared: int, lines: int, memory: Memory, data: st.DataObject
 ) -> None:
     hardware = Hardware(16, 4, 4, 8 >> shared, 1 << lines, "TEMPORALRN", True, "TPU_OS_DENSE")
     engine = single_engine_accelerator("one", "mesh", hardware).engines["one"]
@@ -341,7 +341,7 @@ def test_no_tile_is_better_with_memory(hardware: Hardware, sizes: tuple[int, int
     engine, operation = accelerator.engines["one"], product(*sizes)
     costs = []
     for tile in itertools.product(*(range(1, min(size, hardware.multipliers) + 1) for size in sizes)):
-        result = simulated(hardware, Layer.product(*sizes), Tile.product(*tile))
+        result = simulated(hardware, StonneLayer.product(*sizes), Tile.product(*tile))
         if result is not None:
             mapping = dict(zip(("T_M", "T_N", "T_K"), tile, strict=True))
             traffic = traffic_of(engine, operation.shape, mapping, result, memory, operation)

@@ -16,7 +16,7 @@ from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines import bitmap_sparse, compressed_row, flexible_dense, mesh
 from sonda.accelerators.mapping import buffer_reads, least_cycles
 from sonda.accelerators.mapping.candidate_tiles import candidates, combinations, runnable_tiles, tile_sums_rightly
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 
 
 def some_tiles(data: st.DataObject, tiles: np.ndarray, most: int = 6) -> list[int]:
@@ -32,7 +32,7 @@ def tile_at(tiles: np.ndarray, number: int) -> Tile:
 
 @settings(max_examples=200, deadline=None)
 @given(machines(), layers(), st.data())
-def test_no_tile_takes_less_than_its_bound(hardware: Hardware, layer: Layer, data: st.DataObject) -> None:
+def test_no_tile_takes_less_than_its_bound(hardware: Hardware, layer: StonneLayer, data: st.DataObject) -> None:
     tiles = candidates(hardware, layer)
     assume(len(tiles))
     least = least_cycles.tile_cycles(hardware, layer, tiles)
@@ -47,13 +47,13 @@ def test_the_bound_is_near_where_ports_never_rest() -> None:
     adders on the way of the last product, not one, and six cycles until 64 results are written.
     """
     hardware = load_accelerator("maeri-256").engines["maeri"].hardware
-    layer, tile = Layer.product(20, 64, 128), np.array([[1, 4, 1, 64, 1, 1, 1, 1]])
+    layer, tile = StonneLayer.product(20, 64, 128), np.array([[1, 4, 1, 64, 1, 1, 1, 1]])
     assert least_cycles.tile_cycles(hardware, layer, tile).tolist() == [2 * (32 + 20 * 32) + 5]
 
 
 @settings(max_examples=80, deadline=None)
 @given(machines(), layers(), st.data())
-def test_reads_are_those_that_the_engine_counts(hardware: Hardware, layer: Layer, data: st.DataObject) -> None:
+def test_reads_are_those_that_the_engine_counts(hardware: Hardware, layer: StonneLayer, data: st.DataObject) -> None:
     tiles = candidates(hardware, layer)
     assume(len(tiles))
     accesses = buffer_reads.tile_accesses(hardware, layer, tiles)
@@ -123,7 +123,7 @@ def test_bounds_of_bitmaps(ports: tuple[int, int], sizes: tuple[int, int, int], 
 
 @settings(max_examples=40, deadline=None)
 @given(machines(largest=3), layers(longest=6))
-def test_listed_are_all_tiles_that_the_machine_can_run_rightly(hardware: Hardware, layer: Layer) -> None:
+def test_listed_are_all_tiles_that_the_machine_can_run_rightly(hardware: Hardware, layer: StonneLayer) -> None:
     largest = (layer.R, layer.S, layer.C // layer.G, layer.K // layer.G, layer.G, layer.N, layer.rows, layer.columns)
     sizes = [range(1, min(size, hardware.multipliers) + 1) for size in largest]
     every = [
@@ -136,7 +136,9 @@ def test_listed_are_all_tiles_that_the_machine_can_run_rightly(hardware: Hardwar
 
 @settings(max_examples=50, deadline=None)
 @given(machines(largest=4), layers(longest=8), st.data())
-def test_the_machine_sums_rightly_under_listed_tiles(hardware: Hardware, layer: Layer, data: st.DataObject) -> None:
+def test_the_machine_sums_rightly_under_listed_tiles(
+    hardware: Hardware, layer: StonneLayer, data: st.DataObject
+) -> None:
     tiles = candidates(hardware, layer)
     assume(len(tiles))
     for number in some_tiles(data, tiles, most=2):
@@ -147,20 +149,20 @@ def test_the_machine_sums_rightly_under_listed_tiles(hardware: Hardware, layer: 
 def test_what_is_kept_out_sums_wrongly() -> None:
     """Two samples with activations handed on: the second's weights overtake the first's activations."""
     hardware = Hardware(16, 0, 0, 8, 1, "ASNETWORK", True)
-    layer, tile = Layer(1, 3, 3, 1, 1, 2, 2, 7), Tile(1, 3, 1, 1, 1, 1, 1, 1)
+    layer, tile = StonneLayer(1, 3, 3, 1, 1, 2, 2, 7), Tile(1, 3, 1, 1, 1, 1, 1, 1)
     outcome, expected = stepped(hardware, layer, tile)
     assert not np.array_equal(outcome, expected)
     assert not tile_sums_rightly(layer, tile)
     assert tile_sums_rightly(replace(layer, N=1), tile)
     assert np.array_equal(*stepped(hardware, replace(layer, N=1), tile))
-    strided, windows = Layer(3, 3, 1, 1, 1, 1, 9, 9, 2), Tile(3, 3, 1, 1, 1, 1, 1, 1)
+    strided, windows = StonneLayer(3, 3, 1, 1, 1, 1, 9, 9, 2), Tile(3, 3, 1, 1, 1, 1, 1, 1)
     assert tile_sums_rightly(strided, windows)
     assert not tile_sums_rightly(strided, replace(windows, Y=2))
-    grouped = Layer(1, 1, 4, 4, 2, 2, 5, 5)
+    grouped = StonneLayer(1, 1, 4, 4, 2, 2, 5, 5)
     assert not tile_sums_rightly(grouped, Tile(1, 1, 2, 1, 2, 2, 1, 1))
 
 
-def stepped(hardware: Hardware, layer: Layer, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+def stepped(hardware: Hardware, layer: StonneLayer, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
     """What a machine stepped cycle by cycle computes, and what it should."""
     outcome, expected = oracle.run_layer(
         oracle.Layer(*replace(layer, C=layer.C // layer.G, K=layer.K // layer.G).__dict__.values()),
@@ -188,6 +190,6 @@ def test_fewer_sizes_where_all_would_be_too_many() -> None:
 
 def test_a_huge_machine_still_gets_a_list() -> None:
     hardware = Hardware(1 << 18, 0, 0, 1 << 18, 1 << 18, "ASNETWORK", True)
-    tiles = candidates(hardware, Layer(3, 3, 512, 512, 1, 8, 58, 58), most=20_000)
+    tiles = candidates(hardware, StonneLayer(3, 3, 512, 512, 1, 8, 58, 58), most=20_000)
     assert 0 < len(tiles) <= 20_000
-    assert runnable_tiles(hardware, Layer(3, 3, 512, 512, 1, 8, 58, 58), tiles).all()
+    assert runnable_tiles(hardware, StonneLayer(3, 3, 512, 512, 1, 8, 58, 58), tiles).all()

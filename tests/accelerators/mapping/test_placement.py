@@ -16,7 +16,14 @@ from sonda.accelerators.engines.result import repeat_result, sum_results
 from sonda.accelerators.mapping import rules as mapping
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.operations.matrices import unfold
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, ModelProgram, Operation, ZeroPattern
+from sonda.accelerators.operations.program import (
+    Bags,
+    ConvolutionShape,
+    MatrixProduct,
+    ModelProgram,
+    Operation,
+    ZeroPattern,
+)
 from sonda.record.errors import SondaError
 from sonda.targets.simulated.program import program_from_description
 from sonda.workloads.catalogue import describe
@@ -154,7 +161,7 @@ def test_several_products_follow_each_other() -> None:
 
 
 def test_a_convolution_is_direct_on_maeri_and_a_product_on_the_mesh() -> None:
-    convolution = Convolution(R=3, S=3, C=8, K=16, G=1, N=1, X=10, Y=10, padding=(1, 1))
+    convolution = ConvolutionShape(R=3, S=3, C=8, K=16, G=1, N=1, X=10, Y=10, padding=(1, 1))
     operation = Operation("convolution", "convolution", -1, convolution)
     direct, product = placed("maeri-256", operation), placed("tpu-16x16", operation)
     assert set(direct.mapping) == set(mapping.CONVOLUTION_LETTERS)
@@ -166,7 +173,7 @@ def test_a_convolution_is_direct_on_maeri_and_a_product_on_the_mesh() -> None:
 def test_samples_follow_each_other_where_neighbours_hand_activations_on() -> None:
     """Weights of the next block would overtake them while several samples are under way."""
     one, two = (
-        placed("maeri-256", Operation("convolution", "convolution", -1, Convolution(3, 3, 8, 16, 1, n, 10, 10)))
+        placed("maeri-256", Operation("convolution", "convolution", -1, ConvolutionShape(3, 3, 8, 16, 1, n, 10, 10)))
         for n in (1, 2)
     )
     assert one.mapping["T_S"] == 3
@@ -176,7 +183,7 @@ def test_samples_follow_each_other_where_neighbours_hand_activations_on() -> Non
 
 
 def test_what_maeri_cannot_do_directly_is_a_product_there_too() -> None:
-    dilated = Convolution(R=3, S=3, C=2, K=4, G=1, N=1, X=9, Y=9, dilation=(2, 2))
+    dilated = ConvolutionShape(R=3, S=3, C=2, K=4, G=1, N=1, X=9, Y=9, dilation=(2, 2))
     found = placed("maeri-256", Operation("convolution", "convolution", -1, dilated))
     assert found.result == placed("maeri-256", linear(25, 4, 18)).result
 
@@ -224,7 +231,7 @@ def test_any_product_gets_a_tile_that_the_machine_can_run(
 def test_any_convolution_gets_a_tile_that_the_machine_can_run(
     size: int, channels: int, filters: int, groups: int, batch: int, side: int, stride: int, padding: int
 ) -> None:
-    convolution = Convolution(
+    convolution = ConvolutionShape(
         R=size, S=size, C=channels * groups, K=filters * groups, G=groups, N=batch, X=side, Y=side,
         stride=(stride, stride), padding=(padding, padding),
     )  # fmt: skip
@@ -299,7 +306,7 @@ def test_a_sum_of_one_product_still_gets_an_adder_on_magma() -> None:
 
 
 def test_windows_of_a_convolution_are_those_of_the_definition() -> None:
-    shape = Convolution(2, 3, 4, 2, 2, 2, 5, 6, stride=(2, 1), padding=(1, 0), dilation=(1, 2))
+    shape = ConvolutionShape(2, 3, 4, 2, 2, 2, 5, 6, stride=(2, 1), padding=(1, 0), dilation=(1, 2))
     inputs = np.random.RandomState(2).random_sample((2, 4, 5, 6)) < 0.5
     rows, columns = shape.outputs
     expected = np.zeros((2, 2 * rows * columns, 2 * 2 * 3), dtype=bool)
@@ -319,7 +326,7 @@ def test_windows_of_a_convolution_are_those_of_the_definition() -> None:
 
 
 def test_filters_stay_and_windows_stream_past_them_on_sigma() -> None:
-    shape = Convolution(R=3, S=3, C=2, K=4, G=1, N=1, X=6, Y=6)
+    shape = ConvolutionShape(R=3, S=3, C=2, K=4, G=1, N=1, X=6, Y=6)
     patterns = ZeroPattern.from_array(DENSE((1, 2, 6, 6)) > 0), ZeroPattern.from_array(DENSE((4, 2, 3, 3)) > 0)
     found = placed("sigma-128", Operation("convolution", "convolution", -1, shape, *patterns))
     assert found.mapping == {"dataflow": "MK_STA_KN_STR"}

@@ -20,20 +20,22 @@ from sonda.accelerators.engines.result import repeat_result
 from sonda.accelerators.mapping import candidate_tiles
 from sonda.accelerators.mapping import search as one_by_one
 from sonda.accelerators.mapping.placement import Placed, Placement
-from sonda.accelerators.operations.layer import Layer, Tile
-from sonda.accelerators.operations.program import Convolution, MatrixProduct, Operation
+from sonda.accelerators.operations.layer import StonneLayer, Tile
+from sonda.accelerators.operations.program import ConvolutionShape, MatrixProduct, Operation
 
-Shape = MatrixProduct | Convolution
+Shape = MatrixProduct | ConvolutionShape
 sides = st.integers(1, 24)
 products = st.builds(MatrixProduct, sides, sides, sides, st.integers(1, 3))
 
 
 @st.composite
-def convolutions(draw: st.DrawFn) -> Convolution:
+def convolutions(draw: st.DrawFn) -> ConvolutionShape:
     groups, channels, filters = (draw(st.integers(1, 3)) for _ in range(3))
     batch, image, stride = draw(st.integers(1, 2)), draw(st.integers(3, 7)), draw(st.integers(1, 2))
     side = draw(st.integers(1, 3))
-    return Convolution(side, side, channels * groups, filters * groups, groups, batch, image, image, (stride, stride))
+    return ConvolutionShape(
+        side, side, channels * groups, filters * groups, groups, batch, image, image, (stride, stride)
+    )
 
 
 @st.composite
@@ -91,7 +93,7 @@ def test_a_limit_of_trials_ends_both_alike(family: list[Hardware], shape: Matrix
 @settings(max_examples=150, deadline=None)
 @given(machines(largest=6), layers(), st.data())
 def test_fewer_write_ports_never_take_fewer_cycles_but_through_memory(
-    machine: Hardware, layer: Layer, data: st.DataObject
+    machine: Hardware, layer: StonneLayer, data: st.DataObject
 ) -> None:
     tiles = candidate_tiles.candidates(machine, layer)
     tile = Tile(*tiles[data.draw(st.integers(0, len(tiles) - 1))].tolist())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracle.golden import runs
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.mapping.stonne import product_tile, rows_tile
-from sonda.accelerators.operations.layer import Layer
+from sonda.accelerators.operations.layer import StonneLayer
 from sonda.record.errors import SondaError
 
 MAPPED = [
@@ -39,7 +39,7 @@ MACHINES = st.integers(1, 10).map(lambda size: Hardware(multipliers=1 << size, a
 @given(MACHINES, SIZES, SIZES, SIZES)
 def test_products_get_a_tile_that_fits(hardware: Hardware, m: int, n: int, k: int) -> None:
     tile = product_tile(hardware, m, n, k)
-    assert tile.check(hardware, Layer.product(m, n, k)) == tile
+    assert tile.check(hardware, StonneLayer.product(m, n, k)) == tile
     assert m >= tile.X
     assert n >= tile.K
     assert min(k, 2) <= tile.S <= k

@@ -18,8 +18,8 @@ from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.memory.hierarchy import MemoryTraffic
 from sonda.accelerators.memory.reuse import crossings, distinct_inputs, rereading
 from sonda.accelerators.memory.traffic import traffic_of, with_memory
-from sonda.accelerators.operations.layer import Layer, Tile
-from sonda.accelerators.operations.program import Convolution, MatrixProduct, ModelProgram, Operation
+from sonda.accelerators.operations.layer import StonneLayer, Tile
+from sonda.accelerators.operations.program import ConvolutionShape, MatrixProduct, ModelProgram, Operation
 
 # ---- hand counts -------------------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ def test_what_the_dense_engine_reads_again() -> None:
 def test_partial_sums_through_memory_stay_where_one_tile_of_them_fits() -> None:
     engine = replace(DENSE, hardware=replace(DENSE.hardware, accumulators=False))
     # Three folds of 2: every one of the 8 x 2 sums is written three times and read twice.
-    result = flexible_dense.simulate(engine.hardware, Layer.product(8, 2, 6), Tile.product(2, 2, 2))
+    result = flexible_dense.simulate(engine.hardware, StonneLayer.product(8, 2, 6), Tile.product(2, 2, 2))
     assert (result.psum_reads, result.writes) == (32, 48)
     shape, tile = MatrixProduct(8, 2, 6), {"T_M": 2, "T_N": 2, "T_K": 2}
     nothing, half, all_four = (
@@ -112,7 +112,7 @@ def test_a_burst_is_moved_whole() -> None:
 
 def test_an_image_crosses_once_where_its_rows_under_a_window_stay() -> None:
     # 5 x 5, a 3 x 3 filter, 3 x 3 windows; two filters, one at a time: two passes.
-    shape = Convolution(3, 3, 1, 2, 1, 1, 5, 5)
+    shape = ConvolutionShape(3, 3, 1, 2, 1, 1, 5, 5)
     tile = Tile(3, 3, 1, 1, 1, 1, 1, 1)
     result = flexible_dense.simulate(DENSE.hardware, shape.layer() or pytest.fail("no layer"), tile)
     mapping = {"T_R": 3, "T_S": 3, "T_C": 1, "T_K": 1, "T_G": 1, "T_N": 1, "T_X_": 1, "T_Y_": 1}
@@ -172,7 +172,7 @@ def dense_reads(m: int, n: int, k: int, tile: tuple[int, int, int]) -> Iterator[
                     yield from (("x", one, step) for step in range(begin, min(begin + t_k, k)))
 
 
-def direct_reads(shape: Convolution, handed: bool) -> Iterator[object]:
+def direct_reads(shape: ConvolutionShape, handed: bool) -> Iterator[object]:
     """A whole window at a time, of one filter; where multipliers hand on inputs, only the last column of the next."""
     rows, columns = shape.outputs
     channels = shape.C // shape.G
@@ -227,7 +227,9 @@ def test_the_dense_engine_never_moves_less_than_the_best_buffer(
 def test_a_convolution_never_moves_less_than_the_best_buffer(
     high: int, wide: int, channels: int, filters: int, groups: int, images: int, x: int, y: int, stride: int, room: int
 ) -> None:
-    shape = Convolution(high, wide, channels * groups, filters * groups, groups, images, x, y, stride=(stride, stride))
+    shape = ConvolutionShape(
+        high, wide, channels * groups, filters * groups, groups, images, x, y, stride=(stride, stride)
+    )
     layer = shape.layer()
     assume(layer is not None and high * wide * channels > 1)
     assert layer is not None
@@ -252,7 +254,7 @@ def test_a_convolution_never_moves_less_than_the_best_buffer(
 def test_covered_elements_of_an_image(
     r: int, s: int, x: int, y: int, down: int, across: int, top: int, left: int, high: int, wide: int
 ) -> None:
-    shape = Convolution(r, s, 3, 2, 1, 2, x, y, (down, across), (top, left), (high, wide))
+    shape = ConvolutionShape(r, s, 3, 2, 1, 2, x, y, (down, across), (top, left), (high, wide))
     rows, columns = shape.outputs
     assume(rows > 0 and columns > 0)
     covered = {

@@ -12,11 +12,12 @@ from memory_examples import DENSE, MESH, memory
 from sonda.accelerators.description.accelerator import Accelerator
 from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.registry import engine_kinds
 from sonda.accelerators.mapping.placement import Placed, Placement
 from sonda.accelerators.memory.hierarchy import Memory, MemoryTraffic
 from sonda.accelerators.memory.reuse import distinct_inputs
 from sonda.accelerators.memory.traffic import traffic_of
-from sonda.accelerators.operations.program import Convolution, MatrixProduct, Operation, ZeroPattern
+from sonda.accelerators.operations.program import ConvolutionShape, MatrixProduct, Operation, ZeroPattern
 from sonda.record.errors import SondaError
 
 SPARSE = {
@@ -32,6 +33,10 @@ ENGINES = [
         "columns", "bitmap_sparse", SPARSE["bitmap_sparse"], dict.fromkeys(("linear", "convolution"), "MK_STR_KN_STA")
     ),
 ]  # fmt: skip
+
+
+def test_every_kind_of_engine_is_tried() -> None:
+    assert {engine.kind for engine in ENGINES} == set(engine_kinds())
 
 
 def alone(engine: EngineDescription, behind: Memory | None = None) -> Accelerator:
@@ -61,7 +66,7 @@ def placements(draw: some.DrawFn) -> Placed:
         channels, filters, groups = draw(some.integers(1, 3)), draw(some.integers(1, 3)), draw(some.integers(1, 2))
         images, x, y = draw(some.integers(1, 2)), draw(some.integers(3, 7)), draw(some.integers(3, 7))
         sides = [(draw(some.integers(1, 2)), draw(some.integers(0, 1))) for _ in range(2)]
-        shape = Convolution(
+        shape = ConvolutionShape(
             r, s, channels * groups, filters * groups, groups, images, x, y, (sides[0][0], sides[1][0]),
             (sides[0][1], sides[1][1]), (1, draw(some.integers(1, 2)) if s < 3 else 1),
         )  # fmt: skip
@@ -99,7 +104,7 @@ def test_no_operand_crosses_more_often_than_it_is_read_or_less_than_once(placed:
     found = traffic(placed, behind)
     size = behind.element_bytes
     shape = placed.operation.shape
-    product = shape.product() if isinstance(shape, Convolution) else shape
+    product = shape.product() if isinstance(shape, ConvolutionShape) else shape
     assert isinstance(product, MatrixProduct)
     results = product.m * product.n * product.count
     merging = placed.engine.kind in ("outer_product", "gustavson")
@@ -111,7 +116,9 @@ def test_no_operand_crosses_more_often_than_it_is_read_or_less_than_once(placed:
     assert everything.read_bytes <= found.read_bytes
     assert everything.write_bytes <= found.write_bytes
     if placed.engine.kind in ("mesh", "flexible_dense"):
-        inputs = distinct_inputs(shape) if isinstance(shape, Convolution) else product.m * product.k * product.count
+        inputs = (
+            distinct_inputs(shape) if isinstance(shape, ConvolutionShape) else product.m * product.k * product.count
+        )
         assert everything.read_bytes == size * (inputs + product.n * product.k * product.count)
         assert everything.write_bytes == size * results
 

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sonda.accelerators.operations.capture import Capture, capture
 from sonda.accelerators.operations.products import FUSED
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, ModelProgram, Operation
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct, ModelProgram, Operation
 from sonda.record.errors import SondaError
 from sonda.targets.simulated.program import program_from_description
 from sonda.workloads.catalogue import describe
@@ -246,8 +246,8 @@ def test_an_encoder_layer_is_six_products_whatever_path_it_takes() -> None:
     ("module", "size", "expected"),
     [
         (nn.Conv2d(4, 6, 3, (1, 2), 1, 2, bias=False), (2, 4, 9, 9),
-         Convolution(3, 3, 4, 6, 1, 2, 9, 9, (1, 2), (1, 1), (2, 2))),
-        (nn.Conv1d(4, 6, 3, 2, 1, groups=2), (2, 4, 11), Convolution(1, 3, 4, 6, 2, 2, 1, 11, (1, 2), (0, 1))),
+         ConvolutionShape(3, 3, 4, 6, 1, 2, 9, 9, (1, 2), (1, 1), (2, 2))),
+        (nn.Conv1d(4, 6, 3, 2, 1, groups=2), (2, 4, 11), ConvolutionShape(1, 3, 4, 6, 2, 2, 1, 11, (1, 2), (0, 1))),
         # 2 groups; outputs of 11, 9 and 10 with padding 1, taps 2 apart and stride 2 are 5, 4 and 4.
         (nn.Conv3d(4, 6, 3, 2, 1, 2, groups=2), (2, 4, 11, 9, 10), MatrixProduct(2 * 5 * 4 * 4, 3, 2 * 27, 2)),
         (nn.ConvTranspose2d(4, 6, 3, 2, groups=2), (2, 4, 5, 7), MatrixProduct(2 * 35, 3 * 9, 2, 2)),

@@ -10,14 +10,14 @@ from hypothesis import strategies as some
 from sonda.accelerators.operations.program import (
     Bags,
     Call,
-    Convolution,
+    ConvolutionShape,
     MatrixProduct,
     ModelProgram,
     Operation,
     ZeroPattern,
 )
 
-RESNET_STEM = Convolution(R=7, S=7, C=3, K=64, G=1, N=1, X=224, Y=224, stride=(2, 2), padding=(3, 3))
+RESNET_STEM = ConvolutionShape(R=7, S=7, C=3, K=64, G=1, N=1, X=224, Y=224, stride=(2, 2), padding=(3, 3))
 
 
 def test_a_product_counts_every_multiplication() -> None:
@@ -39,7 +39,7 @@ def test_padding_is_part_of_a_direct_layers_input() -> None:
 
 
 def test_groups_are_products_of_their_own() -> None:
-    depthwise = Convolution(R=3, S=3, C=16, K=16, G=16, N=2, X=8, Y=8, padding=(1, 1))
+    depthwise = ConvolutionShape(R=3, S=3, C=16, K=16, G=16, N=2, X=8, Y=8, padding=(1, 1))
     assert depthwise.product() == MatrixProduct(m=2 * 64, n=1, k=9, count=16)
     assert depthwise.multiplications == 2 * 64 * 16 * 9
 
@@ -47,18 +47,18 @@ def test_groups_are_products_of_their_own() -> None:
 @pytest.mark.parametrize(
     "convolution",
     [
-        Convolution(R=3, S=3, C=2, K=2, G=1, N=1, X=9, Y=9, dilation=(2, 2)),
-        Convolution(R=3, S=3, C=2, K=2, G=1, N=1, X=9, Y=9, stride=(1, 2)),
+        ConvolutionShape(R=3, S=3, C=2, K=2, G=1, N=1, X=9, Y=9, dilation=(2, 2)),
+        ConvolutionShape(R=3, S=3, C=2, K=2, G=1, N=1, X=9, Y=9, stride=(1, 2)),
         # One output in a row: with the other side's stride there would be two.
-        Convolution(R=2, S=2, C=1, K=1, G=1, N=1, X=5, Y=3, stride=(1, 2)),
+        ConvolutionShape(R=2, S=2, C=1, K=1, G=1, N=1, X=5, Y=3, stride=(1, 2)),
     ],
 )
-def test_what_a_direct_engine_cannot_do_is_no_layer(convolution: Convolution) -> None:
+def test_what_a_direct_engine_cannot_do_is_no_layer(convolution: ConvolutionShape) -> None:
     assert convolution.layer() is None
 
 
 def test_one_dimension_is_an_image_of_one_row() -> None:
-    layer = Convolution(R=1, S=3, C=4, K=6, G=2, N=1, X=1, Y=11, stride=(1, 2), padding=(0, 1)).layer()
+    layer = ConvolutionShape(R=1, S=3, C=4, K=6, G=2, N=1, X=1, Y=11, stride=(1, 2), padding=(0, 1)).layer()
     assert layer is not None
     assert (layer.rows, layer.columns) == (1, 6)
 
@@ -72,7 +72,7 @@ def test_outputs_are_the_windows_that_fit(side: int, size: int, stride: int, pad
     windows = [first for first in range(0, side + 2 * padding, stride) if first + reach <= side + 2 * padding]
     if not windows:
         return
-    convolution = Convolution(
+    convolution = ConvolutionShape(
         R=size, S=size, C=1, K=1, G=1, N=1, X=side, Y=side, stride=(stride,) * 2, padding=(padding,) * 2,
         dilation=(dilation,) * 2,
     )  # fmt: skip

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from builders import RunBuilder
-from sonda.analysis.comparison.optimisations import Options, at_most, most_by_input, weigh_options
+from sonda.analysis import wording
+from sonda.analysis.comparison.optimisations import Options, most_by_input, weigh_options
 from sonda.analysis.comparison.option_effects import brought_everywhere
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
+from sonda.report.words import describe
 
 PREFETCH: dict[str, object] = {"prefetch": 2}
 CHANGES: dict[str, dict[str, object]] = {"base": {}, "prefetch": PREFETCH, "cache": {"cache": True}}
@@ -63,8 +65,8 @@ def test_what_noise_hides_is_bounded() -> None:
     deep, small = place("resnet50", 0.02), place("cnn", 1.0)
     assert {one.effect for one in deep.options} == {"little"} and {one.effect for one in small.options} == {"unknown"}
     # 10 / 9.98 rounded up, 10 / 9.
-    assert deep.options[0].text == "not significant; 1.01x at the most"
-    assert small.options[0].text == "not significant; 1.12x at the most"
+    assert describe(deep.options[0].outcome) == "not significant; 1.01x at the most"
+    assert describe(small.options[0].outcome) == "not significant; 1.12x at the most"
     for options, bound in ((deep, 10 / 9.98), (small, 10 / 9)):
         assert [effect.names for effect in options.finding.effects] == [("prefetch",), ("cache",)]
         assert [effect.bound for effect in options.finding.effects] == pytest.approx([bound, bound])
@@ -77,4 +79,4 @@ def test_what_noise_hides_is_bounded() -> None:
 
 @pytest.mark.parametrize(("bound", "words"), [(1.0, "1.00x"), (1.001, "1.01x"), (1.25, "1.25x"), (1.111, "1.12x")])
 def test_a_bound_is_rounded_up(bound: float, words: str) -> None:
-    assert at_most(bound) == words
+    assert wording.at_most(bound) == words

@@ -29,7 +29,6 @@ from sonda.analysis.rules.limits import TooNoisy
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.statistics import Side, pooled, ratio, side, welch
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
-from sonda.analysis.wording import at_places
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.screen import render
@@ -38,6 +37,7 @@ from sonda.report.views.study.optimisations import limit_sentences, limits_table
 from sonda.report.views.study.screen import study_blocks
 from sonda.report.views.study.view import StudyView
 from sonda.report.words import describe, word_findings
+from sonda.report.words.names import at_places
 from sonda.studies.catalogue import load_plan
 from sonda.studies.engine.applicability import why_not
 from sonda.studies.engine.plan import configurations, plan_points
@@ -115,16 +115,16 @@ def test_a_ratio_is_of_medians_and_its_interval_holds_the_truth() -> None:
         assert speedup.value == pytest.approx(truth, rel=0.03)
         assert speedup.low < truth < speedup.high  # type: ignore[operator]
         assert found[name].effect == effect or effect == ""
-    assert found["prefetch"].text == f"{found['prefetch'].speedup.value:.2f}x faster"
-    assert found["both"].text == f"{1 / found['both'].speedup.value:.2f}x slower"  # type: ignore[operator]
-    assert found["mixed"].text == "not significant"
+    assert describe(found["prefetch"].outcome) == f"{found['prefetch'].speedup.value:.2f}x faster"
+    assert describe(found["both"].outcome) == f"{1 / found['both'].speedup.value:.2f}x slower"  # type: ignore[operator]
+    assert describe(found["mixed"].outcome) == "not significant"
 
 
 def test_nothing_is_said_only_where_it_is_known() -> None:
     quiet = weighed({"base": 12.0, "prefetch": 12.0}, noise=0.002)["prefetch"]
     noisy = weighed({"base": 12.0, "prefetch": 12.0}, noise=0.2)["prefetch"]
     assert (quiet.effect, noisy.effect) == ("nothing", "unknown")
-    assert quiet.text == noisy.text == "not significant"
+    assert describe(quiet.outcome) == describe(noisy.outcome) == "not significant"
 
 
 def test_another_batch_is_compared_by_samples() -> None:
@@ -136,8 +136,8 @@ def test_another_batch_is_compared_by_samples() -> None:
 
 def test_what_is_missing_says_why() -> None:
     found = weighed({"base": 12.0}, missing={"mixed": "not applicable: --x: y"})
-    assert found["mixed"].speedup.value is None and found["mixed"].text == "not applicable: --x: y"
-    assert found["prefetch"].text == "not measured yet" and found["prefetch"].effect == ""
+    assert found["mixed"].speedup.value is None and describe(found["mixed"].outcome) == "not applicable: --x: y"
+    assert describe(found["prefetch"].outcome) == "not measured yet" and found["prefetch"].effect == ""
     without = {name: f"not applicable: {name}" for name in ("mixed", "both")}
     runs = {"base": summaries(9.0), "prefetch": summaries(3.0)}
     brought = weigh_options("", "base", runs, CHANGES, without, inapplicable=set(without)).finding
@@ -147,14 +147,16 @@ def test_what_is_missing_says_why() -> None:
     ]
     assert brought.effects[0].most == pytest.approx(3.0, rel=0.01)
     alone = weigh_options("", "base", {"mixed": summaries(3.0)}, CHANGES, {}).options
-    assert {one.name: one.text for one in alone}["mixed"] == "the base is not measured yet"
+    assert {one.name: describe(one.outcome) for one in alone}["mixed"] == "the base is not measured yet"
 
 
 def test_one_step_each_has_no_interval() -> None:
     runs = {name: [summarise(stepped([middle]))] for name, middle in (("base", 12.0), ("prefetch", 6.0))}
     option = weigh_options("", "base", runs, CHANGES, {}).options[0]
     assert option.speedup.value == 2.0 and option.speedup.low is None and option.effect == "unknown"
-    assert option.text == "one measurement each has no interval", "nothing was tested, so nothing is not significant"
+    assert describe(option.outcome) == "one measurement each has no interval", (
+        "nothing was tested, so nothing is not significant"
+    )
     (drawn,) = options_figure(optimisations_document([weigh_options("", "base", runs, CHANGES, {})])[0])["data"]  # type: ignore[index]
     assert drawn["error_x"]["visible"] is False
 
@@ -181,7 +183,7 @@ def test_options_together_are_held_against_their_product(both: float, words: str
     assert found is not None and found.parts == ("prefetch", "mixed")
     assert found.product == pytest.approx(6.0, rel=0.02)
     assert found.excess.value == pytest.approx(12.0 / both / 6.0, rel=0.02)
-    assert found.text.startswith(words)
+    assert describe(found.finding).startswith(words)
 
 
 def test_errors_of_all_factors_add_up() -> None:

@@ -209,11 +209,7 @@ def test_groups_counted_by_the_kernel_become_shares_of_an_invented_core(tmp_path
     turns = (("cycles", "instructions", "switches"), ("cycles", "instructions", "moves"))
     asked = [[{"name": one, "type": 1, "config": names[one], "kernel": True} for one in turn] for turn in turns]
     (directory / "counting.json").write_text(json.dumps({"groups": asked, "children": False, "layers": True}))
-    nursery = Nursery()
-    try:
-        outcome = nursery.run("plain", directory=directory, observe=True)
-    finally:
-        nursery.close()
+    outcome = Nursery().run("plain", directory=directory, observe=True)
     assert outcome.code == 0 and outcome.assembly is not None
     state = outcome.assembly.counting.get("pmu", {})
     if "errno" in state:

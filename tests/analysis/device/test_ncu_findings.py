@@ -18,7 +18,7 @@ from sonda.analysis.device.kernel_counters import (
     summarise_kernel_counters,
     unlike_nominal,
 )
-from sonda.analysis.device.stalls import NVPROF, REASONS, kernel_label, nvprof_shares, stall_rows
+from sonda.analysis.device.stalls import MENDABLE, NVPROF, nvprof_shares, stall_rows
 from sonda.analysis.rules.counted_flops import rule as counted_rule
 from sonda.analysis.rules.limits import KernelStalled
 from sonda.analysis.rules.stalls import rule as stall_rule
@@ -33,6 +33,7 @@ from sonda.report.screen import render
 from sonda.report.views.device.counted import counted_blocks, counted_fields, titled_tables
 from sonda.report.views.steps.verdict import evidence
 from sonda.report.words import describe
+from sonda.report.words.device import MENDS, WAITS, kernel_label
 
 
 def launches(*rows: dict[str, float], names: tuple[str, ...] = ()) -> Spans:
@@ -165,7 +166,7 @@ def test_the_six_operations_of_a_real_device_have_no_kin_and_no_peaks_so_nothing
 
 
 def test_every_reason_has_a_meaning_and_a_place_among_nvprofs() -> None:
-    assert set(REASONS) == set(STALLS)
+    assert set(WAITS) == set(STALLS) and set(MENDS) == MENDABLE
     placed = [reason for reasons in NVPROF.values() for reason in reasons]
     assert sorted(placed) == sorted(set(STALLS) - {"gmma", "selected"})
 
@@ -180,8 +181,9 @@ def test_an_h200s_element_wise_kernels_wait_for_memory() -> None:
     assert len(rows) == 6 and sum(row.share for row in rows) == pytest.approx(1)
     add = next(row for row in rows if "CUDAFunctor_add" in row.name)
     assert add.top == "long_scoreboard" and add.shares["long_scoreboard"] == pytest.approx(0.8214)
-    assert add.sentence == "warps wait 82 % of the time for data from memory (long_scoreboard)"
-    assert "torch.compile" in add.remedy
+    assert add.wait is not None and add.remedy is not None
+    assert describe(add.wait) == "warps wait 82 % of the time for data from memory (long_scoreboard)"
+    assert "torch.compile" in describe(add.remedy)
     assert rows[0].name.startswith("void cutlass"), "the product takes longest"
     assert nvprof_shares(add.shares)["stall_memory_throttle"] == pytest.approx((2.42 + 13.99) / 100)
 

@@ -20,7 +20,7 @@ from sonda.analysis.ranks.findings import (
     UnmatchedCollectives,
     UntoldGroups,
 )
-from sonda.analysis.ranks.stragglers import Job, job_of
+from sonda.analysis.ranks.stragglers import ImportedJob, job_of
 from sonda.analysis.ranks.verdict import rank_verdict
 from sonda.analysis.traces.summary import summarise_trace
 from sonda.imports.trace.raw_events import RAW, pack_group, unpack_groups
@@ -91,13 +91,13 @@ def traces(folder: Path, ranks: list[Events], host: bool = True, config: bool = 
     return folder
 
 
-def job(run: Run) -> Job:
+def job(run: Run) -> ImportedJob:
     found = job_of(run)
     assert found is not None
     return found
 
 
-def counted(found: Job) -> None:
+def counted(found: ImportedJob) -> None:
     groups = {one.ranks: one for one in found.groups}
     assert set(groups) == {(0, 1), (2, 3), (0, 2), (1, 3)} and found.collectives == 8
     assert [groups[ranks].skew for ranks in ((0, 1), (2, 3), (0, 2), (1, 3))] == [0, 300_000, 300_000, 300_000]

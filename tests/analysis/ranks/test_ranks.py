@@ -25,7 +25,7 @@ from sonda.analysis.ranks.findings import (
     UnmatchedCollectives,
 )
 from sonda.analysis.ranks.steps import step_keys
-from sonda.analysis.ranks.stragglers import Job, job_of
+from sonda.analysis.ranks.stragglers import ImportedJob, job_of
 from sonda.analysis.ranks.verdict import rank_verdict
 from sonda.analysis.summary import Remedy
 from sonda.analysis.traces.findings import NoCommonStep
@@ -58,7 +58,7 @@ ONE = [{"host_name": "a"}] * 3
 APART = [{"host_name": "a"}, {"host_name": "b"}, {"host_name": "a"}]
 
 
-def counted(found: Job) -> None:
+def counted(found: ImportedJob) -> None:
     """By hand: computing takes 200, 300 and 600 µs, so the others wait 400 and 300, and rank 2 keeps both for 300."""
     assert [one.compute for one in found.ranks] == [200_000, 300_000, 600_000]
     assert [one.wait for one in found.ranks] == [400_000, 300_000, 0]
@@ -71,7 +71,7 @@ def counted(found: Job) -> None:
     assert found.own.tolist() == [[600_000] * 2, [700_000] * 2, [1_000_000] * 2]
 
 
-def slow_ranks(found: Job) -> SlowRanks:
+def slow_ranks(found: ImportedJob) -> SlowRanks:
     finding = rank_verdict(found).finding
     assert isinstance(finding, SlowRanks)
     return finding

@@ -6,7 +6,6 @@ The counts are made in `programs/changing.py`, of matrix products alone; additio
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,10 +24,8 @@ NEAR = 0.06
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def nursery() -> Nursery:
+    return Nursery()
 
 
 def run(nursery: Nursery, name: str, directory: Path) -> tuple[list[float], Part]:

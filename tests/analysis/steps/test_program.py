@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from growth import time_growth
 from plain_runs import run_info
 from sonda.analysis.steps.program import STAGES, Program, summarise_program
 from sonda.frameworks.reconstruction.stages import PROCESS, read_stages
@@ -202,15 +202,16 @@ def test_a_million_steps_are_told_in_a_moment() -> None:
 
 def test_ten_thousand_processes_are_told_in_seconds() -> None:
     """One after the other, each a second of imports and a second of steps."""
-    count = 10_000
-    begun = time.process_time()
-    each = range(count)
-    rows = [Row("stage", "import", 2 * at, 2 * at + 1, f"package{at}", 7 + at) for at in each]
-    rows += [Row("step", "train", 2 * at + 1, 2 * at + 2, thread=7 + at) for at in each]
-    found = summarise_program(run_of(2 * count, process(0, 2 * count), *rows))
-    assert found is not None and found.steps == count
-    assert seconds(found) == pytest.approx({"imports": count, "train": count})
-    assert time.process_time() - begun < 10, "s; looking at everything for each of them takes half a minute"
+
+    def tell(count: int) -> None:
+        each = range(count)
+        rows = [Row("stage", "import", 2 * at, 2 * at + 1, f"package{at}", 7 + at) for at in each]
+        rows += [Row("step", "train", 2 * at + 1, 2 * at + 2, thread=7 + at) for at in each]
+        found = summarise_program(run_of(2 * count, process(0, 2 * count), *rows))
+        assert found is not None and found.steps == count
+        assert seconds(found) == pytest.approx({"imports": count, "train": count})
+
+    assert time_growth(tell, 1000, 10_000, 30) < 30, "times; looking at everything for each of them takes 100 times"
 
 
 # ---- shown ------------------------------------------------------------------------------------------------------

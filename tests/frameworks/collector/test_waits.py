@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from builders import RunBuilder
+from observed import Nursery
 from plain_runs import change_workload
 from sonda.analysis.comparison.runs import _unlike_work
 from sonda.analysis.rules import verdicts
 from sonda.analysis.rules.advice import Change, TryChange
 from sonda.analysis.rules.limits import NoClearLimit, WaitsOutside
 from sonda.analysis.summary import Summary
-from sonda.frameworks import INJECT
 from sonda.frameworks.collector.sampling import waits
 from sonda.frameworks.collector.sampling.waits import ALL_OF_FIRST, MOST, ONE_IN, WORTH_NS, Waits
-from sonda.frameworks.reconstruction.assembly import assemble
+from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.record.workload import StepWaits, Workload
 from sonda.targets.circumstances import describe_habits
 from verdicts_cases import bare, cost, layer, phase, summary
@@ -125,6 +122,24 @@ def test_where_no_queue_is_told_nothing_is_taken_off(clocks: Clocks, monkeypatch
     assert seen.facts() == {"waits": {"step_ns": 3_000_000, "steps": 1, "waited": 1}}
 
 
+def test_a_thread_that_is_held_up_while_its_queue_is_read_does_not_wait(
+    clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a crowded machine, before the kernel has told it and after."""
+
+    def read(file: int, size: int) -> bytes:
+        clocks.pass_by(queued=40_000_000)
+        told = f"{clocks.ran} {clocks.queued} 1\n".encode()
+        clocks.pass_by(queued=50_000_000)
+        return told
+
+    monkeypatch.setattr(waits.os, "read", read)
+    seen = Waits()
+    for _ in range(3):
+        step(seen, clocks, running=2_000_000)
+    assert seen.facts() == {"waits": {"step_ns": 0, "steps": 3, "waited": 0}}
+
+
 def test_a_count_that_the_program_closed_is_no_wait(clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the file is gone at the end of a stretch, or at its begin."""
     seen = Waits()
@@ -194,19 +209,26 @@ PROGRAMS = {
 }
 
 
+def observe_program(code: str, directory: Path) -> Assembly:
+    """What is seen of a program that prints nothing."""
+    (directory / "program.py").write_text(code)
+    outcome = Nursery().run(str(directory / "program"), directory=directory, observe=True)
+    assert (outcome.code, outcome.output) == (0, "")
+    assert outcome.assembly is not None
+    return outcome.assembly
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_wait_outside_the_phases_is_named_and_nothing_else(name: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     code, waits = PROGRAMS[name]
-    environment = {**os.environ, "PYTHONPATH": str(INJECT), "SONDA_COLLECT": json.dumps({"directory": str(tmp_path)})}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    found = assemble(tmp_path, 0, 1 << 62).crew.busiest.waits
+    found = observe_program(code, tmp_path).crew.busiest.waits
     assert found["steps"] > 5
+    # Half of the 20 ms that every program sleeps or computes: others on the machine add some ms, or take them off.
     if waits:
-        assert found["step_ns"] >= 20_000_000, "the sleep"
+        assert found["step_ns"] > 10_000_000, "the sleep"
     else:
-        assert found["step_ns"] < 1_000_000, "a sixteenth of what it takes, for locks of the interpreter"
+        assert found["step_ns"] < 10_000_000, "neither what a phase waits nor what the program computes is one"
 
 
 def waiting(mean: float, rows: list, layers: list, others: list[float], waited: int = 30) -> Summary:
@@ -254,10 +276,7 @@ def test_threads_that_step_beside_each_other_wait_for_the_interpreter(tmp_path: 
     body = "".join(f"    {line}\n" for line in (BEGIN + LOOP + STEP).splitlines())
     starts = "workers = [threading.Thread(target=train) for _ in range(2)]\nfor one in workers: one.start()\n"
     code = f"import threading\ndef train():\n{body}{starts}for one in workers: one.join()\n"
-    environment = {**os.environ, "PYTHONPATH": str(INJECT), "SONDA_COLLECT": json.dumps({"directory": str(tmp_path)})}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    seen = assemble(tmp_path, 0, 1 << 62)
+    seen = observe_program(code, tmp_path)
     assert seen.crew.busiest.waits and seen.crew.busiest.stepping == 2
     assert "waits" not in describe_habits(seen)
 

@@ -27,14 +27,24 @@ class Pipeline:
         self.recorder = Recorder("")
         self.fetches = GraphFetches(self.recorder, self.notes.append)
         self.owner = Owner()
-        self.broken = False
+        self.broken, self.over = False, False
         monkeypatch.setattr(fetches, "_model_of", self.model)
 
     def model(self, resource: Any) -> Any:
         if self.broken:
             raise ValueError("no model")
-        root = SimpleNamespace(name="Root", num_elements=self.elements, processing_time=0, parameters=[], inputs=[])
-        return SimpleNamespace(output=1, nodes={1: root}, gap_times=self.gaps[-100:])
+        source = SimpleNamespace(
+            name="Generator", num_elements=self.elements, processing_time=0, parameters=[], inputs=[]
+        )
+        inputs = [] if self.over else [2]
+        root = SimpleNamespace(name="Root", num_elements=self.elements, processing_time=0, parameters=[], inputs=inputs)
+        return SimpleNamespace(output=1, nodes={1: root, 2: source}, gap_times=self.gaps[-100:])
+
+    def begin_anew(self) -> None:
+        """Give the next calls an iterator of their own."""
+        self.owner = Owner()
+        self.fetches.ask_closed()
+        self.elements, self.gaps, self.ended, self.over = 0, [], None, False
 
     def fetch(self, begin: int, end: int, gives: bool = True) -> None:
         if self.ended is not None:
@@ -90,6 +100,31 @@ def test_calls_that_begin_late_before_their_fetch_take_nothing_from_the_sum(pipe
     waits = pipeline.stated
     assert min(waits.values()) == fetches.LEAST_NS
     assert sum(waits.values()) == pytest.approx(3 * MS, abs=MS)
+
+
+def test_a_short_last_call_of_several_batches_leaves_the_waits_of_the_others(pipeline: Pipeline) -> None:
+    """Ten batches, four a call: the last call of every epoch has two. The first calls have their waits in every one."""
+    firsts = []
+    for _ in range(3):
+        at = 0
+        for count in (4, 4, 2):
+            for fetch in range(count):
+                pipeline.fetch(at + 30 * MS * fetch, at + 30 * MS * (fetch + 1))
+            number = pipeline.called(at, at + 30 * MS * count + 20 * MS)
+            firsts += [number] if not at else []
+            at += 200 * MS
+        pipeline.begin_anew()
+    assert set(firsts) <= set(pipeline.stated)
+
+
+def test_a_stage_that_is_gone_at_the_end_is_in_the_table_of_every_epoch(pipeline: Pipeline) -> None:
+    for _ in range(3):
+        pipeline.steps([MS] * 8)
+        pipeline.over = True
+        pipeline.begin_anew()
+    pipeline.fetches.facts()
+    (told,) = pipeline.fetches.pipelines.values()
+    assert [stage["name"] for stage in told["stages"]] == ["Root", "Generator"]
 
 
 def test_what_is_traced_hides_its_own_wait_and_that_before_it(pipeline: Pipeline) -> None:

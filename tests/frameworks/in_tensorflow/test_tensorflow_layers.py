@@ -17,7 +17,7 @@ from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.frameworks.tensorflow.observe import devices as tensorflow_devices
 from sonda.frameworks.tensorflow.observe import graph_pass
 from sonda.frameworks.tensorflow.observe.graph_pass import GraphPass
-from sonda.frameworks.tensorflow.profile import Place, ProfileEvent, Scope, scoped_place
+from sonda.frameworks.tensorflow.profile.operations import Place, ProfileEvent, Scope, scoped_place
 from sonda.record.spans import Spans, Words
 from sonda.targets.profiles import tensorflow as tensorflow_layers
 from sonda.targets.profiles.tensorflow import paths_of, with_graph_layers

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.frameworks.collector.traces import TracedFunction
+from sonda.frameworks.collector.traces import FunctionTraces
 from sonda.frameworks.tensorflow.observe.tracing import Trace, XlaShapes, add_xla
 
 XLA = SimpleNamespace(define=lambda **words: 40)
@@ -55,7 +55,7 @@ def test_the_object_of_a_method_is_no_argument() -> None:
 
 def test_compiling_ends_a_usual_run_before_the_call_does() -> None:
     """Calls from 1,000 ns on; one of 300 ns, the fastest, is known before the last."""
-    about = TracedFunction("step", "")
+    about = FunctionTraces("step", "")
     trace = Trace()
     trace.compiled, trace.signature = (8, 1_010, 9, 1_200), {"x": ("tensor", "float32[?]"), "n": ("python", "1")}
     first = add_xla(about, trace, {"x": ("tensor", "float32[2]")}, XLA, 1_000, 5_000)
@@ -70,7 +70,7 @@ def test_compiling_ends_a_usual_run_before_the_call_does() -> None:
 
 
 def test_a_function_without_xla_has_nothing_but_its_graphs() -> None:
-    about, trace = TracedFunction("step", ""), Trace()
+    about, trace = FunctionTraces("step", ""), Trace()
     trace.compiled = (8, 1_010, 9, 1_200)
     assert add_xla(about, trace, None, None, 1_000, 5_000) is trace
     assert trace.compiled == (8, 1_010, 9, 1_200) and not about.xla

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from formulas_cases import CountingMode, cost_of, run_counted
-from sonda.frameworks.torch.observe.formulas.cost import OperationCost, cost
+from sonda.frameworks.torch.observe.formulas.cost import CallCost, cost
 
 torch.set_num_threads(1)
 
@@ -187,34 +187,34 @@ def test_bytes_in_place() -> None:
 def test_bytes_of_lookups_are_the_rows_that_are_looked_up() -> None:
     table, rows = torch.randn(1000, 4), torch.tensor([1, 5, 7])
     looked_up = 3 * 8 + 3 * 4 * 4 * 2
-    assert cost_of(lambda: F.embedding(rows, table), "aten.embedding") == OperationCost(0, looked_up, True)
-    assert cost_of(lambda: table[rows], "aten.index") == OperationCost(0, looked_up, True)
-    assert cost_of(lambda: table.index_select(0, rows), "aten.index_select") == OperationCost(0, looked_up, True)
+    assert cost_of(lambda: F.embedding(rows, table), "aten.embedding") == CallCost(0, looked_up, True)
+    assert cost_of(lambda: table[rows], "aten.index") == CallCost(0, looked_up, True)
+    assert cost_of(lambda: table.index_select(0, rows), "aten.index_select") == CallCost(0, looked_up, True)
     index = rows[:, None]
-    assert cost_of(lambda: table.gather(0, index), "aten.gather") == OperationCost(0, 3 * 8 + 3 * 4 * 2, True)
+    assert cost_of(lambda: table.gather(0, index), "aten.gather") == CallCost(0, 3 * 8 + 3 * 4 * 2, True)
 
 
 def test_scattered_sums() -> None:
     table, rows, values = torch.zeros(1000, 4), torch.tensor([1, 5, 7]), torch.randn(3, 4)
     touched = 3 * 8 + 48 + 2 * 48  # indices, values, and the rows read and written
-    assert cost_of(lambda: table.index_add_(0, rows, values), "aten.index_add_") == OperationCost(12, touched, True)
+    assert cost_of(lambda: table.index_add_(0, rows, values), "aten.index_add_") == CallCost(12, touched, True)
     added = cost_of(lambda: table.index_put_((rows,), values, accumulate=True), "aten.index_put_")
-    assert added == OperationCost(12, touched, True)
-    assert cost_of(lambda: table.index_put_((rows,), values), "aten.index_put_") == OperationCost(0, touched - 48, True)
+    assert added == CallCost(12, touched, True)
+    assert cost_of(lambda: table.index_put_((rows,), values), "aten.index_put_") == CallCost(0, touched - 48, True)
     mask = torch.arange(1000) % 100 == 0
     masked = cost_of(lambda: table.index_put_((mask,), torch.ones(()), accumulate=True), "aten.index_put_")
-    assert masked == OperationCost(10 * 4, 1000 + 4 + 2 * 160, True)
+    assert masked == CallCost(10 * 4, 1000 + 4 + 2 * 160, True)
     # two indices of shapes (3, 1) and (2) select a 3 x 2 block
     block = cost_of(
         lambda: table.index_put_((rows[:, None], rows[:2] // 5), torch.ones(()), accumulate=True), "aten.index_put_"
     )
-    assert block == OperationCost(6, 3 * 8 + 2 * 8 + 4 + 2 * 24, True)
+    assert block == CallCost(6, 3 * 8 + 2 * 8 + 4 + 2 * 24, True)
     # a dimension that is not indexed comes whole
     put = torch.ops.aten.index_put_
     column = cost_of(lambda: put(table, [None, rows[:1]], torch.ones(()), accumulate=True), "aten.index_put_")
-    assert column == OperationCost(1000, 8 + 4 + 2 * 4000, True)
+    assert column == CallCost(1000, 8 + 4 + 2 * 4000, True)
     index = rows[:, None].repeat(1, 4)
-    assert cost_of(lambda: table.scatter_add_(0, index, values), "aten.scatter_add_") == OperationCost(
+    assert cost_of(lambda: table.scatter_add_(0, index, values), "aten.scatter_add_") == CallCost(
         12, 96 + 48 + 96, True
     )
     # Not in place the whole table is copied.
@@ -237,24 +237,24 @@ def test_scattered_sums() -> None:
 def test_views_and_allocation_cost_nothing(work: Callable[[], Any]) -> None:
     _, mode = run_counted(work)
     assert mode.operations
-    assert all(entry == OperationCost(0, 0, True) for _, entry in mode.operations), mode.operations
+    assert all(entry == CallCost(0, 0, True) for _, entry in mode.operations), mode.operations
 
 
 def test_what_has_no_formula_is_unknown_and_its_bytes_are_not() -> None:
     square = torch.eye(4)
     assert cost_of(lambda: torch.linalg.inv_ex(square), "aten.linalg_inv_ex")[::2] == (None, False)
     assert cost_of(lambda: torch.linalg.inv_ex(square), "aten.linalg_inv_ex").bytes == 4 * (16 + 16 + 1)
-    assert cost("mine.op", (square,), {}, square + 1) == OperationCost(None, 4 * 32, False)
+    assert cost("mine.op", (square,), {}, square + 1) == CallCost(None, 4 * 32, False)
 
 
 def test_complex_and_quantised_arithmetic_is_unknown_but_copies_are_not() -> None:
     signal = torch.randn(4, dtype=torch.complex64)
-    assert cost_of(lambda: signal * signal, "aten.mul") == OperationCost(None, 64, False)
-    assert cost_of(lambda: signal.clone(), "aten.clone") == OperationCost(0, 64, True)
+    assert cost_of(lambda: signal * signal, "aten.mul") == CallCost(None, 64, False)
+    assert cost_of(lambda: signal.clone(), "aten.clone") == CallCost(0, 64, True)
     with pytest.warns(UserWarning, match="deprecated"):
         quantised = torch.quantize_per_tensor(torch.randn(4), 0.1, 0, torch.quint8)
-    assert cost("aten.mul", (quantised, 2.0), {}, quantised) == OperationCost(0, 0, True)  # shares memory: a view
-    assert cost("aten.mul", (quantised, 2.0), {}, quantised.clone()) == OperationCost(None, 8, False)
+    assert cost("aten.mul", (quantised, 2.0), {}, quantised) == CallCost(0, 0, True)  # shares memory: a view
+    assert cost("aten.mul", (quantised, 2.0), {}, quantised.clone()) == CallCost(None, 8, False)
 
 
 def test_integers_do_no_floating_point_work() -> None:
@@ -268,7 +268,7 @@ def test_cost_never_raises() -> None:
         element_size = None
         shape = None
 
-    assert cost("aten.mm", (Broken(), None), {}, Broken()) == OperationCost(None, None, False)
+    assert cost("aten.mm", (Broken(), None), {}, Broken()) == CallCost(None, None, False)
     assert cost("aten.convolution", (), {}, None).known is False
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from formulas_cases import CountingMode, cost_of, run_counted
-from sonda.frameworks.torch.observe.formulas.cost import OperationCost, cost
+from sonda.frameworks.torch.observe.formulas.cost import CallCost, cost
 
 torch.manual_seed(3)
 FLASH = "aten._scaled_dot_product_flash_attention_for_cpu"
@@ -372,4 +372,4 @@ def test_a_profilers_marks_cost_nothing() -> None:
 
     _, mode = run_counted(work)
     assert mode.operations
-    assert all(entry == OperationCost(0, 0, True) for _, entry in mode.operations)
+    assert all(entry == CallCost(0, 0, True) for _, entry in mode.operations)

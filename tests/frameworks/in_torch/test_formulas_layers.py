@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from formulas_cases import cost_of, run_counted
 from formulas_layers_cases import same_work
-from sonda.frameworks.torch.observe.formulas.cost import OperationCost
+from sonda.frameworks.torch.observe.formulas.cost import CallCost
 
 torch.manual_seed(7)
 EPS = 1e-5
@@ -150,13 +150,13 @@ def test_element_wise_by_hand() -> None:
 
 
 def test_sums_and_cumulative_sums() -> None:
-    assert cost_of(lambda: X.sum(0), "aten.sum") == OperationCost(12, 4 * (12 + 4), True)
-    assert cost_of(lambda: X.cumsum(1), "aten.cumsum") == OperationCost(12, 4 * 24, True)
+    assert cost_of(lambda: X.sum(0), "aten.sum") == CallCost(12, 4 * (12 + 4), True)
+    assert cost_of(lambda: X.cumsum(1), "aten.cumsum") == CallCost(12, 4 * 24, True)
 
 
 def test_dropout_is_a_mask_and_a_scale() -> None:
     drop = cost_of(lambda: torch.native_dropout(X, 0.5, True), "aten.native_dropout")
-    assert drop == OperationCost(24, 12 * 4 + 12 * 4 + 12, True)
+    assert drop == CallCost(24, 12 * 4 + 12 * 4 + 12, True)
     _, mode = run_counted(lambda: F.dropout(X, 0.5, True))
     assert mode.flops == 24
 
@@ -342,11 +342,11 @@ def test_cross_entropy_by_hand() -> None:
 def test_pooling_by_hand() -> None:
     image = torch.randn(2, 3, 8, 8, requires_grad=True)
     _, mode = run_counted(lambda: F.avg_pool2d(image, 2).sum().backward())
-    assert mode.costs_of("aten.avg_pool2d") == [OperationCost(2 * 3 * 16 * 5, 4 * (384 + 96), True)]
-    assert mode.costs_of("aten.avg_pool2d_backward") == [OperationCost(96 * 5, 4 * (1 + 384), True)]
+    assert mode.costs_of("aten.avg_pool2d") == [CallCost(2 * 3 * 16 * 5, 4 * (384 + 96), True)]
+    assert mode.costs_of("aten.avg_pool2d_backward") == [CallCost(96 * 5, 4 * (1 + 384), True)]
     _, mode = run_counted(lambda: F.max_pool2d(image, 2).sum().backward())
-    assert mode.costs_of("aten.max_pool2d_with_indices") == [OperationCost(0, 4 * (384 + 96) + 8 * 96, True)]
-    assert mode.costs_of("aten.max_pool2d_with_indices_backward") == [OperationCost(96, 4 * (1 + 384) + 8 * 96, True)]
+    assert mode.costs_of("aten.max_pool2d_with_indices") == [CallCost(0, 4 * (384 + 96) + 8 * 96, True)]
+    assert mode.costs_of("aten.max_pool2d_with_indices_backward") == [CallCost(96, 4 * (1 + 384) + 8 * 96, True)]
 
 
 def test_adaptive_pooling_counts_what_its_windows_hold() -> None:
@@ -370,8 +370,8 @@ def test_interpolation_by_hand() -> None:
 def test_embedding_by_hand() -> None:
     layer, rows = nn.Embedding(20, 4), torch.randint(0, 20, (3, 5))
     _, mode = run_counted(lambda: layer(rows).sum().backward())
-    assert mode.costs_of("aten.embedding") == [OperationCost(0, 15 * 8 + 2 * 60 * 4, True)]
-    assert mode.costs_of("aten.embedding_dense_backward") == [OperationCost(60, 4 + 15 * 8 + 80 * 4, True)]
+    assert mode.costs_of("aten.embedding") == [CallCost(0, 15 * 8 + 2 * 60 * 4, True)]
+    assert mode.costs_of("aten.embedding_dense_backward") == [CallCost(60, 4 + 15 * 8 + 80 * 4, True)]
 
 
 @pytest.mark.parametrize(
@@ -407,4 +407,4 @@ def test_sparse_gradients_touch_only_their_rows() -> None:
     layer(rows).sum().backward()
     _, mode = run_counted(optimizer.step)
     # p - lr g on 3 rows of 4: indices (3 x 8) and values read, rows read and written
-    assert mode.costs_of("aten.add_") == [OperationCost(2 * 12, 3 * 8 + 12 * 4 + 2 * 12 * 4, True)]
+    assert mode.costs_of("aten.add_") == [CallCost(2 * 12, 3 * 8 + 12 * 4 + 2 * 12 * 4, True)]

@@ -18,7 +18,7 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
 from sonda.frameworks.harness.steps import PIECES_STEPS
-from sonda.frameworks.jax.drive import drive_network
+from sonda.frameworks.jax.drive.steps import drive_network
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.record.run import new_id, write_run
 from sonda.record.run import now as run_now

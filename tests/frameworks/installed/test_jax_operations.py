@@ -16,7 +16,7 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.kernels import keep_profile
 from sonda.frameworks.harness.settings import Driving
-from sonda.frameworks.jax.drive import TRACE, drive_operations
+from sonda.frameworks.jax.drive.steps import TRACE, drive_operations
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.probes.ncu.join import join_counts
 from sonda.probes.ncu.replay import CountedKernels, CountedLaunch

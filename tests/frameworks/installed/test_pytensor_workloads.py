@@ -23,7 +23,7 @@ from sonda.workloads.operations.ops import STUDIED, Operations
 pytensor = pytest.importorskip("pytensor")
 torch = pytest.importorskip("torch")
 
-from sonda.frameworks.pytensor.drive import drive_network, drive_operations, run_layerwise  # noqa: E402
+from sonda.frameworks.pytensor.drive.steps import drive_network, drive_operations, run_layerwise  # noqa: E402
 from sonda.workloads.in_pytensor.learner import PyTensorLearner  # noqa: E402
 from sonda.workloads.in_pytensor.network import build as build_network  # noqa: E402
 from sonda.workloads.in_pytensor.operations import build as build_operations  # noqa: E402

@@ -27,7 +27,8 @@ def test_the_wait_for_gradients_under_ddp_is_a_phase_and_is_what_ddp_itself_says
         exposed = np.array(said["exposed"][: cases.STEPS - 1])
         assert (waits[:-1] >= exposed).all()
         if number == 0:  # the other rank comes late, so there is something to compare
-            assert waits[:-1].sum() < 1.5 * exposed.sum()
+            # A step that others on the machine disturbed is not the median.
+            assert np.median(waits[:-1] / exposed) < 1.5
 
 
 def test_what_a_program_exchanges_itself_is_seen_where_it_does(tmp_path: Path) -> None:

@@ -5,19 +5,11 @@ The counts are made by reading `programs/evaluations.py`: four batches of traini
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter_ns
 
 import pytest
 
 from observed import Nursery, check_structure, seen
-from sonda.frameworks import INJECT
-from sonda.frameworks.reconstruction.assembly import assemble
 
 pytest.importorskip("torch")
 
@@ -41,10 +33,8 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def nursery() -> Nursery:
+    return Nursery()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -118,7 +108,7 @@ eval(sys.argv[1])
     ],
 )
 def test_a_trainer_says_itself_whether_it_validates_or_tests(
-    tmp_path: Path, last: str, ending: list[tuple[str, int]]
+    nursery: Nursery, tmp_path: Path, last: str, ending: list[tuple[str, int]]
 ) -> None:
     """The data alone would say otherwise: what was validated before is validated again, other data is a test's."""
     library = tmp_path / "library"
@@ -126,11 +116,7 @@ def test_a_trainer_says_itself_whether_it_validates_or_tests(
     (library / "transformers" / "__init__.py").touch()
     (library / "transformers" / "trainer.py").write_text(STANDS_IN)
     (library / "program.py").write_text(PROGRAM)
-    collected = tmp_path / "collected"
-    collected.mkdir()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(INJECT),
-                   "SONDA_COLLECT": json.dumps({"directory": str(collected)})}  # fmt: skip
-    begin = perf_counter_ns()
-    subprocess.run([sys.executable, str(library / "program.py"), last], env=environment, check=True)
-    assert not list(collected.glob("*.failure"))
-    assert seen(assemble(collected, begin, perf_counter_ns()).spans).parts == [*EVERY[:-1], *ending]
+    observed = nursery.run(str(library / "program"), last, directory=tmp_path / "observed", observe=True)
+    assert observed.code == 0, observed.output
+    assert observed.assembly is not None
+    assert seen(observed.assembly.spans).parts == [*EVERY[:-1], *ending]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from observed import Nursery, check_structure
+from observed import Nursery, Outcome, check_structure
 from sonda.record.spans import Spans
 
 pytest.importorskip("torch")
@@ -34,10 +35,14 @@ their part."""
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    one = Nursery()
-    yield one
-    one.close()
+def nursery() -> Nursery:
+    return Nursery()
+
+
+@pytest.fixture(scope="module")
+def observed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
+    """Called with an argument of the program: how it ended and what was observed. Each runs once."""
+    return cache(lambda name: nursery.run("forking", name, directory=tmp_path_factory.mktemp("forking"), observe=True))
 
 
 def steps_of_threads(spans: Spans) -> dict[int, int]:
@@ -55,13 +60,15 @@ def phases_of_steps(spans: Spans) -> list[Counter[str]]:
 
 
 @pytest.mark.parametrize("way", FORKED)
-def test_what_forked_processes_train_is_seen_and_nothing_twice(nursery: Nursery, tmp_path: Path, way: str) -> None:
-    bare = nursery.run("forking", way, directory=tmp_path / "bare", observe=False)
-    observed = nursery.run("forking", way, directory=tmp_path / "observed", observe=True)
-    assert (observed.code, observed.output) == (bare.code, bare.output)
+def test_what_forked_processes_train_is_seen_and_nothing_twice(
+    nursery: Nursery, observed: Callable[[str], Outcome], tmp_path: Path, way: str
+) -> None:
+    bare = nursery.run("forking", way, directory=tmp_path, observe=False)
+    watched = observed(way)
+    assert (watched.code, watched.output) == (bare.code, bare.output)
     assert len(bare.output.splitlines()) >= 2
-    assert observed.assembly is not None
-    spans = observed.assembly.spans
+    assert watched.assembly is not None
+    spans = watched.assembly.spans
     check_structure(spans)
     possible, part = FORKED[way]
     counts = steps_of_threads(spans)
@@ -71,17 +78,17 @@ def test_what_forked_processes_train_is_seen_and_nothing_twice(nursery: Nursery,
     assert int(spans.where(kind="step", pass_="count").sum()) >= len(counts)
     if way not in ("preloaded", "loading"):
         assert all(phases == STEP for phases in phases_of_steps(spans))
-    assert observed.assembly.crew.unfinished == observed.assembly.crew.unstarted == 0
-    assert observed.assembly.crew.together == (len(counts) if len(counts) > 1 else 0)
+    assert watched.assembly.crew.unfinished == watched.assembly.crew.unstarted == 0
+    assert watched.assembly.crew.together == (len(counts) if len(counts) > 1 else 0)
 
 
 @pytest.mark.parametrize("way", ["killed", "daemon"])
 def test_a_killed_child_leaves_whole_steps_and_no_others(nursery: Nursery, tmp_path: Path, way: str) -> None:
     bare = nursery.run("forking", way, directory=tmp_path / "bare", observe=False)
-    observed = nursery.run("forking", way, directory=tmp_path / "observed", observe=True)
-    assert (observed.code, observed.output) == (bare.code, bare.output)
-    assert observed.assembly is not None
-    spans = observed.assembly.spans
+    watched = nursery.run("forking", way, directory=tmp_path / "observed", observe=True)
+    assert (watched.code, watched.output) == (bare.code, bare.output)
+    assert watched.assembly is not None
+    spans = watched.assembly.spans
     check_structure(spans)
     [steps] = steps_of_threads(spans).values()
     assert steps >= 5, "what was done before the message is written before it"
@@ -91,21 +98,23 @@ def test_a_killed_child_leaves_whole_steps_and_no_others(nursery: Nursery, tmp_p
     assert last - STEP in (Counter(), Counter(optimizer=1)) and last >= STEP
 
 
-def test_a_child_that_runs_no_framework_leaves_no_file(nursery: Nursery, tmp_path: Path) -> None:
-    nursery.run("forking", "idle", directory=tmp_path, observe=True)
-    assert len(list(tmp_path.glob("*.events"))) == 1
+def test_a_child_that_runs_no_framework_leaves_no_file(observed: Callable[[str], Outcome]) -> None:
+    directory = observed("idle").directory
+    assert directory is not None and len(list(directory.glob("*.events"))) == 1
 
 
-def test_workers_of_a_forked_process_s_loader_leave_no_file(nursery: Nursery, tmp_path: Path) -> None:
-    nursery.run("forking", "loading", directory=tmp_path, observe=True)
-    files = list(tmp_path.glob("*.events"))
-    assert len(files) == 2, "of the program, which imported the framework, and of the child that trained"
+def test_workers_of_a_forked_process_s_loader_leave_no_file(observed: Callable[[str], Outcome]) -> None:
+    directory = observed("loading").directory
+    assert directory is not None
+    assert len(list(directory.glob("*.events"))) == 2, (
+        "of the program, which imported the framework, and of the child that trained"
+    )
 
 
 def test_limits_of_the_program_hold_in_its_children(nursery: Nursery, tmp_path: Path) -> None:
-    observed = nursery.run("forking", "hogwild", directory=tmp_path, observe=True, first=1, last=3)
-    assert observed.assembly is not None
-    spans = observed.assembly.spans
+    limited = nursery.run("forking", "hogwild", directory=tmp_path, observe=True, first=1, last=3)
+    assert limited.assembly is not None
+    spans = limited.assembly.spans
     assert sorted(steps_of_threads(spans).values()) == [4, 4]
     inner = spans.where(kind="layer", direction="forward") & spans.words("path").equal("0")
     assert int(inner.sum()) == 2 * 2, "steps 1 and 2 of each process have layers"

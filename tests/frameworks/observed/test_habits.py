@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from growth import time_growth
 from observed import PROGRAMS, Nursery
 from sonda.analysis.rules import communication, remedies, transfer
 from sonda.analysis.rules.advice import Change, FuseOperations, TryChange
@@ -22,6 +23,7 @@ from sonda.frameworks.torch.observe.options import CompiledShare
 from sonda.frameworks.torch.observe.values import modules_in
 from sonda.record.store import Store
 from sonda.report.words import describe
+from sonda.targets import circumstances
 from sonda.targets.circumstances import describe_habits, describe_processes
 from sonda.targets.program.launcher import WatchSettings, run_command
 from verdicts_cases import bare, cost, layer, phase, summary
@@ -72,10 +74,8 @@ FOLLOWED: dict[str, tuple[Callable[[Summary], Remedy | None], str]] = {
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    one = Nursery()
-    yield one
-    one.close()
+def nursery() -> Nursery:
+    return Nursery()
 
 
 def printed(output: str) -> list[str]:
@@ -83,7 +83,13 @@ def printed(output: str) -> list[str]:
     return sorted(line for line in output.splitlines() if not line.startswith("W"))
 
 
-def told(nursery: Nursery, directory: Path, *options: str) -> Summary:
+@pytest.fixture(scope="module")
+def told(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Summary]:
+    """Called with options of a program: what is told of it. The same options run once."""
+    return cache(lambda *options: tell(nursery, tmp_path_factory.mktemp("habits"), *options))
+
+
+def tell(nursery: Nursery, directory: Path, *options: str) -> Summary:
     """A summary of a step that is bound by everything, of a program on two cores that runs with these options."""
     before = nursery.run("habits", *options, directory=directory / "bare", observe=False)
     observed = nursery.run("habits", *options, directory=directory / "observed", observe=True)
@@ -99,30 +105,30 @@ def told(nursery: Nursery, directory: Path, *options: str) -> Summary:
 
 
 @pytest.fixture(scope="module")
-def twin(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Summary:
-    return told(nursery, tmp_path_factory.mktemp("twin"))
+def twin(told: Callable[..., Summary]) -> Summary:
+    return told()
 
 
 @pytest.mark.parametrize("option", FOLLOWED)
-def test_what_a_program_does_is_not_advised_to_it(nursery: Nursery, tmp_path: Path, twin: Summary, option: str) -> None:
+def test_what_a_program_does_is_not_advised_to_it(told: Callable[..., Summary], twin: Summary, option: str) -> None:
     remedy, text = FOLLOWED[option]
     advised = remedy(twin)
     assert advised is not None and describe(advised.advice) == text
     if option == "threads" and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one core only: PyTorch takes no second thread")
-    followed = remedy(told(nursery, tmp_path, *option.split("+")))
+    followed = remedy(told(*option.split("+")))
     assert followed is None or (option == "workers" and describe(followed.advice) == MORE)
 
 
 @pytest.mark.parametrize("option", ["compile_activation", "compile_criterion", "compile_last", "script_activation"])
-def test_where_a_part_is_compiled_the_rest_may_be_too(nursery: Nursery, tmp_path: Path, option: str) -> None:
-    advised = remedies.compiled(told(nursery, tmp_path, option))
+def test_where_a_part_is_compiled_the_rest_may_be_too(told: Callable[..., Summary], option: str) -> None:
+    advised = remedies.compiled(told(option))
     assert advised is not None
     assert advised.advice == FuseOperations("torch", partly=True)
 
 
-def test_a_compiled_function_is_advised_what_it_does_not_do(nursery: Nursery, tmp_path: Path) -> None:
-    told_so = told(nursery, tmp_path, "compile_loss")
+def test_a_compiled_function_is_advised_what_it_does_not_do(told: Callable[..., Summary]) -> None:
+    told_so = told("compile_loss")
     for remedy in (remedies.workers, remedies.channels_last, remedies.bfloat16, remedies.threads):
         assert remedy(told_so) is not None
 
@@ -142,9 +148,9 @@ def test_the_twin_says_of_every_option_that_it_is_not_in_use(twin: Summary) -> N
     }
 
 
-def test_the_loader_that_feeds_the_training_speaks_for_the_program(nursery: Nursery, tmp_path: Path) -> None:
+def test_the_loader_that_feeds_the_training_speaks_for_the_program(told: Callable[..., Summary]) -> None:
     # The loader of the evaluation has no workers, and comes last.
-    workload = told(nursery, tmp_path, "workers").workload
+    workload = told("workers").workload
     assert (workload.workers, workload.prefetch, workload.persistent_workers) == (1, 2, False)
 
 
@@ -287,9 +293,11 @@ def test_processes_that_take_turns_are_not_at_once() -> None:
 
 def test_twenty_thousand_processes_are_counted_in_a_moment() -> None:
     """Each lasts as long as it takes for ten others to begin: ten step at once."""
-    begun = time.process_time()
-    assert Processes([Process(steps=1, begin=at, end=at + 10) for at in range(20_000)]).at_once == 10
-    assert time.process_time() - begun < 2, "s; looking at every pair takes half a minute"
+
+    def count(processes: int) -> None:
+        assert Processes([Process(steps=1, begin=at, end=at + 10) for at in range(processes)]).at_once == 10
+
+    assert time_growth(count, 2000, 20_000, 30) < 30, "times; looking at every pair takes 100 times as long"
 
 
 # ---- through the command --------------------------------------------------------------------------------------------
@@ -327,7 +335,8 @@ def test_objects_that_a_function_names_are_not_asked_anything() -> None:
     assert modules_in(torch, (names["step"],)) == [inner]
 
 
-def test_a_run_keeps_the_habits_of_its_program(tmp_path: Path) -> None:
+def test_a_run_keeps_the_habits_of_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circumstances, "load_or_measure", lambda root, threads, machine: {})
     options = ["workers", "channels_last", "autocast", "compile", "matmuls"]
     run, code = run_command(
         [sys.executable, str(PROGRAMS / "habits.py"), *options], Store(tmp_path / "store"), WatchSettings()

@@ -1,4 +1,8 @@
-"""`sonda run -- command` on real interpreters: injection is silent, complete and leaves the program its own world."""
+"""`sonda run -- command` on real interpreters: injection is silent, complete and leaves the program its own world.
+
+Programs that start processes of their own are compared with a cold run of themselves: a copy of a process that has
+PyTorch in memory may hang when it is copied again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from observed import PROGRAMS, check_structure, seen
+from observed import PROGRAMS, Nursery, check_structure, seen
 from sonda.frameworks import INJECT
 from sonda.record.store import Store
 from sonda.targets import circumstances
@@ -42,12 +46,14 @@ def injected(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return bare(*words, PYTHONPATH=path, SONDA_COLLECT='{"directory": "/nonexistent"}', **variables)
 
 
-def test_an_unmodified_script_keeps_its_output_and_exit_code(store: Store, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_unmodified_script_keeps_its_output_and_exit_code(
+    store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("torch")
-    alone = bare(*program("leaving", "exit"))
+    alone = Nursery().run("leaving", "exit", directory=tmp_path / "bare", observe=False)
     run, code = run_command(program("leaving", "exit"), store, WatchSettings())
-    assert code == alone.returncode == 3
-    assert capfd.readouterr().out == alone.stdout
+    assert code == alone.code == 3
+    assert capfd.readouterr().out == alone.output
     assert run.info.status == "incomplete" and run.info.exit_code == 3
     check_structure(run.spans)
     assert seen(run.spans).parts == [("train", 5)]
@@ -70,8 +76,8 @@ def test_spawned_workers_compute_and_are_no_part_of_the_training(
     store: Store, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    alone = bare(*program("workers", "spawn"))
-    run, code = run_command(program("workers", "spawn"), store, WatchSettings())
+    alone = bare(*program("workers", "spawn", "1"))
+    run, code = run_command(program("workers", "spawn", "1"), store, WatchSettings())
     assert code == alone.returncode == 0
     assert capfd.readouterr().out == alone.stdout
     check_structure(run.spans)

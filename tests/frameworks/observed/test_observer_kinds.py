@@ -5,13 +5,14 @@ The counts are made by reading `programs/kinds.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from observed import Nursery, check_structure, seen
+from observed import Nursery, Outcome, check_structure, seen
 from sonda.record.spans import Spans
 
 pytest.importorskip("torch")
@@ -69,21 +70,27 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def nursery() -> Nursery:
+    return Nursery()
+
+
+@pytest.fixture(scope="module")
+def observed(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
+    """Called with an argument of the program: how it ended and what was observed. Each runs once."""
+    return cache(lambda name: nursery.run("kinds", name, directory=tmp_path_factory.mktemp("kinds"), observe=True))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_program_is_the_same_observed_and_its_steps_are_seen(nursery: Nursery, tmp_path: Path, name: str) -> None:
+def test_a_program_is_the_same_observed_and_its_steps_are_seen(
+    nursery: Nursery, observed: Callable[[str], Outcome], tmp_path: Path, name: str
+) -> None:
     sections, phases, layers = CASES[name]
-    bare = nursery.run("kinds", name, directory=tmp_path / "bare", observe=False)
-    observed = nursery.run("kinds", name, directory=tmp_path / "observed", observe=True)
-    assert bare.code == observed.code == 0, observed.output
-    assert _own(observed.output) == _own(bare.output)
-    assert observed.assembly is not None
-    spans = observed.assembly.spans
+    bare = nursery.run("kinds", name, directory=tmp_path, observe=False)
+    watched = observed(name)
+    assert bare.code == watched.code == 0, watched.output
+    assert _own(watched.output) == _own(bare.output)
+    assert watched.assembly is not None
+    spans = watched.assembly.spans
     check_structure(spans)
     found = seen(spans)
     assert found.parts == sections
@@ -120,22 +127,22 @@ def _part_of(row: int, parent: np.ndarray, kind: np.ndarray) -> int:
     return row
 
 
-def test_counting_ends_after_so_many_operations_whatever_the_program_does(nursery: Nursery, tmp_path: Path) -> None:
+def test_counting_ends_after_so_many_operations_whatever_the_program_does(observed: Callable[[str], Outcome]) -> None:
     """A program without an optimizer has one counted step, as any other has."""
-    observed = nursery.run("kinds", "by_data", directory=tmp_path, observe=True)
-    assert observed.assembly is not None
-    assert seen(observed.assembly.spans).counted == 1
+    watched = observed("by_data")
+    assert watched.assembly is not None
+    assert seen(watched.assembly.spans).counted == 1
 
 
 @pytest.mark.parametrize("name", ["accumulated", "unused_optimizer", "compiled_update"])
-def test_one_step_is_counted_whoever_updates_the_weights(nursery: Nursery, tmp_path: Path, name: str) -> None:
-    observed = nursery.run("kinds", name, directory=tmp_path, observe=True)
-    assert observed.assembly is not None
-    assert seen(observed.assembly.spans).counted == 1
+def test_one_step_is_counted_whoever_updates_the_weights(observed: Callable[[str], Outcome], name: str) -> None:
+    watched = observed(name)
+    assert watched.assembly is not None
+    assert seen(watched.assembly.spans).counted == 1
 
 
 def test_the_time_limit_ends_observing_also_without_an_optimizer(nursery: Nursery, tmp_path: Path) -> None:
-    observed = nursery.run("kinds", "by_data", directory=tmp_path, observe=True, max_time=1e-9)
-    assert observed.assembly is not None
-    assert len(observed.assembly.notes) == 1
-    assert observed.assembly.notes[0].startswith("observing ended at its time limit")
+    limited = nursery.run("kinds", "by_data", directory=tmp_path, observe=True, max_time=1e-9)
+    assert limited.assembly is not None
+    assert len(limited.assembly.notes) == 1
+    assert limited.assembly.notes[0].startswith("observing ended at its time limit")

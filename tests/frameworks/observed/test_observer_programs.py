@@ -6,7 +6,6 @@ own; what lies between two modules is the backward of the module around them (pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,8 @@ pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    one = Nursery()
-    yield one
-    one.close()
+def nursery() -> Nursery:
+    return Nursery()
 
 
 def each(count: int, *paths: str) -> dict[str, int]:

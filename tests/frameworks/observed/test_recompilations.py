@@ -11,37 +11,34 @@ from time import perf_counter_ns
 
 import pytest
 
-from places import PROGRAMS
+from observed import PROGRAMS, Nursery
+from sonda.frameworks import INJECT
 from sonda.frameworks.reconstruction.assembly import assemble
 
 pytest.importorskip("torch")
 
-INJECT = Path(__file__).parents[3] / "src" / "sonda" / "frameworks" / "inject"
-CASES = {"": (1, 0), "shapes": (3, 2), "reset": (2, 0)}
-"""Compilations of the network, and those of them for another shape: three shapes of input, of which one is the first;
-`torch.compiler.reset()` forgets everything, and what follows is compiled as if for the first time."""
+COMPILATIONS, AGAIN = 4, 2
+"""Compilations of the network, and those of them for another shape: of three shapes of input that take turns one is the
+first; `torch.compiler.reset()` forgets everything, and what follows is compiled as if for the first time."""
 
 
-def run(*arguments: str, **variables: str) -> str:
-    command = [sys.executable, str(PROGRAMS / "recompiled.py"), *arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-
-
-@pytest.mark.parametrize("kind", CASES)
-def test_compilations_and_recompilations_are_told_apart_and_the_graphs_are_the_same(kind: str, tmp_path: Path) -> None:
-    arguments = [kind] if kind else []
-    bare = run(*arguments)
+def test_compilations_and_recompilations_are_told_apart_and_the_graphs_are_the_same(tmp_path: Path) -> None:
+    bare = Nursery().run("recompiled", "shapes", "reset", directory=tmp_path / "bare", observe=False)
+    assert bare.code == 0, bare.output
+    directory = tmp_path / "observed"
+    directory.mkdir()
+    # The compiler is followed as it is imported: the observed program has an interpreter of its own.
+    command = [sys.executable, str(PROGRAMS / "recompiled.py"), "shapes", "reset"]
+    settings = json.dumps({"directory": str(directory), "count": False})
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(INJECT), "SONDA_COLLECT": settings}
     begin = perf_counter_ns()
-    settings = json.dumps({"directory": str(tmp_path), "count": False})
-    observed = run(*arguments, PYTHONPATH=str(INJECT), SONDA_COLLECT=settings)
-    spans = assemble(tmp_path, begin, perf_counter_ns()).spans
-    assert observed == bare, "the same bits, frames and graph breaks"
-    compilations, again = CASES[kind]
+    observed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    spans = assemble(directory, begin, perf_counter_ns()).spans
+    assert observed == bare.output, "the same bits, frames and graph breaks"
     compiled = spans.where(kind="compile", name="torch.compile")
     backward = spans.where(kind="compile", path="backward")
     # The compiler's own count stands in the program's output.
-    assert f"('unique_graphs', {compilations})" in bare
-    assert int((compiled & ~backward).sum()) == int(backward.sum()) == compilations
-    assert int(spans.where(kind="compile", path="again").sum()) == again
+    assert f"('unique_graphs', {COMPILATIONS})" in bare.output
+    assert int((compiled & ~backward).sum()) == int(backward.sum()) == COMPILATIONS
+    assert int(spans.where(kind="compile", path="again").sum()) == AGAIN
     assert (spans.number("duration")[compiled] > 0).all()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sonda.record.store import Store
+from sonda.targets.processes import MeasuredProcesses
 from sonda.targets.program.launcher import WatchSettings, name_process, run_command
 from sonda.targets.program.lookout import Lookout, UnobservedProcess, describe_unobserved
 
@@ -38,7 +39,9 @@ class FakeSystem:
         def flags(words: list[str]) -> str:
             return "".join(word[1:] for word in words[1:] if word.startswith("-"))
 
-        return Lookout(process, INJECTED, flags, name_process, self.root)
+        processes = MeasuredProcesses(self.root)
+        processes.add(process)
+        return Lookout(processes, INJECTED, flags, name_process, self.root)
 
 
 @pytest.fixture
@@ -130,7 +133,7 @@ def test_a_process_of_multiprocessing_is_called_so() -> None:
 @pytest.mark.slow
 def test_a_real_child_with_an_environment_of_its_own_is_named(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    (tmp_path / "alone.py").write_text("import time, torch\ntime.sleep(1)\n")
+    (tmp_path / "alone.py").write_text("import time, torch\ntime.sleep(3)\n")
     (tmp_path / "launch.py").write_text(
         "import subprocess, sys\n"
         f"sys.exit(subprocess.run([sys.executable, {str(tmp_path / 'alone.py')!r}], env={{}}).returncode)\n"

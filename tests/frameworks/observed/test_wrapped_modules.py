@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,10 +28,8 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def nursery() -> Nursery:
+    return Nursery()
 
 
 @pytest.mark.parametrize("kind", CASES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from sonda.frameworks.tensorflow.profile import ProfileEvent, split_calls
+from sonda.frameworks.tensorflow.profile.operations import ProfileEvent, split_calls
 from sonda.imports.xplane.instruction_ends import InstructionEnds
 
 

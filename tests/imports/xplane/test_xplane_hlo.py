@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sonda.frameworks.harness.attribution import Place
-from sonda.frameworks.tensorflow.profile import place_of, split_calls, time_by_place
+from sonda.frameworks.tensorflow.profile.operations import place_of, split_calls, time_by_place
 from sonda.imports.xplane.file import open_space
 from sonda.imports.xplane.hlo import programs, shared_scopes
 from sonda.targets.profiles.tensorflow_events import read_profile_events

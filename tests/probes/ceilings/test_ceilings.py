@@ -75,6 +75,14 @@ def kept(root: Path) -> Path:
     return root / "machines" / "abc.json"
 
 
+def change(root: Path, **fields: Any) -> None:
+    """Change the entry of one thread, in the store and in the user's cache."""
+    for path in (kept(root), *(root / "cache of the user").rglob("abc*.json")):
+        record = json.loads(path.read_text())
+        record["threads"]["1"] |= fields
+        path.write_text(json.dumps(record))
+
+
 def ask(root: Path, threads: list[int], meter: Meter, **options: Any) -> dict[str, Any]:
     return load_or_measure(root, threads, measure=meter, machine=MACHINE, **options)
 
@@ -89,6 +97,57 @@ def test_measured_once_then_read(tmp_path: Path) -> None:
     assert first["cache_bytes"] == 32 * MIB
     assert first["library"] == ceilings.measuring_library()
     assert [path.name for path in (tmp_path / "machines").iterdir()] == ["abc.json"]
+
+
+def test_stores_of_a_user_share_what_is_known(tmp_path: Path) -> None:
+    meter = Meter()
+    first = ask(tmp_path / "one", [1], meter)
+    assert ask(tmp_path / "other", [1], meter) == first and meter.asked == [[1]]
+    ask(tmp_path / "other", [2, 4], meter)
+    assert list(ask(tmp_path / "one", [2], meter)["threads"]) == ["1", "2", "4"]
+    ask(tmp_path / "one", [8], meter)
+    assert list(ask(tmp_path / "third", [1], meter)["threads"]) == ["1", "2", "4", "8"]
+    assert meter.asked == [[1], [2, 4], [8]]
+    ask(tmp_path / "fourth", [1], meter, again=True)
+    assert meter.asked[-1] == [1]
+
+
+def test_of_what_two_stores_measured_the_better_figures_are_kept(tmp_path: Path) -> None:
+    ask(tmp_path / "one", [1], Meter(rate=2e11))
+    ask(tmp_path / "other", [1], Meter(rate=1e11), again=True)
+    assert ask(tmp_path / "third", [1], Meter())["threads"]["1"]["flops"] == {"float32": 2e11}
+
+
+def test_versions_of_a_library_do_not_drive_each_other_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = Meter()
+    for turn in range(2):
+        for version in ("torch 1.0", "torch 2.0"):
+            monkeypatch.setattr(ceilings, "measuring_library", lambda version=version: version)
+            ask(tmp_path / f"{version} {turn}", [1], meter)
+    assert meter.asked == [[1], [1]]
+
+
+@pytest.mark.parametrize("cache", ["a file in its place", "relative", "no home"])
+def test_a_user_without_a_cache_measures_for_every_store(
+    cache: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meter = Meter()
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", {"a file in its place": str(tmp_path / "file")}.get(cache, "relative"))
+    if cache == "no home":
+        monkeypatch.delenv("XDG_CACHE_HOME")
+    ask(tmp_path / "one", [1], meter)
+    ask(tmp_path / "other", [1], meter)
+    assert meter.asked == [[1], [1]]
+    assert not Path("relative").exists()
+
+
+def test_a_store_that_refuses_to_be_read_is_no_failure(tmp_path: Path) -> None:
+    meter = Meter()
+    (tmp_path / "machines").write_text("no folder")
+    assert ask(tmp_path, [1], meter) == ask(tmp_path, [1], meter)
+    assert meter.asked == [[1]], "the user's cache has it"
 
 
 def test_one_and_all_effective_cores_by_default(tmp_path: Path) -> None:
@@ -109,9 +168,7 @@ def test_a_new_number_of_threads_is_added(tmp_path: Path) -> None:
 def test_old_entries_are_measured_again(tmp_path: Path) -> None:
     meter = Meter()
     ask(tmp_path, [1, 2], meter)
-    record = json.loads(kept(tmp_path).read_text())
-    record["threads"]["1"]["measured"] = (datetime.now(UTC) - timedelta(days=31)).isoformat()
-    kept(tmp_path).write_text(json.dumps(record))
+    change(tmp_path, measured=(datetime.now(UTC) - timedelta(days=31)).isoformat())
     ask(tmp_path, [1, 2], meter)
     assert meter.asked == [[1, 2], [1]]
     ask(tmp_path, [1, 2], meter, max_age_days=-1)
@@ -178,10 +235,7 @@ def test_a_disturbed_entry_is_measured_again_and_the_better_figures_kept(tmp_pat
     quiet = Meter(rate=3e10)
     ask(tmp_path, [1], quiet)
     assert quiet.asked == []  # not at once: every run would wait for it
-    path = next((tmp_path / "machines").iterdir())
-    record = json.loads(path.read_text())
-    record["threads"]["1"]["measured"] = (datetime.now(UTC) - timedelta(minutes=11)).isoformat()
-    path.write_text(json.dumps(record))
+    change(tmp_path, measured=(datetime.now(UTC) - timedelta(minutes=11)).isoformat())
     record = ask(tmp_path, [1], quiet)
     assert quiet.asked == [[1]]
     entry = record["threads"]["1"]
@@ -310,11 +364,13 @@ def test_numpy_measures_where_torch_is_missing() -> None:
 
 
 @pytest.fixture(scope="module")
-def measured() -> Entries:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Entries:
+    """Measured for this store, or for another before: then all tests share them."""
     pytest.importorskip("torch", reason="torch is not installed")
     machine = machine_record()
     threads = [1, 2] if machine.get("effective_cores", 1) > 1 else [1]
-    return measure_processor(machine, "torch", threads)
+    record = load_or_measure(tmp_path_factory.mktemp("store"), threads, machine=machine)
+    return {str(count): record["threads"][str(count)] for count in threads}
 
 
 def test_this_machine_has_usable_ceilings(measured: Entries) -> None:

@@ -115,7 +115,7 @@ def test_perf_stat_and_our_own_counters_agree() -> None:
 @needs_perf
 def test_perf_stat_passes_the_exit_code_on_and_gives_a_series() -> None:
     assert PerfStat().count([sys.executable, "-S", "-c", "raise SystemExit(4)"], ["page-faults"]).code == 4
-    program = PROGRAM + "import time\ntime.sleep(0.15)"
+    program = PROGRAM + "import time\ntime.sleep(0.5)"
     found = PerfStat().count([sys.executable, "-S", "-c", program], ["page-faults"], interval=0.05)
     assert len(found.series) >= 2
     assert found.series[-1][1]["page-faults"].value == found.counts["page-faults"].value >= 4000
@@ -188,3 +188,23 @@ def parse_keys(text: str) -> set[str]:
 
     lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     return set().union(*lines)
+
+
+class PapiWithoutEvents:
+    """Stands in for a libpapi whose libpfm does not know the processor: it loads, and has no event."""
+
+    def PAPI_create_eventset(self, number: object) -> int:  # noqa: N802
+        return 0
+
+    def PAPI_add_named_event(self, number: object, name: bytes) -> int:  # noqa: N802
+        return -7
+
+    def PAPI_strerror(self, code: object) -> bytes:  # noqa: N802
+        return b"Event does not exist"
+
+
+def test_a_papi_that_has_no_event_on_this_processor_is_missing() -> None:
+    papi = Papi()
+    papi._library = PapiWithoutEvents()
+    state = papi.state()
+    assert (state.state, state.reason) == ("missing", "PAPI counts none of task-clock: event does not exist")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from energy_summary_cases import counter, found_in, keep
-from sonda.analysis.energy.windows import UNKNOWN
+from sonda.analysis.reasons import GPU_TIME_UNKNOWN
 from sonda.probes.energy.attribution import attribute_energy
 from sonda.probes.energy.channels import Channel
 from sonda.probes.energy.readings import ChannelSeries, EnergyReadings
@@ -121,4 +121,4 @@ def test_windows_of_a_summary_are_the_gpus(tmp_path: Path) -> None:
 def test_a_phase_whose_time_on_the_gpu_is_not_known_says_so(tmp_path: Path) -> None:
     found = summary(tmp_path, known=False)
     assert found["forward"]["cuda:0"] == pytest.approx(200.0)
-    assert UNKNOWN in str(found["optimizer"]["cuda:0"])
+    assert GPU_TIME_UNKNOWN in str(found["optimizer"]["cuda:0"])

@@ -11,7 +11,7 @@ from energy_coverage_cases import NO_COUNTER, PACKAGE, REST
 from energy_summary_cases import BOARD, MS, S, counter, found_in, keep, training
 from plain_runs import change_target
 from sonda.analysis.energy.summary import EnergySummary
-from sonda.analysis.energy.windows import SAMPLED
+from sonda.analysis.reasons import POWER_SAMPLED
 from sonda.analysis.steps.training import summarise_training
 from sonda.probes.energy.channels import Channel
 from sonda.probes.energy.meter import _judge_probe
@@ -83,7 +83,7 @@ def test_short_phases_are_not_solved_from_samples(tmp_path: Path) -> None:
     samples = [Sample(int(at), "power", 100.0, "W", "measured", device="cuda:1") for at in times]
     found = found_in(keep(tmp_path, {"counters": [], "interval": 0.05, "readings": len(times)}, samples, spans=spans))
     phases = {one.name: one for one in found.windows if one.kind == "phase"}
-    assert SAMPLED in phases["train forward"].total.reason
+    assert POWER_SAMPLED in phases["train forward"].total.reason
     step = next(one for one in found.windows if one.kind == "step")
     assert step.time.value is not None
     assert step.total.value == pytest.approx(100.0 * step.time.value / S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ncu_examples import ADD, ADDED, asked, stand_in, table
+from processes import lives
 from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.imports.ncu.files import read_csv
 from sonda.imports.ncu.tables import read_launches
@@ -319,12 +319,10 @@ def test_a_program_does_not_outlive_ncu(tmp_path: Path) -> None:
     number = tmp_path / "number"
     with pytest.raises(SondaError):
         count(tmp_path, first=f"sleep 300 & echo $! > {number}; kill -SEGV $$")
-    status = Path(f"/proc/{int(number.read_text())}/stat")
-    limit = monotonic() + 30
-    with suppress(FileNotFoundError, ProcessLookupError):  # gone while it was looked at
-        while status.read_text().rpartition(") ")[2][0] != "Z":
-            assert monotonic() < limit, "it lives on"
-            sleep(0.01)
+    limit = monotonic() + 240
+    while lives(int(number.read_text())):
+        assert monotonic() < limit, "it lives on"
+        sleep(0.01)
 
 
 def test_recorded_stalls_merge_onto_recorded_launches(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from sonda.report.views.device.counted import COLORS, MOST_KERNELS, OTHERS, reas
 
 
 def row(name: str, share: float, **shares: float) -> StallRow:
-    return StallRow(name, 1, 1000.0 * share, share, shares, next(iter(shares), ""), "", "")
+    return StallRow(name, 1, 1000.0 * share, share, shares, next(iter(shares), ""))
 
 
 def test_bars_are_shares_of_cycles_with_the_longest_kernel_first() -> None:

@@ -23,8 +23,10 @@ from sonda.analysis.comparison.findings import (
     NoisyPart,
     OneProcess,
     OptionEffect,
+    OptionOutcome,
     OptionsBring,
     OtherEngines,
+    ProductOfParts,
     RemedyOfRuns,
     SimulatedEnergies,
     SimulatedTraffic,
@@ -33,8 +35,16 @@ from sonda.analysis.comparison.findings import (
     WidenedIntervals,
 )
 from sonda.analysis.comparison.optimisations import CombinedOptions, Option, Options
-from sonda.analysis.comparison.option_effects import brought_everywhere, option_effects
+from sonda.analysis.comparison.option_effects import (
+    FASTER,
+    NOTHING,
+    SLOWER,
+    UNKNOWN,
+    brought_everywhere,
+    option_effects,
+)
 from sonda.analysis.findings import Finding, Remark
+from sonda.analysis.study_findings import PublishedElsewhere
 from sonda.analysis.summary import Value
 from sonda.report.words import describe
 
@@ -112,6 +122,28 @@ def joules(value: float) -> Value:
         (RemedyOfRuns(Remark("fuse"), ("cnn", "mlp"), 2), "fuse"),
         (RemedyOfRuns(Remark("fuse"), ("cnn", "mlp"), 3), "fuse (cnn; mlp)"),
         (RemedyOfRuns(Remark("fuse"), ("a", "b", "c", "d"), 5), "fuse (4 of 5 configurations)"),
+        (ProductOfParts("equal", 6.0), "as the product of its parts, 6.00x"),
+        (ProductOfParts("more", 6.0), "more than the product of its parts, 6.00x"),
+        (ProductOfParts("less", 6.0), "less than the product of its parts, 6.00x"),
+        (ProductOfParts("unsure", 6.0), "product of its parts 6.00x, the difference not significant"),
+        (ProductOfParts("", 6.0), "not significant"),
+        (OptionOutcome(FASTER, Value(1.7, "1", "derived", 1.5, 1.9), 1.8), "1.70x faster"),
+        (OptionOutcome(SLOWER, Value(0.5, "1", "derived", 0.4, 0.6), None), "2.00x slower"),
+        (OptionOutcome(NOTHING, Value(1.0, "1", "derived", 0.99, 1.01), 1.111), "not significant"),
+        (
+            OptionOutcome(UNKNOWN, Value(1.0, "1", "derived", 0.8, 1.2), 1.111),
+            "not significant; 1.12x at the most",
+        ),
+        (
+            OptionOutcome(UNKNOWN, Value(2.0, "1", "derived", reason="one each"), 1.111),
+            "one each; 1.12x at the most",
+        ),
+        (OptionOutcome("", Value(None, "1", "derived", reason="not measured yet"), None), "not measured yet"),
+        (PublishedElsewhere("", "cpu", "small", ()), ""),
+        (
+            PublishedElsewhere("K40", "cpu", "small", (("image", "64x48"), ("epochs", "2"))),
+            "published on K40, ours on cpu; ours at scale small: image=64x48, epochs=2",
+        ),
     ],
 )
 def test_each_finding_has_its_words(finding: Finding, words: str) -> None:
@@ -120,7 +152,7 @@ def test_each_finding_has_its_words(finding: Finding, words: str) -> None:
 
 def option(name: str, effect: str, value: float | None, parts: Sequence[str] = ()) -> Option:
     together = CombinedOptions(tuple(parts), 1.0, Value(1.0, "1", "derived"), "") if parts else None
-    return Option(name, Value(value, "1", "derived"), effect, "", together=together, applies=value is not None)
+    return Option(name, Value(value, "1", "derived"), effect, together=together, applies=value is not None)
 
 
 def sentence(options: Sequence[Option]) -> str:
@@ -150,7 +182,7 @@ def place(name: str, *options: Option) -> Options:
 
 def test_one_sentence_for_all_places_says_what_holds_where() -> None:
     def told(name: str, effect: str, value: float, low: float, high: float) -> Option:
-        return Option(name, Value(value, "1", "derived", low, high), effect, "")
+        return Option(name, Value(value, "1", "derived", low, high), effect)
 
     lacking = option("private threads", "", None)
     cnn = place(

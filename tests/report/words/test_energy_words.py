@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from sonda.analysis.energy.findings import (
-    EnergyReadings,
     FinishSooner,
     IntegralOff,
     LostCounters,
@@ -13,6 +12,7 @@ from sonda.analysis.energy.findings import (
     NodesEnergy,
     NoEnergy,
     OnNode,
+    ReadingRate,
     SharedMachine,
     SourceEnergy,
     SpentEnergy,
@@ -66,8 +66,8 @@ COVERS, LACKING = ("CPU packages (1 of 2)", "DRAM"), ("package-1", "disks")
             SharedMachine(("a", "b")),
             "nodes a and b are processes of one machine and read the same sensors, so its energy counts once",
         ),
-        (EnergyReadings(1200, 0.5, None), "read 1,200 times, every 0.5 s"),
-        (EnergyReadings(3, 0.5, 0.02), "read 3 times, every 0.5 s; reading took 2.0 % of one processor"),
+        (ReadingRate(1200, 0.5, None), "read 1,200 times, every 0.5 s"),
+        (ReadingRate(3, 0.5, 0.02), "read 3 times, every 0.5 s; reading took 2.0 % of one processor"),
         (UnreadCounter("RAPL", "only root may", ""), "RAPL: only root may"),
         (UnreadCounter("RAPL", "only root may", "run as root"), "RAPL: only root may; run as root"),
         (

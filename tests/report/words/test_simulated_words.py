@@ -10,7 +10,6 @@ from sonda.analysis.simulated.findings import (
     BestDesigns,
     CycleBound,
     DesignChange,
-    EnergyTable,
     ImplausibleTable,
     NoArea,
     NoGain,
@@ -20,6 +19,7 @@ from sonda.analysis.simulated.findings import (
     SimulatedArea,
     SimulatedEnergy,
     UnknownGain,
+    UsedEnergyTable,
     WidenBound,
 )
 from sonda.analysis.summary import Value
@@ -40,12 +40,12 @@ def design(number: int, **values: Value) -> BestDesign:
     [
         (NothingOnEngines("maeri"), "Nothing to judge: no operation ran on an engine of maeri."),
         (
-            CycleBound("memory", "linear layers", 0.89, Value(3060.0, "cycle", "simulated"), 0.6, Value(0.25, "1", "")),
+            CycleBound("memory", "linear layer", 0.89, Value(3060.0, "cycle", "simulated"), 0.6, Value(0.25, "1", "")),
             "Memory-bound in the linear layers: 89 % of 3,060 cycles, 60 % of them spent waiting for the memory behind "
             "the global buffer; the multipliers do useful work 25 % of the time.",
         ),
         (
-            CycleBound("compute", "embeddings", 1.0, Value(1.0, "cycle", "simulated"), 1.0, Value(None, "1", "")),
+            CycleBound("compute", "embedding", 1.0, Value(1.0, "cycle", "simulated"), 1.0, Value(None, "1", "")),
             "Compute-bound in the embeddings: 100 % of 1 cycle, 100 % of them spent multiplying.",
         ),
         (WidenBound("memory"), "a larger global buffer or more bandwidth"),
@@ -69,9 +69,9 @@ def design(number: int, **values: Value) -> BestDesign:
             ),
             "energy 3.2 µJ (1.6–6.4), bounds of its table in brackets: memory 80 %, own 20 %",
         ),
-        (EnergyTable("", (), None, "", (), (), False, ()), "energy table unknown (no node stated)"),
+        (UsedEnergyTable("", (), None, "", (), (), False, ()), "energy table unknown (no node stated)"),
         (
-            EnergyTable("45nm", ("45 nm",), 2048.0, "DDR4", ("ADD",), ("Buffer",), True, ("MUL",)),
+            UsedEnergyTable("45nm", ("45 nm",), 2048.0, "DDR4", ("ADD",), ("Buffer",), True, ("MUL",)),
             "energy table 45nm (45 nm); as if the global buffer had 2 KiB; memory DDR4; no entry for ADD; no static "
             "energy (without a clock) of Buffer; recalled, not verified: MUL",
         ),

@@ -8,6 +8,7 @@ from sonda.analysis.findings import Finding
 from sonda.analysis.traces.findings import (
     ComputingDevice,
     ExposedDevice,
+    FunctionTraceCount,
     HostOnly,
     IdleDevice,
     LargestPart,
@@ -22,7 +23,6 @@ from sonda.analysis.traces.findings import (
     ProgramCounted,
     TimelessDevice,
     TracedDevice,
-    TracedFunction,
     TraceRemedy,
     TruncatedTrace,
     UnseenWaits,
@@ -75,7 +75,7 @@ GPU, ONE_OF_SEVERAL = TracedDevice("cuda:0", None), TracedDevice("cuda:0", 3)
         ),
         (LongCompiling(0.4, ()), "Compile-bound: tracing and compiling takes 40 % of the steps."),
         (
-            LongCompiling(0.4, (TracedFunction("step", 3, 3, (0, 1)), TracedFunction("loss", 1, 1, (0,)))),
+            LongCompiling(0.4, (FunctionTraceCount("step", 3, 3, (0, 1)), FunctionTraceCount("loss", 1, 1, (0,)))),
             "Compile-bound: tracing and compiling takes 40 % of the steps: step in 3 of 3 calls on ranks 0 and 1 and "
             "loss in 1 of 1 call on rank 0.",
         ),

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sonda.analysis.bounds import CEILINGS, BoundedRatio
-from sonda.analysis.findings import Finding, Remark
+from sonda.analysis.device.findings import WarpsWait
+from sonda.analysis.findings import Finding
 from sonda.analysis.rules.limits import (
     AboveCeiling,
     BetweenPhases,
@@ -94,7 +95,7 @@ SENTENCES: list[tuple[Finding, str]] = [
     ),
     (
         OverheadBound(Pieces(("Linear",)), part(0.61), part(1), ns(118e3), ns(100e3), ratio(1.18)),
-        "Overhead-bound in the linear layers: 61 % of the step goes to 1 operation that take 100 µs each, no longer "
+        "Overhead-bound in the linear layers: 61 % of the step goes to 1 operation that takes 100 µs, no longer "
         "than small ones do here.",
     ),
     (
@@ -129,12 +130,14 @@ SENTENCES: list[tuple[Finding, str]] = [
         "Slots are lost: by Top-Down forward is bad speculation (40 % of its cycles).",
     ),
     (
-        KernelStalled("gemm", part(0.1), None, Remark("warps wait")),
-        "In gemm, 10 % of the step, warps wait; how near it comes to the device's peaks is not known.",
+        KernelStalled("gemm", part(0.1), None, WarpsWait("wait", part(0.82))),
+        "In gemm, 10 % of the step, warps wait 82 % of the time a fixed time for the instruction before (wait); how "
+        "near it comes to the device's peaks is not known.",
     ),
     (
-        KernelStalled("gemm", part(0.1), part(0.38), Remark("warps wait")),
-        "Out of line: gemm, 10 % of the step, reaches 38 % of what the device could do; warps wait.",
+        KernelStalled("gemm", part(0.1), part(0.38), WarpsWait("long_scoreboard", part(0.82))),
+        "Out of line: gemm, 10 % of the step, reaches 38 % of what the device could do; warps wait 82 % of the time "
+        "for data from memory (long_scoreboard).",
     ),
     (
         InputBound(part(0.21), ns(21 * MS), workers=0),

@@ -19,10 +19,11 @@ from sonda.record.errors import SondaError
 from sonda.record.files import partial
 from sonda.record.run import CoolDown, Run, now, write_run
 from sonda.record.store import Store
+from sonda.report.words import in_words
 from sonda.studies.engine import remote as elsewhere
 from sonda.studies.engine.plan import NODE, StudyPoint, plan_points
 from sonda.studies.engine.runner import StudyResult, load_study_result
-from sonda.studies.executors.executor import Task, TaskResult, ThisProcess, attempt_task
+from sonda.studies.executors.executor import ExecutorTask, TaskResult, ThisProcess, attempt_task
 from sonda.studies.file.study import Study
 from sonda.studies.results.notes import table_notes
 from sonda.targets.cooling import Cooling
@@ -43,7 +44,7 @@ class Nodes(ThisProcess):
     def kinds(self) -> set[str]:
         return self._kinds
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Any, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
         for task in tasks:
             if task.node and task.node not in self._kinds:
                 yield TaskResult(
@@ -89,7 +90,7 @@ def test_a_node_that_is_away_keeps_its_rows_and_what_it_lacks_is_said(store: Sto
     assert seen(result) == [("EPYC", 1), ("EPYC", 2), ("Xeon", 2)]
     ((point, why),) = result.failures
     assert point.configuration["batch"] == 1 and why == "no worker has what it needs (node Xeon); start one"
-    assert any("1 of 4 points have no run" in note for note in table_notes(result, [], {}))
+    assert any("1 of 4 points have no run" in note for note in in_words(table_notes(result, [], {})))
     whole = carry_out(store, Nodes("EPYC", "Xeon"), "each")
     assert not whole.failures and whole.measured == 1 and len(store.names()) == 4
 
@@ -99,7 +100,7 @@ def test_simulations_are_given_out_several_at_once(store: Store, monkeypatch: py
     given: list[int] = []
 
     class Noting(Nodes):
-        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+        def run(self, work: Any, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
             for task in tasks:
                 given.append(len(task.order))
                 yield from super().run(work, [task])
@@ -124,12 +125,14 @@ def test_times_of_different_machines_are_not_mixed_in_silence(store: Store) -> N
     points = plan_points(STUDY)
     keep(store, points[0], processor="EPYC", logical_cores=8)
     keep(store, points[1], processor="Xeon", logical_cores=4)
-    (said,) = [note for note in table_notes(load_study_result(STUDY, store), [], {}) if "kinds of machine" in note]
+    (said,) = [
+        note for note in in_words(table_notes(load_study_result(STUDY, store), [], {})) if "kinds of machine" in note
+    ]
     assert "(EPYC, 8 cores: 1; Xeon, 4 cores: 1)" in said
     simulated = dataclasses.replace(STUDY, workload={"workload": "mlp", "on": "sim:maeri-256"})
     for point, name in zip(plan_points(simulated), ("EPYC", "Xeon"), strict=True):
         keep(store, point, processor=name, logical_cores=8)
-    notes = table_notes(load_study_result(simulated, store), [], {})
+    notes = in_words(table_notes(load_study_result(simulated, store), [], {}))
     assert not [note for note in notes if "kinds of machine" in note]
 
 
@@ -143,7 +146,7 @@ def test_times_of_different_gpus_are_not_mixed_in_silence(store: Store) -> None:
             card = cards.get((str(point.configuration["on"]), int(str(point.configuration["batch"]))))
             target = {"spec": point.configuration["on"], "devices": {"cuda:0": {"name": card}} if card else {}}
             keep(store, point, target, processor="EPYC", logical_cores=8)
-        said = table_notes(load_study_result(study, store), [], {})
+        said = in_words(table_notes(load_study_result(study, store), [], {}))
         return [note for note in said if "kinds of machine" in note]
 
     (said,) = notes()
@@ -196,7 +199,7 @@ def test_a_node_of_another_kind_that_comes_late_measures_nothing(store: Store) -
     asked: list[str] = []
 
     class Noting(Nodes):
-        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+        def run(self, work: Any, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
             tasks = list(tasks)
             asked.extend(task.node for task in tasks)
             self._kinds = {"EPYC", "Xeon"}
@@ -254,7 +257,7 @@ def test_all_workers_that_are_to_measure_are_waited_for(
 class Elsewhere(ThisProcess):
     """A node with a folder of the same name, which is not the same folder: the mark is not in it."""
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Any, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
         for task in tasks:
             there = [
                 dataclasses.replace(one, order=msgspec.structs.replace(one.order, store=elsewhere.SeenStore(
@@ -290,7 +293,7 @@ def test_a_run_that_its_worker_wrote_before_it_died_is_not_there_twice(store: St
     """The worker dies after it has written the run and before it has said so; another does the point again."""
 
     class Dying(ThisProcess):
-        def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+        def run(self, work: Any, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
             for task in tasks:
                 attempt_task(work, task)
                 sleep(0.002)  # a run's name has its moment in ms
@@ -355,7 +358,7 @@ def test_a_node_that_cannot_note_what_it_begins_says_where(tmp_path: Path, monke
     (tmp_path / "full").touch()
     monkeypatch.setattr(on_node.tempfile, "gettempdir", lambda: str(tmp_path / "full"))
     monkeypatch.setenv(partial.NODE, "north")
-    done = on_node.attempt_once(len, Task(3, []), "", str(tmp_path), "token")
+    done = on_node.attempt_once(len, ExecutorTask(3, []), "", str(tmp_path), "token")
     assert done.number == 3 and done.failure == f"north cannot write {tmp_path / 'full'}: Not a directory"
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from sonda.analysis.run_summary import summarise
 from sonda.record.store import Store
+from sonda.report.words import in_words
 from sonda.studies.engine.measurement import measuring
 from sonda.studies.engine.plan import plan_points
 from sonda.studies.engine.runner import run_study
@@ -162,7 +163,7 @@ def test_published_figures_stand_beside_ours_and_misses_are_named(table: StudyTa
     assert [printed[name, share, "thesis"] for name in list(INDICES)[-4:]] == [46, 47, 89, 87]
     assert printed["50-10M-80-1000", "reads", "thesis"] == 74e6
     assert printed["50-10M-80-1000", "writes", "thesis"] == 284_000
-    assert "25-1M-20-100 53.3" in next(note for note in table.notes if "40 to 45 % (STONNE, thesis)" in note)
+    assert "25-1M-20-100 53.3" in next(note for note in in_words(table.notes) if "40 to 45 % (STONNE, thesis)" in note)
     said = " ".join(table.deviations)
     for word in ("284,240", "100-1M-20-100", "SIGMA", "the notes say so", "cut to a layer's sizes"):
         assert word in said

@@ -17,6 +17,7 @@ from record_examples import an_info, two_spans
 from sonda.record.errors import SondaError
 from sonda.record.run import CoolDown, Run, write_run
 from sonda.record.store import Store
+from sonda.report.words import in_words
 from sonda.studies import catalogue
 from sonda.studies.catalogue import carry_out
 from sonda.studies.engine import multi_node as over_nodes
@@ -159,7 +160,7 @@ def test_a_study_of_nothing_else_starts_no_workers(
     assert log == [OVER] and result["measured"] == 0
     (run,) = store.runs()
     assert run.info.cool_down == CoolDown(waited_s=0.0, reason=QUEUED)
-    assert any(note.startswith(QUEUED) for note in result["notes"])
+    assert any(note.startswith(QUEUED) for note in in_words(result["notes"]))
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from sonda.analysis.run_summary import summarise
 from sonda.record.run import CoolDown, Run
 from sonda.report.screen import render
 from sonda.report.views.study.screen import study_blocks
+from sonda.report.words import in_words, word_findings
 from sonda.studies.catalogue import _document, add_statistics
 from sonda.studies.engine.plan import ENERGY, TIME, StudyPoint, plan_points
 from sonda.studies.engine.runner import StudyResult
@@ -47,6 +48,10 @@ STUDY = Study(
     published=(Published({"variant": "two"}, {"speedup": 1.79, "relative_edp": 0.56}, "table 4.2", "2 K20m"),),
 )
 WATTS = {"cpu": 60.0, "cuda:0": 140.0, "cuda:1": 16.0}
+
+
+def worded_document(result: StudyResult) -> dict[str, Any]:
+    return word_findings(_document(result))
 
 
 def one_run(point: StudyPoint) -> Run:
@@ -187,7 +192,7 @@ def test_what_a_power_model_says_keeps_its_bounds_and_is_called_estimated() -> N
     found = cell(table, "one", "energy_J").value
     assert (found.value, found.source) == (pytest.approx(5000), "estimated")
     assert (found.low, found.high) == (pytest.approx(3000), pytest.approx(7000))
-    assert "energy covers CPU packages, estimated by a power model" in table.notes
+    assert "energy covers CPU packages, estimated by a power model" in in_words(table.notes)
 
 
 def test_a_single_energy_run_has_the_bounds_of_its_readings_and_one_without_joules_is_counted() -> None:
@@ -202,11 +207,11 @@ def test_a_single_energy_run_has_the_bounds_of_its_readings_and_one_without_joul
     found = cell(table, "one", "energy_J").value
     assert (found.value, found.low, found.high) == (pytest.approx(5025), pytest.approx(5000), pytest.approx(5050))
     said = "1 of 2 energy runs tell no energy: 1.5 s are too short for counters that are read every 1 s"
-    assert said in table.notes
+    assert said in in_words(table.notes)
 
 
 def test_curves_scaling_and_disturbances_are_in_the_document() -> None:
-    document = _document(result())
+    document = worded_document(result())
     by_name = {row["configuration"]["variant"]: row for row in document["rows"]}
     assert [point["accuracy"]["mean"] for point in by_name["one"]["curve"]] == pytest.approx([0.5, 0.7])
     assert [point["n"] for point in by_name["one"]["curve"]] == [2, 2], "energy runs are not in the curve"
@@ -231,17 +236,17 @@ def test_waiting_is_told_below_the_table() -> None:
         cool |= {"reason": "not back after 7 s: cpu 50 °C, 40 °C at the beginning"} if number == 3 else {}
         run.info.cool_down = CoolDown(**cool)
         runs.append((point, run))
-    notes = study_table(StudyResult(STUDY, tuple(runs), (), 0), summarise).notes
+    notes = in_words(study_table(StudyResult(STUDY, tuple(runs), (), 0), summarise).notes)
     assert "before 8 runs 56 s were waited in all until the machine was cool again" in notes
     assert "1 of 8 runs began warmer than the first: not back after 7 s: cpu 50 °C, 40 °C at the beginning" in notes
     for _, run in runs:
         run.info.cool_down = CoolDown(waited_s=10.2, reason="no temperature can be read on this machine")
-    notes = study_table(StudyResult(STUDY, tuple(runs), (), 0), summarise).notes
+    notes = in_words(study_table(StudyResult(STUDY, tuple(runs), (), 0), summarise).notes)
     assert "no temperature can be read on this machine: runs had 10 s of rest between them at most" in notes
 
 
 def test_the_screen_has_a_row_for_every_variant_and_a_table_for_every_topic() -> None:
-    text = render(study_blocks(_document(result()), 200), 200, False)
+    text = render(study_blocks(worded_document(result()), 200), 200, False)
     lines = text.splitlines()
     for title in ("  Time", "  Accuracy", "  Against one", "  Energy"):
         assert title in lines
@@ -254,7 +259,7 @@ def test_the_screen_has_a_row_for_every_variant_and_a_table_for_every_topic() ->
 
 
 def test_a_table_that_is_too_wide_goes_on_below() -> None:
-    lines = render(study_blocks(_document(result()), 80), 80, False).splitlines()
+    lines = render(study_blocks(worded_document(result()), 80), 80, False).splitlines()
     assert "  Against one: continued" in lines
     assert not any("left out" in line for line in lines)
     assert max(map(len, lines)) <= 80
@@ -273,7 +278,9 @@ def test_a_variant_that_does_other_work_is_not_held_against_the_base() -> None:
 def test_an_axis_of_one_variant_alone_is_in_its_name() -> None:
     split = dataclasses.replace(STUDY, axes={"split": ("a",)})
     variants = {**STUDY.variants, "shares": {"on": "cpu", "image": "37x28", "split": ["a", "b"]}}
-    lines = render(study_blocks(_document(result(dataclasses.replace(split, variants=variants))), 120), 120, False)
+    lines = render(
+        study_blocks(worded_document(result(dataclasses.replace(split, variants=variants))), 120), 120, False
+    )
     rows = [line.strip().split("   ")[0] for line in lines.splitlines()]
     assert {"processor", "one", "two", "shares, a", "shares, b"} <= set(rows)
 
@@ -308,7 +315,7 @@ def test_figures_of_devices_together_are_what_ranks_and_the_outlook_say() -> Non
 
 
 def test_statistics_are_shown_where_they_are_asked_for() -> None:
-    document = add_statistics(_document(result()), "mean, maximum")
+    document = add_statistics(worded_document(result()), "mean, maximum")
     lines = render(study_blocks(document, 120), 120, False).splitlines()
     title = lines.index("  whole s, mean, maximum")
     assert lines[title + 1].split() == ["variant", "median", "mean", "maximum", "runs"]

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from plain_runs import run_info
-from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Traffic, Value
+from sonda.analysis.summary import LayerRow, PartSummary, SimulatedCost, Summary, Traffic, Value
 from sonda.record.run import Run
 from sonda.report.screen import render
 from sonda.report.views.study.screen import study_blocks
+from sonda.report.words import in_words, word_findings
 from sonda.studies.catalogue import _document
 from sonda.studies.engine.plan import configurations, count_points, options, plan_points
 from sonda.studies.engine.runner import StudyResult
@@ -22,6 +23,10 @@ from sonda.studies.file.mistakes import StudyMistakes
 from sonda.studies.file.study import Study
 from sonda.studies.file.vocabulary import vocabulary_of_sonda
 from sonda.studies.results.table import study_table
+
+
+def worded_document(result: StudyResult) -> dict[str, Any]:
+    return word_findings(_document(result))
 
 
 def _option(workload: str, key: str, value: object) -> str:
@@ -162,14 +167,14 @@ def test_an_accelerator_that_is_not_there_or_a_misspelt_setting_is_found_before_
 # ---- figures and tables -------------------------------------------------------------------------------------------
 
 
-def spent(cycles: float, whole: float, dram: float | None = None) -> Simulated:
+def spent(cycles: float, whole: float, dram: float | None = None) -> SimulatedCost:
     def number(value: float, unit: str = "1") -> Value:
         return Value(value, unit, "simulated")
 
     traffic = None
     if dram is not None:
         traffic = Traffic(number(dram, "B"), number(dram / 4, "B"), number(0.5), number(3), number(1))
-    return Simulated(
+    return SimulatedCost(
         cycles=number(cycles, "cycle"),
         share=cycles / whole,
         utilisation=number(0.5),
@@ -184,7 +189,7 @@ def spent(cycles: float, whole: float, dram: float | None = None) -> Simulated:
     )
 
 
-def layer(path: str, simulated: Simulated | None) -> LayerRow:
+def layer(path: str, simulated: SimulatedCost | None) -> LayerRow:
     nothing = Value(None, "ns", "simulated")
     return LayerRow(path, "Module", 0, True, 1, nothing, nothing, nothing, None, nothing, simulated=simulated)  # type: ignore[arg-type]
 
@@ -298,12 +303,12 @@ def test_a_range_has_its_nearer_end_as_a_measure_and_a_note_where_it_is_missed()
     assert first.published[0].value == Value(None, "cycles", "published", 120, 250, "a range was printed")
     assert first.published[0].ratio == pytest.approx(100 / 120)
     assert second.published[0].ratio == 1
-    assert table.notes == ("cycles is outside the published 120 to 250 cycles: 1 100",)
+    assert in_words(table.notes) == ["cycles is outside the published 120 to 250 cycles: 1 100"]
 
 
 def test_the_screen_shows_the_first_variant_whole_and_all_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sonda.studies.catalogue.summarise", summarised)
-    lines = render(study_blocks(_document(result(study(CROSSED))), 100), 100, False).splitlines()
+    lines = render(study_blocks(worded_document(result(study(CROSSED))), 100), 100, False).splitlines()
     words = [line.split() for line in lines]
     at = lines.index("  plain: cycles")
     assert words[at + 1 : at + 4] == [["batch", "whole", "a", "bags"], ["1", "100", "40.0", "60.0"],
@@ -324,7 +329,7 @@ def test_a_narrow_screen_splits_variants_over_several_tables(monkeypatch: pytest
     text = CROSSED.replace(
         "[[published]]", '[variant.third]\nset = "multipliers=4"\n[variant.fourth]\nset = "x=8"\n[[published]]'
     )
-    lines = render(study_blocks(_document(result(study(text))), 60), 60, False).splitlines()
+    lines = render(study_blocks(worded_document(result(study(text))), 60), 60, False).splitlines()
     heads = [line.split() for line in lines if line.split()[:2] == ["batch", "plain"]]
     assert len(heads) == 2
     assert [name for head in heads for name in head[2:]] == ["half", "third", "fourth"]

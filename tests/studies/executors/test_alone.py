@@ -85,7 +85,7 @@ def test_another_user_waits_too(folder: Path) -> None:
     def measure() -> None:
         with hold_node(fcntl.LOCK_EX):
             begun.set()
-            end.wait(60)
+            end.wait(300)
 
     def follow() -> None:
         try:
@@ -99,15 +99,15 @@ def test_another_user_waits_too(folder: Path) -> None:
     before = os.umask(0o077)
     try:
         first = as_user(SOMEBODY, measure)
-        assert begun.wait(60)
+        assert begun.wait(300)
     finally:
         os.umask(before)
     second = as_user(ANYBODY, follow)
     while not said and second.is_alive():
         second.join(0.01)
     end.set()
-    first.join(60)
-    second.join(60)
+    first.join(300)
+    second.join(300)
     assert path.stat().st_uid == SOMEBODY
     assert refused == [str(path), "and yet it was locked"] and len(said) == 1
 
@@ -137,7 +137,7 @@ def test_a_file_that_was_removed_meanwhile_keeps_nobody_out(folder: Path) -> Non
             while len(said) < 2:
                 waiter.join(0.01)
             assert not got.is_set()
-        waiter.join(60)
+        waiter.join(300)
     assert got.is_set()
     assert said == [f"waiting until nobody else measures or simulates on this machine ({path})"] * 2
 
@@ -162,7 +162,7 @@ def test_simulations_do_not_keep_a_measurement_out(folder: Path) -> None:
         threads = [take_part("measured", fcntl.LOCK_EX), take_part("simulated", fcntl.LOCK_SH)]
         assert order == []
     for thread in threads:
-        thread.join(60)
+        thread.join(300)
     assert order == ["measured", "simulated"]
     path = folder / "sonda-alone-here"
     assert said == {

@@ -26,7 +26,7 @@ from sonda.studies.engine.remote import measure_elsewhere
 from sonda.studies.engine.runner import StudyResult, run_study
 from sonda.studies.executors import cluster
 from sonda.studies.executors.choice import executor_for, spread_over
-from sonda.studies.executors.executor import Executor, Task, TaskResult, attempt_task
+from sonda.studies.executors.executor import Executor, ExecutorTask, TaskResult, attempt_task
 from sonda.studies.explore import exploration as exploring
 from sonda.studies.explore.space import parse_space
 from sonda.studies.file.study import Study
@@ -50,7 +50,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 def outcomes(executor: Executor, work: Any, orders: Sequence[Any], node: str = "") -> list[TaskResult]:
-    tasks = [Task(number, order, node=node) for number, order in enumerate(orders)]
+    tasks = [ExecutorTask(number, order, node=node) for number, order in enumerate(orders)]
     return sorted(executor.run(work, tasks), key=lambda done: done.number)
 
 
@@ -130,7 +130,7 @@ def test_simulating_uses_every_worker_and_tasks_go_where_they_must(nodes: Machin
         assert {done.value[0] for done in there} == {"south"}
         (refused,) = outcomes(executor, cluster_work.refuse, [5], "south")
         assert refused.failure == "south: 5 cannot be"
-        (lacking,) = executor.run(cluster_work.when, [Task(0, ("", 0.0), needs=("gpu",))])
+        (lacking,) = executor.run(cluster_work.when, [ExecutorTask(0, ("", 0.0), needs=("gpu",))])
         assert "no worker has what it needs (gpu)" in lacking.failure
 
 
@@ -198,7 +198,7 @@ def test_a_node_that_says_nothing_for_a_while(nodes: Machinery, tmp_path: Path) 
 
     with executor_for(cluster=nodes.address, exclusive=True) as executor:
         holding = meanwhile(hold)
-        tasks = [Task(0, (str(silent), 0), node="west"), Task(1, (str(other), 1), node="north")]
+        tasks = [ExecutorTask(0, (str(silent), 0), node="west"), ExecutorTask(1, (str(other), 1), node="north")]
         found = []
         for done in executor.run(cluster_work.slow, tasks):
             found.append((done.number, done.value))
@@ -273,7 +273,7 @@ def test_a_full_disk_on_one_node(nodes: Machinery, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_only_a_full_disk_is_called_full(number: int) -> None:
     """The twin that needs no rights."""
-    done = attempt_task(cluster_work.full, Task(0, number))
+    done = attempt_task(cluster_work.full, ExecutorTask(0, number))
     assert ("the disk is full" in done.failure) == (number != errno.EIO)
 
 

@@ -16,7 +16,7 @@ from dask_nodes import Machinery
 from fake_slurm import fake_slurm
 from sonda.record.errors import SondaError
 from sonda.studies.executors.choice import executor_for
-from sonda.studies.executors.executor import Task
+from sonda.studies.executors.executor import ExecutorTask
 
 pytestmark = pytest.mark.slow
 dask = pytest.importorskip("dask", reason="Dask is not installed")
@@ -60,7 +60,7 @@ def listening() -> set[tuple[str, int]]:
 def test_what_is_started_here_listens_on_the_loopback_alone_and_leaves_the_environment_as_it_was() -> None:
     before, environment = listening(), dict(os.environ)
     with executor_for(1, "local") as executor:
-        assert [done.value for done in executor.run(cluster_work.square, [Task(0, 3)])] == [9]
+        assert [done.value for done in executor.run(cluster_work.square, [ExecutorTask(0, 3)])] == [9]
         started = listening() - before
         # Its nanny sets it here, for the worker.
         assert os.environ.get("MALLOC_TRIM_THRESHOLD_") == environment.get("MALLOC_TRIM_THRESHOLD_")
@@ -80,7 +80,7 @@ def test_certificates_of_dask_are_used(certificates: Path, tmp_path: Path) -> No
         with dask.config.set(configured(certificates)):
             nodes.wait_for_workers()
             with executor_for(cluster=nodes.address) as executor:
-                assert [done.value for done in executor.run(cluster_work.square, [Task(0, 3)])] == [9]
+                assert [done.value for done in executor.run(cluster_work.square, [ExecutorTask(0, 3)])] == [9]
     finally:
         nodes.close()
 
@@ -92,7 +92,7 @@ def test_workers_of_a_queue_get_the_certificates(
     fake_slurm(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
     with dask.config.set(configured(certificates)), executor_for(1, "slurm:host=127.0.0.1") as executor:
-        assert [done.value for done in executor.run(cluster_work.square, [Task(0, 3)])] == [9]
+        assert [done.value for done in executor.run(cluster_work.square, [ExecutorTask(0, 3)])] == [9]
     (script,) = tmp_path.glob("job-*.sh")
     assert f"--tls-ca-file {certificates / 'cert.pem'}" in script.read_text()
     assert "tls://127.0.0.1:" in script.read_text()

@@ -16,7 +16,7 @@ from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.studies.engine import remote as elsewhere
 from sonda.studies.engine.plan import plan_points
-from sonda.studies.executors.executor import Task, TaskResult, ThisProcess
+from sonda.studies.executors.executor import ExecutorTask, TaskResult, ThisProcess
 from sonda.version import VERSION
 
 
@@ -26,7 +26,7 @@ class Late(ThisProcess):
     def __init__(self, store: Store, hidden: Path) -> None:
         self.store, self.hidden = store, hidden
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Any, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
         for group in tasks:
             done = []
             for task in group.order:

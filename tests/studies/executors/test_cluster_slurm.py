@@ -12,7 +12,7 @@ import node_cases
 from fake_slurm import directives, fake_slurm
 from sonda.record.errors import SondaError
 from sonda.studies.executors.choice import executor_for
-from sonda.studies.executors.executor import Task
+from sonda.studies.executors.executor import ExecutorTask
 from sonda.studies.executors.slurm import settings_of
 from sonda.studies.executors.training_jobs import run_on_nodes
 
@@ -25,7 +25,7 @@ def test_workers_that_a_queue_starts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     asked = "slurm:partition=short,account=me,time=00:10:00,memory=3GB,constraint=avx512,setup=export SAID=yes"
     with executor_for(1, f"{asked},host=127.0.0.1", exclusive=True) as executor:
-        tasks = [Task(number, number) for number in (3, 4)]
+        tasks = [ExecutorTask(number, number) for number in (3, 4)]
         assert sorted(done.value for done in executor.run(cluster_work.square, tasks)) == [9, 16]
     (script,) = tmp_path.glob("job-*.sh")
     wanted = {"-p short", "-A me", "-t 00:10:00", "-n 1", "--cpus-per-task=1", "--mem=3G", "--exclusive"}

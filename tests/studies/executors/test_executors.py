@@ -11,13 +11,13 @@ import pytest
 import cluster_work
 from sonda.record.errors import SondaError
 from sonda.studies.executors.choice import executor_for
-from sonda.studies.executors.executor import Executor, Task, TaskResult, ThisProcess, attempt_task
+from sonda.studies.executors.executor import Executor, ExecutorTask, TaskResult, ThisProcess, attempt_task
 from sonda.studies.executors.processes import ProcessPool
 from sonda.version import VERSION
 
 
 def outcomes(executor: Executor, work: Any, orders: list[Any]) -> list[TaskResult]:
-    tasks = [Task(number, order) for number, order in enumerate(orders)]
+    tasks = [ExecutorTask(number, order) for number, order in enumerate(orders)]
     return sorted(executor.run(work, tasks), key=lambda done: done.number)
 
 
@@ -63,7 +63,7 @@ def test_what_kills_every_process_is_given_up(crew: ProcessPool) -> None:
 
 def test_whoever_stops_listening_leaves_no_process_at_work(tmp_path: Path) -> None:
     executor = ProcessPool(2)
-    tasks = [Task(0, (str(tmp_path / "a"), 0.0)), Task(1, (str(tmp_path / "b"), 60.0))]
+    tasks = [ExecutorTask(0, (str(tmp_path / "a"), 0.0)), ExecutorTask(1, (str(tmp_path / "b"), 60.0))]
     running = executor.run(cluster_work.append_and_wait, tasks)
     first = next(running)
     assert first.number == 0
@@ -74,7 +74,7 @@ def test_whoever_stops_listening_leaves_no_process_at_work(tmp_path: Path) -> No
 
 
 def test_another_version_is_refused() -> None:
-    done = attempt_task(cluster_work.square, Task(0, 3), "0.0.9")
+    done = attempt_task(cluster_work.square, ExecutorTask(0, 3), "0.0.9")
     assert VERSION in done.failure and "0.0.9" in done.failure and done.value is None
 
 

@@ -16,7 +16,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.record.stored import plain
-from sonda.studies.executors.executor import Task, TaskResult, ThisProcess
+from sonda.studies.executors.executor import ExecutorTask, TaskResult, ThisProcess
 from sonda.studies.executors.processes import ProcessPool
 from sonda.studies.explore.exploration import explore
 from sonda.studies.explore.search import search
@@ -89,7 +89,7 @@ class Stopping(ThisProcess):
         self.left = some
         self.done: list[int] = []
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Any, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
         for task in tasks:
             if not self.left:
                 yield TaskResult(task.number, failure="its worker was killed", remedy="start this again", lost=True)

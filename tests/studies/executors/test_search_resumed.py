@@ -11,7 +11,7 @@ import pytest
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.studies.executors.executor import Task, TaskResult, ThisProcess
+from sonda.studies.executors.executor import ExecutorTask, TaskResult, ThisProcess
 from sonda.studies.explore.exploration import explore
 from sonda.studies.explore.search import search
 from sonda.studies.explore.space import parse_space
@@ -29,7 +29,7 @@ class Backwards(ThisProcess):
 
     workers = 2
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Any, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
         yield from super().run(work, list(tasks)[::-1])
 
 
@@ -39,7 +39,7 @@ class Stopped(Backwards):
     def __init__(self, parts: int) -> None:
         self.left = parts
 
-    def run(self, work: Any, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Any, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
         for done in super().run(work, tasks):
             self.left -= 1
             yield done if self.left >= 0 else TaskResult(done.number, failure="killed", remedy="again", lost=True)

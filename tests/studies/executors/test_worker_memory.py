@@ -20,7 +20,7 @@ def test_a_worker_keeps_its_memory_whatever_dasks_nanny_says() -> None:
         "faults(); print(faults()); keep_memory(); faults(); print(faults())"
     )
     child = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True,
         env=os.environ | {"MALLOC_TRIM_THRESHOLD_": "65536"},
     )  # fmt: skip
     before, after = map(int, child.stdout.split())

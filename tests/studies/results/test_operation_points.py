@@ -17,6 +17,7 @@ from sonda.record.errors import SondaError
 from sonda.report.screen import render
 from sonda.report.views.study.operations import operations_markdown, operations_table, write_recording
 from sonda.report.views.study.screen import study_blocks
+from sonda.report.words import describe
 from sonda.studies.results.operations import OperationPoint, PrintedOperation, operation_points
 from sonda.studies.results.outliers import FACTOR, find_outliers
 from sonda.studies.results.recordings import load_recorded, recorded_names, recording
@@ -88,7 +89,7 @@ def test_a_working_set_that_leaves_the_cache_is_found_and_named() -> None:
     large = point(size=24 * MIB, bytes=4e7, time=10_000.0, working=1.6e8)
     (found,) = find_outliers([large, small])
     assert found.point is large and found.other is small and found.factor == pytest.approx(2.5)
-    assert found.sentence == (
+    assert describe(found.finding) == (
         "add in PyTorch on cuda:0 falls to 4.0 TB/s at 24 MiB, 2.5 times less than at 6 MiB (10.0 TB/s): 6 MiB moved "
         "faster than memory gives (4.0 TB/s), so it was found in the cache of 50.0 MB; the 160 MB that take turns here "
         "are not"
@@ -100,10 +101,12 @@ def test_more_than_memory_gives_does_not_mean_the_cache_where_it_does_not_fit() 
     small = point(size=6 * MIB, bytes=4.1e7, time=10_000.0, working=4e8, stalls={}, dram=4e7)
     large = point(size=24 * MIB, bytes=4e7, time=20_000.0, working=1.6e9, stalls={}, dram=4e7)
     (found,) = find_outliers([large, small])
-    assert "cache" not in found.sentence and found.sentence.endswith("nothing that was counted explains it")
+    assert "cache" not in describe(found.finding) and describe(found.finding).endswith(
+        "nothing that was counted explains it"
+    )
     # What fits there in both cannot have left it either.
     both = [dataclasses.replace(small, working=3e7), dataclasses.replace(large, working=4e7)]
-    assert "cache" not in find_outliers(both)[0].sentence
+    assert "cache" not in describe(find_outliers(both)[0].finding)
 
 
 def dip(stalls: dict[str, float], usual: dict[str, float], **changes: Any) -> str:
@@ -114,8 +117,10 @@ def dip(stalls: dict[str, float], usual: dict[str, float], **changes: Any) -> st
         for size, rate, waiting in ((33, 3e12, usual), (65, 1e12, stalls), (513, 3e12, usual))
     ]  # fmt: skip
     (found,) = find_outliers(line)
-    assert found.point is line[1] and "dips to 1.0 TFLOP/s at 65 MiB, 3.0 times less than at 33 MiB" in found.sentence
-    return found.sentence.partition("): ")[2]
+    assert found.point is line[1] and "dips to 1.0 TFLOP/s at 65 MiB, 3.0 times less than at 33 MiB" in describe(
+        found.finding
+    )
+    return describe(found.finding).partition("): ")[2]
 
 
 def test_a_dip_is_explained_by_what_its_warps_wait_for_more_than_its_neighbours() -> None:
@@ -138,40 +143,42 @@ def test_waiting_for_memory_that_could_give_more_is_told_from_memory_at_its_limi
     beyond = {"working": 1e9, "dram": 1e8}
     fast, slow = point(size=96 * MIB, **beyond), point(size=384 * MIB, time=50_000.0, **beyond)
     (found,) = find_outliers([fast, slow])
-    assert found.sentence.endswith(
+    assert describe(found.finding).endswith(
         "both wait for memory above all, but memory moves 50 % of what it can here and 100 % at 96 MiB: too few loads "
         "are under way at once, or each takes longer"
     )
     # Within the cache the bytes that were counted with emptied caches say nothing, and with other waits neither.
     for changes in ({"working": 4e7}, {"stalls": {"wait": 0.97}}, {"dram": None}):
         pair = [dataclasses.replace(one, memory=8e12, **changes) for one in (fast, slow)]
-        assert "loads" not in find_outliers(pair)[0].sentence
+        assert "loads" not in describe(find_outliers(pair)[0].finding)
 
 
 def test_rows_of_an_odd_length_are_named_where_loads_are_few() -> None:
     """Two matrices in 96 MiB have rows of 3,547 numbers, in 32 MiB of 2,048."""
     beyond = {"op": "scalar", "working": 1e9, "dram": 1e8}
     fast, slow = point(size=32 * MIB, **beyond), point(size=96 * MIB, time=50_000.0, **beyond)
-    said = find_outliers([fast, slow])[0].sentence
+    said = describe(find_outliers([fast, slow])[0].finding)
     assert said.endswith("(rows of 3,547 numbers cannot be loaded in twos or fours; 2,048 at 32 MiB can)")
     other = find_outliers([dataclasses.replace(fast, size=96 * MIB), dataclasses.replace(slow, framework="jax")])[0]
-    assert other.sentence.endswith("(rows of 3,547 numbers cannot be loaded in twos or fours)")
+    assert describe(other.finding).endswith("(rows of 3,547 numbers cannot be loaded in twos or fours)")
     # Rows of 3,547 and of 3,565 are both odd, those in 128 MiB are not: 4,096.
     for quick, late in ((96, 97), (96, 128)):
         pair = [dataclasses.replace(fast, size=quick * MIB), dataclasses.replace(slow, size=late * MIB)]
-        assert "twos" not in find_outliers(pair)[0].sentence
+        assert "twos" not in describe(find_outliers(pair)[0].finding)
 
 
 def test_another_kernel_for_a_size_is_seen_by_what_it_counts() -> None:
     line = [point(size=96 * MIB, stalls={}), point(size=97 * MIB, time=50_000.0, counted=18e6, stalls={})]
     (found,) = find_outliers(line)
-    assert found.sentence.endswith("other code runs here: 2.25 FLOP are counted for each of the formula, 2 at 96 MiB")
+    assert describe(found.finding).endswith(
+        "other code runs here: 2.25 FLOP are counted for each of the formula, 2 at 96 MiB"
+    )
 
 
 def test_bytes_that_are_read_twice_explain_a_fall() -> None:
     line = [point(size=96 * MIB), point(size=192 * MIB, time=100_000.0, bytes=2e8, dram=5e8)]
     (found,) = find_outliers(line)
-    assert "500 MB of memory were moved for 200 MB of operands and result" in found.sentence
+    assert "500 MB of memory were moved for 200 MB of operands and result" in describe(found.finding)
 
 
 def test_frameworks_that_differ_are_named_with_what_differs() -> None:
@@ -179,7 +186,7 @@ def test_frameworks_that_differ_are_named_with_what_differs() -> None:
     jax = point(op="dot", counted=2e9, time=400_000.0, framework="jax", tensor=2e9, stalls={})
     (found,) = find_outliers([torch, jax])
     assert found.point is torch and found.factor == pytest.approx(7.5)
-    assert "takes 7.5 times as long in PyTorch (3.0 ms) as in JAX: JAX uses tensor cores" in found.sentence
+    assert "takes 7.5 times as long in PyTorch (3.0 ms) as in JAX: JAX uses tensor cores" in describe(found.finding)
 
 
 def test_rates_that_rise_or_stay_are_in_line() -> None:
@@ -194,7 +201,7 @@ def test_a_fall_without_counts_or_under_disturbance_says_so() -> None:
     line = [point(on="cpu", counted=None, stalls=None, dram=None, missing="no GPU", disturbed=True, memory=None,
                   size=size * MIB, time=time) for size, time in ((6, 1_000.0), (12, 9_000.0))]  # fmt: skip
     (found,) = find_outliers(line)
-    assert found.sentence.endswith(
+    assert describe(found.finding).endswith(
         "why is not known, because nothing was counted in it; other programs ran meanwhile, and it may be their doing"
     )
 
@@ -240,7 +247,7 @@ def test_what_is_said_of_the_recorded_results_is_what_follows_from_them() -> Non
     """XLA's kernels at some sizes: as many bytes, the same waits, and 38 % of what memory gives."""
     found = load_recorded("six-operations-h200")
     rows = found["operations"]
-    sentences = [one.sentence for one in find_outliers([_point_of(row) for row in rows])]
+    sentences = [describe(one.finding) for one in find_outliers([_point_of(row) for row in rows])]
     assert found["verdicts"] == sentences
     (scalar,) = (one for one in sentences if one.startswith("scalar in JAX on cuda:0 falls to 1.7 TB/s at 1024 MiB"))
     slow, fast = (

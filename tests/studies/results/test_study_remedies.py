@@ -17,7 +17,7 @@ from sonda.report.screen import render
 from sonda.report.section import section_of
 from sonda.report.views.study.screen import study_blocks
 from sonda.report.views.study.view import StudyView
-from sonda.report.words import word_findings
+from sonda.report.words import describe, word_findings
 from sonda.studies.catalogue import show_study
 from sonda.studies.engine.plan import configurations
 from sonda.studies.file.loader import load_study
@@ -48,6 +48,10 @@ def table_of(study: Study, figures: list[Figures], disturbed: int = 0) -> StudyT
     return StudyTable(study.name, "", "", axes, dict(study.workload), (), (), (), rows, (), (), study.base)
 
 
+def worded_remedies(study: Study, table: StudyTable, options: list[Options], summaries: dict[str, Any]) -> list[str]:
+    return list(map(describe, remedies(study, table, options, summaries)))
+
+
 BATCHES = """
 [study]
 name = "batches"
@@ -70,7 +74,7 @@ def test_a_batch_is_advised_where_repetitions_tell_it_from_the_others_with_what_
         {"samples_per_second": [50.0, 50.1, 49.9], "peak_memory_MB": [100.0]},
         {"samples_per_second": [100.0, 100.1, 99.9], "peak_memory_MB": [150.0]},
     ])  # fmt: skip
-    assert remedies(study, table, [], {}) == [
+    assert worded_remedies(study, table, [], {}) == [
         'take "batch 16" instead of "batch 8": 1.50 to 2.00 times as fast, 1.50 times the memory'
     ]
 
@@ -78,14 +82,14 @@ def test_a_batch_is_advised_where_repetitions_tell_it_from_the_others_with_what_
 def test_what_noise_hides_is_to_be_repeated_and_one_run_is_never_enough(tmp_path: Path) -> None:
     study = study_of(tmp_path, BATCHES)
     wide = [{"samples_per_second": one} for one in ([200.0, 100.0, 300.0], [300.0, 150.0, 450.0]) * 2]
-    assert remedies(study, table_of(study, wide), [], {}) == [
+    assert worded_remedies(study, table_of(study, wide), [], {}) == [
         "measure again with --repeat 12: intervals become half as wide"
     ]
     once = [{"samples_per_second": [value]} for value in (1.0, 100.0, 1.0, 100.0)]
-    assert remedies(study, table_of(study, once, disturbed=1), [], {}) == [
+    assert worded_remedies(study, table_of(study, once, disturbed=1), [], {}) == [
         "measure again with --repeat 3 while no other program runs: one run of each cannot be told from noise"
     ]
-    assert remedies(study, table_of(study, [{}] * 4), [], {}) == [], "nothing measured: nothing follows"
+    assert worded_remedies(study, table_of(study, [{}] * 4), [], {}) == [], "nothing measured: nothing follows"
 
 
 SIMULATED = """
@@ -102,21 +106,21 @@ def test_a_larger_batch_and_another_host_are_other_work(tmp_path: Path) -> None:
     """A step of fewer samples takes fewer cycles, and so does one whose bags are left to the host."""
     figures: list[Figures] = [{"cycles": [61.0], "energy_uJ": [2.0]}, {"cycles": [119.0], "energy_uJ": [6.0]}]
     batches = study_of(tmp_path, f'{SIMULATED}on = ["sim:tpu-16x16"]\nbatch = [1, 4]\n')
-    assert remedies(batches, table_of(batches, figures), [], {}) == []
+    assert worded_remedies(batches, table_of(batches, figures), [], {}) == []
     machines = study_of(tmp_path, f'{SIMULATED}on = ["sim:tpu-16x16", "sim:dlrm-hybrid"]\n')
     table = table_of(machines, figures)
     # By hand: 119/61 = 1.95, 2/6 = 0.33.
     said = 'take "sim:tpu-16x16" instead of "sim:dlrm-hybrid": 1.95 times as fast, 0.33 times the energy'
-    assert remedies(machines, table, [], {}) == [said]
+    assert worded_remedies(machines, table, [], {}) == [said]
     rows = (dataclasses.replace(table.rows[0], on_host="embedding_bag"), table.rows[1])
-    assert remedies(machines, dataclasses.replace(table, rows=rows), [], {}) == []
+    assert worded_remedies(machines, dataclasses.replace(table, rows=rows), [], {}) == []
 
 
 def test_energy_of_runs_that_did_more_is_not_compared(tmp_path: Path) -> None:
     study = study_of(tmp_path, BATCHES.replace('["mlp", "cnn"]', '["mlp"]'))
     figures = [{"samples_per_second": [speed, speed + 1, speed - 1], "energy_J": [joules]}
                for speed, joules in ((200.0, 10.0), (300.0, 15.0))]  # fmt: skip
-    (said,) = remedies(study, table_of(study, figures), [], {})
+    (said,) = worded_remedies(study, table_of(study, figures), [], {})
     assert said.startswith('take "batch 16" instead of "batch 8": 1.50 (') and "energy" not in said
 
 
@@ -139,8 +143,7 @@ compile = true
 
 
 def option(name: str, value: float, low: float, high: float, effect: str) -> Option:
-    text = {"faster": f"{value:.2f}x faster", "slower": f"{1 / value:.2f}x slower"}.get(effect, "not significant")
-    return Option(name, Value(value, "1", "derived", low, high), effect, text)
+    return Option(name, Value(value, "1", "derived", low, high), effect)
 
 
 def brought(place: str, *options: Option) -> Options:
@@ -152,12 +155,12 @@ def test_options_are_taken_left_out_or_the_base_is_kept(tmp_path: Path) -> None:
     table = table_of(study, [{}] * 6)
     gain = brought("cnn", option("cache", 1.7, 1.5, 1.93, "faster"), option("compile", 1.2, 1.1, 1.3, "faster"))
     loss = brought("mlp", option("cache", 0.5, 0.4, 0.6, "slower"), option("compile", 0.99, 0.97, 1.02, "nothing"))
-    assert remedies(study, table, [gain, loss], {}) == [
+    assert worded_remedies(study, table, [gain, loss], {}) == [
         'take "cache" instead of "base" with cnn: 1.70 (1.50 to 1.93) times as fast',
         'stay with "base" with mlp: none of 2 others is faster',
     ]
     unsure = brought("mlp", option("cache", 0.5, 0.4, 0.6, "slower"), option("compile", 1.3, 0.7, 2.4, "unknown"))
-    assert remedies(study, table, [unsure], {}) == ['leave out "cache": 2.00x slower']
+    assert worded_remedies(study, table, [unsure], {}) == ['leave out "cache": 2.00x slower']
 
 
 def test_a_faster_way_that_surely_loses_accuracy_says_so_and_the_next_one_is_said_too(tmp_path: Path) -> None:
@@ -165,7 +168,7 @@ def test_a_faster_way_that_surely_loses_accuracy_says_so_and_the_next_one_is_sai
     of_cnn = ([80.0, 80.1, 79.9], [74.0, 74.1, 73.9], [80.0, 80.1, 79.9])
     right: list[Figures] = [{"accuracy_percent": of} for one in of_cnn for of in (one, [0.0])]
     gains = brought("cnn", option("cache", 1.9, 1.8, 2.0, "faster"), option("compile", 1.5, 1.4, 1.6, "faster"))
-    assert remedies(study, table_of(study, right), [gains], {}) == [
+    assert worded_remedies(study, table_of(study, right), [gains], {}) == [
         'take "cache" instead of "base": 1.90 (1.80 to 2.00) times as fast, 74 % of the test right instead of 80 %',
         'take "compile" instead of "base": 1.50 (1.40 to 1.60) times as fast',
     ]
@@ -181,7 +184,7 @@ def test_a_neighbour_that_slows_less_is_advised_where_the_rounds_tell_them_apart
             dataclasses.replace(row, cells=(cell("slowdown", [value], low, high),))
             for row, (value, low, high) in zip(table.rows, ends, strict=True)
         )
-        return remedies(study, dataclasses.replace(table, rows=rows), [], {})
+        return worded_remedies(study, dataclasses.replace(table, rows=rows), [], {})
 
     assert beside((1.05, 1.01, 1.1), (2.1, 1.9, 2.3)) == [
         'run mlp beside "cnn" rather than "stress-cache": a step takes 1.05 instead of 2.10 times as long as alone'
@@ -217,5 +220,5 @@ def test_another_work_is_no_better_way(name: str, tmp_path: Path) -> None:
     changes = {"mapping": '"best"', "num-indices-per-lookup-fixed": "true"}[name]
     head = '[study]\nname = "ways"\nquestion = "?"\n[workload]\nname = "dlrm"\non = "sim:dlrm-hybrid"\n'
     study = study_of(tmp_path, f"{head}[variant.usual]\n[variant.other]\n{name} = {changes}\n")
-    said = remedies(study, table_of(study, [{"cycles": [300.0]}, {"cycles": [100.0]}]), [], {})
+    said = worded_remedies(study, table_of(study, [{"cycles": [300.0]}, {"cycles": [100.0]}]), [], {})
     assert said == (['take "other" instead of "usual": 3.00 times as fast'] if name == "mapping" else [])

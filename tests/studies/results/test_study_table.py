@@ -11,6 +11,7 @@ from plain_runs import run_info
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
+from sonda.report.words import describe, in_words, word_findings
 from sonda.studies.engine.plan import plan_points
 from sonda.studies.engine.runner import StudyResult
 from sonda.studies.figures.registry import parse_figure
@@ -79,9 +80,9 @@ def test_published_figures_stand_beside_ours_with_ratio_and_deviation() -> None:
     assert k40.value == Value(5.0, "ms", "published")
     assert k40.ratio == pytest.approx(6.0 / 5.0)
     assert (k40.hardware, k40.origin, k40.note) == ("K40", "A. Author, table 1", "about")
-    assert k40.deviation == "published on K40, ours on cpu/2"
+    assert describe(k40.deviation) == "published on K40, ours on cpu/2"
     (table2,) = cell(row(table, on="cpu", batch=64), "step_ms").published
-    assert (table2.ratio, table2.deviation) == (3.0 / 4.0, "")
+    assert (table2.ratio, describe(table2.deviation)) == (3.0 / 4.0, "")
     assert cell(row(table, on="cpu/2", batch=64), "step_ms").published == ()
 
 
@@ -98,8 +99,8 @@ def test_what_sonda_does_not_measure_is_shown_as_published_only() -> None:
 def test_a_scale_is_a_deviation_and_leaves_rows_without_a_place() -> None:
     table = study_table(result(STUDY.at_scale("small")), by_repetition)
     (beside,) = cell(row(table, on="cpu", batch=64), "step_ms").published
-    assert beside.deviation == "ours at scale small: image=64x48"
-    assert table.notes == ("1 of 2 published rows have no configuration at scale small",)
+    assert describe(beside.deviation) == "ours at scale small: image=64x48"
+    assert in_words(table.notes) == ["1 of 2 published rows have no configuration at scale small"]
     assert table.scale == "small"
     assert [figure.key for figure in table.columns] == ["step_ms"], "what was published elsewhere takes no column"
 
@@ -110,7 +111,7 @@ def test_missing_repetitions_are_named() -> None:
     assert found.failures == ("repetition 2: no memory",)
     assert cell(found, "step_ms").n == len(found.runs) == 2
     assert cell(found, "step_ms").value.value == 2.5
-    assert table.notes == ("2 of 12 points have no run; start the study again to try them once more",)
+    assert in_words(table.notes) == ["2 of 12 points have no run; start the study again to try them once more"]
 
 
 def test_a_configuration_without_runs_has_a_reason() -> None:
@@ -139,7 +140,7 @@ def test_a_run_that_cannot_be_read_is_a_missing_repetition() -> None:
 
 
 def test_rows_are_plain_values_with_units_and_sources() -> None:
-    rows = study_table(result(STUDY), by_repetition).to_rows()
+    rows = word_findings(study_table(result(STUDY), by_repetition).to_rows())
     assert json.loads(json.dumps(rows)) == rows
     (found,) = [one for one in rows if one["configuration"] == {"on": "cpu", "batch": 64}]
     assert len(found["runs"]) == 3

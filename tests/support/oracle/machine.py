@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ class Memory:
         for target in package.targets:
             ports.setdefault(target // self.width, []).append(target)
         for port, targets in ports.items():
-            queues[port].append(replace(package, targets=tuple(targets)))
+            queues[port].append(package._replace(targets=tuple(targets)))
 
     def send(self) -> None:
         """Every port sends one package: a psum if one waits."""

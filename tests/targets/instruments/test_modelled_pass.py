@@ -17,6 +17,7 @@ import pytest
 
 from builders import RunBuilder
 from places import PROGRAMS
+from processes import lives
 from sonda.probes.callgrind.valgrind import ASSUMED, CacheGeometry
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
@@ -160,23 +161,19 @@ def test_a_program_that_fails_under_valgrind_is_one_line_and_the_native_run_stay
 def test_a_program_that_hangs_is_ended_in_time_with_all_it_started(
     stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target, "LIMIT_S", 3.0)  # enough for a shell to begin, on a busy machine too
     monkeypatch.setattr(target, "SLOWDOWN", 0.0)
     stub.write_text(f'sleep 600 & echo $! > "{tmp_path}/child"; wait')
-    found = modelled(tmp_path, ["python", "train.py"])
-    assert "did not reach its modelled step in time" in found.states[0].reason
+    for seconds in (3.0, 60.0):  # enough for a shell to begin; on a machine that is too busy for that, once more
+        monkeypatch.setattr(target, "LIMIT_S", seconds)
+        found = modelled(tmp_path, ["python", "train.py"])
+        assert "did not reach its modelled step in time" in found.states[0].reason
+        if (tmp_path / "child").exists():
+            break
     child = int((tmp_path / "child").read_text())
-    limit = time.monotonic() + 60  # killed; its new parent may take a moment to notice
-    while _lives(child):
+    limit = time.monotonic() + 300  # killed; its new parent may take a moment to notice
+    while lives(child):
         assert time.monotonic() < limit, "the program's child is still there"
         time.sleep(0.05)
-
-
-def _lives(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 @needs_x86

@@ -249,7 +249,7 @@ def test_ranks_whose_gradients_are_of_different_weights_are_refused(used: tuple[
                 return error.cause
         return ""
 
-    said = on_threads(2, work, room=shared_bytes(_Ways()), timeout_s=20)
+    said = on_threads(2, work, room=shared_bytes(_Ways()))
     assert said == ["ranks have gradients of different weights in one step"] * 2
 
 

@@ -76,7 +76,7 @@ def test_a_rank_that_waits_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def work(memory: SharedMemory) -> float:
         if memory.me:
-            assert waits.wait(60)
+            assert waits.wait(300)
             clock[0] = 5.25
         memory.gather(torch.zeros(1))
         return memory.take_waited()

@@ -33,6 +33,8 @@ from sonda.targets.ranks.plan import Plan, make_plan
 from sonda.targets.target import parse_target
 from sonda.targets.training.trainer import Keeper, open_training, training_settings
 from sonda.version import VERSION
+from torch_modules import MODULES
+from warm_worker import IMPORTED, server_socket
 
 NAMES = ("left", "right")
 LIMIT_S = 600
@@ -229,7 +231,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 def playing() -> Iterator[Callable[..., Any]]:
     """Start a process that plays a node."""
     started: list[Any] = []
-    CONTEXT.set_forkserver_preload(["torch", "torch._dynamo", "torch.nn.parallel.distributed"])
+    CONTEXT.set_forkserver_preload([*MODULES, *IMPORTED])
 
     def play(work: Callable[..., Any], *arguments: Any) -> Any:
         started.append(CONTEXT.Process(target=work, args=arguments))
@@ -296,7 +298,7 @@ def test_two_nodes_train_and_the_first_keeps_one_run(tmp_path: Path, data: str, 
     )  # fmt: skip
     results = CONTEXT.Queue()
     for name in NAMES:
-        playing(node_cases.measured, name, job, tmp_path / name, results)
+        playing(node_cases.measured, name, job, tmp_path / name, results, server_socket())
     said = dict(results.get(timeout=LIMIT_S) for _ in NAMES)
     stores = {name: [Run.load(path) for path in Store(tmp_path / name).directories()] for name in NAMES}
     first = next((name for name in NAMES if stores[name]), "")
@@ -317,7 +319,9 @@ def test_two_nodes_train_and_the_first_keeps_one_run(tmp_path: Path, data: str, 
     assert {sample.node for sample in run.samples} == set(NAMES)
     assert run.info.target.same_machine == dict.fromkeys(NAMES, first)
     energy, training = summarise_energy(run), summarise_training(run)
-    assert energy is not None and [device.name for device in energy.devices] == ["cpu"], "both read the same load"
+    # Beside the load, a machine may have a counter of its own.
+    loads = [device.name for device in energy.devices if "modelled energy" in device.counters] if energy else []
+    assert loads == ["cpu"], "both read the same load"
     assert training is not None and len(training.epochs) == 2 and training.devices == 2
     assert is_that_of_one_process(run.directory / "weights.npz", data)
     modules = [module for rank in run.info.target.ranks for module in rank.modules]

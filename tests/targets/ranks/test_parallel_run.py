@@ -7,21 +7,21 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from processes import lives
 from sonda.cli.application import say
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
 from sonda.targets.job import JOB, Job
 from sonda.targets.ranks import rank as parallel_rank
 from sonda.targets.ranks.agent import Agent
-from sonda.targets.ranks.elastic_agent import PLAN, _first_failure, run_ranks
+from sonda.targets.ranks.elastic_agent import PLAN, _first_failure
 from sonda.targets.ranks.launcher import measure_ranks
-from sonda.targets.ranks.outcomes import AgentReport, Forecast, RankOutcome, read_outcome, write_forecast, write_outcome
+from sonda.targets.ranks.outcomes import Forecast, RankOutcome, read_outcome, write_forecast, write_outcome
 from sonda.targets.ranks.plan import make_plan
 from sonda.targets.target import parse_target
 from sonda.targets.training.supervisor import LostError
@@ -46,50 +46,22 @@ def build():
 """
 
 
-def trained(directory: Path, on: str, **settings: object) -> AgentReport:
-    """Run the ranks in this process's own agent, which spares an import of PyTorch."""
-    job = msgspec.convert({"workload": "mlp", "train": True, "warmup": 1, "on": on, **settings}, Job)
-    plan = make_plan(job, parse_target(on))
-    (directory / JOB).write_bytes(msgspec.json.encode(job))
-    (directory / PLAN).write_bytes(msgspec.json.encode(plan))
-    return run_ranks(plan, directory)
-
-
-@pytest.fixture
-def doomed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("DOOMED_AT", "0")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # an agent's process sets it for good
-    path = tmp_path / "doomed.py"
-    path.write_text(MODEL.format(fate="os.kill(os.getpid(), signal.SIGKILL)"))
-    return path
-
-
-def test_a_killed_rank_is_named_and_the_others_are_stopped(
-    tmp_path: Path, doomed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_rank_is_named_and_the_others_are_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doomed = tmp_path / "doomed.py"
+    doomed.write_text(MODEL.format(fate="os.kill(os.getpid(), signal.SIGKILL)"))
     # After the trials of a batch of 8 (sizes 2 and 4, at least three steps each) and in the middle of the steps.
     monkeypatch.setenv("DOOMED_AT", "25")
     (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    on, started = "ddp=cpu/1+cpu/1", []
+    job = Job(workload=f"{doomed}:build", options={"input": "8x1x8x8"}, train=True, warmup=1, steps=5000, on=on)
     with pytest.raises(SondaError) as caught:
-        trained(tmp_path, "ddp=cpu/1+cpu/1", workload=f"{doomed}:build", options={"input": "8x1x8x8"}, steps=5000)
+        Agent(job, make_plan(job, parse_target(on)), tmp_path, say, started=started.append).run()
     assert str(caught.value).startswith("cpu/1 (rank 1) was ended by SIGKILL (out of memory?); the other ranks were st")
     assert isinstance(caught.value, LostError), "a whole training would go on from its checkpoint"
-    assert not _ranks_of(tmp_path)
+    ranks = [int(path.read_text()) for path in tmp_path.glob("process-*")]
+    assert len(ranks) == 2 and len(started) == 1 and not any(map(lives, [*ranks, *started]))
     assert not list((tmp_path / "temporary").glob("torchelastic_*")), "what goes away with the run's own directory"
-
-
-def _ranks_of(directory: Path) -> list[str]:
-    """Processes that still work on this directory."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-        except OSError:
-            continue
-        if str(directory) in words and str(os.getpid()) != process.name:
-            found.append(" ".join(words))
-    return found
 
 
 class Failure:
@@ -170,9 +142,10 @@ def test_ranks_that_never_meet_are_not_waited_for(tmp_path: Path) -> None:
         on = f"ddp=cpu/1+cpu/1@nodes=2,at=localhost:{taken.getsockname()[1]},timeout=1"
         job = Job(workload="mlp", train=True, on=on)
         said: list[str] = []
+        started: list[int] = []
         with pytest.raises(SondaError, match=r"the ranks did not meet at localhost:\d+ within 1 s; a program listens"):
-            Agent(job, make_plan(job, parse_target(on)), tmp_path, said.append).run()
-    assert not _ranks_of(tmp_path)
+            Agent(job, make_plan(job, parse_target(on)), tmp_path, said.append, started=started.append).run()
+    assert len(started) == 1 and not any(map(lives, started)) and not list(tmp_path.glob("process-*"))
     assert [one.partition(" at ")[0] for one in said] == ["a program listens"], "at once, not after all the waiting"
 
 

@@ -14,11 +14,13 @@ import pytest
 
 pytest.importorskip("torch")
 
+from light_programs import without_ceilings, without_compiler
 from sonda.frameworks.harness.settings import KERNEL_STEPS, Driving
 from sonda.frameworks.torch.drive import steps as drive_steps
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
 from sonda.targets.instrument import AGAIN, REPLAY, Rerun
+from sonda.targets.instruments import callgrind
 from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.job import JOB, Job
 from sonda.targets.local.launcher import LocalLauncher
@@ -28,6 +30,8 @@ from sonda.targets.ranks.elastic_agent import PLAN, UNDER_VARIABLE
 from sonda.targets.ranks.launcher import RanksLauncher
 from sonda.targets.ranks.outcomes import RankOutcome
 from sonda.targets.ranks.plan import Plan
+
+__all__ = ["without_ceilings", "without_compiler"]
 
 
 def job(on: str, **settings: Any) -> Job:
@@ -116,13 +120,15 @@ def test_a_rank_without_a_gpu_takes_the_steps_whose_kernels_others_record(
         span=span, kernel_pass=None, marks=None, count_operations=lambda state: nullcontext()
     )
     how = Driving(True, 2, 1, 1.0, replay=replay, kernels=True)
-    drive_steps.drive(SimpleNamespace(model=None), observer, how)  # type: ignore[arg-type]
+    drive_steps.drive_task(SimpleNamespace(model=None), observer, how)  # type: ignore[arg-type]
     assert len(done) == taken
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="needs valgrind")
-def test_ranks_that_share_a_batch_equally_execute_the_same(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("without_ceilings", "without_compiler")
+def test_ranks_that_share_a_batch_equally_execute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callgrind, "measure_penalties", lambda machine: None)
     run = measure(job("ddp=cpu/1+cpu/1", options={"batch": "8"}, steps=3, probe="callgrind"), Store(tmp_path))
     assert {probe.name: probe.state for probe in run.info.probes}["callgrind"] == "ok"
     spans, rank = run.spans, run.spans.number("rank")

@@ -18,7 +18,7 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.attribution import Piece, Place, order_pieces, write_call
 from sonda.frameworks.reconstruction.assembly import assemble
-from sonda.frameworks.tensorflow.profile import ProfileEvent, place_of, split_calls, time_by_place
+from sonda.frameworks.tensorflow.profile.operations import ProfileEvent, place_of, split_calls, time_by_place
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, write_run
 from sonda.targets.adapters.registry import check_framework

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from sonda.analysis.serving import (
     served,
 )
 from sonda.record.errors import SondaError
+from sonda.record.readings import SensorReadings
 from sonda.record.run import ProbeState, new_id
 from sonda.record.store import Store
 from sonda.report.page import page_text
@@ -74,6 +76,18 @@ def test_numbers_of_a_run_by_hand(tmp_path: Path) -> None:
     assert by_name[0.99].quotable == ""
     assert by_name[0.99].missing == 662 - 100
     assert found.finding == QuotedPercentile(found.asked, 100)
+
+
+def test_what_probes_read_of_a_served_model_is_shown(tmp_path: Path) -> None:
+    run = synthetic(tmp_path, evenly(np.full(60, 5 * MS)), scenario="single-stream")
+    readings = SensorReadings(
+        probe="fans", sensor="left", unit="1/min", readings=3, mean=900.0, least=800.0, most=950.0
+    )
+    summary = replace(served(run), probed=(readings,))
+    view = ServingView(summary)
+    assert view.fields()["probed"][0]["mean"]["value"] == 900.0
+    for blocks in (view.brief(), view.full()):
+        assert "fans: left" in repr(blocks)
 
 
 def test_what_to_try_follows_from_the_traffic(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from sonda.accelerators.memory.traffic import with_memory
 from sonda.accelerators.operations.program import (
     Bags,
     Call,
-    Convolution,
+    ConvolutionShape,
     MatrixProduct,
     ModelProgram,
     Operation,
@@ -117,7 +117,7 @@ def test_products_of_a_convolution_by_rows_are_counted_window_by_window(
     seed: int, high: int, wide: int, stride: int, padding: int, dilation: int, groups: int
 ) -> None:
     draws = np.random.RandomState(seed)
-    shape = Convolution(high, wide, 2, 4, groups, 2, 7, 6, (stride, 1), (padding, 1), (1, dilation))
+    shape = ConvolutionShape(high, wide, 2, 4, groups, 2, 7, 6, (stride, 1), (padding, 1), (1, dilation))
     inputs = draws.rand(2, 2, 7, 6) < 0.2
     found = placed(
         "magma-128",

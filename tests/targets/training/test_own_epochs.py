@@ -3,13 +3,13 @@ line."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from light_programs import without_ceilings
 from sonda.analysis.run_summary import summarise
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
@@ -19,6 +19,9 @@ from sonda.targets.job import Job
 from sonda.targets.pipeline import measure
 from sonda.workloads.catalogue import describe
 from training_cases import OPTIONS, SPLIT, small_set
+
+__all__ = ["without_ceilings"]
+pytestmark = pytest.mark.usefixtures("without_ceilings")
 
 SAME = '''
 from pathlib import Path
@@ -84,15 +87,6 @@ class Net(torch.nn.Module):
 def build():
     return begun(Net())
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def without_ceilings() -> Iterator[None]:
-    """They are measured elsewhere, and take seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in ("local.launcher", "ranks.launcher", "circumstances"):
-            patch.setattr(f"sonda.targets.{module}.load_or_measure", lambda *args, **kwargs: {})
-        yield
 
 
 def values(run: Run) -> list[np.ndarray]:
@@ -291,7 +285,7 @@ def optimizer(model, lr: float = 0.1):
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
+def alone(without_ceilings: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Run]:
     place = tmp_path_factory.mktemp("plain")
     file = place / "plain.py"
     file.write_text(PLAIN)

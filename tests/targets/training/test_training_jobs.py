@@ -25,6 +25,7 @@ from sonda.targets.job import Job
 from sonda.targets.pipeline import RunLabels
 from sonda.targets.ranks.agent import KeptElsewhereError
 from sonda.version import VERSION
+from warm_worker import server_socket
 
 JOB = Job(workload="mlp", train=True, on="ddp=cpu/1@nodes=2")
 
@@ -105,7 +106,9 @@ def test_every_node_answers_and_they_meet_at_the_first(tmp_path: Path, monkeypat
 
 
 def test_a_node_that_is_killed_is_named_and_its_output_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("submitit")
+    submitit = pytest.importorskip("submitit")
+    # So long it waits for a result that a network's disk may show late.
+    monkeypatch.setattr(submitit.core.core.Job, "_results_timeout_s", 1)
     monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
     answers = run_on_nodes(node_cases.answer, (str(tmp_path), "1"), 2, "local", tmp_path, silent)
     assert answers[0]["number"] == "0"
@@ -114,20 +117,23 @@ def test_a_node_that_is_killed_is_named_and_its_output_too(tmp_path: Path, monke
 
 
 SITE = """
+import warm_worker
 import sonda.probes.ceilings.processor as ceilings
 
-ceilings.load_or_measure = lambda *places, **settings: {}  # measured elsewhere, and takes seconds
+ceilings.load_or_measure = lambda *places, **settings: {{}}  # measured elsewhere, and takes seconds
+warm_worker.use_server({server!r})
 """
 
 
 @pytest.mark.slow
 def test_a_command_trains_on_nodes_that_submitit_starts(tmp_path: Path) -> None:
-    """Nothing stands aside: two tasks, their agents and ranks are processes that meet, and one run comes home."""
+    """Nothing stands aside: two tasks, their agents and ranks are processes that meet, and one run comes home. Agents
+    are forked from a process that has PyTorch in memory."""
     pytest.importorskip("submitit")
     pytest.importorskip("torch")
-    (tmp_path / "sitecustomize.py").write_text(SITE)
+    (tmp_path / "sitecustomize.py").write_text(SITE.format(server=server_socket()))
     (tmp_path / "temporary").mkdir()
-    paths = [str(tmp_path), os.environ.get("PYTHONPATH", "")]
+    paths = [str(tmp_path), str(SUPPORT), os.environ.get("PYTHONPATH", "")]
     environment = {
         **os.environ, "SONDA_HOME": str(tmp_path / "store"), "TMPDIR": str(tmp_path / "temporary"),
         "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1",

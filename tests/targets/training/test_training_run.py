@@ -6,8 +6,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,8 @@ pytest.importorskip("torch")
 
 import parallel_cases
 import training_cases as cases
+from command_line import run_command
+from light_programs import without_ceilings
 from parallel_ranks import CONTEXT, on_ranks
 from sonda.frameworks.harness.checkpoint import read_arrays
 from sonda.record.errors import SondaError
@@ -32,6 +32,8 @@ from sonda.targets.ranks.plan import make_plan
 from sonda.targets.target import parse_target
 from sonda.targets.training.supervisor import LostError, SupervisedTraining
 
+__all__ = ["without_ceilings"]
+
 RANKS = "ddp=cpu/1+cpu/1"
 EPOCHS, FATAL = 4, 6 + 3
 """Epochs, of six steps each (44 images in batches of 8), and the step in which a rank is killed, in the second."""
@@ -40,9 +42,7 @@ MODEL = "energy-model:cpu=20..95,energy:10ms+idle=0s"
 
 SITE = """
 import os, signal
-import sonda.probes.ceilings.processor as ceilings
 
-ceilings.load_or_measure = lambda *places, **settings: {{}}  # measured elsewhere, and takes seconds
 if os.environ.get("RANK") == "1" and not os.path.exists({flag!r}):
     from sonda.frameworks.torch.parallel.shared_task import SharedTask
 
@@ -89,13 +89,9 @@ def rows(run: Run) -> list[tuple[str, int, float, float | None, int]]:
     ]  # fmt: skip
 
 
-def test_a_killed_program_goes_on_where_it_was(tmp_path: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("without_ceilings")
+def test_a_killed_program_goes_on_where_it_was(tmp_path: Path, data: str) -> None:
     """The same job once more: earlier epochs keep their times, and the run holds everything."""
-    for module in (
-        "sonda.targets.local.launcher",
-        "sonda.targets.circumstances",
-    ):  # ceilings are measured elsewhere, and take seconds
-        monkeypatch.setattr(f"{module}.load_or_measure", lambda *args, **kwargs: {})
     store = Store(tmp_path / "store")
     wanted = job(data, "cpu/1", threads=1)
     (tmp_path / "first").mkdir()
@@ -144,18 +140,17 @@ def test_a_killed_program_goes_on_where_it_was(tmp_path: Path, data: str, monkey
 
 
 @pytest.fixture(scope="module")
-def disturbed(tmp_path_factory: pytest.TempPathFactory, data: str) -> tuple[Run, str]:
+def disturbed(tmp_path_factory: pytest.TempPathFactory, data: str, without_ceilings: None) -> tuple[Run, str]:
     """The run of the command whose rank was killed, and what it said meanwhile."""
     place = tmp_path_factory.mktemp("restart")
     (place / "sitecustomize.py").write_text(SITE.format(flag=str(place / "killed"), step=FATAL))
     words = [word for name, value in WIDE.items() for word in (f"--{name}", value)]
-    command = [
-        sys.executable, "-m", "sonda", "run", "cnn", *words, "--train", "--epochs", str(EPOCHS), "--data", data,
-        "--split", cases.SPLIT, "--on", RANKS, "--deterministic", "--probe", MODEL, "--json",
-    ]  # fmt: skip
-    paths = [str(place), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "SONDA_HOME": str(place / "store"), "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=800)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(place), prepend=os.pathsep)
+        ended = run_command(
+            place, "run", "cnn", *words, "--train", "--epochs", str(EPOCHS), "--data", data, "--split", cases.SPLIT,
+            "--on", RANKS, "--deterministic", "--probe", MODEL, "--json",
+        )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert (place / "killed").exists()
     json.loads(ended.stdout)

@@ -36,6 +36,9 @@ def placed(earlier: list[Walk], own: list[Walk], resumed: int) -> list[tuple[str
     )
     whole = with_walks(spans, Trained(walks=[*earlier, *own], resumed=resumed), ORIGIN)
     epochs = np.flatnonzero(whole.where(kind="epoch"))
+    parents = whole.number("parent")[epochs]
+    assert whole.where(kind="part")[parents].all()
+    assert (whole.number("start")[parents] == whole.number("start")[epochs]).all(), "a part of its own for each"
     found = [
         (str(whole.words("name").decoded()[row]), int(whole.number("call")[row]),
          float(whole.number("start")[row]) / S, float(whole.number("duration")[row]) / S)

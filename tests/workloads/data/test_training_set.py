@@ -57,6 +57,11 @@ def test_shares_by_hand(tmp_path: Path) -> None:
     assert again.shares["test"].tolist() == data.shares["test"].tolist() != other.shares["test"].tolist()
 
 
+def test_a_set_is_described_by_its_source_size_and_colours(tmp_path: Path) -> None:
+    data = divide(made(tmp_path / "set", {"all": 200}))
+    assert data.words == "made (folder), 6x4, grey"
+
+
 def test_a_test_part_stays_the_test(tmp_path: Path) -> None:
     """Of 87 training images 85/87 train and 2/87 validate."""
     data = divide(made(tmp_path / "set", {"train": 87, "test": 40}))

@@ -19,8 +19,8 @@ from sonda.accelerators.mapping import rules as maps
 from sonda.accelerators.mapping.candidate_tiles import LETTERS, N, tiles_hand_on, tiles_sum_rightly
 from sonda.accelerators.mapping.fullest_tiles import FullestTiles
 from sonda.accelerators.mapping.search import Taken
-from sonda.accelerators.operations.layer import Layer, Tile
-from sonda.accelerators.operations.program import Convolution, MatrixProduct
+from sonda.accelerators.operations.layer import StonneLayer, Tile
+from sonda.accelerators.operations.program import ConvolutionShape, MatrixProduct
 
 Whole = NDArray[np.int64]
 AT_ONCE = 1 << 18
@@ -30,7 +30,7 @@ AT_ONCE = 1 << 18
 class FlexibleBatch:
     """Operations of a program, made ready once for all engines that may take them."""
 
-    def __init__(self, shapes: Sequence[MatrixProduct | Convolution]) -> None:
+    def __init__(self, shapes: Sequence[MatrixProduct | ConvolutionShape]) -> None:
         self._shapes = shapes
         self._known: dict[Any, tuple[Whole, tuple[int, ...]]] = {}
         self._fullest: dict[tuple[int, ...], FullestTiles] = {}
@@ -76,7 +76,7 @@ class FlexibleBatch:
         assert tiles is not None
         layers, tiles, count = self._split_samples(tiles.copy(), 1)
         form = np.where(count > self._count, 1, 0)
-        form[~tiles_sum_rightly(Layer(*layers.T), tiles)] = -1
+        form[~tiles_sum_rightly(StonneLayer(*layers.T), tiles)] = -1
         return Tiled(form, layers, count, tiles)
 
     def _simulate_tiled(
@@ -174,7 +174,7 @@ class FlexibleBatch:
         """
         layers = np.tile(self._layers, (machines, 1))
         count = np.tile(self._count, machines)
-        alone = (layers[:, N] > 1) & tiles_hand_on(Layer(*layers.T), tiles)
+        alone = (layers[:, N] > 1) & tiles_hand_on(StonneLayer(*layers.T), tiles)
         count[alone] *= layers[alone, N]
         layers[alone, N] = tiles[alone, N] = 1
         return layers, tiles, count

@@ -22,7 +22,7 @@ from sonda.accelerators.engines.result import largest
 from sonda.accelerators.mapping import least_cycles
 from sonda.accelerators.mapping.candidate_tiles import N, X, Y, candidates, extents, row_products
 from sonda.accelerators.mapping.search import MOST_TRIED
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 
 Whole = NDArray[np.int64]
 AT_ONCE = 1 << 18
@@ -137,7 +137,7 @@ def _try_starts(searches: list[list[_Search]], stacked: Hardware, starts: Sequen
             so_far = np.array([flat_searches[row].cycles for row in rows.tolist()], np.int64)
             some = tried.at(rows)
             least = least_cycles.tile_cycles(
-                select_machines(stacked, machine_of[rows]), Layer(*some.layers.T), some.tiles
+                select_machines(stacked, machine_of[rows]), StonneLayer(*some.layers.T), some.tiles
             )
             rows = rows[some.count * least < so_far]
         for row, taken in zip(rows.tolist(), _cycles(stacked, machine_of[rows], tried.at(rows)).tolist(), strict=True):
@@ -151,7 +151,7 @@ def _try_all(searches: list[_Search], tiles: Tiled, stacked: Hardware) -> None:
     bus are then joined, so results come no sooner to the buffer, which takes half of all that came, and blocks that
     wait for them begin no sooner. Only partial sums that go through memory could make room for each other.
     """
-    layer, tile = Layer(*tiles.layers.T), Tile(*tiles.tiles.T)
+    layer, tile = StonneLayer(*tiles.layers.T), Tile(*tiles.tiles.T)
     holds = ~np.asarray(tile.folds_through_memory(stacked, layer), dtype=bool)
     reads, writes = np.asarray(stacked.read_ports), np.asarray(stacked.write_ports)
     known = {ports: np.zeros(len(holds), np.int64) for ports in set(reads.tolist())}

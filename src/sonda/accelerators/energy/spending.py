@@ -6,7 +6,7 @@ Everything keeps the bounds of the table that it comes from, and what the table 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -47,9 +47,14 @@ class Spending:
         self._recalled: dict[str, None] = {}
         self._engines: dict[str, dict[str, int]] = {}
         """Instances of components of the engines that worked."""
+        self._uncounted: dict[str, str] = {}
+        """Engines that worked without counters, and their kinds."""
 
     def charge(self, placed: Placed) -> Figure | None:
-        """The energy of this operation in J, stalls and memory included; nothing where `reason` says why."""
+        """The energy of this operation in J, stalls and memory included.
+
+        Nothing where `reason` or `record` says why.
+        """
         key = (id(placed.result), placed.traffic)
         if key not in self._known:
             energy = self._energy(placed)
@@ -58,8 +63,11 @@ class Spending:
             # The result is kept too, so that its identity is not given to another.
             self._known[key] = (placed.result, energy, self._memory(placed.traffic))
         _, energy, memory = self._known[key]
-        if placed.engine.name not in self._engines:
-            self._engines[placed.engine.name] = instances_of(placed.result.counters)
+        engine = placed.engine
+        if not placed.result.counters:
+            self._uncounted[engine.name] = engine.kind
+        elif engine.name not in self._engines:
+            self._engines[engine.name] = instances_of(placed.result.counters)
         self._missing |= dict.fromkeys(energy.missing)
         self._recalled |= dict.fromkeys(energy.recalled)
         for section, part in energy.sections.items():
@@ -84,11 +92,14 @@ class Spending:
             "nodes": list(dict.fromkeys(entry.node for entry in table.entries)),
             "notes": list(table.notes),
             "implausible": table.implausible,
-            "reason": self.reason or ("" if parts else NOTHING_RAN),
+            "reason": self.reason or ("" if parts else self._explain_no_energy()),
             "unit": unit,
             "parts": {name: figure._asdict() for name, figure in parts.items()},
             "total": _sum_figures(list(parts.values()))._asdict() if parts else None,
-            "missing": [name for name in self._missing if not name.endswith(AREA)],
+            "missing": [
+                *(name for name in self._missing if not name.endswith(AREA)),
+                *(f"{name} (kind {kind} gives no counters)" for name, kind in self._uncounted.items()),
+            ],
             "recalled": [name for name in self._recalled if not name.endswith(AREA)],
             "buffer_bytes": buffer,
             "buffer_assumed": memory is None and buffer is not None,
@@ -103,15 +114,25 @@ class Spending:
         memory = self._accelerator.memory
         size = memory.buffer_bytes if memory else None
         engines = {name: self._engine_area(name) for name in self._accelerator.engines}
-        buffer = self._area(lambda charges: buffer_area(size, charges)) if self._engines else self._no_area("")
+        unknown = self._no_area(_explain_no_counters(self._uncounted.values()) if self._uncounted else "")
+        buffer = self._area(lambda charges: buffer_area(size, charges)) if self._engines else unknown
         known = [area for area in (*engines.values(), buffer) if area["value"] is not None]
-        together = self._no_area("")
+        together = unknown
         if known and self._engines:
             total = _sum_figures([Figure(area["value"], area["low"], area["high"]) for area in known])
             together = {**total._asdict(), "unit": MM2}
         return {"engines": engines, "global_buffer": buffer, "together": together}
 
+    def _explain_no_energy(self) -> str:
+        if self._uncounted:
+            return _explain_no_counters(self._uncounted.values())
+        if self._engines:
+            return f"the energy table {self._table.name} has no entry for anything that the engines count"
+        return NOTHING_RAN
+
     def _engine_area(self, name: str) -> dict[str, Any]:
+        if name in self._uncounted:
+            return self._no_area(_explain_no_counters([self._uncounted[name]]))
         instances = self._engines.get(name)
         if instances is None:
             return self._no_area("")
@@ -162,6 +183,11 @@ class Spending:
         bits = BYTE * memory.burst_bytes * accesses
         spent = dram_energy(memory.dram, bits, traffic.row_hits / accesses if accesses else 1.0)
         return _scale_figure(spent, PICOJOULE / self._joules)
+
+
+def _explain_no_counters(kinds: Iterable[str]) -> str:
+    names = ", ".join(dict.fromkeys(kinds))
+    return f"engines of kind {names} give no counters; their author must fill in Result.counters"
 
 
 def _scale_figure(figure: Figure, factor: float) -> Figure:

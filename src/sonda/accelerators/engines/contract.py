@@ -16,15 +16,17 @@ from typing import Any, ClassVar, Protocol
 
 from sonda.accelerators.description.engine import OPERATIONS, EngineDescription
 from sonda.accelerators.description.hardware import Hardware
+from sonda.accelerators.engines.kinds.dense import dense_product
 from sonda.accelerators.engines.result import Result
-from sonda.accelerators.mapping.search import Choice, Listed, Taken
-from sonda.accelerators.memory.reuse import Accesses, Reuse
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation
+from sonda.accelerators.mapping.search import UNBOUNDED, Choice, FormMappings, MappingSpace, Taken
+from sonda.accelerators.memory.reuse import Accesses, Reuse, rereading
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct, Operation
 from sonda.record.errors import SondaError
 
 __all__ = (
-    "PRODUCTS", "Accesses", "Bags", "Batch", "Choice", "Convolution", "Engine", "EngineDescription", "Hardware",
-    "Listed", "MatrixProduct", "Operation", "Result", "Reuse", "Taken",
+    "PRODUCTS", "UNBOUNDED", "Accesses", "Bags", "Batch", "Choice", "ConvolutionShape", "Engine", "EngineDescription",
+    "FormMappings", "Hardware", "MappingSpace", "MatrixProduct", "Operation", "Result", "Reuse", "Taken",
+    "dense_product", "rereading",
 )  # fmt: skip
 """What an author of an engine needs, in one place."""
 PRODUCTS = tuple(kind for kind in OPERATIONS if kind != "embedding_bag")
@@ -101,7 +103,7 @@ class Engine(ABC):
         mapping = self.choose_mapping(description, operation, given)
         return Choice(mapping, self.simulate(description, operation, mapping))
 
-    def mappings(self, description: EngineDescription, operation: Operation) -> Listed | None:
+    def mappings(self, description: EngineDescription, operation: Operation) -> MappingSpace | None:
         """All mappings that a search may choose from, those of `choose_mapping` first, with bounds of their cycles.
 
         None where there is nothing to choose.
@@ -127,7 +129,7 @@ class Engine(ABC):
     def reuse(
         self,
         description: EngineDescription,
-        shape: MatrixProduct | Convolution | Bags,
+        shape: MatrixProduct | ConvolutionShape | Bags,
         mapping: Mapping[str, Any],
         counted: Result | Accesses,
         operation: Operation | None,

@@ -21,7 +21,7 @@ from sonda.accelerators.engines.flexible_packages import packages
 from sonda.accelerators.engines.flexible_streaming import stream
 from sonda.accelerators.engines.result import Count, Counters, Result, largest
 from sonda.accelerators.mapping import candidate_tiles
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 from sonda.record.errors import SondaError
 from sonda.record.jit import compiled
 
@@ -45,7 +45,7 @@ class _Packages(NamedTuple):
     """Different loads that a layer has at most."""
 
 
-def simulate(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
+def simulate(hardware: Hardware, layer: StonneLayer, tile: Tile) -> Result:
     """The layer on this machine under this tile; raises SondaError where the machine cannot run it.
 
     The stack: `compute` is one cycle per window and fold, what the multipliers need with all operands at hand;
@@ -53,12 +53,12 @@ def simulate(hardware: Hardware, layer: Layer, tile: Tile) -> Result:
     of a block in which results are only on their way to the buffer; `reduction` the rest: sums on their way through the
     adders, and partial sums through memory. `configuration` is 0: the machine is set up before the first cycle.
     """
-    plan, setup, dealt = _prepare(hardware, layer, tile)
-    cycles, written, sending = _time(hardware, layer, tile, plan, setup, dealt)
-    stack = _stack(hardware, plan, cycles, written, sending)
+    tiling, setup, dealt = _prepare(hardware, layer, tile)
+    cycles, written, sending = _time(hardware, layer, tile, tiling, setup, dealt)
+    stack = _stack(hardware, tiling, cycles, written, sending)
     alone = tile.neuron == 1 and hardware.reduction == "ASNETWORK"
     together = _offered_together(distribution.span(hardware), tile.neurons, dealt.place[0, 1]) if alone else 0
-    return _result(hardware, layer, tile, plan, setup, dealt.routing[0], cycles, stack, together)
+    return _result(hardware, layer, tile, tiling, setup, dealt.routing[0], cycles, stack, together)
 
 
 def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
@@ -68,15 +68,15 @@ def simulate_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Result:
     array with an element for each layer, as `simulate` gives it; there is no stack. Raises SondaError where the machine
     cannot run one of them; `runs_all` says which.
     """
-    layer, tile, plan, setup, dealt = _prepare_all(hardware, layers, tiles)
-    cycles = _time_all(hardware, layer, tile, plan, setup, dealt)
+    layer, tile, tiling, setup, dealt = _prepare_all(hardware, layers, tiles)
+    cycles = _time_all(hardware, layer, tile, tiling, setup, dealt)
     pairs = np.zeros(len(tiles), np.int64)
     if hardware.reduction == "ASNETWORK":
         neurons = np.asarray(tile.neurons)
         spans = np.broadcast_to(distribution.span(hardware), len(tiles)).tolist()
         for number in np.flatnonzero(np.equal(tile.neuron, 1)).tolist():
             pairs[number] = _offered_together(spans[number], int(neurons[number]), dealt.place[number, 1])
-    return _result(hardware, layer, tile, plan, setup, dealt.routing, cycles, {}, pairs)
+    return _result(hardware, layer, tile, tiling, setup, dealt.routing, cycles, {}, pairs)
 
 
 def cycles_all(hardware: Hardware, layers: Whole, tiles: Whole) -> Whole:
@@ -88,47 +88,49 @@ def runs_all(hardware: Hardware, layers: Whole, tiles: Whole) -> NDArray[np.bool
     """Which of the layers `simulate_all` can run under their tiles; `simulate` says why not."""
     if isinstance(hardware.multipliers, int):
         hardware.check()
-    layer = Layer(*layers.T)
+    layer = StonneLayer(*layers.T)
     tile = Tile(*tiles.T)
-    plan = plan_of(hardware, layer, tile)
-    _, apart = waits_of(layer, tile, plan)
+    tiling = tiling_of(hardware, layer, tile)
+    _, apart = waits_of(layer, tile, tiling)
     runnable: NDArray[np.bool_] = candidate_tiles.fitting_tiles(hardware, layer, tiles) & (
-        apart | (plan.blocks <= MOST_BLOCKS)
+        apart | (tiling.blocks <= MOST_BLOCKS)
     )
     return runnable
 
 
-def cycles(hardware: Hardware, layer: Layer, tile: Tile) -> int:
+def cycles(hardware: Hardware, layer: StonneLayer, tile: Tile) -> int:
     """The cycles of `simulate` alone."""
     return _time(hardware, layer, tile, *_prepare(hardware, layer, tile))[0]
 
 
-def _prepare(hardware: Hardware, layer: Layer, tile: Tile) -> tuple[Plan, Reduction, _Packages]:
+def _prepare(hardware: Hardware, layer: StonneLayer, tile: Tile) -> tuple[Tiling, Reduction, _Packages]:
     hardware.check()
     layer.check()
     tile.check(hardware, layer)
-    plan = plan_of(hardware, layer, tile)
-    size = tile.neuron + plan.through_memory
+    tiling = tiling_of(hardware, layer, tile)
+    size = tile.neuron + tiling.through_memory
     first = np.arange(0, tile.neurons * size, size)
     setup = reduction.reduce(hardware, first, first + (size - 1))
-    return plan, setup, _deal(hardware, layer, tile, plan)
+    return tiling, setup, _deal(hardware, layer, tile, tiling)
 
 
-def _prepare_all(hardware: Hardware, layers: Whole, tiles: Whole) -> tuple[Layer, Tile, Plan, Reduction, _Packages]:
+def _prepare_all(
+    hardware: Hardware, layers: Whole, tiles: Whole
+) -> tuple[StonneLayer, Tile, Tiling, Reduction, _Packages]:
     if not runs_all(hardware, layers, tiles).all():
         raise SondaError("a tile does not fit the machine, or overlaps too often", "simulate layers one by one")
-    layer, tile = Layer(*layers.T), Tile(*tiles.T)
-    plan = plan_of(hardware, layer, tile)
-    setup = reduction.reduce_all(hardware, tile.neuron + plan.through_memory, tile.neurons)
-    return layer, tile, plan, setup, _deal(hardware, layer, tile, plan)
+    layer, tile = StonneLayer(*layers.T), Tile(*tiles.T)
+    tiling = tiling_of(hardware, layer, tile)
+    setup = reduction.reduce_all(hardware, tile.neuron + tiling.through_memory, tile.neurons)
+    return layer, tile, tiling, setup, _deal(hardware, layer, tile, tiling)
 
 
-def _deal(hardware: Hardware, layer: Layer, tile: Tile, plan: Plan) -> _Packages:
+def _deal(hardware: Hardware, layer: StonneLayer, tile: Tile, tiling: Tiling) -> _Packages:
     """The packages of one layer, or of many layers whose sizes are arrays."""
     reach, ports, multipliers = distribution.span(hardware), hardware.read_ports, hardware.multipliers
     widest = largest(multipliers)
-    case = (2 + plan.handed, reach, plan.through_memory, layer.stride, ports, multipliers, *tile.sizes)
-    if isinstance(plan.handed, int):
+    case = (2 + tiling.handed, reach, tiling.through_memory, layer.stride, ports, multipliers, *tile.sizes)
+    if isinstance(tiling.handed, int):
         return _deal_cases(np.array((case,), np.int64), largest(ports), widest, largest(reach))
     # Write ports do not matter here, so machines that differ in nothing else share their packages.
     cases, case_of = np.unique(_stack_rows(case), axis=0, return_inverse=True)
@@ -155,58 +157,61 @@ def _stack_rows(columns: tuple[Count, ...]) -> Whole:
 
 
 def _time(
-    hardware: Hardware, layer: Layer, tile: Tile, plan: Plan, setup: Reduction, dealt: _Packages
+    hardware: Hardware, layer: StonneLayer, tile: Tile, tiling: Tiling, setup: Reduction, dealt: _Packages
 ) -> tuple[int, int, int]:
     """Cycles, those of them that blocks spend only writing back, and those that the busiest port sends for a block."""
-    waits, apart = waits_of(layer, tile, plan)
-    if not apart and plan.blocks > MOST_BLOCKS:
+    waits, apart = waits_of(layer, tile, tiling)
+    if not apart and tiling.blocks > MOST_BLOCKS:
         raise SondaError(
-            f"{plan.blocks} blocks of filters overlap, because the tile does not divide the layer",
+            f"{tiling.blocks} blocks of filters overlap, because the tile does not divide the layer",
             "choose T_X_, T_Y_ and T_K that divide X', Y' and K, and one sample",
         )
     out = np.zeros((1, 3), np.int64)
     times = 1
-    if plan.through_memory:
-        cases = np.array((_folding_case(hardware, tile, plan, waits, apart),), np.int64)
-        _fold(hardware, np.zeros(1, np.int64), cases, setup, dealt, out, 1 if apart else plan.blocks)
+    if tiling.through_memory:
+        cases = np.array((_folding_case(hardware, tile, tiling, waits, apart),), np.int64)
+        _fold(hardware, np.zeros(1, np.int64), cases, setup, dealt, out, 1 if apart else tiling.blocks)
     else:
         # Blocks that wait for everything before them are all alike.
-        times, blocks = (plan.blocks, 1) if apart else (1, plan.blocks)
-        cases = np.array((_streaming_case(hardware, tile, plan, waits, blocks),), np.int64)
+        times, blocks = (tiling.blocks, 1) if apart else (1, tiling.blocks)
+        cases = np.array((_streaming_case(hardware, tile, tiling, waits, blocks),), np.int64)
         _stream(hardware, np.zeros(1, np.int64), cases, setup, dealt, out, tile.S, blocks)
     ((cycles, written, sending),) = out.tolist()
     return times * cycles, times * written, sending
 
 
-def _time_all(hardware: Hardware, layer: Layer, tile: Tile, plan: Plan, setup: Reduction, dealt: _Packages) -> Whole:
+def _time_all(
+    hardware: Hardware, layer: StonneLayer, tile: Tile, tiling: Tiling, setup: Reduction, dealt: _Packages
+) -> Whole:
     """Cycles of many layers."""
-    waits, apart = waits_of(layer, tile, plan)
+    waits, apart = waits_of(layer, tile, tiling)
     out = np.zeros((len(apart), 3), np.int64)
-    folded, streamed = np.flatnonzero(plan.through_memory), np.flatnonzero(plan.through_memory == 0)
-    blocks = np.where(apart, 1, plan.blocks)
+    folded, streamed = np.flatnonzero(tiling.through_memory), np.flatnonzero(tiling.through_memory == 0)
+    blocks = np.where(apart, 1, tiling.blocks)
     if len(folded):
         # Of blocks that wait for everything before them one is under way at a time.
-        case = _folding_case(hardware, tile, plan, waits, apart)
+        case = _folding_case(hardware, tile, tiling, waits, apart)
         _fold(hardware, folded, _stack_rows(case), setup, dealt, out, largest(blocks))
     if len(streamed):
-        case = _streaming_case(hardware, tile, plan, waits, blocks)
+        case = _streaming_case(hardware, tile, tiling, waits, blocks)
         _stream(hardware, streamed, _stack_rows(case), setup, dealt, out, largest(tile.S), largest(blocks))
-    cycles: Whole = out[:, 0] * np.where(apart & (plan.through_memory == 0), plan.blocks, 1)
+    cycles: Whole = out[:, 0] * np.where(apart & (tiling.through_memory == 0), tiling.blocks, 1)
     return cycles
 
 
-def _streaming_case(hardware: Hardware, tile: Tile, plan: Plan, waits: tuple[Count, ...], blocks: Count) -> Any:
+def _streaming_case(hardware: Hardware, tile: Tile, tiling: Tiling, waits: tuple[Count, ...], blocks: Count) -> Any:
     return (
-        distribution.span(hardware), distribution.arrival_delay(hardware), hardware.write_ports, plan.folds, plan.rows,
-        plan.columns, plan.handed, tile.S, blocks, plan.groups, *waits, tile.neuron, hardware.read_ports, tile.neurons,
+        distribution.span(hardware), distribution.arrival_delay(hardware), hardware.write_ports, tiling.folds,
+        tiling.rows, tiling.columns, tiling.handed, tile.S, blocks, tiling.groups, *waits, tile.neuron,
+        hardware.read_ports, tile.neurons,
     )  # fmt: skip
 
 
-def _folding_case(hardware: Hardware, tile: Tile, plan: Plan, waits: tuple[Count, ...], apart: Any) -> Any:
+def _folding_case(hardware: Hardware, tile: Tile, tiling: Tiling, waits: tuple[Count, ...], apart: Any) -> Any:
     return (
-        distribution.span(hardware), distribution.arrival_delay(hardware), hardware.write_ports, plan.folds, plan.rows,
-        plan.columns, _bus_inputs(hardware), apart, plan.blocks, plan.groups, *waits, tile.neuron + 1,
-        hardware.read_ports, tile.neurons,
+        distribution.span(hardware), distribution.arrival_delay(hardware), hardware.write_ports, tiling.folds,
+        tiling.rows, tiling.columns, _bus_inputs(hardware), apart, tiling.blocks, tiling.groups, *waits,
+        tile.neuron + 1, hardware.read_ports, tile.neurons,
     )  # fmt: skip
 
 
@@ -265,9 +270,9 @@ def _bus_inputs(hardware: Hardware) -> Count:
     return hardware.multipliers // hardware.write_ports + 1
 
 
-def _stack(hardware: Hardware, plan: Plan, cycles: int, written: int, sending: int) -> dict[str, int]:
-    computed = min(plan.blocks * plan.windows * plan.folds, cycles - written)
-    fed = plan.blocks * (sending + distribution.arrival_delay(hardware)) - computed
+def _stack(hardware: Hardware, tiling: Tiling, cycles: int, written: int, sending: int) -> dict[str, int]:
+    computed = min(tiling.blocks * tiling.windows * tiling.folds, cycles - written)
+    fed = tiling.blocks * (sending + distribution.arrival_delay(hardware)) - computed
     fed = min(fed, cycles - written - computed)
     summed = cycles - written - computed - fed
     return {"distribution": fed, "compute": computed, "reduction": summed, "writeback": written, "configuration": 0}
@@ -275,9 +280,9 @@ def _stack(hardware: Hardware, plan: Plan, cycles: int, written: int, sending: i
 
 def _result(
     hardware: Hardware,
-    layer: Layer,
+    layer: StonneLayer,
     tile: Tile,
-    plan: Plan,
+    tiling: Tiling,
     setup: Reduction,
     routing: Whole,
     cycles: Count,
@@ -285,16 +290,16 @@ def _result(
     pairs: Count,
 ) -> Result:
     """The result of one layer; or of many, whose sizes and counts are arrays."""
-    blocks, neuron, neurons, through_memory = plan.blocks, tile.neuron, tile.neurons, plan.through_memory
-    windows = blocks * plan.windows
-    steps = windows * plan.folds
+    blocks, neuron, neurons, through_memory = tiling.blocks, tile.neuron, tile.neurons, tiling.through_memory
+    windows = blocks * tiling.windows
+    steps = windows * tiling.folds
     outputs = windows * neurons
     products = steps * neuron * neurons
-    psums = outputs * (plan.folds - 1) * through_memory
-    work = _work(tile, plan, setup, products, psums)
+    psums = outputs * (tiling.folds - 1) * through_memory
+    work = _work(tile, tiling, setup, products, psums)
     # Of a row of windows only the first gets all inputs where they are handed on.
-    whole = steps - plan.handed * (steps - blocks * plan.rows * plan.folds)
-    often = (blocks * plan.folds, whole, steps - whole)
+    whole = steps - tiling.handed * (steps - blocks * tiling.rows * tiling.folds)
+    often = (blocks * tiling.folds, whole, steps - whole)
     if isinstance(steps, int):
         # A matrix so small is multiplied sooner by hand.
         sent = Routing(*(sum(map(mul, often, costs)) for costs in zip(*routing.tolist(), strict=True)))
@@ -302,11 +307,11 @@ def _result(
         sent = Routing(*np.einsum("kn,nki->in", np.array(often), routing))
     if largest(psums):
         sent = distribution.unicast(hardware, psums).plus(sent)
-    loaded = plan.folds * neuron * neurons
+    loaded = tiling.folds * neuron * neurons
     channels, filters = layer.C // layer.G, layer.K // layer.G
-    weight_reads = plan.batches * plan.groups * tile.G * filters * channels * layer.R * layer.S
-    input_reads = _input_reads(layer, tile, plan)
-    writes = layer.N * layer.K * layer.rows * layer.columns * (1 + through_memory * (plan.folds - 1))
+    weight_reads = tiling.batches * tiling.groups * tile.G * filters * channels * layer.R * layer.S
+    input_reads = _input_reads(layer, tile, tiling)
+    writes = layer.N * layer.K * layer.rows * layer.columns * (1 + through_memory * (tiling.folds - 1))
     bus = collection.activity(hardware, work.outputs)
     # Two sums that leave one adder in one cycle go over its wire together.
     together = (1 - through_memory) * pairs * windows
@@ -343,10 +348,10 @@ def _result(
     )
 
 
-def _work(tile: Tile, plan: Plan, setup: Reduction, products: Count, psums: Count) -> reduction.ReductionWork:
-    neurons, through_memory = tile.neurons, plan.through_memory
-    windows = plan.blocks * plan.windows
-    results, outputs = windows * plan.folds, windows * neurons
+def _work(tile: Tile, tiling: Tiling, setup: Reduction, products: Count, psums: Count) -> reduction.ReductionWork:
+    neurons, through_memory = tile.neurons, tiling.through_memory
+    windows = tiling.blocks * tiling.windows
+    results, outputs = windows * tiling.folds, windows * neurons
     nodes, two, three = setup.totals
     # A zero opens every window; one more follows the last, in vain. Where the neuron begins on an odd multiplier, an
     # adder without another operand passes it on, and there it stays.
@@ -356,7 +361,7 @@ def _work(tile: Tile, plan: Plan, setup: Reduction, products: Count, psums: Coun
         two=two * results,
         three=three * results,
         results=results * neurons,
-        outputs=outputs * (1 + through_memory * (plan.folds - 1)),
+        outputs=outputs * (1 + through_memory * (tiling.folds - 1)),
         configured=setup.configured,
         waiting=through_memory * neurons,
     )
@@ -370,7 +375,7 @@ def _offered_together(span: int, neurons: int, place: Whole) -> int:
     return int(np.count_nonzero(place[0 : 2 * pairs : 2] == place[1 : 2 * pairs : 2]))
 
 
-def _input_reads(layer: Layer, tile: Tile, plan: Plan) -> Count:
+def _input_reads(layer: StonneLayer, tile: Tile, tiling: Tiling) -> Count:
     """Inputs read: those of a tile's windows that lie inside the filter; padded windows are read as well."""
 
     def covered(windows: Count, part: Count, whole: Count, skipped: Count = 0) -> Count:
@@ -379,16 +384,16 @@ def _input_reads(layer: Layer, tile: Tile, plan: Plan) -> Count:
         rest = whole % part
         return whole // part * (part + more) + (rest > 0) * (rest + more)
 
-    others = (plan.columns - 1) * covered(tile.Y, tile.S, layer.S, plan.handed * (tile.S - 1))
+    others = (tiling.columns - 1) * covered(tile.Y, tile.S, layer.S, tiling.handed * (tile.S - 1))
     across = covered(tile.Y, tile.S, layer.S) + others
-    times = plan.blocks * plan.rows
+    times = tiling.blocks * tiling.rows
     return times * tile.N * tile.G * covered(tile.X, tile.R, layer.R) * across * (layer.C // layer.G)
 
 
 # ---- How often a tile is repeated over a layer on the flexible dense engine, and what its blocks wait for -----------
 
 
-class Plan(NamedTuple):
+class Tiling(NamedTuple):
     """How often the tile is repeated over the layer."""
 
     folds: int
@@ -411,10 +416,10 @@ class Plan(NamedTuple):
         return self.rows * self.columns
 
 
-def plan_of(hardware: Hardware, layer: Layer, tile: Tile) -> Plan:
-    """The plan of one layer, or of many layers whose sizes are arrays."""
+def tiling_of(hardware: Hardware, layer: StonneLayer, tile: Tile) -> Tiling:
+    """The tiling of one layer, or of many layers whose sizes are arrays."""
     columns = -(-layer.columns // tile.Y)
-    return Plan(
+    return Tiling(
         folds=tile.folds(layer),
         rows=-(-layer.rows // tile.X),
         columns=columns,
@@ -426,19 +431,19 @@ def plan_of(hardware: Hardware, layer: Layer, tile: Tile) -> Plan:
     )
 
 
-def waits_of(layer: Layer, tile: Tile, plan: Plan) -> tuple[tuple[Count, Count, Count], Any]:
+def waits_of(layer: StonneLayer, tile: Tile, tiling: Tiling) -> tuple[tuple[Count, Count, Count], Any]:
     """Blocks of filters, and how many more results each block and each group waits for.
 
     Also whether these are all the results that come before.
     """
-    fed_back = 1 + plan.through_memory * (plan.folds - 1)
+    fed_back = 1 + tiling.through_memory * (tiling.folds - 1)
     # A block of filters waits for as many results as the filters before it have outputs; padding counts as results.
     outputs = layer.rows * layer.columns * fed_back
     per_filter, per_group = tile.K * tile.G * outputs, tile.G * (layer.K // layer.G) * outputs
-    per_block = tile.neurons * plan.windows * fed_back
+    per_block = tile.neurons * tiling.windows * fed_back
     apart = (
-        (plan.batches == 1)
-        & ((plan.filters == 1) | (per_filter == per_block))
-        & ((plan.groups == 1) | (per_group == per_block * plan.filters))
+        (tiling.batches == 1)
+        & ((tiling.filters == 1) | (per_filter == per_block))
+        & ((tiling.groups == 1) | (per_group == per_block * tiling.filters))
     )
-    return (plan.filters, per_filter, per_group), apart
+    return (tiling.filters, per_filter, per_group), apart

@@ -1,20 +1,25 @@
-"""What an engine returns for an operation, and how results of several operations add up."""
+"""`Result`: what an engine gives for an operation, and how results add up.
+
+An engine gives cycles, reads and writes of the global buffer, multiplications, and where it can two accounts more:
+`stack`, which says what the cycles went to, and `counters`, which say how often each component worked. Energy and area
+are computed from the counters; without them both are missing.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
 
-# ---- What an engine returns: cycles, accesses of the global buffer, activity counters -------------------------------
-
 Count = Any
 """A whole number; or an array, where many operations or many mappings are counted at once."""
-Counters = dict[str, dict[str, dict[str, int]]]
-"""Section -> component -> INSTANCES and operation counts summed over them, named as STONNE names them."""
-
-
 INSTANCES = "entries"
-"""Stands among the operation counts of a component for how many of it there are."""
+"""The key under which a component says how many of it there are, beside what they do."""
+Counters = dict[str, dict[str, dict[str, int]]]
+"""Section of the machine -> component -> how often all of its instances together did what.
+
+`{"MSNetwork": {"MULTIPLIER": {"entries": 256, "MULTIPLICATION": 4096}}}`: 256 multipliers did 4096 multiplications.
+Names are those of STONNE, by which the energy tables (`energy/tables/`) find their entries.
+"""
 
 
 @dataclass(frozen=True)
@@ -22,27 +27,33 @@ class Result:
     """One operation on one engine under one mapping. All numbers are simulated."""
 
     cycles: int
+    """As if all operands lay in the global buffer: without waiting for a memory behind it."""
     weight_reads: int
+    """Elements that the engine reads from the global buffer, as are `input_reads`."""
     input_reads: int
     psum_reads: int
+    """Partial sums that it reads back."""
     writes: int
+    """Elements written to the global buffer, partial sums among them."""
     multiplications: int
-    """As the engine counts them, on some engines with those that only fill a tile up; see `Placed.products`."""
+    """As the engine counts them, on some engines with those that only fill a tile up; see `Engine.useful_products`."""
     counters: Counters = field(default_factory=dict)
+    """Empty where the engine counts no activity: then energy and area are missing."""
     stack: dict[str, int] = field(default_factory=dict)
-    """Cycles by what they were spent on: distribution, compute, reduction, writeback, configuration; they add up."""
+    """Cycles by what they went to: distribution, compute, reduction, writeback, configuration.
+
+    They add up to `cycles`; empty where the engine cannot tell.
+    """
 
     @property
     def reads(self) -> int:
+        """All elements that it reads from the global buffer."""
         return self.weight_reads + self.input_reads + self.psum_reads
 
 
 def largest(count: Count) -> int:
     """The number, or the largest of an array."""
     return count if isinstance(count, int) else int(count.max())
-
-
-# ----------------------------------------------------------------------------------------------------------------------
 
 
 def sum_results(results: list[Result]) -> Result:

@@ -20,7 +20,7 @@ from sonda.accelerators.description.accelerator import Accelerator
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.mapping.placement import Placed, Placement
-from sonda.accelerators.operations.program import Bags, Call, Convolution, MatrixProduct, ModelProgram, Operation
+from sonda.accelerators.operations.program import Bags, Call, ConvolutionShape, MatrixProduct, ModelProgram, Operation
 from sonda.record.errors import SondaError, nearest
 
 # ---- SCALE-Sim's closed formulas for dense systolic arrays: a second opinion on the mesh ----------------------------
@@ -195,9 +195,9 @@ def verify_scalesim(accelerator: Accelerator, program: ModelProgram) -> ScaleSim
     return ScaleSimReport(accelerator.name, first.rows, first.columns, tuple(layers), elsewhere)
 
 
-def _product(shape: MatrixProduct | Convolution | Bags) -> MatrixProduct:
+def _product(shape: MatrixProduct | ConvolutionShape | Bags) -> MatrixProduct:
     assert not isinstance(shape, Bags), "no mesh takes bags"
-    return shape.product() if isinstance(shape, Convolution) else shape
+    return shape.product() if isinstance(shape, ConvolutionShape) else shape
 
 
 def _check(layer: str, hardware: Hardware, product: MatrixProduct, times: int, result: Result) -> LayerCheck:

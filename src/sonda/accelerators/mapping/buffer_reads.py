@@ -9,12 +9,12 @@ from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.mesh import Product
 from sonda.accelerators.mapping.candidate_tiles import C, G, K, N, R, S, X, Y, extents, row_products, tiles_hand_on
 from sonda.accelerators.memory.reuse import Accesses
-from sonda.accelerators.operations.layer import Layer
+from sonda.accelerators.operations.layer import StonneLayer
 
 Whole = NDArray[np.int64]
 
 
-def tile_accesses(hardware: Hardware, layer: Layer, tiles: Whole) -> Accesses:
+def tile_accesses(hardware: Hardware, layer: StonneLayer, tiles: Whole) -> Accesses:
     """Accesses of a layer on the flexible dense engine, for tiles that are rows of an array."""
     parts = -(-extents(layer) // tiles)
     channels, filters = layer.C // layer.G, layer.K // layer.G

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sonda.accelerators.description.hardware import Hardware
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 
 Whole = NDArray[np.int64]
 LETTERS = "RSCKGNXY"
@@ -21,7 +21,7 @@ MOST = 1 << 17
 """Tiles that are listed; of more, those with fewer different sizes are taken."""
 
 
-def extents(layer: Layer) -> Whole:
+def extents(layer: StonneLayer) -> Whole:
     """The largest useful size of a tile in every letter; of many layers (whose sizes are arrays) a row for each."""
     return np.array(
         (layer.R, layer.S, layer.C // layer.G, layer.K // layer.G, layer.G, layer.N, layer.rows, layer.columns),
@@ -35,7 +35,7 @@ def row_products(sizes: Whole) -> Whole:
     return product
 
 
-def candidates(hardware: Hardware, layer: Layer, most: int = MOST) -> Whole:
+def candidates(hardware: Hardware, layer: StonneLayer, most: int = MOST) -> Whole:
     """Tiles of the layer, a row each, without those that the machine cannot run or sums wrongly.
 
     All sizes where that gives at most `most` tiles, else a choice of them (see `combinations`).
@@ -65,7 +65,7 @@ def combinations(room: int, whole: tuple[int, ...], largest: tuple[int, ...], mo
     return tiles
 
 
-def runnable_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+def runnable_tiles(hardware: Hardware, layer: StonneLayer, tiles: Whole) -> NDArray[np.bool_]:
     """Which of the tiles the machine can run (`Tile.check`) with right sums (`tile_sums_rightly`).
 
     The layer is one for all tiles, or one for each: then its sizes are arrays.
@@ -73,7 +73,7 @@ def runnable_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np
     return fitting_tiles(hardware, layer, tiles) & tiles_sum_rightly(layer, tiles)
 
 
-def fitting_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+def fitting_tiles(hardware: Hardware, layer: StonneLayer, tiles: Whole) -> NDArray[np.bool_]:
     """Which of the tiles the machine can run (`Tile.check`)."""
     neuron, neurons = row_products(tiles[:, : C + 1]), row_products(tiles[:, K:])
     parts = -(-extents(layer) // tiles)
@@ -91,7 +91,7 @@ def fitting_tiles(hardware: Hardware, layer: Layer, tiles: Whole) -> NDArray[np.
     return fitting & ((folds == 1) | (used + neurons <= hardware.multipliers))
 
 
-def tile_sums_rightly(layer: Layer, tile: Tile) -> bool:
+def tile_sums_rightly(layer: StonneLayer, tile: Tile) -> bool:
     """Whether the reference surely computes what it should under this tile; where not, its time may be of wrong sums.
 
     It does not for several windows of a strided layer at once, nor for several groups and several samples at once. It
@@ -102,7 +102,7 @@ def tile_sums_rightly(layer: Layer, tile: Tile) -> bool:
     return bool(tiles_sum_rightly(layer, np.array([[getattr(tile, letter) for letter in LETTERS]], np.int64))[0])
 
 
-def tiles_hand_on(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+def tiles_hand_on(layer: StonneLayer, tiles: Whole) -> NDArray[np.bool_]:
     """Which of the tiles have multipliers hand activations to their neighbours (`Tile.hands_on`), in rows of several
     windows."""
     handed: NDArray[np.bool_] = (tiles[:, Y] == 1) & (tiles[:, S] > 1) & (layer.S % tiles[:, S] == 0)
@@ -110,7 +110,7 @@ def tiles_hand_on(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
     return handed
 
 
-def tiles_sum_rightly(layer: Layer, tiles: Whole) -> NDArray[np.bool_]:
+def tiles_sum_rightly(layer: StonneLayer, tiles: Whole) -> NDArray[np.bool_]:
     """Which of the tiles (rows of an array) sum rightly; the layer is one for all tiles, or one for each."""
     right = (tiles[:, G] == 1) | (tiles[:, N] == 1)
     right &= (layer.stride == 1) | ((tiles[:, X] == 1) & (tiles[:, Y] == 1))

@@ -19,7 +19,7 @@ from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.machines import equalise_ports, select_machines, stack_machines
 from sonda.accelerators.mapping import least_cycles
 from sonda.accelerators.mapping.candidate_tiles import C, K, N, X, Y, extents, row_products, runnable_tiles
-from sonda.accelerators.operations.layer import Layer
+from sonda.accelerators.operations.layer import StonneLayer
 from sonda.record.jit import compiled
 
 Whole = NDArray[np.int64]
@@ -50,7 +50,7 @@ class _Tried(NamedTuple):
 class FullestTiles:
     """Chooses the tiles of layers by rule. What does not depend on the ports is made once for all machines."""
 
-    def __init__(self, layers: Sequence[Layer]) -> None:
+    def __init__(self, layers: Sequence[StonneLayer]) -> None:
         self._sizes = np.array([layer.sizes for layer in layers], np.int64)
         self._sizes[:, N] = 1
         self._tried: dict[Hardware, _Tried | None] = {}
@@ -73,19 +73,21 @@ class FullestTiles:
 
     def _try(self, hardware: Hardware) -> _Tried | None:
         """Nothing where a layer has no tile."""
-        listed = [compiled(few_tiles, next_size)(hardware.multipliers, most) for most in extents(Layer(*self._sizes.T))]
+        listed = [
+            compiled(few_tiles, next_size)(hardware.multipliers, most) for most in extents(StonneLayer(*self._sizes.T))
+        ]
         which = np.repeat(np.arange(len(listed)), [len(tiles) for tiles in listed])
         tiles, sizes = np.concatenate(listed), self._sizes[which]
-        kept = runnable_tiles(hardware, Layer(*sizes.T), tiles)
+        kept = runnable_tiles(hardware, StonneLayer(*sizes.T), tiles)
         which, tiles, sizes = which[kept], tiles[kept], sizes[kept]
         begins = np.searchsorted(which, np.arange(len(listed)))
         if (np.diff(begins, append=len(which)) == 0).any():
             return None
-        parts = -(-extents(Layer(*sizes.T)) // tiles)
+        parts = -(-extents(StonneLayer(*sizes.T)) // tiles)
         keys = (row_products(parts * tiles), -tiles[:, K], -row_products(tiles[:, : C + 1]), tiles[:, X])
         fewest = row_products(parts[:, : N + 1]) * (1 + parts[:, X] * parts[:, Y])
         lowest = np.lexsort((fewest, which))[begins]
-        results = least_cycles.sent_results(hardware, Layer(*sizes.T), tiles)
+        results = least_cycles.sent_results(hardware, StonneLayer(*sizes.T), tiles)
         return _Tried(which, begins, sizes, tiles, keys, fewest, lowest, results)
 
 
@@ -124,7 +126,7 @@ def _bounds(tried: _Tried, machines: list[Hardware]) -> Whole:
 def _least(tried: _Tried, machines: list[Hardware], machine: Whole, tile: Whole) -> Whole:
     """Lower bounds on the cycles of these tiles on these machines, pair by pair."""
     return least_cycles.tile_cycles(
-        select_machines(stack_machines(machines, 1), machine), Layer(*tried.sizes[tile].T), tried.tiles[tile]
+        select_machines(stack_machines(machines, 1), machine), StonneLayer(*tried.sizes[tile].T), tried.tiles[tile]
     )
 
 

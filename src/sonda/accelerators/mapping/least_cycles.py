@@ -13,12 +13,12 @@ from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.fabric import distribution
 from sonda.accelerators.engines.mesh import Product
 from sonda.accelerators.mapping.candidate_tiles import C, G, K, N, R, S, X, Y, extents, row_products, tiles_hand_on
-from sonda.accelerators.operations.layer import Layer
+from sonda.accelerators.operations.layer import StonneLayer
 
 Whole = NDArray[np.int64]
 
 
-def tile_cycles(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
+def tile_cycles(hardware: Hardware, layer: StonneLayer, tiles: Whole) -> Whole:
     """Least cycles for tiles (rows of an array, as `candidates` gives them) of a layer on the flexible dense engine.
 
     It is the larger of what `write_cycles` says and a bound that does not depend on the write ports.
@@ -59,7 +59,7 @@ def tile_cycles(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
     return bound
 
 
-def sent_results(hardware: Hardware, layer: Layer, tiles: Whole) -> Whole:
+def sent_results(hardware: Hardware, layer: StonneLayer, tiles: Whole) -> Whole:
     """Results that tiles of a layer send to the buffer, padding and partial sums among them."""
     parts = -(-extents(layer) // tiles)
     folds = row_products(parts[:, : C + 1])

@@ -12,7 +12,7 @@ from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.engines.registry import blame_package, check_result
 from sonda.accelerators.engines.result import Result
 from sonda.accelerators.mapping import rules as maps
-from sonda.accelerators.mapping.search import Choice, Listed, MappingCost, search
+from sonda.accelerators.mapping.search import Choice, MappingCost, MappingSpace, search
 from sonda.accelerators.memory.hierarchy import MemoryTraffic
 from sonda.accelerators.operations.program import ModelProgram, Operation
 from sonda.record.errors import SondaError, nearest
@@ -70,7 +70,7 @@ class OnHost:
 class Learnt:
     """What searches learn of engines; it holds whatever memory is behind them."""
 
-    listed: dict[Any, Listed | None] = field(default_factory=dict)
+    listed: dict[Any, MappingSpace | None] = field(default_factory=dict)
 
 
 @dataclass

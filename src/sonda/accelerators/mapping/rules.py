@@ -14,7 +14,7 @@ from sonda.accelerators.engines.compressed_row import RowTile
 from sonda.accelerators.engines.mesh import MeshTile
 from sonda.accelerators.mapping import stonne as stonne_mapper
 from sonda.accelerators.mapping.fullest_tiles import FullestTiles
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 from sonda.record.errors import SondaError
 
 PRODUCT_LETTERS = {"T_M": "X", "T_N": "K", "T_K": "S"}
@@ -22,7 +22,7 @@ PRODUCT_LETTERS = {"T_M": "X", "T_N": "K", "T_K": "S"}
 CONVOLUTION_LETTERS = {f"T_{letter}": letter for letter in "RSCKGN"} | {"T_X_": "X", "T_Y_": "Y"}
 
 
-def tile_of(given: dict[str, int], layer: Layer) -> Tile:
+def tile_of(given: dict[str, int], layer: StonneLayer) -> Tile:
     """The tile that a description gives, cut to the layer's sizes."""
     letters = PRODUCT_LETTERS if set(given) <= set(PRODUCT_LETTERS) else CONVOLUTION_LETTERS
     sizes = dict.fromkeys("RSCKGNXY", 1) | {letters[name]: size for name, size in given.items()}
@@ -30,12 +30,12 @@ def tile_of(given: dict[str, int], layer: Layer) -> Tile:
     return Tile(**{letter: min(size, most[letter]) for letter, size in sizes.items()})
 
 
-def product_tile(hardware: Hardware, layer: Layer) -> Tile:
+def product_tile(hardware: Hardware, layer: StonneLayer) -> Tile:
     """STONNE's tile for a layer that is a matrix product; where the machine cannot run it, the fullest that it can."""
     return stonne_tile(hardware, layer) or convolution_tile(hardware, layer)
 
 
-def stonne_tile(hardware: Hardware, layer: Layer) -> Tile | None:
+def stonne_tile(hardware: Hardware, layer: StonneLayer) -> Tile | None:
     """STONNE's tile for a layer that is a matrix product, whatever the ports; nothing where it cannot run."""
     layer.check()
     try:
@@ -50,7 +50,7 @@ def _stonne_tile(multipliers: int, m: int, n: int, k: int) -> Tile:
     return stonne_mapper.product_tile(Hardware(multipliers), m, n, k)
 
 
-def convolution_tile(hardware: Hardware, layer: Layer) -> Tile:
+def convolution_tile(hardware: Hardware, layer: StonneLayer) -> Tile:
     """The tile that `fullest_tiles` chooses. Raises SondaError where the machine can run none."""
     (tiles,) = FullestTiles([layer]).choose_on([hardware])
     if tiles is None:
@@ -78,7 +78,7 @@ def tile_words(tile: Tile, product: bool) -> dict[str, int]:
     return {name: getattr(tile, letter) for name, letter in letters.items()}
 
 
-def _largest_sizes(layer: Layer) -> dict[str, int]:
+def _largest_sizes(layer: StonneLayer) -> dict[str, int]:
     return {
         "R": layer.R, "S": layer.S, "C": layer.C // layer.G, "K": layer.K // layer.G, "G": layer.G, "N": layer.N,
         "X": layer.rows, "Y": layer.columns,

@@ -87,7 +87,7 @@ class FormMappings:
 
 
 @dataclass
-class Listed:
+class MappingSpace:
     """All mappings of an operation: some that a search begins with, and the others."""
 
     starts: Sequence[FormMappings]
@@ -126,7 +126,7 @@ class MappingCost:
         return None if self.memory is None else options.movement(self.engine, self.operation, self.memory.sizes)
 
 
-def search(listed: Listed, cost: MappingCost, most: int = MOST_TRIED) -> Choice:
+def search(listed: MappingSpace, cost: MappingCost, most: int = MOST_TRIED) -> Choice:
     """The cheapest of all that is listed; the first of equals, so that a start is kept where none is better.
 
     Raises SondaError where there is nothing to choose from.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from sonda.accelerators.engines.result import Count
 from sonda.accelerators.memory.lookups import RowStream
-from sonda.accelerators.operations.program import Convolution, MatrixProduct, Operation
+from sonda.accelerators.operations.program import ConvolutionShape, MatrixProduct, Operation
 
 LARGEST = 1 << 62
 """Products of counts below it are safe in 64 bits."""
@@ -148,7 +148,7 @@ def partial_sums(reads: Count, writes: Count, kept: Count) -> Operand:
 
 
 @lru_cache(maxsize=1 << 14)
-def distinct_inputs(shape: Convolution) -> int:
+def distinct_inputs(shape: ConvolutionShape) -> int:
     """Elements of the image that some window covers; padding is none."""
     rows, columns = map(np.count_nonzero, shape.coverage())
     return shape.N * shape.C * int(rows) * int(columns)
@@ -167,13 +167,13 @@ class ProductSizes(NamedTuple):
     """How many products of these sizes follow each other."""
     inputs: int
     weights: int
-    image: Convolution | None
+    image: ConvolutionShape | None
 
     @staticmethod
-    def from_shape(shape: MatrixProduct | Convolution, operation: Operation | None) -> ProductSizes:
+    def from_shape(shape: MatrixProduct | ConvolutionShape, operation: Operation | None) -> ProductSizes:
         """The sizes of a shape. The zeros of `operation` are left out where it is given."""
-        image = shape if isinstance(shape, Convolution) else None
-        product = shape.product() if isinstance(shape, Convolution) else shape
+        image = shape if isinstance(shape, ConvolutionShape) else None
+        product = shape.product() if isinstance(shape, ConvolutionShape) else shape
         m, n, k, count = product.m, product.n, product.k, product.count
         inputs = m * k * count if image is None else distinct_inputs(image)
         weights = n * k * count

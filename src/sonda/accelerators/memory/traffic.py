@@ -37,7 +37,7 @@ from sonda.accelerators.engines.result import Count, Result
 from sonda.accelerators.memory.hierarchy import Memory, MemoryTraffic, Sizes
 from sonda.accelerators.memory.lookups import Fetches
 from sonda.accelerators.memory.reuse import Accesses, Crossing, Reuse, crossings
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct, Operation
 
 if TYPE_CHECKING:
     from sonda.accelerators.description.accelerator import Accelerator
@@ -90,7 +90,7 @@ class Times(Protocol):
 
 def traffic_of(
     engine: EngineDescription,
-    shape: MatrixProduct | Convolution | Bags,
+    shape: MatrixProduct | ConvolutionShape | Bags,
     mapping: dict[str, Any],
     result: Result,
     memory: Memory,
@@ -116,7 +116,7 @@ def traffic_of(
 
 def movement_of(
     engine: EngineDescription,
-    shape: MatrixProduct | Convolution | Bags,
+    shape: MatrixProduct | ConvolutionShape | Bags,
     mapping: dict[str, Any],
     result: Result | Accesses,
     sizes: Sizes,

@@ -19,8 +19,8 @@ MOST_PRODUCTS = 1 << 50
 
 
 @dataclass(frozen=True)
-class Layer:
-    """A convolution. C and K are totals over all groups."""
+class StonneLayer:
+    """A layer as STONNE takes it: a convolution. C and K are totals over all groups."""
 
     R: int
     S: int
@@ -33,9 +33,9 @@ class Layer:
     stride: int = 1
 
     @staticmethod
-    def product(m: int, n: int, k: int) -> Layer:
+    def product(m: int, n: int, k: int) -> StonneLayer:
         """The product of an m x k by a k x n matrix."""
-        return Layer(R=1, S=k, C=1, K=n, G=1, N=1, X=m, Y=k)
+        return StonneLayer(R=1, S=k, C=1, K=n, G=1, N=1, X=m, Y=k)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ class Layer:
         """Y', columns of the output."""
         return (self.Y - self.S + self.stride) // self.stride
 
-    def check(self) -> Layer:
+    def check(self) -> StonneLayer:
         """This layer; raises SondaError naming the size and the reason when there is no such layer."""
         check_sizes(vars(self))
         for size in ("C", "K"):
@@ -105,11 +105,11 @@ class Tile:
         """Virtual neurons at one time."""
         return self.K * self.G * self.N * self.X * self.Y
 
-    def folds(self, layer: Layer) -> int:
+    def folds(self, layer: StonneLayer) -> int:
         """Pieces in which every sum is computed."""
         return -(-layer.R // self.R) * -(-layer.S // self.S) * -(-(layer.C // layer.G) // self.C)
 
-    def check(self, hardware: Hardware, layer: Layer) -> Tile:
+    def check(self, hardware: Hardware, layer: StonneLayer) -> Tile:
         """This tile; raises SondaError naming the field and the reason when the machine cannot run it."""
         check_sizes(vars(self), "T_")
         used = self.neuron * self.neurons
@@ -145,11 +145,11 @@ class Tile:
             )
         return self
 
-    def folds_through_memory(self, hardware: Hardware, layer: Layer) -> bool:
+    def folds_through_memory(self, hardware: Hardware, layer: StonneLayer) -> bool:
         """Whether partial sums travel to the global buffer and back."""
         return (self.folds(layer) > 1) & hardware.sums_through_memory
 
-    def hands_on(self, layer: Layer) -> bool:
+    def hands_on(self, layer: StonneLayer) -> bool:
         """Whether multipliers hand activations to their neighbours, from one window of a row to the next."""
         return (self.Y == 1) & (self.S > 1) & (layer.stride == 1) & (layer.S % self.S == 0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sonda.accelerators.operations.program import Bags, Convolution, Operation, ZeroPattern
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, Operation, ZeroPattern
 from sonda.record.errors import SondaError
 
 MOST_PATTERN = 1 << 31
@@ -17,7 +17,7 @@ def matrices_of(operation: Operation) -> tuple[np.ndarray, np.ndarray]:
         raise SondaError(f"the zeros of {operation.name} are not known", "capture the model with its values")
     shape = operation.shape
     inputs, weights = operation.inputs.bits(), operation.weights.bits()
-    if not isinstance(shape, Convolution):
+    if not isinstance(shape, ConvolutionShape):
         return inputs, weights
     product = shape.product()
     if product.m * product.k * product.count > MOST_PATTERN:
@@ -29,7 +29,7 @@ def matrices_of(operation: Operation) -> tuple[np.ndarray, np.ndarray]:
     return unfold(inputs, shape), weights.reshape(product.count, product.n, product.k)
 
 
-def unfold(inputs: np.ndarray, shape: Convolution) -> np.ndarray:
+def unfold(inputs: np.ndarray, shape: ConvolutionShape) -> np.ndarray:
     """Groups x windows x taps of an N x C x X x Y pattern; a tap on the padding is zero."""
     (top, left), (high, wide) = shape.padding, shape.dilation
     padded = np.pad(inputs, ((0, 0), (0, 0), (top, top), (left, left)))
@@ -47,7 +47,7 @@ def products_of_entries(operation: Operation, by_weights: bool) -> int:
     assert not isinstance(shape, Bags), "bags have no zeros of their own"
     assert operation.inputs is not None, "an engine that leaves zeros out has seen them"
     assert operation.weights is not None, "an engine that leaves zeros out has seen them"
-    if isinstance(shape, Convolution):
+    if isinstance(shape, ConvolutionShape):
         product = shape.product()
         if by_weights:
             return _entries(operation.weights) * product.m
@@ -59,7 +59,7 @@ def _entries(pattern: ZeroPattern) -> int:
     return int(np.prod(pattern.shape, dtype=np.int64)) - pattern.zeros
 
 
-def _unfolded_entries(inputs: ZeroPattern, shape: Convolution) -> int:
+def _unfolded_entries(inputs: ZeroPattern, shape: ConvolutionShape) -> int:
     """Entries of all windows: every pixel that is not zero, as often as windows cover it."""
     pixels = inputs.bits().sum(axis=(0, 1), dtype=np.int64)
     rows, columns = shape.coverage()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct
 
 MAX_MODE = 2
 """The mode of an embedding bag that takes the largest instead of the sum, which is no product."""
@@ -18,7 +18,7 @@ MAX_MODE = 2
 class EngineProduct:
     """One operation for an engine."""
 
-    shape: MatrixProduct | Convolution | Bags
+    shape: MatrixProduct | ConvolutionShape | Bags
     kind: str = ""
     """'' where it depends on who calls and whether an operand is a weight."""
     tensors: tuple[Any, ...] = ()
@@ -107,7 +107,7 @@ def _convolution(recorder: Any, function: Any, args: Any, kwargs: Any, output: A
         return (missing, int(values[0])) if flat else (int(values[0]), int(values[-1]))
 
     image, filters = inputs.shape[2:], weight.shape[2:]
-    shape_of_windows = Convolution(
+    shape_of_windows = ConvolutionShape(
         *pair(filters, 1),
         C=int(inputs.shape[1]),
         K=int(weight.shape[0]),

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from sonda.accelerators.operations.layer import Layer
+from sonda.accelerators.operations.layer import StonneLayer
 from sonda.accelerators.operations.patterns import CompressedRows, pointer_of
 
 
@@ -34,7 +34,7 @@ class MatrixProduct:
 
 
 @dataclass(frozen=True)
-class Convolution:
+class ConvolutionShape:
     """A convolution over one or two dimensions, in STONNE's letters; X and Y are the input's sides without padding.
 
     One dimension is a convolution of rows of height 1. C and K are totals over all groups.
@@ -82,7 +82,7 @@ class Convolution:
         )
         return rows, columns
 
-    def layer(self) -> Layer | None:
+    def layer(self) -> StonneLayer | None:
         """The layer that an engine computes directly, padding included in the input; None where it cannot.
 
         A direct engine has one stride for both sides and no dilation.
@@ -92,7 +92,7 @@ class Convolution:
         # A side with one output has no stride to speak of.
         stride = self.stride[0] if self.outputs[0] > 1 else self.stride[1]
         (rows, columns), (top, left) = (self.X, self.Y), self.padding
-        layer = Layer(self.R, self.S, self.C, self.K, self.G, self.N, rows + 2 * top, columns + 2 * left, stride)
+        layer = StonneLayer(self.R, self.S, self.C, self.K, self.G, self.N, rows + 2 * top, columns + 2 * left, stride)
         return layer if (layer.rows, layer.columns) == self.outputs else None
 
     def product(self) -> MatrixProduct:
@@ -179,7 +179,7 @@ class Operation:
     """As the framework calls it."""
     caller: int
     """Row of the call that makes it, in `ModelProgram.calls`; -1 outside every module."""
-    shape: MatrixProduct | Convolution | Bags
+    shape: MatrixProduct | ConvolutionShape | Bags
     inputs: ZeroPattern | None = None
     """Of a product count x m x k, of a convolution N x C x X x Y; None where it was not asked for."""
     weights: ZeroPattern | None = None

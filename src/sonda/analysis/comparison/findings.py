@@ -231,6 +231,30 @@ class OptionEffect:
 
 
 @dataclass(frozen=True)
+class OptionOutcome(Finding):
+    """What one option does at one place: how many times as fast, or why that is not known."""
+
+    kind: ClassVar[str] = "option"
+
+    effect: str
+    """One of those in `option_effects`; '' where the speed-up is missing."""
+    speedup: Value
+    most: float | None
+    """The most times as fast that it can be; None where that is not known."""
+
+
+@dataclass(frozen=True)
+class ProductOfParts(Finding):
+    """Options at once against the product of what each brings alone."""
+
+    kind: ClassVar[str] = "product of parts"
+
+    relation: str
+    """`equal`, `more`, `less`, `unsure`; '' where single measurements tell nothing."""
+    product: float
+
+
+@dataclass(frozen=True)
 class OptionsBring(Finding):
     """What options bring against the base, at one place of a study or at so many."""
 

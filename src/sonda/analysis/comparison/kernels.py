@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from sonda.analysis import reasons
 from sonda.analysis.comparison.findings import DifferentDevices, DifferentTools, IncompleteTrace
 from sonda.analysis.comparison.summary import describe
 from sonda.analysis.device.kernels import KernelTotals
@@ -139,10 +140,10 @@ def _row(a: KernelTotals, b: KernelTotals, steps: tuple[int, int], comparisons: 
 def _ratio(a: tuple[float, float, int], b: tuple[float, float, int], comparisons: int) -> tuple[Value, bool, str]:
     """Of two means with their deviations and sizes, with its interval where both have a spread."""
     if not a[0] or not b[0]:
-        return Value(None, "1", "derived", reason="a side took no time"), False, ""
+        return Value(None, "1", "derived", reason=reasons.SIDE_TOOK_NO_TIME), False, ""
     value = b[0] / a[0]
     if math.isnan(a[1]) or math.isnan(b[1]):
-        return Value(value, "1", "derived", reason="a side has one launch: no spread to judge by"), False, ""
+        return Value(value, "1", "derived", reason=reasons.ONE_LAUNCH), False, ""
     first, second = ((mean, (deviation / mean) ** 2 / many, many) for mean, deviation, many in (a, b))
     spread = first[1] + second[1]
     # Welch's degrees of freedom.
@@ -184,7 +185,9 @@ def _slowdown(a: DeviceWork, b: DeviceWork) -> Value:
         ratio, _, _ = _ratio(sides[0], sides[1], 1)
     else:
         windows = [sum(device.window for device in work.devices) or work.total for work in (a, b)]
-        ratio = Value(windows[1] / windows[0] if windows[0] else None, "1", "derived", reason="no steps in the traces")
+        ratio = Value(
+            windows[1] / windows[0] if windows[0] else None, "1", "derived", reason=reasons.NO_STEPS_IN_TRACES
+        )
     if ratio.value is None:
         return ratio
     low = None if ratio.low is None else ratio.low - 1

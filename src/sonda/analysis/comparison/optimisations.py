@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sonda.analysis import reasons, wording
 from sonda.analysis.bounds import BoundedRatio
-from sonda.analysis.comparison.findings import OptionsBring
+from sonda.analysis.comparison.findings import OptionOutcome, OptionsBring, ProductOfParts
 from sonda.analysis.comparison.option_effects import FASTER, LITTLE, NOTHING, SLOWER, UNKNOWN, option_effects
 from sonda.analysis.comparison.rounds import LEAST_FREEDOM, blocked_sides, freedom_of
 from sonda.analysis.findings import Finding
@@ -82,7 +83,12 @@ class CombinedOptions:
     """Of the speed-ups of the parts."""
     excess: Value
     """Speed-up of all together over that product."""
-    text: str
+    relation: str
+    """That of `ProductOfParts`."""
+
+    @property
+    def finding(self) -> Finding:
+        return ProductOfParts(self.relation, self.product)
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,6 @@ class Option:
     """How many times as many samples a second as the base; missing with a reason."""
     effect: str
     """faster, slower, nothing, little (unknown, but less than 5 % could be gained), unknown; '' where it is missing."""
-    text: str
-    """`1.70x faster`, `not significant`, or why there is no interval or nothing at all."""
     limit: Limit = Limit()
     together: CombinedOptions | None = None
     several: bool = False
@@ -120,6 +124,10 @@ class Option:
     """The most times as fast that it can make the base, by what it could save; None where that is not known."""
     applies: bool = True
     """Whether the option has a meaning at this place."""
+
+    @property
+    def outcome(self) -> OptionOutcome:
+        return OptionOutcome(self.effect, self.speedup, self.most)
 
 
 @dataclass(frozen=True)
@@ -169,14 +177,13 @@ def weigh_options(
     measured = [name for name in names if name in sides]
     options = []
     for name in names:
-        speedup = _speedup(sides, base, name, len(measured), missing.get(name, "not measured yet"))
+        speedup = _speedup(sides, base, name, len(measured), missing.get(name, reasons.NOT_MEASURED_YET))
         speedup, most = _within_most(speedup, most_by_input(runs.get(base, ()), changes[name]))
         effect = _effect(speedup, most)
         together = _together(sides, base, name, changes, len(measured)) if name in sides and base in sides else None
         several = bool(parts_of(name, changes))
-        text = _text(speedup, effect, most)
         limit, applies = main_limit(runs.get(name, ())), name not in inapplicable
-        options.append(Option(name, speedup, effect, text, limit, together, several, most, applies))
+        options.append(Option(name, speedup, effect, limit, together, several, most, applies))
     within = 0 if times is None else times.shape[1]
     all_of_them = Options(place, base, tuple(options), OptionsBring(()), main_limit(runs.get(base, ())), within)
     return replace(all_of_them, finding=OptionsBring(tuple(option_effects(all_of_them.notable))))
@@ -233,10 +240,10 @@ def _times(summary: Summary) -> np.ndarray | None:
 
 def _speedup(sides: Mapping[str, Side], base: str, name: str, comparisons: int, reason: str) -> Value:
     if base not in sides or name not in sides:
-        return Value(None, "1", "derived", reason="the base is not measured yet" if name in sides else reason)
+        return Value(None, "1", "derived", reason=reasons.BASE_NOT_MEASURED_YET if name in sides else reason)
     middle, low, high = (float(end[0]) for end in ratio(sides[name], sides[base], max(1, comparisons)))
     if low == high:
-        return Value(middle, "1", "derived", reason="one measurement each has no interval")
+        return Value(middle, "1", "derived", reason=reasons.ONE_MEASUREMENT)
     return Value(middle, "1", "derived", low, high)
 
 
@@ -250,7 +257,7 @@ def _within_most(speedup: Value, most: float | None) -> tuple[Value, float | Non
         return speedup, most
     if speedup.low is not None and speedup.low > most:
         return speedup, None
-    beyond = f"{speedup.value:.2f}x was measured, and waiting for data leaves room for {at_most(most)} at the most"
+    beyond = reasons.MORE_THAN_WAITING.format(speedup.value, wording.at_most(most))
     return BoundedRatio(speedup, most).value(beyond), most
 
 
@@ -265,22 +272,6 @@ def _effect(speedup: Value, most: float | None) -> str:
         if speedup.low > 1 / (1 + EQUAL) and speedup.high < 1 + EQUAL:
             return NOTHING
     return LITTLE if most is not None and most < 1 + EQUAL else UNKNOWN
-
-
-def _text(speedup: Value, effect: str, most: float | None) -> str:
-    if speedup.value is None:
-        return speedup.reason
-    if effect == FASTER:
-        return f"{speedup.value:.2f}x faster"
-    if effect == SLOWER:
-        return f"{1 / speedup.value:.2f}x slower"
-    verdict = "not significant" if speedup.low is not None else speedup.reason
-    return verdict if most is None or effect == NOTHING else f"{verdict}; {at_most(most)} at the most"
-
-
-def at_most(bound: float) -> str:
-    """A bound in two digits, rounded up."""
-    return f"{math.ceil(100 * bound - 1e-9) / 100:.2f}x"
 
 
 def main_limit(summaries: Sequence[Summary]) -> Limit:
@@ -341,17 +332,13 @@ def _together(
     terms = [(weight * float(sides[variant].error[0])) ** 2 for variant, weight in weights.items()]
     variance = sum(terms)
     if variance <= 0:
-        value = Value(excess, "1", "derived", reason="one measurement each has no interval")
-        return CombinedOptions(parts, product, value, "not significant")
+        value = Value(excess, "1", "derived", reason=reasons.ONE_MEASUREMENT)
+        return CombinedOptions(parts, product, value, "")
     freedom = welch([(term, sides[variant]) for variant, term in zip(weights, terms, strict=True)])
     tail = (1 - CONFIDENCE) / 2 / max(1, comparisons)
     reach = math.exp(min(student(1 - tail, freedom) * math.sqrt(variance), 700.0))
     value = Value(excess, "1", "derived", excess / reach, excess * reach)
-    text = f"as the product of its parts, {product:.2f}x"
-    if excess / reach > 1:
-        text = f"more than the product of its parts, {product:.2f}x"
-    elif excess * reach < 1:
-        text = f"less than the product of its parts, {product:.2f}x"
-    elif reach > 1 + EQUAL:
-        text = f"product of its parts {product:.2f}x, the difference not significant"
-    return CombinedOptions(parts, product, value, text)
+    relation = "unsure" if reach > 1 + EQUAL else "equal"
+    if excess / reach > 1 or excess * reach < 1:
+        relation = "more" if excess > 1 else "less"
+    return CombinedOptions(parts, product, value, relation)

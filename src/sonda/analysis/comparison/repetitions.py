@@ -12,6 +12,7 @@ from statistics import fmean, median, stdev
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.statistics import CONFIDENCE, ratio, side, student
 from sonda.analysis.steps.training import Training
 from sonda.analysis.summary import Value
@@ -48,11 +49,11 @@ def quotient(above: Sequence[float], below: Sequence[float], comparisons: int = 
     Without repetitions on either side there is no interval. So many `comparisons` hold at once with 95 %.
     """
     if not above or not below or min(*above, *below) <= 0:
-        return Value(None, "1", "derived", reason="nothing to divide")
+        return Value(None, "1", "derived", reason=reasons.NOTHING_TO_DIVIDE)
     sides = [side([np.array([[value]]) for value in values], [1] * len(values)) for values in (below, above)]
     middle, low, high = (float(end[0]) for end in ratio(sides[0], sides[1], comparisons))
     alone = max(len(above), len(below)) < 2
-    reason = "one repetition has no interval" if alone else ""
+    reason = reasons.ONE_REPETITION if alone else ""
     return Value(middle, "1", "derived", None if alone else low, None if alone else high, reason)
 
 
@@ -60,7 +61,7 @@ def quotient(above: Sequence[float], below: Sequence[float], comparisons: int = 
 
 
 @dataclass(frozen=True)
-class Choice:
+class BestOption:
     """A way that is better than the others."""
 
     best: str
@@ -73,7 +74,7 @@ class Choice:
 def best_of(
     values: Mapping[str, Sequence[float]], usual: str, *, larger: bool = False, exact: bool = False,
     comparisons: int = 1,
-) -> Choice | None:  # fmt: skip
+) -> BestOption | None:  # fmt: skip
     """The way whose figure is less, or `larger`, than that of every other; None where that cannot be told.
 
     `values` are the repetitions of every way. Measured ones need two or more each, and an interval above 1 that holds
@@ -89,7 +90,7 @@ def best_of(
     if any(low is None or low <= 1 for low in least):
         return None
     second = usual if usual in times else others[0]
-    return Choice(best, second, times[second])
+    return BestOption(best, second, times[second])
 
 
 def _times(best: Sequence[float], second: Sequence[float], larger: bool, exact: bool, comparisons: int) -> Value:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis import reasons, wording
 from sonda.analysis.comparison.findings import (
     DifferentMachines,
     DifferingLibrary,
@@ -198,7 +198,7 @@ def _rows(
     a, b = side(left, left_sizes), side(right, right_sizes)
     middle, low, high = ratio(a, b, comparisons=len(names))
     # One step on each side shows no variation at all, which must not be taken for certainty.
-    unknown = "one step on a side has no variation to judge by" if min(map(len, left + right)) < 2 else ""
+    unknown = reasons.ONE_STEP if min(map(len, left + right)) < 2 else ""
     rows = []
     for i, (name, path) in enumerate(names):
         value = float(middle[i])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sonda.analysis import reasons
 from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.statistics import median
 from sonda.analysis.steps.training import Training
@@ -34,11 +35,11 @@ def serial_part(speedup: Value, times: float) -> Value:
     if speedup.value is None or not speedup.value:
         return speedup
     if times <= 1:
-        return Value(None, "1", "derived", reason="there are no more devices than in the base")
+        return Value(None, "1", "derived", reason=reasons.NO_MORE_DEVICES)
     low, high = (karp_flatt(end, times) if end else None for end in (speedup.high, speedup.low))
     part = Value(karp_flatt(speedup.value, times), "1", "derived", low, high, speedup.reason)
-    slower = "it is slower than the base, which no serial part explains"
-    return BoundedRatio(part).value(slower if speedup.value < 1 else _more_than_devices(speedup.value, times))
+    slower = speedup.value < 1
+    return BoundedRatio(part).value(reasons.SLOWER_THAN_BASE if slower else _beyond_devices(speedup.value, times))
 
 
 def efficiency(speedup: Value, times: float) -> Value:
@@ -47,12 +48,12 @@ def efficiency(speedup: Value, times: float) -> Value:
         return speedup
     low, high = (None if end is None else end / times for end in (speedup.low, speedup.high))
     share = Value(speedup.value / times, "1", "derived", low, high, speedup.reason)
-    return BoundedRatio(share).value(_more_than_devices(speedup.value, times))
+    return BoundedRatio(share).value(_beyond_devices(speedup.value, times))
 
 
-def _more_than_devices(speedup: float, times: float) -> str:
-    count = "as many devices" if times == 1 else f"{times:.3g} times as many devices"
-    return f"{speedup:.2f} times as fast is more than {count} like the base's can bring"
+def _beyond_devices(speedup: float, times: float) -> str:
+    reason = reasons.FASTER_THAN_DEVICES if times == 1 else reasons.FASTER_THAN_MORE_DEVICES
+    return reason.format(speedup, times)
 
 
 def amdahl_bound(base: Sequence[Training], times: float, speedup: Value) -> Value:
@@ -66,11 +67,7 @@ def amdahl_bound(base: Sequence[Training], times: float, speedup: Value) -> Valu
     bound = Value(most, "1", "derived", low, high, few=share.few)
     if not BoundedRatio(speedup, most if high is None else high).broken:
         return bound
-    reason = (
-        f"{speedup.value:.2f} times as fast was measured, beyond this bound of {most:.2f}: its validation and test are "
-        "shared too, or its devices are unlike the base's"
-    )
-    return Value(None, "1", "derived", reason=reason)
+    return Value(None, "1", "derived", reason=reasons.BEYOND_BOUND.format(speedup.value, most))
 
 
 @dataclass(frozen=True)

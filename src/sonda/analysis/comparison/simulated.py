@@ -15,8 +15,8 @@ from sonda.analysis.comparison.findings import (
 )
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison, describe, lonely
 from sonda.analysis.findings import Finding
-from sonda.analysis.simulated.run import engine_words
-from sonda.analysis.summary import PartSummary, Simulated, Summary, Value
+from sonda.analysis.summary import PartSummary, SimulatedCost, Summary, Value
+from sonda.analysis.titles import describe_engine
 from sonda.record.errors import SondaError
 from sonda.record.simulated import DescribedAccelerator, DescribedEngine
 from sonda.record.stored import Number, plain
@@ -39,7 +39,7 @@ def compare_simulated(a: Summary, b: Summary) -> Comparison:
         idle = a.run if whole_a is None else b.run
         raise SondaError(f"nothing of {idle} ran on an engine", "there are no cycles to compare")
 
-    def row(name: str, path: str, left: Simulated, right: Simulated) -> ComparedRow:
+    def row(name: str, path: str, left: SimulatedCost, right: SimulatedCost) -> ComparedRow:
         ratio = (right.cycles.value or 0.0) / (left.cycles.value or 1.0)
         changed = left.cycles.value != right.cycles.value
         text = describe(ratio) if changed else EQUAL
@@ -80,16 +80,16 @@ def cycles_of(summary: Summary) -> tuple[float | None, ...]:
     return whole, *(layer.cycles.value for layer in _layers(part).values())
 
 
-def _phases(part: PartSummary) -> dict[str, Simulated]:
+def _phases(part: PartSummary) -> dict[str, SimulatedCost]:
     return {row.name: row.simulated for row in part.phases if row.simulated is not None}
 
 
-def _layers(part: PartSummary) -> dict[tuple[str, str], Simulated]:
+def _layers(part: PartSummary) -> dict[tuple[str, str], SimulatedCost]:
     """By path and class, modules inside included."""
     return {(row.path, row.name): row.simulated for row in part.layers if row.simulated is not None}
 
 
-def _notes(a: Summary, b: Summary, left: Simulated, right: Simulated) -> list[Finding]:
+def _notes(a: Summary, b: Summary, left: SimulatedCost, right: SimulatedCost) -> list[Finding]:
     notes: list[Finding] = [ExactCycles(), *_differing_fields(a.target, b.target)]
     clock_a, clock_b = (_clock(summary.target) for summary in (a, b))
     if clock_a != clock_b:
@@ -111,7 +111,8 @@ def _differing_fields(a: Target, b: Target) -> list[Finding]:
     findings: list[Finding] = []
     if any(lonely):
         own = [
-            tuple((name, engine_words(of[name])) for name in names) for of, names in zip(engines, lonely, strict=True)
+            tuple((name, describe_engine(of[name])) for name in names)
+            for of, names in zip(engines, lonely, strict=True)
         ]
         findings.append(OtherEngines(*own))
     left, right = (

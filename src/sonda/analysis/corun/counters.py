@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sonda.analysis import reasons
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import Value
 from sonda.record.target import CorunFacts, CorunPmu, ParticipantFacts, WindowPart
 
-NO_STEPS = "the command has no steps"
 NO_WAIT = {
-    "steps": "the kernel keeps no account of waiting",
-    "runs": "waiting is not known of a command's processes",
-    "window": "waiting is not known of a command's processes",
+    "steps": reasons.WAITING_UNKNOWN,
+    "runs": reasons.WAITING_OF_COMMAND,
+    "window": reasons.WAITING_OF_COMMAND,
 }
 
 
@@ -24,16 +24,16 @@ def corun_counters(windows: Sequence[WindowPart], participant: ParticipantFacts,
     instructions.
     """
     region = participant.region or "steps"
-    reasons = [reason for window in windows for reason in (window.reasons or {}).values()]
-    why = reasons[0] if reasons else facts.cache.monitor_reason or ""
+    known_reasons = (reason for window in windows for reason in (window.reasons or {}).values())
+    why = next(known_reasons, facts.cache.monitor_reason or "")
     values = {
-        "cores_used": _middle(windows, _over("cpu_time", "time"), "1", "the kernel refused to count"),
+        "cores_used": _middle(windows, _over("cpu_time", "time"), "1", reasons.COUNTER_REFUSED),
         "waiting": _middle(windows, _over("run_queue_wait", "time"), "1", NO_WAIT.get(region, "")),
     }
     for name in ("page_faults", "context_switches"):
         per_step: Callable[[WindowPart], float | None] = _per_step(name) if region != "window" else lambda window: None
         values[name] = _middle(
-            windows, per_step, "1", NO_STEPS if region == "window" else "the kernel refused to count"
+            windows, per_step, "1", reasons.COMMAND_HAS_NO_STEPS if region == "window" else reasons.COUNTER_REFUSED
         )
     values["occupancy"] = _middle(windows, lambda window: window.occupancy, "B", why)
     values["memory_traffic"] = _middle(windows, lambda window: window.traffic, "B/s", why)
@@ -41,7 +41,7 @@ def corun_counters(windows: Sequence[WindowPart], participant: ParticipantFacts,
 
 
 def _hardware(windows: Sequence[WindowPart], participant: ParticipantFacts, pmu: CorunPmu) -> dict[str, Value]:
-    reason = (pmu.refused or {}).get(participant.name) or pmu.reason or "it had no counter"
+    reason = (pmu.refused or {}).get(participant.name) or pmu.reason or reasons.HAD_NO_COUNTER
     scaled = any("scaled" in window.counters for window in windows)
     source = "estimated" if scaled else "counted"
     events = [name for name in pmu.events or () if name not in ("cycles", "instructions")] or ["cache_misses"]
@@ -76,6 +76,6 @@ def _middle(
 ) -> Value:
     known = [float(value) for window in windows if (value := read(window)) is not None]
     if not known:
-        return Value(None, unit, source, reason=reason or "no counter gave a number")
+        return Value(None, unit, source, reason=reason or reasons.NO_COUNTER_TOLD)
     estimate = median(known)
     return Value(estimate.value, unit, source, estimate.low, estimate.high, few=estimate.few)

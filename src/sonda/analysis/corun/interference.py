@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.bounds import BoundedRatio
-from sonda.analysis.corun.counters import NO_STEPS, corun_counters
+from sonda.analysis.corun.counters import corun_counters
 from sonda.analysis.corun.findings import (
     DivideCache,
     FewRepetitions,
@@ -52,6 +53,7 @@ from sonda.analysis.energy.summary import EnergySummary
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.statistics import median
 from sonda.analysis.summary import Summary, Value, list_experiment
+from sonda.analysis.titles import describe_experiment
 from sonda.record.errors import SondaError
 from sonda.record.readings import SensorReadings
 from sonda.record.run import Run
@@ -59,9 +61,6 @@ from sonda.record.target import CorunFacts, CorunTarget, CorunWindow, Participan
 
 STEP, CPU = 1, 3
 """Places of the duration and the CPU time in a piece; 2 is its steps."""
-NO_PROGRESS = "without a PMU nobody counts what a command does in a window: only what it does to others is known"
-FASTER_TOGETHER = "programs were faster together than alone, so something disturbed them alone"
-NOT_MEASURED = "not measured in this experiment"
 WORTH = 1.1
 """A slowdown that may be larger is worth measuring again."""
 
@@ -115,7 +114,7 @@ class Interference:
     warnings: tuple[Finding, ...]
     notes: tuple[Finding, ...]
     probed: tuple[SensorReadings, ...] = ()
-    """What probes of other packages read."""
+    """What probes read meanwhile."""
     energy: EnergySummary | None = None
     """Of the whole experiment, where it was read."""
 
@@ -124,7 +123,7 @@ class Interference:
         for pair in self.pairs:
             if {row, column} == set(pair.members) and row != column:
                 return (pair.cpu_slowdowns if cpu else pair.slowdowns)[row]
-        return Value(None, "1", "derived", reason="a program alone has no neighbour" if row == column else NOT_MEASURED)
+        return Value(None, "1", "derived", reason=reasons.NO_NEIGHBOUR if row == column else reasons.NOT_IN_EXPERIMENT)
 
     @property
     def finding(self) -> Finding:
@@ -177,7 +176,7 @@ class Interference:
             (value.low is not None and value.low > 1, value.value or 0.0, row, column, value)
             for row in self.participants
             for column in self.participants
-            if row != column and (value := self.slowdown(row, column)).reason != NOT_MEASURED
+            if row != column and (value := self.slowdown(row, column)).reason != reasons.NOT_IN_EXPERIMENT
         ]
         sure, _, row, column, value = max(seen, key=lambda seen_value: seen_value[:2])
         return row, column, value, sure
@@ -188,8 +187,8 @@ class Interference:
 
 def _at_most(figure: Value, most: float) -> Value:
     """A figure of all programs, whose best is that nobody suffers: company makes nobody faster."""
-    unsure = f"programs look faster together than alone: {figure.reason}" if figure.reason else ""
-    return BoundedRatio(figure, most).value(unsure or FASTER_TOGETHER)
+    unsure = reasons.LOOK_FASTER_TOGETHER.format(figure.reason) if figure.reason else ""
+    return BoundedRatio(figure, most).value(unsure or reasons.FASTER_TOGETHER)
 
 
 def interference(run: Run, title: str = "") -> Interference:
@@ -212,7 +211,7 @@ def corun_facts(run: Run) -> CorunFacts:
 def summarise_corun(run: Run, title: str) -> Summary:
     """A co-run where summaries of runs are listed: what it found, no parts."""
     summary = interference(run, title)
-    return list_experiment(run, summary, summary.subtitle, "a co-run has no roofline", corun=summary)
+    return list_experiment(run, summary, summary.subtitle, reasons.CORUN_HAS_NO_ROOF, corun=summary)
 
 
 class _Reader:
@@ -234,13 +233,10 @@ class _Reader:
         everybody = tuple(range(len(self.names)))
         companies = {key: self._company(*key) for key in self.windows}
         alone = {self.names[slot]: companies[(slot,), ""] for slot in everybody}
-        seconds = f"{facts.seconds:g} s each, {facts.repeat} time{'s' if facts.repeat != 1 else ''}"
         return Interference(
             run=self.run.id,
             title=title,
-            subtitle=" · ".join(
-                [*([info.machine.processor] if info.machine.processor else []), self._cores(), seconds]
-            ),
+            subtitle=describe_experiment(info, facts),
             participants=self.names,
             described=tuple(facts.participants),
             alone=alone,
@@ -258,12 +254,6 @@ class _Reader:
 
     def _few(self) -> list[Finding]:
         return [FewRepetitions(FEWEST_REPETITIONS)] if self.facts.repeat < FEWEST_REPETITIONS else []
-
-    def _cores(self) -> str:
-        return ", ".join(
-            f"{one.name} on {'cores' if len(one.cores) > 1 else 'core'} {'+'.join(map(str, one.cores))}"
-            for one in self.facts.participants
-        )
 
     def _company(self, members: tuple[int, ...], partition: str) -> Company:
         slowdowns, cpu, phases, layers, steps, counters = {}, {}, {}, {}, {}, {}
@@ -309,14 +299,14 @@ class _Reader:
     def _law(self, members: tuple[int, ...], partition: str, slot: int, column: int) -> SlowdownLaw:
         before, after = self._measured((slot,), "", slot), self._measured(members, partition, slot)
         if not _progress([*before.values(), *after.values()]):
-            return unknown_slowdown(NO_PROGRESS)
+            return unknown_slowdown(reasons.NO_PROGRESS)
         return paired_slowdown([(_window_rate(before[turn][1], column), _window_rate(later, column))
                         for turn, (_, later) in after.items() if turn in before])  # fmt: skip
 
     def _step(self, members: tuple[int, ...], partition: str, slot: int) -> Value:
         windows = self._measured(members, partition, slot).values()
         if self.facts.participants[slot].region == "window":
-            return Value(None, "ns", "measured", reason=NO_STEPS)
+            return Value(None, "ns", "measured", reason=reasons.COMMAND_HAS_NO_STEPS)
         estimate = median([_window_rate(window, STEP).mean for _, window in windows])
         return Value(estimate.value, "ns", "measured", estimate.low, estimate.high, few=estimate.few)
 

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.statistics import CONFIDENCE, RESAMPLES, SEED, effective_size, student
 from sonda.analysis.summary import Value
 
 LARGEST_REACH = 20.0
 """Of an interval, as a logarithm: beyond it nothing is known anyway."""
 FEWEST_REPETITIONS = 3
-FEW_REPETITIONS = "too few repetitions for an interval"
-NO_SPREAD = "all pieces were measured alike: no interval"
 
 
 @dataclass(frozen=True)
@@ -61,12 +60,12 @@ class SlowdownLaw:
     def reason(self) -> str:
         """Why it has no interval; empty where it has one."""
         if self.nothing or not self.freedom:
-            return self.nothing or FEW_REPETITIONS
-        return "" if self.error > 0 else NO_SPREAD
+            return self.nothing or reasons.FEW_REPETITIONS
+        return "" if self.error > 0 else reasons.NO_SPREAD
 
     def value(self) -> Value:
         if not math.isfinite(self.middle):
-            return Value(None, "1", "derived", reason=self.nothing or "no time was spent in it")
+            return Value(None, "1", "derived", reason=self.nothing or reasons.NO_TIME_SPENT)
         if self.reason:
             return Value(math.exp(self.middle), "1", "derived", reason=self.reason)
         reach = min(student((1 + CONFIDENCE) / 2, self.freedom) * self.error, LARGEST_REACH)
@@ -95,15 +94,15 @@ def unknown_slowdown(reason: str) -> SlowdownLaw:
 def joint_figure(laws: Sequence[SlowdownLaw], combine: Callable[[np.ndarray], np.ndarray]) -> Value:
     """A figure of several slowdowns. Its interval: each slowdown drawn from its own law, independently."""
     if not laws:
-        return Value(None, "1", "derived", reason="a program alone has no neighbour")
+        return Value(None, "1", "derived", reason=reasons.NO_NEIGHBOUR)
     missing = [law.value().reason for law in laws if not math.isfinite(law.middle)]
     if missing:
         return Value(None, "1", "derived", reason=missing[0])
     middles = np.exp([law.middle for law in laws])
     value = float(combine(middles[:, None])[0])
-    reasons = [law.reason for law in laws if law.reason]
-    if reasons:
-        return Value(value, "1", "derived", reason=reasons[0])
+    unsure = [law.reason for law in laws if law.reason]
+    if unsure:
+        return Value(value, "1", "derived", reason=unsure[0])
     generator = np.random.default_rng([SEED, len(laws)])
     draws = np.empty((len(laws), RESAMPLES))
     for place, law in enumerate(laws):

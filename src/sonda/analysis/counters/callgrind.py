@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.counters.findings import (
     BudgetBasis,
     MarkersTakenOff,
@@ -144,7 +145,6 @@ COUNTERS = (
 )  # fmt: skip
 LINE = 64
 """Bytes of a line, where a run does not say."""
-NO_NATIVE = "not timed natively"
 
 
 def summarise_modelled(run: Run, parts: Sequence[PartSummary]) -> ModelledSummary | None:
@@ -240,7 +240,9 @@ class _Scale:
 
         def ratio(value: float, per: float = 1.0, over: float = instructions) -> Value:
             return (
-                Value(per * value / over, "1", "modelled") if over else missing("1", "modelled", "nothing was executed")
+                Value(per * value / over, "1", "modelled")
+                if over
+                else missing("1", "modelled", reasons.NOTHING_EXECUTED)
             )
 
         return Modelled(
@@ -274,7 +276,7 @@ class _Scale:
         data = waiting(
             counts["l1d_load_misses"] + counts["l1d_store_misses"], counts["ll_load_misses"] + counts["ll_store_misses"]
         )
-        spent = missing("cycle", "derived", NO_NATIVE)
+        spent = missing("cycle", "derived", reasons.NOT_TIMED_NATIVELY)
         if native is not None and native.value is not None:
             spent = Value(native.value * 1e-9 * known.hertz, "cycle", "derived")
         issue_, branches_, code_, data_, high = (

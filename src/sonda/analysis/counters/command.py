@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.change_points import find_changes
 from sonda.analysis.counters.findings import MoreChanges
 from sonda.analysis.counters.hardware import CYCLES, INSTRUCTIONS
-from sonda.analysis.counters.summary import Outside, Series, Stretch
+from sonda.analysis.counters.summary import Outside, Series, Stretch, is_share
 from sonda.analysis.counters.time_series import FEW, IPC, LEAST_SHARE, find_level_changes
 from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
@@ -55,7 +56,7 @@ def summarise_outside(run: Run) -> Outside | None:
         interval=stored.interval if len(starts) else 0.0,
         starts=tuple(starts.tolist()),
         ends=tuple(ends.tolist()),
-        series=tuple(curve for curve in series if not curve.unit.startswith("of ")),
+        series=tuple(curve for curve in series if not is_share(curve.unit)),
         phases=phases,
         stretches=_stretches(counts, starts, ends, phases),
         findings=_findings(series, starts),
@@ -70,7 +71,8 @@ def _total(name: str, count: Count) -> Value:
 def _over(totals: Mapping[str, Value], name: str, below: Value | None) -> Value:
     above = totals.get(name)
     if above is None or above.value is None or below is None or not below.value:
-        return Value(None, "1", "derived", reason=(above.reason if above else "") or f"{name} was not counted")
+        reason = (above.reason if above else "") or reasons.EVENT_NOT_COUNTED.format(name)
+        return Value(None, "1", "derived", reason=reason)
     source = "estimated" if "estimated" in (above.source, below.source) else "derived"
     return Value(above.value / below.value, "1", source)
 
@@ -152,7 +154,7 @@ def _stretches(
 
 def _value(value: float, unit: str, scaled: bool) -> Value:
     if not math.isfinite(value):
-        return Value(None, unit, "derived", reason="not counted meanwhile")
+        return Value(None, unit, "derived", reason=reasons.NOT_COUNTED_MEANWHILE)
     return Value(value, unit, "estimated" if scaled else "derived")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.counters.findings import (
     GroupsInTurn,
     NotStationary,
@@ -303,7 +304,7 @@ def typical(values: np.ndarray, estimated: np.ndarray, unit: str, source: str, e
 
 def _counted(readings: PlaceReadings, names: Iterable[str], effective: int) -> Counted:
     values, marks = readings.values, readings.estimated
-    never = "not counted in any step"
+    never = reasons.NOT_COUNTED_IN_STEPS
     counters = {
         name: typical(values[name], marks[name], Metric(name, "counted").unit, "counted", effective, never)
         for name in names
@@ -319,9 +320,9 @@ def _counted(readings: PlaceReadings, names: Iterable[str], effective: int) -> C
 
     return Counted(
         counters={name: value for name, value in counters.items() if value.value is not None},
-        ipc=over(INSTRUCTIONS, CYCLES, 1.0, "cycles and instructions were not counted together"),
+        ipc=over(INSTRUCTIONS, CYCLES, 1.0, reasons.CYCLES_APART),
         per_thousand={
-            name: over(name, INSTRUCTIONS, 1000.0, "instructions were not counted with it")
+            name: over(name, INSTRUCTIONS, 1000.0, reasons.INSTRUCTIONS_APART)
             for name in names
             if name not in (CYCLES, INSTRUCTIONS) and (~np.isnan(values[name] + instructions)).any()
         },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sonda.analysis import reasons
 from sonda.analysis.counters.findings import OnlyOursObserved, PapiCountsKernel, RunsOfTheirOwn
 from sonda.analysis.counters.hardware import CYCLES, INSTRUCTIONS
 from sonda.analysis.counters.summary import SecondSources, SourceRow
@@ -39,7 +40,7 @@ def _value(source: CommandCounts, name: str) -> Value:
     unit = Metric(name, "counted").unit
     count = source.counts.get(name)
     if count is None:
-        return Value(None, unit, "counted", reason=source.missing.get(name, "not asked for"))
+        return Value(None, unit, "counted", reason=source.missing.get(name, reasons.NOT_ASKED_FOR))
     return Value(count.value, unit, "estimated" if count.scaled else "counted")
 
 
@@ -47,7 +48,9 @@ def _apart(ours: Value, theirs: Value) -> Value:
     if ours.value is None or theirs.value is None:
         return Value(None, "1", "derived", reason=theirs.reason or ours.reason)
     if not ours.value:
-        return Value(None if theirs.value else 0.0, "1", "derived", reason="" if not theirs.value else "ours is 0")
+        return Value(
+            None if theirs.value else 0.0, "1", "derived", reason="" if not theirs.value else reasons.OURS_IS_ZERO
+        )
     return Value(theirs.value / ours.value - 1, "1", "derived")
 
 

@@ -136,6 +136,11 @@ class TopDown:
         return [category.name for category in self.definition.categories if not category.parent]
 
 
+def is_share(unit: str) -> bool:
+    """Whether values of this unit are parts of a whole, which the unit names: `of slots`, `of time`."""
+    return unit.startswith("of ")
+
+
 @dataclass(frozen=True)
 class Series:
     """One quantity, step after step."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from sonda.analysis import reasons
 from sonda.analysis.counters.findings import ManyFaults, WaitedForProcessor
 from sonda.analysis.counters.summary import SystemRow, SystemSummary
 from sonda.analysis.findings import Finding
@@ -38,7 +39,7 @@ def _row(name: str, time: Value, counters: Mapping[str, Value]) -> SystemRow:
     values = {}
     for key, column in QUANTITY.items():
         quantity, _, source = column.partition(":")
-        absent = Value(None, QUANTITIES[quantity].unit, source, reason="not counted here")
+        absent = Value(None, QUANTITIES[quantity].unit, source, reason=reasons.NOT_COUNTED_HERE)
         values[key] = counters.get(column, absent)
     clock = values["clock"]
     busy = Value(None, "1", "derived", reason=clock.reason)

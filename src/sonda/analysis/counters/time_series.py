@@ -11,7 +11,7 @@ import numpy as np
 from sonda.analysis.change_points import Change, find_changes
 from sonda.analysis.counters.findings import LevelChange, PhaseChange, SeriesChange, SeriesDrift
 from sonda.analysis.counters.hardware import CYCLES, INSTRUCTIONS, SYSTEM, PartReadings
-from sonda.analysis.counters.summary import Intervals, OverTime, Series, TopDown
+from sonda.analysis.counters.summary import Intervals, OverTime, Series, TopDown, is_share
 from sonda.analysis.counters.topdown import step_shares
 from sonda.analysis.findings import Finding
 from sonda.analysis.steps.parts import Part
@@ -117,7 +117,7 @@ def _series(column: _Column, measured: np.ndarray, step: float) -> Series:
 def _worth(column: _Column, before: float, after: float, step: float) -> bool:
     if column.unit == "ns":
         return abs(after - before) >= LEAST_TIME * step
-    if column.unit.startswith("of "):
+    if is_share(column.unit):
         return abs(after - before) >= LEAST_SHARE
     return not column.events or max(before, after) >= FEW
 

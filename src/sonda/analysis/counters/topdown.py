@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.counters.findings import JoinedEvents, NoLevelTwo, SlotsDefined
 from sonda.analysis.counters.hardware import CYCLES, PartReadings, PlaceReadings, best, groups_of, middle, typical
@@ -25,7 +26,6 @@ from sonda.record.conventions.topdown import Category, TopDownDefinition
 
 EXACT = 1e-9
 """Below this a difference is rounding."""
-NO_SHARE = "its events give no share of the slots: they were counted at different times"
 
 
 def summarise_topdown(definition: TopDownDefinition, part: Part, places: PartReadings) -> TopDown | None:
@@ -93,7 +93,7 @@ def _slots(
     across: dict[str, bool] = {}
     for name, formula in formulas.items():
         lacking = [word for word in formula.names if not joint.has(word) and word not in slots]
-        reason = f"{lacking[0]} was not counted" if lacking else "nothing was counted here"
+        reason = reasons.EVENT_NOT_COUNTED.format(lacking[0]) if lacking else reasons.NOTHING_COUNTED_HERE
         slots[name] = typical(values[name], marks[name], "1", "derived", effective, reason)
         across[name] = slots[name].value is None and not lacking
         if across[name]:
@@ -101,12 +101,14 @@ def _slots(
             across[name] = slots[name].value is not None
     counts: dict[str, bool] = {}
     for category in definition.categories:
-        share = BoundedRatio(slots[category.name]).value(NO_SHARE).value
+        share = BoundedRatio(slots[category.name]).value(reasons.NO_SHARE_OF_SLOTS).value
         over = share is not None and share > category.threshold + EXACT
         counts[category.name] = over and (not category.parent or counts.get(category.parent, False))
     shares = {
         category.name: Share(
-            BoundedRatio(slots[category.name]).value(NO_SHARE), counts[category.name], across[category.name]
+            BoundedRatio(slots[category.name]).value(reasons.NO_SHARE_OF_SLOTS),
+            counts[category.name],
+            across[category.name],
         )
         for category in definition.categories
     }

@@ -6,6 +6,28 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sonda.analysis.findings import Finding
+from sonda.analysis.summary import Value
+
+
+@dataclass(frozen=True)
+class WarpsWait(Finding):
+    """What the warps of a kernel wait for most."""
+
+    kind: ClassVar[str] = "warps wait"
+
+    reason: str
+    """One of `STALLS`."""
+    share: Value
+    """Of the cycles of resident warps, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class MendStall(Finding):
+    """To try: what makes warps wait less for this reason."""
+
+    kind: ClassVar[str] = "mend stall"
+
+    reason: str
 
 
 @dataclass(frozen=True)

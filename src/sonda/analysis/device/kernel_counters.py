@@ -11,19 +11,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis import reasons, wording
 from sonda.analysis.bounds import CEILINGS, BoundedRatio
 from sonda.analysis.device.findings import CountedUnlikeNominal
 from sonda.analysis.device.stalls import StallRow, counted_rows, stall_rows, stall_shares
 from sonda.analysis.span_tree import nearest
-from sonda.analysis.summary import Value
+from sonda.analysis.summary import Value, arithmetic_intensity
 from sonda.record.quantities import ROOFS, TENSOR
 from sonda.record.spans import Spans
 
 PRECISIONS = ("single", "double", "half", *(f"tensor_{kind}" for kind in TENSOR))
 TELLING = 1.1
 """Ratios nearer to 1 than this, either way, are not worth telling."""
-MORE_THAN_PEAK = "the device counted more than its own peak: its clock changed while the kernel ran"
 MOST = 5
 """Findings."""
 
@@ -100,14 +99,11 @@ def _kernel(spans: Spans, name: str, rows: np.ndarray) -> CountedKernel:
         if not np.isnan(shares).any():
             reached[roof] = float(np.average(shares, weights=weights))
     nearest_roof = max(reached, key=lambda roof: reached[roof]) if reached else ""
-    intensity = Value(None, "FLOP/B", "derived", reason="FLOPs or bytes of memory were not counted")
-    if flops.value is not None and dram.value:
-        intensity = Value(flops.value / dram.value, "FLOP/B", "derived")
     return CountedKernel(
         name=name, launches=len(rows), time=float(time.sum()), flops=flops, precisions=precisions, dram=dram,
-        l2=total("l2_bytes", "B"), special=total("special_functions", "1"), intensity=intensity,
-        roof=BoundedRatio(Value(reached[nearest_roof], "1", "derived"), doubt=CEILINGS).value(MORE_THAN_PEAK) if reached
-        else Value(None, "1", "derived", reason="the device's peaks were not asked for"),
+        l2=total("l2_bytes", "B"), special=total("special_functions", "1"), intensity=arithmetic_intensity(flops, dram),
+        roof=BoundedRatio(Value(reached[nearest_roof], "1", "derived"), doubt=CEILINGS).value(reasons.ABOVE_OWN_PEAK)
+        if reached else Value(None, "1", "derived", reason=reasons.PEAKS_NOT_ASKED),
         nearest=nearest_roof,
     )  # fmt: skip
 
@@ -135,9 +131,9 @@ def _sum(values: np.ndarray, unit: str, source: str, what: str) -> Value:
     """The sum, or missing where one of the values is: a part of a sum is no sum."""
     lacking = int(np.isnan(values).sum())
     if lacking == len(values):
-        return Value(None, unit, source, reason="not counted")
+        return Value(None, unit, source, reason=reasons.NOT_COUNTED)
     if lacking:
-        return Value(None, unit, source, reason=f"{lacking:,} of {len(values):,} {what} were not counted")
+        return Value(None, unit, source, reason=reasons.SOME_NOT_COUNTED.format(lacking, len(values), what))
     return Value(float(values.sum()), unit, source)
 
 
@@ -193,7 +189,7 @@ def _nominal(spans: Spans, step_of: np.ndarray, holder: np.ndarray) -> dict[tupl
     nominal = {}
     for key, mine in places.items():
         unknown = int(np.isnan(flops[mine]).sum())
-        reason = f"{unknown:,} of {wording.plural(len(mine), 'operation')} without a formula" if unknown else ""
+        reason = reasons.SOME_WITHOUT_FORMULA.format(unknown, wording.plural(len(mine), "operation")) if unknown else ""
         nominal[key] = Value(None if unknown else float(flops[mine].sum()), "FLOP", "nominal", reason=reason)
     return nominal
 
@@ -202,11 +198,11 @@ def _counted_place(
     spans: Spans, key: tuple[bool, str], name: str, rows: list[int], nominal: dict[tuple[bool, str], Value]
 ) -> CountedPlace:
     counted = _sum(spans.metric("flops", "counted")[rows], "FLOP", "counted", "kernels")
-    formula = nominal.get(key, Value(None, "FLOP", "nominal", reason="no operation of it was counted"))
+    formula = nominal.get(key, Value(None, "FLOP", "nominal", reason=reasons.NO_OPERATION_OF_IT))
     if counted.value is None or formula.value is None:
         ratio = Value(None, "1", "derived", reason=counted.reason or formula.reason)
     elif not formula.value:
-        ratio = Value(None, "1", "derived", reason="its formulas have no FLOPs")
+        ratio = Value(None, "1", "derived", reason=reasons.NO_FLOPS_IN_FORMULAS)
     else:
         ratio = Value(counted.value / formula.value, "1", "derived")
     time = float(spans.number("duration")[rows].sum())

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sonda.analysis import reasons
 from sonda.analysis.bounds import CEILINGS, BoundedRatio
 from sonda.analysis.device.kernels import KernelTotals
-from sonda.analysis.roofline import ABOVE_ROOF, ceilings, full_precision, name_bound
-from sonda.analysis.summary import Value
+from sonda.analysis.roofline import ceilings, full_precision, name_bound
+from sonda.analysis.summary import Value, arithmetic_intensity
 from sonda.record.machine import Machine
 
 UNITS = {
@@ -26,10 +27,6 @@ UNITS = {
 cores: an H200 does twice as many float64 FLOPs on them as beside them. Some have no peak that is measured; their
 kernels say so."""
 LEVELS = {"DRAM": "dram_bytes", "L2": "l2_bytes"}
-NO_PEAK = "no peak was measured for this precision"
-NO_THEORY = "the theoretical peak of this precision is not known"
-ABOVE_THEORY = "it computes more than its maker's peak: FLOPs or precision are not what they seem"
-NO_FLOPS = "no FLOPs were counted in this kernel"
 
 
 @dataclass(frozen=True)
@@ -61,9 +58,9 @@ class KernelRoof:
     """compute, DRAM, L2, or '' where nothing explains half of the time."""
 
     def intensity(self, level: str) -> float | None:
-        """FLOP per byte of a memory level; None where one of them is missing or zero."""
-        flops, moved = self.flops.value, self.traffic.get(level)
-        return flops / moved.value if flops and moved is not None and moved.value else None
+        """FLOP per byte of a memory level; None where one of them is missing, or no byte was moved."""
+        moved = self.traffic.get(level)
+        return None if moved is None else arithmetic_intensity(self.flops, moved).value
 
 
 @dataclass(frozen=True)
@@ -167,9 +164,9 @@ def _roof(kernel: KernelTotals, roofs: Roofs, precision: str) -> KernelRoof | No
     least = {"compute": max(limits.values(), default=0.0), **moving}
     # The sum over all counted units is the work; each is held against its own peak.
     flops = _flops(per_launch.get("flops"), work)
-    roof = _of_ceiling(Value(max(least.values()) / spent, "1", "derived"), ABOVE_ROOF)
+    roof = _of_ceiling(Value(max(least.values()) / spent, "1", "derived"), reasons.ABOVE_ROOF)
     if not max(least.values()):
-        roof = Value(None, "1", "derived", reason="nothing that was counted has a measured ceiling")
+        roof = Value(None, "1", "derived", reason=reasons.NO_CEILING_OF_COUNTED)
     return KernelRoof(
         name=kernel.name,
         launches=kernel.launches,
@@ -179,10 +176,16 @@ def _roof(kernel: KernelTotals, roofs: Roofs, precision: str) -> KernelRoof | No
         flops=flops,
         traffic=traffic,
         achieved=_over(flops.value, spent / 1e9, "FLOP/s", flops.reason),
-        peak=_of_ceiling(_over(limits.get(unit), spent, "1", NO_PEAK if unit else NO_FLOPS), ABOVE_ROOF),
-        theory=_theory(roofs.theory.get(unit), work.get(unit), spent, NO_THEORY if unit else NO_FLOPS),
+        peak=_of_ceiling(
+            _over(limits.get(unit), spent, "1", reasons.NO_PEAK if unit else reasons.NO_FLOPS_IN_KERNEL),
+            reasons.ABOVE_ROOF,
+        ),
+        theory=_theory(
+            roofs.theory.get(unit), work.get(unit), spent, reasons.NO_THEORY if unit else reasons.NO_FLOPS_IN_KERNEL
+        ),
         bandwidth={
-            level: _of_ceiling(Value(time / spent, "1", "derived"), ABOVE_ROOF) for level, time in moving.items()
+            level: _of_ceiling(Value(time / spent, "1", "derived"), reasons.ABOVE_ROOF)
+            for level, time in moving.items()
         },
         roof=roof,
         bound=name_bound(least, spent) if roof.value is not None else "",
@@ -191,14 +194,14 @@ def _roof(kernel: KernelTotals, roofs: Roofs, precision: str) -> KernelRoof | No
 
 def _flops(counted: float | None, work: dict[str, float]) -> Value:
     if counted is None and not work:
-        return Value(None, "FLOP", "counted", reason=NO_FLOPS)
+        return Value(None, "FLOP", "counted", reason=reasons.NO_FLOPS_IN_KERNEL)
     return Value(counted if counted is not None else sum(work.values()), "FLOP", "counted")
 
 
 def _theory(peak: Value | None, flops: float | None, spent: float, reason: str) -> Value:
     if peak is None or not peak.value or flops is None:
         return Value(None, "1", "derived", reason=reason)
-    return _of_ceiling(Value(flops / peak.value / (spent / 1e9), "1", "derived"), ABOVE_THEORY)
+    return _of_ceiling(Value(flops / peak.value / (spent / 1e9), "1", "derived"), reasons.ABOVE_THEORY)
 
 
 def _of_ceiling(ratio: Value, reason: str) -> Value:

@@ -92,7 +92,7 @@ class SharedMachine(Finding):
 
 
 @dataclass(frozen=True)
-class EnergyReadings(Finding):
+class ReadingRate(Finding):
     """How often counters were read."""
 
     kind: ClassVar[str] = "energy readings"

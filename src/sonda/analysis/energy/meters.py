@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.summary import MODEL, READINGS, Value
 from sonda.record.conventions.counter_series import CounterSeries
 from sonda.record.readings import EnergyCounter, StoredEnergy
@@ -64,7 +65,7 @@ class Meter:
     def energy(self, begin: float, end: float) -> Value:
         value, low, high = (float(column[0]) for column in self.between(np.array([begin]), np.array([end])))
         if np.isnan(value):
-            return Value(None, "J", self.source, reason="the counter was not read all of that time")
+            return Value(None, "J", self.source, reason=reasons.COUNTER_READ_IN_PART)
         return self.value(value, low, high)
 
 

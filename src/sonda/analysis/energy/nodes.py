@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sonda.analysis import wording
+from sonda.analysis import reasons, wording
 from sonda.analysis.energy.coverage import counted_on, covered_on, lacking_on
 from sonda.analysis.energy.findings import NodeFindings, NodesEnergy, OnNode, SharedMachine, SourceEnergy
 from sonda.analysis.energy.meters import DERIVED, add_values, scaled
@@ -59,8 +59,8 @@ def sum_of_nodes(values: Sequence[tuple[str, Value | None]], unit: str, source: 
     for node, value in values:
         if value is None or value.value is None:
             why = value.reason if value is not None else reason
-            return Value(None, unit, source, reason=f"node {node}: {why}")
-    marks = [f"node {node}: {value.reason}" for node, value in values if value is not None and value.reason]
+            return Value(None, unit, source, reason=reasons.ON_NODE.format(node, why))
+    marks = [reasons.ON_NODE.format(node, value.reason) for node, value in values if value is not None and value.reason]
     return replace(add_values([value for _, value in values if value is not None], source), reason="; ".join(marks))
 
 
@@ -71,7 +71,7 @@ def _sums(parts: Sequence[tuple[str, dict[str, Cost]]], silent: Sequence[str], t
         otherwise = "measured" if source == DERIVED else source
         mine = [*((node, costs.get(source, costs.get(otherwise))) for node, costs in parts),
                 *((node, None) for node in silent)]  # fmt: skip
-        reason = f"nothing {source}"
+        reason = reasons.NOTHING_OF_SOURCE.format(source)
 
         def total(name: str, unit: str, mine: Sequence[tuple[str, Cost | None]] = mine, reason: str = reason) -> Value:
             values = [(node, getattr(cost, name) if cost is not None else None) for node, cost in mine]
@@ -106,7 +106,7 @@ def _total(same: Sequence[tuple[str, Window | None]], name: str) -> Value:
     ]
     sources = {value.source for _, value in values if value is not None}
     source = sources.pop() if len(sources) == 1 else "derived"
-    return sum_of_nodes(values, "J", source, "nothing was read")
+    return sum_of_nodes(values, "J", source, reasons.NOTHING_READ)
 
 
 def _renamed(node: str, window: Window) -> Window:

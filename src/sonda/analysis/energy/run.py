@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis import reasons, wording
 from sonda.analysis.energy.coverage import NEVER, EnergyCoverage, coverage, in_order
 from sonda.analysis.energy.findings import (
-    EnergyReadings,
     IntegralOff,
     LostCounters,
     NoEnergy,
+    ReadingRate,
     SourceEnergy,
     SpentEnergy,
     ThrottledShare,
@@ -89,7 +89,6 @@ def _inside(begin: np.ndarray, end: np.ndarray, edges: np.ndarray) -> np.ndarray
 
 # ----------------------------------------------------------------------------------------------------------------------
 
-NO_IDLE = "idle power was not measured"
 DISAGREE = 0.05
 """EnergyCounter and integral of power that differ by more are worth a warning."""
 
@@ -181,15 +180,15 @@ def _cost(meters: Sequence[Meter], stored: StoredEnergy, lost: Sequence[str], du
     instead = {meter.device for meter in meters if meter.source == DERIVED}
     lacking = [name for name in lost if name not in instead]
     if lacking and source != "estimated" and energy.value is not None:
-        energy = replace(energy, reason=f"without {wording.join(lacking)}")
-    idle = Value(None, "W", "derived", reason=NO_IDLE)
+        energy = replace(energy, reason=reasons.WITHOUT.format(wording.join(lacking)))
+    idle = Value(None, "W", "derived", reason=reasons.IDLE_NOT_MEASURED)
     if len(stored.idle) == 2 and stored.idle[1] > stored.idle[0]:
         spent = add_values([meter.energy(*stored.idle) for meter in meters], source)
         idle = scaled(spent, 1e9 / (stored.idle[1] - stored.idle[0]), "W")
     above = Value(None, "J", "derived", reason=idle.reason or energy.reason)
     if idle.value is not None and energy.value is not None:
         above = Value(energy.value - idle.value * seconds, "J", idle.source)
-    power = scaled(energy, 1 / seconds, "W") if seconds else Value(None, "W", "derived", reason="no time passed")
+    power = scaled(energy, 1 / seconds, "W") if seconds else Value(None, "W", "derived", reason=reasons.NO_TIME_PASSED)
     return Cost(energy, power, idle, above, scaled(energy, seconds, "J·s"))
 
 
@@ -201,7 +200,7 @@ def _no_cost(stored: StoredEnergy, device: str, source: str) -> Cost:
     ]
     reason = "; ".join(f"{counter.sensor} {counter.state}: {counter.reason}" for counter in mine)
     if not reason:
-        reason = "; ".join(f"{lack.what}: {lack.reason}" for lack in stored.missing) or "no counter"
+        reason = "; ".join(f"{lack.what}: {lack.reason}" for lack in stored.missing) or reasons.NO_COUNTER
     return Cost(*(Value(None, unit, source, reason=reason) for unit in ("J", "W", "W", "J", "J·s")))
 
 
@@ -233,8 +232,8 @@ def _integral(samples: Sequence[Sample], device: str, duration: float) -> Value 
 def _states(samples: Sequence[Sample], device: str, duration: float) -> tuple[dict[str, float], dict[str, Value]]:
     """Shares of the time that the device was throttled, by reason; its clock, temperature, count of throttling."""
     throttled: dict[str, float] = {}
-    for reasons, share in _shares(series_of(samples, device, "throttle reasons"), duration):
-        for word in throttling(int(reasons)):
+    for bits, share in _shares(series_of(samples, device, "throttle reasons"), duration):
+        for word in throttling(int(bits)):
             throttled[word] = throttled.get(word, 0.0) + share
     states = {}
     clock = _shares(series_of(samples, device, "clock"), duration)
@@ -291,10 +290,10 @@ def _finding(
 ) -> Finding:
     """`whole_run`: start-up, warm-up and checkpoints are in the time, and in no step or epoch."""
     if not meters:
-        reasons = [counter.reason for counter in stored.counters if counter.reason] or [
+        known_reasons = [counter.reason for counter in stored.counters if counter.reason] or [
             lack.reason for lack in stored.missing
         ]
-        return NoEnergy("; ".join(dict.fromkeys(reasons)) or "no counter")
+        return NoEnergy("; ".join(dict.fromkeys(known_reasons)) or reasons.NO_COUNTER)
     totals = []
     for source, of in _by_source(meters).items():
         total = add_values([meter.energy(0.0, duration) for meter in of], source)
@@ -313,7 +312,7 @@ def _modelled(meters: Sequence[Meter]) -> str:
 
 def _notes(stored: StoredEnergy, duration: float) -> list[Finding]:
     share = stored.cpu / (duration / 1e9) if stored.cpu and duration else None
-    notes: list[Finding] = [EnergyReadings(stored.readings, stored.interval, share)]
+    notes: list[Finding] = [ReadingRate(stored.readings, stored.interval, share)]
     # A refusal of one event is kept for every package that it counts.
     notes += dict.fromkeys(UnreadCounter(lack.what, lack.reason, lack.remedy) for lack in stored.missing)
     if any(counter.source == "measured" for counter in stored.counters):

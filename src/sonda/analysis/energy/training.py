@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from sonda.analysis import reasons
 from sonda.analysis.energy.coverage import Counts, counted_on, coverage, covered, covered_on
 from sonda.analysis.energy.meters import (
     INTEGRAL,
@@ -84,7 +85,7 @@ def spent_by_nodes(run: Run, moments: Callable[[Run], Moments]) -> Spent | None:
 
     def total(value: Callable[[Spent], Value]) -> Value:
         values = [(node, value(part) if part is not None else None) for node, part in parts]
-        return sum_of_nodes(values, "J", value(known[0][1]).source, "no energy was read")
+        return sum_of_nodes(values, "J", value(known[0][1]).source, reasons.NO_ENERGY_READ)
 
     def to(name: str) -> tuple[Value, ...]:
         count = min(len(getattr(part, name)) for _, part in known)
@@ -118,8 +119,8 @@ def training_energy(run: Run, walks: Sequence[Window], ends: Sequence[float]) ->
     used = [meter for meter in of_used if (meter.source != "estimated") == sensed]
     apart = not sensed and any(meter.source != "estimated" for meter in meters)
     everything = [] if apart else [meter for meter in meters if (meter.source != "estimated") == sensed]
-    reason = "; ".join(f"{lack.what}: {lack.reason}" for lack in stored.missing) or "no counter could be believed"
-    mixed = "devices that trained are estimated and others measured, which is never added" if apart else reason
+    reason = "; ".join(f"{lack.what}: {lack.reason}" for lack in stored.missing) or reasons.NO_COUNTER_BELIEVED
+    mixed = reasons.SOURCES_MIXED if apart else reason
     begin, end = walks[0][0], walks[-1][1]
     pauses = [(before, after) for (_, before), (after, _) in pairwise(walks)]
     paused = sum(after - before for before, after in pauses)
@@ -160,7 +161,7 @@ def _energy(meters: Sequence[Meter], begin: float, end: float, pauses: Sequence[
     needed = LEAST_READINGS * max(meter.resolution for meter in meters)
     lasted = end - begin - sum(after - before for before, after in pauses)
     if lasted < needed:
-        reason = f"{lasted / 1e9:.2g} s are too short for counters that are read every {needed / 2e9:.2g} s"
+        reason = reasons.TOO_SHORT_TO_READ.format(lasted / 1e9, needed / 2e9)
         return Value(None, "J", common_source(meters), reason=reason)
     whole = add_values([meter.energy(begin, end) for meter in meters], common_source(meters))
     paused = _between(meters, pauses, otherwise)

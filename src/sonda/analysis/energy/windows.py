@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis import reasons, wording
 from sonda.analysis.energy.meters import DERIVED, Meter, add_values
 from sonda.analysis.energy.summary import Window
 from sonda.analysis.span_tree import nearest
@@ -32,9 +32,6 @@ errors of the times draw the powers of all phases together."""
 MOST_EPOCHS = 1000
 GPU = ("cuda:", "gpu:")
 """How names of GPUs begin."""
-SAMPLED = "its power was sampled, which says nothing of what lies between two samples"
-NONE_IN_USE = "no device in use has a counter"
-UNKNOWN = "when the GPU worked on it is not known"
 
 Times = tuple[np.ndarray, np.ndarray]
 """Beginnings and ends, ns."""
@@ -136,9 +133,9 @@ def mean_window(
         shortest = float((to - from_).min())
         needed = meter.resolution
         if np.isnan(shortest):
-            value = Value(None, "J", meter.source, reason=UNKNOWN)
+            value = Value(None, "J", meter.source, reason=reasons.GPU_TIME_UNKNOWN)
         elif np.isnan(sums[0]):
-            value = Value(None, "J", meter.source, reason="the counter was not read all of that time")
+            value = Value(None, "J", meter.source, reason=reasons.COUNTER_READ_IN_PART)
         elif shortest < needed:
             value = Value(None, "J", meter.source, reason=_too_short(shortest, needed))
         else:
@@ -167,9 +164,9 @@ def powers(
     times = series.times[changed].astype(np.float64)
     inside = np.searchsorted(begin, times[:-1], side="right") == np.searchsorted(end, times[1:], side="left") + 1
     if not phases:
-        return "all phases are too short against the updates of the counter"
+        return reasons.PHASES_TOO_SHORT
     if not inside.any():
-        return "no interval between two readings lies within the steps"
+        return reasons.NO_INTERVAL_IN_STEPS
     energy = np.diff(total[changed])[inside]
     seconds = np.array([_spent(*bounds, times - series.lag)[inside] for bounds in phases.values()]) / 1e9
     rest = (np.diff(times)[inside] / 1e9) - seconds.sum(axis=0)
@@ -178,7 +175,7 @@ def powers(
         table = table[:, :-1]
     freedom = len(energy) - table.shape[1]
     if freedom < LEAST_FREEDOM or np.linalg.matrix_rank(table) < table.shape[1]:
-        return f"{len(energy)} intervals between readings are too few to tell {len(phases)} phases apart"
+        return reasons.FEW_INTERVALS.format(len(energy), len(phases))
     solution = np.linalg.lstsq(table, energy, rcond=None)[0]
     variance = float(((energy - table @ solution) ** 2).sum()) / freedom
     error = np.sqrt(np.diag(np.linalg.inv(table.T @ table)) * variance) * student(0.975, freedom)
@@ -192,12 +189,12 @@ def _phases(part: str, host: _Side, device: _Side | None, count: int, meters: Se
     for meter in meters:
         side = device if device is not None and _is_gpu(meter) else host
         if meter.source == DERIVED:
-            solved[meter.name] = SAMPLED
+            solved[meter.name] = reasons.POWER_SAMPLED
             continue
         sharp = 2 * meter.counters[0][1].lag * SHARP
         lasted = {name: to - from_ for name, (from_, to) in side.phases.items()}
         resolved = {name: bounds for name, bounds in side.phases.items() if np.median(lasted[name]) >= sharp}
-        solved[meter.name] = powers(meter, resolved, *side.steps) if not _unknown(side) else UNKNOWN
+        solved[meter.name] = powers(meter, resolved, *side.steps) if not _unknown(side) else reasons.GPU_TIME_UNKNOWN
         spent[meter.name] = {name: float(durations.sum()) / count / 1e9 for name, durations in lasted.items()}
     for name, (from_, to) in host.phases.items():
         time = float((to - from_).sum()) / count
@@ -208,10 +205,8 @@ def _phases(part: str, host: _Side, device: _Side | None, count: int, meters: Se
             if value.value is not None:
                 devices[device_name] = value
             elif isinstance(solution, str) or name not in solution:
-                why = solution if isinstance(solution, str) else "too short against the updates of the counter"
-                devices[device_name] = Value(
-                    None, "J", value.source, reason=f"shorter than the time between readings; {why}"
-                )
+                why = solution if isinstance(solution, str) else reasons.PHASE_TOO_SHORT
+                devices[device_name] = Value(None, "J", value.source, reason=reasons.BETWEEN_READINGS.format(why))
             else:
                 devices[device_name] = _solved(by_name[device_name], *solution[name], spent[device_name][name])
         yield _window("phase", f"{part} {name}".strip(), count, time, devices, meters)
@@ -225,7 +220,7 @@ def _solved(meter: Meter, power: float, error: float, seconds: float) -> Value:
     """`derived` from a sensor; from a model it stays an estimate, with what the model leaves open beyond the fit."""
     source = "estimated" if meter.source == "estimated" else "derived"
     if power <= error:
-        reason = f"{power * seconds:.2g} ± {error * seconds:.2g} J: run longer, or read more often"
+        reason = reasons.TOO_UNSURE.format(power * seconds, error * seconds)
         return Value(None, "J", source, reason=reason)
     uncertain = max(counter.uncertain for counter, _ in meter.counters)
     low, high = (power - error) * (1 - uncertain), (power + error) * (1 + uncertain)
@@ -246,7 +241,7 @@ def _sum(values: Sequence[Value]) -> Value:
     real = [value for value in values if value.source != "estimated"] or list(values)
     lost = next((value for value in real if value.value is None), None)
     if lost is not None or not real:
-        return Value(None, "J", "derived", reason=lost.reason if lost is not None else NONE_IN_USE)
+        return Value(None, "J", "derived", reason=lost.reason if lost is not None else reasons.NO_COUNTER_IN_USE)
     source = real[0].source if len({value.source for value in real}) == 1 else "derived"
     return add_values(real, source)
 
@@ -296,4 +291,4 @@ def _spent(begin: np.ndarray, end: np.ndarray, times: np.ndarray) -> np.ndarray:
 
 
 def _too_short(shortest: float, needed: float) -> str:
-    return f"{wording.duration(shortest)} long, and energy is known every {wording.duration(needed)}"
+    return reasons.SHORTER_THAN_READINGS.format(wording.duration(shortest), wording.duration(needed))

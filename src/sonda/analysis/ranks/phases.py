@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from sonda.analysis import reasons
 from sonda.analysis.bounds import share_of
 from sonda.analysis.findings import Finding
 from sonda.analysis.ranks.findings import CriticalRank
@@ -59,8 +60,8 @@ def _row(part: Part, summary: PartSummary, facts: RankFacts | None) -> RankPhase
 def _flops(summary: PartSummary) -> Value:
     counted = [row.cost.flops for row in summary.phases if row.cost.flops.value is not None]
     if not counted:
-        reasons = [row.cost.flops.reason for row in summary.phases if row.cost.flops.reason]
-        return Value(None, "FLOP", "nominal", reason=reasons[0] if reasons else "nothing was counted")
+        known_reasons = (row.cost.flops.reason for row in summary.phases if row.cost.flops.reason)
+        return Value(None, "FLOP", "nominal", reason=next(known_reasons, reasons.NOTHING_COUNTED))
     reason = next((value.reason for value in counted if value.reason), "")
     return Value(sum(value.value or 0.0 for value in counted), "FLOP", "nominal", reason=reason)
 

@@ -101,7 +101,7 @@ class GroupTime:
 
 
 @dataclass(frozen=True)
-class Job:
+class ImportedJob:
     """The ranks of one imported run. Arrays have a row for each rank and a column for each step, ns."""
 
     ranks: tuple[RankTime, ...]
@@ -163,7 +163,7 @@ def is_job(run: Run) -> bool:
     return run.info.kind == "imported" and (run.info.workload.ranks or 1) > 1
 
 
-def job_of(run: Run) -> Job | None:
+def job_of(run: Run) -> ImportedJob | None:
     """The ranks of an imported run; None where no step is common to all of them."""
     collectives = collectives_of(run)
     steps = steps_of(run, collectives)
@@ -194,7 +194,7 @@ def job_of(run: Run) -> Job | None:
     notes = _notes(run, steps, len(common), matched.unmatched, came)
     late = late_ones(came, wait.sum(axis=1))
     groups = tuple(_group_time(group, list(steps), len(common)) for group in came.groups if len(group.last))
-    return Job(
+    return ImportedJob(
         ranks, tuple(common), durations, parts[:, :, COMPUTE], wait, came.count,
         sum(group.together for group in groups), came.clocks, came.doubt,
         all(rank_steps.marked for rank_steps in steps.values()), tuple(notes),

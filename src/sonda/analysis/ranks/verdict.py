@@ -6,9 +6,10 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from sonda.analysis import reasons
 from sonda.analysis.ranks.collectives import symmetric
 from sonda.analysis.ranks.findings import LookAtRank, NoCollective, NoSlowRank, SlowRanks, UntoldGroups
-from sonda.analysis.ranks.stragglers import Job, RankTime
+from sonda.analysis.ranks.stragglers import ImportedJob, RankTime
 from sonda.analysis.summary import Remedy, Value, Verdict
 from sonda.analysis.traces.step_breakdown import COMMUNICATION, PARTS
 from sonda.record.conventions.profile_names import communicates
@@ -22,7 +23,7 @@ REMEDIED = ("compute", "input", "transfer", "compile", "idle")
 """Parts of a step of which there is something to try."""
 
 
-def rank_verdict(job: Job) -> Verdict:
+def rank_verdict(job: ImportedJob) -> Verdict:
     """Who is slow and why, or that nobody is, and the numbers behind it."""
     evidence, imbalance = _evidence(job), None if math.isnan(job.imbalance) else job.imbalance
     if not job.collectives:
@@ -57,7 +58,7 @@ def rank_verdict(job: Job) -> Verdict:
     return Verdict("communication", finding, evidence, remedies, min(share, 1.0))
 
 
-def _no_slow_rank(job: Job, imbalance: float | None) -> NoSlowRank:
+def _no_slow_rank(job: ImportedJob, imbalance: float | None) -> NoSlowRank:
     wait = statistics.fmean(rank.wait for rank in job.ranks)
     waiting = _of_step(wait, job.step)
     exposed = _of_step(statistics.fmean(rank.exposed_wait for rank in job.ranks), job.step)
@@ -75,7 +76,7 @@ def _no_slow_rank(job: Job, imbalance: float | None) -> NoSlowRank:
     )
 
 
-def several(job: Job) -> bool:
+def several(job: ImportedJob) -> bool:
     """Whether the traces tell groups of ranks apart."""
     return len(job.groups) > 1
 
@@ -85,7 +86,7 @@ def _of_step(time: float, step: float) -> float:
     return time / step if step else 0.0
 
 
-def _machine(job: Job) -> str:
+def _machine(job: ImportedJob) -> str:
     """The machine whose ranks are all slow, where no other's are; else ''."""
     hosts = {rank.host for rank in job.late}
     whole = len(hosts) == 1 and len(job.late) == sum(rank.host in hosts for rank in job.ranks)
@@ -115,10 +116,10 @@ def _operation(late: Sequence[RankTime], punctual: Sequence[RankTime]) -> str:
     return longest if longest and more[longest] > 0 else ""
 
 
-def _evidence(job: Job) -> dict[str, Value]:
+def _evidence(job: ImportedJob) -> dict[str, Value]:
     imbalance = None if math.isnan(job.imbalance) else job.imbalance
     return {
-        "imbalance": Value(imbalance, "1", "derived", reason="" if imbalance is not None else "nothing computes"),
+        "imbalance": Value(imbalance, "1", "derived", reason="" if imbalance is not None else reasons.NOTHING_COMPUTES),
         "collectives": Value(job.collectives, "1", "counted"),
         "wait": Value(statistics.fmean(rank.wait for rank in job.ranks), "ns", "derived"),
         "step": Value(job.step, "ns", "derived"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sonda.analysis.roofline import ABOVE_ROOF
+from sonda.analysis import reasons
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.limits import ComputeBound
 from sonda.analysis.rules.work import WORTH, bound_by, first_part, leading, pieces_of, reached, share
@@ -23,7 +23,7 @@ def rule(summary: Summary) -> Verdict | None:
         finding=ComputeBound(pieces_of(named), time_share, of_peak, summary.target.device.startswith("cuda")),
         evidence={
             "share": time_share,
-            "of_peak": of_peak.value(ABOVE_ROOF),
+            "of_peak": of_peak.value(reasons.ABOVE_ROOF),
             "peak": summary.ceilings["flops"],
         },
         remedies=remedies.remedies(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.device.findings import WarpsWait
 from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
 
@@ -124,8 +125,7 @@ class KernelStalled(Finding):
     share: Value
     roof: Value | None
     """Part of what the device could do; None where that is not known."""
-    waits: Finding
-    """What its warps wait for."""
+    wait: WarpsWait
 
 
 # ---- Limits outside of the work itself -------------------------------------------------------------------------------

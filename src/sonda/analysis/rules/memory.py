@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sonda.analysis.roofline import ABOVE_ROOF
+from sonda.analysis import reasons
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.limits import MemoryBound
 from sonda.analysis.rules.work import WORTH, bound_by, first_part, leading, pieces_of, reached, share
@@ -30,7 +30,7 @@ def rule(summary: Summary) -> Verdict | None:
         evidence={
             "share": time_share,
             "bytes": traffic,
-            "of_bandwidth": of_bandwidth.value(ABOVE_ROOF),
+            "of_bandwidth": of_bandwidth.value(reasons.ABOVE_ROOF),
             "bandwidth": summary.ceilings["cache_bandwidth" if in_cache else "dram_bandwidth"],
         },
         remedies=remedies.remedies(summary, remedies.float32, remedies.compiled, remedies.threads, remedies.bfloat16),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sonda.analysis import reasons
 from sonda.analysis.rules import remedies, retracing, waiting
 from sonda.analysis.rules.limits import (
     BetweenPhases,
@@ -40,8 +41,8 @@ def rule(summary: Summary) -> Verdict | None:
     """
     part = first_part(summary)
     if part is None:
-        why = summary.parts[0].step.reason if summary.parts else "no step was seen"
-        return Verdict("none", NothingToJudge(why or "no step was timed"), {})
+        why = summary.parts[0].step.reason if summary.parts else reasons.NO_STEP_SEEN
+        return Verdict("none", NothingToJudge(why or reasons.NO_STEP_TIMED), {})
     limits = [*explained(part).values(), waiting_share(summary, part)]
     known = sum(limits)
     traced = retracing.rule(summary)
@@ -71,8 +72,8 @@ def rule(summary: Summary) -> Verdict | None:
 def _reason(summary: Summary, part: PartSummary) -> str:
     if "reason" in summary.ceilings:
         return str(summary.ceilings["reason"])
-    reasons = [row.cost.roof.reason for row in part.phases if row.cost.roof.reason]
-    return reasons[0] if reasons else "no operation was counted"
+    known_reasons = (row.cost.roof.reason for row in part.phases if row.cost.roof.reason)
+    return next(known_reasons, reasons.NO_OPERATION_COUNTED)
 
 
 def _size(piece: PieceOfStep) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sonda.analysis.roofline import ABOVE_ROOF
+from sonda.analysis import reasons
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.limits import OverheadBound
 from sonda.analysis.rules.work import WORTH, bound_by, first_part, leading, limit, pieces_of, reached, share, time
@@ -28,7 +28,7 @@ def rule(summary: Summary) -> Verdict | None:
             "share": time_share,
             "operations": count,
             "operation_cost": cost,
-            "of_time": of_time.value(ABOVE_ROOF),
+            "of_time": of_time.value(reasons.ABOVE_ROOF),
         },
         remedies=remedies.remedies(summary, remedies.batch, remedies.compiled),
         share=share(bounded),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from sonda.analysis.findings import Remark
 from sonda.analysis.rules.limits import KernelStalled
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -20,7 +19,7 @@ def rule(summary: Summary) -> Verdict | None:
     part, counters = first_part(summary), summary.kernel_counters
     rows = counters.stalls if counters is not None else ()
     row = next((row for row in rows if row.remedy and (row.roof is None or row.roof < NEAR)), None)
-    if part is None or row is None:
+    if part is None or row is None or row.wait is None or row.remedy is None:
         return None
     # Kernels take the part of the step in which the device is busy.
     share = row.share * (min(part.device.share, 1.0) if part.device is not None else 1.0)
@@ -30,12 +29,12 @@ def rule(summary: Summary) -> Verdict | None:
     roof = Value(row.roof, "1", "derived") if row.roof is not None else None
     return Verdict(
         kind=KINDS.get(row.top, "overhead"),
-        finding=KernelStalled(row.name, of_step, roof, Remark(row.sentence)),
+        finding=KernelStalled(row.name, of_step, roof, row.wait),
         evidence={
             "share": of_step,
             **({"roof": roof} if roof is not None else {}),
             **{reason: Value(value, "1", "derived") for reason, value in list(row.shares.items())[:3]},
         },
-        remedies=(Remedy(Remark(row.remedy)),),
+        remedies=(Remedy(row.remedy),),
         share=share,
     )

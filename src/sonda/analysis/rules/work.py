@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.layer_families import family_of
 from sonda.analysis.rules.limits import Pieces
 from sonda.analysis.steps.costs import ceiling_ratio
 from sonda.analysis.summary import Cost, PartSummary, Summary, Value
@@ -37,7 +37,7 @@ class Work:
     @property
     def family(self) -> tuple[bool, str]:
         """Work of one family is named together: layers of similar classes, or one phase."""
-        return self.layer, wording.family(self.name) if self.layer else self.name
+        return self.layer, family_of(self.name) if self.layer else self.name
 
     @property
     def above(self) -> str:

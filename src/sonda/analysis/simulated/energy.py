@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from sonda.analysis import reasons
 from sonda.analysis.findings import Finding
 from sonda.analysis.simulated.findings import (
-    EnergyTable,
     ImplausibleTable,
     NoArea,
     NoSimulatedEnergy,
     SimulatedArea,
     SimulatedEnergy,
+    UsedEnergyTable,
 )
 from sonda.analysis.summary import TABLES, Value
 from sonda.record.simulated import AreaTaken, BoundedAmount, EnergySpent
 from sonda.record.target import SimulatedTarget
 
 STATIC = "STATIC"
-OTHER_VERSION = "another version of Sonda kept the run, without it"
 
 
 def energy_notes(target: SimulatedTarget) -> tuple[Finding, ...]:
@@ -42,7 +42,7 @@ def _value(figure: BoundedAmount, unit: str) -> Value:
 def _where(energy: EnergySpent) -> Finding:
     total, parts = energy.total, energy.parts or {}
     if total is None or total.value is None or total.low is None or total.high is None:
-        return NoSimulatedEnergy(energy.reason or OTHER_VERSION)
+        return NoSimulatedEnergy(energy.reason or reasons.OTHER_VERSION)
     if energy.unit != "J":
         return NoSimulatedEnergy(str(energy.reason), _value(total, ""))
     shares = sorted(
@@ -54,7 +54,7 @@ def _where(energy: EnergySpent) -> Finding:
 
 def _table(energy: EnergySpent) -> Finding:
     static = [name for name in energy.missing or () if STATIC in name.split()]
-    return EnergyTable(
+    return UsedEnergyTable(
         table=energy.table or "",
         nodes=tuple(node for node in energy.nodes or () if node != "not stated"),
         assumed_buffer=energy.buffer_bytes if energy.buffer_assumed and energy.buffer_bytes else None,
@@ -71,12 +71,12 @@ def _areas(areas: AreaTaken | None) -> list[Finding]:
         return []
     together, parts = areas.together, dict(areas.engines or {})
     if not parts or together is None:
-        return [NoArea(OTHER_VERSION)]
+        return [NoArea(reasons.OTHER_VERSION)]
     if areas.global_buffer is not None:
         parts["global buffer"] = areas.global_buffer
     known = {name: part for name, part in parts.items() if part.value is not None}
     if together.value is not None and (together.low is None or together.high is None):
-        return [NoArea(OTHER_VERSION)]
+        return [NoArea(reasons.OTHER_VERSION)]
     findings: list[Finding] = []
     if known and together.value is not None:
         findings.append(
@@ -87,8 +87,8 @@ def _areas(areas: AreaTaken | None) -> list[Finding]:
                 recalled=tuple(dict.fromkeys(part for area in known.values() for part in area.recalled or ())),
             )
         )
-    reasons: dict[str, list[str]] = {}
+    lacking: dict[str, list[str]] = {}
     for name, part in parts.items():
         if part.value is None:
-            reasons.setdefault(part.reason or OTHER_VERSION, []).append(name)
-    return [*findings, *(NoArea(reason, tuple(names)) for reason, names in reasons.items())]
+            lacking.setdefault(part.reason or reasons.OTHER_VERSION, []).append(name)
+    return [*findings, *(NoArea(reason, tuple(names)) for reason, names in lacking.items())]

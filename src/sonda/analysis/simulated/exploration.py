@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sonda.analysis import reasons
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.simulated.findings import BestDesign, BestDesigns, NothingCompared
 from sonda.analysis.summary import TABLES, Summary, Value, list_experiment
@@ -152,7 +153,7 @@ def summarise_exploration(run: Run, title: str) -> Summary:
     """An exploration where summaries of runs are listed: what it found, no parts."""
     exploration = explored(run, title)
     return list_experiment(
-        run, exploration, f"{exploration.subtitle} · {exploration.points:,} points", "an exploration has no roofline"
+        run, exploration, f"{exploration.subtitle} · {exploration.points:,} points", reasons.EXPLORATION_HAS_NO_ROOF
     )
 
 

@@ -109,7 +109,7 @@ class SimulatedEnergy(Finding):
 
 
 @dataclass(frozen=True)
-class EnergyTable(Finding):
+class UsedEnergyTable(Finding):
     """The table that energies come from, what it lacks and what nobody verified."""
 
     kind: ClassVar[str] = "energy table"

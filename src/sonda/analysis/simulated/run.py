@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis import reasons
 from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.findings import Remark
 from sonda.analysis.simulated.energy import energy_notes, energy_warnings
-from sonda.analysis.simulated.verdict import MORE_PRODUCTS, verdict_of, what_if_notes
+from sonda.analysis.simulated.verdict import verdict_of, what_if_notes
 from sonda.analysis.span_tree import PathTree
 from sonda.analysis.steps.costs import missing
-from sonda.analysis.summary import TABLES, Cost, LayerRow, PartSummary, PhaseRow, Simulated, Summary, Traffic, Value
+from sonda.analysis.summary import TABLES, Cost, LayerRow, PartSummary, PhaseRow, SimulatedCost, Summary, Traffic, Value
+from sonda.analysis.titles import describe_simulated
 from sonda.record.quantities import CYCLE_STACK, Metric
 from sonda.record.run import Run
-from sonda.record.simulated import DescribedAccelerator, DescribedEngine
+from sonda.record.simulated import DescribedAccelerator
 from sonda.record.spans import Spans, phase_order
 from sonda.record.stored import Number
 from sonda.record.target import SimulatedTarget
@@ -26,15 +27,13 @@ from sonda.record.workload import Workload
 
 # ---- Ceilings of a simulated accelerator, from its description ------------------------------------------------------
 
-NO_ROOF = "a simulated accelerator has no measured ceilings"
-
 
 def simulated_roofs(description: DescribedAccelerator | None) -> dict[str, Any]:
     """For `Summary.ceilings`: peak FLOP/s and bandwidth in theory, where the description gives a clock and a memory.
 
     Engines take turns, so the peak is that of the largest: two FLOP for each multiplier in each cycle.
     """
-    roofs: dict[str, Any] = {"reason": NO_ROOF}
+    roofs: dict[str, Any] = {"reason": reasons.SIMULATED_HAS_NO_ROOF}
     if description is None or not description.clock_hz:
         return roofs
     clock = description.clock_hz
@@ -66,11 +65,6 @@ COLUMNS = (
 FINITE_ONLY = frozenset({f"{MEMORY}_cycles:simulated", *TRAFFIC, WANTED})
 """Columns of runs whose global buffer is finite."""
 CYCLES, FLOPS = COLUMNS.index("cycles:simulated"), COLUMNS.index("flops:nominal")
-NO_BYTES = "the global buffer is unlimited, so no memory is behind it"
-NO_ACTIVATIONS = "memory of activations is not simulated"
-NO_ENERGY = "the run holds no energy"
-ON_HOST = "it runs on the host"
-ENGINES_ONLY = "some operations run on the host, whose time is not simulated"
 
 
 @dataclass
@@ -96,7 +90,7 @@ def summarise_simulated(run: Run, target: SimulatedTarget, title: str) -> Summar
     return Summary(
         run=info.id,
         title=title,
-        subtitle=_subtitle(target, part),
+        subtitle=describe_simulated(target, part),
         status=info.status,
         parts=(part,),
         verdicts=(verdict_of(part, target),),
@@ -120,7 +114,7 @@ def _part(spans: Spans, target: SimulatedTarget, mappings: dict[str, list[str]],
         clock_hz=description.clock_hz if description is not None else None,
         accelerator=description.name if description is not None else "the accelerator",
         finite=f"{MEMORY}_cycles:simulated" in spans.metrics,
-        no_energy=(target.energy.reason if target.energy is not None else "") or NO_ENERGY,
+        no_energy=(target.energy.reason if target.energy is not None else "") or reasons.NO_ENERGY_HELD,
     )
     phases = []
     rows = [row for row in np.flatnonzero(kind == "phase") if table[row, CYCLES]]
@@ -131,7 +125,7 @@ def _part(spans: Spans, target: SimulatedTarget, mappings: dict[str, list[str]],
             for at, column in enumerate(COLUMNS)
             if at != FLOPS and column not in ENERGY and (scale.finite or column not in FINITE_ONLY)
         }
-        absent = missing("B", "simulated", NO_ACTIVATIONS)
+        absent = missing("B", "simulated", reasons.ACTIVATIONS_NOT_SIMULATED)
         phases.append(PhaseRow(str(name[row]), scale.cost(table[row]), absent, counters, simulated))
     step = scale.time(whole[CYCLES])
     return PartSummary(
@@ -162,9 +156,9 @@ def _sums(spans: Spans) -> np.ndarray:
 
 def _rate(amount: Number | None, step: Value, unit: str, target: SimulatedTarget) -> Value:
     if target.host:
-        return missing(unit, "derived", ENGINES_ONLY)
+        return missing(unit, "derived", reasons.PARTLY_ON_HOST)
     if not amount:
-        return missing(unit, "derived", f"it is not known how many {unit.removesuffix('/s')} a step processes")
+        return missing(unit, "derived", reasons.AMOUNT_UNKNOWN.format(unit.removesuffix("/s")))
     if not step.value:
         return missing(unit, "derived", step.reason)
     return Value(float(amount) / step.value * 1e9, unit, "derived")
@@ -194,10 +188,10 @@ def _layers(
             leaf=bool(tree.leaf[index]),
             calls=layer.calls,
             forward=scale.time(layer.total[CYCLES]),
-            backward=missing("ns", "simulated", "only inference is simulated"),
+            backward=missing("ns", "simulated", reasons.ONLY_INFERENCE),
             own=scale.time(layer.own[CYCLES]),
             cost=scale.cost(layer.total),
-            activations=missing("B", "simulated", NO_ACTIVATIONS),
+            activations=missing("B", "simulated", reasons.ACTIVATIONS_NOT_SIMULATED),
             own_cost=scale.cost(layer.own),
             simulated=scale.simulated(layer.total),
             own_simulated=scale.simulated(layer.own, tuple(mappings.get(where, ()))),
@@ -222,22 +216,24 @@ class _Scale:
     def time(self, cycles: float) -> Value:
         """Cycles at the described clock."""
         if not cycles:
-            return missing("ns", "simulated", ON_HOST)
+            return missing("ns", "simulated", reasons.ON_HOST)
         if not self.clock_hz:
-            return missing("ns", "simulated", f"the description of {self.accelerator} gives no clock")
+            return missing("ns", "simulated", reasons.NO_CLOCK.format(self.accelerator))
         return Value(float(cycles) / self.clock_hz * 1e9, "ns", "simulated")
 
     def cost(self, sums: np.ndarray) -> Cost:
         time = self.time(sums[CYCLES])
         share = float(sums[CYCLES] / self.cycles) if self.cycles and sums[CYCLES] else math.nan
-        absent = missing("1", "derived", NO_ROOF)
-        flops = Value(float(sums[FLOPS]), "FLOP", "nominal") if sums[FLOPS] else missing("FLOP", "nominal", ON_HOST)
+        absent = missing("1", "derived", reasons.SIMULATED_HAS_NO_ROOF)
+        flops = (
+            Value(float(sums[FLOPS]), "FLOP", "nominal") if sums[FLOPS] else missing("FLOP", "nominal", reasons.ON_HOST)
+        )
         achieved = missing("FLOP/s", "derived", time.reason)
         if time.value:
             achieved = Value(float(sums[FLOPS]) / time.value * 1e9, "FLOP/s", "derived")
         simulated = self.simulated(sums)
-        moved = missing("B", "simulated", NO_BYTES)
-        bandwidth = missing("B/s", "derived", NO_BYTES)
+        moved = missing("B", "simulated", reasons.BUFFER_UNLIMITED)
+        bandwidth = missing("B/s", "derived", reasons.BUFFER_UNLIMITED)
         if simulated is not None and simulated.traffic is not None:
             traffic = simulated.traffic
             moved = Value((traffic.reads.value or 0.0) + (traffic.writes.value or 0.0), "B", "simulated")
@@ -253,22 +249,22 @@ class _Scale:
             bandwidth=bandwidth,
             roof=absent,
             bound=simulated.bound if simulated else "",
-            operations=missing("1", "counted", "operations of the host are listed by name"),
+            operations=missing("1", "counted", reasons.HOST_LISTED_BY_NAME),
         )
 
-    def simulated(self, sums: np.ndarray, mapping: tuple[str, ...] = ()) -> Simulated | None:
+    def simulated(self, sums: np.ndarray, mapping: tuple[str, ...] = ()) -> SimulatedCost | None:
         """None where nothing ran on an engine."""
         if not sums[CYCLES]:
             return None
         values = dict(zip(COLUMNS, (float(total) for total in sums), strict=True))
         parts = (*CYCLE_STACK, MEMORY) if self.finite else CYCLE_STACK
         stack = {part: Value(values[f"{part}_cycles:simulated"], "cycle", "simulated") for part in parts}
-        return Simulated(
+        return SimulatedCost(
             cycles=Value(values["cycles:simulated"], "cycle", "simulated"),
             share=float(sums[CYCLES] / self.cycles),
             utilisation=BoundedRatio(
                 Value(values["multiplications:simulated"] / values["multiplier_cycles:simulated"], "1", "derived")
-            ).value(MORE_PRODUCTS),
+            ).value(reasons.MORE_PRODUCTS),
             reads=Value(values["buffer_reads:simulated"], "1", "simulated"),
             writes=Value(values["buffer_writes:simulated"], "1", "simulated"),
             multiplications=Value(values["multiplications:simulated"], "1", "simulated"),
@@ -290,7 +286,7 @@ class _Scale:
 def _traffic(values: dict[str, float]) -> Traffic:
     reads, writes, hits, misses, cold, again = (values[column] for column in TRAFFIC)
     accesses = hits + misses
-    share = Value(hits / accesses, "1", "derived") if accesses else missing("1", "derived", "it did not access memory")
+    share = Value(hits / accesses, "1", "derived") if accesses else missing("1", "derived", reasons.MEMORY_NOT_ACCESSED)
     return Traffic(
         reads=Value(reads, "B", "simulated"),
         writes=Value(writes, "B", "simulated"),
@@ -298,33 +294,3 @@ def _traffic(values: dict[str, float]) -> Traffic:
         cold_misses=Value(cold, "1", "simulated"),
         capacity_misses=Value(again, "1", "simulated"),
     )
-
-
-def engine_words(engine: DescribedEngine) -> str:
-    """`flexible dense, 256 multipliers`, `mesh, 16x16`."""
-    hardware = engine.hardware
-    size = f"{hardware.rows}x{hardware.columns}" if hardware.rows else f"{hardware.multipliers} multipliers"
-    return f"{engine.kind.replace('_', ' ')}, {size}"
-
-
-def _subtitle(target: SimulatedTarget, part: PartSummary) -> str:
-    sections = _accelerator_words(target.description) if target.description is not None else ["simulated accelerator"]
-    options = target.options
-    if options is not None and options.set:
-        sections.append(f"set {options.set}")
-    if options is not None and options.mapping:
-        sections.append(f"mapping {options.mapping}")
-    if part.simulated is not None and part.simulated.cycles.value is not None:
-        sections.append(wording.plural(part.simulated.cycles.value, "cycle"))
-    return " · ".join(sections)
-
-
-def _accelerator_words(description: DescribedAccelerator) -> list[str]:
-    engines = [engine_words(engine) for engine in description.engines.values()]
-    speed = f" at {description.clock_hz / 1e9:g} GHz" if description.clock_hz else ""
-    sections = [f"simulated {description.name}: {'; '.join(engines)}{speed}"]
-    memory = description.memory
-    if memory is not None:
-        buffer = memory.buffer_bytes / 1024
-        sections.append(f"buffer of {buffer:g} KiB, memory of {memory.bytes_per_cycle:g} B/cycle")
-    return sections

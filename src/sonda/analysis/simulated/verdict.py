@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from sonda.analysis import wording
+from sonda.analysis import reasons
 from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.findings import Finding
+from sonda.analysis.layer_families import family_of
 from sonda.analysis.simulated.findings import (
     CycleBound,
     DesignChange,
@@ -13,19 +14,17 @@ from sonda.analysis.simulated.findings import (
     UnknownGain,
     WidenBound,
 )
-from sonda.analysis.summary import PartSummary, Remedy, Simulated, Value, Verdict
+from sonda.analysis.summary import PartSummary, Remedy, SimulatedCost, Value, Verdict
 from sonda.record.simulated import WhatIf
 from sonda.record.target import SimulatedTarget
-
-MORE_PRODUCTS = "more products than its multipliers can compute in its cycles"
 
 
 def verdict_of(part: PartSummary, target: SimulatedTarget) -> Verdict:
     """The family of layers that takes most cycles, and what most of its cycles are spent on."""
-    families: dict[str, list[Simulated]] = {}
+    families: dict[str, list[SimulatedCost]] = {}
     for row in part.layers:
         if row.own_simulated is not None:
-            families.setdefault(wording.family(row.name), []).append(row.own_simulated)
+            families.setdefault(family_of(row.name), []).append(row.own_simulated)
     whole = part.simulated
     if whole is None or not families:
         accelerator = target.description.name if target.description is not None else ""
@@ -37,7 +36,7 @@ def verdict_of(part: PartSummary, target: SimulatedTarget) -> Verdict:
     bound = max(stack, key=lambda part: stack[part])
     busy = sum(member.multiplications.value or 0.0 for member in members)
     room = sum(member.possible for member in members)
-    useful = BoundedRatio(Value(busy / room if room else 0.0, "1", "derived")).value(MORE_PRODUCTS)
+    useful = BoundedRatio(Value(busy / room if room else 0.0, "1", "derived")).value(reasons.MORE_PRODUCTS)
     evidence = {
         "share": Value(share, "1", "derived"),
         "spent": Value(stack[bound] / cycles, "1", "derived"),

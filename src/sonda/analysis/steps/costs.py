@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.bounds import CEILINGS, BoundedRatio
-from sonda.analysis.roofline import ABOVE_ROOF, EXPLAINS, Ceilings, name_bound
+from sonda.analysis.roofline import EXPLAINS, Ceilings, name_bound
 from sonda.analysis.statistics import ENOUGH_STEPS, medians
 from sonda.analysis.steps.operation_counts import Tally
 from sonda.analysis.summary import Cost, Value
@@ -70,25 +71,31 @@ class Scale:
         differs; `no_work` says why there is no tally though a step was counted."""
         share = time.value / self.step.value if time.value is not None and self.step.value else math.nan
         if tally is None or tally.operations == 0:
-            return self._uncounted(time, share, self.no_counts or no_work or "no operation was counted here")
+            return self._uncounted(time, share, self.no_counts or no_work or reasons.NO_OPERATION_HERE)
         spent = alike if alike is not None else time
         operations = Value(tally.operations, "1", "counted")
         if tally.all_unknown:
-            return self._uncounted(time, share, "no formula for these operations", operations)
+            return self._uncounted(time, share, reasons.NO_FORMULA, operations)
         if tally.unknown and not tally.flops:
             # The operations that compute are those without a formula: at least 0 is no number.
-            lacking = f"no formula for {tally.unknown:.0f} of {tally.operations:.0f} operations, all that compute"
+            lacking = reasons.COMPUTING_WITHOUT_FORMULA.format(tally.unknown, tally.operations)
             return self._uncounted(time, share, lacking, operations)
         reason = ""
         if tally.unknown:
-            reason = f"a lower bound: no formula for {tally.unknown:.0f} of {tally.operations:.0f} operations"
-        flops = Value(tally.flops, "FLOP", "nominal", reason=reason)
-        moved = Value(tally.bytes, "B", "nominal", reason=reason)
-        achieved = _rate(tally.flops, spent, "FLOP/s", reason)
-        bandwidth = _rate(tally.bytes, spent, "B/s", reason)
+            reason = reasons.LOWER_BOUND.format(tally.unknown, tally.operations)
+        counted = Cost(
+            time=time,
+            share=share,
+            flops=Value(tally.flops, "FLOP", "nominal", reason=reason),
+            bytes=Value(tally.bytes, "B", "nominal", reason=reason),
+            achieved=_rate(tally.flops, spent, "FLOP/s", reason),
+            bandwidth=_rate(tally.bytes, spent, "B/s", reason),
+            roof=missing("1", "derived", self.no_ceilings),
+            bound="",
+            operations=operations,
+        )
         if self.ceilings is None:
-            roof = missing("1", "derived", self.no_ceilings)
-            return Cost(time, share, flops, moved, achieved, bandwidth, roof, "", operations)
+            return counted
         limits = {
             "compute": tally.compute,
             "memory": tally.memory,
@@ -104,9 +111,8 @@ class Scale:
         above = max(broken, key=lambda name: limits[name]) if largest in broken else ""
         cached = tally.cached_bytes / tally.bytes if tally.bytes else 0.0
         bound = name_bound(kept, spent.value or 0.0)
-        roof = roofline.value(ABOVE_ROOF)
-        above = "" if bound else above
-        return Cost(time, share, flops, moved, achieved, bandwidth, roof, bound, operations, limits, cached, above)
+        roof = roofline.value(reasons.ABOVE_ROOF)
+        return replace(counted, roof=roof, bound=bound, limits=limits, cached=cached, above="" if bound else above)
 
     def _uncounted(self, time: Value, share: float, reason: str, operations: Value | None = None) -> Cost:
         return Cost(
@@ -131,7 +137,7 @@ def ceiling_ratio(name: str, limit: float, time: Value) -> BoundedRatio:
 def _rate(amount: float, time: Value, unit: str, reason: str) -> Value:
     """`amount` per second of `time`; the ends of the interval change places."""
     if not time.value:
-        return missing(unit, "derived", time.reason or "it took no time")
+        return missing(unit, "derived", time.reason or reasons.NO_TIME)
     low = amount / time.high * 1e9 if time.high else None
     high = amount / time.low * 1e9 if time.low else None
     return Value(amount / time.value * 1e9, unit, "derived", low, high, reason, time.few)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.device.kernels import LATENCY, on_device
 from sonda.analysis.span_tree import nearest, subtotals
 from sonda.analysis.steps.layers import LayerSpans, LayerTimes
@@ -116,7 +117,7 @@ def device_side(activities: Activities, step: Value, host: Value, phase_of: np.n
         mine = rows[(phases >= 0) & name.equal(word)[np.maximum(phases, 0)]]
         per_phase[word] = Value(activities.busy(mine), "ns", "measured")
     launches, latency = _launches(spans, rows)
-    idle = Value(None, "ns", "derived", reason="no step was timed")
+    idle = Value(None, "ns", "derived", reason=reasons.NO_STEP_TIMED)
     if step.value is not None:
         idle = Value(max(step.value - busy, 0.0), "ns", "derived")
 
@@ -132,7 +133,7 @@ def device_side(activities: Activities, step: Value, host: Value, phase_of: np.n
         launches=Value(launches / steps, "1", "counted"),
         latency=Value(float(np.median(latency)), "ns", "measured")
         if len(latency)
-        else Value(None, "ns", "measured", reason="the trace holds no launches"),
+        else Value(None, "ns", "measured", reason=reasons.NO_LAUNCHES),
         copies=together("copy"),
         collectives=together("collective"),
         phases=per_phase,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.roofline import Ceilings
 from sonda.analysis.span_tree import subtotals
-from sonda.analysis.steps.layers import layer_spans
+from sonda.analysis.steps.layers import LayerSpans, layer_spans
 from sonda.analysis.steps.parts import Part, shapes_of
 
 
@@ -74,14 +76,14 @@ class Counts:
 def counted_step(part: Part) -> tuple[int | None, str]:
     """Row of the counted step with the shape of most measured steps, or None and the reason."""
     if len(part.counted) == 0:
-        return None, "no step was counted"
+        return None, reasons.NO_STEP_COUNTED
     shape = part.shape
     known = shapes_of(part.index.spans, part.counted)
     if shape is None or np.isnan(known).all():
         return int(part.counted[0]), ""
     same = part.counted[known == shape]
     if len(same) == 0:
-        return None, "no step with the most frequent input shape was counted"
+        return None, reasons.OTHER_SHAPE_COUNTED
     return int(same[0]), ""
 
 
@@ -105,11 +107,6 @@ def count(part: Part, step: int, roofs: Ceilings | None) -> Counts:
     for phase in dict.fromkeys(phase_names):
         wanted = phase_rows[[phase_name == phase for phase_name in phase_names]]
         phases[phase] = Tally(*table[np.isin(index.phase_of[rows], wanted)].sum(axis=0).tolist())
-    peaks: dict[str, float] = {}
-    peak_memory = spans.metric("peak_memory", "counted")[phase_rows]
-    for peak, phase in zip(peak_memory, phase_names, strict=True):
-        if not np.isnan(peak):
-            peaks[phase] = max(peaks.get(phase, 0.0), float(peak))
 
     step_index = np.where(inside, 0, -1)
     layers = layer_spans(spans, step_index, 1, index.phase_of)
@@ -128,11 +125,6 @@ def count(part: Part, step: int, roofs: Ceilings | None) -> Counts:
         total[:, column] = (forward + backward)[:, 0]
         mine[:, column] = alone[:, 0]
 
-    activations: dict[str, float] = {}
-    activation_bytes = spans.metric("activations", "counted")[layers.rows]
-    for row in np.flatnonzero(~np.isnan(activation_bytes) & layers.outermost):
-        path = layers.paths[layers.module[row]]
-        activations[path] = activations.get(path, 0.0) + float(activation_bytes[row])
     paths = layers.paths
     return Counts(
         phases=phases,
@@ -142,10 +134,28 @@ def count(part: Part, step: int, roofs: Ceilings | None) -> Counts:
         calls=dict(zip(paths, (int(calls) for calls in layers.calls()), strict=True)),
         leaves=dict(zip(paths, (bool(leaf) for leaf in layers.tree.leaf), strict=True)),
         depths=dict(zip(paths, (int(depth) for depth in layers.tree.depth), strict=True)),
-        activations=activations,
-        peak_memory=peaks,
+        activations=_activations(layers, spans.metric("activations", "counted")[layers.rows]),
+        peak_memory=_peaks(phase_names, spans.metric("peak_memory", "counted")[phase_rows]),
         phase_names=tuple(dict.fromkeys(phase_names)),
     )
+
+
+def _activations(layers: LayerSpans, kept: np.ndarray) -> dict[str, float]:
+    """Bytes by the path of a layer, of all its calls; `kept` by span of a layer, NaN where none were counted."""
+    activations: dict[str, float] = {}
+    for row in np.flatnonzero(~np.isnan(kept) & layers.outermost):
+        path = layers.paths[layers.module[row]]
+        activations[path] = activations.get(path, 0.0) + float(kept[row])
+    return activations
+
+
+def _peaks(phase_names: Sequence[str], peak_memory: np.ndarray) -> dict[str, float]:
+    """The highest memory of each phase that has any."""
+    peaks: dict[str, float] = {}
+    for phase, peak in zip(phase_names, peak_memory, strict=True):
+        if not np.isnan(peak):
+            peaks[phase] = max(peaks.get(phase, 0.0), float(peak))
+    return peaks
 
 
 def _operations(flops: np.ndarray, traffic: np.ndarray, convolution: np.ndarray, roofs: Ceilings | None) -> np.ndarray:

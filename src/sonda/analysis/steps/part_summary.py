@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.bounds import ROUNDING
 from sonda.analysis.counters.hardware import COVERED, NOT_COUNTERS, SYSTEM
 from sonda.analysis.doubts import InsideFused, LayersApart
@@ -21,8 +22,6 @@ from sonda.analysis.steps.parts import Part
 from sonda.analysis.steps.shape_counts import PartCounts, count_part
 from sonda.analysis.summary import DeviceSide, LayerRow, PartSummary, PhaseRow, Value
 from sonda.record.quantities import LEVELS, Metric
-
-ONLY_COUNTED = "only counted steps were seen, and counting disturbs their times"
 
 OFTEN = 0.5
 """A phase's figure stands for it where the system's counters were read in this part of its steps. Only the longest of
@@ -47,7 +46,7 @@ def summarise_part(
     """The rows of one part, and notes on how they came about."""
     measured = part.durations[part.measured]
     effective = part.effective
-    step = times(measured[None, :], effective, ONLY_COUNTED)[0]
+    step = times(measured[None, :], effective, reasons.ONLY_COUNTED)[0]
     work = count_part(part, roofs)
     counts = work.counts
     training = "backward" in part.phases or (counts is not None and "backward" in counts.phases)
@@ -55,12 +54,12 @@ def summarise_part(
     noise = math.nan
     if step.value and step.low is not None and step.high is not None:
         noise = (step.high - step.low) / 2 / step.value
-    host = times(part.host[part.measured][None, :], effective, ONLY_COUNTED)[0]
+    host = times(part.host[part.measured][None, :], effective, reasons.ONLY_COUNTED)[0]
     device = device_side(part.activities, step, host, part.index.phase_of)
     phases = _phases(part, work, scale, effective, device)
     notes: list[Finding] = [work.note] if work.note is not None else []
     spent = {row.name: row.cost.time for row in phases}
-    shares = share_layers(part, spent, effective, ONLY_COUNTED, _layer_steps(part))
+    shares = share_layers(part, spent, effective, reasons.ONLY_COUNTED, _layer_steps(part))
     if len(part.pieces):
         longer = float(np.median(part.pieces)) / (step.value or math.nan)
         notes.append(LayersApart(part.name, len(part.pieces), longer))
@@ -92,11 +91,11 @@ def _per_second(part: Part, quantity: str, constant: float | None, effective: in
     unit = f"{quantity}/s"
     durations = part.durations[part.measured]
     if len(durations) == 0:
-        return missing(unit, "derived", ONLY_COUNTED)
+        return missing(unit, "derived", reasons.ONLY_COUNTED)
     processed = part.index.spans.metric(quantity, "counted")[part.rows[part.measured]]
     if np.isnan(processed).any():
         if not constant:
-            return missing(unit, "derived", f"it is not known how many {quantity} a step processes")
+            return missing(unit, "derived", reasons.AMOUNT_UNKNOWN.format(quantity))
         processed = np.full(len(durations), float(constant))
     rates = processed / np.maximum(durations, 1) * 1e9
     estimate = median(rates, effective)
@@ -111,7 +110,7 @@ def _covered_times(
         return [None] * len(table)
     if work.means:
         return [Value(float(mean), "ns", "derived") for mean in table[:, covered].mean(axis=1)]
-    return times(table[:, covered], effective, ONLY_COUNTED)
+    return times(table[:, covered], effective, reasons.ONLY_COUNTED)
 
 
 def _phases(
@@ -121,19 +120,19 @@ def _phases(
     names = list(part.phases) if part.measured.any() else list(counts.phase_names if counts else ())
     shape = len(names), int(part.measured.sum())
     table = np.array([part.phases[name][part.measured] for name in names if name in part.phases]).reshape(shape)
-    spent = times(table, effective, ONLY_COUNTED)
+    spent = times(table, effective, reasons.ONLY_COUNTED)
     covered = work.covered if work.covered is not None else np.ones(shape[1], dtype=bool)
     alike = _covered_times(table, work, covered, effective)
     counters = _counters(part, effective)
     hosts: list[Value] | list[None] = [None] * len(names)
     if device is not None:
         host = np.array([part.host_phases[name][part.measured] for name in names if name in part.host_phases])
-        hosts = times(host.reshape(shape), effective, ONLY_COUNTED)
+        hosts = times(host.reshape(shape), effective, reasons.ONLY_COUNTED)
     rows = []
     for name, time, same, launching in zip(names, spent, alike, hosts, strict=True):
         tally = counts.phase(name) if counts and not (device and name in ON_HOST) else None
         peak = counts.peak_memory.get(name) if counts else None
-        no_peak = scale.no_counts or "no tensor memory was counted in this phase"
+        no_peak = scale.no_counts or reasons.NO_MEMORY_IN_PHASE
         rows.append(
             PhaseRow(
                 name=name,
@@ -224,9 +223,7 @@ def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:
                 read &= np.bincount(step[mask], weights=duration[mask], minlength=steps) >= COVERED * lasted
                 seen_in = len(np.unique(step[here]))
                 if not read.any() or read.sum() < OFTEN * seen_in:
-                    reason = (
-                        f"read in {read.sum()} of {seen_in} steps: the phase is too short to read counters each time"
-                    )
+                    reason = reasons.SELDOM_READ.format(read.sum(), seen_in)
                     counters.setdefault(name.words[code], {})[column] = missing(metric.unit, metric.source, reason)
                     continue
             seen = _per_step(metric, values[mask], step[mask], steps)[read]
@@ -285,7 +282,7 @@ def _layers(
     for i, path in enumerate(spans.paths):
         tally = counts.layers.get(path) if counts else None
         mine = counts.own.get(path) if counts else None
-        unseen = "" if tally is not None else "this layer was not called in the counted step"
+        unseen = "" if tally is not None else reasons.LAYER_NOT_CALLED
         rows.append(
             LayerRow(
                 path=path,
@@ -294,7 +291,7 @@ def _layers(
                 leaf=bool(spans.tree.leaf[i]),
                 calls=int(calls[i]),
                 forward=forward[i],
-                backward=backward[i] if has_backward[i] else missing("ns", "measured", "no backward was seen"),
+                backward=backward[i] if has_backward[i] else missing("ns", "measured", reasons.NO_BACKWARD),
                 own=own[i],
                 cost=scale.cost(total[i], tally, alike_total[i], unseen),
                 activations=_activations(counts, path, scale),
@@ -316,13 +313,13 @@ def _layer_steps(part: Part) -> np.ndarray | None:
 def _host_times(part: Part, effective: int) -> dict[str, Value]:
     """ns per step of every layer on the host's clock, by path."""
     layers = part.host_layers
-    host_times = times(layers.forward + layers.backward, effective, ONLY_COUNTED)
+    host_times = times(layers.forward + layers.backward, effective, reasons.ONLY_COUNTED)
     return dict(zip(layers.spans.paths, host_times, strict=True))
 
 
 def _counted_layers(counts: Counts, scale: Scale) -> tuple[LayerRow, ...]:
     """Rows without times, for a part of which only the counted step was seen."""
-    no_time = missing("ns", "measured", ONLY_COUNTED)
+    no_time = missing("ns", "measured", reasons.ONLY_COUNTED)
     return tuple(
         LayerRow(
             path=path,
@@ -344,5 +341,5 @@ def _counted_layers(counts: Counts, scale: Scale) -> tuple[LayerRow, ...]:
 def _activations(counts: Counts | None, path: str, scale: Scale) -> Value:
     activations = counts.activations.get(path) if counts else None
     if activations is None:
-        return missing("B", "counted", scale.no_counts or "no tensor memory was counted in this layer")
+        return missing("B", "counted", scale.no_counts or reasons.NO_MEMORY_IN_LAYER)
     return Value(activations, "B", "counted")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.energy.training import Moments, Spent, Window, spent_by_nodes
 from sonda.analysis.span_tree import nearest
 from sonda.analysis.statistics import proportion
@@ -20,9 +21,6 @@ from sonda.record.target import RanksTarget, Target
 TRAIN, VALIDATE, TEST = "train", "validate", "test"
 AT_ONCE = 1e6
 """ns. A walk that begins so soon after the one before follows it at once: nothing was written in between."""
-NOT_VALIDATED, NOT_TESTED = "nothing was validated", "nothing was tested"
-UNCOUNTED = "how many samples there were is not known: no interval"
-DIVERGED = "the loss was no finite number"
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Epoch:
     @property
     def right(self) -> Value:
         """`accuracy` with the interval that so many samples leave open."""
-        return right_share(self.accuracy, self.validated, NOT_VALIDATED)
+        return right_share(self.accuracy, self.validated, reasons.NOTHING_VALIDATED)
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class Training:
     @property
     def right(self) -> Value:
         """`accuracy` with the interval that so many samples leave open."""
-        return right_share(self.accuracy, self.tested, NOT_TESTED)
+        return right_share(self.accuracy, self.tested, reasons.NOTHING_TESTED)
 
     @property
     def train(self) -> float:
@@ -98,7 +96,7 @@ def right_share(accuracy: float | None, samples: int | None, reason: str) -> Val
     """The share of samples that were told right, with its 95 % interval where their number is known; missing for
     `reason`."""
     if accuracy is None or not samples:
-        return Value(accuracy, "1", "measured", reason=reason if accuracy is None else UNCOUNTED)
+        return Value(accuracy, "1", "measured", reason=reason if accuracy is None else reasons.SAMPLES_UNKNOWN)
     low, high = proportion(min(max(round(accuracy * samples), 0), samples), samples)
     return Value(accuracy, "1", "measured", min(low, accuracy), max(high, accuracy), bounds=SAMPLES)
 

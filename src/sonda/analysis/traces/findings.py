@@ -134,7 +134,7 @@ class LongPart(Finding):
 
 
 @dataclass(frozen=True)
-class TracedFunction:
+class FunctionTraceCount:
     """A function that was traced in some of its calls."""
 
     name: str
@@ -151,7 +151,7 @@ class LongCompiling(Finding):
     kind: ClassVar[str] = "long compiling"
 
     share: float
-    functions: tuple[TracedFunction, ...]
+    functions: tuple[FunctionTraceCount, ...]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from sonda.analysis import reasons
 from sonda.analysis.device.kernels import LATENCY
 from sonda.analysis.summary import Value
 from sonda.analysis.traces.operations import OperationTable, OperationTotals
@@ -28,7 +29,6 @@ from sonda.record.workload import ProfileFacts
 COLUMNS = ("id", "path", "rank", "thread", "stream", "device", "clock", LATENCY)
 DEVICE_PARTS = ("compute", "communication", "transfer", "launch")
 """Parts of a step that only a device makes."""
-NO_DEVICE = "the profile has no device"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def _step_times(steps: Steps, seen: np.ndarray) -> list[StepTimes]:
         for at, part in enumerate(PARTS):
             missing = part in DEVICE_PARTS and not on_device and not known[part]
             total = None if missing else float(steps.parts[mine, at].sum())
-            parts[part] = Value(total, "ns", "derived", reason=NO_DEVICE if missing else "")
+            parts[part] = Value(total, "ns", "derived", reason=reasons.NO_DEVICE if missing else "")
         device = tuple(steps.device[mine].tolist()) if on_device else ()
         times.append(StepTimes(steps.rank, name, tuple(steps.durations[mine].tolist()), parts, device))
     return times

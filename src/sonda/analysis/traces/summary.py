@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from sonda.analysis import wording
+from sonda.analysis import reasons
 from sonda.analysis.device.critical_path import CriticalPath, critical_paths
 from sonda.analysis.device.kernels import LATENCY, KernelTable, KernelTotals, on_device
 from sonda.analysis.device.timeline import CLASSES, BusyTime, DeviceTime
 from sonda.analysis.findings import Finding, Remark
-from sonda.analysis.ranks.stragglers import Job, is_job, job_of
+from sonda.analysis.ranks.stragglers import ImportedJob, is_job, job_of
 from sonda.analysis.ranks.verdict import rank_verdict
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
+from sonda.analysis.titles import describe_trace
 from sonda.analysis.traces.findings import (
     ComputingDevice,
     ExposedDevice,
@@ -75,7 +76,7 @@ class TraceSummary:
     """Of every rank whose path was walked."""
     profile: ProfileSummary | None = None
     """Steps and operations, where the file was a profile of TensorFlow or JAX, or a trace without a device."""
-    job: Job | None = None
+    job: ImportedJob | None = None
     """Ranks and their steps, where there are several."""
 
 
@@ -158,21 +159,17 @@ def summarise_trace(run: Run, paths: bool = True) -> TraceSummary:
     job = job_of(run) if paths and is_job(run) else None
     if job is None and paths and is_job(run):
         notes.append(NoCommonStep())
-    ranks = info.workload.ranks or 1
-    sections = [info.machine.processor] if info.machine.processor else []
-    sections += [wording.plural(ranks, "rank")] if ranks > 1 else []
-    sections += [wording.plural(work.step_count, "step")] if work.step_count else []
     summary = Summary(
         run=info.id, title=str(info.workload.name or "imported run"),
-        subtitle=" · ".join(sections) or "imported", status=info.status, parts=(),
+        subtitle=describe_trace(info, work.step_count), status=info.status, parts=(),
         verdicts=tuple(_all_verdicts(work, profile, job)), warnings=tuple(warnings),
-        ceilings={"reason": "an imported run has no machine to measure"}, notes=tuple(notes),
+        ceilings={"reason": reasons.IMPORT_HAS_NO_ROOF}, notes=tuple(notes),
         workload=info.workload, target=info.target, machine=info.machine,
     )  # fmt: skip
     return TraceSummary(summary, work, tuple(walked), profile, job)
 
 
-def _all_verdicts(work: DeviceWork, profile: ProfileSummary | None, job: Job | None) -> list[Verdict]:
+def _all_verdicts(work: DeviceWork, profile: ProfileSummary | None, job: ImportedJob | None) -> list[Verdict]:
     """What ranks say of each other, what the devices' timeline says, and what the steps of a profile say."""
     verdicts = profile_verdicts(profile, bool(work.devices)) if profile is not None else []
     verdicts = [rank_verdict(job), *verdicts] if job is not None else verdicts
@@ -199,23 +196,22 @@ def _verdicts(work: DeviceWork, profile: ProfileSummary | None) -> list[Verdict]
     traced = TracedDevice(device.device, None if len(work.devices) == 1 else device.rank)
     if not device.window:
         return [Verdict("none", TimelessDevice(traced), {})]
-    shares = {
-        "idle": device.idle / device.window,
-        "compute": device.compute / device.window,
-        "exposed communication": (device.communication - device.hidden_communication) / device.window,
-        "exposed copies": (device.copying - device.hidden_copying) / device.window,
+    idle, compute = device.idle / device.window, device.compute / device.window
+    exposed = {
+        "communication": (device.communication - device.hidden_communication) / device.window,
+        "copies": (device.copying - device.hidden_copying) / device.window,
     }
+    shares = {"idle": idle, "compute": compute} | {f"exposed {name}": share for name, share in exposed.items()}
     evidence = {key: Value(share, "1", "derived") for key, share in shares.items()}
     gaps = sum(device.waits.values())
     host = device.waits["host"] / gaps if gaps else 0.0
     evidence["host wait"] = Value(host, "1", "derived")
-    idle = shares["idle"]
     if idle >= MOSTLY:
         remedies = (Remedy(TraceRemedy("fewer launches")),) if host >= MOSTLY else ()
         return [Verdict("overhead", IdleDevice(traced, idle, host, host >= MOSTLY), evidence, remedies, idle)]
-    largest = max(("exposed communication", "exposed copies"), key=lambda key: shares[key])
-    if shares[largest] > shares["compute"]:
-        activity, share = largest.removeprefix("exposed "), shares[largest]
+    activity = max(exposed, key=lambda name: exposed[name])
+    share = exposed[activity]
+    if share > compute:
         kind = "transfer" if activity == "copies" else activity
         return [Verdict(kind, ExposedDevice(traced, activity, share), evidence, (), share)]
-    return [Verdict("compute", ComputingDevice(traced, shares["compute"], idle), evidence, (), shares["compute"])]
+    return [Verdict("compute", ComputingDevice(traced, compute, idle), evidence, (), compute)]

@@ -8,6 +8,7 @@ from sonda.analysis.rules.input import ALWAYS
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Value, Verdict
 from sonda.analysis.traces.findings import (
+    FunctionTraceCount,
     LargestPart,
     LongCompiling,
     LongHost,
@@ -15,7 +16,6 @@ from sonda.analysis.traces.findings import (
     LongOperations,
     LongPart,
     OfRank,
-    TracedFunction,
     TraceRemedy,
 )
 from sonda.analysis.traces.profile import ProfileSummary, StepTimes
@@ -96,7 +96,7 @@ def _compile(profile: ProfileSummary, steps: StepTimes) -> Verdict | None:
         return None
     again = {name: counts for name, counts in profile.traced.items() if counts[1] > 1}
     functions = tuple(
-        TracedFunction(name, traced, calls, profile.traced_on.get(name, ()))
+        FunctionTraceCount(name, traced, calls, profile.traced_on.get(name, ()))
         for name, (calls, traced) in (again or profile.traced).items()
     )
     remedy = SAME_SHAPES if again else LATER

@@ -18,7 +18,7 @@ from .watch import end_block, watch_block
 VARIABLE = "SONDA_COLLECT"
 """Environment variable that holds the settings, as JSON."""
 OBSERVERS = {
-    "torch": ("torch.observe.process", "observe_torch"),
+    "torch": ("torch.observe.observer", "observe_torch"),
     "tensorflow": ("tensorflow.observe.observer", "observe_tensorflow"),
     "keras": ("tensorflow.observe.keras", "observe_keras"),
     "jax": ("jax.observe.observer", "observe_jax"),

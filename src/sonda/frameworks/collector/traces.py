@@ -20,7 +20,7 @@ CAUSES = ("shape", "type", "python", "object", "structure", "new", "other")
 arguments, a function that was made anew, or something that its arguments do not show."""
 
 
-class TracedFunction:
+class FunctionTraces:
     """One function of the program, however often the program made it."""
 
     def __init__(self, name: str, where: str) -> None:
@@ -53,17 +53,17 @@ class Traces:
     def __init__(self) -> None:
         self._functions: dict = {}
 
-    def find_function(self, name: str, where: str) -> TracedFunction:
+    def find_function(self, name: str, where: str) -> FunctionTraces:
         """The function of this name and place. All beyond the first two hundred share one entry."""
         key = (name, where)
         if key not in self._functions and len(self._functions) >= MOST_FUNCTIONS:
             key = ("other functions", "")
         function = self._functions.get(key)
         if function is None:
-            function = self._functions[key] = TracedFunction(*key)
+            function = self._functions[key] = FunctionTraces(*key)
         return function
 
-    def add_trace(self, function: TracedFunction, identity: int, signature: dict, lasted: int, run: int) -> None:
+    def add_trace(self, function: FunctionTraces, identity: int, signature: dict, lasted: int, run: int) -> None:
         """Add a call in which the function was traced: `lasted` ns for tracing, `run` ns for the rest of the call.
 
         `identity` distinguishes functions that are made anew at one place of the program.
@@ -100,7 +100,7 @@ class Traces:
         return facts
 
 
-def _find_reasons(function: TracedFunction, identity: int, signature: dict) -> list:
+def _find_reasons(function: FunctionTraces, identity: int, signature: dict) -> list:
     """(cause, argument, values) of a repeated trace, compared with the most similar earlier signature."""
     if signature in function.signatures:
         if identity != function.identity:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sonda.frameworks.harness.announcer import AnnouncedObserver
 
 
-class OperationCost(Protocol):
+class NominalCost(Protocol):
     """What an operation costs by formula."""
 
     @property
@@ -37,13 +37,13 @@ class OperationsTaskProtocol(Protocol):
     def operands(self) -> Mapping[str, tuple[Any, ...]]: ...
 
     @property
-    def costs(self) -> Mapping[str, OperationCost]: ...
+    def costs(self) -> Mapping[str, NominalCost]: ...
 
     @property
     def dtype(self) -> str: ...
 
 
-class StepCost(OperationCost, Protocol):
+class StepCost(NominalCost, Protocol):
     """One operation of a step: its phase, its layer ('' for the network itself), its FLOPs and bytes."""
 
     @property

@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 
 from sonda.probes.ceilings.gpu_tables import TheoreticalCeilings, find_theory
-from sonda.probes.ceilings.processor import RETRY_MINUTES, is_newer, keep_better, write_ceilings
+from sonda.probes.ceilings.processor import RETRY_MINUTES, ceilings_files, is_newer, keep_better, write_ceilings
 from sonda.probes.machine.environment import package_version
 from sonda.probes.machine.gpu import (
     GpuDevice,
@@ -101,16 +101,19 @@ def load_or_measure_gpu(
 ) -> GpuCeilings:
     """The ceilings of `cuda:<device>`, from `<root>/machines/gpu-<fingerprint>.json` or measured and kept there.
 
-    PyTorch is not imported here. It measures again figures that are older than 30 days, of another driver or PyTorch,
-    or disturbed and some minutes old, and all where `again` asks for it. A store that cannot be written is no error.
+    What other stores of this user have kept, in the user's cache, counts as well. PyTorch is not imported here.
+    It measures again figures that are older than 30 days, of another driver or PyTorch, or disturbed and some minutes
+    old, and all where `again` asks for it. A store that cannot be written is no error.
     Raises SondaError where there is no such GPU, or where its memory is too full.
     """
     ask = ask or _ask_child
     here = known or read_nvml_device(device)
     if here is None:
         here = msgspec.convert(ask(device, True), GpuDevice)
-    path = root / "machines" / f"gpu-{here.fingerprint}.json"
-    old = _read_kept(path, here)
+    version = (package_version("torch") or "").partition("+")[0]
+    files = ceilings_files(root, f"gpu-{here.fingerprint}", f"torch {version}")
+    kept = [ceilings for path in files if (ceilings := _read_kept(path, here)) is not None]
+    old = next((ceilings for ceilings in kept if not _needs_repeat(ceilings)), kept[0] if kept else None)
     if old is not None and not again and not _needs_repeat(old):
         own = msgspec.structs.replace(old.device, index=device)
         return msgspec.structs.replace(old, device=own)
@@ -124,7 +127,8 @@ def load_or_measure_gpu(
         raise SondaError(f"the ceilings of cuda:{device} could not be measured: {error}", QUIET) from None
     for line in ceilings.disturbed:
         say(f"{line}: percent of roof will be too high")
-    write_ceilings(path, ceilings)
+    for path in files:
+        write_ceilings(path, ceilings)
     return ceilings
 
 

@@ -1,4 +1,4 @@
-"""Ceilings: the measured peaks of this machine, kept as a dated record beside the runs.
+"""Ceilings: the measured peaks of this machine, kept as a dated record beside the runs and in the user's cache.
 
     {"measured": "2026-11-15T03:30:12+00:00",      the oldest of the entries
      "library": "torch 2.13.0",
@@ -40,6 +40,7 @@ from sonda.probes.machine.environment import package_version
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
 from sonda.record.files.partial import write_whole
+from sonda.record.files.user_cache import user_cache
 
 SCHEMA = 2
 TIMEOUT_S = 180
@@ -140,6 +141,15 @@ def keep_better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def merge_entries(entries: Entries, others: Entries) -> Entries:
+    """All entries of both; for a number of threads that both have, the newer one with the better figures of both."""
+    merged = {**entries, **others}
+    for count in entries.keys() & others.keys():
+        older, newer = sorted((entries[count], others[count]), key=lambda entry: str(entry["measured"]))
+        merged[count] = keep_better(older, newer)
+    return merged
+
+
 def raise_with_threads(entries: Entries) -> Entries:
     """Entries in order of threads, no rate below that of fewer threads: more threads may always be left idle."""
     ordered = {count: {**entry, "flops": dict(entry["flops"])} for count, entry in
@@ -163,6 +173,8 @@ def load_or_measure(
 ) -> dict[str, Any]:
     """The ceilings for these numbers of threads, from `<root>/machines/<fingerprint>.json` or measured and kept there.
 
+    What other stores of this user have kept, in the user's cache, counts as well.
+
     It measures again entries that are older than `max_age_days`, disturbed, or of another library or version, and all
     entries where the file cannot be read or `again` asks for it. Of old and new the better figure is kept. A store that
     cannot be written is no error: the ceilings are then not kept. Empty `threads` mean 1 and all effective cores.
@@ -171,8 +183,10 @@ def load_or_measure(
     machine = machine or machine_record()
     library = measuring_library()
     counts = sorted({count for count in threads if count > 0} or {1, machine.get("effective_cores", 1)})
-    path = root / "machines" / f"{machine['fingerprint']}.json"
-    entries = _read_kept(path, machine["fingerprint"], library, max_age_days)
+    files = ceilings_files(root, machine["fingerprint"], library)
+    entries: Entries = {}
+    for path in files:
+        entries = merge_entries(entries, _read_kept(path, machine["fingerprint"], library, max_age_days))
     patient = datetime.now(UTC) - timedelta(minutes=RETRY_MINUTES)
     wanted = [
         count
@@ -186,10 +200,10 @@ def load_or_measure(
         for count, entry in measure(machine, library, wanted).items():
             entry = {**entry, "measured": now}
             entries[count] = keep_better(entries[count], entry) if count in entries else entry
-        record = _make_record(machine, library, entries)
-        write_ceilings(path, record)
-    else:
-        record = _make_record(machine, library, entries)
+        for path in files:  # another process may have written meanwhile
+            kept = _read_kept(path, machine["fingerprint"], library, max_age_days)
+            write_ceilings(path, _make_record(machine, library, merge_entries(kept, entries)))
+    record = _make_record(machine, library, entries)
     absent = [count for count in counts if str(count) not in entries]
     if absent:
         raise SondaError(
@@ -240,6 +254,14 @@ def is_newer(moment: Any, limit: datetime) -> bool:
     except (TypeError, ValueError):
         return False
     return when.tzinfo is not None and limit <= when <= datetime.now(UTC) + timedelta(days=1)
+
+
+def ceilings_files(root: Path, name: str, library: str) -> list[Path]:
+    """Where the ceilings of a machine or GPU of this name are kept: in a store, and in the user's cache by library."""
+    files = [root / "machines" / f"{name}.json"]
+    with suppress(RuntimeError):  # a user without a home
+        files.append(user_cache("machines") / f"{name}-{library.replace(' ', '-')}.json")
+    return files
 
 
 def write_ceilings(path: Path, record: Any) -> None:

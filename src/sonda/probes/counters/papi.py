@@ -52,9 +52,11 @@ class Papi:
 
     def state(self) -> ProbeState:
         try:
-            self._load()
+            # PAPI loads on a processor that its libpfm does not know, and then has no event at all.
+            counters, _, _ = self._event_set(("task-clock",), 0)
         except SondaError as error:
             return ProbeState(self.name, "missing", error.cause, error.remedy)
+        self._load().PAPI_cleanup_eventset(counters)
         return ProbeState(self.name, "ok", f"version {self._version >> 24}.{self._version >> 16 & 0xFF}")
 
     def count(
@@ -119,7 +121,10 @@ class Papi:
             else:
                 missing[name] = self._reason(code)
         if not added:
-            raise SondaError(f"PAPI counts none of {', '.join(events)}: {missing[events[0]]}", "see papi_avail")
+            raise SondaError(
+                f"PAPI counts none of {', '.join(events)}: {missing[events[0]]}",
+                "see papi_component_avail, or use perf-stat",
+            )
         return number, added, missing
 
     def _load(self) -> Any:

@@ -35,8 +35,6 @@ from sonda.frameworks.collector.recorder import Recorder
 from sonda.probes.machine_code import MachineCode
 
 PAGE = resource.getpagesize()
-FILLED = 64 << 20
-"""Bytes of a fill."""
 FAULTS = next(event for event in EVENTS if event.name == "page_faults")
 
 COUNT = bytes.fromhex("4889f9 48ffc9 75fb c3")
@@ -142,7 +140,7 @@ def _product_loop(largest: int) -> Callable[[int], object]:
 
 
 def _count_fills(request: dict[str, Any]) -> dict[str, Any]:
-    """Count fills of 64 MiB as phases, by the collector as in an observed program."""
+    """Count fills of so many pages as phases, by the collector as in an observed program."""
     early = request["when"] == "early"
     with TemporaryDirectory() as directory:
         counting = Counting(directory) if early else None
@@ -161,7 +159,7 @@ def _count_fills(request: dict[str, Any]) -> dict[str, Any]:
             stream = recorder.stream()
             torch.empty(1 << 20, dtype=torch.uint8).fill_(1)  # brings the code itself in
             for _ in range(request["times"]):
-                memory = torch.empty(FILLED, dtype=torch.uint8)
+                memory = torch.empty(request["pages"] * PAGE, dtype=torch.uint8)
                 stream.begin(code)
                 memory.fill_(1)
                 stream.end()
@@ -229,8 +227,9 @@ def _count_sums(request: dict[str, Any]) -> dict[str, Any]:
 
 
 SLEEPS, MOVES = 50, 20
-BUSY_S, WINDOWS = 1.0, 6
-"""A second is a hundred of the ticks in which the kernel counts stolen time."""
+BUSY_S, WINDOWS, ENOUGH = 1.0, 6, 3
+"""A second is a hundred of the ticks in which the kernel counts stolen time. Of windows from which nothing was stolen
+three are enough: the one in the middle counts."""
 
 
 def read_stolen_ticks(cpu: int, root: Path = Path("/")) -> int:
@@ -283,6 +282,8 @@ def _count_clock(request: dict[str, Any]) -> dict[str, Any]:
     for _ in range(WINDOWS):
         before = read_stolen_ticks(allowed[0])
         windows.append({**between(busy), "stolen": read_stolen_ticks(allowed[0]) - before})
+        if sum(not window["stolen"] for window in windows) == ENOUGH:
+            break
     os.sched_setaffinity(0, allowed)
     answer: dict[str, Any] = {"busy": windows, "sleep": between(sleep)}
     if len(allowed) > 1:

@@ -60,11 +60,11 @@ def fill_trials(say: Say, times: int, ask: Ask, root: Path = Path("/")) -> Itera
                     remedy="install it with: pip install 'sonda[torch]'")  # fmt: skip
         return
     for threads, where, when in FILLS:
-        check = f"page faults of filling 64 MiB, {threads} thread{'s' * (threads > 1)}"
+        check = f"page faults of filling {PAGES_FILLED // 256} MiB, {threads} thread{'s' * (threads > 1)}"
         check += ", from a second Python thread" if where == "other" else ""
         check += ", counters opened late" if when == "late" else ""
         say(f"counting {check}")
-        request = {"threads": threads, "where": where, "when": when, "times": times}
+        request = {"threads": threads, "where": where, "when": when, "times": times, "pages": PAGES_FILLED}
         answer = ask("fill", request, environment={"OMP_NUM_THREADS": str(threads)})
         trial = judge_counts("os", check, answer["counted"], PAGES_FILLED, 1)
         if answer["source"]["source"] != "perf":

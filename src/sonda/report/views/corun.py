@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sonda.analysis import reasons
 from sonda.analysis.corun.interference import Company, Interference
 from sonda.analysis.corun.layers import LayerSlowdown, order
 from sonda.analysis.summary import Value
@@ -39,13 +40,15 @@ SHOWN_LAYERS = 8
 PAGE_LAYERS = 100
 TITLES = {
     "ipc": "IPC",
-    "cache_misses": "cache misses /1000",
+    "cache_misses": "cache misses",
     "cores_used": "cores used",
-    "page_faults": "faults a step",
-    "context_switches": "switches a step",
+    "page_faults": "faults",
+    "context_switches": "switches",
     "occupancy": "cache held",
     "memory_traffic": "memory traffic",
 }
+BASES = {"page_faults": " a step", "context_switches": " a step", "cache_misses": " /1000"}
+"""What counters are divided by, where their titles say it. Other events of the PMU have the base of cache misses."""
 HINTS = {
     "ipc": "instructions per cycle",
     "cache_misses": "misses of the last-level cache per 1000 instructions; on AMD those of a level before it",
@@ -57,7 +60,6 @@ HINTS = {
 }
 LEVELS = ("occupancy", "memory_traffic")
 """Counters that are shown for all programs together only."""
-ALONE = "a program alone has no neighbour"
 
 
 def counters_table(interference: Interference) -> Table:
@@ -76,19 +78,20 @@ def counters_table(interference: Interference) -> Table:
             columns.append((Column(f"{_title(counter)}, {unit}", keep=keep, hint=hint), cells))
             continue
         columns.append((Column(f"{_title(counter)} alone", keep=keep, hint=hint), plain_cells(alone)))
-        short = _title(counter).partition(" /")[0].removesuffix(" a step")
-        columns.append((Column(f"{short} together", keep=keep, hint=hint), plain_cells(together)))
+        columns.append(
+            (Column(f"{TITLES.get(counter, counter)} together", keep=keep, hint=hint), plain_cells(together))
+        )
     return build(columns, "counters")
 
 
 def uncounted_lines(interference: Interference) -> list[str]:
     """`IPC, cache misses /1000: no PMU in this virtual machine`, for what no program has."""
-    reasons: dict[str, list[str]] = {}
+    titles_by_reason: dict[str, list[str]] = {}
     for counter in _counter_names(interference):
         values = [value for when in _counter_values(interference, counter) for value in when]
         if not any(map(quantities.known, values)):
-            reasons.setdefault(values[0].reason, []).append(_title(counter))
-    return [f"{', '.join(titles)}: {reason}" for reason, titles in reasons.items()]
+            titles_by_reason.setdefault(values[0].reason, []).append(_title(counter))
+    return [f"{', '.join(titles)}: {reason}" for reason, titles in titles_by_reason.items()]
 
 
 def _counter_names(interference: Interference) -> list[str]:
@@ -101,7 +104,8 @@ def _counter_names(interference: Interference) -> list[str]:
 
 
 def _title(counter: str) -> str:
-    return TITLES.get(counter) or f"{counter} /1000"
+    base = BASES.get(counter, "") if counter in TITLES else BASES["cache_misses"]
+    return f"{TITLES.get(counter, counter)}{base}"
 
 
 def _counter_values(interference: Interference, counter: str) -> tuple[list[Value], list[Value]]:
@@ -196,7 +200,9 @@ def plain_cells(values: Sequence[Value]) -> list[Cell]:
 
 def _missing_cell(value: Value) -> Cell:
     # That a program has no slowdown by itself needs no word below the table.
-    return Cell(quantities.MISSING, None, value.reason, "" if value.reason == ALONE else value.reason, "quiet")
+    return Cell(
+        quantities.MISSING, None, value.reason, "" if value.reason == reasons.NO_NEIGHBOUR else value.reason, "quiet"
+    )
 
 
 def _with_interval(value: Value) -> str:
@@ -415,7 +421,7 @@ class CorunView(View):
             blocks += [Heading("Energy", level=3), *energy_panels(found.energy, "energy")]
         probed = probed_table(found.probed)
         if probed is not None:
-            blocks.append(Panel("Probes of other packages", [TableBlock(probed)], PROBED_MEANS))
+            blocks.append(Panel("Read meanwhile", [TableBlock(probed)], PROBED_MEANS))
         return [*blocks, Panel("Notes", paragraphs(map(describe, found.notes)))] if found.notes else blocks
 
     def fields(self) -> dict[str, Any]:

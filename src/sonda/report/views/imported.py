@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from sonda.analysis.device.critical_path import CriticalPath
-from sonda.analysis.ranks.stragglers import Job
+from sonda.analysis.ranks.stragglers import ImportedJob
 from sonda.analysis.ranks.verdict import several
 from sonda.analysis.summary import Summary, Value
 from sonda.analysis.traces.operations import OperationTotals
@@ -27,7 +27,7 @@ from sonda.report.blocks import (
     Panel,
     Paragraph,
     TableBlock,
-    Verdict,
+    VerdictBlock,
     View,
     paragraphs,
 )
@@ -255,7 +255,7 @@ def _tables(work: DeviceWork, paths: Sequence[CriticalPath], rows: int) -> list[
     return tables
 
 
-def _job_panels(job: Job) -> list[Block]:
+def _job_panels(job: ImportedJob) -> list[Block]:
     blocks: list[Block] = [Panel("Ranks", [TableBlock(job_table(job, len(job.ranks))), Items(job_lines(job))])]
     if several(job):
         groups = TableBlock(groups_table(job, MOST_ON_PAGE))
@@ -285,7 +285,7 @@ class TraceView(View):
             told += [Paragraph(sentence, "first"), evidence(verdict)]
         blocks: list[Block] = [
             Heading(summary.title, f"{summary.subtitle}{status} · run {summary.run}"),
-            Verdict([
+            VerdictBlock([
                 *told, advice(summary.verdicts), *paragraphs(in_words(summary.warnings), "warning"),
                 *paragraphs(in_words(summary.notes)),
             ]),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from sonda.analysis.ranks.stragglers import GroupTime, Job, RankTime
+from sonda.analysis.ranks.stragglers import GroupTime, ImportedJob, RankTime
 from sonda.analysis.summary import Value
 from sonda.analysis.traces.step_breakdown import PARTS
 from sonda.report import quantities
@@ -25,11 +25,11 @@ MOST_SENTENCES = 4
 NOBODY = "nobody comes last as far as clocks can tell"
 
 
-def _slowest_first(job: Job) -> list[GroupTime]:
+def _slowest_first(job: ImportedJob) -> list[GroupTime]:
     return sorted(job.groups, key=lambda group: (-group.held, -group.skew, group.name, group.ranks))
 
 
-def groups_table(job: Job, rows: int) -> Table:
+def groups_table(job: ImportedJob, rows: int) -> Table:
     """A row for each group, that in which one rank keeps the others longest first; at most `rows`."""
     shown = _slowest_first(job)[:rows]
     hints = [group_words(group, job.step) for group in shown]
@@ -52,7 +52,7 @@ def groups_table(job: Job, rows: int) -> Table:
     return build(columns, "groups of ranks")
 
 
-def group_lines(job: Job) -> list[str]:
+def group_lines(job: ImportedJob) -> list[str]:
     """A sentence for each of the groups that wait longest."""
     shown = _slowest_first(job)[:MOST_SENTENCES]
     sentences = [f"{_name(group)} of ranks {_ranks(group)}: {group_words(group, job.step)}" for group in shown]
@@ -60,7 +60,7 @@ def group_lines(job: Job) -> list[str]:
     return sentences + ([f"{more:,} more groups: sonda show --json"] if more else [])
 
 
-def groups_fields(job: Job) -> list[dict[str, Any]]:
+def groups_fields(job: ImportedJob) -> list[dict[str, Any]]:
     """Everything as plain JSON values, times in ns."""
     return [
         {
@@ -116,7 +116,7 @@ HINTS = {
 }  # fmt: skip
 
 
-def job_table(job: Job, rows: int) -> Table:
+def job_table(job: ImportedJob, rows: int) -> Table:
     """A row for each rank, those that the others wait for first; at most `rows`."""
     shown = sorted(job.ranks, key=lambda rank: (rank.wait, -rank.compute, rank.rank))[:rows]
     columns: list[tuple[Column, Sequence[Cell]]] = [
@@ -146,7 +146,7 @@ def job_table(job: Job, rows: int) -> Table:
     return build(columns, "ranks")
 
 
-def job_figure(job: Job) -> Figure:
+def job_figure(job: ImportedJob) -> Figure:
     """Ranks upwards, steps to the right; the colour is what a step takes a rank without waiting for others."""
     own, names = job.own / 1e6, [f"{name} {number}".strip() for name, number in job.steps]
     words = {name for name, _ in job.steps}
@@ -174,7 +174,7 @@ def job_figure(job: Job) -> Figure:
     return {"data": [data], "layout": layout}
 
 
-def rank_steps_table(job: Job) -> Table:
+def rank_steps_table(job: ImportedJob) -> Table:
     """The table behind the heat map: a row for each rank and step; of many, means over neighbouring steps."""
     names = [f"{name} {number}".strip() for name, number in job.steps]
     together = max(1, math.ceil(len(names) / MOST_STEPS), math.ceil(len(names) * len(job.ranks) / MOST_ROWS))
@@ -193,7 +193,7 @@ def rank_steps_table(job: Job) -> Table:
     return build(columns, "ranks and steps")
 
 
-def _hint(job: Job, row: int, at: int, name: str) -> str:
+def _hint(job: ImportedJob, row: int, at: int, name: str) -> str:
     own, whole, wait, compute = (
         f"{quantities.rounded(times[row, at] / 1e6, 3)} ms" for times in (job.own, job.durations, job.wait, job.compute)
     )
@@ -202,7 +202,7 @@ def _hint(job: Job, row: int, at: int, name: str) -> str:
     return markup(f"rank {job.ranks[row].rank}, {name}: {parts}")
 
 
-def job_lines(job: Job) -> list[str]:
+def job_lines(job: ImportedJob) -> list[str]:
     """What stands below the table."""
     load = (
         ""
@@ -214,7 +214,7 @@ def job_lines(job: Job) -> list[str]:
     return lines + list(map(describe, job.notes))
 
 
-def job_fields(job: Job) -> dict[str, Any]:
+def job_fields(job: ImportedJob) -> dict[str, Any]:
     """Everything as plain JSON values, times in ns."""
     return {
         "steps": [f"{name} {number}".strip() for name, number in job.steps],

@@ -27,6 +27,7 @@ from sonda.report.labels import markup
 from sonda.report.palette import BLUE
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import plain_data, value_document
+from sonda.report.views.counters.sensors import PROBED_MEANS, probed_blocks, probed_fields, probed_table
 from sonda.report.views.energy import energy_blocks, energy_fields, energy_panels
 from sonda.report.words import describe
 
@@ -60,7 +61,7 @@ def serving_blocks(found: ServingSummary) -> list[Block]:
     blocks += [Gap(), *paragraphs(map(describe, found.warnings), "warning"), *paragraphs(map(describe, found.notes))]
     if found.energy is not None:
         blocks += energy_blocks(found.energy)
-    return blocks
+    return [*blocks, *probed_blocks(found.probed)]
 
 
 def totals_table(serving: ServingSummary) -> Table:
@@ -231,6 +232,9 @@ class ServingView(View):
             blocks.append(Panel("Notes", paragraphs(map(describe, found.notes))))
         if found.energy is not None:
             blocks += [Heading("Energy", level=3), *energy_panels(found.energy, "energy")]
+        probed = probed_table(found.probed)
+        if probed is not None:
+            blocks.append(Panel("Read meanwhile", [TableBlock(probed)], PROBED_MEANS))
         return blocks
 
     def fields(self) -> dict[str, Any]:
@@ -277,6 +281,7 @@ class ServingView(View):
             "trials": plain_data(found.trials),
             "loadgen": found.loadgen or None,
             "energy": energy_fields(found.energy) if found.energy is not None else None,
+            **probed_fields(found.probed),
             "warnings": list(map(describe, found.warnings)),
             "notes": list(map(describe, found.notes)),
         }

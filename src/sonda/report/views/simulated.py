@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Traffic, Value
+from sonda.analysis.summary import LayerRow, PartSummary, SimulatedCost, Summary, Traffic, Value
 from sonda.record.target import SimulatedTarget
 from sonda.report import quantities
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, shares, tone_of, words
@@ -138,22 +138,22 @@ def _own_share(row: LayerRow) -> float:
     return share if share == share else 0.0
 
 
-def _cycles(simulated: Simulated | None) -> float:
+def _cycles(simulated: SimulatedCost | None) -> float:
     return (simulated.cycles.value or 0.0) if simulated else 0.0
 
 
-def _utilisation(rows: Sequence[Simulated]) -> tuple[Column, list[Cell]]:
+def _utilisation(rows: Sequence[SimulatedCost]) -> tuple[Column, list[Cell]]:
     return Column("utilisation", keep=5, hint=_HINTS["utilisation"]), percents([row.utilisation for row in rows])
 
 
-def _accesses(rows: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
+def _accesses(rows: Sequence[SimulatedCost]) -> list[tuple[Column, list[Cell]]]:
     return [
         (Column("reads", keep=3, hint=_HINTS["reads"]), _whole([row.reads for row in rows])),
         (Column("writes", keep=2, hint=_HINTS["writes"]), _whole([row.writes for row in rows])),
     ]
 
 
-def _traffic(rows: Sequence[Simulated]) -> list[tuple[Column, list[Cell]]]:
+def _traffic(rows: Sequence[SimulatedCost]) -> list[tuple[Column, list[Cell]]]:
     """To and from the memory, where the buffer is finite."""
     traffic = [row.traffic for row in rows if row.traffic is not None]
     if not traffic or len(traffic) < len(rows):
@@ -226,7 +226,7 @@ def _part_of(value: Value, whole: Value) -> Cell:
     return Cell(text, 100 * share, quantities.provenance(value), unit="%", estimated=guess)
 
 
-def _mapping(simulated: Simulated) -> Cell:
+def _mapping(simulated: SimulatedCost) -> Cell:
     chosen = simulated.mapping
     if not chosen:
         return Cell(quantities.MISSING, tone="quiet")

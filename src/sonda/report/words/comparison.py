@@ -23,8 +23,10 @@ from sonda.analysis.comparison.findings import (
     NoisyPart,
     OneProcess,
     OptionEffect,
+    OptionOutcome,
     OptionsBring,
     OtherEngines,
+    ProductOfParts,
     RemedyOfRuns,
     SimulatedEnergies,
     SimulatedTraffic,
@@ -32,16 +34,17 @@ from sonda.analysis.comparison.findings import (
     UntimedParts,
     WidenedIntervals,
 )
-from sonda.analysis.comparison.optimisations import at_most
 from sonda.analysis.comparison.option_effects import FASTER, LACKING, LITTLE, NOTHING, SLOWER, UNKNOWN
-from sonda.analysis.wording import MOST_PLACES, at_places
+from sonda.report import quantities
 from sonda.report.words.describe import describe
+from sonda.report.words.names import MOST_PLACES, at_places
 from sonda.report.words.simulated import bounded
 
 MOST_SETTINGS = 4
 """More settings that differ are counted, not listed."""
 MOST_FIELDS = 6
 """The same of fields of a description."""
+NOT_SIGNIFICANT = "not significant"
 LONGEST_VALUE = 40
 """Characters of a value that differs: fifty tables of DLRM would fill the screen."""
 
@@ -190,6 +193,35 @@ WIDEST = 100
 
 
 @describe.register
+def _(finding: OptionOutcome) -> str:
+    """`1.70x faster`, `not significant`, or why there is no interval or nothing at all."""
+    speedup = finding.speedup
+    if speedup.value is None:
+        return speedup.reason
+    if finding.effect == FASTER:
+        return f"{quantities.times(speedup.value)} faster"
+    if finding.effect == SLOWER:
+        return f"{quantities.times(1 / speedup.value)} slower"
+    verdict = NOT_SIGNIFICANT if speedup.low is not None else speedup.reason
+    if finding.most is None or finding.effect == NOTHING:
+        return verdict
+    return f"{verdict}; {wording.at_most(finding.most)} at the most"
+
+
+@describe.register
+def _(finding: ProductOfParts) -> str:
+    product = quantities.times(finding.product)
+    match finding.relation:
+        case "equal":
+            return f"as the product of its parts, {product}"
+        case "more" | "less":
+            return f"{finding.relation} than the product of its parts, {product}"
+        case "unsure":
+            return f"product of its parts {product}, the difference {NOT_SIGNIFICANT}"
+    return NOT_SIGNIFICANT
+
+
+@describe.register
 def _(finding: OptionsBring) -> str:
     """`Prefetch and mixed precision bring 1.70x together (1.50 to 1.93); private threads bring nothing here.`; '' where
     nothing was measured."""
@@ -246,17 +278,18 @@ def _other_clause(
         return f"{_subject(names, 'do')} not apply {at.strip() or 'here'}"
     bound = max((effect.bound for effect in group if effect.bound is not None), default=None)
     if kind == LITTLE and bound is not None:
-        return f"input takes too little for {wording.join(list(names))} to bring more than {at_most(bound)}{at}"
+        return f"input takes too little for {wording.join(list(names))} to bring more than {wording.at_most(bound)}{at}"
     known = [(effect.low, effect.high) for effect in group if effect.low is not None and effect.high is not None]
     low, high = (None, None) if len(known) < len(group) else (min(a for a, _ in known), max(b for _, b in known))
     if kind == NOTHING:
         return f"{_subject(names, 'bring')} nothing{at or ' here'}{_interval(low, high)}"
     hidden = f"what {_subject(names, 'bring')}{at} cannot be told from noise{_interval(low, high)}"
-    return hidden if bound is None else f"{hidden}, but input takes too little for more than {at_most(bound)}"
+    return hidden if bound is None else f"{hidden}, but input takes too little for more than {wording.at_most(bound)}"
 
 
 def _range(least: float, most: float) -> str:
-    return f"{least:.2f}x" if f"{least:.2f}" == f"{most:.2f}" else f"{least:.2f}x to {most:.2f}x"
+    low, high = quantities.times(least), quantities.times(most)
+    return low if low == high else f"{low} to {high}"
 
 
 def ends(low: float | None, high: float | None) -> str:
@@ -265,7 +298,7 @@ def ends(low: float | None, high: float | None) -> str:
         return ""
     if low < 1 / WIDEST or high > WIDEST:
         return f"wider than {1 / WIDEST:g} to {WIDEST}"
-    return f"{low:.2f} to {high:.2f}"
+    return f"{quantities.ratio(low)} to {quantities.ratio(high)}"
 
 
 def _interval(low: float | None, high: float | None) -> str:

@@ -14,6 +14,7 @@ from sonda.analysis.corun.findings import (
     SweepWays,
 )
 from sonda.analysis.summary import Value
+from sonda.report import quantities
 from sonda.report.words.describe import describe
 
 
@@ -22,8 +23,8 @@ def times(value: Value) -> str:
     if value.value is None:
         return "unknown"
     if value.low is None or value.high is None:
-        return f"{value.value:.2f}x"
-    return f"{value.value:.2f}x ({value.low:.2f} to {value.high:.2f})"
+        return quantities.times(value.value)
+    return f"{quantities.times(value.value)} ({quantities.ratio(value.low)} to {quantities.ratio(value.high)})"
 
 
 def _number(value: Value) -> str:

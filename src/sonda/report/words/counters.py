@@ -29,6 +29,8 @@ from sonda.analysis.counters.findings import (
     UnjudgedStationarity,
     WaitedForProcessor,
 )
+from sonda.analysis.counters.summary import is_share
+from sonda.report import quantities
 from sonda.report.words.describe import describe
 
 # ---- Hardware counters ----------------------------------------------------------------------------------------------
@@ -230,7 +232,7 @@ def _change(change: SeriesChange) -> str:
         return f"a step takes {amount} ({before} to {after})"
     plural = change.name.split(" per ")[0].endswith("s") and not change.name.endswith("ss")
     verb = ("rise" if plural else "rises") if change.after > change.before else ("fall" if plural else "falls")
-    if not change.before or not change.after or change.relative > 1 or change.unit.startswith("of "):
+    if not change.before or not change.after or change.relative > 1 or is_share(change.unit):
         return f"{change.name} {verb} from {before} to {after}"
     return f"{change.name} {verb} by {wording.percent(abs(change.relative))} ({before} to {after})"
 
@@ -244,8 +246,8 @@ def _phase(phase: PhaseChange) -> str:
 def _amount(value: float, unit: str) -> str:
     if unit == "ns":
         return wording.duration(value)
-    if unit.startswith("of "):
+    if is_share(unit):
         return wording.percent(value)
     if unit in ("B", "cycle") and value >= 1000:
         return wording.amount(value, "B" if unit == "B" else "").strip()
-    return f"{value:,.0f}" if value == round(value) or abs(value) >= 100 else f"{value:.2f}"
+    return quantities.whole(value) if value == round(value) or abs(value) >= 100 else quantities.ratio(value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.energy.findings import (
-    EnergyReadings,
     FinishSooner,
     IntegralOff,
     LostCounters,
@@ -12,6 +11,7 @@ from sonda.analysis.energy.findings import (
     NodesEnergy,
     NoEnergy,
     OnNode,
+    ReadingRate,
     SharedMachine,
     SpentEnergy,
     ThrottledShare,
@@ -98,7 +98,7 @@ def _(finding: SharedMachine) -> str:
 
 
 @describe.register
-def _(finding: EnergyReadings) -> str:
+def _(finding: ReadingRate) -> str:
     read = f"read {finding.count:,} times, every {finding.interval:g} s"
     if finding.share is None:
         return read

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio, Judgement
-from sonda.analysis.device.stalls import kernel_label
 from sonda.analysis.rules.limits import (
     AboveCeiling,
     BetweenPhases,
@@ -34,7 +33,10 @@ from sonda.analysis.rules.limits import (
     WaitsOutside,
 )
 from sonda.analysis.steps import program as stages
+from sonda.analysis.summary import Value
 from sonda.report.words.describe import describe
+from sonda.report.words.device import kernel_label
+from sonda.report.words.names import name_layers
 from sonda.report.words.numbers import amount, duration, number, share
 
 MOST_NAMED = 2
@@ -57,7 +59,7 @@ STAGES = {
 
 def families(pieces: Pieces) -> str:
     """`the convolutions and linear layers`, `the optimizer`, `12 kinds of layers`."""
-    layers = list(dict.fromkeys(wording.family(name) for name in pieces.layers))
+    layers = list(dict.fromkeys(name_layers(name) for name in pieces.layers))
     if len(layers) > MOST_NAMED:
         return wording.join([f"{len(layers)} kinds of layers", *_phases(pieces)])
     return wording.join(([f"the {wording.join(layers)}"] if layers else []) + _phases(pieces))
@@ -66,13 +68,19 @@ def families(pieces: Pieces) -> str:
 def subject(pieces: Pieces) -> str:
     """`36 normalisations and activations`, `1 linear layer and the optimizer`."""
     count = len(pieces.layers)
-    names = list(dict.fromkeys(wording.family(name, count) for name in pieces.layers))
+    names = list(dict.fromkeys(name_layers(name, count) for name in pieces.layers))
     names = names if len(names) <= MOST_NAMED else ["layers"]
     return wording.join(([f"{count} {wording.join(names)}"] if count else []) + _phases(pieces))
 
 
 def _phases(pieces: Pieces) -> list[str]:
     return list(dict.fromkeys("the fused function" if name == "fused" else f"the {name}" for name in pieces.phases))
+
+
+def _operations(count: Value) -> tuple[str, str, str]:
+    """So many operations, the ending of their verb, and what stands behind a time of theirs."""
+    rounded = round(number(count))
+    return wording.plural(rounded, "operation"), *(("s", "") if rounded == 1 else ("", " each"))
 
 
 def _of_ceiling(reached: BoundedRatio, ceiling: str) -> str:
@@ -107,21 +115,23 @@ def _(finding: MemoryBound) -> str:
 
 @describe.register
 def _(finding: OverheadBound) -> str:
-    each = f"cost {duration(finding.operation_cost)} each, however small"
+    operations, ending, each = _operations(finding.operations)
+    clause = f"cost{ending} {duration(finding.operation_cost)}{each}, however small"
     if finding.of_time.judgement is not Judgement.HOLDS:  # they cannot have cost more than they took
-        each = f"take {duration(finding.operation_time)} each, no longer than small ones do here"
+        clause = f"take{ending} {duration(finding.operation_time)}{each}, no longer than small ones do here"
     return (
-        f"Overhead-bound in {families(finding.pieces)}: {share(finding.share)} of the step goes to "
-        f"{wording.plural(number(finding.operations), 'operation')} that {each}."
+        f"Overhead-bound in {families(finding.pieces)}: {share(finding.share)} of the step goes to {operations} that "
+        f"{clause}."
     )
 
 
 @describe.register
 def _(finding: AboveCeiling) -> str:
     if finding.ceiling == "overhead" and finding.operations is not None:
+        operations, ending, each = _operations(finding.operations)
         clause = (
-            f"{wording.plural(number(finding.operations), 'operation')} of {families(finding.pieces)} take "
-            f"{duration(finding.achieved)} each where a small one takes {duration(finding.limit)}"
+            f"{operations} of {families(finding.pieces)} take{ending} {duration(finding.achieved)}{each} where a small "
+            f"one takes {duration(finding.limit)}"
         )
     else:
         verb, ceiling = ("compute", "peak") if finding.ceiling == "compute" else ("move", "bandwidth")
@@ -138,7 +148,7 @@ def _(finding: AboveCeiling) -> str:
 
 @describe.register
 def _(finding: MoreArithmetic) -> str:
-    names = dict.fromkeys(wording.family(name, len(finding.layers)) for name in finding.layers)
+    names = dict.fromkeys(name_layers(name, len(finding.layers)) for name in finding.layers)
     times = number(finding.counted) / number(finding.nominal)
     return (
         f"More arithmetic than needed: {wording.join(list(names)[:MOST_NAMED])} count {times:.1f} times the FLOPs of "
@@ -159,7 +169,7 @@ def _(finding: SlotsLost) -> str:
 @describe.register
 def _(finding: KernelStalled) -> str:
     where = f"{kernel_label(finding.kernel)}, {share(finding.share)} of the step"
-    waits = describe(finding.waits)
+    waits = describe(finding.wait)
     if finding.roof is None:
         return f"In {where}, {waits}; how near it comes to the device's peaks is not known."
     return f"Out of line: {where}, reaches {share(finding.roof)} of what the device could do; {waits}."

@@ -22,8 +22,9 @@ from sonda.analysis.ranks.findings import (
     UnnumberedSteps,
     UntoldGroups,
 )
-from sonda.analysis.ranks.stragglers import GroupTime, Job
+from sonda.analysis.ranks.stragglers import GroupTime, ImportedJob
 from sonda.analysis.ranks.verdict import MOSTLY, WORTH
+from sonda.report import quantities
 from sonda.report.words.describe import describe
 
 MOST_NAMED = 5
@@ -46,7 +47,7 @@ TRIES = {
 
 
 def _load(imbalance: float | None) -> str:
-    return "" if imbalance is None else f" The busiest rank computes {imbalance:.2f} times the mean."
+    return "" if imbalance is None else f" The busiest rank computes {quantities.ratio(imbalance)} times the mean."
 
 
 def _of_it(share: float) -> str:
@@ -208,7 +209,7 @@ def group_words(group: GroupTime, step: float) -> str:
     return f"{last} and {held}{_of_it(share)}; {skew}."
 
 
-def matching_words(job: Job) -> str:
+def matching_words(job: ImportedJob) -> str:
     """How collectives were matched."""
     if not any(group.name for group in job.groups):
         return "matched by their order"

@@ -11,7 +11,6 @@ from sonda.analysis.simulated.findings import (
     BestDesigns,
     CycleBound,
     DesignChange,
-    EnergyTable,
     ImplausibleTable,
     NoArea,
     NoGain,
@@ -21,10 +20,13 @@ from sonda.analysis.simulated.findings import (
     SimulatedArea,
     SimulatedEnergy,
     UnknownGain,
+    UsedEnergyTable,
     WidenBound,
 )
 from sonda.analysis.summary import Value
+from sonda.report import quantities
 from sonda.report.words.describe import describe
+from sonda.report.words.names import name_family
 
 SPENT = {
     "distribution": "spent bringing operands to the multipliers",
@@ -68,7 +70,8 @@ def bounded(value: Value) -> str:
 
 def _digits(value: float) -> str:
     """Three digits, `1,950` and not `1.95e+03`."""
-    return f"{float(f'{value:.3g}'):,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+    digits = quantities.significant(value)
+    return quantities.whole(float(digits)) if 1000 <= abs(value) < 1e9 else digits
 
 
 # ---- Cycles ---------------------------------------------------------------------------------------------------------
@@ -82,7 +85,7 @@ def _(finding: NothingOnEngines) -> str:
 @describe.register
 def _(finding: CycleBound) -> str:
     sentence = (
-        f"{finding.bound.capitalize()}-bound in the {finding.family}: {wording.percent(finding.share)} of "
+        f"{finding.bound.capitalize()}-bound in the {name_family(finding.family)}: {wording.percent(finding.share)} of "
         f"{wording.plural(finding.cycles.value or 0.0, 'cycle')}, {wording.percent(finding.spent)} of them "
         f"{SPENT[finding.bound]}"
     )
@@ -113,7 +116,7 @@ def _(finding: UnknownGain) -> str:
 @describe.register
 def _(finding: NoGain) -> str:
     lead = "would bring nothing" if finding.speedup > 0.995 else "would take longer"
-    return f"{lead}: {describe(finding.change)}, {finding.speedup:.2f}x (simulated)"
+    return f"{lead}: {describe(finding.change)}, {quantities.times(finding.speedup)} (simulated)"
 
 
 # ---- Energy and area ------------------------------------------------------------------------------------------------
@@ -136,7 +139,7 @@ def _(finding: SimulatedEnergy) -> str:
 
 
 @describe.register
-def _(finding: EnergyTable) -> str:
+def _(finding: UsedEnergyTable) -> str:
     sentences = [f"energy table {finding.table or 'unknown'} ({', '.join(finding.nodes) or 'no node stated'})"]
     if finding.assumed_buffer is not None:
         sentences.append(f"as if the global buffer had {finding.assumed_buffer / 1024:g} KiB")

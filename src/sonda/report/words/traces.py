@@ -6,6 +6,7 @@ from sonda.analysis import wording
 from sonda.analysis.traces.findings import (
     ComputingDevice,
     ExposedDevice,
+    FunctionTraceCount,
     HostOnly,
     IdleDevice,
     LargestPart,
@@ -20,7 +21,6 @@ from sonda.analysis.traces.findings import (
     ProgramCounted,
     TimelessDevice,
     TracedDevice,
-    TracedFunction,
     TraceRemedy,
     TruncatedTrace,
     UnseenWaits,
@@ -135,7 +135,7 @@ def _(finding: LongCompiling) -> str:
     return f"Compile-bound: tracing and compiling takes {wording.percent(finding.share)} of the steps{which}."
 
 
-def _function(function: TracedFunction) -> str:
+def _function(function: FunctionTraceCount) -> str:
     ranks = wording.join([str(rank) for rank in function.ranks])
     on = f" on {'ranks' if len(function.ranks) > 1 else 'rank'} {ranks}" if function.ranks else ""
     return f"{function.name} in {function.traced} of {wording.plural(function.calls, 'call')}{on}"

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from sonda.analysis.findings import Finding
-from sonda.analysis.rules.limits import OfProgram
 from sonda.analysis.summary import Summary
 from sonda.record.target import ImportedTarget
 from sonda.report.words.describe import describe
@@ -16,6 +15,8 @@ def verdict_sentences(summary: Summary) -> list[str]:
     """A sentence for each verdict, in order. Of a step's verdicts those after the first begin with "Then"; what is said
     of a step after what is said of the whole program begins with "In a step". Those of an imported trace speak each of
     something else: a device, ranks, a profile."""
+    from sonda.analysis.rules.limits import OfProgram  # whoever has a summary has loaded all rules
+
     sentences: list[str] = []
     of_program = bool(summary.verdicts) and isinstance(summary.verdicts[0].finding, OfProgram)
     for position, verdict in enumerate(summary.verdicts):

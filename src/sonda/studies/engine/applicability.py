@@ -6,6 +6,7 @@ its run says so.
 
 from __future__ import annotations
 
+from sonda.analysis import reasons
 from sonda.record.errors import SondaError
 from sonda.studies.engine.corun_point import has_company, options_alone
 from sonda.studies.engine.plan import NODE, is_simulated, needs_gpu, options
@@ -14,20 +15,17 @@ from sonda.targets.applicability import describe_inapplicable, inapplicable_sett
 from sonda.targets.job import make_job
 from sonda.targets.node import kind_has_gpu
 
-NOT_APPLICABLE = "not applicable: "
-"""Begins what stands in place of a figure."""
-
 
 def why_not(study: Study, configuration: Configuration) -> str:
     """Why a point of the study need not be measured, in the words of the settings; '' for one that must."""
     if is_simulated(configuration) or has_company(configuration):
         return ""
     if NODE in configuration and needs_gpu(configuration) and not kind_has_gpu(str(configuration[NODE])):
-        return f"{NOT_APPLICABLE}nodes of this kind have no GPU"
+        return reasons.NOT_APPLICABLE.format(reasons.NODES_WITHOUT_GPU)
     own = {*study.axes, *study.variants.get(str(configuration.get(VARIANT, "")), {})}
     try:
         without = inapplicable_settings(make_job(options_alone(options(configuration))))
     except SondaError:
         return ""  # what is wrong with it is said when its turn comes
     chosen = {name: reason for name, reason in without.items() if {name, name.replace("_", "-")} & own}
-    return f"{NOT_APPLICABLE}{'; '.join(describe_inapplicable(chosen))}" if chosen else ""
+    return reasons.NOT_APPLICABLE.format("; ".join(describe_inapplicable(chosen))) if chosen else ""

@@ -21,7 +21,7 @@ MeasureJob = Callable[[Job, Store, RunLabels | None, Say], Run]
 """Measures a job and keeps its run in a store; raises SondaError."""
 
 
-class CoolDown(Protocol):
+class Cooler(Protocol):
     """What comes before every run."""
 
     def wait(self) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def measuring(
     earlier: Iterable[Run] = (),
     say: Say = lambda text: None,
     measured: MeasureJob | None = None,
-    cooling: CoolDown | None = None,
+    cooling: Cooler | None = None,
 ) -> Measure:
     """What the engine needs to measure points on this machine and keep them in a store.
 
@@ -45,7 +45,7 @@ def measuring(
     from sonda.targets.cooling import Cooling
 
     study = study or Study("", {}, {})
-    waiting: CoolDown = cooling or Cooling(study.cool_down_s, study.rest_s, _lowest_temperatures(earlier), say)
+    waiting: Cooler = cooling or Cooling(study.cool_down_s, study.rest_s, _lowest_temperatures(earlier), say)
 
     def measure_point(point: StudyPoint) -> Run:
         from sonda.targets.pipeline import measure

@@ -31,7 +31,7 @@ from sonda.studies.engine.plan import (
     study_identity,
 )
 from sonda.studies.engine.runner import Measure, Outcome, load_study_result
-from sonda.studies.executors.executor import Executor, Task, TaskResult, attempt_task
+from sonda.studies.executors.executor import Executor, ExecutorTask, TaskResult, attempt_task
 from sonda.studies.file.study import Study
 from sonda.targets.node import kind_has_gpu
 
@@ -106,7 +106,7 @@ def _measure(store: Store, study: Study) -> Measure:
     return _at_work[key]
 
 
-def simulate_there(tasks: Sequence[Task]) -> list[TaskResult]:
+def simulate_there(tasks: Sequence[ExecutorTask]) -> list[TaskResult]:
     """Simulate points one after the other; one that fails does not keep the others."""
     return [attempt_task(keep_there, task) for task in tasks]
 
@@ -119,7 +119,7 @@ def measure_elsewhere(
         seen = SeenStore(str(store.root.absolute()), mark.name) if is_all_simulated(study) else None
         kind = "" if seen else _only_kind(study, executor.kinds)
         tasks = [
-            Task(number, PointOrder(point, study, _content(point), seen), _needs(point),
+            ExecutorTask(number, PointOrder(point, study, _content(point), seen), _needs(point),
                  str(point.configuration.get(NODE, kind)))
             for number, point in enumerate(points)
         ]  # fmt: skip
@@ -145,12 +145,12 @@ def _keep_shipped(came: ShippedRun | str, store: Store) -> Run:
     return Run.load(store.root / came)
 
 
-def _simulate_in_batches(tasks: Sequence[Task], executor: Executor) -> Iterator[TaskResult]:
+def _simulate_in_batches(tasks: Sequence[ExecutorTask], executor: Executor) -> Iterator[TaskResult]:
     """What became of simulations that are given out several at once, few enough that workers end at about the same
     time."""
     size = max(1, min(MOST_TOGETHER, len(tasks) // (TURNS * executor.workers)))
     groups = [tasks[at : at + size] for at in range(0, len(tasks), size)]
-    for done in executor.run(simulate_there, [Task(number, group) for number, group in enumerate(groups)]):
+    for done in executor.run(simulate_there, [ExecutorTask(number, group) for number, group in enumerate(groups)]):
         if done.failure:
             yield from (dataclasses.replace(done, number=task.number) for task in groups[done.number])
         else:

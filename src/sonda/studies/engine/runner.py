@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from sonda.analysis import reasons
 from sonda.record.errors import SondaError
 from sonda.record.files.partial import write_whole
 from sonda.record.run import Run
@@ -155,14 +156,14 @@ def load_study_result(study: Study, store: Store) -> StudyResult:
 def _collect(
     study: Study, points: list[StudyPoint], store: Store, measured: int, known: Mapping[Path, Run] = NOTHING
 ) -> StudyResult:
-    reasons = Failures(_failures_path(study, store, ".failures.json")).reasons
+    failures = Failures(_failures_path(study, store, ".failures.json")).reasons
     finished = _finished_runs(store, points, known)
     without = {point.identity: why for point in points if (why := _why_not_measured(study, point))}
     return StudyResult(
         study,
         tuple((point, finished[point.identity]) for point in points if point.identity in finished),
         tuple(
-            (point, reasons.get(point.identity, "not measured yet"))
+            (point, failures.get(point.identity, reasons.NOT_MEASURED_YET))
             for point in points
             if point.identity not in finished and point.identity not in without
         ),

@@ -8,7 +8,7 @@ from typing import Any
 
 from sonda.record.errors import SondaError
 from sonda.record.progress import Lasting, Say
-from sonda.studies.executors.executor import Executor, Task, ThisProcess, Work
+from sonda.studies.executors.executor import Executor, ExecutorTask, ThisProcess, Work
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def spread_over(executor: Executor) -> Spread:
     """
 
     def spread(work: Work, orders: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        running = executor.run(work, [Task(number, order) for number, order in enumerate(orders)])
+        running = executor.run(work, [ExecutorTask(number, order) for number, order in enumerate(orders)])
         with closing(running):  # type: ignore[type-var]
             for done in running:
                 if done.lost:

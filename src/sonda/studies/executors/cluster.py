@@ -16,7 +16,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from sonda.record.errors import MissingExtraError, SondaError
-from sonda.studies.executors.executor import Task, TaskResult, Work, repeated_remark
+from sonda.studies.executors.executor import ExecutorTask, TaskResult, Work, repeated_remark
 from sonda.studies.executors.slurm import PREFIX, slurm_cluster
 from sonda.studies.executors.worker import attempt_once, attempt_there
 from sonda.targets.node import node_facts
@@ -164,13 +164,13 @@ class Cluster:
         """What each worker says of its node, by the worker's address: `node`, `kind`, `gpus`, `threads`, `version`."""
         return self._nodes
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Work, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
         """As the protocol says. In exclusive use a node has one task at a time, whichever of its workers does it."""
         # Those that ask for the same wait in one line: there may be 100,000 of them, and a thousand workers.
-        waiting: dict[Wanted, deque[Task]] = {}
+        waiting: dict[Wanted, deque[ExecutorTask]] = {}
         for task in tasks:
             waiting.setdefault((task.needs, task.node), deque()).append(task)
-        placed: dict[Any, tuple[Task, str]] = {}
+        placed: dict[Any, tuple[ExecutorTask, str]] = {}
         tries: Counter[int] = Counter()
         begun: set[int] = set()
         self._ahead = 1 if self._exclusive else AHEAD
@@ -305,7 +305,9 @@ class Cluster:
     def _most(self, worker: str) -> int:
         return 1 if self._exclusive else self._ahead * int(self._nodes[worker]["threads"])
 
-    def _place_tasks(self, line: deque[Task], wanted: Wanted, used: Counter[str]) -> Iterator[tuple[Task, str]]:
+    def _place_tasks(
+        self, line: deque[ExecutorTask], wanted: Wanted, used: Counter[str]
+    ) -> Iterator[tuple[ExecutorTask, str]]:
         """Takes tasks out of a line, each with the worker that has least to do of those that may do it; ends where all
         have enough. `used` says how many tasks every slot has."""
         free = [(used[self._slot(worker)] / self._most(worker), number, worker)
@@ -341,7 +343,7 @@ class Cluster:
 
     # ---- tasks ------------------------------------------------------------------------------------------------
 
-    def _submit(self, work: Work, task: Task, worker: str) -> Any:
+    def _submit(self, work: Work, task: ExecutorTask, worker: str) -> Any:
         key = f"sonda-{task.number}-{os.urandom(6).hex()}"
         if self._exclusive:
             return self._client.submit(
@@ -354,7 +356,7 @@ class Cluster:
             attempt_there, work, task, VERSION, os.getcwd(), key=key, pure=False, workers=where
         )  # fmt: skip
 
-    def _wait_for_ended(self, placed: dict[Any, tuple[Task, str]]) -> list[Any]:
+    def _wait_for_ended(self, placed: dict[Any, tuple[ExecutorTask, str]]) -> list[Any]:
         """Wait for tasks that have ended, or whose worker is gone; none where neither is so for a while."""
         if not placed:
             return []
@@ -387,7 +389,7 @@ class Cluster:
             return [] if there else list(placed)
         return [future for future, (_, worker) in placed.items() if worker not in there]
 
-    def _outcome(self, future: Any, task: Task, worker: str) -> TaskResult:
+    def _outcome(self, future: Any, task: ExecutorTask, worker: str) -> TaskResult:
         if future.status == "finished":
             try:
                 return future.result(timeout=PATIENCE_S)
@@ -405,7 +407,7 @@ class Cluster:
         return _lost_words(task, self._seen[worker]["node"] if self._exclusive else "")
 
 
-def _lost_words(task: Task, node: str = "") -> TaskResult:
+def _lost_words(task: ExecutorTask, node: str = "") -> TaskResult:
     who = f"its worker on {node}" if node else "its worker"
     return TaskResult(task.number, failure=f"{who} or the scheduler went away", remedy="start this again", lost=True)
 

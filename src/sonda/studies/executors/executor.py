@@ -18,7 +18,7 @@ Work = Callable[[Any], Any]
 
 
 @dataclass(frozen=True)
-class Task:
+class ExecutorTask:
     """One thing to do. `needs` are kinds of resource that its worker must have, such as `gpu`."""
 
     number: int
@@ -55,14 +55,14 @@ class Executor(Protocol):
     def remarks(self) -> list[str]:
         """What happened on the way that results do not show: tasks that were done again, nodes that were left out."""
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Work, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
         """Run tasks, each once, and yield what became of them as they end, in any order."""
 
     def close(self) -> None:
         """End the processes that this executor started."""
 
 
-def attempt_task(work: Work, task: Task, version: str = VERSION) -> TaskResult:
+def attempt_task(work: Work, task: ExecutorTask, version: str = VERSION) -> TaskResult:
     """Do a task here. `version` is that of whoever asks: another one's results could be other results."""
     if version != VERSION:
         return TaskResult(
@@ -105,7 +105,7 @@ class ThisProcess:
     def kinds(self) -> set[str]:
         return {node_facts()["kind"]}
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Work, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
         for task in tasks:
             yield attempt_task(work, task)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from multiprocessing import connection, get_context
 from typing import Any
 
-from sonda.studies.executors.executor import Task, TaskResult, Work, attempt_task, repeated_remark
+from sonda.studies.executors.executor import ExecutorTask, TaskResult, Work, attempt_task, repeated_remark
 from sonda.targets.node import node_facts
 
 TRIES = 2
@@ -36,11 +36,11 @@ class ProcessPool:
     def kinds(self) -> set[str]:
         return {node_facts()["kind"]}
 
-    def run(self, work: Work, tasks: Iterable[Task]) -> Iterator[TaskResult]:
+    def run(self, work: Work, tasks: Iterable[ExecutorTask]) -> Iterator[TaskResult]:
         waiting = deque((task, 1) for task in tasks)
         while len(self._crew) < self.workers:
             self._crew.append(_Worker())
-        busy: dict[Any, tuple[_Worker, Task, int]] = {}
+        busy: dict[Any, tuple[_Worker, ExecutorTask, int]] = {}
         free = list(self._crew)
         try:
             while waiting or busy:
@@ -93,7 +93,7 @@ class _Worker:
         self.process.start()
         theirs.close()
 
-    def ask(self, work: Work, task: Task) -> None:
+    def ask(self, work: Work, task: ExecutorTask) -> None:
         try:
             self.pipe.send((work, task))
         except OSError:

@@ -14,7 +14,7 @@ from time import time
 
 from sonda.record.errors import SondaError
 from sonda.record.files.partial import node_name
-from sonda.studies.executors.executor import Task, TaskResult, Work, attempt_task
+from sonda.studies.executors.executor import ExecutorTask, TaskResult, Work, attempt_task
 from sonda.studies.executors.node_lock import hold_node
 
 BEGUN_S = 7 * 24 * 3600
@@ -23,14 +23,14 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Of mallopt(3); the values are those that glibc itself comes to."""
 
 
-def attempt_there(work: Work, task: Task, version: str, folder: str) -> TaskResult:
+def attempt_there(work: Work, task: ExecutorTask, version: str, folder: str) -> TaskResult:
     """Do a task on a node: files that it names without their folder are meant from `folder`, where it was asked for, as
     far as the node sees it. Nobody measures here meanwhile."""
     keep_memory()
     return _attempt(work, task, version, folder, fcntl.LOCK_SH)
 
 
-def _attempt(work: Work, task: Task, version: str, folder: str, how: int) -> TaskResult:
+def _attempt(work: Work, task: ExecutorTask, version: str, folder: str, how: int) -> TaskResult:
     with suppress(OSError):
         os.chdir(folder)
     try:
@@ -43,7 +43,7 @@ def _attempt(work: Work, task: Task, version: str, folder: str, how: int) -> Tas
     return done
 
 
-def attempt_once(work: Work, task: Task, version: str, folder: str, token: str) -> TaskResult:
+def attempt_once(work: Work, task: ExecutorTask, version: str, folder: str, token: str) -> TaskResult:
     """Do a task unless it was begun here before: what was half measured is not measured again in silence, nor what was
     measured and then lost on its way."""
     try:

@@ -21,7 +21,7 @@ from sonda.record.run import POINTS, SPANS, Run, RunInfo, keep_run, now
 from sonda.record.store import Store
 from sonda.record.target import ExplorationTarget
 from sonda.record.workload import Workload
-from sonda.studies.executors.executor import Executor, Task, TaskResult, ThisProcess, Work
+from sonda.studies.executors.executor import Executor, ExecutorTask, TaskResult, ThisProcess, Work
 from sonda.studies.explore.pareto import Numbers, knee_row, least_row, pareto_front
 from sonda.studies.explore.parts import ExplorationPart, ExplorationTotal, PartOrder, PartsFolder, explore_part
 from sonda.studies.explore.points import add_front
@@ -71,9 +71,9 @@ def explore(
     ]
     folder = PartsFolder(store, VERSION, orders, grid.descriptions)
 
-    def simulate(say: Say) -> Simulated:
+    def simulate(say: Say) -> SimulatedPoints:
         total, seconds = _explore_parts(orders, folder, executor or ThisProcess(), say)
-        return Simulated(total, seconds)
+        return SimulatedPoints(total, seconds)
 
     return keep_exploration(ExplorationLauncher(grid, axes, space, targets, folder, simulate), store, tags, say)
 
@@ -107,7 +107,7 @@ def _explore_parts(
     if total.parts:
         say(f"{len(total):,} points of an earlier start are there already")
     count = len(orders)
-    tasks = [Task(number, order) for number, order in enumerate(orders) if number not in total.parts]
+    tasks = [ExecutorTask(number, order) for number, order in enumerate(orders) if number not in total.parts]
     if tasks:
         say(f"looking at the operations of {orders[0].job.workload}")
     begin = time.perf_counter()
@@ -119,7 +119,7 @@ def _explore_parts(
 
 
 def collect_parts(
-    executor: Executor, work: Work, tasks: Sequence[Task], folder: PartsFolder, total: ExplorationTotal
+    executor: Executor, work: Work, tasks: Sequence[ExecutorTask], folder: PartsFolder, total: ExplorationTotal
 ) -> Iterator[tuple[int, ExplorationPart]]:
     """Parts as they come, kept and added up. Raises SondaError at the end for those that did not come; all others are
     kept."""
@@ -139,7 +139,7 @@ def collect_parts(
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedPoints:
     """All points that were simulated, and the seconds that they took. `searched` says that there are others."""
 
     total: ExplorationTotal
@@ -168,7 +168,7 @@ class ExplorationLauncher(Launcher):
 
     def __init__(
         self, grid: Grid, axes: Mapping[str, Sequence[str]], space: Mapping[str, Sequence[str]],
-        targets: Sequence[str], folder: PartsFolder, simulate: Callable[[Say], Simulated],
+        targets: Sequence[str], folder: PartsFolder, simulate: Callable[[Say], SimulatedPoints],
     ) -> None:  # fmt: skip
         self.grid, self.axes, self.space, self.targets = grid, axes, space, targets
         self.folder, self.simulate = folder, simulate

@@ -18,10 +18,10 @@ from sonda.record.errors import SondaError
 from sonda.record.progress import Say
 from sonda.record.run import Run
 from sonda.record.store import Store
-from sonda.studies.executors.executor import Executor, Task, ThisProcess
+from sonda.studies.executors.executor import Executor, ExecutorTask, ThisProcess
 from sonda.studies.explore.exploration import (
     ExplorationLauncher,
-    Simulated,
+    SimulatedPoints,
     check_space,
     collect_parts,
     keep_exploration,
@@ -58,12 +58,12 @@ def search(
     grid, axes, targets = check_space(job, space)
     folder = PartsFolder(store, VERSION, "search", share, grid.job, axes, targets, grid.descriptions)
 
-    def simulate(say: Say) -> Simulated:
+    def simulate(say: Say) -> SimulatedPoints:
         looking = _Search(grid, axes, targets, share, folder, executor or ThisProcess(), say)
         begin = time.perf_counter()
         looking.search()
         seconds = time.perf_counter() - begin + looking.seconds / looking.workers
-        return Simulated(looking.total, seconds, looking.words)
+        return SimulatedPoints(looking.total, seconds, looking.words)
 
     return keep_exploration(ExplorationLauncher(grid, axes, space, targets, folder, simulate), store, tags, say)
 
@@ -178,7 +178,7 @@ class _Search:
         for number, part in come.items():
             self.total.add(number, part)
             self.seconds += part.seconds
-        waiting = [Task(number, self._order(places)) for number, places in meant.items() if number not in come]
+        waiting = [ExecutorTask(number, self._order(places)) for number, places in meant.items() if number not in come]
         come |= dict(collect_parts(self._executor, explore_part, waiting, self._folder, self.total))
         for number, part in sorted(come.items()):
             self._candidates |= {meant[number][candidate.row]: candidate for candidate in part.candidates}

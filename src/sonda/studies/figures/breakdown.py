@@ -13,13 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sonda.analysis import reasons
 from sonda.analysis.summary import DeviceSide, PartSummary, Summary, Value
 
 GPU = "cuda"
 COMPUTING = ("forward", "prefill", "decode", "loss", "backward", "optimizer", "fused")
-ONLY_PROCESSOR = "the processor is the only device"
-ONLY_GPU = "on a GPU its kernels are shown"
-NOT_RECORDED = "no kernels were recorded"
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class _PartOfRun:
     @property
     def lacking(self) -> str:
         """Why there is no device."""
-        return NOT_RECORDED if self.on_gpu else ONLY_PROCESSOR
+        return reasons.KERNELS_NOT_RECORDED if self.on_gpu else reasons.ONLY_PROCESSOR
 
 
 Read = Callable[[_PartOfRun], Value]
@@ -46,7 +44,7 @@ def breakdown_value(summary: Summary, metric: str, path: str = "") -> Value:
     """A metric in the unit in which Sonda keeps it; missing with a reason where the run does not have it."""
     unit, read = BREAKDOWN[metric]
     if path:
-        return Value(None, unit, "measured", reason="it is of the whole step")
+        return Value(None, unit, "measured", reason=reasons.WHOLE_STEP)
     part = summary.parts[0]
     return read(_PartOfRun(part, part.device is not None or summary.target.device.startswith(GPU)))
 
@@ -60,19 +58,24 @@ def _phases(seen: _PartOfRun, names: tuple[str, ...], lacking: str) -> Value:
 
 
 def _input(seen: _PartOfRun) -> Value:
-    return _phases(seen, ("data",), "its steps have no data")
+    return _phases(seen, ("data",), reasons.NO_DATA)
 
 
 def _operations(seen: _PartOfRun) -> Value:
     if seen.on_gpu:
-        return Value(None, "ns", "measured", reason=ONLY_GPU if seen.device is not None else NOT_RECORDED)
-    return _phases(seen, COMPUTING, "its steps have no phases")
+        reason = reasons.ONLY_GPU if seen.device is not None else reasons.KERNELS_NOT_RECORDED
+        return Value(None, "ns", "measured", reason=reason)
+    return _phases(seen, COMPUTING, reasons.NO_PHASES)
 
 
 def _host(seen: _PartOfRun) -> Value:
     if seen.on_gpu:
-        return seen.device.host if seen.device is not None else Value(None, "ns", "measured", reason=NOT_RECORDED)
-    return _phases(seen, ("other",), "phases cover the whole step")
+        return (
+            seen.device.host
+            if seen.device is not None
+            else Value(None, "ns", "measured", reason=reasons.KERNELS_NOT_RECORDED)
+        )
+    return _phases(seen, ("other",), reasons.ALL_IN_PHASES)
 
 
 def _on_gpu(read: Callable[[DeviceSide], Value], unit: str = "ns") -> Read:
@@ -93,10 +96,10 @@ def _place_reader(on_device: bool) -> Read:
         if not seen.on_gpu:
             return Value(0.0 if on_device else 1.0, "1", "derived")
         if seen.device is None:
-            return Value(None, "1", "derived", reason=NOT_RECORDED)
+            return Value(None, "1", "derived", reason=reasons.KERNELS_NOT_RECORDED)
         busy, waiting = seen.device.busy.value or 0.0, _input(seen).value or 0.0
         if not busy + waiting:
-            return Value(None, "1", "derived", reason="nothing was worked on")
+            return Value(None, "1", "derived", reason=reasons.NOTHING_WORKED_ON)
         share = busy / (busy + waiting)
         return Value(share if on_device else 1.0 - share, "1", "derived")
 

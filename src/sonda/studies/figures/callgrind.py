@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sonda.analysis import reasons
 from sonda.analysis.counters.callgrind import Modelled, ModelledSummary
 from sonda.analysis.doubts import why_silent
 from sonda.analysis.summary import Summary, Value
@@ -16,8 +17,6 @@ from sonda.record.spans import PHASES
 from sonda.targets.instruments.miss_curve import parse_sizes
 
 PREFIX = "modelled_"
-NOT_MODELLED = 'no step was modelled: probe = "callgrind"'
-NO_MODULE = "the model has no such module"
 
 
 def modelled_value(summary: Summary, metric: str, path: str = "") -> Value:
@@ -25,12 +24,12 @@ def modelled_value(summary: Summary, metric: str, path: str = "") -> Value:
     unit, read = MODELLED[metric]
     modelled = summary.modelled
     if modelled is None:
-        return Value(None, unit, "modelled", reason=why_silent(summary.notes, "callgrind") or NOT_MODELLED)
+        return Value(None, unit, "modelled", reason=why_silent(summary.notes, "callgrind") or reasons.NOT_MODELLED)
     if metric == MISSES:
         return _misses(modelled, path)
     places = _at(modelled, path)
     if not places:
-        what = f"its steps have no {path}" if path in PHASES else NO_MODULE
+        what = reasons.NO_PHASE.format(path) if path in PHASES else reasons.NO_MODULE
         return Value(None, unit, "modelled", reason=what)
     weights = [1.0 if metric in ADDED else place.counters["instructions"].value or 0.0 for place in places]
     values = [read(place) for place in places]
@@ -38,7 +37,7 @@ def modelled_value(summary: Summary, metric: str, path: str = "") -> Value:
     if metric in ADDED:
         return Value(total, unit, "modelled")
     if not sum(weights):
-        return Value(None, unit, "modelled", reason="nothing was executed")
+        return Value(None, unit, "modelled", reason=reasons.NOTHING_EXECUTED)
     return Value(total / sum(weights), unit, "modelled")
 
 
@@ -62,8 +61,7 @@ def _misses(modelled: ModelledSummary, path: str) -> Value:
     for point in modelled.curve:
         if point.bytes == size:
             return Value(sum(point.phases.values()), "1", "modelled")
-    asked = f'no last-level cache of {path} was simulated: probe = "callgrind:{path}"'
-    return Value(None, "1", "modelled", reason=asked)
+    return Value(None, "1", "modelled", reason=reasons.NO_CACHE_SIMULATED.format(path))
 
 
 def cache_size(text: str) -> int | None:

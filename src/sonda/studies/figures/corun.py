@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from sonda.analysis import reasons
 from sonda.analysis.corun.interference import Company, Interference
 from sonda.analysis.summary import Summary, Value
 
-NOT_TOGETHER = "the workload ran alone"
 WAYS = re.compile(r"ways=(\d+)")
 
 
@@ -22,7 +22,7 @@ def corun_value(summary: Summary, metric: str, path: str = "") -> Value:
     unit, read = CORUN[metric]
     interference = summary.corun
     if interference is None:
-        return Value(None, unit, "derived", reason=NOT_TOGETHER)
+        return Value(None, unit, "derived", reason=reasons.NOT_TOGETHER)
     ways = WAYS.fullmatch(path)
     company: Company | None = interference.together
     if ways:
@@ -41,7 +41,7 @@ def _with_ways(interference: Interference, count: int) -> Company | None:
 def _no_ways(interference: Interference, count: int) -> str:
     if interference.partition_reason:
         return interference.partition_reason
-    return f"no partition with {count} ways was measured" if interference.partitions else "no partition was asked for"
+    return reasons.NO_WAYS.format(count) if interference.partitions else reasons.NO_PARTITION
 
 
 Read = Callable[[Interference, Company, str], Value]
@@ -56,7 +56,7 @@ def _slowdown(cpu: bool) -> Read:
         if path == "with":
             return values[others[0]]
         phases = {} if cpu else company.phases.get(first, {})
-        return phases.get(path) or Value(None, "1", "derived", reason=f"{first} has no phase {path!r} by itself")
+        return phases.get(path) or Value(None, "1", "derived", reason=reasons.NO_PHASE_BY_ITSELF.format(first, path))
 
     return read
 
@@ -64,7 +64,7 @@ def _slowdown(cpu: bool) -> Read:
 def _whole_step(field: Callable[[Company], Value]) -> Read:
     def read(interference: Interference, company: Company, path: str) -> Value:
         if path:
-            return Value(None, "1", "derived", reason=f"it is of all programs together, not of {path}")
+            return Value(None, "1", "derived", reason=reasons.OF_ALL_PROGRAMS.format(path))
         return field(company)
 
     return read
@@ -83,7 +83,7 @@ def _counter(name: str, together: bool) -> Read:
         first, *others = interference.participants
         who = others[0] if path == "with" else first
         counters = (company if together else interference.alone[who]).counters[who]
-        return counters.get(name) or Value(None, "1", "counted", reason="not counted in this experiment")
+        return counters.get(name) or Value(None, "1", "counted", reason=reasons.NOT_COUNTED_IN_EXPERIMENT)
 
     return read
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sonda.analysis import reasons
 from sonda.analysis.counters.summary import Counted, Slots
 from sonda.analysis.doubts import why_silent
 from sonda.analysis.summary import PartSummary, Summary, Value
@@ -23,8 +24,6 @@ CATEGORIES = (
     "fetch_latency", "fetch_bandwidth", "branch_mispredicts", "machine_clears", "heavy_operations", "light_operations",
 )  # fmt: skip
 """Categories of Top-Down that the tables of microarchitectures share; those that only one has are in its runs."""
-NOT_ASKED = 'it needs a PMU: probe = "pmu"'
-TOO_SHORT = "its phases are too short for counters to cover the step"
 STEP = "step time"
 
 
@@ -40,11 +39,11 @@ def _system(quantity: str, source: str = "counted") -> Callable[[Summary, str], 
         part = summary.parts[0]
         phases = {phase.name: phase.counters for phase in part.phases}
         if path and path not in phases:
-            return Value(None, unit, source, reason=_nowhere(part, path, "the system counts phases, not layers"))
+            return Value(None, unit, source, reason=_nowhere(part, path, reasons.PHASES_ONLY))
         counted = (phases[path] if path else part.counters).get(f"{quantity}:{source}")
         if counted is not None and counted.value is not None:
             return counted
-        return Value(None, unit, source, reason=why_silent(summary.notes, "os") or TOO_SHORT)
+        return Value(None, unit, source, reason=why_silent(summary.notes, "os") or reasons.PHASES_TOO_SHORT_TO_COUNT)
 
     return read
 
@@ -56,8 +55,8 @@ def _hardware(read: Callable[[Counted], Value | None]) -> Callable[[Summary, str
             return Value(None, "1", "counted", reason=why_not_counted(summary))
         place = part.counted.step if not path else (part.counted.phases | part.counted.layers).get(path)
         if place is None:
-            return Value(None, "1", "counted", reason=_nowhere(part, path, "it was not counted there"))
-        return read(place) or Value(None, "1", "counted", reason="it was not counted")
+            return Value(None, "1", "counted", reason=_nowhere(part, path, reasons.NOT_COUNTED_THERE))
+        return read(place) or Value(None, "1", "counted", reason=reasons.IT_WAS_NOT_COUNTED)
 
     return value
 
@@ -73,10 +72,10 @@ def _category(name: str) -> Callable[[Summary, str], Value]:
             return Value(None, "1", "derived", reason=why_not_counted(summary))
         place: Slots | None = part.topdown.step if not path else (part.topdown.phases | part.topdown.layers).get(path)
         if place is None:
-            return Value(None, "1", "derived", reason=_nowhere(part, path, "it was not counted there"))
+            return Value(None, "1", "derived", reason=_nowhere(part, path, reasons.NOT_COUNTED_THERE))
         if name not in place.shares:
             words = name.replace("_", " ")
-            return Value(None, "1", "derived", reason=f"{part.topdown.definition.name} has no {words}")
+            return Value(None, "1", "derived", reason=reasons.NO_CATEGORY.format(part.topdown.definition.name, words))
         return place.shares[name].value
 
     return value
@@ -86,19 +85,19 @@ def _changes(summary: Summary, path: str) -> Value:
     over = summary.parts[0].over_time
     series = [curve for curve in over.series if curve.name == (path or STEP)] if over is not None else []
     if not series:
-        return Value(None, "1", "derived", reason=f"there is no series of {path or STEP}")
+        return Value(None, "1", "derived", reason=reasons.NO_SERIES.format(path or STEP))
     return Value(float(len(series[0].changes) + (series[0].drift is not None)), "1", "derived")
 
 
 def why_not_counted(summary: Summary) -> str:
     """Why hardware counters are missing: a run's notes name the probes that counted nothing, with their reasons."""
-    return why_silent(summary.notes, "pmu") or NOT_ASKED
+    return why_silent(summary.notes, "pmu") or reasons.NO_PMU
 
 
 def _nowhere(part: PartSummary, path: str, otherwise: str) -> str:
     if path in PHASES:
-        return f"its steps have no {path}"
-    return otherwise if any(layer.path == path for layer in part.layers) else "the model has no such module"
+        return reasons.NO_PHASE.format(path)
+    return otherwise if any(layer.path == path for layer in part.layers) else reasons.NO_MODULE
 
 
 COUNTED: dict[str, tuple[str, Callable[[Summary, str], Value]]] = {

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sonda.analysis import reasons
 from sonda.analysis.device.kernel_counters import CountedPlace
 from sonda.analysis.device.stalls import top_stall
 from sonda.analysis.doubts import why_silent
 from sonda.analysis.summary import Summary, Value
 from sonda.record.quantities import STALLS
-
-NO_GPU = "only runs on a GPU have kernels"
-NOT_ASKED = 'it needs a GPU and Nsight Compute: probe = "ncu"'
-NO_STALLS = 'stalls of this kernel were not asked for: probe = "ncu:stalls"'
 
 
 def device_value(summary: Summary, metric: str, path: str = "") -> Value:
@@ -32,14 +29,14 @@ def kernel_time(summary: Summary, path: str) -> Value:
     if not path:
         return part.device.busy
     layer = next((row for row in part.layers if row.path == path), None)
-    return layer.own if layer is not None else Value(None, "ns", "measured", reason="the model has no such module")
+    return layer.own if layer is not None else Value(None, "ns", "measured", reason=reasons.NO_MODULE)
 
 
 def _no_kernels(summary: Summary) -> str:
     if not summary.target.device.startswith("cuda"):
-        return NO_GPU
+        return reasons.NO_GPU
     why = summary.target.no_kernels
-    return f"no kernels were recorded: {why}" if why else "no kernel was recorded"
+    return reasons.KERNELS_SILENT.format(why) if why else reasons.NO_KERNEL_RECORDED
 
 
 def counted_places(summary: Summary, path: str) -> list[CountedPlace]:
@@ -50,7 +47,7 @@ def counted_places(summary: Summary, path: str) -> list[CountedPlace]:
 
 def why_not_counted(summary: Summary) -> str:
     """Why nothing was: a run's notes name the probes that counted nothing, with their reasons."""
-    return why_silent(summary.notes, "ncu") or NOT_ASKED
+    return why_silent(summary.notes, "ncu") or reasons.NO_NCU
 
 
 def _sum(unit: str, read: Callable[[CountedPlace], Value]) -> Callable[[Summary, str], Value]:
@@ -74,7 +71,7 @@ def counted_rate(summary: Summary, path: str) -> Value:
     """FLOP/s: counted FLOPs over the time of the kernels alone, as the CUDA profiler gave it."""
     flops, time = counted_flops(summary, path), kernel_time(summary, path)
     if flops.value is None or not time.value:
-        return Value(None, "FLOP/s", "derived", reason=flops.reason or time.reason or "its kernels took no time")
+        return Value(None, "FLOP/s", "derived", reason=flops.reason or time.reason or reasons.KERNELS_TOOK_NO_TIME)
     return Value(1e9 * flops.value / time.value, "FLOP/s", "derived")
 
 
@@ -84,7 +81,7 @@ def _of_peak(ceiling: str, what: str) -> Callable[[Summary, str], Value]:
         if rate.value is None:
             return Value(None, "1", "derived", reason=rate.reason)
         if not isinstance(peak, Value) or not peak.value:
-            return Value(None, "1", "derived", reason=f"the {what} peak of this device is not known")
+            return Value(None, "1", "derived", reason=reasons.PEAK_UNKNOWN.format(what))
         return Value(rate.value / peak.value, "1", "derived")
 
     return value
@@ -98,7 +95,7 @@ def _stall(summary: Summary, path: str) -> Value:
     longest = max(counted, key=lambda place: place.time)
     wanted = reason or top_stall(longest.stalls)
     if wanted not in longest.stalls:
-        return Value(None, "1", "counted", reason=NO_STALLS)
+        return Value(None, "1", "counted", reason=reasons.NO_STALLS)
     return Value(longest.stalls[wanted], "1", "counted")
 
 

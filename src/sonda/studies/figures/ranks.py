@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sonda.analysis import reasons
 from sonda.analysis.summary import Summary, Value
 from sonda.record.target import OutlookFacts, RanksTarget, Target
 
 FORETOLD = frozenset({"communication"})
 """Times that were not measured as such: of a step's exchanges, each measured before, times how many it has."""
-ALONE = "one device has nobody to share with"
 
 
 def parallel_value(summary: Summary, metric: str, path: str = "") -> Value:
@@ -31,12 +31,12 @@ Read = Callable[[Target, str], float | str]
 def _predicted(read: Callable[[OutlookFacts], float | None]) -> Read:
     def value(target: Target, path: str) -> float | str:
         if not isinstance(target, RanksTarget):
-            return ALONE
+            return reasons.NOBODY_TO_SHARE
         if target.outlook is None:
-            return f"{target.mode} foretells nothing"
+            return reasons.FORETELLS_NOTHING.format(target.mode)
         foretold = read(target.outlook)
         # A pipeline has no bound, and no device may hold the whole batch.
-        return float(foretold) if foretold is not None else f"{target.mode} does not foretell it"
+        return float(foretold) if foretold is not None else reasons.NOT_FORETOLD.format(target.mode)
 
     return value
 
@@ -49,11 +49,11 @@ def _of_rank(name: str) -> Read:
         ranks = [rank for rank in every if rank.samples is not None]
         mine = next((rank for rank in ranks if str(rank.rank) == (path or "0")), None)
         if mine is None:
-            return f"rank {path or 0} did not train" if ranks else ALONE
+            return reasons.RANK_DID_NOT_TRAIN.format(path or 0) if ranks else reasons.NOBODY_TO_SHARE
         if name == "samples":
             return (mine.samples or 0) / sum(rank.samples or 0 for rank in ranks)
         time: float | None = getattr(mine, name)
-        return float(time) if time is not None else "only the device knows how long its steps took"
+        return float(time) if time is not None else reasons.ONLY_DEVICE_KNOWS
 
     return value
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sonda.analysis import reasons
 from sonda.analysis.bounds import CEILINGS, BoundedRatio
 from sonda.analysis.figure_names import figure_words
-from sonda.analysis.roofline import ABOVE_ROOF
-from sonda.analysis.summary import TABLES, Summary, Value
+from sonda.analysis.summary import TABLES, Summary, Value, arithmetic_intensity
 from sonda.record.spans import PHASES
 from sonda.record.target import SimulatedTarget
 from sonda.studies.figures.breakdown import BREAKDOWN, breakdown_value
@@ -22,8 +22,8 @@ from sonda.studies.figures.device import DEVICE, device_value
 from sonda.studies.figures.ranks import PARALLEL, parallel_value
 from sonda.studies.figures.serving import SERVING, serving_value
 from sonda.studies.figures.serving import WHOLE_NAMES as SERVING_NAMES
-from sonda.studies.figures.simulated import NOT_SIMULATED, SIMULATED, simulated_value
-from sonda.studies.figures.speedup import NO_BASE, RELATIVE, RELATIVE_OF_ENERGY
+from sonda.studies.figures.simulated import SIMULATED, simulated_value
+from sonda.studies.figures.speedup import RELATIVE, RELATIVE_OF_ENERGY
 from sonda.studies.figures.training import ENERGY, FROM_ENERGY_RUNS, TRAINED, energy_value, trained_value
 
 UNITS = {
@@ -120,22 +120,22 @@ class TableFigure:
         if not self.measurable:
             return Value(None, self.unit, "measured", reason=self.unmeasurable)
         if self.relative:
-            return Value(None, self.unit, "derived", reason=NO_BASE)
+            return Value(None, self.unit, "derived", reason=reasons.NO_BASE)
         if not summary.parts and self.metric not in WITHOUT_STEPS:
-            reason = "the run has no steps" if summary.corun is None else "it is not kept of programs side by side"
+            reason = reasons.NO_STEPS if summary.corun is None else reasons.NOT_SIDE_BY_SIDE
             return Value(None, self.unit, "measured", reason=reason)
         if self.metric in PLACED:
             raw = PLACED[self.metric][1](summary, self.metric, self.path)
         else:
             raw = METRICS[self.metric][1](summary)
         if raw.value is None:
-            return Value(None, self.unit, raw.source, reason=raw.reason or f"the run has no {self.metric}")
+            return Value(None, self.unit, raw.source, reason=raw.reason or reasons.NO_METRIC.format(self.metric))
         return self.to_unit(self._within_bounds(raw))
 
     def _within_bounds(self, raw: Value) -> Value:
         if self.metric in OF_CEILINGS:
             return BoundedRatio(raw, doubt=CEILINGS).value(OF_CEILINGS[self.metric])
-        return BoundedRatio(raw).value(MORE_THAN_ALL) if self.metric in PARTS_OF_ALL else raw
+        return BoundedRatio(raw).value(reasons.MORE_THAN_ALL) if self.metric in PARTS_OF_ALL else raw
 
     @property
     def most(self) -> float | None:
@@ -189,14 +189,14 @@ def _bandwidth(summary: Summary) -> Value:
 
 
 def _intensity(summary: Summary) -> Value:
-    return _quotient("FLOP/B", _flops(summary), _bytes(summary), 1.0)
+    return arithmetic_intensity(_flops(summary), _bytes(summary))
 
 
 def _efficiency(summary: Summary) -> Value:
     """FLOP/s achieved over the peak that this machine reached when its ceilings were measured."""
     peak = summary.ceilings.get("flops")
     if not isinstance(peak, Value):
-        return Value(None, "1", "derived", reason=str(summary.ceilings.get("reason", "no peak was measured")))
+        return Value(None, "1", "derived", reason=str(summary.ceilings.get("reason", reasons.NO_PEAK_AT_ALL)))
     return _quotient("1", _achieved(summary), peak, 1.0)
 
 
@@ -208,16 +208,16 @@ def _roof(summary: Summary) -> Value:
         if phase.cost.roof.value is not None and phase.cost.time.value
     ]
     if not pairs:
-        reasons = [phase.cost.roof.reason for phase in summary.parts[0].phases if phase.cost.roof.reason]
-        return Value(None, "1", "derived", reason=reasons[0] if reasons else "no phase has a roof")
+        known_reasons = (phase.cost.roof.reason for phase in summary.parts[0].phases if phase.cost.roof.reason)
+        return Value(None, "1", "derived", reason=next(known_reasons, reasons.NO_PHASE_HAS_ROOF))
     return Value(sum(roof * time for roof, time in pairs) / sum(time for _, time in pairs), "1", "derived")
 
 
 def _peak_memory(summary: Summary) -> Value:
     known = [phase.peak_memory for phase in summary.parts[0].phases if phase.peak_memory.value is not None]
     if not known:
-        reasons = [phase.peak_memory.reason for phase in summary.parts[0].phases if phase.peak_memory.reason]
-        return Value(None, "B", "counted", reason=reasons[0] if reasons else "memory was not counted")
+        known_reasons = (phase.peak_memory.reason for phase in summary.parts[0].phases if phase.peak_memory.reason)
+        return Value(None, "B", "counted", reason=next(known_reasons, reasons.NO_MEMORY))
     return max(known, key=lambda value: value.value or 0.0)
 
 
@@ -226,7 +226,7 @@ def _phase_time(name: str) -> Callable[[Summary], Value]:
         for phase in summary.parts[0].phases:
             if phase.name == name:
                 return phase.cost.time
-        return Value(None, "ns", "measured", reason=f"its steps have no {name}")
+        return Value(None, "ns", "measured", reason=reasons.NO_PHASE.format(name))
 
     return time
 
@@ -235,7 +235,7 @@ def _area(summary: Summary) -> Value:
     """Of the simulated engines that worked and of the global buffer that they share."""
     area = summary.target.area if isinstance(summary.target, SimulatedTarget) else None
     if area is None or area.together is None:
-        return Value(None, "mm2", "simulated", reason=NOT_SIMULATED)
+        return Value(None, "mm2", "simulated", reason=reasons.NOT_SIMULATED)
     together = area.together
     if together.value is None:
         return Value(None, "mm2", "simulated", reason=together.reason or "")
@@ -276,10 +276,10 @@ PLACED: dict[str, tuple[str, Placed]] = {
 """What may be read at a place: of a phase, a module, a size of cache. The unit in which it is kept, and how."""
 
 OF_CEILINGS = {
-    "roof": ABOVE_ROOF,
-    "efficiency": "it computes more than the peak that was measured: sonda doctor --measure measures it again",
-    "peak": "its kernels compute more than the peak that was measured: sonda doctor --measure measures it again",
-    "theory": "its kernels compute more than the maker's peak: FLOPs or precision are not what they seem",
+    "roof": reasons.ABOVE_ROOF,
+    "efficiency": reasons.ABOVE_PEAK,
+    "peak": reasons.KERNELS_ABOVE_PEAK,
+    "theory": reasons.KERNELS_ABOVE_THEORY,
 }
 """Parts of a ceiling, and why one is not shown that is above it."""
 PARTS_OF_ALL = {
@@ -287,7 +287,6 @@ PARTS_OF_ALL = {
     "accuracy", "validation_accuracy", "best_accuracy", "fairness", *CATEGORIES,
 }  # fmt: skip
 """Parts of a whole, 0 to 1."""
-MORE_THAN_ALL = "it would be more than all of it: one of its numbers is wrong"
 
 WITHOUT_STEPS = {*CORUN, *SERVING, *TRAINED, *PARALLEL, *ENERGY}
 """What a run may have in which no step was seen."""
@@ -303,15 +302,15 @@ def _total(unit: str, what: str, values: Iterable[Value]) -> Value:
     values = list(values)
     known = [value for value in values if value.value is not None]
     if not known:
-        reasons = [value.reason for value in values if value.reason]
-        return Value(None, unit, "derived", reason=reasons[0] if reasons else f"{what} were not counted")
+        known_reasons = (value.reason for value in values if value.reason)
+        return Value(None, unit, "derived", reason=next(known_reasons, reasons.WERE_NOT_COUNTED.format(what)))
     sources = {value.source for value in known}
     return Value(sum(v.value or 0.0 for v in known), unit, sources.pop() if len(sources) == 1 else "derived")
 
 
 def _quotient(unit: str, above: Value, below: Value, factor: float) -> Value:
     if above.value is None or not below.value:
-        return Value(None, unit, "derived", reason=above.reason or below.reason or "nothing to divide by")
+        return Value(None, unit, "derived", reason=above.reason or below.reason or reasons.NOTHING_TO_DIVIDE_BY)
     low, high = (None if end is None else factor * end / below.value for end in (above.low, above.high))
     if low is None and below.low and below.high:  # what is divided by a time is as sure as the time
         low, high = factor * above.value / below.high, factor * above.value / below.low

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from sonda.analysis import reasons
 from sonda.analysis.serving import Percentile, ServingSummary
 from sonda.analysis.summary import Summary, Value
 
-NOT_SERVED = 'the workload was not served: scenario = "server"'
-NO_LOADGEN = 'LoadGen did not make the traffic: backend = "loadgen"'
 LOADGEN_RATES = ("completed_samples_per_sec", "samples_per_second", "qps_with_loadgen_overhead")
 """Ends of the keys under which LoadGen's detail log has the rate, by scenario: server, offline, streams."""
 
@@ -22,7 +21,7 @@ def serving_value(summary: Summary, metric: str, path: str = "") -> Value:
     """A figure in the unit in which Sonda keeps it; missing with a reason where the run does not have it."""
     unit, read = SERVING[metric]
     if summary.serving is None:
-        return Value(None, unit, "measured", reason=NOT_SERVED)
+        return Value(None, unit, "measured", reason=reasons.NOT_SERVED)
     value = read(summary.serving, path)
     if isinstance(value, str):
         return Value(None, unit, "measured", reason=value)
@@ -40,7 +39,7 @@ def _percentile(serving: ServingSummary, path: str) -> Percentile | str:
         if f"{100 * percentile.percentile:g}" == path:
             return percentile
     known = ", ".join(f"{100 * percentile.percentile:g}" for percentile in serving.percentiles)
-    return f"the {path}th percentile is not kept; there are {known}"
+    return reasons.NO_PERCENTILE.format(path, known)
 
 
 def _latency(serving: ServingSummary, path: str) -> Value | str:
@@ -53,22 +52,22 @@ def _quotable(serving: ServingSummary, path: str) -> Value | str:
     if isinstance(percentile, str):
         return percentile
     if not percentile.quotable:
-        return f"{percentile.missing:,} queries more are needed"
+        return reasons.QUERIES_NEEDED.format(percentile.missing)
     return percentile.latency if percentile.quotable == "counted" else percentile.estimate
 
 
 def _bound_held(serving: ServingSummary, path: str) -> Value | str:
     """1 where the bound was shown to hold, 0 where not."""
     if serving.bound is None:
-        return "no latency bound was given"
+        return reasons.NO_LATENCY_BOUND
     if serving.bound.allowed < 0:
-        return f"too few queries to show it: {serving.bound.missing:,} more are needed"
+        return reasons.FEW_QUERIES.format(serving.bound.missing)
     return Value(float(serving.bound.held), "1", "derived")
 
 
 def _late(serving: ServingSummary, path: str) -> Value | str:
     if serving.bound is None:
-        return "no latency bound was given"
+        return reasons.NO_LATENCY_BOUND
     return Value(serving.bound.late / serving.queries, "1", "counted")
 
 
@@ -77,43 +76,43 @@ def _rate_under_bound(serving: ServingSummary, path: str) -> Value | str:
     held_share = _bound_held(serving, path)
     if isinstance(held_share, str):
         return held_share
-    return serving.rate if held_share.value else "the bound was not shown to hold at this rate"
+    return serving.rate if held_share.value else reasons.BOUND_NOT_HELD
 
 
 def _loadgen_latency(serving: ServingSummary, path: str) -> Value | str:
     if not serving.loadgen:
-        return NO_LOADGEN
+        return reasons.NO_LOADGEN
     try:
         wanted = f"{float(path) if path else 100 * serving.asked.percentile:.2f}_percentile_"
     except ValueError:
-        return f"{path} is no percentile"
+        return reasons.IS_NO_PERCENTILE.format(path)
     for key, value in serving.loadgen.items():
         if key.startswith(f"result_{wanted}") and key.endswith("latency_ns") and isinstance(value, int | float):
             return Value(float(value), "ns", "measured")
-    return f"LoadGen's log has no {wanted.partition('_')[0]}th percentile"
+    return reasons.NO_LOADGEN_PERCENTILE.format(wanted.partition("_")[0])
 
 
 def _loadgen_rate(serving: ServingSummary, path: str) -> Value | str:
     if not serving.loadgen:
-        return NO_LOADGEN
+        return reasons.NO_LOADGEN
     for key in LOADGEN_RATES:
         rate = serving.loadgen.get(f"result_{key}")
         if isinstance(rate, int | float):
             return Value(float(rate), "1/s", "measured")
-    return "LoadGen's log has no rate for this scenario"
+    return reasons.NO_LOADGEN_RATE
 
 
 def _loadgen_valid(serving: ServingSummary, path: str) -> Value | str:
     """1 where LoadGen calls the run VALID."""
     if "result_validity" not in serving.loadgen:
-        return NO_LOADGEN
+        return reasons.NO_LOADGEN
     return Value(float(serving.loadgen["result_validity"] == "VALID"), "1", "measured")
 
 
 def _plain(read: Callable[[ServingSummary], Value], unit: str) -> tuple[str, Read]:
     def value(serving: ServingSummary, path: str) -> Value | str:
         if path:
-            return f"it is of all queries, not of {path}"
+            return reasons.OF_ALL_QUERIES.format(path)
         return read(serving)
 
     return unit, value

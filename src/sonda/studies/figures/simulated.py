@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sonda.analysis.summary import PartSummary, Simulated, Summary, Traffic, Value
+from sonda.analysis import reasons
+from sonda.analysis.summary import PartSummary, SimulatedCost, Summary, Traffic, Value
 from sonda.record.quantities import CYCLE_STACK
-
-NOT_SIMULATED = "only simulated runs have it"
-UNLIMITED = "the global buffer is unlimited"
 
 
 def simulated_value(summary: Summary, metric: str, path: str = "") -> Value:
@@ -16,16 +14,16 @@ def simulated_value(summary: Summary, metric: str, path: str = "") -> Value:
     unit, read = SIMULATED[metric]
     part = summary.parts[0]
     if part.simulated is None:
-        return Value(None, unit, "simulated", reason=NOT_SIMULATED)
+        return Value(None, unit, "simulated", reason=reasons.NOT_SIMULATED)
     rows = [part.simulated] if not path else _at(part, path)
     if not rows:
         known = any(layer.path == path or layer.path.startswith(f"{path}.") for layer in part.layers)
-        reason = f"nothing of {path} ran on an engine" if known else f"the model has no module {path!r}"
+        reason = reasons.NOTHING_ON_ENGINE.format(path) if known else reasons.NO_MODULE_NAMED.format(path)
         return Value(None, unit, "simulated", reason=reason)
     return read(rows)
 
 
-def _at(part: PartSummary, path: str) -> list[Simulated]:
+def _at(part: PartSummary, path: str) -> list[SimulatedCost]:
     """The module at a path; where it is not called itself, such as a list of modules, those that are called below."""
     layers = [layer for layer in part.layers if layer.path == path]
     if not layers:
@@ -35,7 +33,7 @@ def _at(part: PartSummary, path: str) -> list[Simulated]:
     return [layer.simulated for layer in layers if layer.simulated is not None]
 
 
-Read = Callable[[Sequence[Simulated]], Value]
+Read = Callable[[Sequence[SimulatedCost]], Value]
 
 
 def _sum(values: Sequence[Value]) -> Value:
@@ -50,13 +48,13 @@ def _sum(values: Sequence[Value]) -> Value:
     return Value(sum(value.value or 0.0 for value in values), first.unit, first.source, low, high, bounds=first.bounds)
 
 
-def _sum_of(field: Callable[[Simulated], Value]) -> Read:
+def _sum_of(field: Callable[[SimulatedCost], Value]) -> Read:
     return lambda rows: _sum([field(row) for row in rows])
 
 
 def _stack(name: str) -> Read:
-    def read(rows: Sequence[Simulated]) -> Value:
-        reason = UNLIMITED if name == "memory" else f"the accelerator spends no cycles on {name}"
+    def read(rows: Sequence[SimulatedCost]) -> Value:
+        reason = reasons.BUFFER_IS_UNLIMITED if name == "memory" else reasons.NO_CYCLES_ON.format(name)
         missing = Value(None, "cycle", "simulated", reason=reason)
         return _sum([row.stack.get(name, missing) for row in rows])
 
@@ -66,25 +64,25 @@ def _stack(name: str) -> Read:
 def _moved_bytes(unit: str, *fields: Callable[[Traffic], Value]) -> Read:
     """Between the buffer and the memory behind it."""
 
-    def read(rows: Sequence[Simulated]) -> Value:
+    def read(rows: Sequence[SimulatedCost]) -> Value:
         known = [row.traffic for row in rows if row.traffic is not None]
         if len(known) < len(rows):
-            return Value(None, unit, "simulated", reason=UNLIMITED)
+            return Value(None, unit, "simulated", reason=reasons.BUFFER_IS_UNLIMITED)
         return _sum([field(traffic) for traffic in known for field in fields])
 
     return read
 
 
-def _share(rows: Sequence[Simulated]) -> Value:
+def _share(rows: Sequence[SimulatedCost]) -> Value:
     return Value(sum(row.share for row in rows), "1", "derived")
 
 
-def _utilisation(rows: Sequence[Simulated]) -> Value:
+def _utilisation(rows: Sequence[SimulatedCost]) -> Value:
     """Products asked for over those that could have been computed, of several modules together."""
     done = _sum([row.multiplications for row in rows])
     possible = sum(row.possible for row in rows)
     if done.value is None or not possible:
-        return Value(None, "1", "derived", reason=done.reason or "nothing was multiplied")
+        return Value(None, "1", "derived", reason=done.reason or reasons.NOTHING_MULTIPLIED)
     return Value(done.value / possible, "1", "derived")
 
 

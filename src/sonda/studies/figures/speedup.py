@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sonda.analysis import reasons
 from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.comparison.repetitions import quotient
 from sonda.analysis.comparison.scaling import amdahl_bound, efficiency, serial_part
 from sonda.analysis.steps.training import devices_of
 from sonda.analysis.summary import Summary, Value
 from sonda.record.target import RanksTarget
-from sonda.studies.figures.training import NO_EPOCHS, NOT_READ, energy_value
+from sonda.studies.figures.training import energy_value
 from sonda.studies.file.study import Configuration
 
-NO_BASE = "the study names no base"
 WORK = ("workload", "epochs", "images", "data", "split", "image", "channels", "classes", "train")
 """Options that change what is to be done; all others change how."""
 
@@ -25,14 +25,14 @@ WORK = ("workload", "epochs", "images", "data", "split", "image", "channels", "c
 def different_work(configuration: Configuration, base: Configuration) -> str:
     """Why two configurations cannot be compared: they do different work. Empty where they do the same."""
     changed = [key for key in WORK if configuration.get(key) != base.get(key)]
-    return f"it does other work than the base ({', '.join(changed)})" if changed else ""
+    return reasons.OTHER_WORK.format(", ".join(changed)) if changed else ""
 
 
 def relative_value(metric: str, base: Sequence[Summary], own: Sequence[Summary]) -> Value:
     """A metric of the runs of one configuration against those of another; missing with a reason."""
     unit, read = RELATIVE[metric]
     if not base or not own:
-        return Value(None, unit, "derived", reason="not measured yet" if base else "the base is not measured yet")
+        return Value(None, unit, "derived", reason=reasons.NOT_MEASURED_YET if base else reasons.BASE_NOT_MEASURED_YET)
     value = read(base, own)
     return value if isinstance(value, Value) else Value(None, unit, "derived", reason=value)
 
@@ -57,16 +57,12 @@ def _times(summaries: Sequence[Summary], whole: bool) -> list[float]:
 def _speedup(whole: bool) -> Read:
     def value(base: Sequence[Summary], own: Sequence[Summary]) -> Value | str:
         if (base[0].training is None) != (own[0].training is None):
-            return "only one of the two trained by epochs"
+            return reasons.ONE_WITHOUT_EPOCHS
         speedup = quotient(_times(base, whole), _times(own, whole))
         most = _most_of_devices(base[0], own[0])
         if most is None or speedup.value is None:
             return speedup
-        reason = (
-            f"{speedup.value:.2f} times as fast was measured where its devices allow {most:.2f} at most: the base, or "
-            "what they were measured to do alone, was disturbed"
-        )
-        return BoundedRatio(speedup, most).value(reason)
+        return BoundedRatio(speedup, most).value(reasons.ABOVE_DEVICES.format(speedup.value, most))
 
     return value
 
@@ -98,7 +94,7 @@ def _amdahl(base: Sequence[Summary], own: Sequence[Summary]) -> Value | str:
     trainings = [summary.training for summary in base if summary.training is not None]
     speedup = _speedup(True)(base, own)
     if not trainings or isinstance(speedup, str):
-        return NO_EPOCHS if not trainings else speedup
+        return reasons.NO_EPOCHS if not trainings else speedup
     return amdahl_bound(trainings, _device_ratio(base, own), speedup)
 
 
@@ -112,9 +108,9 @@ def _energy(metric: str) -> Read:
         sides = [[energy_value(summary, metric) for summary in of] for of in (own, base)]
         known = [[energy for energy in of if energy.value] for of in sides]
         if not known[0] or not known[1]:
-            return next((energy.reason for of in sides for energy in of if energy.reason), NOT_READ)
+            return next((energy.reason for of in sides for energy in of if energy.reason), reasons.ENERGY_NOT_READ)
         if len({energy.source for of in known for energy in of}) > 1:
-            return "one of the two is estimated"
+            return reasons.ONE_ESTIMATED
         ratio = quotient([energy.value or 0.0 for energy in known[0]], [one.value or 0.0 for one in known[1]])
         source = "estimated" if known[0][0].source == "estimated" else "derived"
         return Value(ratio.value, "1", source, ratio.low, ratio.high, ratio.reason)

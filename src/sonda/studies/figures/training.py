@@ -12,27 +12,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
+from sonda.analysis import reasons
 from sonda.analysis.energy.findings import NodeFindings, NoEnergy
 from sonda.analysis.findings import Finding
-from sonda.analysis.steps.training import DIVERGED, Epoch, Training
+from sonda.analysis.steps.training import Epoch, Training
 from sonda.analysis.summary import Summary, Value
 from sonda.studies.figures.simulated import simulated_value
-
-NO_EPOCHS = "the run has no epochs: epochs = N trains through a data set"
-NOT_READ = 'energy was not read: protocol = "energy-interleaved", or probe = "energy"'
-NO_TARGET = "say which accuracy, in percent: time_to_accuracy_s@80"
 
 
 def trained_value(summary: Summary, metric: str, path: str = "") -> Value:
     """A metric in the unit in which Sonda keeps it; missing with a reason where the run does not have it."""
     unit, read = TRAINED[metric]
     if summary.training is None:
-        return Value(None, unit, "measured", reason=NO_EPOCHS)
+        return Value(None, unit, "measured", reason=reasons.NO_EPOCHS)
     value = read(summary.training, path)
     if isinstance(value, Value):
         return value
     if value is not None and not math.isfinite(value):
-        return Value(None, unit, "measured", reason=DIVERGED)
+        return Value(None, unit, "measured", reason=reasons.LOSS_DIVERGED)
     return Value(value, unit, "measured", reason=_why(value, metric))
 
 
@@ -55,11 +52,11 @@ def _energy_spent(summary: Summary, idle: bool, device: str) -> tuple[Value, flo
     """Joules, and the ns in which they were spent."""
     energy = summary.energy
     if energy is None:
-        return Value(None, "J", "measured", reason=NOT_READ), 0.0
+        return Value(None, "J", "measured", reason=reasons.ENERGY_NOT_READ), 0.0
     spent = summary.training.energy if summary.training is not None else None
     if device:
         devices = spent.devices if spent is not None else {device.name: device.cost.energy for device in energy.devices}
-        missing = Value(None, "J", "measured", reason=f"no energy of {device} was read")
+        missing = Value(None, "J", "measured", reason=reasons.NO_ENERGY_OF.format(device))
         return devices.get(device, missing), spent.time if spent is not None else energy.time.value or 0.0
     if spent is not None:
         return (spent.all if idle else spent.used), spent.time
@@ -82,7 +79,7 @@ def _no_energy(finding: Finding) -> str:
 
 
 def _why(value: float | None, metric: str) -> str:
-    return "" if value is not None else f"the training has no {metric.replace('_', ' ')}"
+    return "" if value is not None else reasons.NO_TRAINED_FIGURE.format(metric.replace("_", " "))
 
 
 def _at_accuracy(
@@ -94,12 +91,12 @@ def _at_accuracy(
         try:
             wanted = float(path) / 100
         except ValueError:
-            return Value(None, "", "measured", reason=NO_TARGET)
+            return Value(None, "", "measured", reason=reasons.NO_ACCURACY_NAMED)
         epoch = training.reached(wanted)
         if epoch is None:
             best = max((epoch.accuracy for epoch in training.epochs if epoch.accuracy is not None), default=None)
-            reached = "" if best is None else f"at most {100 * best:.1f} % was reached, not {path} %"
-            return Value(None, "", "measured", reason=reached or "nothing was validated")
+            reached = "" if best is None else reasons.ACCURACY_NOT_REACHED.format(100 * best, path)
+            return Value(None, "", "measured", reason=reached or reasons.NOTHING_VALIDATED)
         return read(training, epoch)
 
     return value
@@ -108,7 +105,7 @@ def _at_accuracy(
 def _energy_to(idle: bool) -> Callable[[Training, Epoch], Value]:
     def value(training: Training, epoch: Epoch) -> Value:
         if training.energy is None:
-            return Value(None, "J", "measured", reason=NOT_READ)
+            return Value(None, "J", "measured", reason=reasons.ENERGY_NOT_READ)
         return (training.energy.all_to if idle else training.energy.used_to)[epoch.number - 1]
 
     return value
@@ -118,7 +115,7 @@ def _validation_accuracy(training: Training, path: str) -> Value | float | None:
     if not path:
         return training.epochs[-1].right
     accuracies = [epoch.right for epoch in training.epochs if str(epoch.number) == path]
-    missing = Value(None, "1", "measured", reason=f"there is no epoch {path}")
+    missing = Value(None, "1", "measured", reason=reasons.NO_EPOCH.format(path))
     return accuracies[0] if accuracies else missing
 
 

@@ -74,7 +74,10 @@ def check_no_energy_probe(walk: StudyWalk, protocol: str, table: Mapping[str, An
     probe = table.get("probe")
     if protocol != ENERGY_INTERLEAVED or not isinstance(probe, str):
         return
-    if any(word.strip().partition(":")[0] in ("energy", "energy-model") for word in probe.split(",")):
+    from sonda.targets.instruments.energy import ENERGY, MODEL
+    from sonda.targets.job import split_probes
+
+    if any(word.name in (ENERGY, MODEL) for word in split_probes(probe)):
         walk.wrong((*path, "probe"), "would read energy in timing runs too; leave it to energy_probe")
 
 

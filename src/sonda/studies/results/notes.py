@@ -8,6 +8,18 @@ from typing import TYPE_CHECKING
 
 from sonda.analysis.comparison.findings import FoundInRun
 from sonda.analysis.findings import Finding
+from sonda.analysis.study_findings import (
+    BeganWarm,
+    DisturbedStudy,
+    EnergyCovers,
+    OutsidePublished,
+    PointsWithoutRun,
+    RestedUnseen,
+    RunsWithoutEnergy,
+    SeveralMachines,
+    UnplacedRows,
+    WaitedToCool,
+)
 from sonda.record.run import Run
 from sonda.studies.engine.plan import ENERGY, NODE, configurations, is_simulated
 from sonda.studies.engine.runner import StudyResult
@@ -19,17 +31,9 @@ from sonda.studies.file.study import VARIANT, Configuration, Published, Study, m
 if TYPE_CHECKING:
     from sonda.studies.results.table import Seen, StudyRow
 
-SIGNS = {"others": "they used cores", "runnable": "more was ready to run than there are cores",
-         "use": "the program lacked cores", "steal": "the hypervisor took time",
-         "throttled": "its limit of CPU time held it up"}  # fmt: skip
-"""What tells of a disturbance, in words."""
-"""Under which a run's `point` has what was waited before it."""
 
-
-def table_notes(
-    result: StudyResult, rows: Sequence[StudyRow], seen: Mapping[str, list[Seen]]
-) -> Iterator[Finding | str]:
-    """Sentences and findings, the most important first."""
+def table_notes(result: StudyResult, rows: Sequence[StudyRow], seen: Mapping[str, list[Seen]]) -> Iterator[Finding]:
+    """What must be said, the most important first."""
     yield from _outside(rows)
     yield from _over_time(result.study, seen)
     yield from _energy(seen)
@@ -52,27 +56,19 @@ def _among_operations(row: Published, points: list[Configuration]) -> bool:
     )
 
 
-def _outside(rows: Sequence[StudyRow]) -> list[str]:
-    """One sentence for each printed range that figures of ours lie outside of."""
-    outside: dict[tuple[str, ...], list[str]] = {}
+def _outside(rows: Sequence[StudyRow]) -> Iterator[Finding]:
+    """One for each printed range that figures of ours lie outside of."""
+    outside: dict[tuple[str, float, float, str, str], list[tuple[str, float]]] = {}
     for row in rows:
         where = " ".join(str(value) for key, value in row.configuration.items() if key != VARIANT)
         for cell in row.cells:
-            for printed_cell in cell.published:
-                low, high, ours = printed_cell.value.low, printed_cell.value.high, cell.value.value
+            for printed in cell.published:
+                low, high, ours = printed.value.low, printed.value.high, cell.value.value
                 if low is None or high is None or ours is None or low <= ours <= high:
                     continue
-                printed = f"{low:g} to {high:g} {printed_cell.value.unit}".rstrip()
-                key = (
-                    name(parse_figure(cell.figure)),
-                    printed,
-                    f" ({printed_cell.hardware})" if printed_cell.hardware else "",
-                )
-                outside.setdefault(key, []).append(f"{where or row.configuration[VARIANT]} {ours:.3g}")
-    return [
-        f"{figure} is outside the published {printed}{by}: {', '.join(cells)}"
-        for (figure, printed, by), cells in outside.items()
-    ]
+                key = (name(parse_figure(cell.figure)), low, high, printed.value.unit, printed.hardware)
+                outside.setdefault(key, []).append((where or str(row.configuration[VARIANT]), ours))
+    return (OutsidePublished(*key, tuple(cells)) for key, cells in outside.items())
 
 
 def _over_time(study: Study, seen: Mapping[str, list[Seen]]) -> Iterator[Finding]:
@@ -86,39 +82,37 @@ def _over_time(study: Study, seen: Mapping[str, list[Seen]]) -> Iterator[Finding
         yield from (FoundInRun(where, run.id, finding) for finding in findings)
 
 
-def _energy(seen: Mapping[str, list[Seen]]) -> Iterator[str]:
+def _energy(seen: Mapping[str, list[Seen]]) -> Iterator[Finding]:
     """What the joules cover, once for all runs that cover the same."""
-    covered: dict[tuple[str, ...], tuple[str, ...]] = {}
+    covered: dict[tuple[tuple[str, ...], bool], EnergyCovers] = {}
     for seen_runs in seen.values():
         for _, _, summary in seen_runs:
-            if summary.energy is not None and summary.energy.covers:
-                covered[summary.energy.covers] = summary.energy.not_covered
-            if summary.energy is not None and summary.energy.modelled:
-                covered[(f"{summary.energy.modelled}, estimated by a power model",)] = ()
-    for covers, lacks in covered.items():
-        yield f"energy covers {', '.join(covers)}" + (f"; not {', '.join(lacks)}" if lacks else "")
+            energy = summary.energy
+            if energy is not None and energy.covers:
+                covered[energy.covers, False] = EnergyCovers(energy.covers, energy.not_covered)
+            if energy is not None and energy.modelled:
+                covered[(energy.modelled,), True] = EnergyCovers((energy.modelled,), estimated=True)
+    yield from covered.values()
     joules = [
         energy_value(summary, "energy")
-        for found in seen.values() for point, _, summary in found if point.measures == ENERGY
+        for seen_runs in seen.values() for point, _, summary in seen_runs if point.measures == ENERGY
     ]  # fmt: skip
-    without = [energy.reason for energy in joules if energy.value is None]
+    without = [value.reason for value in joules if value.value is None]
     if len(without) < len(joules):
-        yield from (f"{count} of {len(joules)} energy runs tell no energy: {reason}"
-                    for reason, count in Counter(without).items())  # fmt: skip
+        yield from (RunsWithoutEnergy(count, len(joules), reason) for reason, count in Counter(without).items())
 
 
-def _missing(result: StudyResult) -> Iterator[str]:
+def _missing(result: StudyResult) -> Iterator[Finding]:
     study = result.study
     points = configurations(study)
     outside = sum(not has_place(row, points) and not _among_operations(row, points) for row in study.published)
     if outside:
-        yield f"{outside} of {len(study.published)} published rows have no configuration at scale {study.scale}"
+        yield UnplacedRows(outside, len(study.published), study.scale)
     if result.failures:
-        total = len(result.failures) + len(result.runs)
-        yield f"{len(result.failures)} of {total} points have no run; start the study again to try them once more"
+        yield PointsWithoutRun(len(result.failures), len(result.failures) + len(result.runs))
 
 
-def _machines(result: StudyResult) -> Iterator[str]:
+def _machines(result: StudyResult) -> Iterator[Finding]:
     """Where what was measured under one name comes from several kinds of machine, or of GPU at one target."""
     by_node: dict[str, Counter[str]] = {}
     by_target: dict[str, Counter[str]] = {}
@@ -133,43 +127,29 @@ def _machines(result: StudyResult) -> Iterator[str]:
         if gpus:
             target = str(point.configuration.get("on", "")) + (f" on {node}" if node else "")
             by_target.setdefault(target, Counter())[" and ".join(gpus)] += 1
-    for node, kinds in (*by_node.items(), *by_target.items()):
+    for where, kinds in (*by_node.items(), *by_target.items()):
         if len(kinds) > 1:
-            where = f" of {node}" if node else ""
-            named = "; ".join(f"{kind}: {count}" for kind, count in kinds.most_common())
-            yield (
-                f"runs{where} come from {len(kinds)} kinds of machine ({named}), whose times cannot be compared; "
-                "measure anew with --again on one of them"
-            )
+            yield SeveralMachines(where, tuple(kinds.most_common()))
 
 
-def _cooling(runs: Sequence[Run]) -> Iterator[str]:
+def _cooling(runs: Sequence[Run]) -> Iterator[Finding]:
     """How long runs waited for the machine to cool, and how many began warm all the same."""
     waits = [run.info.cool_down for run in runs if run.info.cool_down is not None]
     by_sensor = [wait for wait in waits if wait.after]
     if by_sensor:
-        waited = sum(wait.waited_s for wait in by_sensor)
-        yield f"before {len(by_sensor)} runs {waited:.0f} s were waited in all until the machine was cool again"
+        yield WaitedToCool(len(by_sensor), sum(wait.waited_s for wait in by_sensor))
     hot = [wait for wait in by_sensor if wait.reason]
     if hot:
-        yield f"{len(hot)} of {len(runs)} runs began warmer than the first: {hot[0].reason}"
+        yield BeganWarm(len(hot), len(runs), hot[0].reason)
     blind = [wait for wait in waits if not wait.after]
     if blind:
-        rest = max(wait.waited_s for wait in blind)
-        yield f"{blind[0].reason}: runs had {rest:.0f} s of rest between them at most"
+        yield RestedUnseen(blind[0].reason, max(wait.waited_s for wait in blind))
 
 
-def _disturbed(runs: Sequence[Run]) -> Iterator[str]:
+def _disturbed(runs: Sequence[Run]) -> Iterator[Finding]:
     """How many runs were disturbed, and by what."""
     disturbed = [run for run in runs if run.info.disturbed]
-    if not disturbed:
-        return
-    conditions = [run.info.machine.conditions for run in disturbed]
-    signs = Counter(sign for seen in conditions if seen is not None for sign in seen.signs or ())
-    by = (
-        f" ({', '.join(f'{SIGNS.get(sign, sign)} in {count}' for sign, count in signs.most_common())})" if signs else ""
-    )
-    yield (
-        f"{len(disturbed)} of {len(runs)} runs were disturbed by other programs{by}; stop them, then measure anew "
-        "with --again"
-    )
+    if disturbed:
+        conditions = [run.info.machine.conditions for run in disturbed]
+        signs = Counter(sign for seen in conditions if seen is not None for sign in seen.signs or ())
+        yield DisturbedStudy(len(disturbed), len(runs), tuple(signs.most_common()))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from sonda.analysis import reasons
 from sonda.analysis.bounds import CEILINGS, BoundedRatio
 from sonda.analysis.device.stalls import top_stall
 from sonda.analysis.summary import LayerRow, Summary, Value
@@ -23,9 +24,9 @@ from sonda.workloads.operations.ops import STUDIED
 WORKLOAD = "ops"
 MOST_STALLS = 3
 BEYOND = {
-    "of_peak": "it computes more than the peak that was measured: sonda doctor --measure measures it again",
-    "of_theory": "it computes more than its maker's peak: FLOPs or precision are not what they seem",
-    "of_memory": "it moves more than memory can: operands or result stay in a cache",
+    "of_peak": reasons.ABOVE_PEAK,
+    "of_theory": reasons.ABOVE_THEORY,
+    "of_memory": reasons.ABOVE_MEMORY,
 }
 """Why a share of a ceiling is not shown."""
 
@@ -144,8 +145,8 @@ def _point(run: Run, summary: Summary, layer: LayerRow, on: str, working: float)
     stalls = None
     if place is not None and place.stalls:
         top = top_stall(place.stalls)
-        reasons = [reason for reason in place.stalls if reason != "selected"][:MOST_STALLS] if top else []
-        stalls = {reason: place.stalls[reason] for reason in reasons}
+        shown = [reason for reason in place.stalls if reason != "selected"][:MOST_STALLS] if top else []
+        stalls = {reason: place.stalls[reason] for reason in shown}
     missing = "" if place is not None else why_not_counted(summary)
     return OperationPoint(
         op=layer.path,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from sonda.analysis.comparison.optimisations import Limit, Option, Options, weigh_options
+from sonda.analysis.comparison.optimisations import CombinedOptions, Limit, Option, Options, weigh_options
 from sonda.analysis.comparison.option_effects import brought_everywhere as brought_everywhere
 from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
@@ -83,11 +83,20 @@ def _option(option: Option) -> dict[str, Any]:
         "name": option.name,
         "speedup": dataclasses.asdict(option.speedup),
         "effect": option.effect,
-        "text": option.text,
+        "text": option.outcome,
         "limit": _limit(option.limit),
-        "together": dataclasses.asdict(option.together) if option.together is not None else None,
+        "together": _together(option.together) if option.together is not None else None,
         "several": option.several,
         "most": option.most,
+    }
+
+
+def _together(options: CombinedOptions) -> dict[str, Any]:
+    return {
+        "parts": options.parts,
+        "product": options.product,
+        "excess": dataclasses.asdict(options.excess),
+        "text": options.finding,
     }
 
 

@@ -11,9 +11,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sonda.analysis import wording
-from sonda.analysis.device.stalls import REASONS
-from sonda.analysis.wording import FRAMEWORKS
+from sonda.analysis.findings import Finding
+from sonda.analysis.study_findings import (
+    DoesMore,
+    FewLoads,
+    GrownStall,
+    LeftCache,
+    MeasuredOperation,
+    Neighbour,
+    OnlyOneUsesTensorCores,
+    OtherInstructions,
+    RateFalls,
+    ReadRepeatedly,
+    SlowerFramework,
+    Unexplained,
+    WaitsMore,
+)
+from sonda.analysis.summary import Value
 from sonda.studies.results.operations import OperationPoint
 from sonda.workloads.operations.ops import Operations
 
@@ -23,21 +37,20 @@ GROWN = 0.05
 OTHER_CODE = 0.05
 """Counted FLOPs for each of the formula that differ by this much come from other instructions."""
 MEMORY_WAIT = "long_scoreboard"
-NO_REASON = "nothing that was counted explains it"
-NO_COUNTS = "why is not known, because nothing was counted in it"
-DISTURBED = "; other programs ran meanwhile, and it may be their doing"
+MOST_STALLS = 2
+"""Stalls of a cause."""
 
 
 @dataclass(frozen=True)
 class Outlier:
-    """A point that its neighbours do not explain, in a sentence."""
+    """A point that its neighbours do not explain."""
 
     point: OperationPoint
     other: OperationPoint
     """What it was held against."""
     factor: float
     """How many times as fast the other is."""
-    sentence: str
+    finding: Finding
 
 
 def find_outliers(points: Sequence[OperationPoint]) -> tuple[Outlier, ...]:
@@ -67,13 +80,13 @@ def _over_sizes(line: list[OperationPoint]) -> list[Outlier]:
             continue  # of one size there may be several, which take turns with other operations
         after = _measure(line[place + 1]) if place + 1 < len(line) else None
         dips = after is not None and after / rate >= FACTOR
-        unit = "FLOP/s" if point.op == "dot" else "B/s"
-        verb = "dips" if dips else "falls"
-        sentence = (
-            f"{_who(point)} {verb} to {wording.amount(rate, unit)} at {_size(point)}, {before / rate:.1f} times less "
-            f"than at {_size(line[place - 1])} ({wording.amount(before, unit)}): {_why_slower(point, line[place - 1])}"
-        )
-        outliers.append(Outlier(point, line[place - 1], before / rate, sentence))
+        unit, smaller = "FLOP/s" if point.op == "dot" else "B/s", line[place - 1]
+        causes = _why_slower(point, smaller)
+        finding = RateFalls(
+            _measured(point), Value(rate, unit, "derived"), _measured(smaller), Value(before, unit, "derived"), dips,
+            causes, (point.disturbed or smaller.disturbed) and not isinstance(causes[0], LeftCache),
+        )  # fmt: skip
+        outliers.append(Outlier(point, smaller, before / rate, finding))
     return outliers
 
 
@@ -83,32 +96,23 @@ def _between_frameworks(same: list[OperationPoint]) -> list[Outlier]:
     factor = slow.time / fast.time
     if slow.framework == fast.framework or factor < FACTOR:
         return []
-    sentence = (
-        f"{slow.op} at {_size(slow)} on {slow.on} takes {factor:.1f} times as long in {FRAMEWORKS[slow.framework]} "
-        f"({wording.duration(slow.time)}) as in {FRAMEWORKS[fast.framework]}: {_why_different(slow, fast)}"
-    )
-    return [Outlier(slow, fast, factor, sentence)]
+    disturbed = slow.disturbed or fast.disturbed
+    time = Value(slow.time, "ns", "measured")
+    finding = SlowerFramework(_measured(slow), time, fast.framework, factor, _why_different(slow, fast), disturbed)
+    return [Outlier(slow, fast, factor, finding)]
 
 
-def _who(point: OperationPoint) -> str:
-    return f"{point.op} in {FRAMEWORKS[point.framework]} on {point.on}"
+def _measured(point: OperationPoint) -> MeasuredOperation:
+    return MeasuredOperation(point.op, point.size, point.framework, point.on)
 
 
-def _size(point: OperationPoint) -> str:
-    mebibytes = point.size / 2**20
-    return f"{mebibytes:g} MiB" if point.size >= 2**20 else f"{point.size:,} B"
-
-
-def _why_slower(point: OperationPoint, before: OperationPoint) -> str:
-    faster, there = before.bandwidth, f"at {_size(before)}"
+def _why_slower(point: OperationPoint, before: OperationPoint) -> tuple[Finding, ...]:
+    faster, smaller = before.bandwidth, Neighbour(size=before.size)
     if faster is not None and before.memory and faster > before.memory and _cached(before) and not _cached(point):
-        return (
-            f"{_size(before)} moved faster than memory gives ({wording.amount(before.memory, 'B/s')}), so it was found "
-            f"in the cache of {wording.amount(before.cache or 0.0, 'B')}; the {wording.amount(point.working, 'B')} "
-            "that take turns here are not"
-        )
-    reasons = [_moved_more(point), _other_code(point, before, there), *_waits(point, before, there)]
-    return ("; ".join(filter(None, reasons)) or _unknown(point)) + _doubt(point, before)
+        memory, cache = Value(before.memory, "B/s", "measured"), Value(before.cache, "B", "counted")
+        return (LeftCache(before.size, memory, cache, Value(point.working, "B", "nominal")),)
+    causes = (*_moved_more(point), *_other_code(point, before, smaller), *_waits(point, before, smaller))
+    return causes or (_unknown(point),)
 
 
 def _cached(point: OperationPoint) -> bool:
@@ -116,80 +120,62 @@ def _cached(point: OperationPoint) -> bool:
     return bool(point.cache) and point.working <= (point.cache or 0.0)
 
 
-def _unknown(*points: OperationPoint) -> str:
-    return NO_COUNTS if any(point.missing for point in points) else NO_REASON
+def _unknown(*points: OperationPoint) -> Unexplained:
+    return Unexplained(counted=not any(point.missing for point in points))
 
 
-def _doubt(*points: OperationPoint) -> str:
-    return DISTURBED if any(point.disturbed for point in points) else ""
-
-
-def _why_different(slow: OperationPoint, fast: OperationPoint) -> str:
-    reasons = []
+def _why_different(slow: OperationPoint, fast: OperationPoint) -> tuple[Finding, ...]:
+    causes: list[Finding] = []
     if bool(slow.tensor) != bool(fast.tensor):
-        by = FRAMEWORKS[fast.framework if fast.tensor else slow.framework]
-        reasons.append(f"{by} uses tensor cores, the other does not")
-    for name, unit, ours, theirs in (
-        ("counts", "FLOP", slow.counted, fast.counted), ("moves", "B", slow.dram, fast.dram),
-    ):  # fmt: skip
+        causes.append(OnlyOneUsesTensorCores(fast.framework if fast.tensor else slow.framework))
+    for unit, ours, theirs in (("FLOP", slow.counted, fast.counted), ("B", slow.dram, fast.dram)):
         if ours and theirs and ours / theirs >= FACTOR:
-            reasons.append(
-                f"{FRAMEWORKS[slow.framework]} {name} {wording.amount(ours, unit)} where "
-                f"{FRAMEWORKS[fast.framework]} {name} {wording.amount(theirs, unit)}"
-            )
-    reasons += _waits(slow, fast, f"in {FRAMEWORKS[fast.framework]}")
-    return ("; ".join(reasons) or _unknown(slow, fast)) + _doubt(slow, fast)
+            amounts = [Value(amount, unit, "counted") for amount in (ours, theirs)]
+            causes.append(DoesMore(slow.framework, amounts[0], fast.framework, amounts[1]))
+    causes += _waits(slow, fast, Neighbour(framework=fast.framework))
+    return tuple(causes) or (_unknown(slow, fast),)
 
 
-def _moved_more(point: OperationPoint) -> str:
+def _moved_more(point: OperationPoint) -> list[Finding]:
     """Where the device moved more than operands and result."""
     if point.dram and point.bytes and point.dram / point.bytes >= FACTOR:
-        return (
-            f"{wording.amount(point.dram, 'B')} of memory were moved for {wording.amount(point.bytes, 'B')} of "
-            "operands and result: parts are read more than once"
-        )
-    return ""
+        return [ReadRepeatedly(Value(point.dram, "B", "counted"), Value(point.bytes, "B", "nominal"))]
+    return []
 
 
-def _other_code(point: OperationPoint, before: OperationPoint, there: str) -> str:
+def _other_code(point: OperationPoint, before: OperationPoint, neighbour: Neighbour) -> list[Finding]:
     """Where the same formula was counted as other instructions: another kernel was chosen for this size."""
     if not (point.counted and before.counted and point.nominal and before.nominal):
-        return ""
+        return []
     ours, theirs = point.counted / point.nominal, before.counted / before.nominal
-    if abs(ours - theirs) < OTHER_CODE * theirs:
-        return ""
-    return f"other code runs here: {ours:.3g} FLOP are counted for each of the formula, {theirs:.3g} {there}"
+    return [] if abs(ours - theirs) < OTHER_CODE * theirs else [OtherInstructions(ours, theirs, neighbour)]
 
 
-def _waits(slow: OperationPoint, fast: OperationPoint, there: str) -> list[str]:
+def _waits(slow: OperationPoint, fast: OperationPoint, neighbour: Neighbour) -> list[Finding]:
     """What the slow one waits for more than the fast one does; and whether waiting for memory means much of it."""
-    grown = _grown_stalls(slow, fast)
-    sentences = [
-        f"{wording.percent(share)} {REASONS[reason].meaning} ({reason}), {less}{wording.percent(before)} {there}"
-        for reason, share, before, less in grown[:2]
-    ]
-    return [*([f"its warps wait {', '.join(sentences)}"] if sentences else []), *_slack(slow, fast, there)]
+    grown = tuple(_grown_stalls(slow, fast)[:MOST_STALLS])
+    return [*([WaitsMore(grown, neighbour)] if grown else []), *_slack(slow, fast, neighbour)]
 
 
-def _grown_stalls(slow: OperationPoint, fast: OperationPoint) -> list[tuple[str, float, float, str]]:
-    """Reasons with a larger share in the slow one, the largest growth first: share, the other's, and 'at most ' where
-    only the largest of the other's are known and this is not among them. A share that stayed explains nothing: it is
-    as large where the work is done in time."""
+def _grown_stalls(slow: OperationPoint, fast: OperationPoint) -> list[GrownStall]:
+    """Reasons with a larger share in the slow one, the largest growth first. A share that stayed explains nothing: it
+    is as large where the work is done in time."""
     if not slow.stalls or not fast.stalls:
         return []
     least = min(fast.stalls.values())
-    changes = [
-        (reason, share, fast.stalls.get(reason, least), "" if reason in fast.stalls else "at most ")
+    stalls = [
+        GrownStall(reason, share, fast.stalls.get(reason, least), at_most=reason not in fast.stalls)
         for reason, share in slow.stalls.items()
     ]
-    return sorted((change for change in changes if change[1] - change[2] >= GROWN), key=lambda one: one[2] - one[1])
+    grown = [stall for stall in stalls if stall.share - stall.share_there >= GROWN]
+    return sorted(grown, key=lambda stall: stall.share_there - stall.share)
 
 
-def _slack(slow: OperationPoint, fast: OperationPoint, there: str) -> list[str]:
+def _slack(slow: OperationPoint, fast: OperationPoint, neighbour: Neighbour) -> list[Finding]:
     """Where both wait for memory above all, and memory could have given more: not its bandwidth holds the slow one up.
 
     Bytes under way at once are bandwidth times latency (Little's law), so with less bandwidth there are fewer of them,
-    or each takes longer. Said only where operands and result come from memory, once each.
+    or each takes longer. Found only where operands and result come from memory, once each.
     """
     for point in (slow, fast):
         if not point.dram or _moved_more(point) or _cached(point) or next(iter(point.stalls or {}), "") != MEMORY_WAIT:
@@ -197,21 +183,14 @@ def _slack(slow: OperationPoint, fast: OperationPoint, there: str) -> list[str]:
     ours, theirs = (_of_memory(point) for point in (slow, fast))
     if ours is None or theirs is None or FACTOR * ours > theirs:
         return []
-    return [
-        f"both wait for memory above all, but memory moves {wording.percent(ours)} of what it can here and "
-        f"{wording.percent(theirs)} {there}: too few loads are under way at once, or each takes longer"
-        f"{_odd_rows(slow, fast, there)}"
-    ]
+    return [FewLoads(ours, theirs, neighbour, _odd_row(slow, fast), _row(fast))]
 
 
-def _odd_rows(slow: OperationPoint, fast: OperationPoint, there: str) -> str:
+def _odd_row(slow: OperationPoint, fast: OperationPoint) -> int:
     """What may be why: rows of an odd length begin at every alignment, so a kernel that goes by rows loads one number
-    at a time. Nothing where the fast one goes through rows of an odd length too, by the same framework's code."""
+    at a time. 0 where the fast one goes through rows of an odd length too, by the same framework's code."""
     ours, theirs = _row(slow), _row(fast)
-    if ours % 2 == 0 or (slow.framework == fast.framework and theirs % 2):
-        return ""
-    beside = f"; {theirs:,} {there} can" if theirs != ours else ""
-    return f" (rows of {ours:,} numbers cannot be loaded in twos or fours{beside})"
+    return 0 if ours % 2 == 0 or (slow.framework == fast.framework and theirs % 2) else ours
 
 
 def _row(point: OperationPoint) -> int:

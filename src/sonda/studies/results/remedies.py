@@ -7,16 +7,15 @@ often. A study from which nothing follows has none.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-from sonda.analysis.comparison.findings import RemedyOfRuns
+from sonda.analysis.comparison.findings import OptionOutcome, RemedyOfRuns
 from sonda.analysis.comparison.optimisations import Options, main_limit
 from sonda.analysis.comparison.option_effects import FASTER, NOTHING, SLOWER, UNKNOWN
 from sonda.analysis.comparison.repetitions import best_of, quotient
 from sonda.analysis.findings import Finding
 from sonda.analysis.rules.limits import TooNoisy
+from sonda.analysis.study_findings import BetterWay, LeaveOut, RepeatMore, RunBeside, SendAtMost, StayWith, TakeInstead
 from sonda.analysis.summary import Summary, Value
-from sonda.analysis.wording import at_places, join
 from sonda.studies.engine.plan import NODE, configurations, is_simulated
 from sonda.studies.file.study import VARIANT, Configuration, Study, key_of
 from sonda.studies.results.optimisations import place_of
@@ -34,26 +33,22 @@ RATE = "rate_under_bound_per_second"
 
 def remedies(
     study: Study, table: StudyTable, options: Sequence[Options], summaries: Mapping[str, Summary]
-) -> list[str | Finding]:
-    """Sentences without their full stop, and what runs advise, what brings most first; `summaries` are those of the
-    runs, by id."""
-    sentences_: list[str | Finding]
+) -> list[Finding]:
+    """What to try, what brings most first; `summaries` are those of the runs, by id."""
     if options:
-        sentences_ = list(_of_options(study, table, options))
-    else:
-        better, places, undecided = better_ways(study, table)
-        neighbours, lone = _of_neighbours(table)
-        sentences_ = [*sentences(better, places), *neighbours, *_of_loads(study, table)]
-        sentences_ += _repeat_remedy(table, max(undecided, lone)) if not sentences_ else []
-        sentences_ += _of_limits(table, summaries)
-    return sentences_[:MOST]
+        return list(_of_options(study, table, options))[:MOST]
+    better, places, undecided = better_ways(study, table)
+    neighbours, lone = _of_neighbours(table)
+    advice: list[Finding] = [*take_instead(better, places), *neighbours, *_of_loads(study, table)]
+    advice += _repeat_more(table, max(undecided, lone)) if not advice else []
+    return [*advice, *_of_limits(table, summaries)][:MOST]
 
 
-def _of_options(study: Study, table: StudyTable, places: Sequence[Options]) -> Iterator[str]:
+def _of_options(study: Study, table: StudyTable, places: Sequence[Options]) -> Iterator[Finding]:
     rows = {(place_of(study, row.configuration), str(row.configuration.get(VARIANT))): row for row in table.rows}
     better: list[BetterWay] = []
     still: list[tuple[str, str, int]] = []
-    worse: dict[str, list[tuple[str, str]]] = {}
+    worse: dict[str, list[tuple[str, OptionOutcome]]] = {}
     undecided: list[StudyRow] = []
     for place in places:
         known = [option for option in place.options if option.effect]
@@ -71,36 +66,32 @@ def _of_options(study: Study, table: StudyTable, places: Sequence[Options]) -> I
             continue
         for option in known:
             if option.effect == SLOWER:
-                worse.setdefault(option.name, []).append((place.place, option.text))
+                worse.setdefault(option.name, []).append((place.place, option.outcome))
         if known and all(option.effect in (SLOWER, NOTHING) for option in known):
             still.append((place.place, place.base, len(known)))
         undecided += [rows[place.place, option.name] for option in known if option.effect == UNKNOWN]
-    yield from sentences(better, len(places))
+    yield from take_instead(better, len(places))
     for name, count in dict.fromkeys((name, count) for _, name, count in still):
-        where = at_places([place_name for place_name, *same in still if same == [name, count]], len(places))
-        yield (
-            f'stay with "{name}"{where}: '
-            + ("the other is" if count == 1 else f"none of {count} others is")
-            + " faster"
-        )
+        at = tuple(place_name for place_name, *same in still if same == [name, count])
+        yield StayWith(name, count, at, len(places))
     stays = {place for place, _, _ in still}
     for name, of in worse.items():
-        left = [(place, text) for place, text in of if place not in stays]
+        left = {place: outcome for place, outcome in of if place not in stays}
         if left:
-            reasons = ", ".join(dict.fromkeys(text for _, text in left))
-            yield f'leave out "{name}"{at_places([place for place, _ in left], len(places))}: {reasons}'
+            yield LeaveOut(name, tuple(left), len(places), tuple(left.values()))
     if not better:
-        yield from _repeat_remedy(table, repetitions(undecided))
+        yield from _repeat_more(table, repetitions(undecided))
 
 
-def _of_neighbours(table: StudyTable) -> tuple[list[str], int]:
+def _of_neighbours(table: StudyTable) -> tuple[list[Finding], int]:
     """The neighbour that slows a program most, where another surely slows it less; and how many repetitions there are
     where that cannot be told (0: nowhere)."""
     beside: dict[str, dict[str, StudyRow]] = {}
     for row in table.rows:
         if {WORK, WITH} <= set(row.configuration) and cell_of(row, SLOWDOWN).value.value is not None:
             beside.setdefault(str(row.configuration[WORK]), {}).setdefault(str(row.configuration[WITH]), row)
-    sentences_, undecided = [], 0
+    better: list[Finding] = []
+    undecided = 0
     for work, by in beside.items():
         values = {name: cell_of(row, SLOWDOWN).value for name, row in by.items()}
         order = sorted(values, key=lambda name: values[name].value or 0.0)
@@ -108,21 +99,17 @@ def _of_neighbours(table: StudyTable) -> tuple[list[str], int]:
         if least.high is None or most.low is None:
             undecided = max(undecided, repetitions(list(by.values())))
         elif most.low > max(1.0, least.high):
-            sentences_.append(
-                f'run {work} beside "{order[0]}" rather than "{order[-1]}": a step takes {least.value:.2f} instead of '
-                f"{most.value:.2f} times as long as alone"
-            )
-    return sentences_, undecided
+            better.append(RunBeside(work, order[0], least.value or 0.0, order[-1], most.value or 0.0))
+    return better, undecided
 
 
-def _of_loads(study: Study, table: StudyTable) -> Iterator[str]:
+def _of_loads(study: Study, table: StudyTable) -> Iterator[Finding]:
     """The highest load under which a bound of latency was found to hold."""
     for configuration, row in zip(configurations(study), table.rows, strict=True):
         rate = cell_of(row, RATE).value.value
         if rate is not None and configuration.get("find_qps"):
-            server = f"{configuration.get(WORK)} on {configuration.get('on', 'cpu')}"
-            bound = configuration.get("latency_bound")
-            yield f"send {server} at most {rate:.3g} queries/s where answers must come within {bound}"
+            on, bound = str(configuration.get("on", "cpu")), str(configuration.get("latency_bound"))
+            yield SendAtMost(str(configuration.get(WORK)), on, rate, bound)
 
 
 def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[Finding]:
@@ -140,22 +127,19 @@ def _of_limits(table: StudyTable, summaries: Mapping[str, Summary]) -> Iterator[
         judged += bool(limits.kind)
         if limits.advice is not None:
             places.setdefault(limits.advice, []).append(
-                ", ".join(_remedy_sentence(axis, row.configuration.get(axis)) for axis in axes)
+                ", ".join(_setting(axis, row.configuration.get(axis)) for axis in axes)
             )
     for advice, names in sorted(places.items(), key=lambda pair: -len(pair[1]))[:MOST_LIMITS]:
         yield RemedyOfRuns(advice, tuple(names), judged)
 
 
-def _repeat_remedy(table: StudyTable, count: int) -> Iterator[str]:
+def _repeat_more(table: StudyTable, count: int) -> Iterator[Finding]:
     """More repetitions, where `count` of them do not suffice; nothing for none."""
-    if not count:
-        return
-    quiet = " while no other program runs" if any(row.disturbed for row in table.rows) else ""
-    why = "one run of each cannot be told from noise" if count == 1 else "intervals become half as wide"
-    yield f"measure again with --repeat {3 if count == 1 else 4 * count}{quiet}: {why}"
+    if count:
+        yield RepeatMore(count, any(row.disturbed for row in table.rows))
 
 
-def _remedy_sentence(axis: str, value: object) -> str:
+def _setting(axis: str, value: object) -> str:
     return str(value) if isinstance(value, str) else f"{axis} {str(value).lower()}"
 
 
@@ -177,21 +161,6 @@ COSTS = (("energy_uJ", "energy"), ("energy_J", "energy"), ("peak_memory_MB", "me
 NOTICED = 0.05
 """Costs that differ by less are not said."""
 ACCURACY = "accuracy_percent"
-
-
-@dataclass(frozen=True)
-class BetterWay:
-    """One way is better than another, at one place of a study."""
-
-    best: str
-    other: str
-    place: str
-    times: Value
-    """How many times as fast."""
-    costs: tuple[tuple[str, float], ...] = ()
-    """What is spent besides, and how many times as much."""
-    accuracy: tuple[Value, Value] | None = None
-    """In percent, of the best and of the other, where it differs."""
 
 
 def better_ways(study: Study, table: StudyTable) -> tuple[list[BetterWay], int, int]:
@@ -227,15 +196,13 @@ def better_ways(study: Study, table: StudyTable) -> tuple[list[BetterWay], int, 
     return better, len(chosen), undecided
 
 
-def sentences(better: Iterable[BetterWay], places: int) -> Iterator[str]:
-    """One for every pair of ways: `take "cache" instead of "base" with cnn: 1.70 times as fast (1.50 to 1.93)`."""
+def take_instead(better: Iterable[BetterWay], places: int) -> Iterator[Finding]:
+    """One for every pair of ways, the largest gain first."""
     pairs: dict[tuple[str, str], list[BetterWay]] = {}
     for way in better:
         pairs.setdefault((way.best, way.other), []).append(way)
-    for (best, worse), of in sorted(pairs.items(), key=lambda pair: -max(_size(way) for way in pair[1])):
-        where = at_places([way.place for way in of], places)
-        times = _ends([way.times for way in of])
-        yield f'take "{best}" instead of "{worse}"{where}: {times} times as fast{_prices(of)}'
+    for ways in sorted(pairs.values(), key=lambda ways: -max(way.times.value or 1.0 for way in ways)):
+        yield TakeInstead(tuple(ways), places)
 
 
 def costs(best: StudyRow, worse: StudyRow, energy: bool = True) -> tuple[tuple[str, float], ...]:
@@ -307,48 +274,6 @@ def _place(table: StudyTable, row: StudyRow) -> str:
 def _has_figure(groups: Sequence[Mapping[str, StudyRow]], key: str) -> bool:
     """Whether two ways of some work have the figure."""
     return any(sum(cell_of(row, key).value.value is not None for row in group.values()) > 1 for group in groups)
-
-
-def _size(way: BetterWay) -> float:
-    return way.times.value or 1.0
-
-
-def _ends(values: Sequence[Value]) -> str:
-    """`1.70 (1.50 to 1.93)` of one, `1.50 to 31.8` of several."""
-    sizes = [value.value or 1.0 for value in values]
-    if len(values) > 1:
-        return _range(sizes)
-    low, high = values[0].low, values[0].high
-    interval = "" if low is None or high is None or low == high else f" ({low:.2f} to {high:.2f})"
-    return f"{_digits(sizes[0])}{interval}"
-
-
-def _prices(of: Sequence[BetterWay]) -> str:
-    prices = []
-    for name in dict.fromkeys(name for way in of for name, _ in way.costs):
-        prices.append(f"{_range([dict(way.costs).get(name, 1.0) for way in of])} times the {name}")
-    pairs = [way.accuracy for way in of if way.accuracy is not None]
-    if pairs:
-        ours, theirs = ([pair[side] for pair in pairs] for side in (0, 1))
-        prices.append(f"{_percents(ours)} of the test right instead of {_percents(theirs)}")
-    return f", {join(prices)}" if prices else ""
-
-
-def _percents(values: Sequence[Value]) -> str:
-    """`81.2 % (70.0 to 88.9 %)` of one, `70 to 81 %` of several."""
-    if len(values) > 1 or values[0].low is None or values[0].high is None:
-        return f"{_range([value.value or 0.0 for value in values])} %"
-    return f"{_digits(values[0].value or 0.0)} % ({_digits(values[0].low)} to {_digits(values[0].high)} %)"
-
-
-def _range(values: Sequence[float]) -> str:
-    least, most = _digits(min(values)), _digits(max(values))
-    return least if least == most else f"{least} to {most}"
-
-
-def _digits(value: float) -> str:
-    """Three digits, and two decimals of what is near 1."""
-    return f"{value:.2f}" if 0.1 <= value < 10 else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def repetitions(rows: Sequence[StudyRow]) -> int:

@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sonda.analysis import reasons
 from sonda.analysis.comparison.repetitions import CurvePoint, Spread, accuracy_curve, spread
 from sonda.analysis.comparison.scaling import ScalingCurve, ScalingPoint, scaling_curve
 from sonda.analysis.findings import Finding
 from sonda.analysis.statistics import median
 from sonda.analysis.steps.training import devices_of
+from sonda.analysis.study_findings import PublishedElsewhere
 from sonda.analysis.summary import SAMPLES, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.target import SimulatedTarget
-from sonda.studies.engine.applicability import NOT_APPLICABLE
 from sonda.studies.engine.corun_point import has_company
 from sonda.studies.engine.plan import ENERGY, TIME, StudyPoint, configurations, is_simulated
 from sonda.studies.engine.runner import StudyResult
 from sonda.studies.figures.registry import USUAL, USUAL_SIMULATED, TableFigure, parse_figure
-from sonda.studies.figures.speedup import NO_BASE, different_work, relative_value
+from sonda.studies.figures.speedup import different_work, relative_value
 from sonda.studies.file.study import SETTINGS, VARIANT, Configuration, Published, Study, key_of, matches
 from sonda.studies.results.notes import has_place, table_notes
 
 HOW_LONG = (*SETTINGS, "steps", "warmup", "seconds")
 """Options that change how long something is measured, not what."""
-ENERGY_RUN = "energy run"
 
 Seen = tuple[StudyPoint, Run, Summary]
 """A point that was measured, its run, and what that means."""
@@ -42,11 +42,20 @@ class PublishedCell:
     hardware: str
     ratio: float | None
     """Ours over the published one; over the nearer end of a range, 1 inside it; None where there is none of ours."""
-    deviation: str
-    """What differs between the two measurements; empty where nothing is known to."""
+    deviation: PublishedElsewhere
     origin: str
     """Where it was printed."""
     note: str
+
+
+@dataclass(frozen=True)
+class MissingRun:
+    """Why a configuration has no run, or lacks a repetition."""
+
+    reason: str
+    of_energy: bool = False
+    applies: bool = True
+    """Whether the configuration has a meaning where it would run."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ class StudyTable:
     rows: tuple[StudyRow, ...]
     deviations: tuple[str, ...]
     """What differs from the published experiment as a whole."""
-    notes: tuple[Finding | str, ...]
+    notes: tuple[Finding, ...]
     base: str = ""
     """The variant that all others are held against."""
     statistics: tuple[str, ...] = ()
@@ -126,7 +135,7 @@ class StudyTable:
     """Speed-ups by number of devices, where they differ."""
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Plain values, one dictionary for each configuration; units and sources with every number."""
+        """Plain values and findings, one dictionary for each configuration; units and sources with every number."""
         return [
             {
                 "configuration": dict(row.configuration),
@@ -148,7 +157,7 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
     study = result.study
     columns = _columns(study)
     seen: dict[str, list[Seen]] = {}
-    failures: dict[str, list[str]] = {}
+    failures: dict[str, list[MissingRun]] = {}
     for point, run in sorted(result.runs, key=lambda pair: pair[0].repetition):
         try:
             seen.setdefault(key_of(point.configuration), []).append((point, run, summarise(run)))
@@ -156,20 +165,21 @@ def study_table(result: StudyResult, summarise: Callable[[Run], Summary]) -> Stu
             failures.setdefault(key_of(point.configuration), []).append(_failure(point, str(error)))
     for point, reason in sorted(result.failures, key=lambda pair: pair[0].repetition):
         failures.setdefault(key_of(point.configuration), []).append(_failure(point, reason))
-    without = {key_of(point.configuration): (why,) for point, why in result.inapplicable}
+    without = {key_of(point.configuration): (MissingRun(why, applies=False),) for point, why in result.inapplicable}
     rows = []
     names = (VARIANT, *study.axes) if study.variants else tuple(study.axes)
     wanted = configurations(study)
     for configuration in wanted:
         seen_runs = seen.get(key_of(configuration), [])
         missing = tuple(failures.get(key_of(configuration), ()))
+        lacking = tuple(run.reason for run in missing)
         why = without.get(key_of(configuration), missing)
         cells = tuple(_cell(study, figure, configuration, wanted, seen, why) for figure in columns)
         axes = {key: configuration[key] for key in names}
         trained = [summary.training for summary in _telling_summaries(seen_runs, TIME) if summary.training is not None]
         disturbed = sum(bool(run.info.disturbed) for _, run, _ in seen_runs)
         ids = tuple(run.id for _, run, _ in seen_runs)
-        rows.append(StudyRow(axes, ids, cells, missing, disturbed, accuracy_curve(trained), _on_host(seen_runs)))
+        rows.append(StudyRow(axes, ids, cells, lacking, disturbed, accuracy_curve(trained), _on_host(seen_runs)))
     fixed = {"seed": study.seed, **study.workload}
     deviations = study.deviations if study.published else ()
     compare = (study.compare or (columns[0].key,)) if study.variants else ()
@@ -253,7 +263,7 @@ def _cell(
     configuration: Configuration,
     wanted: list[Configuration],
     seen: Mapping[str, list[Seen]],
-    missing: tuple[str, ...],
+    missing: tuple[MissingRun, ...],
 ) -> StudyCell:
     measures = ENERGY if figure.of_energy else TIME
     own = _telling_summaries(seen.get(key_of(configuration), []), measures)
@@ -267,7 +277,7 @@ def _cell(
     elif known:
         estimate = median(list(numbers))
         sources = {value.source for value in known}
-        reason = "" if len(known) > 1 else "one repetition has no interval"
+        reason = "" if len(known) > 1 else reasons.ONE_REPETITION
         source = sources.pop() if len(sources) == 1 else "derived"
         value = Value(estimate.value, figure.unit, source, estimate.low, estimate.high, reason, estimate.few)
         if source == "estimated" or (figure.of_energy and len(known) == 1):
@@ -275,12 +285,13 @@ def _cell(
         if all(one.bounds == SAMPLES for one in known):
             value = _with_samples(value, known)
     else:
-        reasons = [value.reason for value in values] or [
-            _why_unseen(figure, missing, bool(seen.get(key_of(configuration))))
-        ]
         if not figure.measurable:
-            reasons = [figure.unmeasurable]
-        reason = reasons[0] if reasons[0].startswith(NOT_APPLICABLE) else f"not measured: {reasons[0]}"
+            lack = MissingRun(figure.unmeasurable)
+        elif values:
+            lack = MissingRun(values[0].reason)
+        else:
+            lack = _why_unseen(figure, missing, bool(seen.get(key_of(configuration))))
+        reason = reasons.NOT_MEASURED.format(lack.reason) if lack.applies else lack.reason
         value = Value(None, figure.unit, "measured", reason=reason)
     published = tuple(
         _published_beside(study, row, figure, value, configuration)
@@ -315,26 +326,29 @@ def _relative(
     wanted: list[Configuration],
     seen: Mapping[str, list[Seen]],
     own: list[Summary],
-    missing: tuple[str, ...],
+    missing: tuple[MissingRun, ...],
 ) -> Value:
     """The figure of one configuration against the base, or against the variant that it names."""
     name = figure.path or study.base
     key = _base_of(study, name, configuration, wanted) if name else None
     if key is None:
-        reason = NO_BASE if not name else f"{name!r} has no configuration like this one"
-        return Value(None, figure.unit, "derived", reason=f"not measured: {reason}")
+        reason = reasons.NO_BASE if not name else reasons.NO_SUCH_CONFIGURATION.format(name)
+        return Value(None, figure.unit, "derived", reason=reasons.NOT_MEASURED.format(reason))
     difference = different_work(
         configuration, next(configuration for configuration in wanted if key_of(configuration) == key)
     )
     if difference:
-        return Value(None, figure.unit, "derived", reason=f"not measured: {difference}")
+        return Value(None, figure.unit, "derived", reason=reasons.NOT_MEASURED.format(difference))
     base = _telling_summaries(seen.get(key, []), ENERGY if figure.of_energy else TIME)
     if figure.of_energy and not own and seen.get(key_of(configuration)):
-        return Value(None, figure.unit, "derived", reason=f"not measured: {_why_unseen(figure, missing, True)}")
+        reason = reasons.NOT_MEASURED.format(_why_unseen(figure, missing, True).reason)
+        return Value(None, figure.unit, "derived", reason=reason)
     value = figure.to_unit(relative_value(figure.metric, base, own))
     if key == key_of(configuration):  # the base against itself is that by definition, whatever its repetitions
         value = dataclasses.replace(value, low=None, high=None)
-    return value if value.value is not None else dataclasses.replace(value, reason=f"not measured: {value.reason}")
+    if value.value is not None:
+        return value
+    return dataclasses.replace(value, reason=reasons.NOT_MEASURED.format(value.reason))
 
 
 def _published_beside(
@@ -344,36 +358,33 @@ def _published_beside(
     low, high = printed if isinstance(printed, tuple) else (printed, printed)
     nearest = low if ours.value is None else min(max(ours.value, low), high)
     ratio = None if ours.value is None or not nearest else ours.value / nearest
-    differs = []
-    if row.hardware:
-        differs.append(f"published on {row.hardware}, ours on {configuration.get('on', 'cpu')}")
-    changed = {
-        key: value
+    changed = tuple(
+        (key, str(value))
         for key, value in study.scales.get(study.scale, {}).items()
         if key not in study.axes and key not in HOW_LONG and key != VARIANT
-    }
-    if changed:
-        differs.append(f"ours at scale {study.scale}: " + ", ".join(f"{key}={value}" for key, value in changed.items()))
+    )
+    deviation = PublishedElsewhere(row.hardware, str(configuration.get("on", "cpu")), study.scale, changed)
     value = Value(low, figure.unit, "published") if low == high else _range(low, high, figure.unit)
-    return PublishedCell(value, row.hardware, ratio, "; ".join(differs), row.source, row.note)
+    return PublishedCell(value, row.hardware, ratio, deviation, row.source, row.note)
 
 
 def _range(low: float, high: float, unit: str) -> Value:
     """A printed range, which has no middle that anybody printed."""
-    return Value(None, unit, "published", low, high, "a range was printed")
+    return Value(None, unit, "published", low, high, reasons.RANGE_PRINTED)
 
 
-def _why_unseen(figure: TableFigure, missing: tuple[str, ...], measured: bool) -> str:
+def _why_unseen(figure: TableFigure, missing: tuple[MissingRun, ...], measured: bool) -> MissingRun:
     """Why no run tells a figure: what became of the runs of its kind; `measured`: there are runs of the other kind."""
-    own = [reason for reason in missing if reason.startswith(ENERGY_RUN) == figure.of_energy]
+    own = [run for run in missing if run.of_energy == figure.of_energy]
     if figure.of_energy and measured and not own:
-        return "it has no energy runs"
-    return next(iter(own or missing), "not measured yet")
+        return MissingRun(reasons.NO_ENERGY_RUNS)
+    return next(iter(own or missing), MissingRun(reasons.NOT_MEASURED_YET))
 
 
-def _failure(point: StudyPoint, reason: str) -> str:
-    what = ENERGY_RUN if point.measures == ENERGY else "repetition"
-    return f"{what} {point.repetition}: {reason}"
+def _failure(point: StudyPoint, reason: str) -> MissingRun:
+    of_energy = point.measures == ENERGY
+    text = reasons.ENERGY_RUN_FAILED if of_energy else reasons.REPETITION_FAILED
+    return MissingRun(text.format(point.repetition, reason), of_energy)
 
 
 def _plain_values(cell: StudyCell) -> dict[str, Any]:
@@ -381,5 +392,7 @@ def _plain_values(cell: StudyCell) -> dict[str, Any]:
     if cell.spread is not None:
         plain["spread"] = dataclasses.asdict(cell.spread)
     if cell.published:
-        plain["published"] = [dataclasses.asdict(published) for published in cell.published]
+        plain["published"] = [
+            {**dataclasses.asdict(published), "deviation": published.deviation} for published in cell.published
+        ]
     return plain

@@ -83,7 +83,7 @@ def build_network(job: Job, workload: Any, device: Any) -> tuple[Any, list[str]]
 
 def _drive(job: Job, task: Any, observer: AnnouncedObserver, jax: Any, replay: bool, directory: Path) -> None:
     from sonda.frameworks.harness.settings import Driving
-    from sonda.frameworks.jax.drive import drive_network, drive_operations
+    from sonda.frameworks.jax.drive.steps import drive_network, drive_operations
 
     number = parse_target(job.on).devices[0]
     on = f"cuda:{number.index}" if number.kind == "cuda" else "cpu"

@@ -31,7 +31,7 @@ def run_in_pytensor(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
     pytensor.config.floatX = job.precision
     from sonda.frameworks.harness.announcer import open_observer
     from sonda.frameworks.harness.settings import Driving
-    from sonda.frameworks.pytensor.drive import drive_network, drive_operations
+    from sonda.frameworks.pytensor.drive.steps import drive_network, drive_operations
     from sonda.targets.training.trainer import describe_task
     from sonda.workloads.catalogue import describe
     from sonda.workloads.operations.ops import Operations

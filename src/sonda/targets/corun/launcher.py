@@ -104,7 +104,7 @@ class CorunLauncher(Launcher):
         self.before = read_conditions()
         self.begin = perf_counter_ns()
         self.experiment = _Experiment(
-            self.cast, self.setting, self.partition, self.groups, SpanGatherer(self.begin), plan.say, environment
+            self.cast, self.setting, self.partition, self.groups, SpanGatherer(self.begin), plan, environment
         )
         for repetition in range(self.setting.repeat):
             # Every second repetition goes backwards, so that a drift of the machine favours no participant.
@@ -163,7 +163,7 @@ class _Experiment:
         partition: Partition | None,
         groups: Sequence[dict[str, Any]],
         spans: SpanGatherer,
-        say: Say,
+        plan: RunPlan,
         environment: Mapping[str, str],
     ) -> None:
         self.cast = cast
@@ -171,7 +171,8 @@ class _Experiment:
         self.partition = partition
         self.groups = groups
         self.spans = spans
-        self.say = say
+        self.say = plan.say
+        self.processes = plan.processes
         self.environment = environment
         self.windows: list[CorunWindow] = []
         self.versions: dict[str, str] = {}
@@ -243,6 +244,7 @@ class _Experiment:
             self.spans.add(assembly.spans, begin, [measurement for measurement in measured if measurement.slot == slot])
 
     def _on_start(self, slot: int, process: int) -> None:
+        self.processes.add(process)
         if self.partition is not None:
             self.partition.resctrl.move(process, self.partition.groups[self.cast.names[slot]])
 

@@ -6,7 +6,8 @@ import ctypes
 import os
 import signal
 import time
-from pathlib import Path
+
+from sonda.targets.processes import ENDED, list_processes, read_stat
 
 PR_SET_CHILD_SUBREAPER = 36
 TRIES = 200
@@ -19,16 +20,13 @@ def keep_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def processes_below(process: int, root: Path = Path("/proc")) -> dict[int, str]:
+def processes_below(process: int) -> dict[int, str]:
     """The living processes below a process, without itself, and the state of each: `R`, `S`, `T` and so on."""
     parents: dict[int, tuple[int, str]] = {}
-    for name in os.listdir(root):
-        if name.isdigit():
-            try:
-                state, parent = (root / name / "stat").read_text().rpartition(")")[2].split()[:2]
-            except (OSError, ValueError):
-                continue  # it has ended meanwhile
-            parents[int(name)] = int(parent), state
+    for pid in list_processes():
+        stat = read_stat(pid)
+        if stat is not None:
+            parents[pid] = stat.parent, stat.state
     children: dict[int, list[int]] = {}
     for child, (parent_pid, _) in parents.items():
         children.setdefault(parent_pid, []).append(child)
@@ -39,7 +37,7 @@ def processes_below(process: int, root: Path = Path("/proc")) -> dict[int, str]:
         if pid not in states:
             states[pid] = parents[pid][1]
             waiting += children.get(pid, ())
-    return {pid: state for pid, state in states.items() if state not in "ZX"}
+    return {pid: state for pid, state in states.items() if state not in ENDED}
 
 
 def _send(process: int, number: int) -> None:

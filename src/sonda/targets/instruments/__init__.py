@@ -1,1 +1,1 @@
-"""What reads a run beside the clock: counters, callgrind, Nsight Compute, energy, second sources, plug-ins."""
+"""What reads a run beside the clock: an instrument a file, all of them listed in `registry`."""

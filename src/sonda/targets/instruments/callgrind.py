@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +67,10 @@ class CallgrindInstrument(Instrument):
 
     def __init__(self, sizes: tuple[int, ...] = ()) -> None:
         self.sizes = sizes
+
+    @classmethod
+    def from_words(cls, words: Sequence[ProbeWord]) -> CallgrindInstrument:
+        return cls(parse_cache_sizes(words[0]))
 
     def prepare(self, plan: RunPlan) -> Mapping[str, str]:
         if plan.job is not None and plan.on_gpu:

@@ -16,7 +16,7 @@ from sonda.probes.counters.pmu_events import event_quantity
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 from sonda.targets.instrument import INSIDE, Contribution, EndedRun, Instrument, RunPlan
-from sonda.targets.job import split_probes
+from sonda.targets.job import ProbeWord, split_probes
 
 PMU = "pmu"
 OS = "os"
@@ -42,10 +42,13 @@ class CounterInstrument(Instrument):
         self.probes = probes
         self.request = CounterRequest()
 
+    @classmethod
+    def from_words(cls, words: Sequence[ProbeWord]) -> CounterInstrument:
+        return cls([word.text for word in words])
+
     def prepare(self, plan: RunPlan) -> Mapping[str, str]:
         self.request = request_counters(self.probes, plan.directory, plan.counted)
-        if plan.counted:
-            plan.events.update(self.request.events)
+        plan.events.update(self.request.events)
         return {}
 
     def collect(self, ended_run: EndedRun) -> Contribution:

@@ -16,7 +16,7 @@ from sonda.probes.energy.model import parse_model
 from sonda.record.errors import SondaError
 from sonda.record.progress import Expected
 from sonda.targets.instrument import AROUND, Contribution, EndedRun, Instrument, RunPlan
-from sonda.targets.job import split_probes
+from sonda.targets.job import ProbeWord, split_probes
 from sonda.targets.target import parse_seconds
 
 ENERGY, MODEL, METERED = "energy", "energy-model", "metered"
@@ -90,6 +90,10 @@ class EnergyInstrument(Instrument):
         self.settings = settings
         self.required = required
         self.sampler: EnergySampler | None = None
+
+    @classmethod
+    def from_words(cls, words: Sequence[ProbeWord]) -> EnergyInstrument:
+        return cls(parse_energy_probes([word.text for word in words]) or EnergySettings())
 
     def prepare(self, plan: RunPlan) -> Mapping[str, str]:
         settings = self.settings

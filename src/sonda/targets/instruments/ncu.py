@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +45,10 @@ class NcuInstrument(Instrument):
         self.settings = settings
         self.compiling: Mapping[str, str] = {}
         """Variables by which the two processes share what the framework compiles."""
+
+    @classmethod
+    def from_words(cls, words: Sequence[ProbeWord]) -> NcuInstrument:
+        return cls(parse_ncu_settings(words[0]))
 
     def prepare(self, plan: RunPlan) -> Mapping[str, str]:
         if not plan.on_gpu:

@@ -7,10 +7,9 @@ only a part of the time.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.probes.counters.command_counter import SYSTEM, CommandCounter, KernelCounter
 from sonda.probes.counters.papi import Papi
 from sonda.probes.counters.perf_stat import PerfStat
@@ -19,7 +18,8 @@ from sonda.record.errors import SondaError
 from sonda.record.progress import Expected
 from sonda.record.run import ProbeState
 from sonda.targets.instrument import AGAIN, Command, Contribution, EndedRun, Instrument, Rerun
-from sonda.targets.instruments.counters import HARDWARE, CounterInstrument
+from sonda.targets.instruments.counters import HARDWARE
+from sonda.targets.job import ProbeWord
 from sonda.targets.pipeline import STARTING_S
 from sonda.targets.signals import describe_exit
 
@@ -35,24 +35,25 @@ class SecondSourcesInstrument(Instrument):
 
     needs = frozenset({AGAIN})
 
-    def __init__(self, names: Sequence[str], counters: CounterInstrument) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(dict.fromkeys(names))
-        self.counters = counters
+
+    @classmethod
+    def from_words(cls, words: Sequence[ProbeWord]) -> SecondSourcesInstrument:
+        return cls([word.name for word in words])
 
     def collect(self, ended_run: EndedRun) -> Contribution:
-        counts, states = count_again(self.names, ended_run, self.counters.request.events)
+        counts, states = count_again(self.names, ended_run)
         return Contribution(target={"second": counts} if counts or not ended_run.plan.outside else {}, states=states)
 
 
-def count_again(
-    names: Sequence[str], ended_run: EndedRun, events: Mapping[str, Event]
-) -> tuple[dict[str, Any], list[ProbeState]]:
+def count_again(names: Sequence[str], ended_run: EndedRun) -> tuple[dict[str, Any], list[ProbeState]]:
     """Run the program once for each source; returns `second` of a run's target, and the states of the sources.
 
     A workload takes as many steps as were timed. Where the launcher does not count the whole program, Sonda's own
-    counters come first, with `events` of the PMU.
+    counters come first, with the events of the PMU that were asked for.
     """
-    plan, spans = ended_run.plan, ended_run.observation.native
+    plan, events, spans = ended_run.plan, ended_run.plan.events, ended_run.observation.native
     rank = spans.number("rank")
     timed = spans.where(kind="step", pass_="timed") & (rank == rank.min(initial=0))
     lasted = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -16,13 +16,23 @@ from sonda.targets.local.worker import Outcome
 from sonda.targets.signals import describe_exit
 
 
-def run_child(job: Job, directory: Path, threads: int, variables: Mapping[str, str] | None = None) -> Outcome:
-    """Run a job in a process of its own, which leaves its files in `directory`. Raises SondaError when it fails."""
+def run_child(
+    job: Job,
+    directory: Path,
+    threads: int,
+    variables: Mapping[str, str] | None = None,
+    started: Callable[[int], None] = lambda pid: None,
+) -> Outcome:
+    """Run a job in a process of its own, which leaves its files in `directory`. Raises SondaError when it fails.
+
+    `started(pid)` is called before the process is given the job.
+    """
     environment = {**os.environ, **(variables or {}), "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     # -P: a file in the user's directory that is named like a module must not be imported.
     command = [sys.executable, "-P", "-m", "sonda.targets.local.worker", str(directory)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as child:
         try:
+            started(child.pid)
             child.communicate(msgspec.json.encode(job))
         except BaseException:
             child.kill()

@@ -113,7 +113,8 @@ class LocalLauncher(Launcher):
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
         with ContaminationWatch() as self.watch:
             self.begin = perf_counter_ns()
-            self.outcome = run_child(self.training.job, plan.directory, self.threads, {**environment, **self.bound})
+            variables = {**environment, **self.bound}
+            self.outcome = run_child(self.training.job, plan.directory, self.threads, variables, plan.processes.add)
             self.end = perf_counter_ns()
 
     def observe(self, plan: RunPlan) -> Observation:

@@ -122,7 +122,7 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
         raise MissingExtraError("PyTorch", "torch") from None
     from sonda.frameworks.collector.sampling.schedule import Schedule
     from sonda.frameworks.harness.settings import Driving
-    from sonda.frameworks.torch.drive.steps import drive
+    from sonda.frameworks.torch.drive.steps import drive_task
     from sonda.targets.training.trainer import describe_task
 
     if job.threads:
@@ -145,7 +145,7 @@ def run_in_torch(job: Job, directory: Path, replay: bool) -> dict[str, Any]:
         tell=progress_writer(directory, job.steps, job.warmup),
     )  # fmt: skip
     with _observe_torch(directory, torch, schedule, counting) as observer:
-        drive(task, observer, settings)
+        drive_task(task, observer, settings)
     return describe_task(workload, task)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from sonda.frameworks.harness.attribution import ORDER, Piece, Place, find_containers
 from sonda.frameworks.reconstruction.assembly import Assembly
-from sonda.frameworks.tensorflow.profile import FUSED, Scope, scoped_place, split_calls, time_by_place
+from sonda.frameworks.tensorflow.profile.operations import FUSED, Scope, scoped_place, split_calls, time_by_place
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans
 from sonda.targets.profiles.call_layers import CallLayers, CountedOperation

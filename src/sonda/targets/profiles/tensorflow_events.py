@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from sonda.frameworks.tensorflow.profile import ProfileEvent
+from sonda.frameworks.tensorflow.profile.operations import ProfileEvent
 from sonda.imports.xplane.file import open_space
 from sonda.imports.xplane.hlo import programs
 from sonda.imports.xplane.instruction_ends import InstructionEnds

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 
+from sonda.probes.counters.command_counter import StoppedCommand
 from sonda.probes.machine.contamination import MachineConditions, find_disturbances, read_conditions
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
@@ -64,7 +66,12 @@ class EnergyLauncher(Launcher):
         plan.say("")  # what the program prints stands alone
         self.before = read_conditions()
         variables = {**os.environ, **environment}
-        self.counted = count_outside(self.command, {}, 0.0, variables, self.output, pass_on_signals)
+
+        def accompanied(child: StoppedCommand) -> AbstractContextManager[None]:
+            plan.processes.add(child.pid)
+            return pass_on_signals(child)
+
+        self.counted = count_outside(self.command, {}, 0.0, variables, self.output, accompanied)
         self.after = read_conditions()
 
     def observe(self, plan: RunPlan) -> Observation:

@@ -16,7 +16,6 @@ from pathlib import Path
 import msgspec
 
 from sonda.frameworks import INJECT
-from sonda.frameworks.collector.counters.perf_event import Event
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.frameworks.reconstruction.processes import Processes
 from sonda.probes.counters.command_counter import CountedCommand, StoppedCommand
@@ -133,7 +132,7 @@ class ProgramLauncher(Launcher):
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
         plan.say("")  # what the program prints stands alone
         self.before = read_conditions()
-        self.counted, self.unseen = _run_observed(self.command, plan.directory, self.watching, plan.events, environment)
+        self.counted, self.unseen = _run_observed(self.command, plan, self.watching, environment)
         self.after = read_conditions()
 
     def observe(self, plan: RunPlan) -> Observation:
@@ -185,7 +184,7 @@ class ProgramLauncher(Launcher):
             identities=gpu_identities(assembly),
             complete=code == 0,
             exit_code=code,
-            notes=[*kernels.notes, *of_graphs, *of_jitted, *([NOT_PER_PHASE] if plan.events else [])],
+            notes=[*kernels.notes, *of_graphs, *of_jitted, *([NOT_PER_PHASE] if plan.counted and plan.events else [])],
             samples=interval_samples(counted),
         )
 
@@ -275,11 +274,7 @@ def _observation_variables(directory: str, watching: WatchSettings, replay: bool
 
 
 def _run_observed(
-    command: Sequence[str],
-    directory: Path,
-    watching: WatchSettings,
-    events: Mapping[str, Event],
-    variables: Mapping[str, str],
+    command: Sequence[str], plan: RunPlan, watching: WatchSettings, variables: Mapping[str, str]
 ) -> tuple[CountedCommand, list[UnobservedProcess]]:
     """Run the program to its end; returns its counts and its processes that could not be observed.
 
@@ -289,12 +284,14 @@ def _run_observed(
 
     @contextmanager
     def accompanied(child: StoppedCommand) -> Iterator[None]:
-        lookouts.append(Lookout(child.pid, str(INJECT), lambda words: _parse_flags(words[1:]), name_process))
+        plan.processes.add(child.pid)
+        lookouts.append(Lookout(plan.processes, str(INJECT), lambda words: _parse_flags(words[1:]), name_process))
         with pass_on_signals(child), keep_looking(lookouts[0]):
             yield
 
-    environment = {**os.environ, **_observation_variables(str(directory.resolve()), watching), **variables}
+    environment = {**os.environ, **_observation_variables(str(plan.directory.resolve()), watching), **variables}
     output = sys.stderr.fileno() if watching.output_to_stderr else None
+    events = plan.events if plan.counted else {}
     counted = count_outside(command, events, watching.interval, environment, output, accompanied)
     return counted, list(lookouts[0].found.values())
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from sonda.targets.processes import PROC, MeasuredProcesses, read_stat
+
 INTERVAL_S = 0.4
 """Between two looks. Importing a framework takes longer."""
 FRAMEWORKS = {"PyTorch": b"/torch/lib/libtorch", "TensorFlow": b"/tensorflow/", "JAX": b"/jaxlib/"}
@@ -37,37 +39,29 @@ class Lookout:
 
     def __init__(
         self,
-        root: int,
+        processes: MeasuredProcesses,
         injected: str,
         flags: Callable[[list[str]], str],
         name: Callable[[list[str]], str],
-        proc: Path = Path("/proc"),
+        proc: Path = PROC,
     ) -> None:
-        """`root` is the program's first process, `injected` the entry that PYTHONPATH must hold. `flags` gives the
+        """`processes` are the program's, `injected` is the entry that PYTHONPATH must hold. `flags` gives the
         one-letter flags of a Python command line, `name` the name of its program."""
         self.found: dict[int, UnobservedProcess] = {}
         self._injected, self._flags, self._name, self._proc = injected.encode(), flags, name, proc
-        self._tree = {root}
-        self._others: set[int] = set()
-        """Processes that are none of the program's."""
+        self._processes = processes
+        self._living = set(processes.roots())
+        """Those of the last look."""
         self._decided: set[int] = set()
         self._words: dict[int, list[str]] = {}
         """What the processes that load a framework unobserved were started with."""
 
     def look(self) -> None:
         """Check the program's processes that were found last time, then find new ones."""
-        for process in self._tree - self._decided:
+        for process in self._living - self._decided:
             self._look_at(process)
-        alive = {int(name) for name in self._list_processes() if name.isdigit()}
-        for group in (self._tree, self._others, self._decided):
-            group &= alive
-        new = {process: self._parent(process) for process in alive - self._tree - self._others}
-        while True:
-            born = {process for process, parent in new.items() if parent in self._tree} - self._tree
-            if not born:
-                break
-            self._tree |= born
-        self._others |= new.keys() - self._tree
+        self._living = set(self._processes.living())
+        self._decided &= self._living
 
     def _look_at(self, process: int) -> None:
         words = [word.decode(errors="replace") for word in self._read(f"{process}/cmdline").split(b"\0")[:-1]]
@@ -82,7 +76,8 @@ class Lookout:
         if framework:
             self._decided.add(process)
             self._words[process] = words
-            if self._words.get(self._parent(process)) != words:  # what an unobserved process forks belongs to it
+            stat = read_stat(process, self._proc)
+            if stat is None or self._words.get(stat.parent) != words:  # what an unobserved process forks belongs to it
                 self.found[process] = UnobservedProcess(self._name(words), framework, why)
 
     def _explain_hidden(self, words: list[str], environment: bytes) -> str:
@@ -100,16 +95,6 @@ class Lookout:
             return Path(os.readlink(self._proc / str(process) / "exe")).name.startswith(("python", "pypy"))
         except OSError:
             return False
-
-    def _parent(self, process: int) -> int:
-        fields = self._read(f"{process}/stat").rpartition(b")")[2].split()
-        return int(fields[1]) if len(fields) > 1 else 0
-
-    def _list_processes(self) -> list[str]:
-        try:
-            return os.listdir(self._proc)
-        except OSError:
-            return []
 
     def _read(self, name: str) -> bytes:
         try:

@@ -64,7 +64,12 @@ def find_absences(directory: Path, others: Iterable[int]) -> list[Absence]:
             signalled[rank] = number
     until = monotonic() + PATIENCE_S
     for rank in signalled:
-        while not (frames := _read_frames(directory, rank)) and monotonic() < until:
+        frames: list[tuple[str, int, str]] = []
+        # A stack is written word by word: it is whole when the next look finds the same.
+        while (seen := _read_frames(directory, rank)) != frames or not seen:
+            frames = seen
+            if monotonic() > until:
+                break
             sleep(POLL_S)
         if not _is_waiting(frames):
             absences.append(

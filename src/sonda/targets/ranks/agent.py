@@ -61,9 +61,17 @@ class Agent:
     """
 
     def __init__(
-        self, job: Job, plan: Plan, directory: Path, say: Say, variables: Mapping[str, str] | None = None
+        self,
+        job: Job,
+        plan: Plan,
+        directory: Path,
+        say: Say,
+        variables: Mapping[str, str] | None = None,
+        started: Callable[[int], None] = lambda pid: None,
     ) -> None:
+        """`started(pid)` is called with the process whose children the ranks are, each time that they are started."""
         self._job, self._plan, self._directory, self._say = job, plan, directory, say
+        self._on_start = started
         # The agent's own threads; every rank has its own.
         self._environment = {**os.environ, **(variables or {}), "OMP_NUM_THREADS": "1"}
         # When a node disappears, PyTorch would print pages of C++; Sonda says what happened in a line. In deterministic
@@ -86,6 +94,7 @@ class Agent:
             self._say(Lasting(f"a program listens at {self._plan.at} already: taken to be another node"))
         self._process = subprocess.Popen(command, env=self._environment, stdin=subprocess.DEVNULL)
         try:
+            self._on_start(self._process.pid)
             forecast = self._watch()
             path = self._directory / OUTCOME
             if not path.exists():

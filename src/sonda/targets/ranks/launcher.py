@@ -117,7 +117,7 @@ class RanksLauncher(Launcher):
             yield
 
     def launch(self, plan: RunPlan, environment: Mapping[str, str]) -> None:
-        self.agent = Agent(self.training.job, self.ranks, plan.directory, plan.say, environment)
+        self.agent = Agent(self.training.job, self.ranks, plan.directory, plan.say, environment, plan.processes.add)
         with ContaminationWatch() as watch:
             self.begin = perf_counter_ns()
             self.report, self.forecast = self.training.run_with_restarts(self.agent.run, plan.directory, plan.say)

@@ -239,7 +239,7 @@ class Rank:
         from sonda.frameworks.collector.callgrind import begin_modelling
         from sonda.frameworks.collector.recorder import Recorder
         from sonda.frameworks.collector.sampling.schedule import Schedule
-        from sonda.frameworks.torch.drive.steps import drive
+        from sonda.frameworks.torch.drive.steps import drive_task
         from sonda.frameworks.torch.observe.observer import TorchObserver
         from sonda.frameworks.torch.observe.process import finish, state_versions
 
@@ -255,7 +255,7 @@ class Rank:
         begin_modelling(observer, announced=True, leave=self.group.barrier)
         waiting = _observe_waiting(observer, self.meter)
         try:
-            drive(make(waiting), observer, how)
+            drive_task(make(waiting), observer, how)
         finally:
             finish(observer)
             recorder.close()

@@ -14,7 +14,7 @@ from sonda.targets.ranks.plan import check_chosen_ranks
 
 if TYPE_CHECKING:
     from sonda.frameworks.torch.parallel.calibration import Exchange
-    from sonda.frameworks.torch.parallel.group import RankGroup
+    from sonda.frameworks.torch.parallel.group import Communicator
     from sonda.frameworks.torch.parallel.shared_task import SharedTask
     from sonda.targets.ranks.rank import Rank
 
@@ -97,7 +97,7 @@ def _forecast_numbers(whole: Outlook, chosen: Outlook, exchange: Exchange, lines
     }
 
 
-def _train(rank: Rank, group: RankGroup, outlook: Outlook, lines: list[Line]) -> None:
+def _train(rank: Rank, group: Communicator, outlook: Outlook, lines: list[Line]) -> None:
     from sonda.frameworks.torch.parallel.batchnorm import share_batch_norms
     from sonda.frameworks.torch.parallel.gradients import broadcast_tensors, distribute
     from sonda.frameworks.torch.parallel.local_sgd import WeightAverager

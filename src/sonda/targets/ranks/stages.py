@@ -15,7 +15,7 @@ from sonda.targets.ranks.outcomes import RankParts
 from sonda.targets.ranks.shares import FEWEST_STEPS, MOST_STEPS
 
 if TYPE_CHECKING:
-    from sonda.frameworks.torch.parallel.group import RankGroup
+    from sonda.frameworks.torch.parallel.group import Communicator
     from sonda.targets.ranks.rank import Rank
 
 
@@ -143,7 +143,7 @@ def _measure_alone(chain: Any, batch: Any, finished: Any, calling: Any) -> float
         return math.inf
 
 
-def _make_groups(rank: Rank, stages: int) -> tuple[RankGroup, RankGroup]:
+def _make_groups(rank: Rank, stages: int) -> tuple[Communicator, Communicator]:
     """The group of this rank's pipeline, and the group of the ranks with the same stage in all pipelines."""
     from sonda.frameworks.torch.parallel.group import make_group
 

@@ -80,7 +80,7 @@ class ServingLauncher(Launcher):
         plan.say(_describe_serving(self.job, self.traffic))
         with ContaminationWatch() as self.watch:
             self.begin = perf_counter_ns()
-            self.outcome = run_child(self.job, plan.directory, self.threads, environment)
+            self.outcome = run_child(self.job, plan.directory, self.threads, environment, plan.processes.add)
             self.end = perf_counter_ns()
 
     def observe(self, plan: RunPlan) -> Observation:

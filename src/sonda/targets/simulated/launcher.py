@@ -18,7 +18,7 @@ from sonda.accelerators.description.settings import with_settings
 from sonda.accelerators.energy.spending import Spending
 from sonda.accelerators.mapping.placement import OnHost, Placed, Placement
 from sonda.accelerators.memory.traffic import with_memory
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, ModelProgram
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct, ModelProgram
 from sonda.probes.machine.environment import installed_versions
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
@@ -235,11 +235,11 @@ def _describe_mapping(program: ModelProgram, placed: list[Placed | OnHost]) -> l
     return list(entries.values())
 
 
-def describe_shape(shape: MatrixProduct | Convolution | Bags) -> str:
+def describe_shape(shape: MatrixProduct | ConvolutionShape | Bags) -> str:
     """`50x784 by 784x192`, `16 of 64x64 by 64x64`, `20 bags, 1026 rows of 1000000x64`."""
     if isinstance(shape, Bags):
         return f"{len(shape.sizes)} bags, {len(shape.indices)} rows of {shape.rows}x{shape.columns}"
-    if isinstance(shape, Convolution):
+    if isinstance(shape, ConvolutionShape):
         sizes = " ".join(f"{letter}={getattr(shape, letter)}" for letter in "RSCKGNXY")
         return f"{sizes} stride={shape.stride[0]}x{shape.stride[1]} padding={shape.padding[0]}x{shape.padding[1]}"
     several = f"{shape.count} of " if shape.count > 1 else ""

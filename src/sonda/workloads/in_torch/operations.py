@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sonda.workloads.operations.ops import Operations
 
 
-class Operation(nn.Module):
+class OperationModule(nn.Module):
     """An operation on its own operands. They are parameters, so that training computes their gradients."""
 
     def __init__(self, operands: list[Tensor]) -> None:
@@ -27,55 +27,55 @@ class Operation(nn.Module):
         self.operands = nn.ParameterList(operands)
 
 
-class Add(Operation):
+class Add(OperationModule):
     def forward(self) -> Tensor:
         a, b = self.operands
         return a + b
 
 
-class Dot(Operation):
+class Dot(OperationModule):
     def forward(self) -> Tensor:
         a, b = self.operands
         return a @ b
 
 
-class Mul(Operation):
+class Mul(OperationModule):
     def forward(self) -> Tensor:
         a, b = self.operands
         return a * b
 
 
-class Scalar(Operation):
+class Scalar(OperationModule):
     def forward(self) -> Tensor:
         (a,) = self.operands
         return SCALAR * a
 
 
-class Sigmoid(Operation):
+class Sigmoid(OperationModule):
     def forward(self) -> Tensor:
         (a,) = self.operands
         return torch.sigmoid(a)
 
 
-class Tanh(Operation):
+class Tanh(OperationModule):
     def forward(self) -> Tensor:
         (a,) = self.operands
         return torch.tanh(a)
 
 
-class Convolution(Operation):
+class Convolution(OperationModule):
     def forward(self) -> Tensor:
         maps, kernel = self.operands
         return F.conv2d(maps, kernel, padding=kernel.shape[-1] // 2)
 
 
-class Pooling(Operation):
+class Pooling(OperationModule):
     def forward(self) -> Tensor:
         (maps,) = self.operands
         return F.max_pool2d(maps, 2)
 
 
-class BatchNorm(Operation):
+class BatchNorm(OperationModule):
     """Normalises by the batch's own statistics in training, by running ones in inference."""
 
     def __init__(self, operands: list[Tensor]) -> None:
@@ -89,25 +89,25 @@ class BatchNorm(Operation):
         return F.batch_norm(maps, self.mean, self.variance, scale, shift, training=self.training)
 
 
-class LayerNorm(Operation):
+class LayerNorm(OperationModule):
     def forward(self) -> Tensor:
         a, scale, shift = self.operands
         return F.layer_norm(a, a.shape[-1:], scale, shift)
 
 
-class Softmax(Operation):
+class Softmax(OperationModule):
     def forward(self) -> Tensor:
         (a,) = self.operands
         return torch.softmax(a, dim=-1)
 
 
-class Attention(Operation):
+class Attention(OperationModule):
     def forward(self) -> Tensor:
         queries, keys, values = self.operands
         return F.scaled_dot_product_attention(queries, keys, values)
 
 
-class EmbeddingBag(Operation):
+class EmbeddingBag(OperationModule):
     def __init__(self, operands: list[Tensor], indices: Tensor) -> None:
         super().__init__(operands)
         self.register_buffer("indices", indices)

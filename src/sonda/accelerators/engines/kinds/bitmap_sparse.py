@@ -15,7 +15,7 @@ from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.limits import wrong_reduction, wrong_tree
 from sonda.accelerators.engines.result import Result, sum_results
 from sonda.accelerators.mapping import least_cycles
-from sonda.accelerators.mapping.search import UNBOUNDED, Choice, FormMappings, Listed
+from sonda.accelerators.mapping.search import UNBOUNDED, Choice, FormMappings, MappingSpace
 from sonda.accelerators.memory.lookups import RowStream, remembered_stream
 from sonda.accelerators.memory.reuse import (
     Accesses,
@@ -29,7 +29,7 @@ from sonda.accelerators.memory.reuse import (
 )
 from sonda.accelerators.operations.matrices import matrices_of, products_of_entries
 from sonda.accelerators.operations.patterns import CompressedRows, pointer_of
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct, Operation
 from sonda.record.errors import SondaError
 
 STATIONARY_ROWS, STATIONARY_COLUMNS = DATAFLOWS
@@ -63,7 +63,7 @@ class BitmapSparse(Engine):
         usual = STATIONARY_ROWS if rows_stay else STATIONARY_COLUMNS
         return {"dataflow": description.dataflow.get(operation.kind, usual) if given else usual}
 
-    def mappings(self, description: EngineDescription, operation: Operation) -> Listed:
+    def mappings(self, description: EngineDescription, operation: Operation) -> MappingSpace:
         """The chosen dataflow and the other. What they read and write depends on the zeros of both operands."""
         chosen = self.choose_mapping(description, operation, True)
         ways = _ways(operation)
@@ -75,7 +75,7 @@ class BitmapSparse(Engine):
             mapping = {"dataflow": dataflow}
             return lambda number: Choice(mapping, self.simulate(description, operation, mapping))
 
-        return Listed(
+        return MappingSpace(
             [FormMappings(UNBOUNDED, simulate_under(chosen["dataflow"]))],
             [FormMappings(np.array([least], np.int64), simulate_under(second_dataflow))],
         )
@@ -93,7 +93,7 @@ class BitmapSparse(Engine):
     def reuse(
         self,
         description: EngineDescription,
-        shape: MatrixProduct | Convolution | Bags,
+        shape: MatrixProduct | ConvolutionShape | Bags,
         mapping: Mapping[str, Any],
         counted: Result | Accesses,
         operation: Operation | None,
@@ -103,7 +103,7 @@ class BitmapSparse(Engine):
         if isinstance(shape, Bags):
             return _reuse_of_bags(description, shape, mapping, counted)
         sizes = ProductSizes.from_shape(shape, operation)
-        filters_first = operation.kind == "convolution" if operation else isinstance(shape, Convolution)
+        filters_first = operation.kind == "convolution" if operation else isinstance(shape, ConvolutionShape)
         weights_stay = filters_first == (mapping["dataflow"] == STATIONARY_ROWS)
         stays, streams = (sizes.weights, sizes.inputs) if weights_stay else (sizes.inputs, sizes.weights)
         vectors = sizes.m if weights_stay else sizes.n

@@ -21,7 +21,7 @@ from sonda.accelerators.engines.result import Result, repeat_result, sum_results
 from sonda.accelerators.mapping import least_cycles
 from sonda.accelerators.mapping.candidate_tiles import combinations
 from sonda.accelerators.mapping.rules import rows_tile
-from sonda.accelerators.mapping.search import UNBOUNDED, Choice, FormMappings, Listed, Taken
+from sonda.accelerators.mapping.search import UNBOUNDED, Choice, FormMappings, MappingSpace, Taken
 from sonda.accelerators.memory.lookups import RowStream, remembered_stream
 from sonda.accelerators.memory.reuse import (
     Accesses,
@@ -33,7 +33,7 @@ from sonda.accelerators.memory.reuse import (
     reread_operand,
 )
 from sonda.accelerators.operations.matrices import matrices_of, products_of_entries
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct, Operation
 from sonda.record.errors import SondaError
 
 BY_WEIGHTS, BY_INPUTS = "weights by rows", "inputs by rows"
@@ -69,11 +69,11 @@ class CompressedRow(Engine):
         way = _ways(operation)[0]
         return way.mapping(_ruled_tile(description, way, given))
 
-    def mappings(self, description: EngineDescription, operation: Operation) -> Listed:
+    def mappings(self, description: EngineDescription, operation: Operation) -> MappingSpace:
         """All tiles of both operands."""
         ways = _ways(operation)
         tiles = dict.fromkeys(_ruled_tile(description, ways[0], given) for given in (False, True))
-        return Listed(
+        return MappingSpace(
             [_options(description.hardware, ways[0], tile) for tile in tiles],
             [_options(description.hardware, way) for way in ways],
         )
@@ -103,7 +103,7 @@ class CompressedRow(Engine):
     def reuse(
         self,
         description: EngineDescription,
-        shape: MatrixProduct | Convolution | Bags,
+        shape: MatrixProduct | ConvolutionShape | Bags,
         mapping: Mapping[str, Any],
         counted: Result | Accesses,
         operation: Operation | None,

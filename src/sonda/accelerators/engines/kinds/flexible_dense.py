@@ -17,7 +17,7 @@ from sonda.accelerators.engines.kinds.dense import dense_shape
 from sonda.accelerators.engines.kinds.limits import wrong_line_tiles
 from sonda.accelerators.engines.result import Result, repeat_result
 from sonda.accelerators.mapping import buffer_reads, candidate_tiles, least_cycles, rules
-from sonda.accelerators.mapping.search import Choice, FormMappings, Listed
+from sonda.accelerators.mapping.search import Choice, FormMappings, MappingSpace
 from sonda.accelerators.memory.reuse import (
     Accesses,
     ProductSizes,
@@ -26,8 +26,8 @@ from sonda.accelerators.memory.reuse import (
     partial_sums,
     reread_operand,
 )
-from sonda.accelerators.operations.layer import Layer, Tile
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation
+from sonda.accelerators.operations.layer import StonneLayer, Tile
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct, Operation
 from sonda.record.errors import SondaError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class FlexibleDense(Engine):
         form, tile = tile_by_rule(description, forms_of(dense_shape(description.kind, operation.shape)), given)
         return form.words(tile)
 
-    def mappings(self, description: EngineDescription, operation: Operation) -> Listed:
+    def mappings(self, description: EngineDescription, operation: Operation) -> MappingSpace:
         """All tiles of all forms."""
         possible = forms_of(dense_shape(description.kind, operation.shape))
         starts: dict[tuple[Form, Tile], None] = {}
@@ -82,7 +82,7 @@ class FlexibleDense(Engine):
                 form, tile = tile_by_rule(description, possible, given)
                 if candidate_tiles.tile_sums_rightly(form.layer, tile):
                     starts[form, tile] = None
-        return Listed(
+        return MappingSpace(
             [form.options(description, tile) for form, tile in starts],
             [form.options(description) for form in possible],
         )
@@ -100,14 +100,14 @@ class FlexibleDense(Engine):
     def reuse(
         self,
         description: EngineDescription,
-        shape: MatrixProduct | Convolution | Bags,
+        shape: MatrixProduct | ConvolutionShape | Bags,
         mapping: Mapping[str, Any],
         counted: Result | Accesses,
         operation: Operation | None,
     ) -> Reuse:
         """The reuse of the form whose letters the mapping has."""
         shape = dense_shape(description.kind, shape)
-        if isinstance(shape, Convolution) and "T_R" in mapping:
+        if isinstance(shape, ConvolutionShape) and "T_R" in mapping:
             return _reuse_of_windows(shape, mapping, counted)
         return _reuse_of_blocks(ProductSizes.from_shape(shape, None), mapping, counted)
 
@@ -116,7 +116,7 @@ class FlexibleDense(Engine):
 class Form:
     """A way to give an operation to the flexible dense engine: a layer, and how many like it follow each other."""
 
-    layer: Layer
+    layer: StonneLayer
     count: int = 1
     product: bool = False
     """Whether the layer is a product of matrices, and its tile is written so."""
@@ -164,18 +164,18 @@ class Form:
 
 
 @lru_cache(maxsize=1 << 10)
-def forms_of(shape: MatrixProduct | Convolution) -> tuple[Form, ...]:
+def forms_of(shape: MatrixProduct | ConvolutionShape) -> tuple[Form, ...]:
     """Ways to compute it, the usual one first."""
     direct = []
     product = shape
-    if isinstance(shape, Convolution):
+    if isinstance(shape, ConvolutionShape):
         layer, product = shape.layer(), shape.product()
         if layer is not None:
             direct.append(Form(layer))
             if layer.N > 1:
                 direct.append(Form(replace(layer, N=1), layer.N, apart=True))
     assert isinstance(product, MatrixProduct)
-    return (*direct, Form(Layer.product(product.m, product.n, product.k), product.count, product=True))
+    return (*direct, Form(StonneLayer.product(product.m, product.n, product.k), product.count, product=True))
 
 
 def tile_by_rule(description: EngineDescription, forms: tuple[Form, ...], given: bool) -> tuple[Form, Tile]:
@@ -195,7 +195,7 @@ def tile_by_rule(description: EngineDescription, forms: tuple[Form, ...], given:
     return form, tile
 
 
-def _reuse_of_windows(shape: Convolution, tile: Mapping[str, Any], counted: Result | Accesses) -> Reuse:
+def _reuse_of_windows(shape: ConvolutionShape, tile: Mapping[str, Any], counted: Result | Accesses) -> Reuse:
     """A convolution itself. Batches outside, then groups, filters, windows: weights come again for every batch, inputs
     for every block of filters, and where windows overlap."""
     images, groups = -(-shape.N // tile["T_N"]), -(-shape.G // tile["T_G"])

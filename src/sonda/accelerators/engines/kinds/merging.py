@@ -13,7 +13,7 @@ from sonda.accelerators.engines.contract import Engine
 from sonda.accelerators.engines.kinds.limits import wrong_reduction, wrong_tree
 from sonda.accelerators.engines.merge_tree import SparseProduct
 from sonda.accelerators.engines.result import Result, sum_results
-from sonda.accelerators.mapping.search import UNBOUNDED, FormMappings, Listed
+from sonda.accelerators.mapping.search import UNBOUNDED, FormMappings, MappingSpace
 from sonda.accelerators.memory.lookups import RowStream, remembered_stream
 from sonda.accelerators.memory.reuse import (
     Accesses,
@@ -26,7 +26,7 @@ from sonda.accelerators.memory.reuse import (
 )
 from sonda.accelerators.operations.matrices import matrices_of
 from sonda.accelerators.operations.patterns import CompressedRows, compressed_rows
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct, Operation
 from sonda.record.errors import SondaError
 
 
@@ -51,9 +51,9 @@ class Merging(Engine):
                 f"set it to multipliers = {hardware.multipliers}",
             )
 
-    def mappings(self, description: EngineDescription, operation: Operation) -> Listed:
+    def mappings(self, description: EngineDescription, operation: Operation) -> MappingSpace:
         """The only one."""
-        return Listed([FormMappings(UNBOUNDED, lambda number: self.choose(description, operation, True))], [])
+        return MappingSpace([FormMappings(UNBOUNDED, lambda number: self.choose(description, operation, True))], [])
 
 
 class OuterProduct(Merging):
@@ -67,7 +67,7 @@ class OuterProduct(Merging):
     def reuse(
         self,
         description: EngineDescription,
-        shape: MatrixProduct | Convolution | Bags,
+        shape: MatrixProduct | ConvolutionShape | Bags,
         mapping: Mapping[str, Any],
         counted: Result | Accesses,
         operation: Operation | None,
@@ -97,7 +97,7 @@ class Gustavson(Merging):
     def reuse(
         self,
         description: EngineDescription,
-        shape: MatrixProduct | Convolution | Bags,
+        shape: MatrixProduct | ConvolutionShape | Bags,
         mapping: Mapping[str, Any],
         counted: Result | Accesses,
         operation: Operation | None,

@@ -17,9 +17,9 @@ from sonda.accelerators.engines.kinds.dense import dense_product, dense_shape
 from sonda.accelerators.engines.result import Result, repeat_result
 from sonda.accelerators.mapping import buffer_reads, candidate_tiles, least_cycles
 from sonda.accelerators.mapping.rules import mesh_tile
-from sonda.accelerators.mapping.search import Choice, FormMappings, Listed, Taken
+from sonda.accelerators.mapping.search import Choice, FormMappings, MappingSpace, Taken
 from sonda.accelerators.memory.reuse import Accesses, ProductSizes, Reuse, reread_operand
-from sonda.accelerators.operations.program import Bags, Convolution, MatrixProduct, Operation
+from sonda.accelerators.operations.program import Bags, ConvolutionShape, MatrixProduct, Operation
 from sonda.record.errors import SondaError
 
 Whole = NDArray[np.int64]
@@ -71,7 +71,7 @@ class Mesh(Engine):
         tile = _ruled_tile(description, shape, given)
         return {"T_M": tile.rows, "T_N": tile.columns}
 
-    def mappings(self, description: EngineDescription, operation: Operation) -> Listed:
+    def mappings(self, description: EngineDescription, operation: Operation) -> MappingSpace:
         """The whole mesh, the given tile, and all others."""
         shape = dense_product(description.kind, operation.shape)
         whole, given = (_ruled_tile(description, shape, wanted) for wanted in (False, True))
@@ -80,7 +80,7 @@ class Mesh(Engine):
         product = mesh.Product(shape.m, shape.n, shape.k)
         least = shape.count * least_cycles.mesh_tile_cycles(description.hardware, product, *tiles.T)
         starts = np.array([(tile.rows, tile.columns) for tile in dict.fromkeys((whole, given))], np.int64)
-        return Listed(
+        return MappingSpace(
             [_options(description, shape, starts, np.zeros(len(starts), np.int64))],
             [_options(description, shape, tiles, least)],
         )
@@ -96,7 +96,7 @@ class Mesh(Engine):
     def reuse(
         self,
         description: EngineDescription,
-        shape: MatrixProduct | Convolution | Bags,
+        shape: MatrixProduct | ConvolutionShape | Bags,
         mapping: Mapping[str, Any],
         counted: Result | Accesses,
         operation: Operation | None,

@@ -16,13 +16,13 @@ from typing import Any
 
 from sonda.accelerators.description.hardware import Hardware
 from sonda.accelerators.engines.result import Result
-from sonda.accelerators.formats.stonne.files import counters_size, write_stonne_files
-from sonda.accelerators.operations.layer import Layer, Tile
-from sonda.accelerators.operations.program import Convolution, MatrixProduct
+from sonda.accelerators.formats.stonne.files import STONNE_KINDS, counters_size, write_stonne_files
+from sonda.accelerators.operations.layer import StonneLayer, Tile
+from sonda.accelerators.operations.program import ConvolutionShape, MatrixProduct
 from sonda.record.errors import SondaError, nearest
 from sonda.record.progress import Say
 from sonda.record.run import Run
-from sonda.record.simulated import MappedOperation
+from sonda.record.simulated import DescribedEngine, MappedOperation
 from sonda.record.stored import plain
 from sonda.record.target import ExplorationTarget, SimulatedTarget
 
@@ -41,10 +41,9 @@ def export_run(run: Run, folder: Path, layers: Sequence[str] = (), say: Say = la
 
     `layers` are modules, each with all below it, or patterns such as `stages.0.*`; all unless given. How much will be
     written is said before. Raises SondaError, and writes nothing, where the run was measured or does not hold counters,
-    where a layer is not there, or where there is no room.
+    where STONNE does not have the engine, where a layer is not there, or where there is no room.
     """
-    engines, entries = _read_operations(run)
-    entries = _select_layers(entries, layers)
+    engines, entries = _read_operations(run, layers)
     results = [_result(entry) for entry in entries]
     counts = [entry.count for entry in entries]
     size = sum(count * (counters_size(result) + TEXT_BYTES) for count, result in zip(counts, results, strict=True))
@@ -87,7 +86,8 @@ def _refuse_without_room(folder: Path, size: int) -> None:
         )
 
 
-def _read_operations(run: Run) -> tuple[dict[str, Hardware], list[MappedOperation]]:
+def _read_operations(run: Run, layers: Sequence[str]) -> tuple[dict[str, Hardware], list[MappedOperation]]:
+    """Hardware by engine, and the operations of these layers."""
     target = run.info.target
     if isinstance(target, ExplorationTarget):
         raise SondaError(
@@ -100,8 +100,12 @@ def _read_operations(run: Run) -> tuple[dict[str, Hardware], list[MappedOperatio
             "STONNE's files describe a simulated accelerator: sonda run MODEL --on sim:NAME",
         )
     entries = target.mapping or []
+    if not entries:
+        raise SondaError(f"run {run.id} has no operation on an engine", "route its operations to an engine")
+    entries = _select_layers(entries, layers)
+    described = target.description.engines if target.description is not None else {}
+    _refuse_foreign_engines(run.id, [described[entry.engine] for entry in entries if entry.engine in described])
     try:
-        described = target.description.engines if target.description is not None else {}
         engines = {name: Hardware(**plain(engine.hardware)) for name, engine in described.items()}
         for entry in entries:
             if entry.engine not in engines:
@@ -111,14 +115,21 @@ def _read_operations(run: Run) -> tuple[dict[str, Hardware], list[MappedOperatio
         raise SondaError(
             f"run {run.id} does not hold what STONNE's files need ({missing})", "run it again with this Sonda"
         ) from None
-    if not entries:
-        raise SondaError(f"run {run.id} has no operation on an engine", "route its operations to an engine")
     operations = sum(entry.count for entry in entries)
     if operations > MOST_OPERATIONS:
         raise SondaError(
             f"run {run.id} has {operations} operations, more than {MOST_OPERATIONS} pairs of files", "run a smaller one"
         )
     return engines, entries
+
+
+def _refuse_foreign_engines(run_id: str, engines: Sequence[DescribedEngine]) -> None:
+    for engine in engines:
+        if engine.kind not in STONNE_KINDS:
+            raise SondaError(
+                f"run {run_id} has operations on {engine.name}, of kind {engine.kind}: STONNE has no such engine",
+                f"choose layers on other engines with --layers; STONNE has {', '.join(STONNE_KINDS)}",
+            )
 
 
 def _result(entry: MappedOperation) -> Result:
@@ -155,26 +166,26 @@ def _describe_operation(entry: MappedOperation, hardware: Hardware) -> dict[str,
     if "T_K" in mapping and "T_M" not in mapping:
         if mapping.get("rows") == "weights by rows":
             m, n = n, m
-        return about | {"layer": Layer(1, 1, C=k, K=n, G=1, N=m, X=1, Y=1), "layer_type": "SPARSE_DENSE"}
+        return about | {"layer": StonneLayer(1, 1, C=k, K=n, G=1, N=m, X=1, Y=1), "layer_type": "SPARSE_DENSE"}
     if "T_M" not in mapping:
         if entry.kind == "convolution":
             m, n = n, m
-        return about | {"layer": Layer(1, k, C=1, K=m, G=1, N=1, X=n, Y=k), "layer_type": "GEMM"}
+        return about | {"layer": StonneLayer(1, k, C=1, K=m, G=1, N=1, X=n, Y=k), "layer_type": "GEMM"}
     product_tile = Tile.product(tile["T_M"], tile["T_N"], tile.get("T_K", 1))
     layer_type = "FC" if entry.kind == "linear" else "GEMM"
-    return about | {"layer": Layer.product(m, n, k), "tile": product_tile, "layer_type": layer_type}
+    return about | {"layer": StonneLayer.product(m, n, k), "tile": product_tile, "layer_type": layer_type}
 
 
-def _convolution(shape: str) -> Convolution | None:
+def _convolution(shape: str) -> ConvolutionShape | None:
     match = CONVOLUTION.fullmatch(shape)
     if match is None:
         return None
     numbers = [int(group) for group in match.groups()]
     sizes = dict(zip("RSCKGNXY", numbers[:8], strict=True))
-    return Convolution(**sizes, stride=(numbers[8], numbers[9]), padding=(numbers[10], numbers[11]))  # type: ignore[arg-type]
+    return ConvolutionShape(**sizes, stride=(numbers[8], numbers[9]), padding=(numbers[10], numbers[11]))  # type: ignore[arg-type]
 
 
-def _product(entry: MappedOperation, shape: str, convolution: Convolution | None) -> MatrixProduct | None:
+def _product(entry: MappedOperation, shape: str, convolution: ConvolutionShape | None) -> MatrixProduct | None:
     """The product of matrices that was computed; nothing where the words of the shape do not tell it."""
     if match := PRODUCT.fullmatch(shape):
         count, m, k, n = (int(group or 1) for group in match.groups())

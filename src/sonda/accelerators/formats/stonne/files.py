@@ -21,7 +21,7 @@ from sonda.accelerators.description.engine import EngineDescription
 from sonda.accelerators.description.fields import DescriptionMistakes, Fields, parse_toml
 from sonda.accelerators.description.hardware import CONTROLLERS, REDUCTIONS, Hardware
 from sonda.accelerators.engines.result import INSTANCES, Result
-from sonda.accelerators.operations.layer import Layer, Tile
+from sonda.accelerators.operations.layer import StonneLayer, Tile
 from sonda.record.errors import SondaError
 
 KIND_OF = {
@@ -31,6 +31,8 @@ KIND_OF = {
     "TPU_OS_DENSE": "mesh",
 }
 """The kind of engine that STONNE's controllers drive."""
+STONNE_KINDS = (*KIND_OF.values(), "outer_product", "gustavson")
+"""Kinds of engine that STONNE has; the last two only in a variant of it."""
 EFFECTIVE = {
     "MSNetwork": ("type", "ms_size", "ms_rows", "ms_cols"),
     "ReduceNetwork": ("type", "accumulation_buffer_enabled"),
@@ -152,7 +154,7 @@ def write_stonne_files(
     hardware: Hardware,
     result: Result,
     *,
-    layer: Layer | None = None,
+    layer: StonneLayer | None = None,
     tile: Tile | None = None,
     layer_type: str | None = None,
     dataflow: str | None = None,
@@ -214,7 +216,7 @@ def statistics_document(
     hardware: Hardware,
     result: Result,
     *,
-    layer: Layer | None = None,
+    layer: StonneLayer | None = None,
     tile: Tile | None = None,
     layer_type: str | None = None,
     dataflow: str | None = None,
@@ -286,7 +288,7 @@ def _hardware(hardware: Hardware) -> Mapping[str, Any]:
     }
 
 
-def _layer(layer: Layer) -> dict[str, int]:
+def _layer(layer: StonneLayer) -> dict[str, int]:
     """C and K per group, as STONNE prints them."""
     per_group = {"C": layer.C // layer.G, "K": layer.K // layer.G}
     sizes = {letter: per_group.get(letter, getattr(layer, letter)) for letter in "RSCKGNXY"}

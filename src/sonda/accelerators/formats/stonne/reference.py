@@ -23,7 +23,7 @@ from sonda.accelerators.formats.stonne.command import NO_GENERATOR, parse_comman
 from sonda.accelerators.formats.stonne.glibc_random import LibraryRandom
 from sonda.accelerators.mapping import stonne as stonne_mapper
 from sonda.accelerators.operations import patterns as operands
-from sonda.accelerators.operations.layer import Layer, Tile, check_sizes
+from sonda.accelerators.operations.layer import StonneLayer, Tile, check_sizes
 from sonda.record.errors import SondaError
 
 Entry = dict[str, Any]
@@ -216,18 +216,18 @@ def _product_tile(entry: Entry, hardware: Hardware) -> dict[str, int]:
 
 def _dense(entry: Entry, hardware: Hardware) -> tuple[Simulation, int]:
     sizes, tile = _sizes(entry, "MNK"), _product_tile(entry, hardware)
-    layer = Layer.product(sizes["M"], sizes["N"], sizes["K"])
+    layer = StonneLayer.product(sizes["M"], sizes["N"], sizes["K"])
     return _flexible(hardware, layer, Tile.product(tile["T_M"], tile["T_N"], tile["T_K"]))
 
 
 def _convolution(entry: Entry, hardware: Hardware) -> tuple[Simulation, int]:
     dims, tile = entry["dims"], _tile(entry) or {}
-    layer = Layer(**_sizes(entry, "RSCKGNXY"), stride=int(dims.get("strides", dims.get("stride", 1))))
+    layer = StonneLayer(**_sizes(entry, "RSCKGNXY"), stride=int(dims.get("strides", dims.get("stride", 1))))
     outputs = {"X": tile.get("T_X_", tile.get("T_X", 1)), "Y": tile.get("T_Y_", tile.get("T_Y", 1))}
     return _flexible(hardware, layer, Tile(**{name: tile.get(f"T_{name}", 1) for name in "RSCKGN"}, **outputs))
 
 
-def _flexible(hardware: Hardware, layer: Layer, tile: Tile) -> tuple[Simulation, int]:
+def _flexible(hardware: Hardware, layer: StonneLayer, tile: Tile) -> tuple[Simulation, int]:
     tile.check(hardware.check(), layer.check())
     # Each virtual neuron sends a zero more than it needs, which one adder may pass on.
     trailing = 2 * tile.neurons if tile.folds_through_memory(hardware, layer) else 0

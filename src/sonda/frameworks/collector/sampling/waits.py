@@ -59,15 +59,19 @@ class Waits:
         may have run in it."""
         self.open = self._chosen
         if self.open:
-            self._since = now(), ran(), self._queued()
+            # The time is read last here and first at the end: while the queue is read, the thread may be put into it
+            # for longer than any wait that is told.
+            queued, spent = self._queued(), ran()
+            self._since = now(), spent, queued
 
     def end(self) -> None:
         """A phase begins: add the wait since `begin`."""
         self.open = False
         time, spent, before = self._since
+        lasted, spent = now() - time, ran() - spent
         queued = self._queued()
         queued = queued - before if self._queue_known else 0
-        self._waited = max(0, self._waited) + max(0, now() - time - (ran() - spent) - queued)
+        self._waited = max(0, self._waited) + max(0, lasted - spent - queued)
 
     def facts(self) -> dict:
         """The mean wait of a step, ns, how many steps were measured, and how many of these waited; {} without steps."""

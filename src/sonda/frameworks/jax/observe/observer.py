@@ -26,7 +26,7 @@ from ...collector import FOLDERS
 from ...collector.overhead import measure_recording_costs
 from ...collector.patches import PatchingObserver
 from ...collector.piece_pass import AFTER
-from ...collector.traces import TracedFunction, Traces, code_place
+from ...collector.traces import FunctionTraces, Traces, code_place
 from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from . import devices as jax_devices
 from .jit_pass import JaxPass
@@ -61,7 +61,7 @@ class _FunctionState:
 
     __slots__ = ("adopted", "argument_shapes", "arguments", "calls", "history", "learns", "number", "static", "updates")
 
-    def __init__(self, number: int, history: TracedFunction, arguments: tuple, static: set) -> None:
+    def __init__(self, number: int, history: FunctionTraces, arguments: tuple, static: set) -> None:
         self.number, self.history = number, history
         self.arguments = arguments
         """Names of positional arguments."""

@@ -18,7 +18,7 @@ from sonda.frameworks.harness.announcer import AnnouncedObserver
 from sonda.frameworks.harness.attribution import COMMUNICATE, ORDER, find_containers, order_pieces, write_call
 from sonda.frameworks.harness.counted_step import StepCost, move_cost
 from sonda.frameworks.harness.steps import PIECES_STEPS
-from sonda.frameworks.tensorflow.profile import (
+from sonda.frameworks.tensorflow.profile.operations import (
     ProfileEvent,
     place_of,
     product_before,

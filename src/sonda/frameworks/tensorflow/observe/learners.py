@@ -22,13 +22,23 @@ class LearnerCalls:
         self.batch = 0
         """Rows of the largest batch that was fetched; 0: unknown."""
         self._shape_counts: dict = {}
-        """The number of calls by the shapes of their arguments."""
+        """The number of calls by the shapes of their arguments, without those that are given an iterator alone."""
+        self._iterator_calls = 0
+        self._iterator_shapes: tuple = ()
 
     def count_shapes(self, args: tuple, kwargs: dict) -> None:
-        """Count a call with these arguments."""
-        leaves = self.tf.nest.flatten((args, kwargs), expand_composites=True)
-        shapes = tuple(leaf.shape for leaf in leaves if hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
+        """Count a call with these arguments. Keras gives an iterator, whose handle always has the same shape."""
+        if len(args) == 1 and not kwargs and hasattr(args[0], "_iterator_resource"):
+            if not self._iterator_calls:
+                self._iterator_shapes = self._shapes_of(args, kwargs)
+            self._iterator_calls += 1
+            return
+        shapes = self._shapes_of(args, kwargs)
         self._shape_counts[shapes] = self._shape_counts.get(shapes, 0) + 1
+
+    def _shapes_of(self, args: tuple, kwargs: dict) -> tuple:
+        leaves = self.tf.nest.flatten((args, kwargs), expand_composites=True)
+        return tuple(leaf.shape for leaf in leaves if hasattr(leaf, "shape") and hasattr(leaf, "dtype"))
 
     def read_before(self) -> None:
         self._counted = samples_of(self._trainer, wait=True) if self._trainer is not None else None
@@ -49,10 +59,13 @@ class LearnerCalls:
 
     def costs(self) -> dict:
         """Costs of the graph with the shapes of most calls, as facts; or why there are none."""
-        shapes, count = max(self._shape_counts.items(), key=lambda item: item[1])
-        total = sum(self._shape_counts.values())
+        counts = dict(self._shape_counts)
+        if self._iterator_calls:
+            counts[self._iterator_shapes] = counts.get(self._iterator_shapes, 0) + self._iterator_calls
+        shapes, count = max(counts.items(), key=lambda item: item[1])
+        total = sum(counts.values())
         if 2 * count <= total:
-            many = len(self._shape_counts)
+            many = len(counts)
             return {"uncounted": f"calls have {many} shapes, the most frequent in {count} of {total} calls"}
         try:
             return {"costs": count_graph(self.tf, self._graph(shapes), list(shapes), self.batch)}

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...collector.failure import report_failure
 from ...collector.patches import PatchingObserver
-from ...collector.traces import TracedFunction, Traces, code_place
+from ...collector.traces import FunctionTraces, Traces, code_place
 from ...collector.watch import ObservedFramework, ProcessWatch, watch_process
 from .data import Datasets
 from .fetches import GraphFetches
@@ -271,7 +271,7 @@ class TensorflowObserver(PatchingObserver):
         self._has_model = self._has_model or any(traits)
         return traits
 
-    def _history(self, function: Any, identity: int) -> TracedFunction:
+    def _history(self, function: Any, identity: int) -> FunctionTraces:
         """Calls and traces of a `tf.function`; those that Keras makes are kept by the loop that runs them."""
         loop = self.loops.running[-1].name if self.loops.running else ""
         history = self._histories.get((identity, loop))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...collector.traces import TracedFunction, flatten_arguments
+from ...collector.traces import FunctionTraces, flatten_arguments
 
 # ---- The signature of a trace: the arguments that a graph is made for -----------------------------------------------
 
@@ -53,7 +53,7 @@ class Trace:
 
 
 def add_xla(
-    history: TracedFunction, trace: Trace | None, shapes: dict | None, recorder: Any, begin: int, end: int
+    history: FunctionTraces, trace: Trace | None, shapes: dict | None, recorder: Any, begin: int, end: int
 ) -> Trace | None:
     """The trace of a call from `begin` to `end` (ns) with the compilation by XLA; None where nothing was compiled.
 

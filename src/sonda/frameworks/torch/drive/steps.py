@@ -65,7 +65,7 @@ def make_loop(task: Task, listener: PhaseListener, how: Driving) -> Loop:
     return TrainingLoop(task, how) if how.train else _InferenceLoop(task, how, listener)
 
 
-def drive(task: Task, observer: TorchObserver, how: Driving) -> int:
+def drive_task(task: Task, observer: TorchObserver, how: Driving) -> int:
     """Run all passes of a task. Returns the number of timed steps."""
     plain = task.model
     loop = make_loop(task, observer, how)

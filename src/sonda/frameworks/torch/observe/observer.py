@@ -19,6 +19,7 @@ from ...collector.patches import PatchingObserver
 from ...collector.phases import Phases
 from ...collector.recorder import Recorder, Stream
 from ...collector.sampling.schedule import Schedule
+from ...collector.watch import ObservedFramework, watch_process
 from .backward import wrap_backward
 from .communication import Communication
 from .compiled import CompiledFunctions
@@ -31,6 +32,7 @@ from .layers import LayerRecorder
 from .mode_exceptions import hide_in_forward_mode
 from .optimizers import Optimizers
 from .options import Habits
+from .process import begin_in_child, measure_costs
 from .values import Losses, has_graph, input_address, input_shapes, tensors_in, token_sequence
 
 
@@ -382,3 +384,31 @@ class TorchObserver(PatchingObserver):
         stream.schedule.begin_fetch()
         self.follow_schedule(stream)
         return stream
+
+
+def observe_torch(torch: Any, settings: dict, counting: Any = None) -> None:
+    """Observe PyTorch in this process until it ends. `counting` are counters that are open already."""
+    watch = watch_process(settings, counting)
+    observer = TorchObserver(watch.recorder, torch, watch.schedule, watch.counting, watch.phases)
+    observer.install()
+    watch.torch = observer
+    observer.replace(torch, "set_num_threads", observer.habits.wrap_set_threads)
+    if observer.marks is not None:
+        observer.replace(torch.cuda.CUDAGraph, "replay", observer.habits.wrap_replay)
+
+    def steps() -> int:
+        """Steps of the schedule, without those that other frameworks announced."""
+        others = [framework for framework in watch.observed if framework is not observed]
+        return watch.schedule.steps - sum(framework.steps() for framework in others)
+
+    observed = ObservedFramework(
+        "torch",
+        observer.remove,
+        steps,
+        observer.habits.threads,
+        lambda: measure_costs(observer),
+        lambda: {"habits": observer.habits.facts()} if observer.habits.noticed else {},
+        lambda stream: begin_in_child(observer, watch.schedule, stream),
+    )
+    watch.add(observed, torch=str(torch.__version__))
+    watch.recorder.state(isa=torch.backends.cpu.get_cpu_capability())

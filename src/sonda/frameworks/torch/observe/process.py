@@ -1,4 +1,4 @@
-"""Observing PyTorch in a process: from its import to the end of the process, and again in a forked child."""
+"""The observer of PyTorch and its process: what is stated at the start and the end, and how a forked child begins."""
 
 from __future__ import annotations
 
@@ -9,37 +9,7 @@ from typing import Any
 from ...collector.failure import report_failure
 from ...collector.overhead import measure_reading_costs
 from ...collector.recorder import Stream
-from ...collector.watch import ObservedFramework, find_rank, state_end, watch_process
-
-
-def observe_torch(torch: Any, settings: dict, counting: Any = None) -> None:
-    """Observe PyTorch in this process until it ends. `counting` are counters that are open already."""
-    from .observer import TorchObserver
-
-    watch = watch_process(settings, counting)
-    observer = TorchObserver(watch.recorder, torch, watch.schedule, watch.counting, watch.phases)
-    observer.install()
-    watch.torch = observer
-    observer.replace(torch, "set_num_threads", observer.habits.wrap_set_threads)
-    if observer.marks is not None:
-        observer.replace(torch.cuda.CUDAGraph, "replay", observer.habits.wrap_replay)
-
-    def steps() -> int:
-        """Steps of the schedule, without those that other frameworks announced."""
-        others = [framework for framework in watch.observed if framework is not observed]
-        return watch.schedule.steps - sum(framework.steps() for framework in others)
-
-    observed = ObservedFramework(
-        "torch",
-        observer.remove,
-        steps,
-        observer.habits.threads,
-        lambda: _costs(observer),
-        lambda: {"habits": observer.habits.facts()} if observer.habits.noticed else {},
-        lambda stream: begin_in_child(observer, watch.schedule, stream),
-    )
-    watch.add(observed, torch=str(torch.__version__))
-    watch.recorder.state(isa=torch.backends.cpu.get_cpu_capability())
+from ...collector.watch import find_rank, state_end
 
 
 def state_versions(recorder: Any, torch: Any) -> None:
@@ -58,7 +28,7 @@ def finish(observer: Any) -> None:
     recorder = observer.recorder
     try:
         if recorder.written or recorder.streams:
-            costs = {**_costs(observer), **measure_reading_costs(observer.counting)}
+            costs = {**measure_costs(observer), **measure_reading_costs(observer.counting)}
             facts = {"threads": observer.torch.get_num_threads(), **costs}
             state_end(recorder, observer.schedule, observer.counting, facts)
         recorder.state(finished=True)
@@ -67,7 +37,7 @@ def finish(observer: Any) -> None:
         report_failure(recorder.directory)
 
 
-def _costs(observer: Any) -> dict:
+def measure_costs(observer: Any) -> dict:
     """The cost of recording a layer and a phase, ns; nothing where this process can no longer measure it."""
     from .overhead import recording_costs
 

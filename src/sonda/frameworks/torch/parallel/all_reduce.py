@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sonda.frameworks.torch.parallel.group import RankGroup, Waiting, hide_from_counter
+from sonda.frameworks.torch.parallel.group import Communicator, Waiting, hide_from_counter
 from sonda.frameworks.torch.parallel.shared_memory import GRADIENTS, RELEASED, ROOM, SUMMED, SharedMemory
 from sonda.frameworks.torch.parallel.weights import CommonWeights, is_stateless
 from sonda.record.errors import SondaError
@@ -191,7 +191,7 @@ class GradientAdder:
     def __init__(
         self,
         model: Any,
-        group: RankGroup,
+        group: Communicator,
         memory: SharedMemory,
         waiting: Waiting,
         shares: Callable[[], Sequence[float]] | None = None,

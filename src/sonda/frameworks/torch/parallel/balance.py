@@ -56,7 +56,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class ShareChange:
+class StepShares:
     """The shares in force from a step on, as a run keeps them."""
 
     step: int
@@ -86,8 +86,8 @@ class Balance:
         self.lines = tuple(lines)
         self.batch = batch
         self.shares = tuple(shares) if shares is not None else split_batch(self.lines, batch)
-        self.changes = [ShareChange(0, self.shares)]
-        self._previous: ShareChange | None = None
+        self.changes = [StepShares(0, self.shares)]
+        self._previous: StepShares | None = None
         """The change before the last one, until the last one has proved itself."""
         self._previous_step = 0.0
         """Step time with the shares of `_previous`, s."""
@@ -168,5 +168,5 @@ class Balance:
 
     def _move(self, step: int, shares: tuple[int, ...]) -> bool:
         self.shares = shares
-        self.changes.append(ShareChange(step, shares))
+        self.changes.append(StepShares(step, shares))
         return True

@@ -19,7 +19,7 @@ from torch._C import _len_torch_dispatch_stack
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
-from sonda.frameworks.torch.parallel.group import RankGroup
+from sonda.frameworks.torch.parallel.group import Communicator
 from sonda.frameworks.torch.parallel.norm_kernels import compile_kernels
 
 EMPTY = np.empty(0, np.float32)
@@ -28,7 +28,7 @@ EMPTY = np.empty(0, np.float32)
 class SharedBatchNorm(_BatchNorm):
     """A batch norm over the batch of all ranks of a group. Its running statistics are equal on all ranks."""
 
-    group: RankGroup
+    group: Communicator
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
@@ -60,7 +60,7 @@ class SharedBatchNorm(_BatchNorm):
         self.running_var.lerp_(variance.to(self.running_var.dtype) * (count / (count - 1)), momentum)
 
 
-def share_batch_norms(model: nn.Module, group: RankGroup) -> nn.Module:
+def share_batch_norms(model: nn.Module, group: Communicator) -> nn.Module:
     """Replace every batch norm of the model by one that the group shares; parameters and buffers stay the same."""
     made: dict[int, SharedBatchNorm] = {}
 
@@ -78,7 +78,7 @@ def share_batch_norms(model: nn.Module, group: RankGroup) -> nn.Module:
     return shared(model)
 
 
-def _shared_of(module: _BatchNorm, group: RankGroup) -> SharedBatchNorm:
+def _shared_of(module: _BatchNorm, group: Communicator) -> SharedBatchNorm:
     if is_lazy(module.weight):
         raise ValueError("a lazy batch norm has no parameters yet: run the model once before sharing it")
     new = SharedBatchNorm(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats)
@@ -193,7 +193,7 @@ def _layout(values: Tensor) -> torch.memory_format:
     return torch.contiguous_format
 
 
-def _can_fuse(group: RankGroup, first: Tensor, *others: Tensor | None) -> bool:
+def _can_fuse(group: Communicator, first: Tensor, *others: Tensor | None) -> bool:
     """Whether compiled kernels can compute it: values of one type, contiguous, in the processor's memory.
 
     While operations are counted, PyTorch's kernels are used, because the counter sees only those.
@@ -216,7 +216,7 @@ def _input_gradient(values: Tensor, gradient: Tensor, moments: Tensor, terms: Te
     return input_gradient.addcmul_(gradient, factor.to(gradient.dtype).view(shape))
 
 
-def _combine_moments(mean: Tensor, variance: Tensor, own: int, eps: float, group: RankGroup) -> tuple[Tensor, float]:
+def _combine_moments(mean: Tensor, variance: Tensor, own: int, eps: float, group: Communicator) -> tuple[Tensor, float]:
     """Moments of all ranks' batches, and the number of values; `own` is the number of this rank's values."""
     channels = len(mean)
     if group.memory is not None:
@@ -237,7 +237,7 @@ def _combine_moments(mean: Tensor, variance: Tensor, own: int, eps: float, group
 
 
 def _gradient_terms(
-    scaled: Tensor, added: Tensor, inverse: Tensor, weight: Tensor | None, count: float, group: RankGroup
+    scaled: Tensor, added: Tensor, inverse: Tensor, weight: Tensor | None, count: float, group: Communicator
 ) -> Tensor:
     """Rows of slope, shift and factor of the input's gradient, from this rank's sums and those of the others."""
     if group.memory is not None:
@@ -256,7 +256,7 @@ def _gradient_terms(
     return torch.stack([row.to(inverse.dtype) for row in (share * all_scaled, share * all_added, factor)])
 
 
-def _exchange(group: RankGroup) -> None:
+def _exchange(group: Communicator) -> None:
     assert group.memory is not None
     group.memory.exchange()
     group.meter.add(group.memory.take_waited())

@@ -17,7 +17,7 @@ from typing import Any
 
 from sonda.frameworks.torch.parallel.all_reduce import GradientPieces
 from sonda.frameworks.torch.parallel.batches import cut_batch
-from sonda.frameworks.torch.parallel.group import TIMEOUT_S, RankGroup
+from sonda.frameworks.torch.parallel.group import TIMEOUT_S, Communicator
 from sonda.frameworks.torch.parallel.shares import Line, fit_line
 from sonda.record.protocols import Mark, Task
 
@@ -39,7 +39,7 @@ def timed_sizes(batch: int) -> list[int]:
 
 
 def measure_line(
-    step: Callable[[int], None], batch: int, group: RankGroup, keys: Any, clock: Callable[[], float] = perf_counter,
+    step: Callable[[int], None], batch: int, group: Communicator, keys: Any, clock: Callable[[], float] = perf_counter,
     timeout_s: float = TIMEOUT_S,
 ) -> Line:  # fmt: skip
     """Measure this rank's line with a clock in s. `step(n)` does one step of n samples and waits for its end.
@@ -78,7 +78,9 @@ def keep_company(step: Callable[[], None], count_ready: Callable[[], int], ranks
     return done
 
 
-def measure_alone(step: Callable[[int], None], samples: int, group: RankGroup, line: Line, batch: int) -> list[float]:
+def measure_alone(
+    step: Callable[[int], None], samples: int, group: Communicator, line: Line, batch: int
+) -> list[float]:
     """Time of a step with the batch of all ranks on each rank while the others wait, s, in the order of ranks.
 
     A device may be too small for the whole batch, so only the largest size of its line is timed, up to `samples`. The
@@ -98,7 +100,7 @@ def measure_alone(step: Callable[[int], None], samples: int, group: RankGroup, l
     return [row[0] for row in group.gather_numbers([whole])]
 
 
-def gather_lines(own: Line, group: RankGroup) -> list[Line]:
+def gather_lines(own: Line, group: Communicator) -> list[Line]:
     """The lines of all ranks."""
     return [Line(*numbers) for numbers in group.gather_numbers([own.fixed, own.per_sample])]
 
@@ -119,7 +121,7 @@ class Exchange:
         return self.gradients + 2 * self.norms * self.small
 
 
-def measure_exchange(model: Any, group: RankGroup, norms: int) -> Exchange:
+def measure_exchange(model: Any, group: Communicator, norms: int) -> Exchange:
     """Measure how long summing tensors of the size of the model's gradients takes. The slowest rank's time counts."""
     import torch
 
@@ -143,7 +145,7 @@ def measure_exchange(model: Any, group: RankGroup, norms: int) -> Exchange:
     return Exchange(max(row[0] for row in times), size, max(row[1] for row in times), norms)
 
 
-def _gradient_exchange(parameters: Sequence[Any], group: RankGroup) -> Callable[[], Any]:
+def _gradient_exchange(parameters: Sequence[Any], group: Communicator) -> Callable[[], Any]:
     """A function that sums tensors as large as these parameters' gradients, in the way that training does."""
     import torch
 

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from sonda.frameworks.torch.parallel.all_reduce import GradientAdder
-from sonda.frameworks.torch.parallel.group import RankGroup, Waiting, hide_from_counter
+from sonda.frameworks.torch.parallel.group import Communicator, Waiting, hide_from_counter
 
 
 class SummingHook:
@@ -22,7 +22,7 @@ class SummingHook:
     The wait is metered, so it is told apart from the work of backward.
     """
 
-    def __init__(self, group: RankGroup, waiting: Waiting = nullcontext) -> None:
+    def __init__(self, group: Communicator, waiting: Waiting = nullcontext) -> None:
         self.group = group
         self.waiting = waiting
         self._futures: list[Any] = []
@@ -50,7 +50,7 @@ class SummingHook:
 
 def distribute(
     model: Any,
-    group: RankGroup,
+    group: Communicator,
     device: str,
     waiting: Waiting = nullcontext,
     shares: Callable[[], Sequence[float]] | None = None,
@@ -87,11 +87,11 @@ def distribute(
     return wrapped
 
 
-def _broadcast_state(model: Any, group: RankGroup) -> None:
+def _broadcast_state(model: Any, group: Communicator) -> None:
     broadcast_tensors((*model.parameters(), *model.buffers()), group, 0)
 
 
-def broadcast_tensors(tensors: Iterable[Any], group: RankGroup, place: int) -> None:
+def broadcast_tensors(tensors: Iterable[Any], group: Communicator, place: int) -> None:
     """Copy the values of the rank at position `place` to every rank of the group, in place."""
     import torch
     import torch.distributed as dist

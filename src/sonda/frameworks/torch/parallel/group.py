@@ -43,8 +43,11 @@ class ExchangeMeter:
         return seconds
 
 
-class RankGroup:
-    """Some of the ranks of a run, in order. `me` is this rank's position among them; -1 where it is not a member."""
+class Communicator:
+    """Exchanges tensors among some of the ranks of a run, in order.
+
+    `me` is this rank's position among them; -1 where it is not a member.
+    """
 
     def __init__(self, ranks: Sequence[int], gradients: Any, small: Any, meter: ExchangeMeter) -> None:
         """`gradients` and `small` are process groups of PyTorch. Exchanges in one never wait for the other, and within
@@ -132,7 +135,7 @@ def hide_from_counter() -> AbstractContextManager[Any]:
     return _disable_current_modes()
 
 
-def join_ranks(backend: str, meter: ExchangeMeter, timeout_s: float = TIMEOUT_S) -> RankGroup:
+def join_ranks(backend: str, meter: ExchangeMeter, timeout_s: float = TIMEOUT_S) -> Communicator:
     """Join all ranks that were started together; `RANK`, `WORLD_SIZE` and the rest are in the environment."""
     import torch.distributed as dist
 
@@ -140,14 +143,14 @@ def join_ranks(backend: str, meter: ExchangeMeter, timeout_s: float = TIMEOUT_S)
     return make_group(range(dist.get_world_size()), meter, timeout_s)
 
 
-def make_group(ranks: Sequence[int], meter: ExchangeMeter, timeout_s: float = TIMEOUT_S) -> RankGroup:
+def make_group(ranks: Sequence[int], meter: ExchangeMeter, timeout_s: float = TIMEOUT_S) -> Communicator:
     """Make a group of some ranks. Every rank of the run must call this, members and others."""
     import torch.distributed as dist
 
     limit = timedelta(seconds=timeout_s)
     # Small exchanges go through the processor: they are numbers, or statistics that gloo fetches from a GPU.
     gradients, small = (dist.new_group(list(ranks), timeout=limit, backend=name) for name in (None, "gloo"))
-    return RankGroup(ranks, gradients, small, meter)
+    return Communicator(ranks, gradients, small, meter)
 
 
 def leave_ranks() -> None:

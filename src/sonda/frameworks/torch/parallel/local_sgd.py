@@ -10,10 +10,10 @@ from contextlib import nullcontext
 from typing import Any
 
 from sonda.frameworks.torch.parallel.gradients import Waiting
-from sonda.frameworks.torch.parallel.group import RankGroup
+from sonda.frameworks.torch.parallel.group import Communicator
 
 
-def average_weights(model: Any, group: RankGroup, weight: float) -> None:
+def average_weights(model: Any, group: Communicator, weight: float) -> None:
     """Replace a model's parameters and statistics by their weighted mean over ranks.
 
     `weight` is this rank's share of the mean; the shares of all ranks sum to 1.
@@ -36,7 +36,7 @@ def average_weights(model: Any, group: RankGroup, weight: float) -> None:
 class WeightAverager:
     """Averages the weights after every `interval` steps. A rank's share is that of the samples it has seen since."""
 
-    def __init__(self, model: Any, group: RankGroup, interval: int, waiting: Waiting = nullcontext) -> None:
+    def __init__(self, model: Any, group: Communicator, interval: int, waiting: Waiting = nullcontext) -> None:
         self.model = model
         self.group = group
         self.interval = interval

@@ -19,14 +19,14 @@ from sonda.frameworks.torch.drive.epochs import StepBatch
 from sonda.frameworks.torch.parallel.batches import cut_batch
 from sonda.frameworks.torch.parallel.chain import Link
 from sonda.frameworks.torch.parallel.gradients import broadcast_tensors
-from sonda.frameworks.torch.parallel.group import RankGroup, Waiting, hide_from_counter
+from sonda.frameworks.torch.parallel.group import Communicator, Waiting, hide_from_counter
 from sonda.record.protocols import Mark, Task
 
 
 class Neighbours:
     """Sends to and receives from the stages before and after this one."""
 
-    def __init__(self, group: RankGroup, parts: int) -> None:
+    def __init__(self, group: Communicator, parts: int) -> None:
         self.group = group
         self.parts = parts
         self.waiting: Waiting = nullcontext
@@ -146,7 +146,7 @@ def split_rows(values: Tensor, parts: int) -> list[Tensor]:
 class StageScaler(torch.amp.GradScaler):
     """A gradient scaler whose stages skip a step together, where the gradients of any of them are too large."""
 
-    def __init__(self, device: str, group: RankGroup) -> None:
+    def __init__(self, device: str, group: Communicator) -> None:
         super().__init__(device)
         self.kind, self.group = device, group
 
@@ -218,7 +218,12 @@ class StagedLearner:
     """A learner that trains one stage. The first stage fetches inputs, the last one judges outputs."""
 
     def __init__(
-        self, task: StageTask, images: Images, everybody: RankGroup, peers: RankGroup, stages: Sequence[Sequence[Any]]
+        self,
+        task: StageTask,
+        images: Images,
+        everybody: Communicator,
+        peers: Communicator,
+        stages: Sequence[Sequence[Any]],
     ) -> None:
         """`everybody` are all ranks. `peers` are the ranks with the same stage of other pipelines. `stages` are the
         tensors of each stage."""

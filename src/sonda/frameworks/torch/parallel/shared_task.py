@@ -17,7 +17,7 @@ from sonda.frameworks.torch.drive.epochs import StepBatch
 from sonda.frameworks.torch.parallel.balance import Balance, Pace
 from sonda.frameworks.torch.parallel.batches import PREFETCHED, ShareSampler, cut_batch, scaled_shares
 from sonda.frameworks.torch.parallel.gradients import Waiting
-from sonda.frameworks.torch.parallel.group import RankGroup
+from sonda.frameworks.torch.parallel.group import Communicator
 from sonda.record.errors import SondaError
 from sonda.record.protocols import Mark, Task
 
@@ -40,7 +40,7 @@ class SharedTask:
         self,
         task: Task,
         model: Any,
-        group: RankGroup,
+        group: Communicator,
         balance: Balance,
         moving: bool = True,
         weighted: bool = True,
@@ -187,7 +187,7 @@ class RankLearner:
         self.everybody = everybody
         self.average = average
         self.criterion = task.task.loss
-        self.group: RankGroup = task.group
+        self.group: Communicator = task.group
 
     @property
     def dtype(self) -> Any:
@@ -266,7 +266,7 @@ class RankLoaderLearner(RankLearner):
     ) -> None:
         self.task, self.plain, self.loaders, self.criteria = task, plain, loaders, criteria
         self.everybody, self.average = everybody, average
-        self.group: RankGroup = task.group
+        self.group: Communicator = task.group
 
     def steps(self, part: str) -> int:
         return self.loaders.steps(part) if part == "train" else len(self._evaluation_positions(part))

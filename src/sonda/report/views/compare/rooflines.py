@@ -13,7 +13,6 @@ from sonda.report.figures import (
     axis_ends,
     axis_ticks,
     ceiling_lines,
-    intensity_of,
     largest_of,
     layer_words,
     roofline_rows,
@@ -91,7 +90,7 @@ def _why_not(summary: Summary) -> str:
 
 def rooflines(targets: Sequence[RooflineTarget]) -> Figure:
     """Leaves of all targets as points under the ceilings of each, both axes logarithmic."""
-    across = [intensity_of(row) for target in targets for row in target.rows]
+    across = [row.cost.intensity.value or 0.0 for target in targets for row in target.rows]
     data: list[Figure] = []
     groups = _alike(targets)
     for index, (lines, places) in enumerate(groups.items()):
@@ -111,7 +110,7 @@ def rooflines(targets: Sequence[RooflineTarget]) -> Figure:
         longest = max(row.cost.time.value or 0.0 for row in rows) or 1.0
         data.append({
             "type": "scatter", "mode": "markers", "name": markup(target.name),
-            "x": [intensity_of(row) for row in rows], "y": [row.cost.achieved.value for row in rows],
+            "x": [row.cost.intensity.value for row in rows], "y": [row.cost.achieved.value for row in rows],
             "marker": {"color": COLORS[index % len(COLORS)], "symbol": SYMBOLS[index % len(SYMBOLS)], "opacity": 0.7,
                        "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
                        "size": [5 + 25 * math.sqrt((row.cost.time.value or 0.0) / longest) for row in rows]},

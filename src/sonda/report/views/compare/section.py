@@ -10,7 +10,7 @@ from sonda.analysis.summary import Summary
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.report import figures
-from sonda.report.blocks import Block, FigureBlock, Heading, Panel, Paragraph, TableBlock, Verdict, paragraphs
+from sonda.report.blocks import Block, FigureBlock, Heading, Panel, Paragraph, TableBlock, VerdictBlock, paragraphs
 from sonda.report.views.compare import baseline
 from sonda.report.views.compare.baseline import BaselineComparison
 from sonda.report.views.compare.tables import (
@@ -51,7 +51,7 @@ def side_by_side_panels(
     reasons = [f"{other.name} cannot be compared: {other.reason}" for other in others if other.reason]
     blocks: list[Block] = [Heading("Side by side")]
     if verdict or reasons:
-        blocks.append(Verdict([*paragraphs([verdict] if verdict else [], "first"), *paragraphs(reasons)]))
+        blocks.append(VerdictBlock([*paragraphs([verdict] if verdict else [], "first"), *paragraphs(reasons)]))
     by_cycles = figures.in_cycles(summaries)
     for title, cycles, place in (("Time", False, "bars"), ("Cycles", True, "cyclebars")):
         chosen = [index for index, in_cycles in enumerate(by_cycles) if in_cycles is cycles]
@@ -102,7 +102,7 @@ def comparison_panels(comparison: Comparison, names: Sequence[str] = ()) -> list
     verdict = Paragraph(verdict_words(comparison), "first")
     blocks: list[Block] = [
         Heading("Comparison", sides_words(comparison, names)),
-        Verdict(
+        VerdictBlock(
             [
                 verdict,
                 *paragraphs(map(describe, comparison.warnings), "warning"),

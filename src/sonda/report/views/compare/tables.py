@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from sonda.analysis import wording
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity
+from sonda.report.words.names import layer_label
 
 CYCLE, EXACT, ALONE = "cycle", "exact, simulated", "one number on each side, without an interval"
 MOST_NAMES = 5
@@ -43,7 +43,7 @@ def step_and_phases_table(part: PartComparison) -> Table:
 
 def layers_table(rows: Sequence[ComparedRow], title: str) -> Table:
     """These layers, in the order given."""
-    return _table(rows, title, [wording.layer_label(row.path, row.name) for row in rows])
+    return _table(rows, title, [layer_label(row.path, row.name) for row in rows])
 
 
 def changed_layers(part: PartComparison, limit: int) -> tuple[ComparedRow, ...]:

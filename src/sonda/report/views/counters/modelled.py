@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from sonda.analysis import wording
 from sonda.analysis.counters.callgrind import Budget, Modelled, ModelledLayer, ModelledSummary
 from sonda.analysis.summary import Value
 from sonda.report import quantities
@@ -16,6 +15,7 @@ from sonda.report.palette import BLUE, DARK_INK, HATCH, ORANGE, PURPLE, VERMILIO
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity, shares, words
 from sonda.report.values import Document, finite, metrics, value_document
 from sonda.report.words import describe
+from sonda.report.words.names import layer_label
 
 _HINTS = {
     "instructions": "executed, modelled",
@@ -92,7 +92,7 @@ def choose_modelled(summary: ModelledSummary, limit: int) -> ModelledChoice:
 
 def modelled_layer_table(layers: Sequence[ModelledLayer], title: str) -> Table:
     """One row for each of these layers, forward and backward together, without the layers inside."""
-    names = [Cell(wording.layer_label(layer.path, layer.name), layer.path, tone="name") for layer in layers]
+    names = [Cell(layer_label(layer.path, layer.name), layer.path, tone="name") for layer in layers]
     ways = [layer.forward for layer in layers] + [layer.backward for layer in layers]
     unit, cells = _millions(ways)
     inside = "layers inside included"

@@ -1,4 +1,4 @@
-"""What probes of other packages read while a program ran: a row for each of their sensors."""
+"""What probes read while a program ran, those of other packages too: a row for each of their sensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def probed_blocks(rows: Sequence[SensorReadings] | None) -> list[Block]:
 
 
 def probed_table(rows: Sequence[SensorReadings] | None) -> Table | None:
-    """Sensors of added probes: mean, least and most of their readings, or their growth. None where there are none."""
+    """Sensors of such probes: mean, least and most of their readings, or their growth. None where there are none."""
     if not rows:
         return None
     names = [Cell(f"{row.probe}: {row.sensor}{_place(row)}", row.sensor, tone="name") for row in rows]

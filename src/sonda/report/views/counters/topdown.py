@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sonda.analysis import wording
 from sonda.analysis.counters.summary import Counted, CounterSummary, Share, Slots, TopDown
 from sonda.analysis.summary import LayerRow, PartSummary, Value
 from sonda.record.conventions.topdown import Category
@@ -18,6 +17,7 @@ from sonda.report.palette import GREY, HATCH, HEAT, SLOT_COLORS, SPARE_COLORS, i
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.values import Document, finite, metrics, value_document
 from sonda.report.words import describe
+from sonda.report.words.names import layer_label
 
 ESTIMATED = "~"
 """Before a number that was scaled."""
@@ -136,7 +136,7 @@ def topdown_layer_table(part: PartSummary, layers: Sequence[LayerRow], title: st
     assert part.topdown is not None
     topdown = part.topdown
     rows = [(row.path, topdown.layers[row.path]) for row in layers]
-    names = [Cell(wording.layer_label(row.path, row.name), row.path, tone="name") for row in layers]
+    names = [Cell(layer_label(row.path, row.name), row.path, tone="name") for row in layers]
     columns = [(Column(title, right=False, path=True), names),
                (Column("type", right=False, keep=1), words([row.name for row in layers]))]  # fmt: skip
     if part.counted is not None:
@@ -356,14 +356,14 @@ def topdown_map(topdown: TopDown, layers: Sequence[LayerRow]) -> Figure | None:
         slots = topdown.layers[row.path]
         shares = [slots.shares[category.name].value.value for category in categories]
         heights.append([None if value is None else 100 * value for value in shares])
-        name = markup(wording.layer_label(row.path, row.name))
+        name = markup(layer_label(row.path, row.name))
         texts.append([f"<b>{name}</b><br>{_words(topdown, category, slots)}" for category in categories])
     # Equal names would become one row, so layers stand at their positions and names label the ticks.
     places, across = list(range(len(rows))), list(range(len(categories)))
     layout = {
         "xaxis": {"tickvals": across, "ticktext": [markup(category.words) for category in categories], "side": "top",
                   "showgrid": False},
-        "yaxis": {"tickvals": places, "ticktext": [markup(wording.layer_label(row.path, row.name)) for row in rows],
+        "yaxis": {"tickvals": places, "ticktext": [markup(layer_label(row.path, row.name)) for row in rows],
                   "autorange": "reversed", "automargin": True, "showgrid": False},
         "margin": {"t": 110},
         "height": 190 + 22 * len(rows),

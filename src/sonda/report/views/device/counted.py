@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from sonda.analysis import wording
 from sonda.analysis.device.kernel_counters import CountedKernel, CountedPlace, KernelCounters
-from sonda.analysis.device.stalls import NVPROF, REASONS, StallRow, kernel_label, nvprof_shares
+from sonda.analysis.device.stalls import NVPROF, StallRow, nvprof_shares
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
@@ -17,6 +16,8 @@ from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILI
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
 from sonda.report.values import Document, finite, plain_data, value_document
 from sonda.report.words import describe
+from sonda.report.words.device import WAITS, explain_stalls, kernel_label
+from sonda.report.words.names import short_path
 
 REASONS_SHOWN = 3
 """Reasons of a kernel in a row of the screen's table; the page has nvprof's names, the document all."""
@@ -40,13 +41,8 @@ def counted_blocks(counters: KernelCounters, limit: int) -> list[Block]:
 
 
 def stall_sentences(rows: Sequence[StallRow]) -> list[str]:
-    """What the first reason of each kernel means and what to try, every reason once."""
-    sentences = {}
-    for row in rows:
-        if row.top:
-            remedy = f"; try: {REASONS[row.top].remedy}" if row.remedy else ""
-            sentences[row.top] = f"{row.top}: warps wait {REASONS[row.top].meaning}{remedy}"
-    return list(sentences.values())
+    """What the first reason of each kernel means and what to try."""
+    return explain_stalls(row.top for row in rows if row.top)
 
 
 def titled_tables(counters: KernelCounters) -> list[tuple[str, Table]]:
@@ -93,7 +89,7 @@ def counted_kernels_table(kernels: Sequence[CountedKernel]) -> Table:
 
 def counted_places_table(places: Sequence[CountedPlace]) -> Table:
     """Layers without the layers inside, and phases outside them."""
-    names = [(wording.short_path(place.path) or place.name) if place.layer else place.name for place in places]
+    names = [(short_path(place.path) or place.name) if place.layer else place.name for place in places]
     return build(
         [
             (Column("counted layer", right=False, path=True), [Cell(name, name, tone="name") for name in names]),
@@ -161,7 +157,8 @@ def counted_fields(counters: KernelCounters) -> Document:
         "stalls": [
             {"name": row.name, "launches": row.launches, "time_ns": row.time, "share": finite(row.share),
              "shares": plain_data(row.shares), "nvprof": plain_data(nvprof_shares(row.shares)), "top": row.top,
-             "sentence": row.sentence, "remedy": row.remedy}
+             "sentence": describe(row.wait) if row.wait is not None else "",
+             "remedy": describe(row.remedy) if row.remedy is not None else ""}
             for row in counters.stalls
         ],
         "sentences": list(map(describe, counters.unlike)),
@@ -241,12 +238,12 @@ def stall_figure(rows: Sequence[StallRow]) -> Figure | None:
 def reason_meanings(rows: Sequence[StallRow]) -> dict[str, str]:
     """What warps wait for, of every reason that a row has, in words."""
     names = dict.fromkeys(reason for row in rows for reason in row.shares)
-    return {name: f"warps wait {REASONS[name].meaning}" for name in names if name in REASONS}
+    return {name: f"warps wait {WAITS[name]}" for name in names if name in WAITS}
 
 
 def _meaning_line(reason: str) -> str:
     """What the warps do in these cycles, in a line below."""
-    return f"<br>they wait {markup(REASONS[reason].meaning)}" if reason in REASONS else ""
+    return f"<br>they wait {markup(WAITS[reason])}" if reason in WAITS else ""
 
 
 def _part(row: StallRow, reason: str, named: Sequence[str]) -> float:

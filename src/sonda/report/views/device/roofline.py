@@ -49,9 +49,7 @@ def kernel_roof_table(rows: Sequence[KernelRoof]) -> Table:
 def kernel_roofline(rows: Sequence[KernelRoof], roofs: Roofs) -> Figure | None:
     """Kernels as points, filled at their DRAM intensity and open at their L2 intensity, under the roofs of their
     precisions; None where no kernel has FLOPs and bytes. Areas are the time of all launches."""
-    shown = sorted(rows, key=lambda row: -row.total)[:MOST_POINTS]
-    points = [(row, level, row.intensity(level)) for row in shown for level in LEVELS]
-    marks = [(row, level, x) for row, level, x in points if x and row.achieved.value]
+    marks = _marks(rows)
     if not marks:
         return None
     across = [x for _, _, x in marks]
@@ -84,10 +82,17 @@ def kernel_roofline(rows: Sequence[KernelRoof], roofs: Roofs) -> Figure | None:
     return {"data": data, "layout": layout}
 
 
+def _marks(rows: Sequence[KernelRoof]) -> list[tuple[KernelRoof, str, float]]:
+    """The kernels of the picture, each with a memory level and its intensity there."""
+    shown = sorted(rows, key=lambda row: -row.total)[:MOST_POINTS]
+    points = [(row, level, row.intensity(level)) for row in shown for level in LEVELS]
+    return [(row, level, x) for row, level, x in points if x and row.achieved.value]
+
+
 def kernel_caption(rows: Sequence[KernelRoof], figure: Figure) -> str:
     """What the marks and lines of the picture of these kernels are, of those that it has."""
-    names = [trace["name"] for trace in figure["data"] if "marker" in trace]
-    levels = [level for level in OPEN if any(name.startswith(f"{level} ") for name in names)]
+    drawn = {level for _, level, _ in _marks(rows)}
+    levels = [level for level in OPEN if level in drawn]
     both = len(levels) == len(OPEN)
     where = "filled by its bytes in DRAM, open by those in L2" if both else f"by its bytes in {levels[0]}"
     dashes = {trace["line"]["dash"] for trace in figure["data"] if "line" in trace}

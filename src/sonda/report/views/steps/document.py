@@ -12,18 +12,18 @@ from typing import Any
 from sonda.analysis.bounds import part_of_step
 from sonda.analysis.counters.summary import Outside
 from sonda.analysis.summary import (
-    Cost,
     LayerRow,
     PartSummary,
     PhaseRow,
     RankPhases,
     Remedy,
-    Simulated,
+    SimulatedCost,
     Summary,
     Value,
     Verdict,
 )
 from sonda.record.target import SimulatedTarget
+from sonda.report.cost_quantities import cost_values
 from sonda.report.values import (
     Document,
     finite,
@@ -130,7 +130,7 @@ def _rank(row: RankPhases) -> Document:
 
 
 def _phase(row: PhaseRow) -> Document:
-    found = {**_cost_values(row.cost), "peak_memory": row.peak_memory}
+    found = {**cost_values(row.cost), "peak_memory": row.peak_memory}
     found |= {name: value for name, value in (("host_time", row.host), ("device_busy", row.busy)) if value is not None}
     counters = {column: value_document(value) for column, value in row.counters.items()}
     return {
@@ -146,7 +146,7 @@ def _layer(row: LayerRow) -> Document:
         "forward_time": row.forward,
         "backward_time": row.backward,
         "own_time": row.own,
-        **_cost_values(row.cost),
+        **cost_values(row.cost),
         "activations": row.activations,
         **({"host_time": row.host} if row.host is not None else {}),
     }
@@ -169,7 +169,7 @@ def _share(share: float) -> Document:
     return {"share": part.value} | ({"share_reason": part.reason} if part.reason else {})
 
 
-def _simulated(simulated: Simulated | None) -> Document:
+def _simulated(simulated: SimulatedCost | None) -> Document:
     """What a simulated accelerator adds to the metrics of a step, a phase or a layer."""
     if simulated is None:
         return {}
@@ -217,18 +217,6 @@ def _outside(outside: Outside | None) -> Document:
         "sentences": list(map(describe, outside.findings)),
     }
     return {"outside": {"metrics": metrics(whole), **(series if outside.starts else {})}}
-
-
-def _cost_values(cost: Cost) -> dict[str, Value]:
-    return {
-        "time": cost.time,
-        "flops": cost.flops,
-        "bytes": cost.bytes,
-        "achieved": cost.achieved,
-        "bandwidth": cost.bandwidth,
-        "roof": cost.roof,
-        "operations": cost.operations,
-    }
 
 
 def verdicts_fields(summary: Summary) -> list[Document]:

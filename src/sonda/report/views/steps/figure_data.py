@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from sonda.analysis.counters.summary import Series, TopDown
+from sonda.analysis.counters.summary import Series, TopDown, is_share
 from sonda.analysis.energy.summary import EnergySummary
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.report import quantities
-from sonda.report.figures import intensity_of, phase_values
+from sonda.report.figures import phase_values
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, tone_of, words
 from sonda.report.views.steps.tables import layer_name
 
@@ -37,7 +37,7 @@ def series_table(series: Sequence[Series], noun: str, place: Callable[[int], Cel
     first = [place(step) if place else Cell(f"{step:,}", float(step)) for step in steps]
     columns: list[tuple[Column, Sequence[Cell]]] = [(Column(noun), first)]
     for one in series:
-        share = one.unit.startswith("of ")
+        share = is_share(one.unit)
         found: list[float | None] = [None] * len(steps)
         for step, value in zip(one.steps, one.values, strict=True):
             found[at[step]] = value
@@ -64,7 +64,7 @@ def roofline_table(rows: Sequence[LayerRow], targets: Sequence[str] = ()) -> Tab
 
     `targets` names the target of each row, where there are several.
     """
-    intensity = [Value(intensity_of(row), "FLOP/B", "derived") for row in rows]
+    intensity = [row.cost.intensity for row in rows]
     rate, achieved = numbers([row.cost.achieved for row in rows])
     speed, bandwidth = numbers([row.cost.bandwidth for row in rows])
     unit, times = numbers([row.cost.time for row in rows])

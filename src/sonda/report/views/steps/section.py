@@ -69,7 +69,7 @@ def run_panels(summary: Summary) -> list[Block]:
         blocks.append(Panel("Second sources", [table], "; ".join(map(describe, summary.second.findings))))
     probed = probed_table(summary.target.probed)
     if probed is not None:
-        blocks.append(Panel("Probes of other packages", [TableBlock(probed)], PROBED_MEANS))
+        blocks.append(Panel("Read meanwhile", [TableBlock(probed)], PROBED_MEANS))
     return blocks
 
 

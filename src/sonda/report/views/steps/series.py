@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from sonda.analysis.change_points import Change
-from sonda.analysis.counters.summary import OverTime, Series
+from sonda.analysis.counters.summary import OverTime, Series, is_share
 from sonda.analysis.summary import PartSummary
 from sonda.report import quantities
 from sonda.report.blocks import Block, paragraphs
@@ -156,7 +156,7 @@ def _mark(edge: float, axis: str) -> Figure:
 
 
 def _scaled(series: Series) -> tuple[str, list[float]]:
-    if series.unit.startswith("of "):
+    if is_share(series.unit):
         return f"% {series.unit}", [100 * value for value in series.values]
     scale = quantities.common_scale(series.values, series.unit)
     return scale.unit, [value / scale.factor for value in series.values]

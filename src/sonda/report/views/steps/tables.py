@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from sonda.analysis import wording
-from sonda.analysis.summary import LayerRow, PartSummary, Simulated, Summary, Value
+from sonda.analysis import reasons
+from sonda.analysis.summary import LayerRow, PartSummary, SimulatedCost, Summary, Value
 from sonda.record.quantities import LEVELS, Metric
 from sonda.report import quantities
+from sonda.report.cost_quantities import cost_columns
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, shares, tone_of, words
 from sonda.report.views.counters.system import in_table
+from sonda.report.words.names import layer_label
 
 _HINTS = {
     "share": "share of the step's median time",
-    "roof": "time that the measured ceilings allow, divided by the time taken",
     "bound": "what explains at least half of the time",
     "peak": "highest sum of live tensors",
     "activations": "memory first taken in this layer's forward and still held when forward ended",
-    "flops": "floating-point operations per step; a multiply-add is two",
     "own": "forward and backward per step, without what the layers inside took",
     "host": "time per step on the host's clock: what launching took",
     "busy": "time per step in which the GPU worked, from steps whose kernels were recorded",
@@ -30,8 +30,6 @@ def phase_table(part: PartSummary) -> Table:
     """Phases of a step in their order, one row each; times are medians per step."""
     costs = [row.cost for row in part.phases]
     time_unit, times = numbers([cost.time for cost in costs])
-    flop_unit, flops = numbers([cost.flops for cost in costs])
-    rate_unit, rates = numbers([cost.achieved for cost in costs])
     _, peaks = numbers([row.peak_memory for row in part.phases], suffix=True)
     names = [Cell(row.name, row.name, tone="name") for row in part.phases]
     sides: list[tuple[Column, list[Cell]]] = []
@@ -49,9 +47,7 @@ def phase_table(part: PartSummary) -> Table:
             (Column(time_unit, hint="time per step, median over timed steps"), times),
             (Column("%", hint=_HINTS["share"]), shares([cost.share for cost in costs], "the step")),
             *sides,
-            (Column(flop_unit, keep=2, hint=_HINTS["flops"]), flops),
-            (Column(rate_unit, keep=1, hint="achieved"), rates),
-            (Column("% of roof", keep=5, hint=_HINTS["roof"]), percents([cost.roof for cost in costs])),
+            *cost_columns(costs, "phases"),
             (Column("bound", right=False, keep=6, hint=_HINTS["bound"]), words([c.bound for c in costs], tone_of)),
             (Column("peak memory", keep=3, hint=_HINTS["peak"]), peaks),
         ],
@@ -97,7 +93,7 @@ def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Tabl
     names = [Cell(layer_name(row), row.path, hint=layer_hint(row), tone="name") for row in rows]
     unit, times = numbers([row.forward for row in rows] + [row.backward for row in rows])
     forward, backward = times[: len(rows)], times[len(rows) :]
-    flop_unit, flops = numbers([row.cost.flops for row in rows])
+    costs = [row.cost for row in rows]
     _, activations = numbers([row.activations for row in rows], suffix=True)
     own_unit, owns = numbers([row.own for row in rows])
     extra = [(Column(f"own {own_unit}", keep=4, hint=_HINTS["own"]), owns)] if own else []
@@ -113,10 +109,9 @@ def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Tabl
             (Column(f"forward {unit}", hint=hint), forward),
             (Column(f"backward {unit}", hint=hint), backward),
             *extra,
-            (Column("%", keep=4, hint=_HINTS["share"]), shares([row.cost.share for row in rows], "the step")),
-            (Column(flop_unit, keep=2, hint=_HINTS["flops"]), flops),
-            (Column("% of roof", keep=5, hint=_HINTS["roof"]), percents([row.cost.roof for row in rows])),
-            (Column("bound", right=False, keep=6, hint=_HINTS["bound"]), words([r.cost.bound for r in rows], tone_of)),
+            (Column("%", keep=4, hint=_HINTS["share"]), shares([cost.share for cost in costs], "the step")),
+            *cost_columns(costs, "layers"),
+            (Column("bound", right=False, keep=6, hint=_HINTS["bound"]), words([c.bound for c in costs], tone_of)),
             (Column("activations", keep=3, hint=_HINTS["activations"]), activations),
         ],
         "layers",
@@ -124,7 +119,7 @@ def layer_table(rows: Sequence[LayerRow], title: str, own: bool = False) -> Tabl
 
 
 def layer_name(row: LayerRow) -> str:
-    return wording.layer_label(row.path, row.name)
+    return layer_label(row.path, row.name)
 
 
 def type_keep(rows: Sequence[LayerRow]) -> int:
@@ -155,7 +150,7 @@ def side_by_side_table(summaries: Sequence[Summary], names: Sequence[str]) -> Ta
     steps = [part.step.value if part is not None and quantities.known(part.step) else None for part in parts]
     timed = [value for value in steps if value is not None]
     fastest = steps.index(min(timed)) if len(timed) > 1 else -1
-    absent = Value(None, "1", "measured", reason="the run holds no step")
+    absent = Value(None, "1", "measured", reason=reasons.NO_STEP_HELD)
     lines: list[tuple[str, list[Cell]]] = []
 
     def add(name: str, values: list[Value], suffix: bool = True) -> None:
@@ -208,7 +203,7 @@ def counter_phrases(part: PartSummary) -> list[str]:
     return phrases
 
 
-def _cycles(simulated: Simulated | None) -> Cell:
+def _cycles(simulated: SimulatedCost | None) -> Cell:
     if simulated is None or simulated.cycles.value is None:
         return Cell(quantities.MISSING, None, "measured on a clock", tone="quiet")
     return quantity(simulated.cycles, quantities.whole(simulated.cycles.value))

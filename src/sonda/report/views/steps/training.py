@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from sonda.analysis import wording
+from sonda.analysis import reasons, wording
 from sonda.analysis.energy.training import Spent
-from sonda.analysis.steps.training import DIVERGED, NOT_TESTED, NOT_VALIDATED, Epoch, Training
+from sonda.analysis.steps.training import Epoch, Training
 from sonda.analysis.summary import Summary, Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, FigureBlock, Gap, Panel, Paragraph, TableBlock, paragraphs
@@ -117,7 +117,9 @@ def epochs_table(epochs: Sequence[Epoch]) -> Table:
     columns.append((Column(f"so far {passed[0]}", keep=6), passed[1]))
     columns.append((Column("training loss", keep=8), [_loss(one.train_loss, NO_LOSS) for one in epochs]))
     if any(one.validate is not None for one in epochs):
-        columns.append((Column("validation loss", keep=7), [_loss(one.validate_loss, NOT_VALIDATED) for one in epochs]))
+        columns.append(
+            (Column("validation loss", keep=7), [_loss(one.validate_loss, reasons.NOTHING_VALIDATED) for one in epochs])
+        )
         columns.append((Column("right %"), [_right(one.right) for one in epochs]))
         if any(one.right.low is not None for one in epochs):
             columns.append((Column("95 % interval", keep=5, hint=INTERVAL), [_ends(one.right) for one in epochs]))
@@ -245,12 +247,12 @@ def _number(value: float | None, unit: str, source: str) -> Document:
 
 
 def _value(value: float | None, unit: str) -> Value:
-    return Value(value, unit, "measured", reason="" if value is not None else NOT_VALIDATED)
+    return Value(value, unit, "measured", reason="" if value is not None else reasons.NOTHING_VALIDATED)
 
 
 def _loss(value: float | None, reason: str) -> Cell:
     if value is None or not math.isfinite(value):
-        return Cell(quantities.MISSING, None, missing=reason if value is None else DIVERGED, tone="quiet")
+        return Cell(quantities.MISSING, None, missing=reason if value is None else reasons.LOSS_DIVERGED, tone="quiet")
     return Cell(quantities.number(value), value, "mean over the samples, measured", unit="1")
 
 
@@ -278,10 +280,10 @@ def _written(training: Training | None, unit: str, source: str, read: Read, reas
 Read = Callable[[Training], Value | float | None]
 ROWS: tuple[tuple[str, str, str, Read, str], ...] = (
     ("training", "ns", "derived", lambda one: one.train, ""),
-    ("validation", "ns", "derived", lambda one: one.validate, NOT_VALIDATED),
-    ("test", "ns", "measured", lambda one: one.test, NOT_TESTED),
+    ("validation", "ns", "derived", lambda one: one.validate, reasons.NOTHING_VALIDATED),
+    ("test", "ns", "measured", lambda one: one.test, reasons.NOTHING_TESTED),
     ("training, validation and test", "ns", "derived", lambda one: one.whole, ""),
-    ("right in the last validation", "1", "measured", lambda one: one.epochs[-1].right, NOT_VALIDATED),
-    ("right in the test", "1", "measured", lambda one: one.right, NOT_TESTED),
+    ("right in the last validation", "1", "measured", lambda one: one.epochs[-1].right, reasons.NOTHING_VALIDATED),
+    ("right in the test", "1", "measured", lambda one: one.right, reasons.NOTHING_TESTED),
 )
 """Of trainings side by side: name, unit, source, how it is read, why there may be none."""

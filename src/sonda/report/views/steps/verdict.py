@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sonda.analysis.summary import PartSummary, Remedy, Summary, Value
-from sonda.analysis.summary import Verdict as Judgement
+from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
 from sonda.report import quantities
-from sonda.report.blocks import Advice, Block, Number, Numbers, Paragraph, Suggestion, Verdict, paragraphs
+from sonda.report.blocks import Advice, Block, Number, Numbers, Paragraph, Suggestion, VerdictBlock, paragraphs
 from sonda.report.views.simulated import energy_cell, is_idle
 from sonda.report.words import describe, in_words, verdict_sentences
 
@@ -22,7 +21,7 @@ RATIOS = ("IPC", "imbalance")
 """Numbers without unit that are no parts of a whole."""
 
 
-def verdict_block(summary: Summary) -> Verdict:
+def verdict_block(summary: Summary) -> VerdictBlock:
     """Verdicts, most important first, each with its numbers; remedies; warnings; the first part's step."""
     blocks: list[Block] = []
     for index, (verdict, sentence) in enumerate(zip(summary.verdicts, verdict_sentences(summary), strict=True)):
@@ -31,10 +30,10 @@ def verdict_block(summary: Summary) -> Verdict:
     if summary.parts and not is_idle(summary, summary.parts[0]):
         blocks.append(_facts(summary.parts[0]))
     blocks += paragraphs(in_words(summary.warnings), "warning")
-    return Verdict(blocks, summary.verdicts[0].kind if summary.verdicts else "none")
+    return VerdictBlock(blocks, summary.verdicts[0].kind if summary.verdicts else "none")
 
 
-def evidence(verdict: Judgement) -> Numbers:
+def evidence(verdict: Verdict) -> Numbers:
     """The numbers that a verdict rests on."""
     return Numbers([
         _number(NAMES.get(name, name.replace("_", " ")), _shown(name, value), value)
@@ -42,7 +41,7 @@ def evidence(verdict: Judgement) -> Numbers:
     ])  # fmt: skip
 
 
-def advice(verdicts: Iterable[Judgement]) -> Advice:
+def advice(verdicts: Iterable[Verdict]) -> Advice:
     """What to try, each remedy once."""
     remedies = list(dict.fromkeys(remedy for verdict in verdicts for remedy in verdict.remedies))
     untried = any(one.options and one.speedup is None for one in remedies)

@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from sonda.report import quantities
 from sonda.report.views.study.cells import interval_holds, is_ratio
 from sonda.report.views.study.optimisations import summary_lines
-from sonda.report.views.study.tables import VARIANT, Document, figure_name, row_names, select_variant, variants_of
+from sonda.report.views.study.tables import (
+    VARIANT,
+    Document,
+    bare_reason,
+    figure_name,
+    row_names,
+    select_variant,
+    variants_of,
+)
 
 LEADS: dict[str, str] = {
     "slowdown": "a step takes {} times as long beside another program as alone",
@@ -217,8 +225,8 @@ def _lacking_sentence(study: Document) -> str:
     figures = [row["figures"][key] for row in study["rows"]] if key else []
     if not figures or any(figure["value"] is not None for figure in figures):
         return ""
-    reason = str(figures[0]["reason"]).removeprefix("not measured: ")
-    return f"The question asks for {figure_name(columns[key])} too, which could not be measured: {reason}."
+    asked = f"The question asks for {figure_name(columns[key])} too"
+    return f"{asked}, which could not be measured: {bare_reason(figures[0])}."
 
 
 def _range_text(values: Sequence[float]) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from sonda.analysis.wording import FRAMEWORKS
 from sonda.report import quantities
 from sonda.report.output import whole_file
 from sonda.report.table import Cell, Column, Table, build
+from sonda.report.words.names import FRAMEWORKS
 
 Row = Mapping[str, Any]
 

@@ -19,7 +19,7 @@ from sonda.report.blocks import (
     Paragraph,
     Suggestion,
     TableBlock,
-    Verdict,
+    VerdictBlock,
     paragraphs,
 )
 from sonda.report.figures import Figure
@@ -112,7 +112,7 @@ def _capitalised(name: str) -> str:
     return name[:1].upper() + name[1:]
 
 
-def _answer_panel(study: Document, answered: Answer) -> Verdict:
+def _answer_panel(study: Document, answered: Answer) -> VerdictBlock:
     """The answer with its numbers, what to try, then how much of the study it rests on."""
     first, *others = [sentence for sentence in answered.sentences if sentence not in answered.places]
     strange = paragraphs((f"Out of line: {sentence}." for sentence in study.get("verdicts", ())), "remark")
@@ -120,7 +120,7 @@ def _answer_panel(study: Document, answered: Answer) -> Verdict:
     if strange[FEW:]:
         blocks.append(Fold(f"{len(strange) - FEW:,} more out of line", strange[FEW:]))
     remedies = [Suggestion(f"{_capitalised(remedy)}.") for remedy in study.get("remedies", ())]
-    return Verdict([*blocks, Advice(remedies), Numbers(_extent(study), "facts")])
+    return VerdictBlock([*blocks, Advice(remedies), Numbers(_extent(study), "facts")])
 
 
 def _extent(study: Document) -> list[Number]:

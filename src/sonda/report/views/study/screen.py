@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from sonda.analysis import reasons
 from sonda.report.blocks import Block, Gap, Heading, Items, Paragraph, TableBlock, paragraphs
 from sonda.report.table import Column, build, words
 from sonda.report.views.study.answer import answer
@@ -57,7 +58,6 @@ def plan_blocks(plan: Document, *, reference: str = "", options: str = "") -> li
     return blocks
 
 
-UNMEASURED = "not measured yet"
 FEW = 3
 """Failures for one reason that are listed one by one."""
 
@@ -73,7 +73,7 @@ def failure_lines(study: Document) -> list[str]:
     lines: dict[str, list[str]] = {}
     for row in study["rows"]:
         for failure in row["failures"]:
-            if failure.endswith(UNMEASURED):  # the notes say how many there are
+            if failure.endswith(reasons.NOT_MEASURED_YET):  # the notes say how many there are
                 continue
             reason = failure.partition(": ")[2]
             place = _place(study, row)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sonda.analysis import reasons
 from sonda.analysis.figure_names import figure_words
 from sonda.report import quantities
 from sonda.report.screen import GAP
@@ -176,13 +177,11 @@ def unmeasured_figures(study: Document) -> dict[str, list[str]]:
         if cells and all(cell["value"] is None and not cell.get("published") for cell in cells):
             variants: dict[str, dict[str, None]] = {}
             for cell, row in zip(cells, study["rows"], strict=True):
-                variants.setdefault(_bare_reason(cell), {})[str(row["configuration"].get(VARIANT, ""))] = None
+                variants.setdefault(bare_reason(cell), {})[str(row["configuration"].get(VARIANT, ""))] = None
             # A reason that all variants share is said once; others name theirs.
             shared = len(variants) == 1 or VARIANT not in study["axes"]
-            reasons = [
-                reason if shared else f"{reason} ({_variant_names(list(of))})" for reason, of in variants.items()
-            ]
-            columns_by_reason.setdefault("; ".join(reasons), []).append(column)
+            worded = [reason if shared else f"{reason} ({_variant_names(list(of))})" for reason, of in variants.items()]
+            columns_by_reason.setdefault("; ".join(worded), []).append(column)
     return {reason: _join_figure_names(columns) for reason, columns in columns_by_reason.items()}
 
 
@@ -210,8 +209,9 @@ def with_measured_columns(study: Document) -> Document:
     return {**study, "columns": columns or study["columns"][:1]}
 
 
-def _bare_reason(cell: Document) -> str:
-    return str(cell["reason"]).removeprefix("not measured: ")
+def bare_reason(cell: Document) -> str:
+    """Why a figure was not measured, without saying that it was not."""
+    return str(cell["reason"]).removeprefix(reasons.NOT_MEASURED.format(""))
 
 
 def by_workload_and_neighbour(study: Document, figure: str) -> dict[str, dict[str, Document]]:

@@ -24,7 +24,7 @@ from .traffic import moved_bytes
 Formula = Callable[[OperationCall], int | None]
 
 
-class OperationCost(NamedTuple):
+class CallCost(NamedTuple):
     """FLOPs and bytes of one call. Where no formula describes it, `known` is False and `flops` is None."""
 
     flops: int | None
@@ -93,26 +93,26 @@ _NO_ARITHMETIC = _name_set(
 """Comparisons, selections, copies and fills: 0 FLOPs, but their bytes count."""
 
 
-def cost(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> OperationCost:
+def cost(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> CallCost:
     """FLOPs and bytes of one call that returned `out`; never raises.
 
     `name` is `str(func._overloadpacket)`, e.g. "aten.add_": namespace and operation without overload.
     """
     namespace, _, op = name.partition(".")
     if namespace in _FREE_NAMESPACES or (namespace == "aten" and op in _FREE):
-        return OperationCost(0, 0, True)
+        return CallCost(0, 0, True)
     if namespace == AUTOGRAD:
-        return OperationCost(None, None, False)
+        return CallCost(None, None, False)
     call = OperationCall(op, args, kwargs, out)
     inplace = op.endswith("_") and not op.endswith("__")
     try:
         if not inplace and _is_view(call):
-            return OperationCost(0, 0, True)
+            return CallCost(0, 0, True)
     except Exception:  # a tensor whose memory cannot be read: counted as an operation
         pass
     moved = _bytes(call, op, inplace)
     flops = _flops(namespace, call, op, inplace)
-    return OperationCost(flops, moved, flops is not None)
+    return CallCost(flops, moved, flops is not None)
 
 
 def _bytes(call: OperationCall, op: str, inplace: bool) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver
-from sonda.frameworks.harness.counted_step import OperationCost, StepCost, count_step
+from sonda.frameworks.harness.counted_step import NominalCost, StepCost, count_step
 from sonda.frameworks.harness.settings import Driving, time_steps
 from sonda.frameworks.harness.steps import PIECES_STEPS, warm_up
 from sonda.frameworks.pytensor.observe.compilations import NumbaCompilations
@@ -28,7 +28,7 @@ class PytensorOperationsTask(Protocol):
     def names(self) -> Sequence[str]: ...
 
     @property
-    def costs(self) -> Mapping[str, OperationCost]: ...
+    def costs(self) -> Mapping[str, NominalCost]: ...
 
     @property
     def dtype(self) -> str: ...

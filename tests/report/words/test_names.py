@@ -1,10 +1,10 @@
-"""Paths of layers as a person can read them."""
+"""Names of layers as a person can read them: paths and families."""
 
 from __future__ import annotations
 
 import pytest
 
-from sonda.analysis.wording import LONGEST_PATH, layer_label, short_path
+from sonda.report.words.names import LONGEST_PATH, layer_label, name_layers, short_path
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,18 @@ def test_depths_of_equal_names_are_told_apart() -> None:
 
 def test_the_model_itself_has_its_class() -> None:
     assert layer_label("", "Net") == "(Net)"
+
+
+@pytest.mark.parametrize(
+    ("class_name", "single", "several"),
+    [
+        ("Conv2d", "convolution", "convolutions"), ("EmbeddingBag", "embedding bag", "embedding bags"),
+        ("Softmax", "softmax", "softmaxes"), ("CrossEntropyLoss", "loss", "losses"),
+        ("BatchNorm2d", "normalisation", "normalisations"), ("ReLU", "activation", "activations"),
+        ("MaxPool2d", "pooling", "poolings"), ("Bottleneck", "Bottleneck", "Bottleneck"),
+    ],
+)  # fmt: skip
+def test_layers_are_named_by_their_family_and_unknown_ones_by_their_class(
+    class_name: str, single: str, several: str
+) -> None:
+    assert (name_layers(class_name, 1), name_layers(class_name)) == (single, several)

@@ -1,0 +1,1 @@
+"""TensorFlow's profiles: operations of a graph, and their places."""
