@@ -105,6 +105,39 @@ def test_counters_that_somebody_else_took_are_an_error() -> None:
         group.read()
 
 
+def test_a_reading_waits_for_a_thread_that_is_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The kernel refuses a group's reading with ECHILD while a thread that inherited the group ends.
+    answers: list[bytes | OSError] = [ChildProcessError(errno.ECHILD, "no child")] * 3 + [b"counts"]
+
+    def answer(descriptor: int, size: int) -> bytes:
+        given = answers.pop(0)
+        if isinstance(given, OSError):
+            raise given
+        return given
+
+    monkeypatch.setattr("os.read", answer)
+    assert KernelCalls.read(7, 6) == b"counts" and not answers
+    answers[:] = [ChildProcessError(errno.ECHILD, "no child")] * 1000
+    with pytest.raises(ChildProcessError):
+        KernelCalls.read(7, 6)
+    answers[:] = [OSError(errno.EIO, "gone"), b"counts"]
+    with pytest.raises(OSError, match="gone"):
+        KernelCalls.read(7, 6)
+    assert answers == [b"counts"], "other refusals are not repeated"
+
+
+def test_a_refused_reading_is_a_perf_event_error() -> None:
+    def refuse(descriptor: int, size: int) -> bytes:
+        raise ChildProcessError(errno.ECHILD, "no child")
+
+    kernel = FakeKernel()
+    group = EventGroup([CYCLES], kernel=kernel)
+    kernel.read = refuse  # type: ignore[method-assign]
+    with pytest.raises(PerfEventError) as caught:
+        group.read()
+    assert caught.value.errno == errno.ECHILD
+
+
 def test_every_thread_is_attached_to_once_the_list_is_stable() -> None:
     # A thread that appears on the way may have inherited a group: everything is opened again.
     kernel = FakeKernel(alive=[[1, 2], [1, 2, 3], [1, 2, 3], [1, 2, 3]])

@@ -12,6 +12,7 @@ import fcntl
 import os
 import platform
 import struct
+import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -71,10 +72,32 @@ class GroupReading(NamedTuple):
     values: tuple[int, ...]
 
 
+READ_ATTEMPTS = 100
+READ_PAUSE = 1e-4
+
+
+def read_descriptor(descriptor: int, size: int) -> bytes:
+    """Bytes of a counter or group, as `os.read` gives them.
+
+    While a thread ends, the kernel takes its inherited events out of the group one by one, and refuses a reading in
+    between (ECHILD). The reading is repeated until the thread has ended, for 10 ms at most.
+    """
+    try:
+        return os.read(descriptor, size)
+    except ChildProcessError:
+        for _ in range(READ_ATTEMPTS - 1):
+            time.sleep(READ_PAUSE)
+            try:
+                return os.read(descriptor, size)
+            except ChildProcessError:
+                pass
+        raise
+
+
 class KernelCalls:
     """The system calls that counters need."""
 
-    read = staticmethod(os.read)
+    read = staticmethod(read_descriptor)
 
     def __init__(self) -> None:
         self._library: Any = None
@@ -200,8 +223,11 @@ class EventGroup:
         self._kernel.control(self.leader, DISABLE)
 
     def read(self) -> GroupReading:
-        """The counts at this moment. Raises PerfEventError where another program took the counters."""
-        raw = self._kernel.read(self.leader, self.size)
+        """The counts at this moment. Raises PerfEventError where the kernel refuses, or another program took the counters."""
+        try:
+            raw = self._kernel.read(self.leader, self.size)
+        except OSError as error:
+            raise PerfEventError(error.errno, error.strerror) from error
         if len(raw) != self.size:
             raise PerfEventError(errno.EBUSY, "the counters are taken by somebody else")
         _, enabled, running, *values = self._layout.unpack(raw)
