@@ -223,7 +223,7 @@ class EventGroup:
         self._kernel.control(self.leader, DISABLE)
 
     def read(self) -> GroupReading:
-        """The counts at this moment. Raises PerfEventError where the kernel refuses them, or others took the counters."""
+        """The counts at this moment. Raises PerfEventError where the kernel refuses, or others took the counters."""
         try:
             raw = self._kernel.read(self.leader, self.size)
         except OSError as error:
