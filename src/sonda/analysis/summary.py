@@ -222,7 +222,7 @@ class Remedy:
 
 
 @dataclass(frozen=True)
-class CodePlace:
+class CausePlace:
     """Where a cause is: a line of the user's code, or a layer. What is not known is '' or 0."""
 
     file: str = ""
@@ -250,7 +250,7 @@ class Verdict:
     remedies: tuple[Remedy, ...] = ()
     share: float = 0.0
     """Part of the step that it explains, 0 to 1."""
-    place: CodePlace | None = None
+    place: CausePlace | None = None
     """Where the cause is, where one place is."""
 
 
