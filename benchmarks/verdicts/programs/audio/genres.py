@@ -31,7 +31,9 @@ class MemoryGuard(Callback):
 
 def manifest(tracks):
     """What is known of each track, as a catalogue would list it."""
-    return [{"id": i, "artist": [f"artist {i % 97}"], "span": [i, i + 30], "tags": {"genre": i % 8}} for i in range(tracks)]
+    return [
+        {"id": i, "artist": [f"artist {i % 97}"], "span": [i, i + 30], "tags": {"genre": i % 8}} for i in range(tracks)
+    ]
 
 
 class Trainer:
@@ -62,6 +64,6 @@ if __name__ == "__main__":
         nn.Conv1d(12, 64, 5, padding=2), nn.ReLU(), nn.Conv1d(64, 64, 5, padding=2), nn.ReLU(),
         nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 8),
     )  # fmt: skip
-    catalogue = manifest(100_000)
+    catalogue = manifest(60_000)
     features = torch.randn(2000, 12, 100)
     Trainer(model, [MemoryGuard(), Progress(20)]).fit(catalogue, features, steps=80)
