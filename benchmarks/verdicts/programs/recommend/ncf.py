@@ -1,0 +1,46 @@
+"""Neural collaborative filtering: embeddings of user and item into a small tower."""
+
+import argparse
+
+import torch
+from torch import nn
+
+
+class NCF(nn.Module):
+    def __init__(self, users, items, width):
+        super().__init__()
+        self.user = nn.Embedding(users, width, sparse=True)
+        self.item = nn.Embedding(items, width, sparse=True)
+        self.tower = nn.Sequential(
+            nn.Linear(2 * width, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 1)
+        )
+
+    def forward(self, users, items):
+        return self.tower(torch.cat([self.user(users), self.item(items)], dim=1)).squeeze(1)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--pairs", type=int, default=12_800)
+    parser.add_argument("--lr", type=float, default=0.05)
+    options = parser.parse_args()
+    torch.manual_seed(20)
+    users = torch.randint(3000, (options.pairs,))
+    items = torch.randint(2000, (options.pairs,))
+    liked = ((users + items) % 3 == 0).float()
+    model = NCF(3000, 2000, 32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.lr)
+    total = 0.0
+    order = torch.randperm(options.pairs)
+    for chosen in order.split(options.batch_size):
+        loss = nn.functional.binary_cross_entropy_with_logits(model(users[chosen], items[chosen]), liked[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item() * len(chosen)
+    print(f"loss {total / options.pairs:.4f}")
+
+
+if __name__ == "__main__":
+    main()
