@@ -31,13 +31,13 @@ optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
 loss_function = nn.CrossEntropyLoss()
 
 running = 0.0
-for step in range(1, 161):
+for step in range(1, 101):
     ngrams, languages = sample(64)
     loss = loss_function(model(ngrams), languages)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     running += loss.item()
-    if step % 40 == 0:
-        print(f"{step:4d}  loss {running / 40:.3f}")
+    if step % 25 == 0:
+        print(f"{step:4d}  loss {running / 25:.3f}")
         running = 0.0

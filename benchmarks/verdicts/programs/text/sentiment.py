@@ -75,7 +75,7 @@ class Classifier(nn.Module):
 
 if __name__ == "__main__":
     torch.manual_seed(1)
-    reviews = make_reviews(1280, random.Random(1))
+    reviews = make_reviews(960, random.Random(1))
     vocabulary = Vocabulary([text for text, _ in reviews[:200]])
     loader = DataLoader(Reviews(reviews, vocabulary), batch_size=64, shuffle=True)
     model = Classifier(max(len(vocabulary), 502))

@@ -75,12 +75,12 @@ class Trainer:
 
 def main():
     torch.manual_seed(11)
-    classes = 16
-    topics = torch.rand(classes, 1500) ** 8
-    labels = torch.randint(classes, (2560,))
+    classes = 40
+    topics = torch.rand(classes, 800) ** 8
+    labels = torch.randint(classes, (5120,))
     inputs = torch.poisson(topics[labels] * 2).log1p()
-    model = nn.Sequential(nn.Linear(1500, 384), nn.ReLU(), nn.Dropout(0.3), nn.Linear(384, classes))
-    Trainer(model, 1e-3, [ClassReport(classes), Progress()]).fit(inputs, labels, epochs=4, batch_size=128)
+    model = nn.Sequential(nn.Linear(800, 192), nn.ReLU(), nn.Dropout(0.3), nn.Linear(192, classes))
+    Trainer(model, 1e-3, [ClassReport(classes), Progress()]).fit(inputs, labels, epochs=5, batch_size=128)
 
 
 main()

@@ -8,7 +8,7 @@ TAGS = 17
 SHAPES = 12
 
 
-def make_corpus(sentences=960, length=24, seed=7):
+def make_corpus(sentences=1440, length=24, seed=7):
     generator = torch.Generator().manual_seed(seed)
     words = torch.randint(1, VOCABULARY, (sentences, length), generator=generator)
     tags = (words * 31 + words.roll(1, 1)) % TAGS
@@ -43,8 +43,8 @@ class Tagger(nn.Module):
     def __init__(self):
         super().__init__()
         self.embedding = nn.Embedding(VOCABULARY, 64)
-        self.lstm = nn.LSTM(64 + SHAPES, 64, batch_first=True, bidirectional=True)
-        self.out = nn.Linear(128, TAGS)
+        self.lstm = nn.LSTM(64 + SHAPES, 32, batch_first=True, bidirectional=True)
+        self.out = nn.Linear(64, TAGS)
 
     def forward(self, words, shapes):
         hidden, _ = self.lstm(torch.cat([self.embedding(words), shapes], dim=-1))
