@@ -1,5 +1,6 @@
 """Bayesian personalised ranking from implicit feedback."""
 
+import itertools
 import random
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +21,7 @@ class Feedback:
     @cached_property
     def seen(self):
         rng = random.Random(self.seed)
-        return [set(rng.sample(range(self.items), 60)) for _ in range(self.users)]
+        return [set(rng.sample(range(self.items), 110)) for _ in range(self.users)]
 
     @cached_property
     def pairs(self):
@@ -63,18 +64,19 @@ def batches(feedback, size):
 def main():
     random.seed(2)
     torch.manual_seed(2)
-    feedback = Feedback(users=4000, items=900)
+    feedback = Feedback(users=2400, items=220)
     model = Ranking(feedback.users, feedback.items)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
-    won = 0.0
-    for step, batch in enumerate(batches(feedback, 4096), start=1):
+    won = step = 0
+    for batch in itertools.chain.from_iterable(batches(feedback, 4096) for _ in range(4)):
         margin = model(batch.users, batch.liked) - model(batch.users, batch.disliked)
         loss = -F.logsigmoid(margin).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        step += 1
         won += (margin > 0).float().mean().item()
-        if step % 20 == 0:
+        if step % 50 == 0:
             print(f"{step:4d} loss {loss.item():.4f} pairs in order {won / step:.3f}")
 
 

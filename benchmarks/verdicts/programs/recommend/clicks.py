@@ -36,7 +36,7 @@ def main():
     torch.manual_seed(18)
     hasher = Hasher(BUCKETS)
     loader = DataLoader(
-        Log(20_480), batch_size=256, shuffle=True, num_workers=2, collate_fn=hasher, persistent_workers=True
+        Log(40_960), batch_size=256, shuffle=True, num_workers=2, collate_fn=hasher, persistent_workers=True
     )
     model = ClickModel(hasher.slots(12))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -39,12 +39,12 @@ def main():
     model = PairwiseNetwork()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     criterion = nn.BCEWithLogitsLoss()
-    for step, (codes, clicked) in enumerate(impressions(40, 256)):
+    for step, (codes, clicked) in enumerate(impressions(80, 256)):
         loss = criterion(model(codes), clicked)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 10 == 9:
+        if step % 20 == 19:
             print(f"{step + 1:3d} {loss.item():.4f}")
 
 

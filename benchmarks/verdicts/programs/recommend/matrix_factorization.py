@@ -4,7 +4,7 @@ import torch
 from matrix_factorization_parts.optim import DecayedAdam
 from torch import nn
 
-USERS, ITEMS, WIDTH = 8_000, 5_000, 64
+USERS, ITEMS, WIDTH = 20_000, 10_000, 64
 
 
 class Factors(nn.Module):

@@ -47,12 +47,12 @@ class Recommender:
 def main():
     torch.manual_seed(24)
     catalogue = Catalogue(48)
-    for number, vector in enumerate(torch.randn(8_000, 48)):
+    for number, vector in enumerate(torch.randn(12_000, 48)):
         catalogue.put(number, vector)
     service = Recommender(QueryTower(64, 48).eval(), catalogue)
     best = 0.0
-    for _ in range(120):
-        found = service.answer(torch.randn(64, 64))
+    for _ in range(400):
+        found = service.answer(torch.randn(16, 64))
         best = max(best, found.values[:, 0].max().item())
     print(f"best match {best:.3f} among {len(catalogue.numbers)} items")
 
