@@ -67,14 +67,14 @@ def main():
     feedback = Feedback(users=2400, items=220)
     model = Ranking(feedback.users, feedback.items)
     optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
-    won = step = 0
-    for batch in itertools.chain.from_iterable(batches(feedback, 4096) for _ in range(4)):
+    won = 0.0
+    epochs = itertools.chain.from_iterable(batches(feedback, 4096) for _ in range(4))
+    for step, batch in enumerate(epochs, start=1):
         margin = model(batch.users, batch.liked) - model(batch.users, batch.disliked)
         loss = -F.logsigmoid(margin).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        step += 1
         won += (margin > 0).float().mean().item()
         if step % 50 == 0:
             print(f"{step:4d} loss {loss.item():.4f} pairs in order {won / step:.3f}")

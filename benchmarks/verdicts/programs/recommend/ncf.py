@@ -11,7 +11,11 @@ class NCF(nn.Module):
         super().__init__()
         self.user = nn.Embedding(users, width, sparse=True)
         self.item = nn.Embedding(items, width, sparse=True)
-        hidden = [layer for _ in range(depth) for layer in (nn.Linear(2 * width, 2 * width), nn.LayerNorm(2 * width), nn.ReLU())]
+        hidden = [
+            layer
+            for _ in range(depth)
+            for layer in (nn.Linear(2 * width, 2 * width), nn.LayerNorm(2 * width), nn.ReLU())
+        ]
         self.tower = nn.Sequential(*hidden, nn.Linear(2 * width, 1))
 
     def forward(self, users, items):

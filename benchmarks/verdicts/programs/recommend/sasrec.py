@@ -8,7 +8,7 @@ from torch import nn
 class NextItem(nn.Module):
     def __init__(self, vectors, length):
         super().__init__()
-        items, width = vectors.shape
+        width = vectors.shape[1]
         self.items = nn.Embedding.from_pretrained(torch.from_numpy(vectors), freeze=True)
         self.places = nn.Embedding(length, width)
         layer = nn.TransformerEncoderLayer(width, 2, width * 2, dropout=0.1, batch_first=True)

@@ -38,7 +38,7 @@ x = interactions(users, items, per_user=30)
 kept = x * (torch.rand_like(x) < 0.7)
 model = ItemModel(items, 64)
 optimizer = torch.optim.SGD(model.parameters(), lr=20.0, momentum=0.9)
-for epoch in range(4):
+for epoch in range(3):
     curve = []
     for rows in torch.randperm(users).split(256):
         scores = model(kept[rows])

@@ -56,10 +56,10 @@ def stream(steps, batch):
 torch.manual_seed(12)
 model = TwoTower()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-for step, (queries, items) in enumerate(stream(90, 256), start=1):
+for step, (queries, items) in enumerate(stream(180, 256), start=1):
     loss = model.loss(queries, items)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    if step % 30 == 0:
+    if step % 60 == 0:
         print(f"step {step}: loss {loss.item():.3f}")

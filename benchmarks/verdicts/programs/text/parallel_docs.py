@@ -13,7 +13,7 @@ BATCH = 8
 
 
 class DocumentModel(nn.Module):
-    def __init__(self, words=4000, width=128):
+    def __init__(self, words=1000, width=128):
         super().__init__()
         self.embedding = nn.Embedding(words, width)
         self.rnn = nn.GRU(width, width, batch_first=True)
@@ -26,8 +26,8 @@ class DocumentModel(nn.Module):
 
 def documents():
     generator = torch.Generator().manual_seed(13)
-    lengths = torch.randint(8, 160, (RANKS * STEPS * BATCH,), generator=generator).sort().values
-    return [torch.randint(1, 4000, (int(n),), generator=generator) for n in lengths]
+    lengths = 8 + 220 * torch.rand(RANKS * STEPS * BATCH, generator=generator).pow(3).sort().values
+    return [torch.randint(1, 1000, (int(n),), generator=generator) for n in lengths]
 
 
 def share_of(rank, texts):

@@ -1,5 +1,6 @@
 """Sentiment of film reviews with an averaged-embedding classifier and a small convolution."""
 
+import itertools
 import random
 import re
 
@@ -40,7 +41,7 @@ class Vocabulary:
 
     def encode(self, text, length):
         tokens = clean(text)
-        bigrams = [a + "_" + b for a, b in zip(tokens, tokens[1:], strict=False)]
+        bigrams = [a + "_" + b for a, b in itertools.pairwise(tokens)]
         ids = [self.index.get(token, 1) for token in tokens]
         ids += [2 + sum(map(ord, bigram)) % 500 for bigram in bigrams]
         return (ids + [0] * length)[:length]
