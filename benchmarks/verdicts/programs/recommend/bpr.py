@@ -46,7 +46,7 @@ class Batch:
 
 
 class Ranking(nn.Module):
-    def __init__(self, users, items, width=48):
+    def __init__(self, users, items, width=24):
         super().__init__()
         self.user = nn.Embedding(users, width, sparse=True)
         self.item = nn.Embedding(items, width, sparse=True)

@@ -48,7 +48,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         keep = Keeper(folder)
         for epoch in range(2):
-            for rows in torch.randperm(len(x)).split(200):
+            for rows in torch.randperm(len(x)).split(80):
                 loss = nn.functional.binary_cross_entropy_with_logits(model(x[rows]), leaves[rows])
                 optimizer.zero_grad()
                 loss.backward()

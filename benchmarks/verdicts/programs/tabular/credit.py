@@ -34,7 +34,7 @@ def applications(count):
     return x, (risk > 0.5).float()
 
 
-def train(epochs=4, size=256):
+def train(epochs=9, size=256):
     torch.manual_seed(30)
     x, y = applications(6400)
     model = nn.Sequential(

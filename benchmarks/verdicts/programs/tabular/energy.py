@@ -35,7 +35,7 @@ class Readings(Dataset):
 
 def main():
     torch.manual_seed(41)
-    loader = DataLoader(Readings(readings(7680)), batch_size=128, shuffle=True)
+    loader = DataLoader(Readings(readings(12_800)), batch_size=128, shuffle=True)
     model = nn.Sequential(nn.Linear(11, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 2))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     criterion = nn.GaussianNLLLoss()

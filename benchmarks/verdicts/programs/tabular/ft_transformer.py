@@ -29,12 +29,12 @@ def table(rows, numbers, cardinalities):
 def main():
     torch.manual_seed(32)
     cardinalities = [4 + i % 9 for i in range(60)]
-    x, c, y = table(960, 90, cardinalities)
+    x, c, y = table(480, 90, cardinalities)
     model = FTTransformer(90, cardinalities)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     for epoch in range(1, 4):
         total = 0.0
-        for rows in torch.randperm(len(x)).split(16):
+        for rows in torch.randperm(len(x)).split(8):
             loss = nn.functional.smooth_l1_loss(model(x[rows], c[rows]), y[rows])
             optimizer.zero_grad()
             loss.backward()

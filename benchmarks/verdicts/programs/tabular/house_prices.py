@@ -47,7 +47,7 @@ def main():
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     stopping = EarlyStopping()
     done = False
-    for epoch in range(4):
+    for epoch in range(8):
         for rows in torch.randperm(len(x)).split(160):
             loss = nn.functional.mse_loss(model(x[rows]).squeeze(1), price[rows])
             optimizer.zero_grad()

@@ -12,7 +12,7 @@ class Settings:
     columns: int = 48
     hidden: int = 192
     batch: int = 256
-    steps: int = 100
+    steps: int = 160
     quantiles: tuple = (0.1, 0.5, 0.9)
 
 
@@ -52,7 +52,7 @@ def main(settings):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 25 == 0:
+        if step % 40 == 0:
             print(f"step {step}: {loss.item():.4f}")
 
 

@@ -39,7 +39,7 @@ if __name__ == "__main__":
     in_phase, quadrature, kind = readings(5120, torch.Generator().manual_seed(35))
     model = SourceNetwork()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for epoch in range(5):
+    for epoch in range(10):
         right = 0
         for a, b, y in zip(in_phase.split(256), quadrature.split(256), kind.split(256), strict=True):
             scores = model(a, b)

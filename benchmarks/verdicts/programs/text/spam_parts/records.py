@@ -15,7 +15,7 @@ log.addHandler(logging.StreamHandler(_file))
 
 def describe(value):
     if isinstance(value, torch.Tensor):
-        return f"{tuple(value.shape)} {value.detach()[:8, :32].tolist()}"
+        return f"{tuple(value.shape)} {value.detach()[:32, :64].tolist()}"
     return type(value).__name__
 
 
