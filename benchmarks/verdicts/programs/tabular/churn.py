@@ -44,7 +44,7 @@ def main():
     torch.manual_seed(36)
     x, leaves = customers(8000)
     model = Churn()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
     with tempfile.TemporaryDirectory() as folder:
         keep = Keeper(folder)
         for epoch in range(2):

@@ -6,11 +6,11 @@ from torch import nn
 
 
 class FTTransformer(nn.Module):
-    def __init__(self, numbers, cardinalities, width=32, layers=1):
+    def __init__(self, numbers, cardinalities, width=16, layers=1):
         super().__init__()
         self.tokens = FeatureTokens(numbers, cardinalities, width)
         self.label = nn.Parameter(torch.zeros(1, 1, width))
-        layer = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.0, batch_first=True, norm_first=True)
         self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.head = nn.Linear(width, 1)
 

@@ -55,7 +55,7 @@ def main():
     group = (x[:, 0] + x[:, 1] * x[:, 2] > 0).long() + (x[:, 3] > 1).long()
     model = TableNetwork()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for epoch in range(6):
+    for epoch in range(4):
         for rows in torch.randperm(len(x)).split(128):
             loss = nn.functional.cross_entropy(model(x[rows]), group[rows])
             optimizer.zero_grad()

@@ -40,7 +40,7 @@ def main():
     encoder = Encoder(64).eval()  # stands for the weights of an earlier run
     model = Transfer(encoder, 5)
     optimizer = torch.optim.Adam(model.head.parameters(), lr=1e-3)
-    x = torch.randn(12_800, 64)
+    x = torch.randn(25_600, 64)
     y = (x[:, 0] * 2).long().clamp(-2, 2) + 2
     right = 0
     for step, rows in enumerate(torch.arange(len(x)).split(160), start=1):
@@ -50,7 +50,7 @@ def main():
         loss.backward()
         optimizer.step()
         right += (scores.argmax(1) == y[rows]).sum().item()
-        if step % 20 == 0:
+        if step % 40 == 0:
             print(f"{step:3d} loss {loss.item():.3f} accuracy {right / (step * 160):.3f}")
 
 

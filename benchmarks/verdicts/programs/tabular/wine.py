@@ -26,10 +26,10 @@ def learning_rate(step, steps, peak=2e-3):
 
 if __name__ == "__main__":
     torch.manual_seed(59)
-    x, quality = wines(25_600)
+    x, quality = wines(51_200)
     model = nn.Sequential(nn.Linear(60, 384), Residual(384), Residual(384), nn.Linear(384, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, fused=True)
-    steps = 100
+    steps = 200
     for step, rows in enumerate(torch.randperm(len(x)).chunk(steps)):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, steps)
@@ -37,5 +37,5 @@ if __name__ == "__main__":
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if step % 25 == 24:
+        if step % 50 == 49:
             print(f"{step + 1:4d} {loss.item():.4f}")

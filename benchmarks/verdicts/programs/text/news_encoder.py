@@ -27,7 +27,7 @@ def articles(count):
 
 def main():
     torch.manual_seed(56)
-    train = DataLoader(articles(1920), batch_size=32, shuffle=True)
+    train = DataLoader(articles(1600), batch_size=32, shuffle=True)
     test = DataLoader(articles(256), batch_size=128)
     model = NewsEncoder()
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4, fused=True)

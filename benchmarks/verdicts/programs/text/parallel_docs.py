@@ -8,7 +8,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 RANKS = 2
-STEPS = 50
+STEPS = 70
 BATCH = 8
 
 
