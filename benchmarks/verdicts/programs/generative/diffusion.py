@@ -16,10 +16,10 @@ class Settings:
     levels: int = 100
 
 
-class Gelu(nn.Module):
+class Swish(nn.Module):
     def forward(self, x):
-        inner = 0.7978845608 * (x + 0.044715 * x * x * x)
-        return 0.5 * x * (1.0 + torch.tanh(inner))
+        gate = torch.clamp(x + 3.0, 0.0, 6.0) / 6.0
+        return x * gate
 
 
 class Norm(nn.Module):
@@ -39,12 +39,12 @@ class Mixer(nn.Module):
         super().__init__()
         self.norm = Norm(channels)
         self.up = nn.Linear(channels, 4 * channels)
-        self.act = Gelu()
+        self.act = Swish()
         self.inner = Norm(4 * channels)
         self.down = nn.Linear(4 * channels, channels)
 
     def forward(self, x):
-        return x + self.down(self.inner(self.act(self.up(self.norm(x)))))
+        return x + self.down(self.act(self.inner(self.up(self.norm(x)))))
 
 
 class Denoiser(nn.Module):

@@ -47,7 +47,7 @@ class Fit:
     def __init__(self, flow, points, batch_size=512):
         self.flow, self.points, self.batch_size = flow, points, batch_size
         self.optimizer = torch.optim.Adam(flow.parameters(), lr=1e-3)
-        self.bits, self.spread = 0.0, 0.0
+        self.bits, self.spread, self.outliers = 0.0, 0.0, 0.0
 
     def step(self, x):
         loss = -self.flow.log_prob(x).mean()
@@ -55,6 +55,7 @@ class Fit:
         loss.backward()
         self.bits = 0.95 * self.bits - 0.05 * self.flow.log_prob(x).mean().detach() / (DIM * math.log(2))
         self.spread = 0.95 * self.spread + 0.05 * self.flow(x)[0].std(dim=0).mean().detach()
+        self.outliers = 0.95 * self.outliers + 0.05 * (self.flow.log_prob(x) < -60).float().mean()
         nn.utils.clip_grad_norm_(self.flow.parameters(), 5.0)
         self.optimizer.step()
         return loss.detach()

@@ -1,5 +1,7 @@
 """An ensemble of narrow, deep networks that interpolates tables of stellar opacity."""
 
+import itertools
+
 import torch
 import torch.nn.functional as F
 from stellar_parts.adabound import AdaBound
@@ -10,7 +12,7 @@ class Member(nn.Module):
     def __init__(self, width=24, depth=6):
         super().__init__()
         sizes = [2] + [width] * depth
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in itertools.pairwise(sizes))
         self.head = nn.Linear(width, 1)
 
     def forward(self, x):
