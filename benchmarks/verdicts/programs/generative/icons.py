@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 class Icons(Dataset):
     """Icons as PNG files in memory, brought to 32 by 32 pixels."""
 
-    def __init__(self, count=320, seed=0):
+    def __init__(self, count=224, seed=0):
         rng = np.random.default_rng(seed)
         self.files = []
         for _ in range(count):
@@ -67,7 +67,7 @@ def main():
     g, d = generator(), critic()
     g_optimizer = torch.optim.Adam(g.parameters(), lr=2e-4, betas=(0.5, 0.999))
     d_optimizer = torch.optim.Adam(d.parameters(), lr=2e-4, betas=(0.5, 0.999))
-    for epoch in range(5):
+    for epoch in range(6):
         for real in loader:
             fake = g(torch.randn(len(real), 64, 1, 1))
             d_loss = F.softplus(-d(real)).mean() + F.softplus(d(fake.detach())).mean()

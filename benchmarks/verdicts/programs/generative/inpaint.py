@@ -16,7 +16,7 @@ class Inpainter(nn.Module):
         self.decoder = nn.ModuleDict(
             {
                 "up": nn.Sequential(block(2 * width, 2 * width), nn.Upsample(scale_factor=2), block(2 * width, width)),
-                "refine": nn.Conv2d(width, width, 21, padding=10),
+                "refine": nn.Conv2d(width, width, 13, padding=6),
                 "paint": nn.Conv2d(width, 3, 3, padding=1),
             }
         )

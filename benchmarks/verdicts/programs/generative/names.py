@@ -37,7 +37,7 @@ class NameModel(nn.Module):
 
 def main():
     torch.manual_seed(12)
-    table = encode(invent(1200, random.Random(12)))
+    table = encode(invent(1600, random.Random(12)))
     loader = DataLoader(TensorDataset(table), batch_size=BATCH_SIZE, shuffle=True, drop_last=True)
     model = NameModel()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, fused=True)

@@ -1,6 +1,7 @@
 """A Wasserstein GAN with a guard against diverging weights, on one GPU."""
 
 import argparse
+import itertools
 
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ device = torch.device("cuda")
 
 def mlp(sizes, activation):
     layers = []
-    for a, b in zip(sizes[:-1], sizes[1:], strict=True):
+    for a, b in itertools.pairwise(sizes):
         layers += [nn.Linear(a, b), activation()]
     return nn.Sequential(*layers[:-1])
 

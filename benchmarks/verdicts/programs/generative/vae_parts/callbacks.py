@@ -21,7 +21,7 @@ class Diversity:
 
     @torch.no_grad()
     def on_batch_end(self, trainer, logits, loss):
-        distance = torch.cdist(logits.sigmoid(), self.reference, p=1)
+        distance = torch.cdist(logits.sigmoid(), self.reference)
         nearest = distance.topk(3, dim=1, largest=False)
         coverage = nearest.indices.unique().numel() / len(self.reference)
         self.history.append((nearest.values.mean().item(), coverage))
