@@ -5,18 +5,19 @@ from torch import nn
 
 
 class Level(nn.Module):
-    """Root mean square of a wave over short windows, at several lengths."""
+    """Root mean square of a wave, smoothed over and over, and its mean over short stretches."""
 
-    def __init__(self, stages=3):
+    def __init__(self, stages=6, every=32):
         super().__init__()
         self.stages = stages
+        self.every = every
 
     def forward(self, wave):
         power = wave.square()
         levels = []
         for _ in range(self.stages):
-            power = nn.functional.avg_pool1d(power, 3, stride=1, padding=1)
-            levels.append(power.sqrt())
+            power = torch.lerp(power, power.roll(1, dims=1), 0.5)
+            levels.append(power.sqrt().unflatten(1, (-1, self.every)).mean(2))
         return torch.stack(levels, dim=1)
 
 
@@ -25,9 +26,9 @@ class Describer(nn.Module):
         super().__init__()
         self.level = Level()
         self.body = nn.Sequential(
-            nn.Conv1d(3, width, 64, stride=32),
+            nn.Conv1d(6, width, 16, stride=8),
             nn.ReLU(),
-            nn.Conv1d(width, width, 8, stride=4),
+            nn.Conv1d(width, width, 4, stride=2),
             nn.ReLU(),
             nn.AdaptiveMaxPool1d(1),
             nn.Flatten(),
