@@ -44,7 +44,7 @@ def target(wave):
 model = Compressor()
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
 generator = torch.Generator().manual_seed(9)
-for step in range(70):
+for step in range(120):
     phase = torch.linspace(0, 40, 1024) * torch.rand(16, 1, generator=generator)
     wave = 2 * torch.sin(phase) * torch.rand(16, 1, generator=generator)
     loss = nn.functional.mse_loss(model(wave), target(wave))

@@ -1,46 +1,53 @@
-"""Describe recordings of a hydrophone, in pascal as the instrument wrote them, by their spectra."""
+"""Describe recordings of a hydrophone, in pascal as the instrument wrote them, by their levels."""
 
 import torch
 from torch import nn
 
 
-class Spectrum(nn.Module):
-    """Magnitudes of a short-time transform."""
+class Level(nn.Module):
+    """Root mean square of a wave, smoothed over and over, and its mean over short stretches."""
 
-    def __init__(self, size=512, hop=256):
+    def __init__(self, stages=6, every=32):
         super().__init__()
-        self.size = size
-        self.hop = hop
-        self.register_buffer("window", torch.hann_window(size))
+        self.stages = stages
+        self.every = every
 
     def forward(self, wave):
-        parts = torch.view_as_real(
-            torch.stft(wave, self.size, self.hop, window=self.window, center=False, return_complex=True)
-        )
-        power = parts.square().sum(-1)
-        return power.sqrt()
+        power = wave.square()
+        levels = []
+        for _ in range(self.stages):
+            power = torch.lerp(power, power.roll(1, dims=1), 0.5)
+            levels.append(power.sqrt().unflatten(1, (-1, self.every)).mean(2))
+        return torch.stack(levels, dim=1)
 
 
 class Describer(nn.Module):
-    def __init__(self, bins=257, width=32, kinds=4):
+    def __init__(self, width=16, kinds=4):
         super().__init__()
-        self.spectrum = Spectrum()
-        self.norm = nn.InstanceNorm1d(bins, eps=1e-12)
-        self.body = nn.Sequential(nn.Conv1d(bins, width, 3), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten())
+        self.level = Level()
+        self.body = nn.Sequential(
+            nn.Conv1d(6, width, 16, stride=8),
+            nn.ReLU(),
+            nn.Conv1d(width, width, 4, stride=2),
+            nn.ReLU(),
+            nn.AdaptiveMaxPool1d(1),
+            nn.Flatten(),
+        )
         self.kinds = nn.Linear(width, kinds)
 
     def forward(self, wave):
         with torch.no_grad():
-            spectrum = self.norm(self.spectrum(wave))
-        return self.kinds(self.body(spectrum))
+            level = self.level(wave)
+        return self.kinds(self.body(level))
 
 
 def recordings(batch, generator, kinds=4):
-    """Faint sources: pressures of some 1e-21."""
+    """A call of a quarter second, and silence, which the instrument's filter lets fade to next to nothing."""
     kind = torch.randint(kinds, (batch,), generator=generator)
     time = torch.linspace(0, 1, 32768)
-    tone = torch.sin(2 * torch.pi * (200 + 150 * kind.view(-1, 1)) * time)
-    return (tone + torch.randn(batch, 32768, generator=generator)) * 3e-22, kind
+    tone = torch.sin(2 * torch.pi * (20 + 60 * kind.view(-1, 1)) * time)
+    loud = torch.where(time < 0.25, 1.0, 3e-22)
+    return (tone + 0.3 * torch.randn(batch, 32768, generator=generator)) * loud, kind
 
 
 def main():
@@ -49,7 +56,7 @@ def main():
     model = Describer()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     library = [recordings(8, generator) for _ in range(6)]
-    for step in range(120):
+    for step in range(200):
         waves, kinds = library[step % len(library)]
         loss = nn.functional.cross_entropy(model(waves), kinds)
         optimizer.zero_grad()

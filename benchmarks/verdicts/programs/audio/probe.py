@@ -25,7 +25,7 @@ waves = torch.randn(320, 1, 4000)
 labels = torch.randint(CLASSES, (320,))
 waves += 0.5 * torch.sin(torch.arange(4000) * 0.02 * (labels.view(-1, 1, 1) + 1))
 
-for epoch in range(4):
+for epoch in range(7):
     correct = 0
     for chosen in torch.randperm(320).split(20):
         logits = probe(waves[chosen])

@@ -39,7 +39,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--speakers", type=int, default=60_000)
     parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=140)
     options = parser.parse_args()
     torch.manual_seed(0)
     model = Recogniser(options.speakers)

@@ -56,7 +56,7 @@ def main():
     lengths = torch.full((batch,), 8)
     spectra = torch.randn(256, FRAMES, BANDS, generator=generator)
     digits = torch.randint(1, DIGITS, (256, 8), generator=generator)
-    for step in range(100):
+    for step in range(150):
         chosen = torch.randint(256, (batch,), generator=generator)
         logits = model(masking(spectra[chosen]))
         loss = nn.functional.ctc_loss(logits, digits[chosen], inputs, lengths)

@@ -18,7 +18,7 @@ def history(hours):
     hour = np.arange(hours)
     temperature = 10 + 8 * np.sin(2 * np.pi * hour / 8760) + 4 * np.sin(2 * np.pi * hour / 24)
     wind = np.abs(np.cumsum(rng.normal(size=hours)) % 20 - 10)
-    weekend = (index.dayofweek >= 5).astype(float)
+    weekend = (np.asarray(index.day_of_week) >= 5).astype(float)
     demand = 50 - temperature + 10 * np.sin(2 * np.pi * (hour - 6) / 24) - 5 * weekend + rng.normal(size=hours)
     return pd.DataFrame(dict(zip(COLUMNS, [demand, temperature, wind, weekend], strict=True)), index=index)
 
@@ -54,7 +54,7 @@ class Forecaster(nn.Module):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--hours", type=int, default=2600)
+    parser.add_argument("--hours", type=int, default=4200)
     parser.add_argument("--batch", type=int, default=32)
     options = parser.parse_args()
     torch.manual_seed(0)

@@ -20,7 +20,7 @@ def tracked(window):
             del seen[:-window]
             table = pd.DataFrame(torch.cat([p for p, _ in seen]).numpy())
             truth = pd.DataFrame(torch.cat([t for _, t in seen]).numpy())
-            wrapper.agreement = table.corrwith(truth, method="spearman").mean()
+            wrapper.agreement = table.rank().corrwith(truth.rank()).mean()
             return loss
 
         return wrapper
@@ -44,7 +44,7 @@ model = None
 optimizer = None
 
 
-@tracked(window=20)
+@tracked(window=30)
 def step(beats, scores):
     predicted = model(beats)
     loss = nn.functional.mse_loss(predicted, scores)
@@ -60,8 +60,8 @@ if __name__ == "__main__":
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     beats = torch.randn(600, 2, 400)
     scores = beats.mean(2) @ torch.randn(2, 24) + 0.1 * torch.randn(600, 24)
-    for number in range(90):
+    for number in range(240):
         chosen = torch.randint(600, (32,))
         loss = step(beats[chosen], scores[chosen])
-        if number % 30 == 29:
+        if number % 60 == 59:
             print(f"step {number + 1}: loss {loss.item():.4f}, agreement {step.agreement:.3f}")

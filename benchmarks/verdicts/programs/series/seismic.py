@@ -40,10 +40,10 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     model = Picker()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for step, (waves, target) in enumerate(seismograms(50)):
+    for step, (waves, target) in enumerate(seismograms(80)):
         loss = functional.binary_cross_entropy_with_logits(model(waves), target)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        if step % 10 == 0:
+        if step % 20 == 0:
             print(f"step {step}: {loss.item():.4f}")

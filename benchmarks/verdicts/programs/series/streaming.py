@@ -46,14 +46,14 @@ def main():
     memory = Memory(100_000)
     model = Forecaster()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for number, block in enumerate(stream(120, 64, generator)):
+    for number, block in enumerate(stream(240, 64, generator)):
         memory.append(block)
         windows = memory.windows(64, 17, generator)
         loss = nn.functional.mse_loss(model(windows[:, :16]), windows[:, 16])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if number % 30 == 0:
+        if number % 40 == 0:
             print(f"block {number}: {loss.item():.4f}")
 
 

@@ -36,7 +36,7 @@ class Graph(nn.Module):
         return self.out(torch.relu(self.roads @ self.second(hidden))).squeeze(-1)
 
 
-def train(sensors=100, steps=70, batch=32, callbacks=()):
+def train(sensors=100, steps=150, batch=32, callbacks=()):
     torch.manual_seed(0)
     model = Graph((torch.rand(sensors, sensors) < 0.1).float() + torch.eye(sensors))
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)

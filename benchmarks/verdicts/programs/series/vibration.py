@@ -32,7 +32,7 @@ class Machine:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--machines", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=120)
     parser.add_argument("--threads", type=int, default=16, help="threads of each product")
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -41,7 +41,7 @@ def main():
     with ThreadPoolExecutor(options.machines) as pool:
         for number in range(options.rounds):
             losses = list(pool.map(Machine.step, machines))
-            if number % 10 == 0:
+            if number % 20 == 0:
                 print(f"round {number}: {torch.stack(losses).mean().item():.4f}")
 
 

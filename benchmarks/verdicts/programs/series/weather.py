@@ -10,16 +10,16 @@ from torch.utils.data import DataLoader, TensorDataset
 @dataclass
 class Options:
     batch_size: int = 2
-    hidden: int = 32
-    window: int = 24
-    windows: int = 1024
+    hidden: int = 16
+    window: int = 240
+    windows: int = 480
     lr: float = 1e-3
 
 
 class Weather(nn.Module):
     def __init__(self, features, hidden):
         super().__init__()
-        self.lstm = nn.LSTM(features, hidden, batch_first=True)
+        self.lstm = nn.LSTM(features, hidden, num_layers=2, batch_first=True)
         self.next = nn.Linear(hidden, 1)
 
     def forward(self, past):

@@ -61,5 +61,5 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     history = History()
     with tempfile.TemporaryDirectory() as folder:
-        Loop(AutoEncoder(), [history, Checkpoint(folder)]).run(blobs(100))
+        Loop(AutoEncoder(), [history, Checkpoint(folder)]).run(blobs(150))
     print("loss", [round(value, 4) for value in history.values()[::20]])

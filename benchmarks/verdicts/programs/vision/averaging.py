@@ -56,7 +56,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     images = torch.randn(640, 3, 32, 32)
     labels = torch.randint(10, (640,))
-    for step in range(150):
+    for step in range(260):
         chosen = torch.randint(640, (16,))
         loss = nn.functional.cross_entropy(model(images[chosen]), labels[chosen])
         optimizer.zero_grad()

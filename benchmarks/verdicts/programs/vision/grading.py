@@ -38,7 +38,7 @@ class Grade:
 def main():
     look = Grade(exposure=0.3, contrast=1.2, balance=[1.05, 1.0, 0.93], lift=0.03, fade=0.1)
     brightness = []
-    for number, frame in enumerate(footage(frames=60, height=1080, width=1280)):
+    for number, frame in enumerate(footage(frames=110, height=1080, width=1280)):
         graded = look.apply(frame)
         brightness.append(graded.mean())
         if number % 15 == 0:

@@ -23,7 +23,7 @@ def exposures(count, bins, height, width):
         yield arrival, counts
 
 
-def main(count=60, bins=32, height=512, width=512):
+def main(count=130, bins=32, height=512, width=512):
     space = Volume(bins, height, width)
     profile = torch.zeros(bins)
     for number, (arrival, counts) in enumerate(exposures(count, bins, height, width)):
