@@ -1,0 +1,56 @@
+"""The file of sampled stacks of one process, `<process>.stacks`.
+
+File: the line `SONDAS1`, then records of a type byte, a little-endian uint32 length and a payload. `D`: a JSON object
+that states a fact, or defines a function by the number `code`. The other payloads are rows of int64:
+
+* `N`, a frame: the frame that called it (-1: none), its function, line, column, last line, last column (-1: unknown).
+  Frames are numbered in the order of their rows. A stack is the number of its innermost frame.
+* `S`, a sample: when it was taken (ns, CLOCK_MONOTONIC), native id of the thread, stack, ns since the thread's sample
+  before, ns of these that the thread ran, ns that the sampler waited for the interpreter's lock, and the system call
+  that the thread was blocked in plus one (0: in none, or not known).
+* `G`, a garbage collection: when it began and ended, native id of the thread, generation.
+
+The reader ignores a record that a crash cut short.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from array import array
+
+MAGIC = b"SONDAS1\n"
+HEAD = struct.Struct("<cI")
+FRAME_NUMBERS, SAMPLE_NUMBERS, COLLECTION_NUMBERS = 6, 7, 4
+"""Numbers of a row."""
+
+
+class StackFile:
+    """The file of this process. It is opened for each append: the program may close descriptors that it did not open."""
+
+    def __init__(self, directory: str) -> None:
+        self.path = os.path.join(directory, f"{os.getpid()}.stacks")
+        self.written = 0
+        """Bytes."""
+
+    def append(self, facts: list, frames: array, samples: array, collections: array) -> None:
+        """Append facts, then rows. Raises OSError where the disk is full."""
+        blocks = [(b"D", json.dumps(fact, default=str).encode()) for fact in facts]
+        # Definitions stand before the frames that use them, frames before samples.
+        blocks += [
+            (kind, rows.tobytes()) for kind, rows in ((b"N", frames), (b"S", samples), (b"G", collections)) if rows
+        ]
+        if not blocks:
+            return
+        data = b"".join(HEAD.pack(kind, len(payload)) + payload for kind, payload in blocks)
+        # A process that replaces itself keeps its number, and begins the file anew.
+        mode = os.O_APPEND if self.written else os.O_TRUNC
+        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | mode, 0o666)
+        try:
+            if not self.written:
+                data = MAGIC + data
+            os.write(file, data)
+            self.written += len(data)
+        finally:
+            os.close(file)
