@@ -79,7 +79,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """What observing cost: `span_ns`, `mark_ns` of a layer's backward, `phase_ns`, `forward_ns` of a phase that is a
     forward, at a phase's both ends `group_ns` for counters that were asked for, `os_ns` with what the operating system
     counts, `wait_ns` for every thread's wait; `spans_per_step`, `phases_per_step`, `readings_per_step` (of the
-    operating system), `sampling_share` of the time for sampling stacks, and the `step_share` that all of them are at least, of the time of all timed steps."""
+    operating system), `sampling_share` of the time for sampling stacks, and the `step_share` that all of them are at
+    least, of the time of all timed steps."""
 
     @property
     def kind(self) -> Kind:

@@ -160,9 +160,7 @@ class Spans:
 
         columns: dict[str, Any] = {}
         for name in COLUMNS:
-            columns[name] = (
-                pa.array(self._numbers[name]) if name in self._numbers else arrow_column(self._words[name])
-            )
+            columns[name] = pa.array(self._numbers[name]) if name in self._numbers else arrow_column(self._words[name])
         for name, values in self.metrics.items():
             columns[name] = pa.array(values, from_pandas=True)
         fields = [

@@ -15,13 +15,17 @@ from sonda.frameworks.collector.stacks.file import COLLECTION_NUMBERS, FRAME_NUM
 from sonda.frameworks.collector.stacks.trie import OBSERVING
 from sonda.frameworks.reconstruction.system_calls import name_call
 from sonda.record.spans import Words
-from sonda.record.stacks import LIBRARY, SONDA, USER, Frames, Stacks, StackSamples
+from sonda.record.stacks import FRAME_NUMBERS as FRAME_COLUMNS
+from sonda.record.stacks import FRAME_WORDS, LIBRARY, SONDA, USER, Frames, Stacks, StackSamples
+from sonda.record.stacks import SAMPLE_NUMBERS as COLUMNS
 
 ROW_NUMBERS = {b"N": FRAME_NUMBERS, b"S": SAMPLE_NUMBERS, b"G": COLLECTION_NUMBERS}
 INSTALLED = ("site-packages", "dist-packages")
 """Folders that packages are installed in."""
 FORKED = ("process.py", "BaseProcess._bootstrap")
 """The function in which a process of `multiprocessing` begins. What a forked one has below it is its parent's stack."""
+SWITCH_NS = 5_000_000
+"""ns after which the interpreter makes a thread give up its lock, unless the program has set another time."""
 LONGEST_TEXT = 200
 """Characters of an expression that are kept."""
 
@@ -65,7 +69,9 @@ def read_stacks(directory: Path, begin: int) -> SampledStacks:
         worker = read.facts.get("worker")
         worker = int(worker) if isinstance(worker, int) else -1
         whose = np.full((len(taken), 2), (process, worker))
-        samples.append(np.column_stack((taken[:, 0] - begin, whose, taken[:, 1], stack, taken[:, 3:6])))
+        # A thread is asked to give up the lock when another one has waited for it so long, and not before.
+        forced = taken[:, 5] >= int(read.facts.get("switch", SWITCH_NS))
+        samples.append(np.column_stack((taken[:, 0] - begin, whose, taken[:, 1], stack, taken[:, 3:6], forced)))
         machine = str(read.facts.get("machine", ""))
         names = {number: name_call(machine, number) for number in np.unique(taken[:, 6] - 1).tolist()}
         calls += [names[number] for number in (taken[:, 6] - 1).tolist()]
@@ -80,8 +86,7 @@ def read_stacks(directory: Path, begin: int) -> SampledStacks:
     table = np.concatenate(samples)
     order = np.argsort(table[:, 0], kind="stable")
     table = table[order]
-    names_of_columns = ("time", "process", "worker", "thread", "stack", "lasted", "ran", "late")
-    numbers = {name: table[:, place].copy() for place, name in enumerate(names_of_columns)}
+    numbers = {name: table[:, place].copy() for place, name in enumerate(COLUMNS)}
     waits = Words.of(calls)
     return SampledStacks(
         Stacks(tree.frames(), StackSamples(numbers, {"call": Words(waits.codes[order], waits.words)})), together, spent
@@ -152,11 +157,9 @@ class _FrameTree:
 
     def frames(self) -> Frames:
         numbers = np.array([key[:6] for key in self._rows], dtype=np.int64).reshape(-1, 6)
-        names = ("parent", "first_line", "line", "column", "end_line", "end_column")
-        words = ("origin", "module", "file", "function", "text")
         return Frames(
-            {name: numbers[:, place].copy() for place, name in enumerate(names)},
-            {name: Words.of(str(key[6 + place]) for key in self._rows) for place, name in enumerate(words)},
+            {name: numbers[:, place].copy() for place, name in enumerate(FRAME_COLUMNS)},
+            {name: Words.of(str(key[6 + place]) for key in self._rows) for place, name in enumerate(FRAME_WORDS)},
         )
 
     def _find_text(self, function: _Function, line: int, column: int, end_line: int, end_column: int) -> str:

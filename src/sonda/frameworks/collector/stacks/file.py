@@ -27,7 +27,7 @@ FRAME_NUMBERS, SAMPLE_NUMBERS, COLLECTION_NUMBERS = 6, 7, 4
 
 
 class StackFile:
-    """The file of this process. It is opened for each append: the program may close descriptors that it did not open."""
+    """The file of this process. It is opened for each append: a program may close any descriptor."""
 
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, f"{os.getpid()}.stacks")

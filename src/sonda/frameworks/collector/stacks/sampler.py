@@ -37,8 +37,8 @@ COST_SHARE = 100
 SAVED_NS = 5_000_000
 """Processor time that may be spent at once: while a program begins, every stack is a new one."""
 MOST_SAMPLES = 20_000
-"""After so many samples of threads, and again after as many, the interval doubles: a long program does not write without
-end."""
+"""After so many samples of threads, and again after as many, the interval doubles: a long program does not write
+without end."""
 MOST_THREADS = 64
 """Threads that are followed."""
 BUSY = 0.9
@@ -104,7 +104,7 @@ class StackSampler:
         library = os.path.dirname(os.__file__)
         return {
             "process": os.getpid(), "begun": now(), "place": self.place, "library": library, "prefix": sys.prefix,
-            "machine": os.uname().machine, "frameworks": _find_packages(),
+            "machine": os.uname().machine, "switch": int(sys.getswitchinterval() * 1e9), "frameworks": _find_packages(),
         }  # fmt: skip
 
     def _start(self) -> None:

@@ -66,7 +66,7 @@ def read_call(native: int) -> int:
 
 
 class RunQueue:
-    """How long the calling thread has stood in the queue for a processor. The file stays open: opening takes longest."""
+    """How long the calling thread stood in the queue for a processor. The file stays open: opening takes longest."""
 
     def __init__(self) -> None:
         try:
