@@ -24,8 +24,6 @@ INSTALLED = ("site-packages", "dist-packages")
 """Folders that packages are installed in."""
 FORKED = ("process.py", "BaseProcess._bootstrap")
 """The function in which a process of `multiprocessing` begins. What a forked one has below it is its parent's stack."""
-SWITCH_NS = 5_000_000
-"""ns after which the interpreter makes a thread give up its lock, unless the program has set another time."""
 LONGEST_TEXT = 200
 """Characters of an expression that are kept."""
 
@@ -69,12 +67,10 @@ def read_stacks(directory: Path, begin: int) -> SampledStacks:
         worker = read.facts.get("worker")
         worker = int(worker) if isinstance(worker, int) else -1
         whose = np.full((len(taken), 2), (process, worker))
-        # A thread is asked to give up the lock when another one has waited for it so long, and not before.
-        forced = taken[:, 5] >= int(read.facts.get("switch", SWITCH_NS))
-        samples.append(np.column_stack((taken[:, 0] - begin, whose, taken[:, 1], stack, taken[:, 3:6], forced)))
+        samples.append(np.column_stack((taken[:, 0] - begin, whose, taken[:, 1], stack, taken[:, 3:7])))
         machine = str(read.facts.get("machine", ""))
-        names = {number: name_call(machine, number) for number in np.unique(taken[:, 6] - 1).tolist()}
-        calls += [names[number] for number in (taken[:, 6] - 1).tolist()]
+        names = {number: name_call(machine, number) for number in np.unique(taken[:, 7] - 1).tolist()}
+        calls += [names[number] for number in (taken[:, 7] - 1).tolist()]
         collected = read.rows[b"G"]
         collections.append(np.column_stack((collected, np.full(len(collected), process))))
         if len(taken):
