@@ -6,7 +6,16 @@ import numpy as np
 
 from sonda.analysis.code.placement import WAITING, OpenSpans, find_open, find_python, weigh_samples
 from sonda.analysis.code.regions import CodeBook, CodeSample, Whole
-from sonda.analysis.code.summary import BESIDE, OTHER, OUTSIDE, WORKERS, CodeRegion, CodeSummary, Collections, PartCode
+from sonda.analysis.code.summary import (
+    BESIDE,
+    OTHER,
+    OUTSIDE,
+    WORKERS,
+    CodeRegion,
+    CodeSummary,
+    PartCode,
+    StepCollections,
+)
 from sonda.analysis.steps.parts import Part
 from sonda.analysis.summary import Value
 from sonda.record.run import Run
@@ -100,21 +109,22 @@ def _regions_beside(book: CodeBook, part: Part, steps: np.ndarray, rows: np.ndar
     regions = []
     if len(beside):
         regions.append(book.region(BESIDE, book.samples(beside, steps[at[beside]]), whole))
-    working = np.flatnonzero((moments.worker >= 0) & meanwhile)
+    # Other threads of a worker pass on what its first one makes.
+    working = np.flatnonzero((moments.worker >= 0) & (moments.thread == moments.process) & meanwhile)
     if len(working):
         weight = moments.weight[working]
-        of_workers = Whole(float(weight.sum()), whole.count, _independent(weight))
+        of_workers = Whole(float(weight.sum()), whole.steps, _independent(weight))
         regions.append(book.region(WORKERS, book.samples(working, steps[at[working]]), of_workers))
     return regions
 
 
-def _collections(part: Part, steps: np.ndarray) -> Collections | None:
+def _collections(part: Part, steps: np.ndarray) -> StepCollections | None:
     spans = part.index.spans
     count = spans.metric("collections", "counted")[steps]
     time = spans.metric("collection_time", "measured")[steps]
     if np.isnan(count).any() or np.isnan(time).any():
         return None
-    return Collections(
+    return StepCollections(
         Value(float(count.mean()), "1", "counted"),
         Value(float(time.mean()), "ns", "measured"),
         Value(float(time.sum() / max(part.host[part.measured].sum(), 1)), "1", "derived"),

@@ -162,7 +162,7 @@ class CodeRegion:
 
 
 @dataclass(frozen=True)
-class Collections:
+class StepCollections:
     """Garbage collections of a step."""
 
     count: Value
@@ -183,7 +183,7 @@ class PartCode:
     """Most time first; those of other threads and processes behind."""
     functions: tuple[CodeFunction, ...]
     """Of the whole step, in the thread that steps; most time first."""
-    collections: Collections | None = None
+    collections: StepCollections | None = None
     """None where they were not recorded."""
 
     def region(self, name: str) -> CodeRegion | None:

@@ -9,6 +9,8 @@ from sonda.analysis.rules.work import data_share, first_part
 from sonda.analysis.summary import Summary, Value, Verdict
 
 DATA = "data"
+LOADER = "torch.utils.data."
+"""Begin of the names of what a loader does."""
 
 
 def rule(summary: Summary) -> Verdict | None:
@@ -19,7 +21,8 @@ def rule(summary: Summary) -> Verdict | None:
 
 def data_rule(summary: Summary) -> Verdict | None:
     """Fires when such functions make the data that the step waits for: in its own process, or in workers."""
-    leads = leads_in(summary, DATA)
+    # A line that waits for its loader says no more than that the step waits for input.
+    leads = tuple(lead for lead in leads_in(summary, DATA) if not lead.called.startswith(LOADER))
     if leads:
         return _verdict(leads, DATA, sum(lead.share.value or 0.0 for lead in leads))
     part = first_part(summary)
