@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from msgspec.structs import replace as replace_fields
 
+from sonda.analysis.code.run import summarise_code
 from sonda.analysis.corun.interference import summarise_corun
 from sonda.analysis.counters.callgrind import summarise_modelled
 from sonda.analysis.counters.command import summarise_outside
@@ -136,6 +137,7 @@ def _summarise_steps(run: Run) -> Summary:
         target=info.target,
         machine=replace_fields(info.machine, ceilings=None),
         modelled=summarise_modelled(run, summaries),
+        code=summarise_code(run, run_parts),
         program=summarise_program(run),
         pipelines=summarise_pipelines(info.workload),
         outside=outside,

@@ -13,6 +13,7 @@ from sonda.record.target import AnyTarget, WorkloadTarget
 from sonda.record.workload import Workload
 
 if TYPE_CHECKING:
+    from sonda.analysis.code.summary import CodeSummary
     from sonda.analysis.corun.interference import Interference
     from sonda.analysis.counters.callgrind import ModelledSummary
     from sonda.analysis.counters.summary import CounterSummary, Outside, OverTime, SecondSources, SystemSummary, TopDown
@@ -241,9 +242,9 @@ class Verdict:
     """What limits the run, with the numbers that fired it."""
 
     kind: str
-    """compute, memory, overhead, host, input, communication, transfer, compile, retracing, or none; of a program whose
-    steps are a minor part of it the stage that takes most, of lost slots a category of Top-Down, of a simulated run a
-    part of the cycle stack."""
+    """compute, memory, overhead, host, input, communication, transfer, code, compile, retracing, or none; of a program
+    whose steps are a minor part of it the stage that takes most, of lost slots a category of Top-Down, of a simulated
+    run a part of the cycle stack."""
     finding: Finding
     """What was found: a kind of `rules.limits`, or a `Remark`."""
     evidence: dict[str, Value]
@@ -363,6 +364,8 @@ class Summary:
     """Where it was read while the run lasted."""
     training: Training | None = None
     """Epoch by epoch, where a whole training was run."""
+    code: CodeSummary | None = None
+    """Functions and lines of the program, where its stacks were sampled."""
     program: Program | None = None
     """Of a command: where its time went, from its start to its end."""
     pipelines: tuple[Pipeline, ...] = ()

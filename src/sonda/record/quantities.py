@@ -95,6 +95,8 @@ QUANTITIES = {
         Quantity("counter_enabled", "ns", "time that a group of counters was asked to count, of all threads"),
         Quantity("counter_running", "ns", "time that it really counted; where that is less, counts are estimated"),
         Quantity("communication", "ns", "time that a layer or phase spent exchanging with other ranks"),
+        Quantity("collections", "1", "garbage collections of the process while a step lasted"),
+        Quantity("collection_time", "ns", "time that these collections took"),
         Quantity("operations", "1", "framework operations dispatched"),
         Quantity("tokens", "1", "tokens produced or consumed"),
         *(Quantity(name, "1", "a size of a step's input that differs between steps") for name in INPUT_SIZES),

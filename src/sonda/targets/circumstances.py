@@ -169,5 +169,6 @@ def _overhead(assembly: Assembly) -> dict[str, float]:
     spent += read * costs.get("os_ns", 0.0) + waits * costs.get("wait_ns", 0.0)
     return {
         **costs, "spans_per_step": layers, "phases_per_step": phases, "readings_per_step": read,
-        "step_share": spent * float(steps.sum()) / time,
+        **({"sampling_share": assembly.sampling_share} if assembly.stacks is not None else {}),
+        "step_share": spent * float(steps.sum()) / time + assembly.sampling_share,
     }  # fmt: skip

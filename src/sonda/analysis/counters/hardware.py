@@ -41,7 +41,8 @@ SMALL_CORES = "cycles_small_cores"
 NOT_COUNTERS = frozenset(
     {
         "shape", "peak_memory", "activations", "flops", "bytes", "samples", "tokens", "operations", "device_time",
-        "device_start", "communication", "energy", "energy_low", "energy_high", *INPUT_PRODUCTS.values(), *INPUT_CALLS,
+        "device_start", "communication", "collections", "collection_time", "energy", "energy_low", "energy_high",
+        *INPUT_PRODUCTS.values(), *INPUT_CALLS,
     }
 )  # fmt: skip
 """Quantities with a place of their own. That of energy is its table of windows: spans shorter than the time between

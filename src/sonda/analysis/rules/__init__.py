@@ -12,6 +12,7 @@ from sonda.analysis.doubts import WrongVerdict
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.rules import (
     ceilings,
+    code,
     communication,
     compute,
     counted_flops,
@@ -34,8 +35,8 @@ from sonda.record.errors import SondaError
 from sonda.record.plugins import RULES, call_entry, plugin_entries
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
-    input.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule,
-    ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
+    input.rule, code.data_rule, code.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule,
+    memory.rule, overhead.rule, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
 
 
@@ -63,8 +64,10 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     without it."""
     noisy = noise.rule(summary)
     if noisy is not None:
-        # Steps that trace differ from others, and so do steps that wait for input: both are known without a median.
-        known = [verdict for verdict in (retracing.rule(summary), input.uneven(summary)) if verdict is not None]
+        # Steps that trace differ from others, and so do steps that wait for input, and what was sampled is known of all
+        # steps together: these are known without a median.
+        rules = (retracing.rule, input.uneven, code.data_rule, code.rule)
+        known = [verdict for rule in rules if (verdict := rule(summary)) is not None]
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
     spoken: list[Verdict] = []
     failures: list[Finding] = []

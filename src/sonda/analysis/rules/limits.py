@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.code.summary import CodeLead
 from sonda.analysis.device.findings import WarpsWait
 from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
@@ -164,6 +165,18 @@ class WaitsOutside(Finding):
     """Of the time of all steps."""
     time: Value
     """ns a step, on average."""
+
+
+@dataclass(frozen=True)
+class CodeTakes(Finding):
+    """Functions of the user's own code take a worthwhile share, outside of layers."""
+
+    kind: ClassVar[str] = "code_takes"
+
+    leads: tuple[CodeLead, ...]
+    """Most time first; never empty."""
+    region: str
+    """Where: `other`, `data`, or `workers`, of whose time the shares are then."""
 
 
 @dataclass(frozen=True)

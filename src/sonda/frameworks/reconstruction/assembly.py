@@ -13,10 +13,12 @@ from sonda.frameworks.reconstruction.events import CODE, ProcessEvents, read_eve
 from sonda.frameworks.reconstruction.input_sizes import Sums, size_columns
 from sonda.frameworks.reconstruction.paths import LayerPlaces
 from sonda.frameworks.reconstruction.processes import Processes
+from sonda.frameworks.reconstruction.stacks import read_stacks
 from sonda.frameworks.reconstruction.stages import read_stages, stage_columns
 from sonda.frameworks.reconstruction.steps import Step
 from sonda.frameworks.reconstruction.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
 from sonda.record.spans import Spans, Words
+from sonda.record.stacks import Stacks
 
 RUN, PART, EPOCH, STEP, PHASE = range(5)
 """Levels of the tree above layers and operations."""
@@ -63,6 +65,10 @@ class Assembly:
     """Functions that were traced and compiled: how often, how long, and why again (`collector/traces.py`)."""
     pipelines: list[dict[str, Any]] = field(default_factory=list)
     """Stages of tf.data, by the loader that they belong to (`tensorflow/observe/fetches.py`)."""
+    stacks: Stacks | None = None
+    """Sampled stacks of its threads, where they were sampled."""
+    sampling_share: float = 0.0
+    """Part of the time of the process with the most samples that sampling them took, 0 to 1."""
     processes: int = 0
     crew: Processes = field(default_factory=Processes)
     """What is known of each process."""
@@ -77,6 +83,8 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
     rows.add({}, **stage_columns(read_stages(directory, begin, end), rows.code))
     counted: dict[str, float] = {}
     result = Assembly(spans=Spans({"start": np.zeros(0)}, {}))
+    sampled = read_stacks(directory, begin)
+    result.stacks = sampled.stacks
     for path in sorted(directory.glob("*.events")):
         events = read_events(path)
         result.truncated |= events.truncated or not events.fact("finished", False)
@@ -87,7 +95,8 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         rank = int(events.fact("rank", 0))
         result.kernels += [(fact["kernels"], rank) for fact in events.facts if "kernels" in fact]
         result.launching |= {fact["kernels"]: fact["launching"] for fact in events.facts if "launching" in fact}
-        rows.begin_process()
+        rows.begin_process(sampled.collections[sampled.collections[:, 4] == events.fact("process", 0)])
+        result.sampling_share = max(result.sampling_share, sampled.spent.get(events.fact("process", 0), 0.0))
         for thread in _order_threads(events):
             # Events are dropped thread by thread: they are as large as the rows that are made of them.
             spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places)
@@ -213,9 +222,10 @@ class _SpanRows:
         """A number for the shapes of a step's inputs. Processes share no numbers: their models may differ."""
         return float(self._shape_numbers.setdefault((self._process, inputs), len(self._shape_numbers) + 1))
 
-    def begin_process(self) -> None:
-        """Begin a process: the threads that are added next belong to it."""
+    def begin_process(self, collections: np.ndarray) -> None:
+        """Begin a process: the threads that are added next belong to it. `collections` are its garbage collections."""
         self._process += 1
+        self._collections = collections
         self._phases: list[tuple[np.ndarray, ...]] = []
 
     def code(self, column: str, word: str) -> int:
@@ -371,6 +381,8 @@ class _SpanRows:
         self._add_few(steps.rows, thread, rank, [steps.epoch_numbers.get(row, 0) for row in range(count)])
         metrics = self.metrics[-1][1]
         metrics["shape:counted"] = np.array(steps.shapes)
+        if len(self._collections):
+            metrics.update(collection_columns(steps.rows, self._collections))
         metrics.update(size_columns(steps.sizes, count))
         if spans.on_device is not None:
             begin, time = np.array(steps.on_device).T
@@ -417,6 +429,19 @@ class _SpanRows:
                 values[first : first + len(column)] = column
             metrics[name] = values[order]
         return Spans(numbers, words, metrics)
+
+
+def collection_columns(rows: Sequence[tuple[Any, ...]], collections: np.ndarray) -> dict[str, np.ndarray]:
+    """Number and time of the garbage collections that began in each step; NaN for other rows."""
+    order = np.argsort(collections[:, 0])
+    begins = collections[order, 0]
+    spent = np.append(0, np.cumsum(collections[order, 1] - begins))
+    starts, ends = (np.searchsorted(begins, [row[side] for row in rows]) for side in (5, 6))
+    is_step = np.array([row[1] == "step" for row in rows])
+    return {
+        "collections:counted": np.where(is_step, ends - starts, np.nan),
+        "collection_time:measured": np.where(is_step, spent[ends] - spent[starts], np.nan),
+    }
 
 
 def _number(value: Any) -> float:

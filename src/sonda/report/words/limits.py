@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio, Judgement
+from sonda.analysis.code.summary import WORKERS, CodeLead
 from sonda.analysis.rules.limits import (
     AboveCeiling,
     BetweenPhases,
+    CodeTakes,
     CommunicationBound,
     ComputeBound,
     HostBound,
@@ -34,11 +36,14 @@ from sonda.analysis.rules.limits import (
 )
 from sonda.analysis.steps import program as stages
 from sonda.analysis.summary import Value
+from sonda.report.words.code import name_doing
 from sonda.report.words.describe import describe
 from sonda.report.words.device import kernel_label
 from sonda.report.words.names import name_layers
 from sonda.report.words.numbers import amount, duration, number, share
 
+MOST_LEADS = 3
+"""Functions of the user's code that a sentence names."""
 MOST_NAMED = 2
 """A sentence that names more than two families names none."""
 NEITHER = "Neither arithmetic, memory traffic, overhead nor input explains half of that."
@@ -200,6 +205,21 @@ def _(finding: WaitsOutside) -> str:
         f"The program waits for {share(finding.share)} of the steps' time ({duration(finding.time)} a step) before its "
         "forward, outside of a loader: for a file, a socket, a lock, a process or a sleep."
     )
+
+
+@describe.register
+def _(finding: CodeTakes) -> str:
+    first, *others = finding.leads[:MOST_LEADS]
+    whole = "the loader's workers' time" if finding.region == WORKERS else "the step"
+    clauses = [f"{first.place.name} takes {share(first.share)} of {whole} ({_lead(first)})"]
+    clauses += [f"{lead.place.name} {share(lead.share)} ({_lead(lead)})" for lead in others]
+    return f"{wording.join(clauses)}."
+
+
+def _lead(lead: CodeLead) -> str:
+    """`29 ms, Python in json.dumps`."""
+    called = f" in {lead.called}" if lead.called else ""
+    return f"{wording.duration(lead.time.total)}, {name_doing(lead.time)}{called}"
 
 
 @describe.register
