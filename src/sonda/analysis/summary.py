@@ -238,9 +238,9 @@ class Verdict:
     """What limits the run, with the numbers that fired it."""
 
     kind: str
-    """compute, memory, overhead, host, input, communication, transfer, compile, retracing, or none; of a program whose
-    steps are a minor part of it the stage that takes most, of lost slots a category of Top-Down, of a simulated run a
-    part of the cycle stack."""
+    """compute, memory, overhead, host, input, communication, transfer, compile, retracing, contention,
+    oversubscription, or none; of a program whose steps are a minor part of it the stage that takes most, of lost slots
+    a category of Top-Down, of a simulated run a part of the cycle stack."""
     finding: Finding
     """What was found: a kind of `rules.limits`, or a `Remark`."""
     evidence: dict[str, Value]

@@ -48,7 +48,10 @@ def observed_circumstances(
     ceilings: dict[str, Any] = {}
     if seen:
         try:
-            ceilings = _hold_above(assembly, threads, load_or_measure(root, [threads], machine=machine), root, machine)
+            # Threads beyond the cores reach no more than one on each core.
+            cores = int(machine.get("effective_cores") or threads)
+            ceilings = load_or_measure(root, sorted({threads, min(threads, cores)}), machine=machine)
+            ceilings = _hold_above(assembly, threads, ceilings, root, machine)
             devices: dict[str, Any] = {}
             for number in assembly.devices:
                 devices |= load_or_measure_gpu(root, int(number)).record()["devices"]
@@ -57,11 +60,20 @@ def observed_circumstances(
             notes.append(str(error))  # what was observed is worth keeping all the same
     # Where a GPU computes, threads of the host need not be busy.
     policy = "passive" if assembly.devices else wait_policy()
-    flags = find_disturbances(before, after, threads, policy) if seen else []
-    conditions = {"conditions": msgspec.to_builtins(stored_conditions(before, after, flags))} if seen else {}
+    # A program that binds itself to some cores leaves the others to others.
+    chief = assembly.crew.busiest
+    flags = find_disturbances(before, after, min(threads, chief.habits.get("cores", threads)), policy) if seen else []
+    conditions = msgspec.to_builtins(stored_conditions(before, after, flags)) if seen else {}
+    if chief.schedule:
+        conditions["schedule"] = chief.schedule
     return Circumstances(
         created=now(),
-        machine={**machine, "ceilings": ceilings, "environment": thread_variables(), **conditions},
+        machine={
+            **machine,
+            "ceilings": ceilings,
+            "environment": thread_variables(),
+            **({"conditions": conditions} if conditions else {}),
+        },
         versions={**installed_versions(), **assembly.versions},
         probes=probe_states(virtual=machine.get("virtual_machine"), counting=assembly.counting),
         notes=notes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis import reasons
-from sonda.analysis.rules import remedies, retracing, waiting
+from sonda.analysis.rules import cores, remedies, retracing, waiting
 from sonda.analysis.rules.limits import (
     BetweenPhases,
     LongestPhase,
@@ -43,7 +43,8 @@ def rule(summary: Summary) -> Verdict | None:
     if part is None:
         why = summary.parts[0].step.reason if summary.parts else reasons.NO_STEP_SEEN
         return Verdict("none", NothingToJudge(why or reasons.NO_STEP_TIMED), {})
-    limits = [*explained(part).values(), waiting_share(summary, part)]
+    crowded = cores.own(summary)
+    limits = [*explained(part).values(), waiting_share(summary, part), crowded.share if crowded is not None else 0.0]
     known = sum(limits)
     traced = retracing.rule(summary)
     if known >= EXPLAINED or (traced is not None and traced.share >= EXPLAINED):
