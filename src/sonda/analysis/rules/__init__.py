@@ -15,6 +15,7 @@ from sonda.analysis.rules import (
     code,
     communication,
     compute,
+    cores,
     counted_flops,
     host,
     input,
@@ -36,16 +37,20 @@ from sonda.record.plugins import RULES, call_entry, plugin_entries
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     input.rule, code.data_rule, code.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule,
-    memory.rule, overhead.rule, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
+    memory.rule, overhead.rule, cores.own, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule,
+    none.rule,
 )  # fmt: skip
 
 
 def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]]:
     """What limits the run, the largest share first, never empty; and a warning for every rule that failed.
 
-    Where the steps are a minor part of the program, that comes first. A remedy is offered once, by the first verdict
-    that has it.
+    Where other programs held the cores, nothing else is said: every time is theirs as much as the program's. Where the
+    steps are a minor part of the program, that comes first. A remedy is offered once, by the first verdict that has it.
     """
+    crowded = cores.others(summary)
+    if crowded is not None:
+        return (crowded,), ()
     whole = program.rule(summary)
     if whole is not None and work.first_part(summary) is None:
         return (whole,), ()
@@ -64,9 +69,9 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     without it."""
     noisy = noise.rule(summary)
     if noisy is not None:
-        # Steps that trace differ from others, and so do steps that wait for input, and what was sampled is known of all
-        # steps together: these are known without a median.
-        rules = (retracing.rule, input.uneven, code.data_rule, code.rule)
+        # Steps that trace differ from others, and so do steps that wait for input or for their own threads, and what was
+        # sampled is known of all steps together: these are known without a median.
+        rules = (retracing.rule, input.uneven, cores.own, code.data_rule, code.rule)
         known = [verdict for rule in rules if (verdict := rule(summary)) is not None]
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
     spoken: list[Verdict] = []

@@ -65,6 +65,29 @@ class UseAllCores(Finding):
 
 
 @dataclass(frozen=True)
+class UseFewerThreads(Finding):
+    """No more threads than cores."""
+
+    kind: ClassVar[str] = "use_fewer_threads"
+
+    cores: int
+    framework: str
+    threads: int
+    """That an operation uses so far; where these are no more than the cores, the program's own threads are too many."""
+
+
+@dataclass(frozen=True)
+class UseFewerWorkers(Finding):
+    """Processes that load, and the threads of each, share the cores with the training."""
+
+    kind: ClassVar[str] = "use_fewer_workers"
+
+    cores: int
+    workers: int
+    """That load; 0 where other processes compute."""
+
+
+@dataclass(frozen=True)
 class UseAllCoresInRanks(Finding):
     kind: ClassVar[str] = "use_all_cores_in_ranks"
 

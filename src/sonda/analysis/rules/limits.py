@@ -129,6 +129,41 @@ class KernelStalled(Finding):
     wait: WarpsWait
 
 
+# ---- The cores that the step runs on ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeldByOthers(Finding):
+    """Other programs held the cores while threads of the step were ready to run."""
+
+    kind: ClassVar[str] = "held_by_others"
+
+    share: Value
+    """Of the time in which threads ran or were ready to, that they waited for others."""
+    step: Value
+    alone: Value
+    """ns that the step would take at most without the others, as far as processor time tells."""
+    cores: int
+    """That the program may use."""
+    others: Value
+    """CPUs that other programs used of these."""
+
+
+@dataclass(frozen=True)
+class Oversubscribed(Finding):
+    """A program that has more threads to run than cores."""
+
+    kind: ClassVar[str] = "oversubscribed"
+
+    share: Value
+    """Of the time in which threads ran or were ready to, that they waited for each other."""
+    ready: Value
+    """Threads that ran or were ready to at a moment, on average."""
+    cores: int
+    processes: bool
+    """Whether other processes of the program held the cores, and not threads of this one."""
+
+
 # ---- Limits outside of the work itself -------------------------------------------------------------------------------
 
 

@@ -310,6 +310,9 @@ class _SpanRows:
             for key in ("flops", "bytes"):
                 values = np.array([_number(defined.get(key)) for defined in definitions])[definition]
                 metrics[f"{key}:nominal"] = np.where(is_op, values, np.nan)
+            executed = np.array([_number(defined.get("executed")) for defined in definitions])[definition]
+            if not np.isnan(executed[is_op]).all():
+                metrics["executed_flops:nominal"] = np.where(is_op, executed, np.nan)
         is_layer = kinds[definition] == "layer"
         activations = find_activations(events, definition, phase, spans)
         if activations is not None:

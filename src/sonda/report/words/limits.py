@@ -11,6 +11,7 @@ from sonda.analysis.rules.limits import (
     CodeTakes,
     CommunicationBound,
     ComputeBound,
+    HeldByOthers,
     HostBound,
     InputBound,
     KernelStalled,
@@ -25,6 +26,7 @@ from sonda.analysis.rules.limits import (
     OfProgram,
     OutsideLayers,
     OverheadBound,
+    Oversubscribed,
     Pieces,
     Retraced,
     SlotsLost,
@@ -178,6 +180,33 @@ def _(finding: KernelStalled) -> str:
     if finding.roof is None:
         return f"In {where}, {waits}; how near it comes to the device's peaks is not known."
     return f"Out of line: {where}, reaches {share(finding.roof)} of what the device could do; {waits}."
+
+
+# ---- The cores that the step runs on ---------------------------------------------------------------------------------
+
+
+@describe.register
+def _(finding: HeldByOthers) -> str:
+    cores = "the only core" if finding.cores == 1 else f"{finding.cores} cores"
+    return (
+        f"Other programs held the cores: they used {number(finding.others):.1f} of {cores}, and threads of the step "
+        f"waited for a core {share(finding.share)} of the time that they wanted one. Alone a step of "
+        f"{duration(finding.step)} would take {duration(finding.alone)} or less, as far as processor time tells."
+    )
+
+
+@describe.register
+def _(finding: Oversubscribed) -> str:
+    cores, waited = wording.plural(finding.cores, "core"), share(finding.share)
+    if finding.processes:
+        return (
+            f"Too many processes: the program's others hold {cores}, and threads of the step wait {waited} of the time "
+            "that they want one."
+        )
+    return (
+        f"Too many threads: {number(finding.ready):.1f} threads share {cores}, and each waits {waited} of the time "
+        "that it wants one."
+    )
 
 
 # ---- Limits outside of the work itself -------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from sonda.analysis.rules.advice import (
     UseAllCores,
     UseAllCoresInRanks,
     UseBfloat16,
+    UseFewerThreads,
+    UseFewerWorkers,
     UseFloat32,
 )
 from sonda.report.words.describe import describe
@@ -106,6 +108,19 @@ def _(finding: UseAllCores) -> str:
     how = THREADS.get(finding.framework, "").format(finding.cores // finding.processes)
     everywhere = f" in each of {finding.processes} processes" if finding.processes > 1 else ""
     return f"use all {finding.cores} cores{how}{everywhere}"
+
+
+@describe.register
+def _(finding: UseFewerThreads) -> str:
+    if finding.threads <= finding.cores:
+        return f"let no more than {wording.plural(finding.cores, 'thread')} of the program compute at the same time"
+    return f"use no more threads than cores{THREADS.get(finding.framework, '').format(finding.cores)}"
+
+
+@describe.register
+def _(finding: UseFewerWorkers) -> str:
+    which = f"fewer workers than {finding.workers}" if finding.workers else "fewer processes"
+    return f"use {which}, with one thread each, or fewer threads beside them: there are {finding.cores} cores"
 
 
 @describe.register

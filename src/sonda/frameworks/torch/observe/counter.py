@@ -156,9 +156,9 @@ class OperationCounter:
             stream = mine
         name = str(getattr(func, "_overloadpacket", func))
         try:
-            flops, size, known = cost(name, args, kwargs, out)
+            flops, size, known, executed = cost(name, args, kwargs, out)
         except Exception:  # an operation of a library, called as no formula expects
-            flops, size, known = None, None, False
+            flops, size, known, executed = None, None, False, None
         tensors = tensors_in(self.torch, args)
         code = self.recorder.define(
             kind="op",
@@ -167,6 +167,7 @@ class OperationCounter:
             bytes=size,
             known=known,
             dtype=str(tensors[0].dtype).rpartition(".")[2] if tensors else "",
+            **({} if executed is None else {"executed": executed}),
         )
         stream.push((code, begin, code + 1, end))
         owner = stream.layers[-1] if stream.layers else "phase"
