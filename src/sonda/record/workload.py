@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sonda.record.evidence import StepEvidence
 from sonda.record.stored import Number, Scalar, Stored, plain
 
 
@@ -148,6 +149,8 @@ class Workload(Stored, frozen=True, kw_only=True):
     persistent_workers: bool | None = None
     cache: bool | str | None = None
     waits: StepWaits | None = None
+    evidence: list[StepEvidence] | None = None
+    """Of a program: what its counted steps showed beside costs."""
     epochs: int | None = None
     images: int | None = None
     data: str | None = None
@@ -165,8 +168,9 @@ class Workload(Stored, frozen=True, kw_only=True):
         return msgspec.convert(workload_document(facts), cls)
 
     def plain(self) -> dict[str, Any]:
-        """As documents show it: the parameters among the rest."""
+        """As documents show it: the parameters among the rest, without the evidence, from which verdicts are made."""
         document = plain(self)
+        document.pop("evidence", None)
         return {**document.pop("parameters", {}), **document}
 
 

@@ -14,18 +14,28 @@ from sonda.analysis.rules import (
     ceilings,
     communication,
     compute,
+    copies,
     counted_flops,
+    dominating_layer,
+    double_precision,
     host,
     input,
     memory,
+    memory_bound,
+    memory_format,
+    micro_batch,
     noise,
     none,
+    optimizer,
     overhead,
     program,
+    repeated_forward,
     retracing,
     stalls,
+    tiny_operations,
     topdown,
     transfer,
+    unused_gradients,
     waiting,
     work,
 )
@@ -37,6 +47,15 @@ BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     input.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule,
     ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
+CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
+    unused_gradients.rule, repeated_forward.rule, tiny_operations.rule, micro_batch.rule, optimizer.rule,
+    double_precision.rule, dominating_layer.rule, memory_bound.rule, copies.rule, memory_format.rule,
+)  # fmt: skip
+"""What a program does and need not do; the share of such a verdict is what is saved without it."""
+LIMITS = frozenset({"compute", "memory", "overhead", "none"})
+"""Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
+SAID_BY = {"overhead": {"tiny_operations", "micro_batch"}, "memory": {"memory_bound"}}
+"""Limits that a cause says more exactly."""
 
 
 def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]]:
@@ -64,9 +83,11 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     noisy = noise.rule(summary)
     if noisy is not None:
         # Steps that trace differ from others, and so do steps that wait for input: both are known without a median.
-        known = [verdict for verdict in (retracing.rule(summary), input.uneven(summary)) if verdict is not None]
+        found = (retracing.rule(summary), input.uneven(summary), *(rule(summary) for rule in CAUSES))
+        known = [verdict for verdict in found if verdict is not None]
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
-    spoken: list[Verdict] = []
+    causes = [verdict for rule in CAUSES if (verdict := rule(summary)) is not None]
+    spoken: list[Verdict] = list(causes)
     failures: list[Finding] = []
     for rule in BUILT_IN:
         verdict = rule(summary)
@@ -82,4 +103,12 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
             spoken.append(verdict)
         elif verdict is not None:
             failures.append(WrongVerdict(entry.name, entry.value, type(verdict).__name__))
-    return sorted(spoken, key=lambda verdict: -verdict.share), failures
+    return _order(causes, spoken), failures
+
+
+def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
+    """The largest share first; where there are causes, limits of the work as it is stand behind all others, without
+    those that a cause says more exactly."""
+    kinds = {cause.kind for cause in causes}
+    left = [verdict for verdict in spoken if verdict in causes or not SAID_BY.get(verdict.kind, set()) & kinds]
+    return sorted(left, key=lambda verdict: (bool(causes) and verdict.kind in LIMITS, -verdict.share))

@@ -11,10 +11,11 @@ import numpy as np
 
 from sonda.frameworks.reconstruction.events import CODE, ProcessEvents, read_events
 from sonda.frameworks.reconstruction.input_sizes import Sums, size_columns
+from sonda.frameworks.reconstruction.inspections import read_inspections
 from sonda.frameworks.reconstruction.paths import LayerPlaces
 from sonda.frameworks.reconstruction.processes import Processes
 from sonda.frameworks.reconstruction.stages import read_stages, stage_columns
-from sonda.frameworks.reconstruction.steps import Step
+from sonda.frameworks.reconstruction.steps import Step, StepSection
 from sonda.frameworks.reconstruction.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
 from sonda.record.spans import Spans, Words
 
@@ -63,6 +64,8 @@ class Assembly:
     """Functions that were traced and compiled: how often, how long, and why again (`collector/traces.py`)."""
     pipelines: list[dict[str, Any]] = field(default_factory=list)
     """Stages of tf.data, by the loader that they belong to (`tensorflow/observe/fetches.py`)."""
+    evidence: list[dict[str, Any]] = field(default_factory=list)
+    """What counted steps showed beside costs, of the process with the most steps (`record/evidence.py`)."""
     processes: int = 0
     crew: Processes = field(default_factory=Processes)
     """What is known of each process."""
@@ -88,12 +91,16 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         result.kernels += [(fact["kernels"], rank) for fact in events.facts if "kernels" in fact]
         result.launching |= {fact["kernels"]: fact["launching"] for fact in events.facts if "launching" in fact}
         rows.begin_process()
+        sections: list[StepSection] = []
         for thread in _order_threads(events):
             # Events are dropped thread by thread: they are as large as the rows that are made of them.
             spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places)
             result.crew.add_sections(spans.sections, rank)
+            sections += spans.sections
             rows.add_thread(spans, paths, events, thread, rank)
         result.processes += 1
+        if result.crew.all[-1] is result.crew.busiest:
+            result.evidence = read_inspections(events, paths, sections, begin)
         for name, value in events.fact("counted", {}).items():
             counted[f"{name}:counted"] = counted.get(f"{name}:counted", 0.0) + value
     rows.add_totals(counted)

@@ -162,6 +162,7 @@ class ProgramLauncher(Launcher):
                     "framework": assembly.framework or "torch",
                     **({"traced": assembly.traced} if assembly.traced else {}),
                     **describe_pipelines(assembly),
+                    **({"evidence": assembly.evidence} if assembly.evidence else {}),
                     **describe_habits(assembly),
                 }
             ),

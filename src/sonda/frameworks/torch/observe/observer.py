@@ -52,7 +52,7 @@ class TorchObserver(PatchingObserver):
         self._owns_phases = phases is None
         self.phases = phases or Phases(recorder)
         self.layers = LayerRecorder(recorder, torch)
-        self.counter = OperationCounter(torch, recorder)
+        self.counter = OperationCounter(torch, recorder, self.layers.codes)
         self._schedule_taken = False
         """Whether a thread uses `schedule` already; further threads get a copy."""
         self._model: Any = None
@@ -67,6 +67,8 @@ class TorchObserver(PatchingObserver):
         """Number of steps reported to the counters."""
         self._losses = Losses(torch)
         self.optimizers = Optimizers(self)
+        self.layers.inspect = self.inspect_call
+        self.counter.optimized = self.optimizers.weights_of_all
         on_gpu = bool(torch.version.cuda or torch.version.hip)
         self.marks = DeviceMarks(recorder, torch) if on_gpu else None
         """Marks of phases on a GPU; None where PyTorch has no GPU support."""
@@ -122,6 +124,8 @@ class TorchObserver(PatchingObserver):
         self.on = False
         if self.counter.stream is not None and not self.counter.stream.phases:
             self.counter.stop(self.counter.stream)
+        if self.counter.ending is not None:
+            self.counter.end_inspection()
         if self.kernel_pass is not None and self.kernel_pass.active:
             self.kernel_pass.end()
         if self.marks is not None:
@@ -161,7 +165,10 @@ class TorchObserver(PatchingObserver):
     def open(self, stream: Stream, code: int) -> None:
         """Open a phase. Its operations are counted when this step is counted."""
         mode = None
+        if self.counter.ending is stream:
+            self.counter.end_inspection()
         if self.counter.stream is stream:
+            self.counter.between_ends()
             self.counter.phase_begins(stream)
             mode = self.counter.mode(stream)
             if mode is not None:
@@ -184,7 +191,14 @@ class TorchObserver(PatchingObserver):
             end = stream.end
             end()
             if opened == code:
-                return
+                break
+        if self.counter.stream is stream:
+            self._count_between(stream)
+
+    def _count_between(self, stream: Stream) -> None:
+        """Count what a training step computes outside of phases, where this thread counts it."""
+        if self.counter.stream is stream and not stream.phases and stream.schedule.learned:
+            self.counter.between_begins(stream)
 
     @contextmanager
     def phase(self, stream: Stream, code: int) -> Any:
@@ -254,6 +268,7 @@ class TorchObserver(PatchingObserver):
             self.layers.mark_all(args[0] if len(args) == 1 and not kwargs else (args, kwargs), stream, 0)
         if self.counter.active:
             self._adopt_tensors(stream, module, args, kwargs)
+            self.inspect_call(stream, module, code, args, kwargs)
         self.habits.notice(module, args, learns and training)
         codes = self._value_codes
         self.open(stream, self._forward_code)
@@ -266,6 +281,8 @@ class TorchObserver(PatchingObserver):
             values += codes["graph"], int(graph)
             if self.counter.active:
                 self.counter.forward_ends(stream)
+                if graph and self.counter.stream is stream and self.counter.inspection is not None:
+                    self.counter.inspection.note_result(code, result)
         finally:
             stream.push(values)
             self.close(stream, self._forward_code)
@@ -274,6 +291,7 @@ class TorchObserver(PatchingObserver):
         schedule.end_forward(graph, now(), self.recorder.written)
         if schedule.steps != self._reported_steps or self.counter.active:
             self.follow_schedule(stream, module)
+            self._count_between(stream)
         return result
 
     def _begin_forward(
@@ -314,6 +332,13 @@ class TorchObserver(PatchingObserver):
         if self.counter.stream is stream:
             self.counter.forward_begins(stream, module, tensors_in(self.torch, (args, kwargs)))
 
+    def inspect_call(self, stream: Stream, module: Any, code: int, args: tuple, kwargs: dict) -> None:
+        """Note a call of a module in a step that this thread counts."""
+        inspection = self.counter.inspection
+        if inspection is not None and self.counter.stream is stream:
+            caller = stream.layers[-1] if stream.layers else 0
+            inspection.note_call(module, code, args, kwargs, caller, stream.backward > 0)
+
     def _call_recorded(self, stream: Stream, code: int, call: Any, module: Any, args: tuple, kwargs: dict) -> Any:
         """Call a module as the outermost layer, and mark its result for backward."""
         detail = stream.detail
@@ -345,7 +370,7 @@ class TorchObserver(PatchingObserver):
             schedule.end_counting()
         if schedule.count and schedule.counting != (self.counter.stream is stream):
             if self.counter.stream is stream:
-                self.counter.stop(stream)
+                self.counter.stop(stream, follows=self.optimizers.stepped)
             elif self.counter.is_free() and module is not None:
                 tensors = [*module.parameters(), *module.buffers()]
                 gradients = [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]

@@ -60,9 +60,13 @@ def begin_in_child(observer: Any, schedule: Any, stream: Stream | None) -> None:
         if mode is not None:
             mode.__exit__(None, None, None)
             opened[at] = (code, None, *rest)
+    if observer.counter.ending is not None:
+        observer.counter.end_inspection()
     if observer.counter.stream is not None:
         observer.counter.stop(observer.counter.stream)
-    observer.counter = type(observer.counter)(observer.torch, observer.recorder)
+    optimized = observer.counter.optimized
+    observer.counter = type(observer.counter)(observer.torch, observer.recorder, observer.layers.codes)
+    observer.counter.optimized = optimized
     observer.habits.begin()
     observer.communication.begin_in_child()
     for device_part in (observer.marks, observer.kernel_pass):

@@ -1,0 +1,71 @@
+"""What the inspections of counted steps showed, with the names of phases and layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sonda.frameworks.reconstruction.events import ProcessEvents
+from sonda.frameworks.reconstruction.steps import StepSection
+
+MOST_STEPS = 4
+"""Inspected steps of each part that are kept, the last ones."""
+GROUP = ("operations", "ns", "flops", "bytes", "strided")
+
+
+def read_inspections(
+    events: ProcessEvents, paths: dict[int, str], sections: Sequence[StepSection], origin: int
+) -> list[dict[str, Any]]:
+    """The evidence of a process's counted steps, as `record.evidence.StepEvidence` holds it. `origin`: ns at which the
+    run began."""
+    steps = [(step.start, step.end, section.part) for section in sections for step in section.steps]
+    kept: dict[str, list[dict[str, Any]]] = {}
+    for fact in events.facts:
+        if "inspected" not in fact:
+            continue
+        begun = fact["inspected"]
+        around = [part for start, end, part in steps if start <= fact["until"] and begun <= end]
+        if around:
+            kept.setdefault(around[0], []).append(_describe(fact, events.definitions, paths, around[0], begun - origin))
+    return [evidence for part in kept.values() for evidence in part[-MOST_STEPS:]]
+
+
+def _describe(
+    fact: dict[str, Any], definitions: list[dict[str, Any]], paths: dict[int, str], part: str, start: int
+) -> dict[str, Any]:
+    def layer(number: int) -> str:
+        return paths.get(number, "")
+
+    groups = []
+    for phase, number, line, family, bits, *sums in fact["groups"]:
+        name = definitions[phase].get("name", "") if 0 <= phase < len(definitions) else ""
+        where = {"layer": layer(number)} if number in paths else {}
+        groups.append({"phase": name, **where, "line": line, "family": family, "bits": bits,
+                       **dict(zip(GROUP, sums, strict=True))})  # fmt: skip
+    tables = ("rows", "elements", "untouched")
+    return {
+        "part": part,
+        "start": max(start, 0),
+        "batch": fact.get("batch", 0),
+        "groups": groups,
+        "repeated": [
+            {"layer": layer(number), "calls": calls, "repeated": times, "line": line}
+            for number, calls, times, line in fact["repeated"]
+        ],
+        "thrown": [
+            {"layer": layer(number), "part": lost, "first": first} for number, lost, first in fact.get("thrown", ())
+        ],
+        "graphs": [
+            {"layer": layer(number), "calls": calls, "unused": unused, "line": line}
+            for number, calls, unused, line in fact.get("graphs", ())
+        ],
+        "sizes": [
+            {"layer": layer(number), "weights": weights, "inputs": inputs, "outputs": outputs, "kernel": kernel}
+            for number, weights, inputs, outputs, kernel in fact.get("sizes", ())
+        ],
+        "updates": [
+            {**update, "tables": [{"layer": layer(table[3]), **dict(zip(tables, table, strict=False))}
+                                  for table in update["tables"]]}
+            for update in fact["updates"]
+        ],
+    }  # fmt: skip
