@@ -370,14 +370,15 @@ def _(finding: DominatingLayer) -> str:
 def _(finding: PointwiseChain) -> str:
     return (
         f"Memory-bound: {finding.operations} element-wise operations follow each other{at_place(finding.place)} and "
-        f"move {amount(finding.moved)} a step, {share(finding.whole)} of it; one pass would save {share(finding.share)}."
+        f"move {amount(finding.moved)} a step, {share(finding.whole)} of it; one pass would save "
+        f"{share(finding.share)}."
     )
 
 
 @describe.register
 def _(finding: NeedlessCopies) -> str:
     return (
-        f"Copies: {finding.copies:,} {'copies' if finding.copies > 1 else 'copy'} of tensors move {amount(finding.moved)} a step, "
+        f"Copies: tensors are copied {wording.plural(finding.copies, 'time')} a step, {amount(finding.moved)} and "
         f"{share(finding.share)} of it, most of them{at_place(finding.place)}."
     )
 

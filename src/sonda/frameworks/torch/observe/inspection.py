@@ -27,8 +27,8 @@ class StepInspection:
         self._batch = 0
 
     def note_call(self, module: Any, code: int, args: tuple, kwargs: dict, caller: int, backward: bool) -> None:
-        """A module is about to be called, by the module of the code `caller`; 0 for none. What a backward computes again
-        is meant to be repeated."""
+        """A module is about to be called, by the module of the code `caller`; 0 for none. What a backward computes
+        again is meant to be repeated."""
         try:
             self.gradients.note_call(module, code, not caller)
             if not caller and not self._batch:

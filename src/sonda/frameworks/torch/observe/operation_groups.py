@@ -8,9 +8,7 @@ from .code_places import CodePlaces
 
 MOST_GROUPS = 400
 """Groups that are stated: those that took longest."""
-COPIES = frozenset(
-    {"aten.clone", "aten.copy_", "aten._to_copy", "aten.copy", "aten.lift_fresh_copy", "aten.lift_fresh"}
-)
+COPIES = frozenset({"aten.clone", "aten.copy_", "aten._to_copy", "aten.copy", "aten.lift_fresh_copy"})
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "attention", "matmul", "linear", "mkldnn", "rnn", "lstm")
 """Parts of the names of operations that multiply matrices."""
 POINTWISE = frozenset(
