@@ -91,6 +91,54 @@ class WeightUpdate(Stored, frozen=True, kw_only=True):
     tables: list[UpdatedTable] = []
 
 
+class DenormalTensor(Stored, frozen=True, kw_only=True):
+    """A tensor with subnormal numbers."""
+
+    layer: str
+    what: str
+    """weights, gradients or result."""
+    part: Number
+    """Of a sample of its elements, 0 to 1."""
+
+
+class Denormals(Stored, frozen=True, kw_only=True):
+    """Where subnormal numbers were seen in a program, and what they cost on its processor."""
+
+    places: list[DenormalTensor] = []
+    product_times: Number = 1
+    """How many times longer a product of matrices takes with them."""
+    element_times: Number = 1
+    """The same of an operation on each element."""
+
+
+class CompiledFunction(Stored, frozen=True, kw_only=True):
+    """A function that was compiled."""
+
+    function: str
+    line: str = ""
+    times: int = 0
+    seconds: Number = 0
+    again: Number = 0
+    """s of compiling it again."""
+    reason: str = ""
+    """Why again, in the compiler's words."""
+
+
+class GraphBreak(Stored, frozen=True, kw_only=True):
+    """A line at which a compiled graph ends too early."""
+
+    line: str = ""
+    reason: str = ""
+    times: int = 0
+
+
+class Compilations(Stored, frozen=True, kw_only=True):
+    """What `torch.compile` did in a program."""
+
+    functions: list[CompiledFunction] = []
+    breaks: list[GraphBreak] = []
+
+
 class LayerSize(Stored, frozen=True, kw_only=True):
     """A layer that ran and has weights of its own; 0 for what it does not have."""
 
@@ -109,6 +157,8 @@ class StepEvidence(Stored, frozen=True, kw_only=True):
     part: str
     start: int
     """ns since the run began."""
+    line: str = ""
+    """Where its first forward is called."""
     batch: int = 0
     """The first dimension of the first input of its first forward."""
     groups: list[OperationGroup] = []

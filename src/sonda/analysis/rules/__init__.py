@@ -11,13 +11,18 @@ from dataclasses import replace
 from sonda.analysis.doubts import WrongVerdict
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.rules import (
+    allocation,
     ceilings,
+    checkpointing,
     communication,
     compute,
     copies,
     counted_flops,
+    denormals,
     dominating_layer,
     double_precision,
+    good,
+    graph_breaks,
     host,
     input,
     memory,
@@ -29,6 +34,7 @@ from sonda.analysis.rules import (
     optimizer,
     overhead,
     program,
+    recompilation,
     repeated_forward,
     retracing,
     stalls,
@@ -36,6 +42,7 @@ from sonda.analysis.rules import (
     topdown,
     transfer,
     unused_gradients,
+    validation,
     waiting,
     work,
 )
@@ -50,10 +57,13 @@ BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
 CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
     unused_gradients.rule, repeated_forward.rule, tiny_operations.rule, micro_batch.rule, optimizer.rule,
     double_precision.rule, dominating_layer.rule, memory_bound.rule, copies.rule, memory_format.rule,
+    validation.rule, checkpointing.rule, allocation.rule, denormals.rule, recompilation.rule, graph_breaks.rule,
 )  # fmt: skip
 """What a program does and need not do; the share of such a verdict is what is saved without it."""
 LIMITS = frozenset({"compute", "memory", "overhead", "none"})
 """Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
+OF_PROGRAM = {"validate": "validation", "test": "validation", "checkpoints": "checkpointing"}
+"""Stages of the program that are causes where they come too often."""
 SAID_BY = {"overhead": {"tiny_operations", "micro_batch"}, "memory": {"memory_bound"}}
 """Limits that a cause says more exactly."""
 
@@ -68,6 +78,8 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]
     if whole is not None and work.first_part(summary) is None:
         return (whole,), ()
     spoken, failures = _of_a_step(summary)
+    if whole is not None and OF_PROGRAM.get(whole.kind) in {verdict.kind for verdict in spoken}:
+        whole = None
     offered: set[Remedy] = set()
     ordered = []
     for verdict in [whole, *spoken] if whole is not None else spoken:
@@ -87,6 +99,7 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
         known = [verdict for verdict in found if verdict is not None]
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
     causes = [verdict for rule in CAUSES if (verdict := rule(summary)) is not None]
+    fine = good.rule(summary) if not causes else None
     spoken: list[Verdict] = list(causes)
     failures: list[Finding] = []
     for rule in BUILT_IN:
@@ -103,7 +116,11 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
             spoken.append(verdict)
         elif verdict is not None:
             failures.append(WrongVerdict(entry.name, entry.value, type(verdict).__name__))
-    return _order(causes, spoken), failures
+    ordered = _order(causes, spoken)
+    # Something that takes more than a tenth of the step for nothing, as waiting does, is not good.
+    if fine is not None and all(verdict.kind in LIMITS for verdict in ordered):
+        ordered = [fine, *(verdict for verdict in ordered if verdict.kind != "none")]
+    return ordered, failures
 
 
 def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:

@@ -240,6 +240,36 @@ class WorkInPlace(ChangeCode):
     kind: ClassVar[str] = "in_place"
 
 
+@dataclass(frozen=True)
+class FlushDenormals(ChangeCode):
+    kind: ClassVar[str] = "flush_denormals"
+
+
+@dataclass(frozen=True)
+class ValidateLess(ChangeCode):
+    kind: ClassVar[str] = "validate_less"
+
+
+@dataclass(frozen=True)
+class SaveLess(ChangeCode):
+    kind: ClassVar[str] = "save_less"
+
+
+@dataclass(frozen=True)
+class ReuseBuffers(ChangeCode):
+    kind: ClassVar[str] = "reuse_buffers"
+
+
+@dataclass(frozen=True)
+class StableShapes(ChangeCode):
+    kind: ClassVar[str] = "stable_shapes"
+
+
+@dataclass(frozen=True)
+class RemoveBreaks(ChangeCode):
+    kind: ClassVar[str] = "remove_breaks"
+
+
 # ----------------------------------------------------------------------------------------------------------------------
 
 

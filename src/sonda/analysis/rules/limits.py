@@ -376,6 +376,82 @@ class StridedOperands(Cause):
     moved: Value
 
 
+@dataclass(frozen=True)
+class SubnormalNumbers(Cause):
+    kind: ClassVar[str] = "subnormal_numbers"
+
+    what: str
+    """weights, gradients or result."""
+    part: Value
+    """Of its elements that are subnormal, 0 to 1."""
+    times: Value
+    """How many times longer an operation takes with them here."""
+
+
+@dataclass(frozen=True)
+class ValidatesOften(Cause):
+    """Shares are of the time of all steps."""
+
+    kind: ClassVar[str] = "validates_often"
+
+    times: int
+    """Validations."""
+    steps: Value
+    """Training steps between two."""
+
+
+@dataclass(frozen=True)
+class SavesOften(Cause):
+    """Shares are of the time from the first step on."""
+
+    kind: ClassVar[str] = "saves_often"
+
+    files: int
+    steps: Value
+    """Training steps for each file."""
+
+
+@dataclass(frozen=True)
+class AllocatesAnew(Cause):
+    kind: ClassVar[str] = "allocates_anew"
+
+    faults: Value
+    """Page faults a step."""
+    fault_time: Value
+    """ns of one."""
+
+
+@dataclass(frozen=True)
+class CompiledAgain(Cause):
+    """Shares are of the time from the first step on."""
+
+    kind: ClassVar[str] = "compiled_again"
+
+    function: str
+    times: int
+    reason: str
+    """In the compiler's words."""
+
+
+@dataclass(frozen=True)
+class GraphBreaks(Cause):
+    kind: ClassVar[str] = "graph_breaks"
+
+    breaks: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class NothingNeedless(Finding):
+    """No cause was found, and the work runs near to what the machine can do."""
+
+    kind: ClassVar[str] = "nothing_needless"
+
+    of_roof: Value
+    """Least time of the work on this machine over the time of the step, 0 to 1."""
+    pieces: Pieces
+
+
 # ---- The whole program -----------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from sonda.frameworks.reconstruction.events import CODE, ProcessEvents, read_events
 from sonda.frameworks.reconstruction.input_sizes import Sums, size_columns
-from sonda.frameworks.reconstruction.inspections import read_inspections
+from sonda.frameworks.reconstruction.inspections import read_compilations, read_denormals, read_inspections
 from sonda.frameworks.reconstruction.paths import LayerPlaces
 from sonda.frameworks.reconstruction.processes import Processes
 from sonda.frameworks.reconstruction.stages import read_stages, stage_columns
@@ -66,6 +66,10 @@ class Assembly:
     """Stages of tf.data, by the loader that they belong to (`tensorflow/observe/fetches.py`)."""
     evidence: list[dict[str, Any]] = field(default_factory=list)
     """What counted steps showed beside costs, of the process with the most steps (`record/evidence.py`)."""
+    denormals: dict[str, Any] = field(default_factory=dict)
+    compilations: dict[str, Any] = field(default_factory=dict)
+    fault_ns: float = 0.0
+    """What a page fault cost there, ns; 0 where that was not measured."""
     processes: int = 0
     crew: Processes = field(default_factory=Processes)
     """What is known of each process."""
@@ -101,6 +105,8 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         result.processes += 1
         if result.crew.all[-1] is result.crew.busiest:
             result.evidence = read_inspections(events, paths, sections, begin)
+            result.denormals, result.compilations = read_denormals(events, paths), read_compilations(events)
+            result.fault_ns = events.fact("fault_ns", 0.0)
         for name, value in events.fact("counted", {}).items():
             counted[f"{name}:counted"] = counted.get(f"{name}:counted", 0.0) + value
     rows.add_totals(counted)

@@ -30,6 +30,26 @@ def read_inspections(
     return [evidence for part in kept.values() for evidence in part[-MOST_STEPS:]]
 
 
+def read_denormals(events: ProcessEvents, paths: dict[int, str]) -> dict[str, Any]:
+    """Where subnormal numbers were seen, and how many times longer operations take with them; {} for none."""
+    found = events.fact("denormals", [])
+    if not found:
+        return {}
+    product, element = events.fact("denormal_times", [1.0, 1.0])
+    places = [{"layer": paths.get(number, ""), "what": what, "part": part} for number, what, part in found]
+    return {"places": places, "product_times": product, "element_times": element}
+
+
+def read_compilations(events: ProcessEvents) -> dict[str, Any]:
+    """What a process compiled and where its graphs broke off; {} where it compiled nothing."""
+    function = ("function", "line", "times", "seconds", "again", "reason")
+    found = {
+        "functions": [dict(zip(function, entry, strict=True)) for entry in events.fact("compiled", [])],
+        "breaks": [dict(zip(("line", "reason", "times"), entry, strict=True)) for entry in events.fact("breaks", [])],
+    }
+    return found if found["functions"] or found["breaks"] else {}
+
+
 def _describe(
     fact: dict[str, Any], definitions: list[dict[str, Any]], paths: dict[int, str], part: str, start: int
 ) -> dict[str, Any]:
@@ -47,6 +67,7 @@ def _describe(
         "part": part,
         "start": max(start, 0),
         "batch": fact.get("batch", 0),
+        "line": fact.get("line", ""),
         "groups": groups,
         "repeated": [
             {"layer": layer(number), "calls": calls, "repeated": times, "line": line}

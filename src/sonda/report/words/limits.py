@@ -6,11 +6,14 @@ from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio, Judgement
 from sonda.analysis.rules.limits import (
     AboveCeiling,
+    AllocatesAnew,
     BetweenPhases,
     CommunicationBound,
+    CompiledAgain,
     ComputeBound,
     DominatingLayer,
     DoublePrecision,
+    GraphBreaks,
     HostBound,
     InputBound,
     KernelStalled,
@@ -23,6 +26,7 @@ from sonda.analysis.rules.limits import (
     NoClearLimit,
     NoLimitNamed,
     NoSteps,
+    NothingNeedless,
     NothingToJudge,
     OfProgram,
     OutsideLayers,
@@ -31,8 +35,10 @@ from sonda.analysis.rules.limits import (
     PointwiseChain,
     RepeatedForward,
     Retraced,
+    SavesOften,
     SlotsLost,
     StridedOperands,
+    SubnormalNumbers,
     TableUpdated,
     TinyOperations,
     TooNoisy,
@@ -43,6 +49,7 @@ from sonda.analysis.rules.limits import (
     UnusedGradients,
     UnusedGraph,
     UpdateElsewhere,
+    ValidatesOften,
     WaitsOutside,
 )
 from sonda.analysis.steps import program as stages
@@ -388,6 +395,68 @@ def _(finding: StridedOperands) -> str:
     return (
         f"Memory format: operations{at_place(finding.place)} read {amount(finding.moved)} a step that lies in memory "
         f"with gaps or in another order, which costs {share(finding.share)} of the step."
+    )
+
+
+@describe.register
+def _(finding: SubnormalNumbers) -> str:
+    times = wording.times(number(finding.times))
+    return (
+        f"Denormals: {share(finding.part)} of the {finding.what} of {name_layer(finding.place.layer)} are subnormal "
+        f"numbers, with which work takes {times} as long here; without them the step would take "
+        f"{share(finding.share)} less."
+    )
+
+
+@describe.register
+def _(finding: ValidatesOften) -> str:
+    return (
+        f"Validation: {finding.times} validations, one in {number(finding.steps):,.0f} training steps, take "
+        f"{share(finding.share)} of the time of all steps ({duration(finding.time)}){at_place(finding.place)}."
+    )
+
+
+@describe.register
+def _(finding: SavesOften) -> str:
+    return (
+        f"Checkpointing: {finding.files:,} files of weights, one in {number(finding.steps):,.0f} steps, take "
+        f"{share(finding.share)} of the time from the first step on ({duration(finding.time)})"
+        f"{at_place(finding.place)}."
+    )
+
+
+@describe.register
+def _(finding: AllocatesAnew) -> str:
+    return (
+        f"Allocation: {number(finding.faults):,.0f} page faults a step take {duration(finding.fault_time)} each, "
+        f"{share(finding.share)} of the step, most of them in {finding.place.phase or 'the step'}"
+        f"{at_place(finding.place)}: memory is given back and asked for anew."
+    )
+
+
+@describe.register
+def _(finding: CompiledAgain) -> str:
+    reason = f": {finding.reason}" if finding.reason else ""
+    return (
+        f"Recompilation: {finding.function} was compiled {finding.times} times{at_place(finding.place)}, "
+        f"{share(finding.share)} of the time ({duration(finding.time)}){reason}."
+    )
+
+
+@describe.register
+def _(finding: GraphBreaks) -> str:
+    reason = f" ({finding.reason})" if finding.reason else ""
+    return (
+        f"Graph breaks: compiled code falls apart at {wording.plural(finding.breaks, 'place')}, first"
+        f"{at_place(finding.place)}{reason}; its phases take {share(finding.share)} of the step."
+    )
+
+
+@describe.register
+def _(finding: NothingNeedless) -> str:
+    return (
+        f"Good: nothing needless was found, and {families(finding.pieces)} and what is around them run at "
+        f"{share(finding.of_roof)} of what this machine can do."
     )
 
 

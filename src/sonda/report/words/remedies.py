@@ -9,6 +9,7 @@ from sonda.analysis.rules.advice import (
     CompileLess,
     ComputeInFloat32,
     CopyLess,
+    FlushDenormals,
     FusedOptimizer,
     FuseOperations,
     LaunchAtOnce,
@@ -17,17 +18,22 @@ from sonda.analysis.rules.advice import (
     MakeContiguous,
     NoGrad,
     OptimizerOnDevice,
+    RemoveBreaks,
+    ReuseBuffers,
     ReuseResult,
+    SaveLess,
     SeveralStepsAtOnce,
     SmallerLayer,
     SparseUpdate,
     SpeedUpStage,
+    StableShapes,
     TraceOnce,
     TryChange,
     UseAllCores,
     UseAllCoresInRanks,
     UseBfloat16,
     UseFloat32,
+    ValidateLess,
     Vectorise,
     WorkInPlace,
 )
@@ -271,6 +277,36 @@ def _(finding: MakeContiguous) -> str:
 @describe.register
 def _(finding: WorkInPlace) -> str:
     return f"work in place, or with out=, so that less is moved{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: FlushDenormals) -> str:
+    return "take subnormal numbers for zero: torch.set_flush_denormal(True)"
+
+
+@describe.register
+def _(finding: ValidateLess) -> str:
+    return f"validate less often, or on fewer batches{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: SaveLess) -> str:
+    return f"save less often, or in a thread beside the training{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: ReuseBuffers) -> str:
+    return f"keep large buffers and write into them: out=, copy_() or in-place operations{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: StableShapes) -> str:
+    return f"give the compiled function one shape, by padding or by dropping the last batch{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: RemoveBreaks) -> str:
+    return f"keep print(), item() and foreign calls out of the compiled function{at_place(finding.place)}"
 
 
 @describe.register

@@ -25,12 +25,15 @@ class StepInspection:
         self.gradients = GradientUses(torch, codes)
         self._updates: list = []
         self._batch = 0
+        self._line = ""
 
     def note_call(self, module: Any, code: int, args: tuple, kwargs: dict, caller: int, backward: bool) -> None:
         """A module is about to be called, by the module of the code `caller`; 0 for none. What a backward computes
         again is meant to be repeated."""
         try:
             self.gradients.note_call(module, code, not caller)
+            if not caller and not self._line:
+                self._line = self._places.find()
             if not caller and not self._batch:
                 sizes = [tensor.shape[0] for tensor in tensors_in(self._torch, (args, kwargs)) if tensor.dim()]
                 self._batch = int(sizes[0]) if sizes else 0
@@ -94,6 +97,12 @@ class StepInspection:
             for table in update["tables"]:
                 table[3] = self.gradients.module_of(table[3])
         return {
-            "inspected": self.begin, "until": now(), "batch": self._batch, "groups": self.operations.facts(),
-            "repeated": self._calls.facts(self.operations.random), "updates": self._updates, **uses,
-        }  # fmt: skip
+            "inspected": self.begin,
+            "until": now(),
+            "batch": self._batch,
+            "line": self._line,
+            "groups": self.operations.facts(),
+            "repeated": self._calls.facts(self.operations.random),
+            "updates": self._updates,
+            **uses,
+        }

@@ -22,9 +22,11 @@ from ...collector.sampling.schedule import Schedule
 from ...collector.watch import ObservedFramework, watch_process
 from .backward import wrap_backward
 from .communication import Communication
+from .compilations import compilation_facts
 from .compiled import CompiledFunctions
 from .counter import OperationCounter
 from .data import DataPhases
+from .denormals import Denormals
 from .device_marks import DeviceMarks
 from .evaluations import RunningEvaluations
 from .kernel_pass import CUPTI_ATTACHED, KernelPass
@@ -76,6 +78,7 @@ class TorchObserver(PatchingObserver):
         self._data_phases = DataPhases(torch, recorder, self.phase, self._begin_fetch, self.current_stream, self.marks)
         self.communication = Communication(self)
         self.habits = Habits(torch, recorder)
+        self.denormals = Denormals(torch, self.layers.codes)
         self._compiled_functions = CompiledFunctions(self)
         self._forward_code, self._loss_code = self.phases.codes["forward"], self.phases.codes["loss"]
         self.evaluations = RunningEvaluations(recorder)
@@ -269,7 +272,7 @@ class TorchObserver(PatchingObserver):
         if self.counter.active:
             self._adopt_tensors(stream, module, args, kwargs)
             self.inspect_call(stream, module, code, args, kwargs)
-        self.habits.notice(module, args, learns and training)
+        calls = self.habits.notice(module, args, learns and training)
         codes = self._value_codes
         self.open(stream, self._forward_code)
         values += codes["shape"], shape, codes["training"], int(training), codes["module"], code >> 1
@@ -286,6 +289,8 @@ class TorchObserver(PatchingObserver):
         finally:
             stream.push(values)
             self.close(stream, self._forward_code)
+        if calls:
+            self.denormals.look_at_module(module, result, calls)
         if not graph:
             stream.resting = now(), thread_now()
         schedule.end_forward(graph, now(), self.recorder.written)
@@ -432,7 +437,11 @@ def observe_torch(torch: Any, settings: dict, counting: Any = None) -> None:
         steps,
         observer.habits.threads,
         lambda: measure_costs(observer),
-        lambda: {"habits": observer.habits.facts()} if observer.habits.noticed else {},
+        lambda: {
+            **({"habits": observer.habits.facts()} if observer.habits.noticed else {}),
+            **observer.denormals.facts(),
+            **compilation_facts(),
+        },
         lambda stream: begin_in_child(observer, watch.schedule, stream),
     )
     watch.add(observed, torch=str(torch.__version__))

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...collector.failure import report_failure
 from ...collector.overhead import measure_reading_costs
+from ...collector.page_faults import measure_fault_ns
 from ...collector.recorder import Stream
 from ...collector.watch import find_rank, state_end
 
@@ -42,7 +43,8 @@ def measure_costs(observer: Any) -> dict:
     from .overhead import recording_costs
 
     try:
-        return recording_costs(observer.torch, observer.layers.counting, observer.layers.has_marks)
+        costs = recording_costs(observer.torch, observer.layers.counting, observer.layers.has_marks)
+        return {**costs, "fault_ns": measure_fault_ns()}
     except Exception:
         return {}
 
