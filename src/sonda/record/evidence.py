@@ -96,7 +96,7 @@ class DenormalTensor(Stored, frozen=True, kw_only=True):
 
     layer: str
     what: str
-    """weights, gradients or result."""
+    """weights, gradients or result of a layer, or an optimizer's state."""
     part: Number
     """Of a sample of its elements, 0 to 1."""
 
@@ -109,6 +109,22 @@ class Denormals(Stored, frozen=True, kw_only=True):
     """How many times longer a product of matrices takes with them."""
     element_times: Number = 1
     """The same of an operation on each element."""
+    root_times: Number = 1
+    """The same of a square root."""
+
+
+class SubnormalOperation(Stored, frozen=True, kw_only=True):
+    """Operations of one name and place that read subnormal numbers."""
+
+    phase: str = ""
+    layer: str | None = None
+    line: str = ""
+    name: str
+    ns: int
+    part: Number
+    """Of its operand's elements that are subnormal, 0 to 1."""
+    times: Number
+    """How many times longer such an operation takes where all are."""
 
 
 class CompiledFunction(Stored, frozen=True, kw_only=True):
@@ -162,6 +178,7 @@ class StepEvidence(Stored, frozen=True, kw_only=True):
     batch: int = 0
     """The first dimension of the first input of its first forward."""
     groups: list[OperationGroup] = []
+    subnormal: list[SubnormalOperation] = []
     repeated: list[RepeatedCall] = []
     thrown: list[ThrownGradients] = []
     graphs: list[UnusedGraph] = []

@@ -155,6 +155,8 @@ class Workload(Stored, frozen=True, kw_only=True):
     compilations: Compilations | None = None
     fault_ns: Number | None = None
     """What a page fault cost in a program, ns."""
+    step_faults: Number | None = None
+    """Page faults of a program in a training step, wherever in it."""
     epochs: int | None = None
     images: int | None = None
     data: str | None = None
@@ -189,7 +191,7 @@ def workload_document(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**({"parameters": parameters} if parameters else {}), **fields}
 
 
-OF_EVIDENCE = ("evidence", "denormals", "compilations", "fault_ns")
+OF_EVIDENCE = ("evidence", "denormals", "compilations", "fault_ns", "step_faults")
 KNOWN = frozenset(Workload.__struct_fields__)
 OF_FILES = frozenset({"files", "ranks", "hosts", "world", "smallest_group", "groups", "profile"})
 """Fields of imported files: a network may have parameters of these names."""

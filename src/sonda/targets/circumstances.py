@@ -116,6 +116,7 @@ def describe_evidence(assembly: Assembly) -> dict[str, Any]:
         "denormals": assembly.denormals,
         "compilations": assembly.compilations,
         "fault_ns": assembly.fault_ns,
+        "step_faults": assembly.step_faults,
     }
     return {name: value for name, value in fields.items() if value}
 

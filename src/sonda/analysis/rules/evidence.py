@@ -36,10 +36,7 @@ class TimedEvidence:
 
     @property
     def step_ns(self) -> float:
-        """ns of a step as far as its phases tell: where other programs interrupt now this phase and now that, medians
-        of phases add up to less than the median step, and what is left is no part of the program."""
-        phases = sum(row.cost.time.value or 0.0 for row in self.part.phases)
-        return min(self.part.step.value or 0.0, phases) if phases else self.part.step.value or 0.0
+        return told_ns(self.part)
 
     def time(self, wanted: Callable[[OperationGroup], bool]) -> float:
         """ns of a timed step in the groups that are wanted."""
@@ -116,6 +113,13 @@ def _pool_times(part: PartSummary, sums: dict[tuple[str, str], float]) -> dict[t
         else:
             spent[place] = min(ns, sum(phases.get(phase, 0.0) for phase in OUTSIDE))
     return spent
+
+
+def told_ns(part: PartSummary) -> float:
+    """ns of a step as far as its phases tell: where other programs interrupt now this phase and now that, medians of
+    phases add up to less than the median step, and what is left is no part of the program."""
+    phases = sum(row.cost.time.value or 0.0 for row in part.phases)
+    return min(part.step.value or 0.0, phases) if phases else part.step.value or 0.0
 
 
 def layer_row(part: PartSummary, path: str) -> LayerRow | None:

@@ -381,7 +381,7 @@ class SubnormalNumbers(Cause):
     kind: ClassVar[str] = "subnormal_numbers"
 
     what: str
-    """weights, gradients or result."""
+    """weights, gradients, result or state; else the name of an operation that reads such numbers."""
     part: Value
     """Of its elements that are subnormal, 0 to 1."""
     times: Value

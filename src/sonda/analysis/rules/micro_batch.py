@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis.rules import remedies
+from sonda.analysis.rules.graph_breaks import breaks
 from sonda.analysis.rules.limits import MicroBatch
 from sonda.analysis.rules.small_operations import small_operations
 from sonda.analysis.summary import Summary, Value, Verdict
@@ -11,7 +12,7 @@ from sonda.analysis.summary import Summary, Value, Verdict
 def rule(summary: Summary) -> Verdict | None:
     """Fires when the overhead of small operations takes the step, where the batch is small."""
     small = small_operations(summary)
-    if small is None or not small.few_samples:
+    if small is None or not small.few_samples or breaks(summary):
         return None
     share = small.evidence.share(small.overhead)
     of_step, time = Value(share, "1", "derived"), Value(small.overhead, "ns", "derived")

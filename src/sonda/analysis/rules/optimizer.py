@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import FusedOptimizer, OptimizerOnDevice, SparseUpdate
+from sonda.analysis.rules.denormals import saved_in_phase
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row
 from sonda.analysis.rules.limits import Cause, TableUpdated, UnfusedUpdate, UpdateElsewhere
 from sonda.analysis.rules.places import CodePlace
@@ -21,6 +22,7 @@ def rule(summary: Summary) -> Verdict | None:
     if evidence is None or not evidence.step.updates:
         return None
     spent = sum(row.cost.time.value or 0.0 for row in evidence.part.phases if row.name == "optimizer")
+    spent = max(spent - saved_in_phase(summary, "optimizer"), 0.0)
     largest = max(evidence.step.updates, key=lambda update: update.elements)
     choices = [_elsewhere(evidence, largest, spent), _tables(evidence, spent), _unfused(summary, evidence, spent)]
     return max((choice for choice in choices if choice is not None), key=lambda verdict: verdict.share, default=None)

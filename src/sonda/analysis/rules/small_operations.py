@@ -28,6 +28,8 @@ class SmallOperations:
     groups: tuple[TimedGroup, ...]
     overhead: float
     """ns of a step that they cost beyond their work."""
+    looped: bool
+    """Whether loops call most of them, backward and optimizer left out."""
     few_samples: bool
     """Whether a larger batch would give them work: no loop calls most of them, backward and optimizer left out, and
     the batch is small."""
@@ -75,7 +77,7 @@ def small_operations(summary: Summary) -> SmallOperations | None:
         return None
     layer, line = max(times, key=lambda key: times[key])
     return SmallOperations(
-        evidence, groups, overhead, few_samples,
+        evidence, groups, overhead, looped, few_samples,
         CodePlace(layer or "", line, "forward" if layer is not None else ""), counts[layer, line],
     )  # fmt: skip
 

@@ -70,6 +70,8 @@ class Assembly:
     compilations: dict[str, Any] = field(default_factory=dict)
     fault_ns: float = 0.0
     """What a page fault cost there, ns; 0 where that was not measured."""
+    step_faults: float = 0.0
+    """Page faults of its process in a step, wherever in it."""
     processes: int = 0
     crew: Processes = field(default_factory=Processes)
     """What is known of each process."""
@@ -106,7 +108,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         if result.crew.all[-1] is result.crew.busiest:
             result.evidence = read_inspections(events, paths, sections, begin)
             result.denormals, result.compilations = read_denormals(events, paths), read_compilations(events)
-            result.fault_ns = events.fact("fault_ns", 0.0)
+            result.fault_ns, result.step_faults = events.fact("fault_ns", 0.0), events.fact("step_faults", 0.0)
         for name, value in events.fact("counted", {}).items():
             counted[f"{name}:counted"] = counted.get(f"{name}:counted", 0.0) + value
     rows.add_totals(counted)

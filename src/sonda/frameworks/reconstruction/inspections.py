@@ -35,9 +35,9 @@ def read_denormals(events: ProcessEvents, paths: dict[int, str]) -> dict[str, An
     found = events.fact("denormals", [])
     if not found:
         return {}
-    product, element = events.fact("denormal_times", [1.0, 1.0])
+    product, element, root = events.fact("denormal_times", [1.0, 1.0, 1.0])
     places = [{"layer": paths.get(number, ""), "what": what, "part": part} for number, what, part in found]
-    return {"places": places, "product_times": product, "element_times": element}
+    return {"places": places, "product_times": product, "element_times": element, "root_times": root}
 
 
 def read_compilations(events: ProcessEvents) -> dict[str, Any]:
@@ -56,12 +56,15 @@ def _describe(
     def layer(number: int) -> str:
         return paths.get(number, "")
 
-    groups = []
-    for phase, number, line, family, bits, *sums in fact["groups"]:
+    def place(phase: int, number: int, line: str) -> dict[str, Any]:
         name = definitions[phase].get("name", "") if 0 <= phase < len(definitions) else ""
-        where = {"layer": layer(number)} if number in paths else {}
-        groups.append({"phase": name, **where, "line": line, "family": family, "bits": bits,
-                       **dict(zip(GROUP, sums, strict=True))})  # fmt: skip
+        return {"phase": name, **({"layer": layer(number)} if number in paths else {}), "line": line}
+
+    groups = [
+        {**place(phase, number, line), "family": family, "bits": bits, **dict(zip(GROUP, sums, strict=True))}
+        for phase, number, line, family, bits, *sums in fact["groups"]
+    ]
+    operation = ("name", "ns", "part", "times")
     tables = ("rows", "elements", "untouched")
     return {
         "part": part,
@@ -69,6 +72,10 @@ def _describe(
         "batch": fact.get("batch", 0),
         "line": fact.get("line", ""),
         "groups": groups,
+        "subnormal": [
+            {**place(phase, number, line), **dict(zip(operation, about, strict=True))}
+            for phase, number, line, *about in fact.get("subnormal", ())
+        ],
         "repeated": [
             {"layer": layer(number), "calls": calls, "repeated": times, "line": line}
             for number, calls, times, line in fact["repeated"]

@@ -401,10 +401,14 @@ def _(finding: StridedOperands) -> str:
 @describe.register
 def _(finding: SubnormalNumbers) -> str:
     times = wording.times(number(finding.times))
+    whose = {"state": "the optimizer's state"}.get(
+        finding.what, f"the {finding.what} of {name_layer(finding.place.layer)}"
+    )
+    if finding.what.startswith("aten."):
+        whose = f"what {finding.what.removeprefix('aten.')} reads{at_place(finding.place)}"
     return (
-        f"Denormals: {share(finding.part)} of the {finding.what} of {name_layer(finding.place.layer)} are subnormal "
-        f"numbers, with which work takes {times} as long here; without them the step would take "
-        f"{share(finding.share)} less."
+        f"Denormals: {share(finding.part)} of {whose} are subnormal numbers, with which work takes {times} as long "
+        f"here; without them the step would take {share(finding.share)} less."
     )
 
 

@@ -37,9 +37,14 @@ def _compiled(utils: Any) -> list:
         entry[1] += seconds
         if again:
             entry[2] += seconds
-            entry[3] = str(getattr(metrics, "recompile_reason", None) or "")[:LONGEST_REASON]
+            entry[3] = _first_line(getattr(metrics, "recompile_reason", None)).partition("#")[0].strip()
     ordered = sorted(functions.items(), key=lambda item: -item[1][1])
     return [[*key, *entry] for key, entry in ordered[:MOST]]
+
+
+def _first_line(reason: Any) -> str:
+    lines = str(reason or "").strip().splitlines()
+    return lines[0][:LONGEST_REASON] if lines else ""
 
 
 def _breaks(utils: Any) -> list:
@@ -47,8 +52,14 @@ def _breaks(utils: Any) -> list:
     for reason in getattr(utils, "graph_break_reasons", ()):
         frame = reason.user_stack[-1] if reason.user_stack else None
         line = f"{os.path.basename(frame.filename)}:{frame.lineno}" if frame is not None else ""
-        words = str(reason.reason).strip().splitlines() or [""]
-        key = line, words[0][:LONGEST_REASON]
+        key = line, _first_line(reason.reason)
         places[key] = places.get(key, 0) + 1
+    # A function that breaks in a loop is left uncompiled as a whole, and says so in its metrics only.
+    for metrics in utils.get_compilation_metrics():
+        if metrics.fail_type and not metrics.has_guarded_code and metrics.co_filename:
+            file = metrics.fail_user_frame_filename or metrics.co_filename
+            line = f"{os.path.basename(file)}:{metrics.fail_user_frame_lineno or metrics.co_firstlineno}"
+            key = line, _first_line(metrics.fail_reason)
+            places[key] = places.get(key, 0) + 1
     ordered = sorted(places.items(), key=lambda item: -item[1])
     return [[*key, times] for key, times in ordered[:MOST]]

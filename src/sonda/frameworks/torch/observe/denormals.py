@@ -6,6 +6,7 @@ A processor computes with subnormal numbers by a slow path. Tensors are only rea
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from time import thread_time_ns as spent
 from typing import Any
 
@@ -20,6 +21,14 @@ SMALLEST = 256
 WORTH = 0.01
 """The part of a tensor's elements from which on it is named."""
 MOST_NAMED = 16
+MOST_OPERATIONS = 200
+"""Operations of a counted step whose operands are looked at."""
+TRIED_ALONE = {
+    f"aten.{name}{ending}": name
+    for name in ("sqrt", "rsqrt", "log", "log1p", "exp", "expm1", "sigmoid", "tanh", "square", "reciprocal")
+    for ending in ("", "_")
+}
+"""Operations on one tensor whose cost can be tried, and the functions that try it."""
 TRIED = 1 << 14
 """Elements of the tensors with which the cost is measured: they fit in a core's own cache."""
 TRIES = 7
@@ -56,6 +65,23 @@ class Denormals:
         except Exception:  # modules and tensors of a library's own classes
             pass
 
+    def look_at_states(self, optimizer: Any, steps: int) -> None:
+        """Look at what an optimizer keeps of its weights, after so many steps (a power of two)."""
+        if steps < FIRST_CALL or steps.bit_length() % 2 == 0:
+            return
+        try:
+            states = [state for states in optimizer.state.values() for state in states.values()]
+            tensors = [state for state in states if type(state) is self._torch.Tensor and state.dim()]
+            with self._torch._C._DisableTorchDispatch():
+                parts = [
+                    subnormal_part(self._torch, tensor)
+                    for tensor in sorted(tensors, key=lambda tensor: -tensor.numel())[:MOST_TENSORS]
+                ]
+        except Exception:  # an optimizer of a library
+            return
+        if max(parts, default=0.0) >= WORTH:
+            self._seen[-1, "state"] = max(parts)
+
     def _look(self, module: Any, what: str, tensor: Any) -> None:
         part = subnormal_part(self._torch, tensor)
         code = self._codes.get(id(module))
@@ -65,7 +91,7 @@ class Denormals:
 
     def facts(self) -> dict:
         """`denormals`: modules, what was looked at and the part of it that is subnormal. `denormal_times`: how many
-        times longer a product, and an operation on each element, take with such numbers."""
+        times longer a product, an operation on each element, and a root take with such numbers."""
         if not self._seen:
             return {}
         largest = sorted(self._seen.items(), key=lambda item: -item[1])[:MOST_NAMED]
@@ -73,6 +99,39 @@ class Denormals:
             "denormals": [[number, what, part] for (number, what), part in largest],
             "denormal_times": measure_cost(self._torch),
         }
+
+
+class SubnormalOperations:
+    """Operations of a counted step that read subnormal numbers, among those that some processors are slow at."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._left = MOST_OPERATIONS
+        self._seen: dict[tuple, list] = {}
+        """By phase, layer, line and name: ns, and the largest part of subnormal elements."""
+
+    def look(self, key: tuple, name: str, tensors: list, ns: int) -> None:
+        """Look at the first operand of an operation that took so many ns."""
+        if name not in TRIED_ALONE or not self._left or not tensors or tensors[0].numel() < SAMPLE:
+            return
+        self._left -= 1
+        with self._torch._C._DisableTorchDispatch():
+            part = subnormal_part(self._torch, tensors[0])
+        if part >= WORTH:
+            seen = self._seen.setdefault((*key, name), [0, 0.0])
+            seen[0] += ns
+            seen[1] = max(seen[1], part)
+
+    def facts(self) -> list:
+        """Phase, layer, line and name; ns, the part that is subnormal, and how many times longer that takes here."""
+        torch = self._torch
+        with torch._C._DisableTorchDispatch():
+            usual, small = (torch.full((TRIED,), value) for value in (0.5, 1e-40))
+            slower = {}
+            for name in {key[3] for key in self._seen}:
+                work = getattr(torch, TRIED_ALONE[name])
+                slower[name] = _time(partial(work, small)) / max(_time(partial(work, usual)), 1)
+        return [[*key, ns, part, slower[key[3]]] for key, (ns, part) in self._seen.items()]
 
 
 def subnormal_part(torch: Any, tensor: Any) -> float:
@@ -91,13 +150,14 @@ def subnormal_part(torch: Any, tensor: Any) -> float:
 
 
 def measure_cost(torch: Any) -> list:
-    """How many times longer products and operations on each element take with subnormal numbers, measured here."""
+    """How many times longer products, operations on each element and roots take with subnormal numbers, here."""
     side = 96
     usual, small = (torch.full((TRIED,), value) for value in (0.5, 1e-40))
     matrix, small_matrix = (torch.full((side, side), value) for value in (0.5, 1e-40))
     product = _time(lambda: matrix @ small_matrix) / max(_time(lambda: matrix @ matrix), 1)
     element = _time(lambda: small * 0.5) / max(_time(lambda: usual * 0.5), 1)
-    return [product, element]
+    root = _time(small.sqrt) / max(_time(usual.sqrt), 1)
+    return [product, element, root]
 
 
 def _time(work: Callable[[], Any]) -> float:

@@ -102,6 +102,7 @@ class StepInspection:
             "batch": self._batch,
             "line": self._line,
             "groups": self.operations.facts(),
+            "subnormal": self.operations.subnormal.facts(),
             "repeated": self._calls.facts(self.operations.random),
             "updates": self._updates,
             **uses,

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...collector.counters.process import Counting
 from ...collector.generation import continues_text, mark_generation
+from ...collector.page_faults import StepFaults
 from ...collector.patches import PatchingObserver
 from ...collector.phases import Phases
 from ...collector.recorder import Recorder, Stream
@@ -79,6 +80,7 @@ class TorchObserver(PatchingObserver):
         self.communication = Communication(self)
         self.habits = Habits(torch, recorder)
         self.denormals = Denormals(torch, self.layers.codes)
+        self.faults = StepFaults()
         self._compiled_functions = CompiledFunctions(self)
         self._forward_code, self._loss_code = self.phases.codes["forward"], self.phases.codes["loss"]
         self.evaluations = RunningEvaluations(recorder)
@@ -440,6 +442,7 @@ def observe_torch(torch: Any, settings: dict, counting: Any = None) -> None:
         lambda: {
             **({"habits": observer.habits.facts()} if observer.habits.noticed else {}),
             **observer.denormals.facts(),
+            **observer.faults.facts(),
             **compilation_facts(),
         },
         lambda stream: begin_in_child(observer, watch.schedule, stream),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .code_places import CodePlaces
+from .denormals import SubnormalOperations
 
 MOST_GROUPS = 400
 """Groups that are stated: those that took longest."""
@@ -32,6 +33,7 @@ class OperationGroups:
         self._places = places
         self._families: dict[Any, tuple[str, bool]] = {}
         self._groups: dict[tuple, list] = {}
+        self.subnormal = SubnormalOperations(torch)
         self.random: set = set()
         """Codes of the layers in which random numbers were drawn."""
 
@@ -46,14 +48,16 @@ class OperationGroups:
         phase = stream.phases[-1][0] >> 1 if stream.phases else -1
         layer = stream.layers[-1] if stream.layers else stream.backward
         bits, strided = 0, 0
-        # Libraries multiply transposed matrices as fast as others.
-        spread = family != "product" or "convolution" in name
+        # Views move nothing, and libraries multiply transposed matrices as fast as others.
+        spread = bool(size) and (family != "product" or "convolution" in name)
         for tensor in tensors:
             if not bits and tensor.is_floating_point():
                 bits = 8 * tensor.element_size()
             if spread and tensor.dim() > 1 and not _is_dense(self._torch, tensor):
                 strided += tensor.numel() * tensor.element_size()
-        key = phase, layer >> 1 if layer else -1, self._places.find(), family, bits
+        place = phase, layer >> 1 if layer else -1, self._places.find()
+        self.subnormal.look(place, name, tensors, ns)
+        key = *place, family, bits
         group = self._groups.get(key)
         if group is None:
             group = self._groups[key] = [0, 0, 0, 0, 0]

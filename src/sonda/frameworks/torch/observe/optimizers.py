@@ -230,6 +230,10 @@ class Optimizers:
             self._all_numbers = (
                 frozenset(number for number, _ in known) if all(made for _, made in known) else frozenset()
             )
+        steps = stream.schedule.steps
+        if not steps & (steps - 1):
+            self.observer.faults.note(steps)
+            self.observer.denormals.look_at_states(optimizer, steps)
         counted = self.observer.counter.stream is stream
         if counted and self.observer.counter.inspection is not None:
             self.observer.counter.inspection.optimizer_stepped(optimizer, self.observer.model())
