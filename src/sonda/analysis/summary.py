@@ -334,6 +334,8 @@ class PartSummary:
     `other` is what none of them covers."""
     outside: dict[str, Value] = field(default_factory=dict)
     """ns of each phase with layers that are in none of these: with them they are the phase's time."""
+    walks: int = 1
+    """How often the program came to this part: validations, for one."""
     apart: tuple[int, ...] | None = None
     """Places of the steps set apart, from 0; None: they are the first."""
 

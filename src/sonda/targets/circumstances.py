@@ -163,6 +163,18 @@ def describe_habits(assembly: Assembly) -> dict[str, Any]:
     return {**options, **waits, **({"precision": used} if used in PRECISIONS else describe_precision(assembly))}
 
 
+def describe_evidence(assembly: Assembly) -> dict[str, Any]:
+    """Fields of a run's `workload`: what counted steps of the program showed beside costs, and what else was seen."""
+    fields = {
+        "evidence": assembly.evidence,
+        "denormals": assembly.denormals,
+        "compilations": assembly.compilations,
+        "fault_ns": assembly.fault_ns,
+        "step_faults": assembly.step_faults,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
 def describe_pipelines(assembly: Assembly) -> dict[str, Any]:
     """The field `pipelines` of a run's `workload`: the stages of tf.data that fed each of its parts, if any."""
     pipelines: dict[tuple[str, ...], dict[str, Any]] = {}

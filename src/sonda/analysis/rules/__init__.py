@@ -11,23 +11,40 @@ from dataclasses import replace
 from sonda.analysis.doubts import WrongVerdict
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.rules import (
+    allocation,
     ceilings,
+    checkpointing,
     code,
     communication,
     compute,
+    copies,
     cores,
     counted_flops,
+    denormals,
+    dominating_layer,
+    double_precision,
+    good,
+    graph_breaks,
     host,
     input,
     memory,
+    memory_bound,
+    memory_format,
+    micro_batch,
     noise,
     none,
+    optimizer,
     overhead,
     program,
+    recompilation,
+    repeated_forward,
     retracing,
     stalls,
+    tiny_operations,
     topdown,
     transfer,
+    unused_gradients,
+    validation,
     waiting,
     work,
 )
@@ -40,6 +57,18 @@ BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     memory.rule, overhead.rule, cores.own, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule,
     none.rule,
 )  # fmt: skip
+CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
+    unused_gradients.rule, repeated_forward.rule, tiny_operations.rule, micro_batch.rule, optimizer.rule,
+    double_precision.rule, dominating_layer.rule, memory_bound.rule, copies.rule, memory_format.rule,
+    validation.rule, checkpointing.rule, allocation.rule, denormals.rule, recompilation.rule, graph_breaks.rule,
+)  # fmt: skip
+"""What a program does and need not do; the share of such a verdict is what is saved without it."""
+LIMITS = frozenset({"compute", "memory", "overhead", "none"})
+"""Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
+OF_PROGRAM = {"validate": "validation", "test": "validation", "checkpoints": "checkpointing"}
+"""Stages of the program that are causes where they come too often."""
+SAID_BY = {"overhead": {"tiny_operations", "micro_batch"}, "memory": {"memory_bound"}}
+"""Limits that a cause says more exactly."""
 
 
 def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]]:
@@ -55,6 +84,8 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]
     if whole is not None and work.first_part(summary) is None:
         return (whole,), ()
     spoken, failures = _of_a_step(summary)
+    if whole is not None and OF_PROGRAM.get(whole.kind) in {verdict.kind for verdict in spoken}:
+        whole = None
     offered: set[Remedy] = set()
     ordered = []
     for verdict in [whole, *spoken] if whole is not None else spoken:
@@ -69,12 +100,14 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     without it."""
     noisy = noise.rule(summary)
     if noisy is not None:
-        # Steps that trace differ from others, and so do steps that wait for input or for their own threads, and what was
-        # sampled is known of all steps together: these are known without a median.
-        rules = (retracing.rule, input.uneven, cores.own, code.data_rule, code.rule)
+        # Steps that trace differ from others, and so do steps that wait for input or for their own threads. What was
+        # counted or sampled is known of all steps together. So all these are known without a median.
+        rules = (retracing.rule, input.uneven, cores.own, code.data_rule, code.rule, *CAUSES)
         known = [verdict for rule in rules if (verdict := rule(summary)) is not None]
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
-    spoken: list[Verdict] = []
+    causes = [verdict for rule in CAUSES if (verdict := rule(summary)) is not None]
+    fine = good.rule(summary) if not causes else None
+    spoken: list[Verdict] = list(causes)
     failures: list[Finding] = []
     for rule in BUILT_IN:
         verdict = rule(summary)
@@ -90,4 +123,16 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
             spoken.append(verdict)
         elif verdict is not None:
             failures.append(WrongVerdict(entry.name, entry.value, type(verdict).__name__))
-    return sorted(spoken, key=lambda verdict: -verdict.share), failures
+    ordered = _order(causes, spoken)
+    # Something that takes more than a tenth of the step for nothing, as waiting does, is not good.
+    if fine is not None and all(verdict.kind in LIMITS for verdict in ordered):
+        ordered = [fine, *(verdict for verdict in ordered if verdict.kind != "none")]
+    return ordered, failures
+
+
+def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
+    """The largest share first; where there are causes, limits of the work as it is stand behind all others, without
+    those that a cause says more exactly."""
+    kinds = {cause.kind for cause in causes}
+    left = [verdict for verdict in spoken if verdict in causes or not SAID_BY.get(verdict.kind, set()) & kinds]
+    return sorted(left, key=lambda verdict: (bool(causes) and verdict.kind in LIMITS, -verdict.share))
