@@ -13,11 +13,12 @@ PYTHON ?= $(shell $(find_python))
 VENV := .venv/bin/python
 READY := .venv/ready
 
-.PHONY: help demo test test-quick test-frameworks bench docs lint format clean
+.PHONY: help demo test test-again test-quick test-frameworks bench docs lint format clean
 
 help:
 	@echo "make demo             a network training on this CPU: table, verdict, page"
 	@echo "make test             all tests (base and PyTorch)"
+	@echo "make test-again       the tests that failed the last time, one after the other"
 	@echo "make test-quick       the tests that take less than about five seconds each"
 	@echo "make test-frameworks  the tests that need TensorFlow, JAX and PyTensor, which it installs"
 	@echo "make bench            Sonda against its peers, as ratios measured in one run"
@@ -40,6 +41,10 @@ TWO := -n 2 --dist loadfile
 
 test: $(READY)
 	$(VENV) -m pytest $(TWO)
+
+# What failed the last time, one after the other: a crowded machine can fail a test that measures.
+test-again: $(READY)
+	$(VENV) -m pytest --last-failed --last-failed-no-failures none
 
 test-quick: $(READY)
 	$(VENV) -m pytest $(TWO) -m "not slow"

@@ -30,6 +30,7 @@ from benchmarks import (
     xplane,
 )
 from benchmarks.bar import Bar, machine_line
+from benchmarks.verdicts import score as verdicts
 
 ALL = {
     "cluster": cluster.run,
@@ -56,6 +57,7 @@ ALL = {
     "startup": startup.run,
     "stonne": stonne.run,
     "store": store.run,
+    "verdicts": verdicts.run,
     "xplane": xplane.run,
 }
 

@@ -223,6 +223,21 @@ class Remedy:
 
 
 @dataclass(frozen=True)
+class CausePlace:
+    """Where a cause is: a line of the user's code, or a layer. What is not known is '' or 0."""
+
+    file: str = ""
+    """As the program names it; shown without its folders."""
+    line: int = 0
+    function: str = ""
+    """Its qualified name."""
+    text: str = ""
+    """The source of the expression that runs there."""
+    layer: str = ""
+    """Path of the module."""
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What limits the run, with the numbers that fired it."""
 
@@ -236,6 +251,8 @@ class Verdict:
     remedies: tuple[Remedy, ...] = ()
     share: float = 0.0
     """Part of the step that it explains, 0 to 1."""
+    place: CausePlace | None = None
+    """Where the cause is, where one place is."""
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,11 @@ class TryChange(Finding):
     change: Change
 
 
+def advice_kind(advice: Finding) -> str:
+    """The name of a piece of advice in documents."""
+    return advice.change.value if isinstance(advice, TryChange) else advice.kind
+
+
 @dataclass(frozen=True)
 class UseAllCores(Finding):
     kind: ClassVar[str] = "use_all_cores"

@@ -11,6 +11,7 @@ from typing import Any
 
 from sonda.analysis.bounds import part_of_step
 from sonda.analysis.counters.summary import Outside
+from sonda.analysis.rules.advice import advice_kind
 from sonda.analysis.summary import (
     LayerRow,
     PartSummary,
@@ -236,9 +237,15 @@ def _verdict(verdict: Verdict, sentence: str) -> Document:
         "share": finite(verdict.share),
         "evidence": {name: value_document(value) for name, value in verdict.evidence.items()},
         "remedies": [_remedy(remedy) for remedy in verdict.remedies],
+        **({"place": plain_data(verdict.place)} if verdict.place is not None else {}),
     }
 
 
 def _remedy(remedy: Remedy) -> Document:
     speedup = None if remedy.speedup is None else value_document(remedy.speedup)
-    return {"text": describe(remedy.advice), "options": list(remedy.options), "speedup": speedup}
+    return {
+        "kind": advice_kind(remedy.advice),
+        "text": describe(remedy.advice),
+        "options": list(remedy.options),
+        "speedup": speedup,
+    }
