@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 USER, LIBRARY, SONDA = "user", "library", "sonda"
 """Origins of a frame: the user's own code; the standard library and installed packages; Sonda at work."""
-FRAME_NUMBERS = ("parent", "first_line", "line", "column", "end_line", "end_column")
-FRAME_WORDS = ("origin", "module", "file", "function", "text")
+FRAME_NUMBERS = ("parent", "first_line", "line", "column", "end_line", "end_column", "statement")
+FRAME_WORDS = ("origin", "module", "file", "function", "text", "loops", "feeds")
 SAMPLE_NUMBERS = ("time", "process", "worker", "thread", "stack", "lasted", "ran", "late", "forced")
 SAMPLE_WORDS = ("call",)
 STRANGE = "the file was not written by Sonda"
@@ -30,7 +30,9 @@ class Frames:
     `parent`: the row of the frame that called it, -1 for none; it stands before it. `first_line` is that of the
     function. `line`, `column`, `end_line` and `end_column` (bytes, from 0; -1: unknown) bound the expression that was
     running, and `text` is its source, '' where that is not known. `origin` is user, library or sonda, `module` the
-    dotted name of a library's module. `file` is relative to the directory in which the program began, if below it.
+    dotted name of a library's module. Of the user's frames, `statement` is the first line of the statement, `loops` are
+    the lines of the loops around it in its function, the outermost first, and `feeds` the lines of the statements of
+    the function that its values reach: numbers with commas, 0 for the caller, '' for none or unknown. `file` is relative to the directory in which the program began, if below it.
     """
 
     numbers: Mapping[str, np.ndarray]

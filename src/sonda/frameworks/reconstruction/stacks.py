@@ -13,6 +13,7 @@ import numpy as np
 
 from sonda.frameworks.collector.stacks.file import COLLECTION_NUMBERS, FRAME_NUMBERS, HEAD, MAGIC, SAMPLE_NUMBERS
 from sonda.frameworks.collector.stacks.trie import OBSERVING
+from sonda.frameworks.reconstruction.source import UNKNOWN, LineFacts, SourceFile, join_lines
 from sonda.frameworks.reconstruction.system_calls import name_call
 from sonda.record.spans import Words
 from sonda.record.stacks import FRAME_NUMBERS as FRAME_COLUMNS
@@ -136,6 +137,7 @@ class _FrameTree:
         self._rows: dict[tuple[Any, ...], int] = {}
         """By parent, position and words of a frame: its row."""
         self._sources: dict[str, list[bytes]] = {}
+        self._parsed: dict[str, SourceFile] = {}
 
     def add_process(self, read: _ProcessStacks) -> np.ndarray:
         """Add the frames of a process; for each of them its row."""
@@ -149,24 +151,25 @@ class _FrameTree:
                 continue
             if (os.path.basename(function.path), function.name) == FORKED:
                 parent = -1
-            text = self._find_text(function, *position) if function.origin == USER else ""
+            mine = function.origin == USER
+            text = self._find_text(function, *position) if mine else ""
+            facts = self._find_facts(function, position[0]) if mine else UNKNOWN
             words = function.origin, function.module, function.file, function.name, text
-            key = (parent, function.line, *position, *words)
+            key = (parent, function.line, *position, facts.statement, *words, *map(join_lines, facts[1:]))
             rows[number] = self._rows.setdefault(key, len(self._rows))
         return rows
 
     def frames(self) -> Frames:
-        numbers = np.array([key[:6] for key in self._rows], dtype=np.int64).reshape(-1, 6)
+        count = len(FRAME_COLUMNS)
+        numbers = np.array([key[:count] for key in self._rows], dtype=np.int64).reshape(-1, count)
         return Frames(
             {name: numbers[:, place].copy() for place, name in enumerate(FRAME_COLUMNS)},
-            {name: Words.of(str(key[6 + place]) for key in self._rows) for place, name in enumerate(FRAME_WORDS)},
+            {name: Words.of(str(key[count + place]) for key in self._rows) for place, name in enumerate(FRAME_WORDS)},
         )
 
     def _find_text(self, function: _Function, line: int, column: int, end_line: int, end_column: int) -> str:
         """The source of an expression in one line, or the whole line where columns are not known; '' without one."""
-        if function.path not in self._sources:
-            self._sources[function.path] = _read_lines(function)
-        lines = self._sources[function.path]
+        lines = self._read_source(function)
         if not 0 < line <= end_line <= len(lines):
             return ""
         pieces = lines[line - 1 : end_line]
@@ -175,6 +178,16 @@ class _FrameTree:
             pieces[0] = pieces[0][column:]
         text = " ".join(b" ".join(pieces).decode(errors="replace").split())
         return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
+
+    def _find_facts(self, function: _Function, line: int) -> LineFacts:
+        if function.path not in self._parsed:
+            self._parsed[function.path] = SourceFile(self._read_source(function))
+        return self._parsed[function.path].look_up(function.name, function.line, line)
+
+    def _read_source(self, function: _Function) -> list[bytes]:
+        if function.path not in self._sources:
+            self._sources[function.path] = _read_lines(function)
+        return self._sources[function.path]
 
 
 class _Function(NamedTuple):
