@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 USER, LIBRARY, SONDA = "user", "library", "sonda"
 """Origins of a frame: the user's own code; the standard library and installed packages; Sonda at work."""
+INTERPRETER = "interpreter"
+"""In the place of a system call: the thread waited for the interpreter's lock, which it needs to run Python code."""
 FRAME_NUMBERS = ("parent", "first_line", "line", "column", "end_line", "end_column", "statement")
 FRAME_WORDS = ("origin", "module", "file", "function", "text", "loops", "feeds")
-SAMPLE_NUMBERS = ("time", "process", "worker", "thread", "stack", "lasted", "ran", "late", "forced")
+SAMPLE_NUMBERS = ("time", "process", "worker", "thread", "stack", "lasted", "ran", "late", "waits", "collected")
 SAMPLE_WORDS = ("call",)
 STRANGE = "the file was not written by Sonda"
 
@@ -48,9 +50,10 @@ class StackSamples:
 
     `time`: ns since the run began. `process` and `thread`: the system's numbers. `worker`: number among the workers of
     a DataLoader, -1 for other processes. `stack`: row of `Frames`, -1 without a frame. `lasted`: ns since the thread's
-    sample before; `ran`: how many of them it ran. `late`: ns that the sampler waited for the interpreter's lock;
-    `forced`: 1 where a thread had to give it up to the sampler, 0 where the lock was free or was given up by itself.
-    `call`: the system call that the thread was blocked in, '' where it was in none or that is not known.
+    sample before; `ran`: how many of them it ran. `late`: ns that the sampler came late. `waits`: how often it waited
+    for the interpreter's lock: 0 where the lock was free, 1 where it was given up by itself, more where a thread was
+    made to give it up.
+    `collected`: ns of `lasted` in which the thread collected garbage. `call`: the system call that the thread was blocked in, '' where it was in none or that is not known.
     """
 
     numbers: Mapping[str, np.ndarray]

@@ -9,23 +9,21 @@ import numpy as np
 from sonda.analysis.code.summary import Doing
 from sonda.analysis.span_tree import nearest
 from sonda.record.spans import Spans, Words
-from sonda.record.stacks import USER, Frames, StackSamples
+from sonda.record.stacks import INTERPRETER, USER, Frames, StackSamples
 
-HELD_NS = 1_000_000
-"""ns that the sampler waited for the interpreter's lock from which on somebody held it: a fifth of the time after which
-a thread must give it up, and several times what waking up takes."""
+NEAR_NS = 1_000_000
+"""Python code that led to a line for a shorter time than this stays with the line: it is near. A thread is made to give
+up the lock after five times as long."""
 IDLE = 0.1
 """A thread that ran for less of the time since its last sample waited, where no system call tells."""
-MOSTLY = 0.5
-"""A thread that ran for this part of the time in which the lock was held may have held it."""
 DOING = tuple(Doing)
 PYTHON, NATIVE, WAITING = (DOING.index(doing) for doing in (Doing.PYTHON, Doing.NATIVE, Doing.WAITING))
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Moments at which it is known where a thread was, each with the time that it stands for. A sample gives two: when
-    it was due, and when it was taken."""
+    """Moments at which it is known what a thread did, each with the time that it stands for. A sample gives two: when
+    it was due, and when it was taken. Both have the place of the second."""
 
     time: np.ndarray
     """ns since the run began."""
@@ -58,42 +56,53 @@ def weigh_samples(samples: StackSamples) -> Moments:
     """
     numbers = samples.numbers
     lasted, late, ran = (numbers[name].astype(np.float64) for name in ("lasted", "late", "ran"))
-    late = np.minimum(late, lasted)
+    # Where the lock was free, being late is nobody's doing but the machine's.
+    late = np.where(numbers["waits"] > 0, np.minimum(late, lasted), 0)
     between = (lasted - late) / 2
     order = np.lexsort((numbers["time"], numbers["thread"], numbers["process"]))
     same = (np.diff(numbers["thread"][order]) == 0) & (np.diff(numbers["process"][order]) == 0)
     before = np.full(len(samples), -1, dtype=np.int64)
     before[order[1:][same]] = order[:-1][same]
     fraction = np.minimum(ran / np.maximum(lasted, 1), 1)
-    held = (late >= HELD_NS) & (ran >= MOSTLY * late)
-    forced = held & (numbers["forced"] != 0)
-    doing = _judge_doing(samples, fraction, forced)
+    call = samples.words["call"]
+    waiting = _find_waiting(samples, fraction)
+    held = (late > 0) & (fraction > 0)
+    # A thread that has run and does not wait was in Python code when the sampler took the lock from it, or in a
+    # function that did not give it up.
+    forced = held & (numbers["waits"] > 1) & ~waiting
+    led = held & (late >= NEAR_NS) & ~forced
+    doing = np.where(waiting, WAITING, np.where(forced, PYTHON, NATIVE))
     # What is nearer to the sample before is that one's.
     weight = np.where(ran > 0, late + between, lasted)
     after = np.zeros(len(samples))
     shared = np.where(ran > 0, between, 0)
     after[before[before >= 0]] = shared[before >= 0]
-    call = samples.words["call"]
     words = call.words if "" in call.words else (*call.words, "")
     calls = np.concatenate((np.where(held, words.index(""), call.codes), call.codes)).astype(np.int32)
     twice = {name: np.tile(numbers[name], 2) for name in ("process", "thread", "worker")}
     weights = np.concatenate((weight, after))
     return Moments(
-        np.concatenate((numbers["time"] - late.astype(np.int64), numbers["time"])), twice["process"], twice["thread"],
+        np.tile(numbers["time"], 2), twice["process"], twice["thread"],
         twice["worker"], np.tile(numbers["stack"], 2), weights, weights * np.tile(fraction, 2),
         np.concatenate((np.where(held, PYTHON, doing), doing)), Words(calls, words),
         np.repeat((True, False), len(samples)), np.tile(forced, 2),
-        np.concatenate((held & ~forced, np.zeros(len(samples), dtype=bool))),
+        np.concatenate((led, np.zeros(len(samples), dtype=bool))),
     )  # fmt: skip
 
 
-def _judge_doing(samples: StackSamples, fraction: np.ndarray, forced: np.ndarray) -> np.ndarray:
-    """What each thread did when its sample was taken."""
-    blocked = ~samples.words["call"].equal("")
-    doing = np.where(blocked | (fraction < IDLE), WAITING, NATIVE)
-    # A thread that had to give up the lock waits to have it back: that is no wait of its own.
-    doing[forced & (fraction >= IDLE)] = PYTHON
-    return doing
+def _find_waiting(samples: StackSamples, fraction: np.ndarray) -> np.ndarray:
+    """Which threads waited when their samples were taken. `fraction` is the part of the time that each ran."""
+    call = samples.words["call"]
+    blocked = ~call.equal("")
+    if not blocked.any():
+        return fraction < IDLE  # the system does not tell what threads are in
+    # A thread that has run and wants the interpreter's lock back was in Python code.
+    blocked &= ~(call.equal(INTERPRETER) & (fraction >= IDLE))
+    # A thread that is mostly blocked at a place, and is not now, is about to be or was until now: on a crowded machine
+    # the sampler is late.
+    stack = samples.numbers["stack"] + 1
+    often = np.bincount(stack, weights=blocked) > 0.5 * np.bincount(stack)
+    return blocked | often[stack]
 
 
 def find_python(moments: Moments, group: np.ndarray) -> Moments:

@@ -25,8 +25,6 @@ INSTALLED = ("site-packages", "dist-packages")
 """Folders that packages are installed in."""
 FORKED = ("process.py", "BaseProcess._bootstrap")
 """The function in which a process of `multiprocessing` begins. What a forked one has below it is its parent's stack."""
-SWITCH_NS = 5_000_000
-"""ns after which the interpreter makes a thread give up its lock, unless the program has set another time."""
 LONGEST_TEXT = 200
 """Characters of an expression that are kept."""
 
@@ -70,14 +68,14 @@ def read_stacks(directory: Path, begin: int) -> SampledStacks:
         worker = read.facts.get("worker")
         worker = int(worker) if isinstance(worker, int) else -1
         whose = np.full((len(taken), 2), (process, worker))
-        # A thread is asked to give up the lock when another one has waited for it so long, and not before.
-        forced = taken[:, 5] >= int(read.facts.get("switch", SWITCH_NS))
-        samples.append(np.column_stack((taken[:, 0] - begin, whose, taken[:, 1], stack, taken[:, 3:6], forced)))
+        collected = _measure_collections(taken, read.rows[b"G"])
+        samples.append(
+            np.column_stack((taken[:, 0] - begin, whose, taken[:, 1], stack, taken[:, 3:7], collected))
+        )  # fmt: skip
         machine = str(read.facts.get("machine", ""))
-        names = {number: name_call(machine, number) for number in np.unique(taken[:, 6] - 1).tolist()}
-        calls += [names[number] for number in (taken[:, 6] - 1).tolist()]
-        collected = read.rows[b"G"]
-        collections.append(np.column_stack((collected, np.full(len(collected), process))))
+        names = {number: name_call(machine, number) for number in np.unique(taken[:, 7] - 1).tolist()}
+        calls += [names[number] for number in (taken[:, 7] - 1).tolist()]
+        collections.append(np.column_stack((read.rows[b"G"], np.full(len(read.rows[b"G"]), process))))
         if len(taken):
             lasted = int(taken[-1, 0]) - int(read.facts.get("begun", taken[0, 0]))
             spent[process] = read.facts.get("spent", 0) / max(lasted, 1)
@@ -128,6 +126,20 @@ def _split_records(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
             return
         yield kind, memoryview(data)[position : position + length]
         position += length
+
+
+def _measure_collections(taken: np.ndarray, collections: np.ndarray) -> np.ndarray:
+    """For each sample, the ns since the thread's sample before in which that thread collected garbage."""
+    collected = np.zeros(len(taken), dtype=np.int64)
+    for thread in np.unique(collections[:, 2]).tolist():
+        own = collections[collections[:, 2] == thread]
+        moments = own[:, :2].ravel()
+        spent = np.repeat(np.cumsum(own[:, 1] - own[:, 0]), 2)
+        spent[0::2] -= own[:, 1] - own[:, 0]
+        rows = taken[:, 1] == thread
+        time, lasted = taken[rows, 0], taken[rows, 3]
+        collected[rows] = np.interp(time, moments, spent) - np.interp(time - lasted, moments, spent)
+    return collected
 
 
 class _FrameTree:

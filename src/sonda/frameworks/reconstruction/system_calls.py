@@ -5,6 +5,9 @@ Numbers: `asm/unistd_64.h` of x86-64 and `asm-generic/unistd.h`, which Arm uses.
 
 from __future__ import annotations
 
+from sonda.frameworks.collector.stacks.threads import LOCK
+from sonda.record.stacks import INTERPRETER
+
 X86_64 = {
     0: "read", 1: "write", 7: "poll", 16: "ioctl", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev",
     23: "select", 26: "msync", 34: "pause", 35: "nanosleep", 40: "sendfile", 42: "connect", 43: "accept", 44: "sendto",
@@ -29,4 +32,6 @@ OTHER = "other"
 
 def name_call(machine: str, number: int) -> str:
     """The name of a system call, `other` for one that is not listed; '' for -1, which is none."""
+    if number == LOCK - 1:
+        return INTERPRETER
     return BY_MACHINE.get(machine, {}).get(number, OTHER) if number >= 0 else ""

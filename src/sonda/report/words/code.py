@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from sonda.analysis.code.summary import CodeTime, Doing
+from sonda.record.stacks import INTERPRETER
 
 DOING = {Doing.PYTHON: "Python", Doing.NATIVE: "native code", Doing.WAITING: "waiting"}
 SLEEP, LOCK, CHILD, DISK, MESSAGE = "a sleep", "a lock", "a process", "the disk", "messages"
 FILE = "a file or pipe"
 WAITS = {
+    INTERPRETER: "the interpreter's lock",
     **dict.fromkeys(("clock_nanosleep", "nanosleep"), SLEEP),
     **dict.fromkeys(("futex", "flock", "fcntl", "semop", "semtimedop"), LOCK),
     **dict.fromkeys(("wait4", "waitid"), CHILD),
@@ -25,6 +27,8 @@ def name_wait(call: str) -> str:
     """`waiting for a sleep (clock_nanosleep)`; `waiting` where nothing tells for what."""
     if not call:
         return "waiting"
+    if call == INTERPRETER:
+        return f"waiting for {WAITS[call]}"
     return f"waiting for {WAITS[call]} ({call})" if call in WAITS else f"waiting ({call})"
 
 

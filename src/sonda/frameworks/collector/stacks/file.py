@@ -6,8 +6,9 @@ that states a fact, or defines a function by the number `code`. The other payloa
 * `N`, a frame: the frame that called it (-1: none), its function, line, column, last line, last column (-1: unknown).
   Frames are numbered in the order of their rows. A stack is the number of its innermost frame.
 * `S`, a sample: when it was taken (ns, CLOCK_MONOTONIC), native id of the thread, stack, ns since the thread's sample
-  before, ns of these that the thread ran, ns that the sampler waited for the interpreter's lock, and the system call
-  that the thread was blocked in plus one (0: in none, or not known).
+  before, ns of these that the thread ran, how late the sampler was (ns), how often it waited for the interpreter's lock
+  (1: it was given up by itself; more: a thread was made to give it up), and the system call that the thread was
+  blocked in plus one (0: in none, or not known; 1048576: it waited for the interpreter's lock).
 * `G`, a garbage collection: when it began and ended, native id of the thread, generation.
 
 The reader ignores a record that a crash cut short.
@@ -22,7 +23,7 @@ from array import array
 
 MAGIC = b"SONDAS1\n"
 HEAD = struct.Struct("<cI")
-FRAME_NUMBERS, SAMPLE_NUMBERS, COLLECTION_NUMBERS = 6, 7, 4
+FRAME_NUMBERS, SAMPLE_NUMBERS, COLLECTION_NUMBERS = 6, 8, 4
 """Numbers of a row."""
 
 

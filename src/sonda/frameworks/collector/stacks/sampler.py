@@ -2,8 +2,8 @@
 
 The sampler sleeps, takes the interpreter's lock as every thread does, and notes where each other thread is. A thread
 that holds the lock gives it up where the interpreter allows that: after a call, at the end of a loop's turn. So a line
-of Python code may be noted a little later than it ran, at the next such place. How late the sampler came tells that
-somebody held the lock: that Python code ran, or a function that does not give up the lock.
+of Python code may be noted a little later than it ran, at the next such place. That the sampler had to wait for the
+lock tells that somebody held it: that Python code ran, or a function that does not give up the lock.
 
 A sample must leave the program as it was. It drops all frames before it gives up the lock: a frame that is held keeps
 variables alive. No garbage collection begins in it. The thread blocks all signals, and is gone while the process forks.
@@ -27,7 +27,7 @@ from ..children import find_worker
 from ..failure import report_failure
 from .collections import Collections
 from .file import StackFile
-from .threads import RunQueue, SampledThread, identify_thread, read_call, read_clock
+from .threads import SampledThread, SystemCalls, count_blocks, identify_thread, read_clock
 from .trie import StackTrie
 
 INTERVAL_NS = 5_000_000
@@ -41,8 +41,6 @@ MOST_SAMPLES = 20_000
 without end."""
 MOST_THREADS = 64
 """Threads that are followed."""
-BUSY = 0.9
-"""A thread that ran for this part of the time since its last sample is not asked what it waits in."""
 GOLDEN = 0.6180339887498949
 """Intervals differ, spread evenly by the golden ratio: a program that repeats itself is met at all of its places."""
 FLUSH_NS, CHILD_FLUSH_NS = 500_000_000, 100_000_000
@@ -68,6 +66,7 @@ class StackSampler:
         """Lock that the thread holds while it lives; None where there is none."""
         self._stop: Any = None
         self._native = 0
+        self.calls = SystemCalls()
         self._reset()
 
     def _reset(self) -> None:
@@ -104,7 +103,7 @@ class StackSampler:
         library = os.path.dirname(os.__file__)
         return {
             "process": os.getpid(), "begun": now(), "place": self.place, "library": library, "prefix": sys.prefix,
-            "machine": os.uname().machine, "switch": int(sys.getswitchinterval() * 1e9), "frameworks": _find_packages(),
+            "machine": os.uname().machine, "frameworks": _find_packages(),
         }  # fmt: skip
 
     def _start(self) -> None:
@@ -114,8 +113,9 @@ class StackSampler:
         # The thread inherits a mask that blocks all signals: they are the program's.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            start_new_thread(self._run, (self._stop, self._alive))
-        except RuntimeError:  # there may be no more threads
+            ident = start_new_thread(self._run, (self._stop, self._alive))
+            self.calls.learn_lock(identify_thread(ident)[0])
+        except (RuntimeError, IndexError):  # there may be no more threads
             self._alive = None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -173,19 +173,23 @@ class StackSampler:
     # ---- the thread ---------------------------------------------------------------------------------------------
 
     def _run(self, stop: Any, alive: Any) -> None:
-        queue = RunQueue()
         try:
             self._native = get_native_id()
-            mine, queued, ended = get_ident(), queue.read(), now()
+            mine, ended = get_ident(), now()
+            switch = int(sys.getswitchinterval() * 1e9)
             self._due_to_write = ended + (CHILD_FLUSH_NS if self.child else FLUSH_NS)
             while self.on:
                 interval = self._choose_interval()
-                due = now() + interval
+                blocks, due = count_blocks(), now() + interval
                 if stop.acquire(True, interval / 1e9):
                     break
-                time, before, already = now(), spent(), queued
-                queued = queue.read()
-                self._sample(time, max(time - due - (queued - already), 0), mine)
+                time, before = now(), spent()
+                # The sleep blocks once. If the lock is taken then, waiting for it does, and again after each time that
+                # a thread was asked to give it up.
+                late, waits = max(time - due, 0), max(count_blocks() - blocks - 1, 0)
+                if late < switch:
+                    waits = min(waits, 1)  # nobody has been asked yet
+                self._sample(time, late, waits, mine)
                 if time > self._due_to_write:
                     self._write()
                 cost, began, ended = spent() - before, ended, now()
@@ -196,7 +200,6 @@ class StackSampler:
                 report_failure(self.directory)
             self.on = False
         finally:
-            queue.close()
             alive.release()
 
     def _choose_interval(self) -> int:
@@ -205,16 +208,16 @@ class StackSampler:
         saving = COST_SHARE * (self._debt - SAVED_NS)
         return max(int(self.interval * (0.5 + self._turn)), saving)
 
-    def _sample(self, time: int, late: int, mine: int) -> None:
+    def _sample(self, time: int, late: int, waits: int, mine: int) -> None:
         enabled = gc.isenabled()
         gc.disable()
         try:
-            self._note_threads(time, late, mine)
+            self._note_threads(time, late, waits, mine)
         finally:
             if enabled:
                 gc.enable()
 
-    def _note_threads(self, time: int, late: int, mine: int) -> None:
+    def _note_threads(self, time: int, late: int, waits: int, mine: int) -> None:
         threads = self.threads
         frames = sys._current_frames()
         frames.pop(mine, None)
@@ -228,7 +231,7 @@ class StackSampler:
                     continue
                 thread = threads[ident]
                 if thread is not None:
-                    self._note_thread(thread, frames[ident], time, late)
+                    self._note_thread(thread, frames[ident], time, late, waits)
         finally:
             frames.clear()
 
@@ -236,7 +239,7 @@ class StackSampler:
         identity = identify_thread(ident)
         self.threads[ident] = SampledThread(*identity, time, self.trie.number(frame)) if identity else None
 
-    def _note_thread(self, thread: SampledThread, frame: Any, time: int, late: int) -> None:
+    def _note_thread(self, thread: SampledThread, frame: Any, time: int, late: int, waits: int) -> None:
         ran = read_clock(thread.clock)
         used = ran - thread.ran
         if used == 0 and thread.call:
@@ -248,15 +251,15 @@ class StackSampler:
             self._add_rest(thread)
         stack = self.trie.number(frame)
         lasted = time - thread.since
-        thread.call = read_call(thread.native) if used < BUSY * lasted else 0
-        self.samples.extend((time, thread.native, stack, lasted, used, late, thread.call))
+        thread.call = self.calls.read(thread.native)
+        self.samples.extend((time, thread.native, stack, lasted, used, late, waits, thread.call))
         self.taken += 1
         thread.since, thread.ran, thread.stack = time, ran, stack
 
     def _add_rest(self, thread: SampledThread) -> None:
         """Note one sample for all in which a thread did not run."""
         lasted = thread.resting - thread.since
-        self.samples.extend((thread.resting, thread.native, thread.stack, lasted, 0, 0, thread.call))
+        self.samples.extend((thread.resting, thread.native, thread.stack, lasted, 0, 0, 0, thread.call))
         self.taken += 1
         thread.since, thread.resting = thread.resting, 0
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import sys
 import time
+from time import perf_counter_ns as now
 from typing import Any
 
-from ..descriptors import close_named, move_aside
-
-QUEUE = "/proc/thread-self/schedstat"
+LONGEST = 256
+"""Bytes of a file that are read."""
+FUTEX = {"x86_64": 202}.get(os.uname().machine, 98)
+"""Number of the system call by which threads wait for each other: that of x86-64, and that of most others."""
+LOCK = 1 << 20
+"""In the place of a system call: the thread waits for the interpreter's lock."""
+LOCK_SIZE = 192
+"""Bytes: the interpreter's lock consists of several things to wait for, side by side."""
+LEARNING_NS = 2_000_000
+"""ns that the program waits at most, once, until a new thread waits for the lock."""
 
 
 class SampledThread:
@@ -55,40 +65,56 @@ def read_clock(clock: int) -> int:
         return -1
 
 
-def read_call(native: int) -> int:
-    """The number of the system call that a thread is blocked in, plus one; 0 where it runs, or nothing tells."""
-    try:
-        text = _read_file(f"/proc/self/task/{native}/syscall")
-        number = int(text.split(None, 1)[0])
-    except (OSError, IndexError, ValueError):
-        return 0  # `running` is no number
-    return number + 1 if number >= 0 else 0
+class SystemCalls:
+    """Asks what a thread is blocked in, without giving up the interpreter's lock: threads must not move meanwhile.
 
-
-class RunQueue:
-    """How long the calling thread stood in the queue for a processor. The file stays open: opening takes longest."""
+    So the functions of the C library are called as the interpreter calls its own, with the lock held.
+    """
 
     def __init__(self) -> None:
-        try:
-            self._file = move_aside(os.open(QUEUE, os.O_RDONLY | os.O_CLOEXEC))
-        except OSError:
-            self._file = -1
+        library = ctypes.PyDLL(None)
+        self._open, self._read, self._close = library.open, library.read, library.close
+        self._text = ctypes.create_string_buffer(LONGEST)
+        self._lock = 0
+        """Address of the memory in which threads wait for the interpreter's lock; 0: unknown."""
 
-    def read(self) -> int:
-        """ns; 0 where the kernel does not tell."""
-        try:
-            # A program may have closed the file and got its number for one of its own: this leaves that as it is.
-            return int(os.pread(self._file, 64, 0).split()[1])
-        except (OSError, IndexError, ValueError):
+    def read(self, native: int) -> int:
+        """The number of the system call that a thread is blocked in, plus one; LOCK where it waits for the
+        interpreter's lock; 0 where it runs, or nothing tells."""
+        call = self._ask(native)
+        if not call:
             return 0
+        number, address = call
+        if self._lock and number == FUTEX and abs(address - self._lock) < LOCK_SIZE:
+            return LOCK
+        return int(number) + 1
 
-    def close(self) -> None:
-        close_named(self._file, "schedstat")
+    def learn_lock(self, native: int) -> None:
+        """Learn where threads wait for the interpreter's lock, from a thread that was just made: while the caller holds
+        the lock, it can wait for nothing else."""
+        last = now() + LEARNING_NS
+        while not self._lock and now() < last:
+            call = self._ask(native)
+            if call and call[0] == FUTEX:
+                self._lock = call[1]
+
+    def _ask(self, native: int) -> tuple:
+        """Number and first argument of the call; () where the thread runs, or nothing tells."""
+        file = self._open(f"/proc/self/task/{native}/syscall".encode(), os.O_RDONLY | os.O_CLOEXEC)
+        if file < 0:
+            return ()
+        size = self._read(file, self._text, LONGEST)
+        self._close(file)
+        words = self._text.raw[: max(size, 0)].split(None, 2)
+        if len(words) < 2:  # `running`
+            return ()
+        try:
+            number = int(words[0])
+            return (number, int(words[1], 16)) if number >= 0 else ()
+        except ValueError:
+            return ()
 
 
-def _read_file(path: str) -> bytes:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(file, 256)
-    finally:
-        os.close(file)
+def count_blocks() -> int:
+    """How often the calling thread has given up its processor to wait for something."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw

@@ -38,8 +38,8 @@ NAMES = {
 OF = {WORKERS: "% of workers", OUTSIDE: "% of program"}
 CODE_MEANS = (
     "Stacks of the program's threads were sampled. Each row is a line of your own code with what it calls of "
-    "libraries. Python holds the interpreter's lock, native code does not. A line of Python may be noted a little later "
-    "than it ran, at the next call or turn of a loop."
+    "libraries. Python holds the interpreter's lock, native code does not. A line of Python may be noted a little "
+    "later than it ran, at the next call or turn of a loop."
 )
 MOST_LINES = 200
 """Rows of a table on a page."""
