@@ -34,7 +34,8 @@ class Frames:
     running, and `text` is its source, '' where that is not known. `origin` is user, library or sonda, `module` the
     dotted name of a library's module. Of the user's frames, `statement` is the first line of the statement, `loops` are
     the lines of the loops around it in its function, the outermost first, and `feeds` the lines of the statements of
-    the function that its values reach: numbers with commas, 0 for the caller, '' for none or unknown. `file` is relative to the directory in which the program began, if below it.
+    the function that its values reach: numbers with commas, 0 for the caller, '' for none or unknown. `file` is
+    relative to the directory in which the program began, if below it.
     """
 
     numbers: Mapping[str, np.ndarray]
@@ -53,7 +54,8 @@ class StackSamples:
     sample before; `ran`: how many of them it ran. `late`: ns that the sampler came late. `waits`: how often it waited
     for the interpreter's lock: 0 where the lock was free, 1 where it was given up by itself, more where a thread was
     made to give it up.
-    `collected`: ns of `lasted` in which the thread collected garbage. `call`: the system call that the thread was blocked in, '' where it was in none or that is not known.
+    `collected`: ns of `lasted` in which the thread collected garbage. `call`: the system call that the thread was
+    blocked in, '' where it was in none or that is not known.
     """
 
     numbers: Mapping[str, np.ndarray]

@@ -12,16 +12,22 @@ from sonda.analysis.doubts import WrongVerdict
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.rules import (
     ceilings,
+    checkpointing,
     code,
     communication,
     compute,
+    copied_data,
     counted_flops,
+    garbage_collection,
     host,
     input,
+    logging,
     memory,
+    metrics,
     noise,
     none,
     overhead,
+    per_sample_python,
     program,
     retracing,
     stalls,
@@ -35,9 +41,16 @@ from sonda.record.errors import SondaError
 from sonda.record.plugins import RULES, call_entry, plugin_entries
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
-    input.rule, code.data_rule, code.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule,
-    memory.rule, overhead.rule, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
+    input.rule, code.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule,
+    overhead.rule, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
+CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
+    waiting.at_lines, waiting.for_threads, garbage_collection.rule, logging.rule, checkpointing.rule, copied_data.rule,
+    metrics.rule, per_sample_python.rule, input.by_hand,
+)  # fmt: skip
+"""What a program does and need not do; the share of such a verdict is what is saved without it."""
+LIMITS = frozenset({"compute", "memory", "overhead", "none"})
+"""Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
 
 
 def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]]:
@@ -66,10 +79,11 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     if noisy is not None:
         # Steps that trace differ from others, and so do steps that wait for input, and what was sampled is known of all
         # steps together: these are known without a median.
-        rules = (retracing.rule, input.uneven, code.data_rule, code.rule)
+        rules = (retracing.rule, input.uneven, *CAUSES, code.rule)
         known = [verdict for rule in rules if (verdict := rule(summary)) is not None]
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
-    spoken: list[Verdict] = []
+    causes = [verdict for rule in CAUSES if (verdict := rule(summary)) is not None]
+    spoken: list[Verdict] = list(causes)
     failures: list[Finding] = []
     for rule in BUILT_IN:
         verdict = rule(summary)
@@ -85,4 +99,4 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
             spoken.append(verdict)
         elif verdict is not None:
             failures.append(WrongVerdict(entry.name, entry.value, type(verdict).__name__))
-    return sorted(spoken, key=lambda verdict: -verdict.share), failures
+    return sorted(spoken, key=lambda verdict: (bool(causes) and verdict.kind in LIMITS, -verdict.share)), failures

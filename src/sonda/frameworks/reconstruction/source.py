@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 CALLER = 0
 """In the place of a line: what a function returns, yields, or writes into what it was given."""
-MAPPINGS = frozenset({"map", "filter", "starmap", "reduce", "vectorize", "apply", "apply_along_axis", "imap", "applymap"})
+MAPPINGS = frozenset(
+    {"map", "filter", "starmap", "reduce", "vectorize", "apply", "apply_along_axis", "imap", "applymap"}
+)
 """Functions that call another one for each element."""
 LOOPS = ast.For | ast.AsyncFor | ast.While
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
@@ -55,8 +57,8 @@ class SourceFile:
                 scopes.setdefault(node.lineno, []).append(node)
         return scopes
 
-    def look_up(self, function: str, first_line: int, line: int) -> LineFacts:
-        """What is known of a line of a function; `function` is its qualified name."""
+    def look_up(self, function: str, first_line: int, line: int, column: int = -1) -> LineFacts:
+        """What is known of a position in a function, whose qualified name is given; `column` -1 is unknown."""
         if self._tree is None or line <= 0:
             return UNKNOWN
         name = function.rpartition(".")[2]
@@ -69,7 +71,7 @@ class SourceFile:
             return LineFacts(line, (), (CALLER,))
         if scope not in self._flows:
             self._flows[scope] = _Flow(scope)
-        return self._flows[scope].look_up(line)
+        return self._flows[scope].look_up(line, column)
 
     def _find_scope(self, name: str, first_line: int, line: int) -> ast.AST | None:
         if name == "<module>":
@@ -94,6 +96,16 @@ class _Statement:
     assigns: set[str] = field(default_factory=set)
     """Names that it gives a new value, whatever they were."""
     returns: bool = False
+    mapped: list[ast.expr] = field(default_factory=list)
+    """Comprehensions, and calls of functions that call another one for each element."""
+
+    def loops_around(self, line: int, column: int) -> tuple[int, ...]:
+        """The loops around a position in it."""
+        inner = [
+            node.lineno for node in self.mapped
+            if (node.lineno, node.col_offset) <= (line, max(column, 0)) <= (node.end_lineno or 0, node.end_col_offset)
+        ] if column >= 0 else []  # fmt: skip
+        return (*self.loops, *inner)
 
 
 class _Flow:
@@ -109,7 +121,7 @@ class _Flow:
         self.statements.sort(key=lambda statement: statement.line)
         self._reached: dict[int, tuple[int, ...]] = {}
 
-    def look_up(self, line: int) -> LineFacts:
+    def look_up(self, line: int, column: int) -> LineFacts:
         around = [place for place, at in enumerate(self.statements) if at.line <= line <= at.end]
         if not around:
             return UNKNOWN
@@ -117,7 +129,7 @@ class _Flow:
         if place not in self._reached:
             self._reached[place] = self._reach(place)
         statement = self.statements[place]
-        return LineFacts(statement.line, statement.loops, self._reached[place])
+        return LineFacts(statement.line, statement.loops_around(line, column), self._reached[place])
 
     def _add(self, node: ast.stmt, loops: tuple[int, ...], heads: tuple[str, ...]) -> None:
         """Note a statement and those in it; `heads` stand for the compound ones around it, which decide whether it
@@ -135,11 +147,11 @@ class _Flow:
         end = (node.end_lineno or node.lineno) if not bodies else end
         # The condition of a `while` is computed in each turn.
         around = loops if isinstance(node, ast.While) else own
-        mapped = tuple(
-            inner.lineno for child in head for inner in ast.walk(child)
+        mapped = [
+            inner for child in head for inner in ast.walk(child)
             if isinstance(inner, COMPREHENSIONS) or (isinstance(inner, ast.Call) and _last_name(inner.func) in MAPPINGS)
-        )  # fmt: skip
-        statement = _Statement(node.lineno, end, (*around, *mapped), set(heads))
+        ]  # fmt: skip
+        statement = _Statement(node.lineno, end, around, set(heads), mapped=mapped)
         for child in head:
             self._read(child, statement)
         if isinstance(node, ast.Expr):
@@ -157,22 +169,30 @@ class _Flow:
 
     def _read(self, node: ast.AST, statement: _Statement) -> None:
         """Note what an expression reads and writes."""
-        for inner in ast.walk(node):
-            if isinstance(inner, ast.Yield | ast.YieldFrom):
-                statement.returns = True
-            if not isinstance(inner, ast.Name | ast.Attribute | ast.Subscript):
-                continue
-            name = _base(inner)
-            if not name:
-                continue
-            if isinstance(inner.ctx, ast.Load):
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            statement.returns = True
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript) and (name := _base(node)):
+            if isinstance(node.ctx, ast.Load):
                 statement.reads.add(name)
-                continue
-            statement.writes.add(name)
-            if isinstance(inner, ast.Name):
-                statement.assigns.add(name)
-            elif name.partition(".")[0] in self._given:
-                statement.returns = True
+            else:
+                statement.writes.add(name)
+                if isinstance(node, ast.Name):
+                    statement.assigns.add(name)
+                statement.returns |= not isinstance(node, ast.Name) and name.partition(".")[0] in self._given
+            self._read_inside(node, statement)
+            return
+        for child in ast.iter_child_nodes(node):
+            self._read(child, statement)
+
+    def _read_inside(self, node: ast.AST, statement: _Statement) -> None:
+        """Note what the indices and arguments on the way to a name read."""
+        while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred | ast.Call):
+            if isinstance(node, ast.Subscript):
+                self._read(node.slice, statement)
+            if isinstance(node, ast.Call):
+                for child in (*node.args, *node.keywords):
+                    self._read(child, statement)
+            node = node.func if isinstance(node, ast.Call) else node.value
 
     def _note_effects(self, value: ast.expr, statement: _Statement) -> None:
         """A call whose result nobody takes changes what it is called on, or what it is given."""
@@ -209,8 +229,10 @@ class _Flow:
         if reader.line > source.line:
             return True
         together = set(source.loops) & set(reader.loops)
+        # What lies in an object outlives the call of a function, which may be called again.
+        kept = {name for name in shared if "." in name or name in self._given}
         if not together:
-            return False
+            return bool(kept - {name for statement in self.statements for name in statement.assigns})
         # The next turn reads what this one has left, unless it gives the name another value first.
         renewed = {
             name for statement in self.statements if together & set(statement.loops) or statement.line in together
@@ -222,7 +244,13 @@ class _Flow:
 def _base(node: ast.AST) -> str:
     """`out` of `out.data[3]`, `self.meter` of `self.meter.total`; '' of what has no name."""
     names: list[str] = []
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred | ast.Call):
+        if isinstance(node, ast.Call):
+            # A method gives a part of what it is called on, a function may give anything.
+            if not isinstance(node.func, ast.Attribute):
+                return ""
+            node = node.func.value
+            continue
         if isinstance(node, ast.Attribute):
             names.append(node.attr)
         node = node.value
@@ -238,4 +266,3 @@ def _last_name(node: ast.AST) -> str:
 def join_lines(lines: tuple[int, ...]) -> str:
     """As a column of words holds them."""
     return ",".join(map(str, lines))
-

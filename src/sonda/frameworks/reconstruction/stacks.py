@@ -165,7 +165,7 @@ class _FrameTree:
                 parent = -1
             mine = function.origin == USER
             text = self._find_text(function, *position) if mine else ""
-            facts = self._find_facts(function, position[0]) if mine else UNKNOWN
+            facts = self._find_facts(function, *position[:2]) if mine else UNKNOWN
             words = function.origin, function.module, function.file, function.name, text
             key = (parent, function.line, *position, facts.statement, *words, *map(join_lines, facts[1:]))
             rows[number] = self._rows.setdefault(key, len(self._rows))
@@ -191,10 +191,10 @@ class _FrameTree:
         text = " ".join(b" ".join(pieces).decode(errors="replace").split())
         return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
 
-    def _find_facts(self, function: _Function, line: int) -> LineFacts:
+    def _find_facts(self, function: _Function, line: int, column: int) -> LineFacts:
         if function.path not in self._parsed:
             self._parsed[function.path] = SourceFile(self._read_source(function))
-        return self._parsed[function.path].look_up(function.name, function.line, line)
+        return self._parsed[function.path].look_up(function.name, function.line, line, column)
 
     def _read_source(self, function: _Function) -> list[bytes]:
         if function.path not in self._sources:
