@@ -18,9 +18,9 @@ USER, LIBRARY, SONDA = "user", "library", "sonda"
 """Origins of a frame: the user's own code; the standard library and installed packages; Sonda at work."""
 INTERPRETER = "interpreter"
 """In the place of a system call: the thread waited for the interpreter's lock, which it needs to run Python code."""
-FRAME_NUMBERS = ("parent", "first_line", "line", "column", "end_line", "end_column")
-FRAME_WORDS = ("origin", "module", "file", "function", "text")
-SAMPLE_NUMBERS = ("time", "process", "worker", "thread", "stack", "lasted", "ran", "late", "waits")
+FRAME_NUMBERS = ("parent", "first_line", "line", "column", "end_line", "end_column", "statement")
+FRAME_WORDS = ("origin", "module", "file", "function", "text", "loops", "feeds")
+SAMPLE_NUMBERS = ("time", "process", "worker", "thread", "stack", "lasted", "ran", "late", "waits", "collected")
 SAMPLE_WORDS = ("call",)
 STRANGE = "the file was not written by Sonda"
 
@@ -32,7 +32,10 @@ class Frames:
     `parent`: the row of the frame that called it, -1 for none; it stands before it. `first_line` is that of the
     function. `line`, `column`, `end_line` and `end_column` (bytes, from 0; -1: unknown) bound the expression that was
     running, and `text` is its source, '' where that is not known. `origin` is user, library or sonda, `module` the
-    dotted name of a library's module. `file` is relative to the directory in which the program began, if below it.
+    dotted name of a library's module. Of the user's frames, `statement` is the first line of the statement, `loops` are
+    the lines of the loops around it in its function, the outermost first, and `feeds` the lines of the statements of
+    the function that its values reach: numbers with commas, 0 for the caller, '' for none or unknown. `file` is
+    relative to the directory in which the program began, if below it.
     """
 
     numbers: Mapping[str, np.ndarray]
@@ -51,7 +54,8 @@ class StackSamples:
     sample before; `ran`: how many of them it ran. `late`: ns that the sampler came late. `waits`: how often it waited
     for the interpreter's lock: 0 where the lock was free, 1 where it was given up by itself, more where a thread was
     made to give it up.
-    `call`: the system call that the thread was blocked in, '' where it was in none or that is not known.
+    `collected`: ns of `lasted` in which the thread collected garbage. `call`: the system call that the thread was
+    blocked in, '' where it was in none or that is not known.
     """
 
     numbers: Mapping[str, np.ndarray]

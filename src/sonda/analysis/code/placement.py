@@ -45,6 +45,8 @@ class Moments:
     """Whether the thread was stopped in the Python code of its stack."""
     led: np.ndarray
     """Whether it ran Python code that led to its stack, and is not in it."""
+    collecting: np.ndarray
+    """Whether the thread collected garbage for most of the time."""
 
 
 def weigh_samples(samples: StackSamples) -> Moments:
@@ -87,6 +89,7 @@ def weigh_samples(samples: StackSamples) -> Moments:
         np.concatenate((np.where(held, PYTHON, doing), doing)), Words(calls, words),
         np.repeat((True, False), len(samples)), np.tile(forced, 2),
         np.concatenate((led, np.zeros(len(samples), dtype=bool))),
+        np.tile(2 * numbers["collected"] > lasted, 2),
     )  # fmt: skip
 
 

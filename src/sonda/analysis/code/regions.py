@@ -13,9 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from sonda.analysis import reasons
+from sonda.analysis.code.activities import Callee
 from sonda.analysis.code.placement import DOING, Moments, UserFrames, find_user_frames
+from sonda.analysis.code.purposes import PlacedSample, UserFrame, find_purposes
 from sonda.analysis.code.summary import (
     OTHER,
+    Activity,
     CodeBranch,
     CodeFunction,
     CodeLead,
@@ -80,6 +83,8 @@ class CodeSample(NamedTuple):
     step: int
     phase: str
     layer: str
+    collecting: bool = False
+    """Whether the thread collected garbage most of the time."""
 
 
 class Whole(NamedTuple):
@@ -103,6 +108,7 @@ class CodeBook:
         self._words["function"] = [COMPREHENSION.sub("", name) for name in self._words["function"]]
         self._numbers = {name: column.tolist() for name, column in frames.numbers.items()}
         self._call = _decode(moments.call)
+        self._user_frames: dict[int, UserFrame] = {}
 
     def samples(
         self, rows: np.ndarray, steps: np.ndarray | None = None, phases: Sequence[str] = (), layers: Sequence[str] = ()
@@ -113,20 +119,22 @@ class CodeBook:
             CodeSample(
                 int(moments.stack[row]), float(moments.weight[row]), float(moments.ran[row]), int(moments.doing[row]),
                 bool(moments.due[row]), self._call[row], int(steps[at]) if steps is not None else -1,
-                phases[at] if phases else "", layers[at] if layers else "",
+                phases[at] if phases else "", layers[at] if layers else "", bool(moments.collecting[row]),
             )
             for at, row in enumerate(rows.tolist())
         ]  # fmt: skip
 
-    def region(self, name: str, samples: list[CodeSample], whole: Whole) -> CodeRegion:
-        """The region of these samples."""
+    def region(
+        self, name: str, samples: list[CodeSample], whole: Whole, leading: list[CodeSample] | None = None
+    ) -> CodeRegion:
+        """The region of these samples; leads are those of `leading`, or of all."""
         total = _Tally()
         for sample in samples:
             total.add(sample)
         return CodeRegion(
             name, total.time(whole.steps), share_of(sum(total.times), whole), self.lines(samples, whole),
-            functions := self.functions(samples, whole), self._tree(samples, whole, SMALLEST * sum(total.times)),
-            self._leads(samples, functions, whole),
+            self.functions(samples, whole), self._tree(samples, whole, SMALLEST * sum(total.times)),
+            self.leads(samples if leading is None else leading, whole),
         )  # fmt: skip
 
     def lines(self, samples: list[CodeSample], whole: Whole) -> tuple[CodeLine, ...]:
@@ -180,10 +188,11 @@ class CodeBook:
                 branch.tally.add(sample)
         return root.branches(whole, least)
 
-    def _leads(
-        self, samples: list[CodeSample], functions: Sequence[CodeFunction], whole: Whole
-    ) -> tuple[CodeLead, ...]:  # fmt: skip
+    def leads(
+        self, samples: list[CodeSample], whole: Whole, activity: Activity = Activity.UNKNOWN
+    ) -> tuple[CodeLead, ...]:
         """Give every sample to the innermost function that takes a worthwhile share, and keep those that still do."""
+        functions = self.functions(samples, whole)
         worthy = {function.place for function in functions if (function.share.value or 0.0) >= WORTH}
         leads: dict[CodePlace, _Lead] = defaultdict(_Lead)
         for sample in samples:
@@ -195,9 +204,52 @@ class CodeBook:
                 lead.tally.add(sample)
                 lead.lines[self._place(frame), self._words["text"][frame]] += sample.weight
                 lead.called[self._called(sample.stack, innermost)] += sample.weight
-        kept = [lead.finish(place, whole) for place, lead in leads.items()]
+                lead.phases[sample.phase or OTHER] += sample.weight / whole.steps
+        kept = [lead.finish(place, whole, activity) for place, lead in leads.items()]
         kept = [lead for lead in kept if (lead.share.low or 0.0) >= WORTH]
         return tuple(sorted(kept, key=lambda lead: -lead.time.total))
+
+    def causes(self, samples: list[CodeSample], whole: Whole) -> tuple[tuple[CodeLead, ...], list[CodeSample]]:
+        """Leads whose activity is known, each activity by itself, and the samples that are in none of them."""
+        purposes = find_purposes([self._place_sample(sample) for sample in samples])
+        by_activity: dict[Activity, list[CodeSample]] = defaultdict(list)
+        for sample, purpose in zip(samples, purposes, strict=True):
+            by_activity[purpose].append(sample)
+        rest = by_activity.pop(Activity.UNKNOWN, [])
+        causes: list[CodeLead] = []
+        for activity, inside in by_activity.items():
+            leads = self.leads(inside, whole, activity)
+            causes += leads
+            if not leads:
+                rest += inside
+        return tuple(sorted(causes, key=lambda lead: -lead.time.total)), rest
+
+    def _place_sample(self, sample: CodeSample) -> PlacedSample:
+        frame = self._innermost(sample)
+        text = self._words["text"][frame] if frame >= 0 else ""
+        return PlacedSample(
+            [self._user_frame(at) for at in self._user_stack(frame)],
+            Callee(text, find_callee(text), self._frames_below(sample.stack, frame)),
+            sample.doing, sample.call, sample.phase, sample.weight, sample.collecting,
+        )  # fmt: skip
+
+    def _user_frame(self, frame: int) -> UserFrame:
+        if frame not in self._user_frames:
+            begin, words, numbers = self._begin(frame), self._words, self._numbers
+            statement = numbers["statement"][frame]
+            self._user_frames[frame] = UserFrame(
+                (begin.file, begin.function, begin.line), statement or numbers["line"][frame],
+                _split(words["loops"][frame]), _split(words["feeds"][frame]), bool(statement),
+            )  # fmt: skip
+        return self._user_frames[frame]
+
+    def _frames_below(self, stack: int, frame: int) -> list[tuple[str, str]]:
+        """Module and function of the frames that the user's frame called on the way to a stack."""
+        below = []
+        while stack >= 0 and stack != frame:
+            below.append((self._words["module"][stack], self._words["function"][stack]))
+            stack = self._numbers["parent"][stack]
+        return below[::-1]
 
     def _innermost(self, sample: CodeSample) -> int:
         return int(self.users.innermost[sample.stack]) if sample.stack >= 0 else -1
@@ -243,8 +295,9 @@ class _Lead:
     tally: _Tally = field(default_factory=_Tally)
     lines: dict[tuple[CodePlace, str], float] = field(default_factory=lambda: defaultdict(float))
     called: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def finish(self, place: CodePlace, whole: Whole) -> CodeLead:
+    def finish(self, place: CodePlace, whole: Whole, activity: Activity) -> CodeLead:
         total = sum(self.tally.times)
         by_line: dict[int, float] = defaultdict(float)
         for (line, _), time in self.lines.items():
@@ -257,8 +310,9 @@ class _Lead:
             )
         called, spent = max(self.called.items(), key=lambda item: item[1])
         return CodeLead(
-            place, text, called if spent >= HALF * total else "", self.tally.time(whole.steps), share_of(total, whole)
-        )
+            place, text, called if spent >= HALF * total else "", self.tally.time(whole.steps), share_of(total, whole),
+            activity, tuple(_most(self.phases)),
+        )  # fmt: skip
 
 
 @dataclass
@@ -296,6 +350,10 @@ def share_of(time: float, whole: Whole) -> Value:
     share = min(time / whole.time, 1.0)
     low, high = proportion(round(share * whole.samples), max(round(whole.samples), 1))
     return Value(share, "1", "measured", min(low, share), max(high, share), bounds=SAMPLES)
+
+
+def _split(lines: str) -> frozenset[str]:
+    return frozenset(lines.split(",")) if lines else frozenset()
 
 
 def _decode(column: Words) -> list[str]:

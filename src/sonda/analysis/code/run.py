@@ -77,7 +77,11 @@ def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) ->
     phases: dict[str, list[CodeSample]] = {}
     for sample in samples:
         phases.setdefault(sample.phase, []).append(sample)
-    regions = [book.region(name, inside, whole) for name, inside in phases.items()]
+    causes, rest = book.causes(samples, whole)
+    left: dict[str, list[CodeSample]] = {name: [] for name in phases}
+    for sample in rest:
+        left[sample.phase].append(sample)
+    regions = [book.region(name, inside, whole, left[name]) for name, inside in phases.items()]
     regions.sort(key=lambda region: -region.time.total)
     regions += _regions_beside(book, part, steps, rows, whole)
     return PartCode(
@@ -85,6 +89,7 @@ def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) ->
         sum(sample.due for sample in samples),
         tuple(regions),
         book.functions(samples, whole),
+        causes,
         _collections(part, steps),
     )
 

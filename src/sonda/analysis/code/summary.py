@@ -28,6 +28,23 @@ class Doing(Enum):
     """It does not run: it is in a system call, or in the queue for a lock."""
 
 
+class Activity(Enum):
+    """What code of the user's is for, as the cause is called that it makes."""
+
+    COLLECTION = "garbage_collection"
+    WAIT = "waiting"
+    LOG = "logging"
+    CHECKPOINT = "checkpointing"
+    COPY = "copies"
+    METRIC = "metrics"
+    """Computed from what the step has made, and nothing of it reaches a backward or the next forward."""
+    LOOP = "per_sample_python"
+    """Python code in a loop inside the step."""
+    INPUT = "input"
+    """Reading and preparing what a forward is given."""
+    UNKNOWN = ""
+
+
 @dataclass(frozen=True)
 class CodeTime:
     """The time of a place, ns, by what the thread did there."""
@@ -137,6 +154,9 @@ class CodeLead:
     """What of a library takes half of it or more; '' where nothing does."""
     time: CodeTime
     share: Value
+    activity: Activity = Activity.UNKNOWN
+    phases: tuple[tuple[str, float], ...] = ()
+    """ns by phase, most first; `other` is in none."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +174,7 @@ class CodeRegion:
     """Most time first."""
     tree: tuple[CodeBranch, ...]
     leads: tuple[CodeLead, ...]
-    """Most time first."""
+    """Most time first; without what is among the causes of its part."""
 
     def function(self, name: str) -> CodeFunction | None:
         """The function with this qualified name that takes most."""
@@ -183,6 +203,8 @@ class PartCode:
     """Most time first; those of other threads and processes behind."""
     functions: tuple[CodeFunction, ...]
     """Of the whole step, in the thread that steps; most time first."""
+    causes: tuple[CodeLead, ...] = ()
+    """Leads of the whole step whose activity is known, each activity by itself; most time first."""
     collections: StepCollections | None = None
     """None where they were not recorded."""
 

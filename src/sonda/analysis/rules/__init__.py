@@ -17,24 +17,29 @@ from sonda.analysis.rules import (
     code,
     communication,
     compute,
+    copied_data,
     copies,
     cores,
     counted_flops,
     denormals,
     dominating_layer,
     double_precision,
+    garbage_collection,
     good,
     graph_breaks,
     host,
     input,
+    logging,
     memory,
     memory_bound,
     memory_format,
+    metrics,
     micro_batch,
     noise,
     none,
     optimizer,
     overhead,
+    per_sample_python,
     program,
     recompilation,
     repeated_forward,
@@ -53,11 +58,12 @@ from sonda.record.errors import SondaError
 from sonda.record.plugins import RULES, call_entry, plugin_entries
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
-    input.rule, code.data_rule, code.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule,
-    memory.rule, overhead.rule, cores.own, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule,
-    none.rule,
+    input.rule, code.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule,
+    overhead.rule, cores.own, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
 CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
+    waiting.at_lines, waiting.for_threads, garbage_collection.rule, logging.rule, checkpointing.at_lines,
+    copied_data.rule, metrics.rule, per_sample_python.rule, input.by_hand,
     unused_gradients.rule, repeated_forward.rule, tiny_operations.rule, micro_batch.rule, optimizer.rule,
     double_precision.rule, dominating_layer.rule, memory_bound.rule, copies.rule, memory_format.rule,
     validation.rule, checkpointing.rule, allocation.rule, denormals.rule, recompilation.rule, graph_breaks.rule,
@@ -102,7 +108,7 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     if noisy is not None:
         # Steps that trace differ from others, and so do steps that wait for input or for their own threads. What was
         # counted or sampled is known of all steps together. So all these are known without a median.
-        rules = (retracing.rule, input.uneven, cores.own, code.data_rule, code.rule, *CAUSES)
+        rules = (retracing.rule, input.uneven, cores.own, *CAUSES, code.rule)
         known = [verdict for rule in rules if (verdict := rule(summary)) is not None]
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
     causes = [verdict for rule in CAUSES if (verdict := rule(summary)) is not None]

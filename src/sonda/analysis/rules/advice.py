@@ -7,7 +7,8 @@ from enum import Enum
 from typing import ClassVar
 
 from sonda.analysis.findings import Finding
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
+from sonda.analysis.summary import CausePlace
 
 
 class Change(Enum):
@@ -50,9 +51,32 @@ class TryChange(Finding):
     change: Change
 
 
+class LineChange(Enum):
+    """Changes of a line of the program."""
+
+    COLLECT_LESS = "collect_less"
+    COPY_LESS = "copy_less"
+    FASTER_INPUT = "faster_input"
+    FEWER_METRICS = "fewer_metrics"
+    LOG_LESS = "log_less"
+    SAVE_LESS = "save_less"
+    VECTORISE = "vectorise"
+    WAIT_LESS = "wait_less"
+
+
+@dataclass(frozen=True)
+class ChangeLine(Finding):
+    """A change of the code at a place."""
+
+    kind: ClassVar[str] = "change_line"
+
+    change: LineChange
+    place: CausePlace
+
+
 def advice_kind(advice: Finding) -> str:
     """The name of a piece of advice in documents."""
-    return advice.change.value if isinstance(advice, TryChange) else advice.kind
+    return advice.change.value if isinstance(advice, TryChange | ChangeLine) else advice.kind
 
 
 @dataclass(frozen=True)
@@ -149,7 +173,7 @@ class LoadAhead(Finding):
 
 @dataclass(frozen=True)
 class LoadInParallel(Finding):
-    kind: ClassVar[str] = "load_in_parallel"
+    kind: ClassVar[str] = "more_workers"
 
     loader: str
     """What loads, or the framework whose loader could."""
@@ -201,7 +225,7 @@ class TraceOnce(Finding):
 class ChangeCode(Finding):
     """Something to change at a place of the program."""
 
-    place: CodePlace
+    place: StepPlace
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.rules.advice import ReuseBuffers
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, told_ns
 from sonda.analysis.rules.limits import AllocatesAnew
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
 
@@ -44,7 +44,7 @@ def _faults(summary: Summary, part: PartSummary) -> Value:
     return in_phases if in_phases is not None and (in_phases.value or 0.0) >= (whole.value or 0.0) else whole
 
 
-def _place(part: PartSummary, evidence: TimedEvidence | None, total: float) -> CodePlace:
+def _place(part: PartSummary, evidence: TimedEvidence | None, total: float) -> StepPlace:
     """The phase with the most faults, and the layer and line that move most bytes in it."""
     faults = {row.name: row.counters[FAULTS].value or 0.0 for row in part.phases if FAULTS in row.counters}
     phase = max(faults, key=lambda name: faults[name], default="")
@@ -52,6 +52,6 @@ def _place(part: PartSummary, evidence: TimedEvidence | None, total: float) -> C
         phase = ""  # outside of all phases
     groups = [timed.group for timed in evidence.groups if timed.group.phase == phase] if evidence is not None else []
     if not groups:
-        return CodePlace(phase=phase)
+        return StepPlace(phase=phase)
     largest = max(groups, key=lambda group: group.bytes)
-    return CodePlace(largest.layer or "", largest.line, phase)
+    return StepPlace(largest.layer or "", largest.line, phase)

@@ -1,10 +1,12 @@
-"""Checkpointing too often: saving weights takes a large part of the training."""
+"""Checkpointing: saving weights, or copies of them, takes a large part of the training."""
 
 from __future__ import annotations
 
-from sonda.analysis.rules.advice import SaveLess
-from sonda.analysis.rules.limits import SavesOften
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.code.summary import Activity
+from sonda.analysis.rules.advice import LineChange, SaveLess
+from sonda.analysis.rules.limits import SavesOften, SavesState
+from sonda.analysis.rules.own_code import causes_of, code_verdict
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.steps.program import BETWEEN, CHECKPOINTS
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -25,7 +27,7 @@ def rule(summary: Summary) -> Verdict | None:
     share = (stage.time.value or 0.0) / whole if whole else 0.0
     if share < WORTH:
         return None
-    place = CodePlace(line=stage.line)
+    place = StepPlace(line=stage.line)
     of_time = Value(share, "1", "derived")
     steps = Value(program.steps / stage.count, "1", "derived")
     return Verdict(
@@ -35,3 +37,9 @@ def rule(summary: Summary) -> Verdict | None:
         remedies=(Remedy(SaveLess(place)),),
         share=share,
     )
+
+
+def at_lines(summary: Summary) -> Verdict | None:
+    """Fires when functions that save, inside of the steps, take a tenth of the step each, for sure."""
+    leads = causes_of(summary, Activity.CHECKPOINT)
+    return code_verdict(Activity.CHECKPOINT, SavesState(leads), LineChange.SAVE_LESS) if leads else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sonda.analysis.rules.advice import FlushDenormals
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, told_ns
 from sonda.analysis.rules.limits import SubnormalNumbers
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
 from sonda.record.evidence import Denormals, DenormalTensor
@@ -21,7 +21,7 @@ OF_AN_UPDATE = 10
 class _Slowed:
     """Work on subnormal numbers."""
 
-    place: CodePlace
+    place: StepPlace
     what: str
     part: float
     times: float
@@ -80,7 +80,7 @@ def _operations(evidence: TimedEvidence) -> list[_Slowed]:
         here = [timed for timed in evidence.groups if (timed.group.phase, timed.group.layer, timed.group.line) == key]
         counted = sum(timed.group.ns for timed in here)
         ns = operation.ns * sum(timed.ns for timed in here) / counted if counted else 0.0
-        place = CodePlace(operation.layer or "", operation.line, operation.phase)
+        place = StepPlace(operation.layer or "", operation.line, operation.phase)
         times = _times(float(operation.times), float(operation.part))
         slowed.append(_Slowed(place, operation.name, float(operation.part), times, ns))
     return slowed
@@ -101,12 +101,12 @@ def _work_on(part: PartSummary, found: Denormals, tensor: DenormalTensor) -> _Sl
     if tensor.what == STATE:
         spent = sum(row.cost.time.value or 0.0 for row in part.phases if row.name == "optimizer")
         times = 1 + (_times(float(found.root_times), amount) - 1) / OF_AN_UPDATE
-        return _Slowed(CodePlace(phase="optimizer"), tensor.what, amount, times, spent)
+        return _Slowed(StepPlace(phase="optimizer"), tensor.what, amount, times, spent)
     row = layer_row(part, tensor.layer)
     if row is None or not row.cost.time.value:
         return None
     slower = float(found.product_times if tensor.what == "weights" else found.element_times)
-    return _Slowed(CodePlace(tensor.layer), tensor.what, amount, _times(slower, amount), row.cost.time.value)
+    return _Slowed(StepPlace(tensor.layer), tensor.what, amount, _times(slower, amount), row.cost.time.value)
 
 
 def _times(slower: float, part: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.rules.advice import SmallerLayer
 from sonda.analysis.rules.evidence import evidence_of, layer_row
 from sonda.analysis.rules.limits import DominatingLayer
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.summary import LayerRow, PartSummary, Remedy, Summary, Value, Verdict
 from sonda.record.evidence import LayerSize
 
@@ -37,7 +37,7 @@ def rule(summary: Summary) -> Verdict | None:
         if not (_is_wide(size) and own >= MOST_WEIGHTS) and size.kernel < LARGE_KERNEL:
             continue
         rest = _usual_share(evidence.part, row)
-        place = CodePlace(size.layer)
+        place = StepPlace(size.layer)
         share = Value(min(cost.share, 1.0), "1", "derived")
         saved = max(cost.share - rest, 0.0)
         weights = Value(own, "1", "counted")

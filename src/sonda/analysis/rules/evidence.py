@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import first_part
 from sonda.analysis.summary import LayerRow, PartSummary, Summary
 from sonda.record.evidence import OperationGroup, StepEvidence
@@ -46,7 +46,7 @@ class TimedEvidence:
         """Part of the step, 0 to 1."""
         return min(ns / self.step_ns, 1.0) if self.step_ns else 0.0
 
-    def largest_place(self, wanted: Callable[[OperationGroup], bool]) -> CodePlace:
+    def largest_place(self, wanted: Callable[[OperationGroup], bool]) -> StepPlace:
         """The layer and line that take most of the groups that are wanted. A backward is called in one line, whatever
         it computes, so its line says nothing where others are known."""
         times: dict[tuple[str, str, str], float] = {}
@@ -57,12 +57,12 @@ class TimedEvidence:
                 key = group.layer or "", line, group.phase
                 times[key] = times.get(key, 0.0) + timed.ns
         if not times:
-            return CodePlace()
+            return StepPlace()
         layer, line, phase = max(times, key=lambda key: times[key])
         if not line:
             lines = {key[1]: ns for key, ns in times.items() if key[0] == layer and key[1]}
             line = max(lines, key=lambda name: lines[name], default="")
-        return CodePlace(layer, line, phase)
+        return StepPlace(layer, line, phase)
 
 
 def evidence_of(summary: Summary, part: PartSummary | None = None) -> TimedEvidence | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.rules.advice import RemoveBreaks
 from sonda.analysis.rules.evidence import told_ns
 from sonda.analysis.rules.limits import GraphBreaks
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.small_operations import small_operations
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -27,7 +27,7 @@ def rule(summary: Summary) -> Verdict | None:
     if spent / step < WORTH:
         return None
     worst = max(found, key=lambda place: place.times)
-    place = CodePlace(line=worst.line, phase="forward")
+    place = StepPlace(line=worst.line, phase="forward")
     of_step, time = Value(min(spent / step, 1.0), "1", "derived"), Value(spent, "ns", "derived")
     times = sum(place.times for place in found)
     small = small_operations(summary)

@@ -9,7 +9,7 @@ from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.code.summary import CodeLead
 from sonda.analysis.device.findings import WarpsWait
 from sonda.analysis.findings import Finding
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.summary import Value
 
 
@@ -177,6 +177,10 @@ class InputBound(Finding):
     """ns a step."""
     workers: int
     """That load already."""
+    leads: tuple[CodeLead, ...] = ()
+    """Functions of the user's code that make the data, most time first."""
+    in_workers: bool = False
+    """Whether the leads are code of workers: their shares are of the workers' time."""
 
 
 @dataclass(frozen=True)
@@ -189,6 +193,9 @@ class UnevenInput(Finding):
     """Of the time of all steps."""
     time: Value
     """ns a step, on average."""
+    leads: tuple[CodeLead, ...] = ()
+    """As in `InputBound`."""
+    in_workers: bool = False
 
 
 @dataclass(frozen=True)
@@ -211,8 +218,79 @@ class CodeTakes(Finding):
 
     leads: tuple[CodeLead, ...]
     """Most time first; never empty."""
-    region: str
-    """Where: `other`, `data`, or `workers`, of whose time the shares are then."""
+
+
+@dataclass(frozen=True)
+class CodeCause(Finding):
+    """Something that the user's own code does in a step, at lines that are known."""
+
+    leads: tuple[CodeLead, ...]
+    """Most time first; never empty."""
+
+
+@dataclass(frozen=True)
+class ProgramWaits(CodeCause):
+    kind: ClassVar[str] = "program_waits"
+
+
+@dataclass(frozen=True)
+class HeldByThread(CodeCause):
+    """Other threads of the program run Python code, and the one that steps waits for the interpreter's lock; the leads
+    are theirs."""
+
+    kind: ClassVar[str] = "held_by_thread"
+
+    share: Value
+    """Of the step, that it waits."""
+
+
+@dataclass(frozen=True)
+class CollectsGarbage(CodeCause):
+    kind: ClassVar[str] = "collects_garbage"
+
+    asked: bool
+    """Whether the program calls the collector; else its objects drive it."""
+    count: Value
+    """Collections of a step."""
+    share: Value
+
+
+@dataclass(frozen=True)
+class WritesRecords(CodeCause):
+    """Printing, logging, writing of records."""
+
+    kind: ClassVar[str] = "writes_records"
+
+
+@dataclass(frozen=True)
+class SavesState(CodeCause):
+    """Weights and the like are written, or copied to be kept."""
+
+    kind: ClassVar[str] = "saves_state"
+
+
+@dataclass(frozen=True)
+class CopiesData(CodeCause):
+    kind: ClassVar[str] = "copies_data"
+
+
+@dataclass(frozen=True)
+class ComputesMetrics(CodeCause):
+    """What is computed from what the step has made, and reaches no backward."""
+
+    kind: ClassVar[str] = "computes_metrics"
+
+
+@dataclass(frozen=True)
+class LoopsInPython(CodeCause):
+    kind: ClassVar[str] = "loops_in_python"
+
+
+@dataclass(frozen=True)
+class PreparesInput(CodeCause):
+    """The program makes its batches in the step, without a loader."""
+
+    kind: ClassVar[str] = "prepares_input"
 
 
 @dataclass(frozen=True)
@@ -282,7 +360,7 @@ class Cause(Finding):
     """Of the step, that is saved without it."""
     time: Value
     """ns of a step that are saved."""
-    place: CodePlace
+    place: StepPlace
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import WorkInPlace
 from sonda.analysis.rules.evidence import TimedGroup, evidence_of
 from sonda.analysis.rules.limits import PointwiseChain
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 LEAST = 0.20
@@ -39,7 +39,7 @@ def rule(summary: Summary) -> Verdict | None:
         lines = {timed.group.line: timed.ns for key, members in chains.items() for timed in members
                  if key[0] == layer and key[2]}  # fmt: skip
         line = max(lines, key=lambda name: lines[name], default="")
-    place = CodePlace(layer or "", line, phase)
+    place = StepPlace(layer or "", line, phase)
     members = [timed for key, chain in chains.items() if saved[key] for timed in chain]
     of_step, time = Value(share, "1", "derived"), Value(spent, "ns", "derived")
     moved = Value(sum(float(timed.group.bytes) for timed in members), "B", "nominal")

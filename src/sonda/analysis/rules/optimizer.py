@@ -6,7 +6,7 @@ from sonda.analysis.rules.advice import FusedOptimizer, OptimizerOnDevice, Spars
 from sonda.analysis.rules.denormals import saved_in_phase
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row
 from sonda.analysis.rules.limits import Cause, TableUpdated, UnfusedUpdate, UpdateElsewhere
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.record.evidence import UpdatedTable, WeightUpdate
@@ -49,7 +49,7 @@ def _line(evidence: TimedEvidence) -> str:
 def _elsewhere(evidence: TimedEvidence, update: WeightUpdate, spent: float) -> Verdict | None:
     if not update.elsewhere or evidence.share(spent) < WORTH:
         return None
-    place = CodePlace(line=_line(evidence), phase="optimizer")
+    place = StepPlace(line=_line(evidence), phase="optimizer")
     return _verdict(
         UpdateElsewhere(*_saved(evidence, spent), place, update.optimizer), Remedy(OptimizerOnDevice(place))
     )
@@ -68,7 +68,7 @@ def _tables(evidence: TimedEvidence, spent: float) -> Verdict | None:
     if evidence.share(saved) < WORTH:
         return None
     largest = max(tables, key=lambda table: table.elements * table.untouched)
-    place = CodePlace(largest.layer, "", "optimizer")
+    place = StepPlace(largest.layer, "", "optimizer")
     untouched = Value(float(largest.untouched), "1", "counted")
     return _verdict(TableUpdated(*_saved(evidence, saved), place, largest.rows, untouched), Remedy(SparseUpdate(place)))
 
@@ -90,7 +90,7 @@ def _unfused(summary: Summary, evidence: TimedEvidence, spent: float) -> Verdict
     if evidence.share(saved) < FUSING:
         return None
     largest = max(updates, key=lambda update: update.tensors)
-    place = CodePlace(line=_line(evidence), phase="optimizer")
+    place = StepPlace(line=_line(evidence), phase="optimizer")
     operations = sum(timed.group.operations for timed in evidence.groups if timed.group.phase == "optimizer")
     finding = UnfusedUpdate(
         *_saved(evidence, saved), place, largest.optimizer, largest.tensors,

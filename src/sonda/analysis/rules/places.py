@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class CodePlace:
+class StepPlace:
     """Where something happens; '' for what is not known."""
 
     layer: str = ""

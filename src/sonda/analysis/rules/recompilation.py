@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis.rules.advice import Change, StableShapes, TryChange
 from sonda.analysis.rules.limits import CompiledAgain
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
@@ -24,7 +24,7 @@ def rule(summary: Summary) -> Verdict | None:
     if not again or share < WORTH:
         return None
     worst = max(again, key=lambda function: function.again)
-    place = CodePlace(line=worst.line)
+    place = StepPlace(line=worst.line)
     of_time, time = Value(share, "1", "derived"), Value(spent, "ns", "measured")
     return Verdict(
         kind="recompilation",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.rules.advice import ReuseResult
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, outermost
 from sonda.analysis.rules.limits import RepeatedForward
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.record.evidence import RepeatedCall
@@ -23,7 +23,7 @@ def rule(summary: Summary) -> Verdict | None:
     if share < WORTH:
         return None
     largest = calls[max(times, key=lambda path: times[path])]
-    place = CodePlace(largest.layer, largest.line, "forward")
+    place = StepPlace(largest.layer, largest.line, "forward")
     of_step, time = Value(share, "1", "derived"), Value(spent, "ns", "derived")
     return Verdict(
         kind="repeated_forward",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sonda.analysis.rules.evidence import TimedEvidence, TimedGroup, evidence_of
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import bound_by, share
 from sonda.analysis.summary import Summary
 
@@ -33,7 +33,7 @@ class SmallOperations:
     few_samples: bool
     """Whether a larger batch would give them work: no loop calls most of them, backward and optimizer left out, and
     the batch is small."""
-    place: CodePlace
+    place: StepPlace
     """Where most of them are called."""
     here: int
     """How many operations of a step are called there."""
@@ -78,7 +78,7 @@ def small_operations(summary: Summary) -> SmallOperations | None:
     layer, line = max(times, key=lambda key: times[key])
     return SmallOperations(
         evidence, groups, overhead, looped, few_samples,
-        CodePlace(layer or "", line, "forward" if layer is not None else ""), counts[layer, line],
+        StepPlace(layer or "", line, "forward" if layer is not None else ""), counts[layer, line],
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.rules.advice import NoGrad
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, outermost
 from sonda.analysis.rules.limits import UnusedGradients, UnusedGraph
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.record import evidence as record
@@ -35,7 +35,7 @@ def _thrown(evidence: TimedEvidence) -> Verdict | None:
     if share < WORTH:
         return None
     named = tuple(_common(layers))
-    place = CodePlace(named[0], "", "backward")
+    place = StepPlace(named[0], "", "backward")
     of_step, time = Value(share, "1", "derived"), Value(spent, "ns", "derived")
     return Verdict(
         kind="unused_gradients",
@@ -80,7 +80,7 @@ def _graphs(summary: Summary) -> Verdict | None:
         saved = sum(_graph_cost(summary, evidence, graph) for graph in calls)
         share = weight * evidence.share(min(saved, forward))
         largest = max(calls, key=lambda graph: _forward_time(evidence, graph))
-        place = CodePlace(largest.layer, largest.line, "forward")
+        place = StepPlace(largest.layer, largest.line, "forward")
         of_step, time = Value(share, "1", "derived"), Value(min(saved, forward), "ns", "derived")
         taken = Value(whole, "1", "derived")
         return Verdict(

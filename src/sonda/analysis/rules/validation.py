@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.rules.advice import ValidateLess
 from sonda.analysis.rules.evidence import evidence_of
 from sonda.analysis.rules.limits import ValidatesOften
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 LEAST = 0.20
@@ -28,7 +28,7 @@ def rule(summary: Summary) -> Verdict | None:
     if share < LEAST:
         return None
     evidence = evidence_of(summary, longest)
-    place = CodePlace(line=evidence.step.line if evidence is not None else "")
+    place = StepPlace(line=evidence.step.line if evidence is not None else "")
     of_steps, time = Value(share, "1", "derived"), Value(longest.total.value, "ns", "measured")
     between = Value(train.steps / longest.walks, "1", "derived")
     return Verdict(

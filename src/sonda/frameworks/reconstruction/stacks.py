@@ -14,6 +14,7 @@ import numpy as np
 
 from sonda.frameworks.collector.stacks.file import COLLECTION_NUMBERS, FRAME_NUMBERS, HEAD, MAGIC, SAMPLE_NUMBERS
 from sonda.frameworks.collector.stacks.trie import OBSERVING
+from sonda.frameworks.reconstruction.source import UNKNOWN, LineFacts, SourceFile, join_lines
 from sonda.frameworks.reconstruction.system_calls import name_call
 from sonda.record.spans import Words
 from sonda.record.stacks import FRAME_NUMBERS as FRAME_COLUMNS
@@ -70,12 +71,14 @@ def read_stacks(directory: Path, begin: int) -> SampledStacks:
         worker = read.facts.get("worker")
         worker = int(worker) if isinstance(worker, int) else -1
         whose = np.full((len(taken), 2), (process, worker))
-        samples.append(np.column_stack((taken[:, 0] - begin, whose, taken[:, 1], stack, taken[:, 3:7])))
+        collected = _measure_collections(taken, read.rows[b"G"])
+        samples.append(
+            np.column_stack((taken[:, 0] - begin, whose, taken[:, 1], stack, taken[:, 3:7], collected))
+        )  # fmt: skip
         machine = str(read.facts.get("machine", ""))
         names = {number: name_call(machine, number) for number in np.unique(taken[:, 7] - 1).tolist()}
         calls += [names[number] for number in (taken[:, 7] - 1).tolist()]
-        collected = read.rows[b"G"]
-        collections.append(np.column_stack((collected, np.full(len(collected), process))))
+        collections.append(np.column_stack((read.rows[b"G"], np.full(len(read.rows[b"G"]), process))))
         if len(taken):
             lasted = int(taken[-1, 0]) - int(read.facts.get("begun", taken[0, 0]))
             spent[process] = read.facts.get("spent", 0) / max(lasted, 1)
@@ -128,6 +131,20 @@ def _split_records(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
         position += length
 
 
+def _measure_collections(taken: np.ndarray, collections: np.ndarray) -> np.ndarray:
+    """For each sample, the ns since the thread's sample before in which that thread collected garbage."""
+    collected = np.zeros(len(taken), dtype=np.int64)
+    for thread in np.unique(collections[:, 2]).tolist():
+        own = collections[collections[:, 2] == thread]
+        moments = own[:, :2].ravel()
+        spent = np.repeat(np.cumsum(own[:, 1] - own[:, 0]), 2)
+        spent[0::2] -= own[:, 1] - own[:, 0]
+        rows = taken[:, 1] == thread
+        time, lasted = taken[rows, 0], taken[rows, 3]
+        collected[rows] = np.interp(time, moments, spent) - np.interp(time - lasted, moments, spent)
+    return collected
+
+
 class _FrameTree:
     """The frames of all processes as one tree: equal stacks are one."""
 
@@ -135,6 +152,7 @@ class _FrameTree:
         self._rows: dict[tuple[Any, ...], int] = {}
         """By parent, position and words of a frame: its row."""
         self._sources: dict[str, list[bytes]] = {}
+        self._parsed: dict[str, SourceFile] = {}
 
     def add_process(self, read: _ProcessStacks) -> np.ndarray:
         """Add the frames of a process; for each of them its row."""
@@ -148,24 +166,25 @@ class _FrameTree:
                 continue
             if (os.path.basename(function.path), function.name) == FORKED:
                 parent = -1
-            text = self._find_text(function, *position) if function.origin == USER else ""
+            mine = function.origin == USER
+            text = self._find_text(function, *position) if mine else ""
+            facts = self._find_facts(function, *position[:2]) if mine else UNKNOWN
             words = function.origin, function.module, function.file, function.name, text
-            key = (parent, function.line, *position, *words)
+            key = (parent, function.line, *position, facts.statement, *words, *map(join_lines, facts[1:]))
             rows[number] = self._rows.setdefault(key, len(self._rows))
         return rows
 
     def frames(self) -> Frames:
-        numbers = np.array([key[:6] for key in self._rows], dtype=np.int64).reshape(-1, 6)
+        count = len(FRAME_COLUMNS)
+        numbers = np.array([key[:count] for key in self._rows], dtype=np.int64).reshape(-1, count)
         return Frames(
             {name: numbers[:, place].copy() for place, name in enumerate(FRAME_COLUMNS)},
-            {name: Words.of(str(key[6 + place]) for key in self._rows) for place, name in enumerate(FRAME_WORDS)},
+            {name: Words.of(str(key[count + place]) for key in self._rows) for place, name in enumerate(FRAME_WORDS)},
         )
 
     def _find_text(self, function: _Function, line: int, column: int, end_line: int, end_column: int) -> str:
         """The source of an expression in one line, or the whole line where columns are not known; '' without one."""
-        if function.path not in self._sources:
-            self._sources[function.path] = _read_lines(function)
-        lines = self._sources[function.path]
+        lines = self._read_source(function)
         if not 0 < line <= end_line <= len(lines):
             return ""
         pieces = lines[line - 1 : end_line]
@@ -176,6 +195,16 @@ class _FrameTree:
             pieces[0] = pieces[0][column:]
         text = " ".join(b" ".join(pieces).decode(errors="replace").split())
         return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
+
+    def _find_facts(self, function: _Function, line: int, column: int) -> LineFacts:
+        if function.path not in self._parsed:
+            self._parsed[function.path] = SourceFile(self._read_source(function))
+        return self._parsed[function.path].look_up(function.name, function.line, line, column)
+
+    def _read_source(self, function: _Function) -> list[bytes]:
+        if function.path not in self._sources:
+            self._sources[function.path] = _read_lines(function)
+        return self._sources[function.path]
 
 
 class _Function(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sonda.analysis.code.summary import CodeTime, Doing
+from sonda.analysis.code.summary import CodeLead, CodeTime, Doing
 from sonda.record.stacks import INTERPRETER
 
 DOING = {Doing.PYTHON: "Python", Doing.NATIVE: "native code", Doing.WAITING: "waiting"}
@@ -21,6 +21,19 @@ WAITS = {
     ),
 }  # fmt: skip
 """What a thread waits for in a system call."""
+
+LONGEST_TEXT = 60
+"""Characters of an expression that a sentence quotes."""
+
+
+def name_place(lead: CodeLead) -> str:
+    """`train.py:41 Watch.__call__`, without folders."""
+    file = lead.place.file.rpartition("/")[2]
+    return f"{file}:{lead.place.line} {lead.place.function}".rstrip()
+
+
+def shorten(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
 
 
 def name_wait(call: str) -> str:

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio, Judgement
-from sonda.analysis.code.summary import WORKERS, CodeLead
+from sonda.analysis.code.summary import CodeLead, Doing
 from sonda.analysis.rules.limits import (
     AboveCeiling,
     AllocatesAnew,
     BetweenPhases,
+    CodeCause,
     CodeTakes,
+    CollectsGarbage,
     CommunicationBound,
     CompiledAgain,
     ComputeBound,
+    ComputesMetrics,
+    CopiesData,
     DominatingLayer,
     DoublePrecision,
     GraphBreaks,
     HeldByOthers,
+    HeldByThread,
     HostBound,
     InputBound,
     KernelStalled,
     LongestPhase,
+    LoopsInPython,
     MemoryBound,
     MicroBatch,
     MinorSteps,
@@ -37,9 +43,12 @@ from sonda.analysis.rules.limits import (
     Oversubscribed,
     Pieces,
     PointwiseChain,
+    PreparesInput,
+    ProgramWaits,
     RepeatedForward,
     Retraced,
     SavesOften,
+    SavesState,
     SlotsLost,
     StridedOperands,
     SubnormalNumbers,
@@ -55,10 +64,11 @@ from sonda.analysis.rules.limits import (
     UpdateElsewhere,
     ValidatesOften,
     WaitsOutside,
+    WritesRecords,
 )
 from sonda.analysis.steps import program as stages
 from sonda.analysis.summary import Value
-from sonda.report.words.code import name_doing
+from sonda.report.words.code import name_doing, name_place, name_wait, shorten
 from sonda.report.words.describe import describe
 from sonda.report.words.device import kernel_label
 from sonda.report.words.names import name_layers
@@ -237,15 +247,25 @@ def _(finding: Oversubscribed) -> str:
 def _(finding: InputBound) -> str:
     workers = f" with {wording.plural(finding.workers, 'worker')}" if finding.workers else ""
     return (
-        f"Input-bound: waiting for data{workers} takes {share(finding.share)} of the step ({duration(finding.time)})."
+        f"Input-bound: waiting for data{workers} takes {share(finding.share)} of the step ({duration(finding.time)})"
+        f"{_makes_data(finding)}."
     )
+
+
+def _makes_data(finding: InputBound | UnevenInput) -> str:
+    """The line that makes the data, where it is known."""
+    if not finding.leads:
+        return ""
+    first = finding.leads[0]
+    of = " of the workers' time" if finding.in_workers else ""
+    return f"; {name_place(first)} takes {share(first.share)}{of}: {_lead(first)}"
 
 
 @describe.register
 def _(finding: UnevenInput) -> str:
     return (
         f"Input-bound: waiting for data takes {share(finding.share)} of the time of all steps "
-        f"({duration(finding.time)} a step, some wait long and others do not)."
+        f"({duration(finding.time)} a step, some wait long and others do not){_makes_data(finding)}."
     )
 
 
@@ -260,10 +280,76 @@ def _(finding: WaitsOutside) -> str:
 @describe.register
 def _(finding: CodeTakes) -> str:
     first, *others = finding.leads[:MOST_LEADS]
-    whole = "the loader's workers' time" if finding.region == WORKERS else "the step"
-    clauses = [f"{first.place.name} takes {share(first.share)} of {whole} ({_lead(first)})"]
-    clauses += [f"{lead.place.name} {share(lead.share)} ({_lead(lead)})" for lead in others]
+    clauses = [f"{name_place(first)} takes {share(first.share)} of the step ({_lead(first)})"]
+    clauses += [f"{name_place(lead)} {share(lead.share)} ({_lead(lead)})" for lead in others]
     return f"{wording.join(clauses)}."
+
+
+def _at_lines(finding: CodeCause, what: str) -> str:
+    """`train.py:41 Watch.__call__ takes 62 % of the step (29 ms): it writes records, …`."""
+    first, *others = finding.leads[:MOST_LEADS]
+    also = [f"{name_place(lead)} {share(lead.share)}" for lead in others]
+    text = f" ({shorten(first.text)})" if first.text else ""
+    return (
+        f"{name_place(first)} takes {share(first.share)} of the step ({wording.duration(first.time.total)}): "
+        f"{what}{text}{''.join(f'; {clause}' for clause in also)}."
+    )
+
+
+@describe.register
+def _(finding: ProgramWaits) -> str:
+    return _at_lines(finding, f"{name_wait(finding.leads[0].time.call)}")
+
+
+@describe.register
+def _(finding: HeldByThread) -> str:
+    first = finding.leads[0]
+    return (
+        f"{name_place(first)} runs Python code in another thread, and the step waits {share(finding.share)} of its "
+        "time for the interpreter's lock."
+    )
+
+
+@describe.register
+def _(finding: CollectsGarbage) -> str:
+    how = "the program calls it" if finding.asked else "objects that the program makes and keeps drive it"
+    return (
+        f"{name_place(finding.leads[0])}: garbage collection takes {share(finding.share)} of the step, "
+        f"{number(finding.count):,.1f} collections a step; {how}."
+    )
+
+
+@describe.register
+def _(finding: WritesRecords) -> str:
+    return _at_lines(finding, "printing, logging or writing records")
+
+
+@describe.register
+def _(finding: SavesState) -> str:
+    return _at_lines(finding, "saving weights or other state")
+
+
+@describe.register
+def _(finding: CopiesData) -> str:
+    return _at_lines(finding, "copying or converting data")
+
+
+@describe.register
+def _(finding: ComputesMetrics) -> str:
+    return _at_lines(finding, "computing what neither the backward nor the next step needs")
+
+
+@describe.register
+def _(finding: LoopsInPython) -> str:
+    return _at_lines(finding, "a loop in Python")
+
+
+@describe.register
+def _(finding: PreparesInput) -> str:
+    waits = finding.leads[0].time.doing is Doing.WAITING
+    return _at_lines(
+        finding, f"{'waiting for' if waits else 'preparing'} the input of the forward, outside of a loader"
+    )
 
 
 def _lead(lead: CodeLead) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sonda.analysis.rules.places import CodePlace
+from sonda.analysis.rules.places import StepPlace
 
 
 def name_layer(path: str) -> str:
@@ -10,7 +10,7 @@ def name_layer(path: str) -> str:
     return path or "the model"
 
 
-def at_place(place: CodePlace, layer: bool = True) -> str:
+def at_place(place: StepPlace, layer: bool = True) -> str:
     """` at train.py:41, in encoder.2`; '' where nothing is known."""
     line = f" at {place.line}" if place.line else ""
     inside = f" in {place.layer}" if layer and place.layer else ""

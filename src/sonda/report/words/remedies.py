@@ -6,6 +6,7 @@ from sonda.analysis import wording
 from sonda.analysis.rules.advice import (
     AtPlaces,
     Change,
+    ChangeLine,
     CompileLess,
     ComputeInFloat32,
     CopyLess,
@@ -13,6 +14,7 @@ from sonda.analysis.rules.advice import (
     FusedOptimizer,
     FuseOperations,
     LaunchAtOnce,
+    LineChange,
     LoadAhead,
     LoadInParallel,
     MakeContiguous,
@@ -78,6 +80,18 @@ CHANGES = {
     Change.TEST_LESS: "test on fewer batches, or in larger ones",
     Change.VALIDATE_LESS: "validate less often, or on fewer batches",
 }
+LINE_CHANGES = {
+    LineChange.COLLECT_LESS: "collect garbage less often than at {}: leave out gc.collect(), or call gc.freeze() once "
+    "the objects are made that stay, and gc.set_threshold(100_000)",
+    LineChange.COPY_LESS: "copy once, or not at all, at {}: keep tensors as tensors, in one dtype, and share what "
+    "nobody changes",
+    LineChange.FASTER_INPUT: "make {} faster: prepare whole batches at once, or keep what it prepares in memory",
+    LineChange.FEWER_METRICS: "compute {} every 100 steps, or once an epoch",
+    LineChange.LOG_LESS: "write at {} every 100 steps, or once an epoch, and do not flush",
+    LineChange.SAVE_LESS: "save at {} once an epoch, or in a thread beside the training",
+    LineChange.VECTORISE: "vectorise {}: one operation on the whole batch in the place of the loop",
+    LineChange.WAIT_LESS: "do not wait at {}: leave it out, or do it in a thread or process beside the training",
+}
 THREADS = {
     "torch": ": torch.set_num_threads({})",
     "tensorflow": ": tf.config.threading.set_intra_op_parallelism_threads({})",
@@ -119,6 +133,13 @@ COMPILED = {
 @describe.register
 def _(finding: TryChange) -> str:
     return CHANGES[finding.change]
+
+
+@describe.register
+def _(finding: ChangeLine) -> str:
+    place = finding.place
+    line = f"{place.file.rpartition('/')[2]}:{place.line}"
+    return LINE_CHANGES[finding.change].format(line)
 
 
 @describe.register

@@ -132,6 +132,7 @@ def part_code_fields(code: PartCode | None) -> Document:
             "samples": code.samples,
             "regions": [_region(region) for region in code.regions],
             "functions": [_function(function) for function in code.functions],
+            "causes": [{**_line(lead), "activity": lead.activity.value} for lead in code.causes],
             **({"collections": _collections(code.collections)} if code.collections is not None else {}),
         }
     }
