@@ -23,7 +23,7 @@ def reward(context, arm, secret):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rounds", type=int, default=150)
+    parser.add_argument("--rounds", type=int, default=80)
     parser.add_argument("--threads", type=int, default=32)
     parser.add_argument("--epsilon", type=float, default=0.1)
     options = parser.parse_args()
@@ -49,7 +49,7 @@ def main():
             loss.backward()
             optimizer.step()
         earned += gained.mean().item()
-        if turn % 50 == 0:
+        if turn % 20 == 0:
             print(f"round {turn}: mean reward {earned / turn:.4f}")
 
 

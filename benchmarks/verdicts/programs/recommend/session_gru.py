@@ -6,11 +6,11 @@ from torch import nn
 
 
 class SessionModel(nn.Module):
-    def __init__(self, items, width=192, hidden=384):
+    def __init__(self, items, width=192, hidden=320):
         super().__init__()
         self.items = nn.Embedding(items, width)
         self.gru = nn.GRU(width, hidden, batch_first=True)
-        self.out = nn.Sequential(nn.Linear(hidden, 512), nn.ReLU(), nn.Linear(512, items))
+        self.out = nn.Sequential(nn.Linear(hidden, 1024), nn.ReLU(), nn.Linear(1024, items))
 
     def forward(self, clicks):
         states, _ = self.gru(self.items(clicks))
@@ -26,19 +26,19 @@ def sessions(count, length, items):
 def main():
     make_reproducible(33)
     items = 2000
-    data = sessions(128 * 40, 12, items)
+    data = sessions(384 * 36, 6, items)
     model = SessionModel(items)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     hits = 0
-    for step, batch in enumerate(data.split(128), start=1):
+    for step, batch in enumerate(data.split(384), start=1):
         scores = model(batch[:, :-1])
         loss = nn.functional.cross_entropy(scores, batch[:, -1])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         hits += (scores.topk(20, dim=1).indices == batch[:, -1:]).sum().item()
-        if step % 10 == 0:
-            print(f"step {step} loss {loss.item():.3f} recall@20 {hits / (step * 128):.4f}")
+        if step % 12 == 0:
+            print(f"step {step} loss {loss.item():.3f} recall@20 {hits / (step * 384):.4f}")
 
 
 if __name__ == "__main__":
