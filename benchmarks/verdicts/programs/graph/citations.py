@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 class Neighbourhoods(IterableDataset):
     """Streams batches: seeds, two hops of sampled neighbours, their features and the labels of the seeds."""
 
-    def __init__(self, nodes=20000, degree=24, features=64, classes=8, batches=60, batch_size=256, fanout=(10, 8)):
+    def __init__(self, nodes=20000, degree=24, features=64, classes=8, batches=120, batch_size=256, fanout=(10, 8)):
         rng = np.random.default_rng(1)
         self.label = rng.integers(0, classes, nodes)
         self.edges = rng.integers(0, nodes, (nodes, degree))
@@ -61,7 +61,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        if step % 20 == 19:
+        if step % 40 == 39:
             print(f"step {step + 1}: loss {loss.item():.4f}")
 
 

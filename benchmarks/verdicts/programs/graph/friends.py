@@ -31,7 +31,7 @@ class LinkPredictor(nn.Module):
         return self.score(h[a] * h[b]).squeeze(1)
 
 
-def main(people=3000, steps=50, batch=512):
+def main(people=3000, steps=100, batch=1536):
     torch.manual_seed(5)
     circle = torch.randint(40, (people,))
     order = circle.argsort()
@@ -55,7 +55,7 @@ def main(people=3000, steps=50, batch=512):
         loss.backward()
         optimizer.step()
         mean_area += area(scores.detach()[:batch], scores.detach()[batch:]) / steps
-        if step % 10 == 9:
+        if step % 20 == 19:
             print(f"step {step + 1}: loss {loss.item():.4f}")
     print(f"area {mean_area:.3f}")
 

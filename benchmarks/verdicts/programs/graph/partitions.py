@@ -31,7 +31,7 @@ def communities(seed=0):
     """Communities of very different sizes, as (features, sources, targets, labels)."""
     generator = torch.Generator().manual_seed(seed)
     parts = []
-    for nodes in (2400, 1800, 1200, 900, 500, 400, 300, 250, 200, 150):
+    for nodes in (1400, 1100, 800, 600, 400, 250, 200, 160, 120, 100):
         x = torch.randn(nodes, 64, generator=generator)
         source, target = torch.randint(nodes, (2, 8 * nodes), generator=generator)
         parts.append((x, source, target, (x[:, :10]).argmax(dim=1)))

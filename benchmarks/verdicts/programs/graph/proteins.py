@@ -72,11 +72,11 @@ class MemoryKeeper:
 def main():
     rng = random.Random(9)
     torch.manual_seed(9)
-    proteins = [Protein(rng, rng.randrange(40, 80)) for _ in range(800)]
+    proteins = [Protein(rng, rng.randrange(40, 80)) for _ in range(512)]
     model = Classifier()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     hooks = [MemoryKeeper()]
-    for epoch in range(3):
+    for epoch in range(4):
         rng.shuffle(proteins)
         for begin in range(0, len(proteins), 32):
             kinds, edges, owner, label = collate(proteins[begin : begin + 32])

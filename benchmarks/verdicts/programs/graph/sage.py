@@ -6,12 +6,12 @@ from torch import nn
 
 
 class Graph:
-    def __init__(self, nodes=1200, degree=8, features=64, classes=6, seed=0):
+    def __init__(self, nodes=800, degree=8, features=64, classes=6, seed=0):
         generator = torch.Generator().manual_seed(seed)
         self.label = torch.randint(classes, (nodes,), generator=generator)
         order = self.label.argsort()
         self.neighbours = torch.empty(nodes, degree, dtype=torch.long)
-        near = torch.randint(-60, 60, (nodes, degree), generator=generator)
+        near = torch.randint(-40, 40, (nodes, degree), generator=generator)
         self.neighbours[order] = order[(torch.arange(nodes)[:, None] + near) % nodes]
         centre = torch.randn(classes, features, generator=generator)
         self.x = centre[self.label] + 2 * torch.randn(nodes, features, generator=generator)
@@ -43,7 +43,7 @@ torch.manual_seed(0)
 model = Sage()
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01, weight_decay=5e-4)
 known = torch.rand(len(graph.x)) < 0.5
-for epoch in range(40):
+for epoch in range(60):
     model.train()
     logits = model(graph)
     loss = F.cross_entropy(logits[known], graph.label[known])

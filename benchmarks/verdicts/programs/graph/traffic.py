@@ -39,10 +39,10 @@ class Training:
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self.optimizer.step()
-            if step % 20 == 19:
+            if step % 50 == 49:
                 print(f"step {step + 1}: loss {loss.item():.4f}")
 
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    Training(RoadNetwork()).run(80)
+    Training(RoadNetwork()).run(150)

@@ -9,7 +9,7 @@ from torch import nn
 
 
 class Surrogate(nn.Module):
-    def __init__(self, width=32, latent=512):
+    def __init__(self, width=32, latent=768):
         super().__init__()
         self.down = nn.Sequential(
             nn.Conv2d(3, width, 4, 4), nn.GELU(), nn.Conv2d(width, width, 3, padding=1), nn.GELU(), nn.Flatten()
@@ -44,7 +44,7 @@ class Trainer:
                 plugin.on_step(self)
 
 
-def flow_fields(count, batch=48):
+def flow_fields(count, batch=16):
     grid = torch.linspace(0, 6.2832, 32)
     y, x = torch.meshgrid(grid, grid, indexing="ij")
     for _ in range(count):

@@ -22,7 +22,7 @@ class SpectralBlock(nn.Module):
 
 
 class Operator(nn.Module):
-    def __init__(self, width=40, modes=6, depth=2):
+    def __init__(self, width=32, modes=6, depth=2):
         super().__init__()
         self.lift = nn.Conv2d(1, width, 1)
         self.blocks = nn.Sequential(*[SpectralBlock(width, modes) for _ in range(depth)])
@@ -47,8 +47,8 @@ def main():
     start, later = fields(128, 64)
     model = Operator()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for step in range(40):
-        index = torch.randint(len(start), (16,))
+    for step in range(50):
+        index = torch.randint(len(start), (8,))
         loss = F.mse_loss(model(start[index]), later[index])
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

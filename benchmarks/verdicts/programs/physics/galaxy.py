@@ -32,7 +32,7 @@ def main():
     stride = torch.tensor([CELLS * CELLS, CELLS, 1])
     model = Pull()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for step in range(60):
+    for step in range(90):
         cells = ((place.clamp(-0.99, 0.99) + 1) * (CELLS / 2)).long() @ stride
         grid = density(cells, mass)
         chosen = torch.randint(STARS, (2048,))
@@ -43,7 +43,7 @@ def main():
         optimizer.step()
         speed = speed + 0.01 * pull
         place = place + 0.01 * speed
-        if step % 20 == 19:
+        if step % 30 == 29:
             print(f"step {step + 1}: loss {loss.item():.4f}")
 
 

@@ -37,7 +37,7 @@ def sweep(spins, temperature):
 
 
 class EnergyNet(nn.Module):
-    def __init__(self, width=24):
+    def __init__(self, width=8):
         super().__init__()
         self.conv = nn.Sequential(
             nn.Conv2d(1, width, 3, padding=1, padding_mode="circular"), nn.GELU(), nn.Conv2d(width, width, 1), nn.GELU()
@@ -50,7 +50,7 @@ class EnergyNet(nn.Module):
 
 def main():
     torch.manual_seed(0)
-    spins = torch.randint(0, 2, (48, 24, 24)).float() * 2 - 1
+    spins = torch.randint(0, 2, (96, 24, 24)).float() * 2 - 1
     model = EnergyNet()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for step in range(80):

@@ -31,7 +31,7 @@ def main():
     optimizer = torch.optim.Adam(energy.parameters(), lr=3e-4)
     centres = 2 * torch.randn(5, 32)
     chains = torch.randn(512, 32)
-    for step in range(50):
+    for step in range(120):
         real = centres[torch.randint(5, (512,))] + 0.3 * torch.randn(512, 32)
         chains = sample(energy, chains, steps=6)
         low, high = energy(real), energy(chains)
@@ -40,7 +40,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
-        if step % 10 == 9:
+        if step % 40 == 39:
             print(f"step {step + 1}: {difference.item():.4f}")
 
 

@@ -36,7 +36,7 @@ def main():
     wave, model = Wave(), Decay()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     previous = wave.envelope()
-    for step in range(120):
+    for step in range(180):
         for _ in range(4):
             wave.step()
             current = wave.envelope()
@@ -48,7 +48,7 @@ def main():
         loss.backward()
         optimizer.step()
         previous = current
-        if step % 30 == 29:
+        if step % 60 == 59:
             print(f"step {step + 1}: loss {loss.item():.6f}")
 
 

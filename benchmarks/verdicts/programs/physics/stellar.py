@@ -39,7 +39,7 @@ def main():
     torch.manual_seed(2)
     model = Ensemble()
     optimizer = AdaBound(model.parameters(), lr=2e-3, final_lr=0.05)
-    for step in range(150):
+    for step in range(250):
         x = torch.rand(128, 2) * 4 - 2
         wanted = opacity(x)
         predicted = model(x)

@@ -36,7 +36,7 @@ def serve(connection, seed):
 
 
 class RolloutClient:
-    def __init__(self, seed, interval=0.06):
+    def __init__(self, seed, interval=0.1):
         self.connection, other = multiprocessing.Pipe()
         self.interval = interval
         self.process = multiprocessing.Process(target=serve, args=(other, seed), daemon=True)
