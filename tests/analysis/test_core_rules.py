@@ -72,7 +72,7 @@ def test_workers_that_hold_the_cores_are_the_program_s_own() -> None:
     """The process ran 0.5 CPUs and waited as long; the rest of the program used 14 of 20 core seconds."""
     seen = crowded(
         ran=0.5, waited=0.5, workers=4, other_cpus=0.05, wall_s=10.0, cpu_s=19.0,
-        schedule={"ran_ns": 5 * S, "waited_ns": 5 * S, "lasted_ns": 10 * S},
+        thread_times={"ran_ns": 5 * S, "waited_ns": 5 * S, "lasted_ns": 10 * S},
     )  # fmt: skip
     assert cores.others(seen) is None
     verdict = cores.own(seen)
@@ -81,7 +81,7 @@ def test_workers_that_hold_the_cores_are_the_program_s_own() -> None:
 
 
 def test_steps_too_short_to_ask_in_them_are_judged_by_their_process() -> None:
-    seen = crowded(1.0, 1.0, other_cpus=1.2, schedule={"ran_ns": 6 * S, "waited_ns": 4 * S, "lasted_ns": 10 * S})
+    seen = crowded(1.0, 1.0, other_cpus=1.2, thread_times={"ran_ns": 6 * S, "waited_ns": 4 * S, "lasted_ns": 10 * S})
     bare = dataclasses.replace(seen, parts=(dataclasses.replace(seen.parts[0], counters={}),))
     verdict = cores.others(bare)
     assert verdict is not None and verdict.share == pytest.approx(0.4)

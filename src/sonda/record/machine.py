@@ -22,7 +22,7 @@ class CacheLevel(Stored, frozen=True, kw_only=True):
     instances: int
 
 
-class Schedule(Stored, frozen=True, kw_only=True):
+class ThreadTimes(Stored, frozen=True, kw_only=True):
     """How the scheduler treated the threads of the process with the most steps, from its start to its end."""
 
     ran_ns: Number
@@ -47,7 +47,7 @@ class Conditions(Stored, frozen=True, kw_only=True):
     """CPUs that other programs used, where these were too many."""
     other_cpus: Number | None = None
     """CPUs that other programs used, of those that the run may use."""
-    schedule: Schedule | None = None
+    thread_times: ThreadTimes | None = None
     use: Number | None = None
     """CPU seconds per thread and second, where that was too little."""
     throttled: Number | None = None

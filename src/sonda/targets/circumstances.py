@@ -64,8 +64,8 @@ def observed_circumstances(
     chief = assembly.crew.busiest
     flags = find_disturbances(before, after, min(threads, chief.habits.get("cores", threads)), policy) if seen else []
     conditions = msgspec.to_builtins(stored_conditions(before, after, flags)) if seen else {}
-    if chief.schedule:
-        conditions["schedule"] = chief.schedule
+    if chief.thread_times:
+        conditions["thread_times"] = chief.thread_times
     return Circumstances(
         created=now(),
         machine={

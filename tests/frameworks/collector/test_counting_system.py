@@ -179,13 +179,13 @@ def test_a_process_says_how_long_its_threads_ran_and_waited() -> None:
     counters = OsCounters(5, kernel=FakeKernel())
     if not counters._queue.threads:
         pytest.skip("this kernel keeps no schedstat")
-    schedule = counters.schedule(1_000_005)
-    assert schedule["lasted_ns"] == 1_000_000
+    times = counters.thread_times(1_000_005)
+    assert times["lasted_ns"] == 1_000_000
     used = resource.getrusage(resource.RUSAGE_SELF)
-    assert 0 < schedule["ran_ns"] <= 1e9 * (used.ru_utime + used.ru_stime)
-    assert schedule["waited_ns"] >= 0
+    assert 0 < times["ran_ns"] <= 1e9 * (used.ru_utime + used.ru_stime)
+    assert times["waited_ns"] >= 0
     counters.close()
-    assert counters.schedule(2_000_005) == {}, "where nobody counts, nothing is said"
+    assert counters.thread_times(2_000_005) == {}, "where nobody counts, nothing is said"
 
 
 def test_what_is_asked_for_is_what_the_collector_opens(tmp_path: Path) -> None:

@@ -112,10 +112,10 @@ def _of_step(part: PartSummary, cores: int) -> CoreUse | None:
 
 
 def _of_process(conditions: Conditions | None, cores: int) -> CoreUse | None:
-    schedule = conditions.schedule if conditions is not None else None
-    if schedule is None:
+    thread_times = conditions.thread_times if conditions is not None else None
+    if thread_times is None:
         return None
-    return CoreUse(float(schedule.ran_ns), float(schedule.waited_ns), float(schedule.lasted_ns), cores)
+    return CoreUse(float(thread_times.ran_ns), float(thread_times.waited_ns), float(thread_times.lasted_ns), cores)
 
 
 def _other_cpus(conditions: Conditions | None) -> float:
@@ -129,9 +129,9 @@ def _other_cpus(conditions: Conditions | None) -> float:
 def _own_processes(summary: Summary) -> float:
     """CPUs that other processes of the program used, on average over the run; 0 where nobody knows."""
     conditions = summary.machine.conditions
-    if conditions is None or not conditions.wall_s or conditions.cpu_s is None or conditions.schedule is None:
+    if conditions is None or not conditions.wall_s or conditions.cpu_s is None or conditions.thread_times is None:
         return 0.0
-    return max(float(conditions.cpu_s) - float(conditions.schedule.ran_ns) / 1e9, 0.0) / float(conditions.wall_s)
+    return max(float(conditions.cpu_s) - float(conditions.thread_times.ran_ns) / 1e9, 0.0) / float(conditions.wall_s)
 
 
 def _fewer(summary: Summary, cores: int, processes: bool) -> Remedy:

@@ -87,7 +87,7 @@ class OsCounters:
     def facts(self) -> dict[str, Any]:
         return {"source": self.source, "errno": self.errno}
 
-    def schedule(self, time: int) -> dict[str, int]:
+    def thread_times(self, time: int) -> dict[str, int]:
         """ns that threads of this process ran and waited for a processor, and in how many; empty where nobody counts.
 
         Phases too short to ask in them are in these sums.
