@@ -256,7 +256,8 @@ class Verdict:
     kind: str
     """compute, memory, overhead, host, input, communication, transfer, code, compile, retracing, contention,
     oversubscription, or none; of a program whose steps are a minor part of it the stage that takes most, of lost slots
-    a category of Top-Down, of a simulated run a part of the cycle stack."""
+    a category of Top-Down, of a simulated run a part of the cycle stack. Causes in the program are named after their
+    rules (`rules.CAUSES`); good where there is none."""
     finding: Finding
     """What was found: a kind of `rules.limits`, or a `Remark`."""
     evidence: dict[str, Value]

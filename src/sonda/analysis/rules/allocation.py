@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from sonda.analysis.layer_families import FAMILIES, family_of
 from sonda.analysis.rules.advice import ReuseBuffers
-from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, told_ns
+from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, told_ns
 from sonda.analysis.rules.limits import AllocatesAnew
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH, first_part
@@ -11,10 +12,13 @@ from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
 
 FAULTS = "page_faults:counted"
 HALF = 0.5
+ORDINARY = 0.30
+"""What layers give is allocated anew in any program of PyTorch, and cannot be helped by changing a line."""
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires when page faults, each at its measured cost, take a tenth of the step or more."""
+    """Fires when page faults, each at its measured cost, take a tenth of the step or more; three tenths, where they
+    come from what layers of the framework give."""
     part, cost = first_part(summary), summary.workload.fault_ns
     if part is None or not cost or not part.step.value:
         return None
@@ -23,9 +27,11 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     spent = float(cost) * faults.value
     share = min(spent / told_ns(part), 1.0)
-    if share < WORTH:
-        return None
     place = _place(part, evidence_of(summary), faults.value)
+    row = layer_row(part, place.layer) if place.layer else None
+    ordinary = row is not None and family_of(row.name) in FAMILIES
+    if share < (ORDINARY if ordinary else WORTH):
+        return None
     of_step, time = Value(share, "1", "derived"), Value(spent, "ns", "derived")
     each = Value(float(cost), "ns", "measured")
     return Verdict(

@@ -12,11 +12,14 @@ from sonda.record import evidence as record
 
 OF_WEIGHTS = 0.5
 """Of the backward of a layer whose input needs a gradient too: products of the same size for either."""
+FROM_BELOW = WORTH / 2
+"""What a graph costs is known from below only."""
+PAGE = 4096
+"""Bytes of memory that one page fault gives."""
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires when gradients that nobody uses take a tenth of the step or more, or when forwards whose graph nobody uses
-    do: what their graphs cost is less than that."""
+    """Fires when gradients that nobody uses take a tenth of the step or more, or unused graphs a twentieth."""
     evidence = evidence_of(summary)
     thrown = _thrown(evidence) if evidence is not None else None
     return thrown or _graphs(summary)
@@ -68,17 +71,17 @@ def _graphs(summary: Summary) -> Verdict | None:
     total = sum((part.total.value or 0.0) for part in summary.parts if part.total is not None)
     for number, part in enumerate(summary.parts):
         evidence = evidence_of(summary, part)
-        if evidence is None or not total or part.total is None:
+        if evidence is None or (number and not total):
             continue
         trains = any(row.name == "backward" for row in part.phases)
-        weight = 1.0 if number == 0 else (part.total.value or 0.0) / total
+        weight = (part.total.value or 0.0) / total if number and part.total is not None else 1.0
         calls = [graph for graph in evidence.step.graphs if graph.unused]
         forward = sum(_forward_time(evidence, graph) for graph in calls)
         whole = weight * evidence.share(forward)
-        if whole < WORTH:
-            continue
         saved = sum(_graph_cost(summary, evidence, graph) for graph in calls)
         share = weight * evidence.share(min(saved, forward))
+        if share < FROM_BELOW:
+            continue
         largest = max(calls, key=lambda graph: _forward_time(evidence, graph))
         place = StepPlace(largest.layer, largest.line, "forward")
         of_step, time = Value(share, "1", "derived"), Value(min(saved, forward), "ns", "derived")
@@ -88,7 +91,7 @@ def _graphs(summary: Summary) -> Verdict | None:
             finding=UnusedGraph(of_step, time, place, taken, not trains),
             evidence={"share": of_step, "forward": taken, "time": time},
             remedies=(Remedy(NoGrad(place)),),
-            share=max(share, WORTH),
+            share=share,
         )
     return None
 
@@ -117,4 +120,7 @@ def _graph_cost(summary: Summary, evidence: TimedEvidence, graph: record.UnusedG
     rows = [row for row in evidence.part.layers if outermost([graph.layer, row.path]) == [graph.layer]]
     kept = sum(row.activations.value or 0.0 for row in rows)
     memory = 1e9 * kept / float(ceilings["dram_bandwidth"].value)
+    faults = evidence.part.counters.get("page_faults:counted")
+    given = min(kept / PAGE, (faults.value or 0.0) if faults is not None else 0.0)
+    memory += given * float(summary.workload.fault_ns or 0.0)
     return (operations * node + memory) * graph.unused / graph.calls
