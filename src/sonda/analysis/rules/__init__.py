@@ -53,7 +53,8 @@ from sonda.analysis.rules import (
     waiting,
     work,
 )
-from sonda.analysis.summary import Remedy, Summary, Verdict
+from sonda.analysis.rules.places import StepPlace
+from sonda.analysis.summary import CausePlace, Remedy, Summary, Verdict
 from sonda.record.errors import SondaError
 from sonda.record.plugins import RULES, call_entry, plugin_entries
 
@@ -71,6 +72,8 @@ CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
 """What a program does and need not do; the share of such a verdict is what is saved without it."""
 LIMITS = frozenset({"compute", "memory", "overhead", "none"})
 """Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
+NO_CAUSES = frozenset({"good", "noisy"})
+"""Kinds that name nothing which takes time."""
 OF_PROGRAM = {"validate": "validation", "test": "validation", "checkpoints": "checkpointing"}
 """Stages of the program that are causes where they come too often."""
 SAID_BY = {"overhead": {"tiny_operations", "micro_batch"}, "memory": {"memory_bound"}}
@@ -80,16 +83,20 @@ SAID_BY = {"overhead": {"tiny_operations", "micro_batch"}, "memory": {"memory_bo
 def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]]:
     """What limits the run, the largest share first, never empty; and a warning for every rule that failed.
 
-    Where other programs held the cores, nothing else is said: every time is theirs as much as the program's. Where the
-    steps are a minor part of the program, that comes first. A remedy is offered once, by the first verdict that has it.
+    Where other programs held the cores for more of the step than any cause takes, nothing else is said: every time is
+    theirs as much as the program's. Where the steps are a minor part of the program, that comes first. A remedy is
+    offered once, by the first verdict that has it.
     """
     crowded = cores.others(summary)
-    if crowded is not None:
-        return (crowded,), ()
     whole = program.rule(summary)
-    if whole is not None and work.first_part(summary) is None:
+    if crowded is None and whole is not None and work.first_part(summary) is None:
         return (whole,), ()
     spoken, failures = _of_a_step(summary)
+    if crowded is not None:
+        causes = [verdict for verdict in spoken if verdict.kind not in LIMITS | NO_CAUSES]
+        if crowded.share >= max((cause.share for cause in causes), default=0.0):
+            return (crowded,), ()
+        spoken = sorted([*causes, crowded], key=lambda verdict: -verdict.share)
     if whole is not None and OF_PROGRAM.get(whole.kind) in {verdict.kind for verdict in spoken}:
         whole = None
     offered: set[Remedy] = set()
@@ -97,8 +104,17 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]
     for verdict in [whole, *spoken] if whole is not None else spoken:
         fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
         offered.update(fresh)
-        ordered.append(replace(verdict, remedies=fresh))
+        ordered.append(replace(verdict, remedies=fresh, place=verdict.place or _place(verdict.finding)))
     return tuple(ordered), tuple(failures)
+
+
+def _place(finding: Finding) -> CausePlace | None:
+    """The place that a finding speaks of, where it does."""
+    place = getattr(finding, "place", None)
+    if not isinstance(place, StepPlace) or not (place.layer or place.line):
+        return None
+    file, _, line = place.line.rpartition(":")
+    return CausePlace(file=file, line=int(line) if line.isdigit() else 0, layer=place.layer)
 
 
 def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
