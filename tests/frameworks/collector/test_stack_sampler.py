@@ -87,6 +87,23 @@ def test_a_program_is_not_kept_alive_and_its_threads_are_its_own(tmp_path: Path)
     )
 
 
+def test_the_program_sees_its_own_switch_interval(tmp_path: Path) -> None:
+    own, get, put = sys.getswitchinterval(), sys.getswitchinterval, sys.setswitchinterval
+    sampler = StackSampler(str(tmp_path), "", children=False)
+    sampler.switching.begin()
+    try:
+        assert sampler.switching.shorten() < own
+        assert sys.getswitchinterval() == own and get() < own
+        sys.setswitchinterval(0.25)
+        assert sys.getswitchinterval() == sampler.switching.restore() == get() == 0.25
+        with pytest.raises(ValueError, match="positive"):
+            sys.setswitchinterval(-1)
+        sys.setswitchinterval(own)
+    finally:
+        sampler.switching.end()
+    assert (sys.getswitchinterval, sys.setswitchinterval, get()) == (get, put, own)
+
+
 def test_a_fork_finds_no_thread_of_the_sampler(tmp_path: Path) -> None:
     """Python 3.12 warns of a fork with several threads."""
     sampler = StackSampler(str(tmp_path), "", children=True)

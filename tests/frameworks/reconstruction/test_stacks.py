@@ -87,17 +87,29 @@ def test_below_a_forked_process_there_is_nothing_of_its_parent(tmp_path: Path) -
     assert sampled.stacks is not None and sampled.stacks.frames.numbers["parent"].tolist() == [-1, -1, 1]
 
 
+def test_functions_that_a_library_makes_from_text_are_not_the_users(tmp_path: Path) -> None:
+    file = StackFile(str(tmp_path))
+    functions = [("<string>", "<module>"), ("<string>", "work"), ("train.py", "main"), ("<string>", "<lambda>")]
+    facts = [{"code": code, "file": path, "name": name, "line": 1} for code, (path, name) in enumerate(functions)]
+    parents = (-1, 0, -1, 2)
+    frames = array("q", [part for code in range(4) for part in (parents[code], code, 1, -1, 1, -1)])
+    file.append([FACTS, *facts], frames, array("q", [100, 7, 3, 50, 40, 0, 0, 0]), array("q"))
+    stacks = read_stacks(tmp_path, 0).stacks
+    assert stacks is not None
+    assert stacks.frames.words["origin"].decoded().tolist() == ["user", "user", "user", "library"]
+
+
 @pytest.mark.parametrize(
     ("path", "origin"),
     [
-        ("/home/me/train.py", ("user", "")),
+        ("/work/train.py", ("user", "")),
         ("<string>", ("user", "")),
         ("/usr/lib/python3.11/json/decoder.py", ("library", "json.decoder")),
         (
             "/venv/lib/python3.11/site-packages/torch/nn/modules/module.py",
             ("library", "torch.nn.modules.module"),
         ),
-        ("/home/me/.venv/lib/python3.11/site-packages/tqdm/__init__.py", ("library", "tqdm")),
+        ("/venv/lib/python3.11/site-packages/tqdm/__init__.py", ("library", "tqdm")),
         ("/src/pytorch/torch/serialization.py", ("library", "torch.serialization")),
         ("<frozen importlib._bootstrap>", ("library", "importlib._bootstrap")),
         ("/usr/bin/torchrun", ("library", "torchrun")),

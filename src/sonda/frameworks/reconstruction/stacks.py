@@ -158,6 +158,7 @@ class _FrameTree:
         """Add the frames of a process; for each of them its row."""
         functions = {number: _Function.of(defined, read.facts) for number, defined in read.functions.items()}
         rows = np.full(len(read.rows[b"N"]), -1, dtype=np.int64)
+        codes = read.rows[b"N"][:, 1].tolist()
         for number, (caller, code, *position) in enumerate(read.rows[b"N"].tolist()):
             function = functions.get(code)
             parent = int(rows[caller]) if 0 <= caller < number else -1
@@ -166,10 +167,12 @@ class _FrameTree:
                 continue
             if (os.path.basename(function.path), function.name) == FORKED:
                 parent = -1
-            mine = function.origin == USER
+            caller_function = functions.get(codes[caller]) if 0 <= caller < number else None
+            origin = LIBRARY if _is_generated(function, caller_function) else function.origin
+            mine = origin == USER
             text = self._find_text(function, *position) if mine else ""
             facts = self._find_facts(function, *position[:2]) if mine else UNKNOWN
-            words = function.origin, function.module, function.file, function.name, text
+            words = origin, function.module, function.file, function.name, text
             key = (parent, function.line, *position, facts.statement, *words, *map(join_lines, facts[1:]))
             rows[number] = self._rows.setdefault(key, len(self._rows))
         return rows
@@ -229,6 +232,15 @@ class _Function(NamedTuple):
         below = place and path.startswith(place.rstrip(os.sep) + os.sep)
         shown = os.path.relpath(path, place) if below else path
         return cls(origin, module, shown, path, name, int(defined.get("line", 0)), str(defined.get("text", "")))
+
+
+def _is_generated(function: _Function, caller: _Function | None) -> bool:
+    """Whether a library has made this function from text, as named tuples and data classes are made.
+
+    Code that a program executes itself begins with a module, and calls its own functions.
+    """
+    made = function.path.startswith("<") and not function.source and function.name != "<module>"
+    return made and caller is not None and caller.path != function.path
 
 
 def _find_origin(path: str, facts: dict[str, Any]) -> tuple[str, str]:

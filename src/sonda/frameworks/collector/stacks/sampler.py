@@ -27,6 +27,7 @@ from ..children import find_worker
 from ..failure import report_failure
 from .collections import CollectionRecorder
 from .file import StackFile
+from .switching import SwitchInterval
 from .threads import SampledThread, SystemCalls, count_blocks, identify_thread, read_clock
 from .trie import StackTrie
 
@@ -41,6 +42,8 @@ MOST_SAMPLES = 20_000
 without end."""
 MOST_THREADS = 64
 """Threads that are followed."""
+RUNNING = 0.05
+"""A thread that ran for this part of the time may want the lock while another one has it."""
 GOLDEN = 0.6180339887498949
 """Intervals differ, spread evenly by the golden ratio: a program that repeats itself is met at all of its places."""
 FLUSH_NS, CHILD_FLUSH_NS = 500_000_000, 100_000_000
@@ -67,6 +70,7 @@ class StackSampler:
         self._stop: Any = None
         self._native = 0
         self.calls = SystemCalls()
+        self.switching = SwitchInterval()
         self._reset()
 
     def _reset(self) -> None:
@@ -84,6 +88,8 @@ class StackSampler:
         """ns of processor time that sampling took."""
         self._debt = 0
         """ns of processor time that were spent and not waited for yet."""
+        self._running = MOST_THREADS
+        """Threads of the program that ran since the last sample."""
         self._turn = 0.0
         self._due_to_write = 0
         self._facts: list = []
@@ -97,6 +103,7 @@ class StackSampler:
         self.on = True
         self._facts = [self._introduce()]
         self.collections.begin()
+        self.switching.begin()
         self._start()
 
     def _introduce(self) -> dict:
@@ -139,7 +146,9 @@ class StackSampler:
             return
         self.on = False
         self.collections.end()
-        if self.pause():
+        ended = self.pause()
+        self.switching.end()
+        if ended:
             self._facts.append({"finished": now()})
             self._write()
 
@@ -163,6 +172,7 @@ class StackSampler:
         if not self.on:
             return
         self.collections.end()
+        self.switching.end()
         self._alive = None
         self.on = False
         self.child = True
@@ -176,14 +186,18 @@ class StackSampler:
         try:
             self._native = get_native_id()
             mine, ended = get_ident(), now()
-            switch = int(sys.getswitchinterval() * 1e9)
             self._due_to_write = ended + (CHILD_FLUSH_NS if self.child else FLUSH_NS)
             while self.on:
                 interval = self._choose_interval()
+                # Threads of the program that run beside each other switch as often as the program wants.
+                alone = self._running <= 1
+                switch = int((self.switching.shorten() if alone else self.switching.restore()) * 1e9)
                 blocks, due = count_blocks(), now() + interval
                 if stop.acquire(True, interval / 1e9):
                     break
-                time, before = now(), spent()
+                time = now()
+                self.switching.restore()
+                before = spent()
                 # The sleep blocks once. If the lock is taken then, waiting for it does, and again after each time that
                 # a thread was asked to give it up.
                 late, waits = max(time - due, 0), max(count_blocks() - blocks - 1, 0)
@@ -200,6 +214,7 @@ class StackSampler:
                 report_failure(self.directory)
             self.on = False
         finally:
+            self.switching.restore()
             alive.release()
 
     def _choose_interval(self) -> int:
@@ -219,6 +234,7 @@ class StackSampler:
 
     def _note_threads(self, time: int, late: int, waits: int, mine: int) -> None:
         threads = self.threads
+        self._running = 0
         frames = sys._current_frames()
         frames.pop(mine, None)
         try:
@@ -251,6 +267,7 @@ class StackSampler:
             self._add_rest(thread)
         stack = self.trie.number(frame)
         lasted = time - thread.since
+        self._running += used > RUNNING * lasted
         thread.call = self.calls.read(thread.native)
         self.samples.extend((time, thread.native, stack, lasted, used, late, waits, thread.call))
         self.taken += 1
