@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import SaveLess
-from sonda.analysis.rules.limits import SavesOften
+from sonda.analysis.rules.causes import SavesOften
 from sonda.analysis.rules.places import CodePlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.steps.program import BETWEEN, CHECKPOINTS
