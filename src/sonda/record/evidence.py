@@ -50,7 +50,7 @@ class ThrownGradients(Stored, frozen=True, kw_only=True):
     nothing too."""
 
 
-class UnusedGraph(Stored, frozen=True, kw_only=True):
+class UnreachedGraph(Stored, frozen=True, kw_only=True):
     """A module called with gradients on, whose result no backward reaches."""
 
     layer: str
@@ -101,7 +101,7 @@ class DenormalTensor(Stored, frozen=True, kw_only=True):
     """Of a sample of its elements, 0 to 1."""
 
 
-class Denormals(Stored, frozen=True, kw_only=True):
+class DenormalFacts(Stored, frozen=True, kw_only=True):
     """Where subnormal numbers were seen in a program, and what they cost on its processor."""
 
     places: list[DenormalTensor] = []
@@ -181,6 +181,6 @@ class StepEvidence(Stored, frozen=True, kw_only=True):
     subnormal: list[SubnormalOperation] = []
     repeated: list[RepeatedCall] = []
     thrown: list[ThrownGradients] = []
-    graphs: list[UnusedGraph] = []
+    graphs: list[UnreachedGraph] = []
     updates: list[WeightUpdate] = []
     sizes: list[LayerSize] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.evidence import Compilations, Denormals, StepEvidence
+from sonda.record.evidence import Compilations, DenormalFacts, StepEvidence
 from sonda.record.stored import Number, Scalar, Stored, plain
 
 
@@ -151,7 +151,7 @@ class Workload(Stored, frozen=True, kw_only=True):
     waits: StepWaits | None = None
     evidence: list[StepEvidence] | None = None
     """Of a program: what its counted steps showed beside costs."""
-    denormals: Denormals | None = None
+    denormals: DenormalFacts | None = None
     compilations: Compilations | None = None
     fault_ns: Number | None = None
     """What a page fault cost in a program, ns."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sonda.analysis.layer_families import FAMILIES, family_of
 from sonda.analysis.rules.advice import ReuseBuffers
+from sonda.analysis.rules.causes import AllocatesAnew
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, told_ns
-from sonda.analysis.rules.limits import AllocatesAnew
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict

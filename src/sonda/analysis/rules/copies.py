@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import CopyLess
+from sonda.analysis.rules.causes import NeedlessCopies
 from sonda.analysis.rules.evidence import evidence_of
-from sonda.analysis.rules.limits import NeedlessCopies
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.record.evidence import OperationGroup

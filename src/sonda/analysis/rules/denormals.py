@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sonda.analysis.rules.advice import FlushDenormals
+from sonda.analysis.rules.causes import SubnormalNumbers
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, told_ns
-from sonda.analysis.rules.limits import SubnormalNumbers
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH, first_part
 from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
-from sonda.record.evidence import Denormals, DenormalTensor
+from sonda.record.evidence import DenormalFacts, DenormalTensor
 
 STATE = "state"
 OF_AN_UPDATE = 10
@@ -86,7 +86,7 @@ def _operations(evidence: TimedEvidence) -> list[_Slowed]:
     return slowed
 
 
-def _tensors(part: PartSummary, found: Denormals) -> list[_Slowed]:
+def _tensors(part: PartSummary, found: DenormalFacts) -> list[_Slowed]:
     """Tensors that were looked at later in the program."""
     worst: dict[str, _Slowed] = {}
     for tensor in found.places:
@@ -96,7 +96,7 @@ def _tensors(part: PartSummary, found: Denormals) -> list[_Slowed]:
     return list(worst.values())
 
 
-def _work_on(part: PartSummary, found: Denormals, tensor: DenormalTensor) -> _Slowed | None:
+def _work_on(part: PartSummary, found: DenormalFacts, tensor: DenormalTensor) -> _Slowed | None:
     amount = float(tensor.part)
     if tensor.what == STATE:
         spent = sum(row.cost.time.value or 0.0 for row in part.phases if row.name == "optimizer")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import SmallerLayer
+from sonda.analysis.rules.causes import DominatingLayer
 from sonda.analysis.rules.evidence import evidence_of, layer_row
-from sonda.analysis.rules.limits import DominatingLayer
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.summary import LayerRow, PartSummary, Remedy, Summary, Value, Verdict
 from sonda.record.evidence import LayerSize

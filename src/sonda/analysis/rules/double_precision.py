@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import ComputeInFloat32
+from sonda.analysis.rules.causes import DoublePrecision
 from sonda.analysis.rules.evidence import evidence_of
-from sonda.analysis.rules.limits import DoublePrecision
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import RemoveBreaks
+from sonda.analysis.rules.causes import GraphBreaks
 from sonda.analysis.rules.evidence import told_ns
-from sonda.analysis.rules.limits import GraphBreaks
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.small_operations import small_operations
 from sonda.analysis.rules.work import WORTH, first_part

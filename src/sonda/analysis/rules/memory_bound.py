@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import WorkInPlace
+from sonda.analysis.rules.causes import PointwiseChain
 from sonda.analysis.rules.evidence import TimedGroup, evidence_of
-from sonda.analysis.rules.limits import PointwiseChain
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 

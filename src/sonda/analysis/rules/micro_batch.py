@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sonda.analysis.rules import remedies
+from sonda.analysis.rules.causes import MicroBatch
 from sonda.analysis.rules.graph_breaks import breaks
-from sonda.analysis.rules.limits import MicroBatch
 from sonda.analysis.rules.small_operations import small_operations
 from sonda.analysis.summary import Summary, Value, Verdict
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import FusedOptimizer, OptimizerOnDevice, SparseUpdate
+from sonda.analysis.rules.causes import Cause, TableUpdated, UnfusedUpdate, UpdateElsewhere
 from sonda.analysis.rules.denormals import saved_in_phase
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row
-from sonda.analysis.rules.limits import Cause, TableUpdated, UnfusedUpdate, UpdateElsewhere
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict

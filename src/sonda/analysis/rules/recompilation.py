@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import Change, StableShapes, TryChange
-from sonda.analysis.rules.limits import CompiledAgain
+from sonda.analysis.rules.causes import CompiledAgain
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import ReuseResult
+from sonda.analysis.rules.causes import RepeatedForward
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, outermost
-from sonda.analysis.rules.limits import RepeatedForward
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import Vectorise
+from sonda.analysis.rules.causes import TinyOperations
 from sonda.analysis.rules.graph_breaks import breaks
-from sonda.analysis.rules.limits import TinyOperations
 from sonda.analysis.rules.small_operations import small_operations
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import NoGrad
+from sonda.analysis.rules.causes import UnusedGradients, UnusedGraph
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, outermost
-from sonda.analysis.rules.limits import UnusedGradients, UnusedGraph
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
-from sonda.record import evidence as record
+from sonda.record.evidence import UnreachedGraph
 
 OF_WEIGHTS = 0.5
 """Of the backward of a layer whose input needs a gradient too: products of the same size for either."""
@@ -96,7 +96,7 @@ def _graphs(summary: Summary) -> Verdict | None:
     return None
 
 
-def _forward_time(evidence: TimedEvidence, graph: record.UnusedGraph) -> float:
+def _forward_time(evidence: TimedEvidence, graph: UnreachedGraph) -> float:
     """ns a step of the calls whose graph nobody uses."""
     row = layer_row(evidence.part, graph.layer)
     phase = next((row.cost.time.value for row in evidence.part.phases if row.name == "forward"), None)
@@ -104,7 +104,7 @@ def _forward_time(evidence: TimedEvidence, graph: record.UnusedGraph) -> float:
     return (spent or 0.0) * graph.unused / graph.calls
 
 
-def _graph_cost(summary: Summary, evidence: TimedEvidence, graph: record.UnusedGraph) -> float:
+def _graph_cost(summary: Summary, evidence: TimedEvidence, graph: UnreachedGraph) -> float:
     """ns a step that making the graph costs at least: a node for every operation, and memory that is kept where it
     could have been used again."""
     inside = [

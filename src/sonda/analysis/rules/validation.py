@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import ValidateLess
+from sonda.analysis.rules.causes import ValidatesOften
 from sonda.analysis.rules.evidence import evidence_of
-from sonda.analysis.rules.limits import ValidatesOften
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
