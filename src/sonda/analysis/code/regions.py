@@ -293,7 +293,7 @@ class _Lead:
             by_line[line.line] += time
         longest = max(by_line, key=lambda line: by_line[line])
         text = ""
-        if by_line[longest] >= HALF * total:
+        if longest > 0 and by_line[longest] >= HALF * total:
             (place, text), _ = max(
                 (item for item in self.lines.items() if item[0][0].line == longest), key=lambda item: item[1]
             )

@@ -67,10 +67,11 @@ def by_hand(summary: Summary) -> Verdict | None:
 
 
 def _find_leads(summary: Summary) -> tuple[tuple[CodeLead, ...], bool]:
-    """The functions that make the data, and whether they run in workers."""
-    leads = tuple(lead for lead in causes_of(summary, Activity.INPUT) if _in_loader(lead))
+    """The functions that make the data, and whether they run in workers: the step only waits for these."""
     workers = region_of(summary, WORKERS)
-    return (leads, False) if leads or workers is None else (workers.leads, True)
+    if workers is not None and workers.leads:
+        return workers.leads, True
+    return tuple(lead for lead in causes_of(summary, Activity.INPUT) if _in_loader(lead)), False
 
 
 def _in_loader(lead: CodeLead) -> bool:
