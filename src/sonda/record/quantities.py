@@ -63,6 +63,11 @@ QUANTITIES = {
     quantity.name: quantity
     for quantity in (
         Quantity("flops", "FLOP", "floating-point operations; a multiply-add is two"),
+        Quantity(
+            "executed_flops",
+            "FLOP",
+            "FLOPs of a convolution without its products with padding, which libraries can skip; where these are fewer",
+        ),
         Quantity("bytes", "B", "bytes moved if every distinct input is read once and every output written once"),
         Quantity("loss", "1", "mean of the loss over the samples of a walk through a share of the data"),
         Quantity("accuracy", "1", "share of a walk's samples that were told right"),

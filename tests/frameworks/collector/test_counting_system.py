@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ from perf_event_cases import needs_kernel, settled, touch
 from sonda.frameworks.collector.counters.perf_event import LINUX, Event, EventGroup
 from sonda.frameworks.collector.counters.process import FILE, Counting
 from sonda.frameworks.collector.counters.run_queue import RunQueue
-from sonda.frameworks.collector.counters.system import EVENTS
+from sonda.frameworks.collector.counters.system import EVENTS, OsCounters
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
 from sonda.probes.counters.pmu import CountingPlan
 from sonda.record.errors import SondaError
@@ -172,6 +173,19 @@ def test_threads_that_have_ended_keep_their_wait() -> None:
 
 
 # ---- asking -------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_says_how_long_its_threads_ran_and_waited() -> None:
+    counters = OsCounters(5, kernel=FakeKernel())
+    if not counters._queue.threads:
+        pytest.skip("this kernel keeps no schedstat")
+    schedule = counters.schedule(1_000_005)
+    assert schedule["lasted_ns"] == 1_000_000
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    assert 0 < schedule["ran_ns"] <= 1e9 * (used.ru_utime + used.ru_stime)
+    assert schedule["waited_ns"] >= 0
+    counters.close()
+    assert counters.schedule(2_000_005) == {}, "where nobody counts, nothing is said"
 
 
 def test_what_is_asked_for_is_what_the_collector_opens(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from sonda.analysis.rules.limits import (
     BetweenPhases,
     CommunicationBound,
     ComputeBound,
+    HeldByOthers,
     HostBound,
     InputBound,
     KernelStalled,
@@ -27,6 +28,7 @@ from sonda.analysis.rules.limits import (
     NothingToJudge,
     OutsideLayers,
     OverheadBound,
+    Oversubscribed,
     Pieces,
     Retraced,
     SlotsLost,
@@ -205,6 +207,21 @@ SENTENCES: list[tuple[Finding, str]] = [
     (
         NoSteps(ns(90e9), StageShare("running", part(0.7), ns(63e9))),
         "Nothing to judge: no step was seen. Of the program's 90.0 s its own code takes 70 % (63.0 s).",
+    ),
+    (
+        HeldByOthers(part(0.5), ns(100 * MS), ns(50 * MS), 2, part(1.04)),
+        "Other programs held the cores: they used 1.0 of 2 cores, and threads of the step waited for a core 50 % of "
+        "the time that they wanted one. Alone a step of 100 ms would take 50.0 ms or less, as far as processor time "
+        "tells.",
+    ),
+    (
+        Oversubscribed(part(0.75), part(8.0), 2, processes=False),
+        "Too many threads: 8.0 threads share 2 cores, and each waits 75 % of the time that it wants one.",
+    ),
+    (
+        Oversubscribed(part(0.5), part(1.0), 2, processes=True),
+        "Too many processes: the program's others hold 2 cores, and threads of the step wait 50 % of the time that "
+        "they want one.",
     ),
     (TooNoisy(part(0.6), ns(MS)), "Too noisy to judge: the step is known only to ±60 %."),
     (

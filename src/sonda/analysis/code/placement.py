@@ -105,7 +105,8 @@ def _find_waiting(samples: StackSamples, fraction: np.ndarray) -> np.ndarray:
     # the sampler is late.
     stack = samples.numbers["stack"] + 1
     often = np.bincount(stack, weights=blocked) > 0.5 * np.bincount(stack)
-    return blocked | often[stack]
+    waiting: np.ndarray = blocked | often[stack]
+    return waiting
 
 
 def find_python(moments: Moments, group: np.ndarray) -> Moments:

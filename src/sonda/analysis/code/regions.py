@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ from sonda.record.stacks import Frames
 
 SMALLEST = 0.005
 """Places that take less of a region are left out of its tree."""
+COMPREHENSION = re.compile(r"(\.<locals>)?\.<(listcomp|genexpr|dictcomp|setcomp)>$")
+"""End of the name of what is a part of the function around it."""
 HALF = 0.5
 """A line, or a call, that takes half of a function stands for it."""
 DEEPEST = 40
@@ -89,8 +92,8 @@ class Whole(NamedTuple):
 
     time: float
     """ns of which shares are taken."""
-    count: float
-    """What times are divided by: steps, or 1."""
+    steps: float
+    """What times are divided by; 1 of what is in no step."""
     samples: float
     """Independent samples that this time is worth: for the intervals of shares."""
 
@@ -102,18 +105,24 @@ class CodeBook:
         self.moments = moments
         self.users: UserFrames = find_user_frames(frames)
         self._words = {name: _decode(column) for name, column in frames.words.items()}
+        self._words["function"] = [COMPREHENSION.sub("", name) for name in self._words["function"]]
         self._numbers = {name: column.tolist() for name, column in frames.numbers.items()}
         self._call = _decode(moments.call)
         self._user_frames: dict[int, UserFrame] = {}
 
     def samples(
-        self, rows: np.ndarray, steps: np.ndarray | None = None, phases: Sequence[str] = (), layers: Sequence[str] = ()
-    ) -> list[CodeSample]:
-        """These moments, each with the step, phase and layer that it lies in."""
+        self, rows: np.ndarray, steps: np.ndarray | None = None, phases: Sequence[str] = (), layers: Sequence[str] = (),
+        longest: np.ndarray | None = None,
+    ) -> list[CodeSample]:  # fmt: skip
+        """These moments, each with the step, phase and layer that it lies in, and no longer than `longest` (ns)."""
         moments = self.moments
+        kept = np.ones(len(rows))
+        if longest is not None:
+            kept = np.minimum(longest / np.maximum(moments.weight[rows], 1), 1)
+        weight, ran = moments.weight[rows] * kept, moments.ran[rows] * kept
         return [
             CodeSample(
-                int(moments.stack[row]), float(moments.weight[row]), float(moments.ran[row]), int(moments.doing[row]),
+                int(moments.stack[row]), float(weight[at]), float(ran[at]), int(moments.doing[row]),
                 bool(moments.due[row]), self._call[row], int(steps[at]) if steps is not None else -1,
                 phases[at] if phases else "", layers[at] if layers else "", bool(moments.collecting[row]),
             )
@@ -128,7 +137,7 @@ class CodeBook:
         for sample in samples:
             total.add(sample)
         return CodeRegion(
-            name, total.time(whole.count), share_of(sum(total.times), whole), self.lines(samples, whole),
+            name, total.time(whole.steps), share_of(sum(total.times), whole), self.lines(samples, whole),
             self.functions(samples, whole), self._tree(samples, whole, SMALLEST * sum(total.times)),
             self.leads(samples if leading is None else leading, whole),
         )  # fmt: skip
@@ -142,7 +151,7 @@ class CodeBook:
                 key = self._place(frame), self._words["text"][frame], self._called(sample.stack, frame)
                 tallies[key].add(sample)
         lines = [
-            CodeLine(place, text, called, tally.time(whole.count), share_of(sum(tally.times), whole))
+            CodeLine(place, text, called, tally.time(whole.steps), share_of(sum(tally.times), whole))
             for (place, text, called), tally in tallies.items()
         ]
         return tuple(sorted(lines, key=lambda line: -line.time.total))
@@ -160,15 +169,15 @@ class CodeBook:
             place = self._begin(frame)
             own[place].add(sample)
             if call := self._called(sample.stack, frame):
-                called[place][call] += sample.weight / whole.count
+                called[place][call] += sample.weight / whole.steps
             for place in self._functions_around(frame):
                 inclusive[place].add(sample)
-                phases[place][sample.phase or OTHER] += sample.weight / whole.count
+                phases[place][sample.phase or OTHER] += sample.weight / whole.steps
                 if sample.layer:
-                    layers[place][sample.layer] += sample.weight / whole.count
+                    layers[place][sample.layer] += sample.weight / whole.steps
         functions = [
             CodeFunction(
-                place, own[place].time(whole.count), tally.time(whole.count), share_of(sum(tally.times), whole),
+                place, own[place].time(whole.steps), tally.time(whole.steps), share_of(sum(tally.times), whole),
                 tuple(_most(called[place])), dict(_most(phases[place])), tuple(_most(layers[place])),
             )
             for place, tally in inclusive.items()
@@ -200,7 +209,7 @@ class CodeBook:
                 lead.tally.add(sample)
                 lead.lines[self._place(frame), self._words["text"][frame]] += sample.weight
                 lead.called[self._called(sample.stack, innermost)] += sample.weight
-                lead.phases[sample.phase or OTHER] += sample.weight / whole.count
+                lead.phases[sample.phase or OTHER] += sample.weight / whole.steps
         kept = [lead.finish(place, whole, activity) for place, lead in leads.items()]
         kept = [lead for lead in kept if (lead.share.low or 0.0) >= WORTH]
         return tuple(sorted(kept, key=lambda lead: -lead.time.total))
@@ -266,6 +275,13 @@ class CodeBook:
 
     def _begin(self, frame: int) -> CodePlace:
         words, numbers = self._words, self._numbers
+        around = int(self.users.outer[frame])
+        if (
+            around >= 0
+            and numbers["first_line"][around] < numbers["first_line"][frame]
+            and all(words[name][around] == words[name][frame] for name in ("file", "function"))
+        ):
+            return self._begin(around)  # a comprehension begins where its function does
         return CodePlace(words["file"][frame], words["function"][frame], numbers["first_line"][frame])
 
     def _called(self, stack: int, frame: int) -> str:
@@ -299,7 +315,7 @@ class _Lead:
             )
         called, spent = max(self.called.items(), key=lambda item: item[1])
         return CodeLead(
-            place, text, called if spent >= HALF * total else "", self.tally.time(whole.count), share_of(total, whole),
+            place, text, called if spent >= HALF * total else "", self.tally.time(whole.steps), share_of(total, whole),
             activity, tuple(_most(self.phases)),
         )  # fmt: skip
 
@@ -313,7 +329,7 @@ class _Branch:
 
     def branches(self, whole: Whole, least: float) -> tuple[CodeBranch, ...]:
         kept = [
-            CodeBranch(place, text, branch.tally.time(whole.count), share_of(sum(branch.tally.times), whole),
+            CodeBranch(place, text, branch.tally.time(whole.steps), share_of(sum(branch.tally.times), whole),
                        branch.branches(whole, least))
             for (place, text), branch in self.below.items() if sum(branch.tally.times) >= least
         ]  # fmt: skip

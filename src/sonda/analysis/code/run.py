@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from sonda.analysis.code.placement import WAITING, OpenSpans, find_open, find_python, weigh_samples
+from sonda.analysis.code.placement import WAITING, Moments, OpenSpans, find_open, find_python, weigh_samples
 from sonda.analysis.code.regions import CodeBook, CodeSample, Whole
-from sonda.analysis.code.summary import BESIDE, OTHER, OUTSIDE, WORKERS, CodeRegion, CodeSummary, Collections, PartCode
+from sonda.analysis.code.summary import (
+    BESIDE,
+    OTHER,
+    OUTSIDE,
+    WORKERS,
+    CodeRegion,
+    CodeSummary,
+    PartCode,
+    StepCollections,
+)
 from sonda.analysis.steps.parts import Part
 from sonda.analysis.summary import Value
 from sonda.record.run import Run
@@ -58,12 +67,13 @@ def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) ->
             [names.words[names.codes[row]] if row >= 0 else OTHER for row in phase.tolist()],
             [(paths.words[paths.codes[row]] or names.words[names.codes[row]]) if row >= 0 else ""
              for row in layer.tolist()],
+            _measure_inside(moments, rows, spans, steps),
         )  # fmt: skip
         rows_of_all.append(rows)
     rows = np.concatenate(rows_of_all) if rows_of_all else np.zeros(0, dtype=np.int64)
     if not samples or not len(steps):
         return None
-    weight = book.moments.weight[rows]
+    weight = np.array([sample.weight for sample in samples])
     whole = Whole(float(part.host[part.measured].sum()), float(len(steps)), _independent(weight))
     phases: dict[str, list[CodeSample]] = {}
     for sample in samples:
@@ -83,6 +93,19 @@ def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) ->
         causes,
         _collections(part, steps),
     )
+
+
+def _measure_inside(moments: Moments, rows: np.ndarray, spans: Spans, steps: np.ndarray) -> np.ndarray:
+    """ns of what moments stand for that lie in these steps: a moment that was long in coming stands for others too."""
+    start = np.sort(spans.number("start")[steps])
+    duration = spans.number("duration")[steps][np.argsort(spans.number("start")[steps])]
+    edges = np.column_stack((start, start + duration)).ravel()
+    passed = np.column_stack((np.cumsum(duration) - duration, np.cumsum(duration))).ravel()
+    time, weight = moments.time[rows].astype(np.float64), moments.weight[rows]
+    # The moment when a sample was due stands for what was before it, the other for what came then.
+    first, last = np.where(moments.due[rows], time - weight, time), np.where(moments.due[rows], time, time + weight)
+    inside: np.ndarray = np.interp(last, edges, passed) - np.interp(first, edges, passed)
+    return inside
 
 
 def _independent(weight: np.ndarray) -> float:
@@ -105,21 +128,22 @@ def _regions_beside(book: CodeBook, part: Part, steps: np.ndarray, rows: np.ndar
     regions = []
     if len(beside):
         regions.append(book.region(BESIDE, book.samples(beside, steps[at[beside]]), whole))
-    working = np.flatnonzero((moments.worker >= 0) & meanwhile)
+    # Other threads of a worker pass on what its first one makes.
+    working = np.flatnonzero((moments.worker >= 0) & (moments.thread == moments.process) & meanwhile)
     if len(working):
         weight = moments.weight[working]
-        of_workers = Whole(float(weight.sum()), whole.count, _independent(weight))
+        of_workers = Whole(float(weight.sum()), whole.steps, _independent(weight))
         regions.append(book.region(WORKERS, book.samples(working, steps[at[working]]), of_workers))
     return regions
 
 
-def _collections(part: Part, steps: np.ndarray) -> Collections | None:
+def _collections(part: Part, steps: np.ndarray) -> StepCollections | None:
     spans = part.index.spans
     count = spans.metric("collections", "counted")[steps]
     time = spans.metric("collection_time", "measured")[steps]
     if np.isnan(count).any() or np.isnan(time).any():
         return None
-    return Collections(
+    return StepCollections(
         Value(float(count.mean()), "1", "counted"),
         Value(float(time.mean()), "ns", "measured"),
         Value(float(time.sum() / max(part.host[part.measured].sum(), 1)), "1", "derived"),

@@ -182,7 +182,7 @@ class CodeRegion:
 
 
 @dataclass(frozen=True)
-class Collections:
+class StepCollections:
     """Garbage collections of a step."""
 
     count: Value
@@ -205,7 +205,7 @@ class PartCode:
     """Of the whole step, in the thread that steps; most time first."""
     causes: tuple[CodeLead, ...] = ()
     """Leads of the whole step whose activity is known, each activity by itself; most time first."""
-    collections: Collections | None = None
+    collections: StepCollections | None = None
     """None where they were not recorded."""
 
     def region(self, name: str) -> CodeRegion | None:

@@ -40,8 +40,9 @@ SMALL_CORES = "cycles_small_cores"
 """Counted beside the others on a hybrid processor, whose events run on one kind of core only."""
 NOT_COUNTERS = frozenset(
     {
-        "shape", "peak_memory", "activations", "flops", "bytes", "samples", "tokens", "operations", "device_time",
-        "device_start", "communication", "collections", "collection_time", "energy", "energy_low", "energy_high",
+        "shape", "peak_memory", "activations", "flops", "executed_flops", "bytes", "samples", "tokens", "operations",
+        "device_time", "device_start", "communication", "collections", "collection_time", "energy", "energy_low",
+        "energy_high",
         *INPUT_PRODUCTS.values(), *INPUT_CALLS,
     }
 )  # fmt: skip

@@ -11,28 +11,45 @@ from dataclasses import replace
 from sonda.analysis.doubts import WrongVerdict
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.rules import (
+    allocation,
     ceilings,
     checkpointing,
     code,
     communication,
     compute,
     copied_data,
+    copies,
+    cores,
     counted_flops,
+    denormals,
+    dominating_layer,
+    double_precision,
     garbage_collection,
+    good,
+    graph_breaks,
     host,
     input,
     logging,
     memory,
+    memory_bound,
+    memory_format,
     metrics,
+    micro_batch,
     noise,
     none,
+    optimizer,
     overhead,
     per_sample_python,
     program,
+    recompilation,
+    repeated_forward,
     retracing,
     stalls,
+    tiny_operations,
     topdown,
     transfer,
+    unused_gradients,
+    validation,
     waiting,
     work,
 )
@@ -42,27 +59,39 @@ from sonda.record.plugins import RULES, call_entry, plugin_entries
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     input.rule, code.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule,
-    overhead.rule, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
+    overhead.rule, cores.own, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
 CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
-    waiting.at_lines, waiting.for_threads, garbage_collection.rule, logging.rule, checkpointing.rule, copied_data.rule,
-    metrics.rule, per_sample_python.rule, input.by_hand,
+    waiting.at_lines, waiting.for_threads, garbage_collection.rule, logging.rule, copied_data.rule, metrics.rule,
+    per_sample_python.rule, input.by_hand,
+    unused_gradients.rule, repeated_forward.rule, tiny_operations.rule, micro_batch.rule, optimizer.rule,
+    double_precision.rule, dominating_layer.rule, memory_bound.rule, copies.rule, memory_format.rule,
+    validation.rule, checkpointing.rule, allocation.rule, denormals.rule, recompilation.rule, graph_breaks.rule,
 )  # fmt: skip
 """What a program does and need not do; the share of such a verdict is what is saved without it."""
 LIMITS = frozenset({"compute", "memory", "overhead", "none"})
 """Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
+OF_PROGRAM = {"validate": "validation", "test": "validation", "checkpoints": "checkpointing"}
+"""Stages of the program that are causes where they come too often."""
+SAID_BY = {"overhead": {"tiny_operations", "micro_batch"}, "memory": {"memory_bound"}}
+"""Limits that a cause says more exactly."""
 
 
 def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]]:
     """What limits the run, the largest share first, never empty; and a warning for every rule that failed.
 
-    Where the steps are a minor part of the program, that comes first. A remedy is offered once, by the first verdict
-    that has it.
+    Where other programs held the cores, nothing else is said: every time is theirs as much as the program's. Where the
+    steps are a minor part of the program, that comes first. A remedy is offered once, by the first verdict that has it.
     """
+    crowded = cores.others(summary)
+    if crowded is not None:
+        return (crowded,), ()
     whole = program.rule(summary)
     if whole is not None and work.first_part(summary) is None:
         return (whole,), ()
     spoken, failures = _of_a_step(summary)
+    if whole is not None and OF_PROGRAM.get(whole.kind) in {verdict.kind for verdict in spoken}:
+        whole = None
     offered: set[Remedy] = set()
     ordered = []
     for verdict in [whole, *spoken] if whole is not None else spoken:
@@ -77,12 +106,13 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     without it."""
     noisy = noise.rule(summary)
     if noisy is not None:
-        # Steps that trace differ from others, and so do steps that wait for input, and what was sampled is known of all
-        # steps together: these are known without a median.
-        rules = (retracing.rule, input.uneven, *CAUSES, code.rule)
-        known = [verdict for rule in rules if (verdict := rule(summary)) is not None]
+        # Steps that trace differ from others, and so do steps that wait for input or for their own threads. What was
+        # counted or sampled is known of all steps together. So all these are known without a median.
+        rules = (retracing.rule, input.uneven, cores.own, code.rule, *CAUSES)
+        known = _keep_one([verdict for rule in rules if (verdict := rule(summary)) is not None])
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
-    causes = [verdict for rule in CAUSES if (verdict := rule(summary)) is not None]
+    causes = _keep_one([verdict for rule in CAUSES if (verdict := rule(summary)) is not None])
+    fine = good.rule(summary) if not causes else None
     spoken: list[Verdict] = list(causes)
     failures: list[Finding] = []
     for rule in BUILT_IN:
@@ -99,4 +129,24 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
             spoken.append(verdict)
         elif verdict is not None:
             failures.append(WrongVerdict(entry.name, entry.value, type(verdict).__name__))
-    return sorted(spoken, key=lambda verdict: (bool(causes) and verdict.kind in LIMITS, -verdict.share)), failures
+    ordered = _order(causes, spoken)
+    # Something that takes more than a tenth of the step for nothing, as waiting does, is not good.
+    if fine is not None and all(verdict.kind in LIMITS for verdict in ordered):
+        ordered = [fine, *(verdict for verdict in ordered if verdict.kind != "none")]
+    return ordered, failures
+
+
+def _keep_one(causes: list[Verdict]) -> list[Verdict]:
+    """One verdict for each cause that several rules have seen: the one that knows the place, or the larger share."""
+    best: dict[str, Verdict] = {}
+    for cause in sorted(causes, key=lambda cause: (cause.place is None, -cause.share)):
+        best.setdefault(cause.kind, cause)
+    return [cause for cause in causes if cause is best[cause.kind]]
+
+
+def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
+    """The largest share first; where there are causes, limits of the work as it is stand behind all others, without
+    those that a cause says more exactly."""
+    kinds = {cause.kind for cause in causes}
+    left = [verdict for verdict in spoken if verdict in causes or not SAID_BY.get(verdict.kind, set()) & kinds]
+    return sorted(left, key=lambda verdict: (bool(causes) and verdict.kind in LIMITS, -verdict.share))

@@ -11,6 +11,8 @@ from sonda.analysis.rules.work import WORTH, data_share, data_share_of_all, expl
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 DATA = "data"
+LOADER = "torch.utils.data."
+"""Begin of the names of what a loader does: a line that waits for it says no more than that the step waits."""
 ALWAYS = 0.20
 """A fifth of the step waiting is input-bound whatever else there is: waiting is the one cost that loading ahead removes
 whole, without touching the network."""
@@ -71,7 +73,8 @@ def _find_leads(summary: Summary) -> tuple[tuple[CodeLead, ...], bool]:
     workers = region_of(summary, WORKERS)
     if workers is not None and workers.leads:
         return workers.leads, True
-    return tuple(lead for lead in causes_of(summary, Activity.INPUT) if _in_loader(lead)), False
+    own = [lead for lead in causes_of(summary, Activity.INPUT) if _in_loader(lead)]
+    return tuple(lead for lead in own if not lead.called.startswith(LOADER)), False
 
 
 def _in_loader(lead: CodeLead) -> bool:

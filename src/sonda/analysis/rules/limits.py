@@ -9,6 +9,7 @@ from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.code.summary import CodeLead
 from sonda.analysis.device.findings import WarpsWait
 from sonda.analysis.findings import Finding
+from sonda.analysis.rules.places import CodePlace
 from sonda.analysis.summary import Value
 
 
@@ -127,6 +128,41 @@ class KernelStalled(Finding):
     roof: Value | None
     """Part of what the device could do; None where that is not known."""
     wait: WarpsWait
+
+
+# ---- The cores that the step runs on ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeldByOthers(Finding):
+    """Other programs held the cores while threads of the step were ready to run."""
+
+    kind: ClassVar[str] = "held_by_others"
+
+    share: Value
+    """Of the time in which threads ran or were ready to, that they waited for others."""
+    step: Value
+    alone: Value
+    """ns that the step would take at most without the others, as far as processor time tells."""
+    cores: int
+    """That the program may use."""
+    others: Value
+    """CPUs that other programs used of these."""
+
+
+@dataclass(frozen=True)
+class Oversubscribed(Finding):
+    """A program that has more threads to run than cores."""
+
+    kind: ClassVar[str] = "oversubscribed"
+
+    share: Value
+    """Of the time in which threads ran or were ready to, that they waited for each other."""
+    ready: Value
+    """Threads that ran or were ready to at a moment, on average."""
+    cores: int
+    processes: bool
+    """Whether other processes of the program held the cores, and not threads of this one."""
 
 
 # ---- Limits outside of the work itself -------------------------------------------------------------------------------
@@ -311,6 +347,235 @@ class Retraced(Finding):
     argument: str
     examples: tuple[str, ...]
     """Values of the argument."""
+
+
+# ---- Causes in the program, each of which can be removed -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cause(Finding):
+    """Something that a program does and need not do."""
+
+    share: Value
+    """Of the step, that is saved without it."""
+    time: Value
+    """ns of a step that are saved."""
+    place: CodePlace
+
+
+@dataclass(frozen=True)
+class UnusedGradients(Cause):
+    kind: ClassVar[str] = "unused_gradients"
+
+    layers: tuple[str, ...]
+    """The outermost layers whose gradients nobody uses, by path."""
+    sometimes: bool
+    """Whether only some of the backwards of a step are for nothing."""
+
+
+@dataclass(frozen=True)
+class UnusedGraph(Cause):
+    """A forward makes a graph that no backward reaches."""
+
+    kind: ClassVar[str] = "unused_graph"
+
+    forward: Value
+    """Part of the step that these forwards take."""
+    evaluates: bool
+    """Whether it evaluates, in a part without any backward."""
+
+
+@dataclass(frozen=True)
+class RepeatedForward(Cause):
+    kind: ClassVar[str] = "repeated_forward"
+
+    calls: int
+    repeated: int
+    backward: bool
+    """Whether the backward runs as often."""
+
+
+@dataclass(frozen=True)
+class TinyOperations(Cause):
+    kind: ClassVar[str] = "tiny_operations"
+
+    operations: Value
+    """Per step."""
+    here: int
+    """Operations of a step that the place calls."""
+    operation_time: Value
+    """ns that one takes."""
+    batch: int
+    """0 where it is not known."""
+
+
+@dataclass(frozen=True)
+class MicroBatch(Cause):
+    kind: ClassVar[str] = "micro_batch"
+
+    operations: Value
+    operation_time: Value
+    batch: int
+
+
+@dataclass(frozen=True)
+class TableUpdated(Cause):
+    """Whole tables are updated although a batch touches few of their rows."""
+
+    kind: ClassVar[str] = "table_updated"
+
+    rows: int
+    untouched: Value
+    """Part of the rows, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class UnfusedUpdate(Cause):
+    """An optimizer walks through the weights one by one, or several times."""
+
+    kind: ClassVar[str] = "unfused_update"
+
+    optimizer: str
+    tensors: int
+    operations: Value
+    whole: Value
+    """Part of the step that updating takes."""
+
+
+@dataclass(frozen=True)
+class UpdateElsewhere(Cause):
+    """An optimizer's weights lie on another device than the model's."""
+
+    kind: ClassVar[str] = "update_elsewhere"
+
+    optimizer: str
+
+
+@dataclass(frozen=True)
+class DoublePrecision(Cause):
+    kind: ClassVar[str] = "double_precision"
+
+    whole: Value
+    """Part of the step that operations on 64-bit numbers take."""
+
+
+@dataclass(frozen=True)
+class DominatingLayer(Cause):
+    kind: ClassVar[str] = "dominating_layer"
+
+    name: str
+    """The layer's class."""
+    weights: Value
+    """Part of all weights that are its own, 0 to 1."""
+    kernel: int
+    """Of a convolution; 0 for others."""
+
+
+@dataclass(frozen=True)
+class PointwiseChain(Cause):
+    """Operations on each element alone follow each other, and each reads and writes a whole tensor."""
+
+    kind: ClassVar[str] = "pointwise_chain"
+
+    operations: int
+    """Of a step, in such chains."""
+    moved: Value
+    """B a step."""
+    whole: Value
+    """Part of the step that they take."""
+
+
+@dataclass(frozen=True)
+class NeedlessCopies(Cause):
+    kind: ClassVar[str] = "needless_copies"
+
+    copies: int
+    moved: Value
+
+
+@dataclass(frozen=True)
+class StridedOperands(Cause):
+    """Operations on tensors that lie in memory with gaps or in another order."""
+
+    kind: ClassVar[str] = "strided_operands"
+
+    moved: Value
+
+
+@dataclass(frozen=True)
+class SubnormalNumbers(Cause):
+    kind: ClassVar[str] = "subnormal_numbers"
+
+    what: str
+    """weights, gradients, result or state; else the name of an operation that reads such numbers."""
+    part: Value
+    """Of its elements that are subnormal, 0 to 1."""
+    times: Value
+    """How many times longer an operation takes with them here."""
+
+
+@dataclass(frozen=True)
+class ValidatesOften(Cause):
+    """Shares are of the time of all steps."""
+
+    kind: ClassVar[str] = "validates_often"
+
+    times: int
+    """Validations."""
+    steps: Value
+    """Training steps between two."""
+
+
+@dataclass(frozen=True)
+class SavesOften(Cause):
+    """Shares are of the time from the first step on."""
+
+    kind: ClassVar[str] = "saves_often"
+
+    files: int
+    steps: Value
+    """Training steps for each file."""
+
+
+@dataclass(frozen=True)
+class AllocatesAnew(Cause):
+    kind: ClassVar[str] = "allocates_anew"
+
+    faults: Value
+    """Page faults a step."""
+    fault_time: Value
+    """ns of one."""
+
+
+@dataclass(frozen=True)
+class CompiledAgain(Cause):
+    """Shares are of the time from the first step on."""
+
+    kind: ClassVar[str] = "compiled_again"
+
+    function: str
+    times: int
+    reason: str
+    """In the compiler's words."""
+
+
+@dataclass(frozen=True)
+class GraphBreaks(Cause):
+    kind: ClassVar[str] = "graph_breaks"
+
+    breaks: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class NothingNeedless(Finding):
+    """No cause was found, and the work runs near to what the machine can do."""
+
+    kind: ClassVar[str] = "nothing_needless"
+
+    of_roof: Value
+    """Least time of the work on this machine over the time of the step, 0 to 1."""
+    pieces: Pieces
 
 
 # ---- The whole program -----------------------------------------------------------------------------------------------

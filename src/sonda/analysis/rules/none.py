@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis import reasons
-from sonda.analysis.rules import remedies, retracing, waiting
+from sonda.analysis.rules import cores, remedies, retracing, waiting
 from sonda.analysis.rules.code import code_share
 from sonda.analysis.rules.limits import (
     BetweenPhases,
@@ -45,7 +45,8 @@ def rule(summary: Summary) -> Verdict | None:
         why = summary.parts[0].step.reason if summary.parts else reasons.NO_STEP_SEEN
         return Verdict("none", NothingToJudge(why or reasons.NO_STEP_TIMED), {})
     outside = max(waiting_share(summary, part), code_share(summary))  # code may wait: the two are not added up
-    limits = [*explained(part).values(), outside]
+    crowded = cores.own(summary)
+    limits = [*explained(part).values(), outside, crowded.share if crowded is not None else 0.0]
     known = sum(limits)
     traced = retracing.rule(summary)
     if known >= EXPLAINED or (traced is not None and traced.share >= EXPLAINED):

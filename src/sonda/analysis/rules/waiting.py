@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis.code.summary import BESIDE, OUTSIDE, WORKERS, Activity
 from sonda.analysis.rules.advice import Change, LineChange, TryChange
-from sonda.analysis.rules.code import waiting_code_share
+from sonda.analysis.rules.code import code_share
 from sonda.analysis.rules.input import ALWAYS
 from sonda.analysis.rules.limits import HeldByThread, ProgramWaits, WaitsOutside
 from sonda.analysis.rules.own_code import causes_of, code_of, code_verdict, region_of
@@ -12,8 +12,6 @@ from sonda.analysis.rules.work import WORTH, explained, first_part, waiting_shar
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.record.stacks import INTERPRETER
 
-TOLD = 0.5
-"""Where lines are known in which this part of the waiting is done, these are told instead."""
 NOT_STEPPING = (BESIDE, WORKERS, OUTSIDE)
 LOADER = Remedy(TryChange(Change.READ_IN_WORKERS))
 THREAD = Remedy(TryChange(Change.NEXT_BATCH_IN_THREAD))
@@ -51,7 +49,7 @@ def rule(summary: Summary) -> Verdict | None:
     waiting = waiting_share(summary, part) if part is not None else 0.0
     if part is None or not (waiting > ALWAYS or (waiting >= WORTH and waiting >= max(explained(part).values()))):
         return None
-    if waiting_code_share(summary) >= TOLD * waiting or for_threads(summary) is not None:
+    if code_share(summary) >= waiting or for_threads(summary) is not None:
         return None
     spent = Value(waiting * sum(part.durations) / len(part.durations), "ns", "derived")
     share = Value(waiting, "1", "derived")

@@ -11,11 +11,12 @@ import numpy as np
 
 from sonda.frameworks.reconstruction.events import CODE, ProcessEvents, read_events
 from sonda.frameworks.reconstruction.input_sizes import Sums, size_columns
+from sonda.frameworks.reconstruction.inspections import read_compilations, read_denormals, read_inspections
 from sonda.frameworks.reconstruction.paths import LayerPlaces
 from sonda.frameworks.reconstruction.processes import Processes
 from sonda.frameworks.reconstruction.stacks import read_stacks
 from sonda.frameworks.reconstruction.stages import read_stages, stage_columns
-from sonda.frameworks.reconstruction.steps import Step
+from sonda.frameworks.reconstruction.steps import Step, StepSection
 from sonda.frameworks.reconstruction.thread import DEVICE_START, DEVICE_TIME, ThreadSpans, read_thread
 from sonda.record.spans import Spans, Words
 from sonda.record.stacks import Stacks
@@ -69,6 +70,14 @@ class Assembly:
     """Sampled stacks of its threads, where they were sampled."""
     sampling_share: float = 0.0
     """Part of the time of the process with the most samples that sampling them took, 0 to 1."""
+    evidence: list[dict[str, Any]] = field(default_factory=list)
+    """What counted steps showed beside costs, of the process with the most steps (`record/evidence.py`)."""
+    denormals: dict[str, Any] = field(default_factory=dict)
+    compilations: dict[str, Any] = field(default_factory=dict)
+    fault_ns: float = 0.0
+    """What a page fault cost there, ns; 0 where that was not measured."""
+    step_faults: float = 0.0
+    """Page faults of its process in a step, wherever in it."""
     processes: int = 0
     crew: Processes = field(default_factory=Processes)
     """What is known of each process."""
@@ -97,12 +106,18 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         result.launching |= {fact["kernels"]: fact["launching"] for fact in events.facts if "launching" in fact}
         rows.begin_process(sampled.collections[sampled.collections[:, 4] == events.fact("process", 0)])
         result.sampling_share = max(result.sampling_share, sampled.spent.get(events.fact("process", 0), 0.0))
+        sections: list[StepSection] = []
         for thread in _order_threads(events):
             # Events are dropped thread by thread: they are as large as the rows that are made of them.
             spans = read_thread(events, events.threads.pop(thread), events.readings.pop(thread, ()), places)
             result.crew.add_sections(spans.sections, rank)
+            sections += spans.sections
             rows.add_thread(spans, paths, events, thread, rank)
         result.processes += 1
+        if result.crew.all[-1] is result.crew.busiest:
+            result.evidence = read_inspections(events, paths, sections, begin)
+            result.denormals, result.compilations = read_denormals(events, paths), read_compilations(events)
+            result.fault_ns, result.step_faults = events.fact("fault_ns", 0.0), events.fact("step_faults", 0.0)
         for name, value in events.fact("counted", {}).items():
             counted[f"{name}:counted"] = counted.get(f"{name}:counted", 0.0) + value
     rows.add_totals(counted)
@@ -310,6 +325,9 @@ class _SpanRows:
             for key in ("flops", "bytes"):
                 values = np.array([_number(defined.get(key)) for defined in definitions])[definition]
                 metrics[f"{key}:nominal"] = np.where(is_op, values, np.nan)
+            executed = np.array([_number(defined.get("executed")) for defined in definitions])[definition]
+            if not np.isnan(executed[is_op]).all():
+                metrics["executed_flops:nominal"] = np.where(is_op, executed, np.nan)
         is_layer = kinds[definition] == "layer"
         activations = find_activations(events, definition, phase, spans)
         if activations is not None:

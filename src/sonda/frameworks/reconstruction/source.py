@@ -147,7 +147,7 @@ class _Flow:
         end = (node.end_lineno or node.lineno) if not bodies else end
         # The condition of a `while` is computed in each turn.
         around = loops if isinstance(node, ast.While) else own
-        mapped = [
+        mapped: list[ast.expr] = [
             inner for child in head for inner in ast.walk(child)
             if isinstance(inner, COMPREHENSIONS) or (isinstance(inner, ast.Call) and _last_name(inner.func) in MAPPINGS)
         ]  # fmt: skip

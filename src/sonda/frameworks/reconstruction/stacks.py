@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ INSTALLED = ("site-packages", "dist-packages")
 """Folders that packages are installed in."""
 FORKED = ("process.py", "BaseProcess._bootstrap")
 """The function in which a process of `multiprocessing` begins. What a forked one has below it is its parent's stack."""
+STATEMENT = re.compile(rb"\s*(async\s+)?(for|while|with|if|def|class|try)\b")
+"""Begin of a line that holds the head of a statement with a body."""
 LONGEST_TEXT = 200
 """Characters of an expression that are kept."""
 
@@ -185,7 +188,9 @@ class _FrameTree:
         if not 0 < line <= end_line <= len(lines):
             return ""
         pieces = lines[line - 1 : end_line]
-        if column >= 0 and end_column >= 0:
+        if STATEMENT.match(pieces[0]):
+            pieces = pieces[:1]  # of a loop the line with its head
+        elif column >= 0 and end_column >= 0:
             pieces[-1] = pieces[-1][:end_column]
             pieces[0] = pieces[0][column:]
         text = " ".join(b" ".join(pieces).decode(errors="replace").split())

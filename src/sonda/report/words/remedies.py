@@ -8,21 +8,41 @@ from sonda.analysis.rules.advice import (
     Change,
     ChangeLine,
     CompileLess,
+    ComputeInFloat32,
+    CopyLess,
+    FlushDenormals,
+    FusedOptimizer,
     FuseOperations,
     LaunchAtOnce,
     LineChange,
     LoadAhead,
     LoadInParallel,
+    MakeContiguous,
+    NoGrad,
+    OptimizerOnDevice,
+    RemoveBreaks,
+    ReuseBuffers,
+    ReuseResult,
+    SaveLess,
     SeveralStepsAtOnce,
+    SmallerLayer,
+    SparseUpdate,
     SpeedUpStage,
+    StableShapes,
     TraceOnce,
     TryChange,
     UseAllCores,
     UseAllCoresInRanks,
     UseBfloat16,
+    UseFewerThreads,
+    UseFewerWorkers,
     UseFloat32,
+    ValidateLess,
+    Vectorise,
+    WorkInPlace,
 )
 from sonda.report.words.describe import describe
+from sonda.report.words.places import at_place, name_layer
 
 CHANGES = {
     Change.CACHE_IMAGES: "keep decoded images in memory",
@@ -130,6 +150,19 @@ def _(finding: UseAllCores) -> str:
 
 
 @describe.register
+def _(finding: UseFewerThreads) -> str:
+    if finding.threads <= finding.cores:
+        return f"let no more than {wording.plural(finding.cores, 'thread')} of the program compute at the same time"
+    return f"use no more threads than cores{THREADS.get(finding.framework, '').format(finding.cores)}"
+
+
+@describe.register
+def _(finding: UseFewerWorkers) -> str:
+    which = f"fewer workers than {finding.workers}" if finding.workers else "fewer processes"
+    return f"use {which}, with one thread each, or fewer threads beside them: there are {finding.cores} cores"
+
+
+@describe.register
 def _(finding: UseAllCoresInRanks) -> str:
     return f"use all {finding.cores} cores: cpu/{finding.threads} for every rank"
 
@@ -213,6 +246,103 @@ def _(finding: TraceOnce) -> str:
         maker = "jax.jit" if in_jax else "tf.function"
         return f"make {name} once: {maker} outside of the loop" if finding.where else "compile the model once"
     return f"look at what {name} is called with"
+
+
+@describe.register
+def _(finding: NoGrad) -> str:
+    if not finding.freezes:
+        return f"compute without gradients: with torch.no_grad(){at_place(finding.place)}"
+    if finding.sometimes:
+        return (
+            f"keep gradients out of {name_layer(finding.freezes[0])} where they are not used: detach() what comes from "
+            "it, or requires_grad_(False) for that backward"
+        )
+    weights = wording.join([f"{path or 'model'}.requires_grad_(False)" for path in finding.freezes[:2]])
+    return f"freeze what is not trained: {weights}"
+
+
+@describe.register
+def _(finding: ReuseResult) -> str:
+    return f"keep the first result and use it again{at_place(finding.place, layer=False)}"
+
+
+@describe.register
+def _(finding: Vectorise) -> str:
+    return f"compute all rounds of the loop at once, on one larger tensor{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: SparseUpdate) -> str:
+    return (
+        f"update the rows that have gradients only: {finding.place.layer or 'table'} = nn.Embedding(…, sparse=True), "
+        "with torch.optim.SparseAdam or SGD"
+    )
+
+
+@describe.register
+def _(finding: FusedOptimizer) -> str:
+    return f"update all weights in one pass: torch.optim.{finding.optimizer}(…, fused=True)"
+
+
+@describe.register
+def _(finding: OptimizerOnDevice) -> str:
+    return "move the model to its device before the optimizer is made, and give it those weights"
+
+
+@describe.register
+def _(finding: ComputeInFloat32) -> str:
+    return f"compute in float32: model.float(), and input as torch.float32{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: SmallerLayer) -> str:
+    how = "a smaller kernel, or several of 3" if finding.kernel else "pool before it, or put a narrower layer between"
+    return f"make {name_layer(finding.place.layer)} smaller: {how}"
+
+
+@describe.register
+def _(finding: CopyLess) -> str:
+    return f"leave out clone(), contiguous() and conversions that nothing needs{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: MakeContiguous) -> str:
+    return f"make the tensor contiguous once, before it is used often{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: WorkInPlace) -> str:
+    return f"work in place, or with out=, so that less is moved{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: FlushDenormals) -> str:
+    return "take subnormal numbers for zero: torch.set_flush_denormal(True)"
+
+
+@describe.register
+def _(finding: ValidateLess) -> str:
+    return f"validate less often, or on fewer batches{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: SaveLess) -> str:
+    return f"save less often, or in a thread beside the training{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: ReuseBuffers) -> str:
+    return f"keep large buffers and write into them: out=, copy_() or in-place operations{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: StableShapes) -> str:
+    return f"give the compiled function one shape, by padding or by dropping the last batch{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: RemoveBreaks) -> str:
+    return f"keep print(), item() and foreign calls out of the compiled function{at_place(finding.place)}"
 
 
 @describe.register

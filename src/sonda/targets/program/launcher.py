@@ -27,6 +27,7 @@ from sonda.record.store import Store
 from sonda.record.target import ProgramTarget
 from sonda.record.workload import Workload
 from sonda.targets.circumstances import (
+    describe_evidence,
     describe_gpus,
     describe_habits,
     describe_pipelines,
@@ -164,6 +165,7 @@ class ProgramLauncher(Launcher):
                     "framework": assembly.framework or "torch",
                     **({"traced": assembly.traced} if assembly.traced else {}),
                     **describe_pipelines(assembly),
+                    **describe_evidence(assembly),
                     **describe_habits(assembly),
                 }
             ),

@@ -9,7 +9,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 
-class Collections:
+class CollectionRecorder:
     """The garbage collections of this process from `begin` to `end`."""
 
     def __init__(self) -> None:

@@ -31,9 +31,9 @@ class StackFile:
     """The file of this process. It is opened for each append: a program may close any descriptor."""
 
     def __init__(self, directory: str) -> None:
-        self.path = os.path.join(directory, f"{os.getpid()}.stacks")
-        self.written = 0
-        """Bytes."""
+        self.directory = directory
+        self.path = ""
+        """'' until something is written."""
 
     def append(self, facts: list, frames: array, samples: array, collections: array) -> None:
         """Append facts, then rows. Raises OSError where the disk is full."""
@@ -45,13 +45,21 @@ class StackFile:
         if not blocks:
             return
         data = b"".join(HEAD.pack(kind, len(payload)) + payload for kind, payload in blocks)
-        # A process that replaces itself keeps its number, and begins the file anew.
-        mode = os.O_APPEND if self.written else os.O_TRUNC
-        file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | mode, 0o666)
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC) if self.path else self._create()
         try:
-            if not self.written:
-                data = MAGIC + data
             os.write(file, data)
-            self.written += len(data)
         finally:
             os.close(file)
+
+    def _create(self) -> int:
+        """Make a file. A process that replaces itself keeps its number, and leaves its file to be read."""
+        name, number = str(os.getpid()), 0
+        while True:
+            self.path = os.path.join(self.directory, f"{name}-{number}.stacks" if number else f"{name}.stacks")
+            try:
+                file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+                break
+            except FileExistsError:
+                number += 1
+        os.write(file, MAGIC)
+        return file

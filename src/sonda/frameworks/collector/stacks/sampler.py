@@ -25,7 +25,7 @@ from typing import Any
 
 from ..children import find_worker
 from ..failure import report_failure
-from .collections import Collections
+from .collections import CollectionRecorder
 from .file import StackFile
 from .threads import SampledThread, SystemCalls, count_blocks, identify_thread, read_clock
 from .trie import StackTrie
@@ -73,7 +73,7 @@ class StackSampler:
         """Begin without anything sampled."""
         self.trie = StackTrie()
         self.file = StackFile(self.directory)
-        self.collections = Collections()
+        self.collections = CollectionRecorder()
         self.samples = array("q")
         self.threads: dict = {}
         """By the interpreter's id of a thread: `SampledThread`, None for one of which nothing is known."""
@@ -114,8 +114,8 @@ class StackSampler:
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             ident = start_new_thread(self._run, (self._stop, self._alive))
-            self.calls.learn_lock(identify_thread(ident)[0])
-        except (RuntimeError, IndexError):  # there may be no more threads
+            self.calls.learn_lock(identify_thread(ident))
+        except RuntimeError:  # there may be no more threads
             self._alive = None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -236,8 +236,8 @@ class StackSampler:
             frames.clear()
 
     def _add_thread(self, ident: int, frame: Any, time: int) -> None:
-        identity = identify_thread(ident)
-        self.threads[ident] = SampledThread(*identity, time, self.trie.number(frame)) if identity else None
+        native = identify_thread(ident)
+        self.threads[ident] = SampledThread(native, time, self.trie.number(frame)) if native else None
 
     def _note_thread(self, thread: SampledThread, frame: Any, time: int, late: int, waits: int) -> None:
         ran = read_clock(thread.clock)

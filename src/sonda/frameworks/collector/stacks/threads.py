@@ -27,10 +27,12 @@ class SampledThread:
 
     __slots__ = ("call", "clock", "native", "ran", "resting", "since", "stack")
 
-    def __init__(self, native: int, clock: int, time: int, stack: int) -> None:
+    def __init__(self, native: int, time: int, stack: int) -> None:
         self.native = native
-        self.clock = clock
-        self.ran = read_clock(clock)
+        self.clock = (~native << 3) | 6
+        """Number of its clock: of one thread (4), by the scheduler (2), as in include/linux/posix-timers.h. It follows
+        from the native id, so that asking for a thread that has ended is an error and no access to its memory."""
+        self.ran = read_clock(self.clock)
         """ns that it had run at its last sample; -1 where it has ended."""
         self.since = time
         """When its last written sample was taken, ns."""
@@ -41,11 +43,8 @@ class SampledThread:
         """The system call that it was in at its last sample, plus one; 0: in none, or not known."""
 
 
-def identify_thread(ident: int) -> tuple:
-    """Native id of a thread of this interpreter and the number of its clock; () where nothing is known of it.
-
-    The number follows from the native id, so that a thread that has ended is an error and no access to its memory.
-    """
+def identify_thread(ident: int) -> int:
+    """Native id of a thread of this interpreter; 0 where nothing is known of it."""
     threading: Any = sys.modules.get("threading")
     thread = threading._active.get(ident) if threading is not None else None
     native = getattr(thread, "native_id", None)
@@ -53,8 +52,8 @@ def identify_thread(ident: int) -> tuple:
         try:
             native = ~(time.pthread_getcpuclockid(ident) >> 3)
         except (OSError, OverflowError, AttributeError):
-            return ()
-    return native, (~native << 3) | 6  # of one thread (4), by the scheduler (2): include/linux/posix-timers.h
+            return 0
+    return int(native)
 
 
 def read_clock(clock: int) -> int:

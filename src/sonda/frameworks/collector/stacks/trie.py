@@ -39,7 +39,7 @@ class StackTrie:
 
     def number(self, frame: Any) -> int:
         """The number of the stack whose innermost frame this is."""
-        walked = []
+        walked: list = []
         while frame is not None and len(walked) < DEEPEST:
             walked.append(frame)
             frame = frame.f_back

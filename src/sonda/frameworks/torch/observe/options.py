@@ -151,11 +151,16 @@ class Habits:
         """Whether anything was noticed."""
         return bool(self._noticed) or self._graphs or self._compiled_share.has_compiled
 
-    def notice(self, module: Any, args: tuple, learns: bool) -> None:
-        """Count a call of an outermost module, and inspect it where its number of calls is a power of two."""
+    def notice(self, module: Any, args: tuple, learns: bool) -> int:
+        """Count a call of an outermost module, and inspect it where its number of calls is a power of two.
+
+        Returns this number where it was inspected, 0 otherwise.
+        """
         calls = self._compiled_share.count_module(module, learns)
-        if calls and not calls & (calls - 1):
-            self._inspect(calls, [module], args, learns)
+        if not calls or calls & (calls - 1):
+            return 0
+        self._inspect(calls, [module], args, learns)
+        return calls
 
     def notice_function(self, function: Any, args: tuple, kwargs: dict, learns: bool) -> None:
         """The same for a compiled function that ran outside of modules."""

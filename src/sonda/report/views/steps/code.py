@@ -16,8 +16,8 @@ from sonda.analysis.code.summary import (
     CodeRegion,
     CodeSummary,
     CodeTime,
-    Collections,
     PartCode,
+    StepCollections,
 )
 from sonda.analysis.summary import Value
 from sonda.report.blocks import Block, Gap, Panel, TableBlock
@@ -198,7 +198,7 @@ def _times(times: Iterable[tuple[str, float]]) -> Document:
     return {name: number_document(time, "ns", "measured") for name, time in times}
 
 
-def _collections(collections: Collections) -> Document:
+def _collections(collections: StepCollections) -> Document:
     return {
         "count": value_document(collections.count),
         "time": value_document(collections.time),

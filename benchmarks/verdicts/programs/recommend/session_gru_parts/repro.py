@@ -1,0 +1,14 @@
+"""Runs that repeat to the last digit."""
+
+import random
+
+import numpy as np
+import torch
+
+
+def make_reproducible(seed):
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
