@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from sonda.analysis.bounds import CEILINGS, BoundedRatio
+from sonda.analysis.code.summary import CodeLead, CodePlace, CodeTime
 from sonda.analysis.device.findings import WarpsWait
 from sonda.analysis.findings import Finding
 from sonda.analysis.rules.limits import (
     AboveCeiling,
     BetweenPhases,
+    CodeTakes,
     CommunicationBound,
     ComputeBound,
     HeldByOthers,
@@ -60,6 +62,9 @@ def ratio(value: float, low: float | None = None, high: float | None = None) -> 
 
 CONVOLUTIONS = Pieces(("Conv2d", "Conv2d"))
 OPTIMIZER = Pieces(phases=("optimizer",))
+LEAD = CodeLead(
+    CodePlace("train.py", "Watch.__call__", 41), "json.dumps(rows)", "json.dumps", CodeTime(python=31e6), part(0.62)
+)
 IMPORTS = StageShare("imports", part(0.62), ns(55.8e9))
 RETRACED = Retraced(
     "step", "train.py:12", False, 20, 20, part(0.8636), False, "shape", "x", ("float32[3]", "float32[4]")
@@ -158,6 +163,18 @@ SENTENCES: list[tuple[Finding, str]] = [
         WaitsOutside(part(0.6), ns(60 * MS)),
         "The program waits for 60 % of the steps' time (60.0 ms a step) before its forward, outside of a loader: for a "
         "file, a socket, a lock, a process or a sleep.",
+    ),
+    (
+        CodeTakes((LEAD,), "other"),
+        "train.py:41 Watch.__call__ takes 62 % of the step (31.0 ms, Python in json.dumps).",
+    ),
+    (
+        CodeTakes(
+            (LEAD, replace(LEAD, called="", time=CodeTime(waiting=31e6, calls=(("futex", 31e6),)), share=part(0.3))),
+            "workers",
+        ),
+        "train.py:41 Watch.__call__ takes 62 % of the loader's workers' time (31.0 ms, Python in json.dumps) and "
+        "train.py:41 Watch.__call__ 30 % (31.0 ms, waiting for a lock (futex)).",
     ),
     (
         CommunicationBound(part(0.2), ns(20 * MS)),

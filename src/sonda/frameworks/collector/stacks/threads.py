@@ -29,9 +29,7 @@ class SampledThread:
 
     def __init__(self, native: int, time: int, stack: int) -> None:
         self.native = native
-        self.clock = (~native << 3) | 6
-        """Number of its clock: of one thread (4), by the scheduler (2), as in include/linux/posix-timers.h. It follows
-        from the native id, so that asking for a thread that has ended is an error and no access to its memory."""
+        self.clock = clock_of(native)
         self.ran = read_clock(self.clock)
         """ns that it had run at its last sample; -1 where it has ended."""
         self.since = time
@@ -48,12 +46,21 @@ def identify_thread(ident: int) -> int:
     threading: Any = sys.modules.get("threading")
     thread = threading._active.get(ident) if threading is not None else None
     native = getattr(thread, "native_id", None)
-    if native is None:
+    # A forked child may still have the parent's number for its thread.
+    if native is None or read_clock(clock_of(native)) < 0:
         try:
             native = ~(time.pthread_getcpuclockid(ident) >> 3)
         except (OSError, OverflowError, AttributeError):
             return 0
     return int(native)
+
+
+def clock_of(native: int) -> int:
+    """The number of a thread's clock: of one thread (4), by the scheduler (2), as in include/linux/posix-timers.h.
+
+    It follows from the native id, so that asking for a thread that has ended is an error and no access to its memory.
+    """
+    return (~native << 3) | 6
 
 
 def read_clock(clock: int) -> int:
