@@ -10,21 +10,24 @@ from builders import MS
 from sonda.record.spans import Words
 from sonda.record.stacks import FRAME_NUMBERS, SAMPLE_NUMBERS, USER, Frames, Stacks, StackSamples
 
-Frame = tuple[int, str, int, str, str, str]
-"""Parent, function, line, text, origin, module."""
+Frame = tuple[int, str, int, str, str, str, str, str]
+"""Parent, function, line, text, origin, module, loops, feeds."""
 
 
-def a_frame(parent: int, function: str, line: int, text: str = "", origin: str = USER, module: str = "") -> Frame:
-    return parent, function, line, text, origin, module
+def a_frame(
+    parent: int, function: str, line: int, text: str = "", origin: str = USER, module: str = "", loops: str = "",
+    feeds: str = "",
+) -> Frame:  # fmt: skip
+    return parent, function, line, text, origin, module, loops, feeds
 
 
 def make_frames(rows: Sequence[Frame]) -> Frames:
     """Frames of `train.py`; functions begin at line 1."""
     numbers = {name: np.zeros(len(rows), dtype=np.int64) for name in FRAME_NUMBERS}
     numbers["parent"] = np.array([row[0] for row in rows], dtype=np.int64)
-    numbers["line"] = numbers["end_line"] = np.array([row[2] for row in rows], dtype=np.int64)
+    numbers["line"] = numbers["end_line"] = numbers["statement"] = np.array([row[2] for row in rows], dtype=np.int64)
     numbers["first_line"] = np.ones(len(rows), dtype=np.int64)
-    words = {"function": 1, "text": 3, "origin": 4, "module": 5}
+    words = {"function": 1, "text": 3, "origin": 4, "module": 5, "loops": 6, "feeds": 7}
     files = Words.of("train.py" if row[4] == USER else "library.py" for row in rows)
     return Frames(
         numbers, {name: Words.of(str(row[at]) for row in rows) for name, at in words.items()} | {"file": files}

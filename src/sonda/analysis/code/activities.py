@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 
@@ -29,7 +30,7 @@ FUNCTIONS = {
                     Activity.CHECKPOINT),
     **dict.fromkeys(("json.load", "json.loads", "numpy.load", "np.load", "torch.load", "pickle.load", "pickle.loads",
                      "numpy.loadtxt", "np.loadtxt", "numpy.genfromtxt", "np.genfromtxt", "numpy.fromfile",
-                     "np.fromfile", "pd.read_csv", "open", "os.read"), Activity.INPUT),
+                     "np.fromfile", "pd.read_csv", "os.read"), Activity.INPUT),
     "gc.collect": Activity.COLLECTION,
 }  # fmt: skip
 """By function: the same."""
@@ -55,6 +56,9 @@ BLOCKING = frozenset({
 """Last names of calls that wait for somebody."""
 WAITING_MODULES = ("threading", "queue", "concurrent", "multiprocessing", "asyncio", "subprocess", "socket",
                    "selectors", "ssl", "urllib", "http", "requests", "urllib3", "time", "select")  # fmt: skip
+WRITING = re.compile(r"""["'][rb]?[wax]b?t?\+?["']""")
+"""The mode of a file that is written, in the source."""
+COMPREHENSION = re.compile(r"[\[({].*\bfor\b.+\bin\b")
 WRITES = frozenset({"write", "writev", "pwrite64", "pwritev", "fsync", "fdatasync", "sync", "syncfs", "msync"})
 """System calls that write."""
 
@@ -71,6 +75,11 @@ class Callee:
         self.name = callee.rpartition(".")[2]
 
     @property
+    def walks(self) -> bool:
+        """Whether a comprehension makes what it is given."""
+        return bool(COMPREHENSION.search(self.text))
+
+    @property
     def framework(self) -> bool:
         """Whether it runs Python code of a framework."""
         return any(module.partition(".")[0] in FRAMEWORKS for module, _ in self.below)
@@ -85,6 +94,8 @@ class Callee:
             known = FUNCTIONS.get(f"{module}.{function}") or _find_module(module)
             if known is not None:
                 return known
+        if self.name == "open":
+            return Activity.LOG if WRITING.search(self.text) else Activity.INPUT
         if (known := FUNCTIONS.get(self.callee)) is not None:
             return known
         if self.name in METHODS and "." not in self.callee:

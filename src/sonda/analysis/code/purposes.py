@@ -60,6 +60,8 @@ class Position(NamedTuple):
     """The call in the function that steps which it belongs to."""
     loop: tuple[object, ...] | None
     """The innermost function with a loop inside of the step; None where there is none."""
+    marked: bool
+    """Whether it is a line by which a phase begins."""
 
 
 class StepMarks:
@@ -67,9 +69,13 @@ class StepMarks:
 
     def __init__(self, samples: Iterable[PlacedSample]) -> None:
         weights: dict[str, dict[tuple[UserFrame, ...], float]] = defaultdict(lambda: defaultdict(float))
+        self.lines: set[tuple[object, int]] = set()
+        """Functions and statements by which phases begin."""
         for sample in samples:
             if sample.frames:
                 weights[sample.phase][tuple(sample.frames)] += sample.weight
+                if sample.phase != OTHER:
+                    self.lines.add((sample.frames[-1].function, sample.frames[-1].statement))
         self.first, self.last = (
             next((max(weights[name], key=weights[name].__getitem__) for name in names if name in weights), None)
             for names in (FIRST_MARKS, LAST_MARKS)
@@ -96,6 +102,7 @@ class StepMarks:
             (frames[inner].function, frames[inner].statement, *(at.function for at in frames[inner + 1 : inner + 2]))
             if inner >= 0 else (),
             _find_loop(frames, level, marks),
+            bool(frames) and (frames[-1].function, frames[-1].statement) in self.lines,
         )  # fmt: skip
 
 
@@ -147,10 +154,12 @@ def _judge(sample: PlacedSample, position: Position) -> Activity | None:
         return Activity.COLLECTION if sample.collecting else None
     doing, callee = DOING[sample.doing], sample.callee
     named = callee.find_activity(sample.phase == FORWARD)
-    if sample.collecting or named is Activity.COLLECTION:
-        return Activity.COLLECTION
+    if named is Activity.COLLECTION:
+        return named
     if sample.phase == DATA:
         return Activity.INPUT
+    if sample.collecting and named is None:
+        return Activity.COLLECTION  # what copies or writes makes objects, and has their collections for its own
     if callee.waits(doing, sample.call) and named not in (Activity.LOG, Activity.CHECKPOINT):
         return Activity.WAIT
     if named is Activity.INPUT:
@@ -166,19 +175,30 @@ def _judge(sample: PlacedSample, position: Position) -> Activity | None:
 def _judge_loops(
     samples: Sequence[PlacedSample], positions: Sequence[Position], purposes: list[Activity | None]
 ) -> None:
-    """A loop whose turns are mostly Python code is one, with the short calls that it makes."""
-    loops: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    """A loop whose turns are mostly Python code is one, with the short calls that it makes, and with smaller copies of
+    its function: those from lists and into lists."""
+    loops: dict[object, list[int]] = defaultdict(list)
+    copies: dict[object, list[int]] = defaultdict(list)
     for at, (sample, position, purpose) in enumerate(zip(samples, positions, purposes, strict=True)):
         copied = purpose is Activity.COPY and sample.callee.name != "deepcopy"
-        if position.loop is not None and sample.phase != DATA and (purpose is None or copied):
-            loops[position.loop].append(at)
-    for rows in loops.values():
-        python = sum(samples[at].weight for at in rows if _is_python(samples[at]))
-        if 2 * python < sum(samples[at].weight for at in rows):
+        if sample.phase == DATA or not (purpose is None or copied):
             continue
-        for at in rows:
-            if not samples[at].callee.framework:
+        if position.loop is not None or (copied and sample.callee.walks):
+            loops[position.loop or sample.frames[-1].function].append(at)
+        elif copied:
+            copies[sample.frames[-1].function].append(at)
+    for function, rows in loops.items():
+        whole = _add_up(samples, rows)
+        if 2 * _add_up(samples, (at for at in rows if _is_python(samples[at]))) < whole:
+            continue
+        beside = copies.get(function, [])
+        for at in [*rows, *(beside if _add_up(samples, beside) < whole else ())]:
+            if purposes[at] is Activity.COPY or not samples[at].callee.framework:
                 purposes[at] = Activity.LOOP
+
+
+def _add_up(samples: Sequence[PlacedSample], rows: Iterable[int]) -> float:
+    return sum(samples[at].weight for at in rows)
 
 
 def _is_python(sample: PlacedSample) -> bool:
@@ -192,7 +212,7 @@ def _judge_groups(
     do not tell for what, it computes a metric."""
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for at, (sample, position) in enumerate(zip(samples, positions, strict=True)):
-        if sample.phase == OTHER and position.after and not position.feeds:
+        if sample.phase == OTHER and position.after and not position.feeds and not position.marked:
             groups[position.group].append(at)
     for rows in groups.values():
         times: dict[Activity, float] = defaultdict(float)
@@ -200,6 +220,9 @@ def _judge_groups(
             purpose = purposes[at]
             named = purpose not in (None, Activity.LOOP, Activity.INPUT)
             times[purpose if named and purpose is not None else Activity.METRIC] += samples[at].weight
-        purpose = max(times, key=times.__getitem__)
+        if Activity.CHECKPOINT in times:
+            # The file that is opened and written holds what is saved.
+            times[Activity.CHECKPOINT] += times.pop(Activity.LOG, 0.0)
+        main = max(times, key=times.__getitem__)
         for at in rows:
-            purposes[at] = purpose
+            purposes[at] = main

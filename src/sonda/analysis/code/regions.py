@@ -111,13 +111,18 @@ class CodeBook:
         self._user_frames: dict[int, UserFrame] = {}
 
     def samples(
-        self, rows: np.ndarray, steps: np.ndarray | None = None, phases: Sequence[str] = (), layers: Sequence[str] = ()
-    ) -> list[CodeSample]:
-        """These moments, each with the step, phase and layer that it lies in."""
+        self, rows: np.ndarray, steps: np.ndarray | None = None, phases: Sequence[str] = (), layers: Sequence[str] = (),
+        longest: np.ndarray | None = None,
+    ) -> list[CodeSample]:  # fmt: skip
+        """These moments, each with the step, phase and layer that it lies in, and no longer than `longest` (ns)."""
         moments = self.moments
+        kept = np.ones(len(rows))
+        if longest is not None:
+            kept = np.minimum(longest / np.maximum(moments.weight[rows], 1), 1)
+        weight, ran = moments.weight[rows] * kept, moments.ran[rows] * kept
         return [
             CodeSample(
-                int(moments.stack[row]), float(moments.weight[row]), float(moments.ran[row]), int(moments.doing[row]),
+                int(moments.stack[row]), float(weight[at]), float(ran[at]), int(moments.doing[row]),
                 bool(moments.due[row]), self._call[row], int(steps[at]) if steps is not None else -1,
                 phases[at] if phases else "", layers[at] if layers else "", bool(moments.collecting[row]),
             )
@@ -304,7 +309,7 @@ class _Lead:
             by_line[line.line] += time
         longest = max(by_line, key=lambda line: by_line[line])
         text = ""
-        if by_line[longest] >= HALF * total:
+        if longest > 0 and by_line[longest] >= HALF * total:
             (place, text), _ = max(
                 (item for item in self.lines.items() if item[0][0].line == longest), key=lambda item: item[1]
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sonda.analysis.code.placement import WAITING, OpenSpans, find_open, find_python, weigh_samples
+from sonda.analysis.code.placement import WAITING, Moments, OpenSpans, find_open, find_python, weigh_samples
 from sonda.analysis.code.regions import CodeBook, CodeSample, Whole
 from sonda.analysis.code.summary import (
     BESIDE,
@@ -67,12 +67,13 @@ def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) ->
             [names.words[names.codes[row]] if row >= 0 else OTHER for row in phase.tolist()],
             [(paths.words[paths.codes[row]] or names.words[names.codes[row]]) if row >= 0 else ""
              for row in layer.tolist()],
+            _measure_inside(moments, rows, spans, steps),
         )  # fmt: skip
         rows_of_all.append(rows)
     rows = np.concatenate(rows_of_all) if rows_of_all else np.zeros(0, dtype=np.int64)
     if not samples or not len(steps):
         return None
-    weight = book.moments.weight[rows]
+    weight = np.array([sample.weight for sample in samples])
     whole = Whole(float(part.host[part.measured].sum()), float(len(steps)), _independent(weight))
     phases: dict[str, list[CodeSample]] = {}
     for sample in samples:
@@ -92,6 +93,19 @@ def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) ->
         causes,
         _collections(part, steps),
     )
+
+
+def _measure_inside(moments: Moments, rows: np.ndarray, spans: Spans, steps: np.ndarray) -> np.ndarray:
+    """ns of what moments stand for that lie in these steps: a moment that was long in coming stands for others too."""
+    start = np.sort(spans.number("start")[steps])
+    duration = spans.number("duration")[steps][np.argsort(spans.number("start")[steps])]
+    edges = np.column_stack((start, start + duration)).ravel()
+    passed = np.column_stack((np.cumsum(duration) - duration, np.cumsum(duration))).ravel()
+    time, weight = moments.time[rows].astype(np.float64), moments.weight[rows]
+    # The moment when a sample was due stands for what was before it, the other for what came then.
+    first, last = np.where(moments.due[rows], time - weight, time), np.where(moments.due[rows], time, time + weight)
+    inside: np.ndarray = np.interp(last, edges, passed) - np.interp(first, edges, passed)
+    return inside
 
 
 def _independent(weight: np.ndarray) -> float:

@@ -63,8 +63,8 @@ BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     overhead.rule, cores.own, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
 CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
-    waiting.at_lines, waiting.for_threads, garbage_collection.rule, logging.rule, checkpointing.at_lines,
-    copied_data.rule, metrics.rule, per_sample_python.rule, input.by_hand,
+    waiting.at_lines, waiting.for_threads, garbage_collection.rule, logging.rule, copied_data.rule, metrics.rule,
+    per_sample_python.rule, input.by_hand,
     unused_gradients.rule, repeated_forward.rule, tiny_operations.rule, micro_batch.rule, optimizer.rule,
     double_precision.rule, dominating_layer.rule, memory_bound.rule, copies.rule, memory_format.rule,
     validation.rule, checkpointing.rule, allocation.rule, denormals.rule, recompilation.rule, graph_breaks.rule,
@@ -124,10 +124,10 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     if noisy is not None:
         # Steps that trace differ from others, and so do steps that wait for input or for their own threads. What was
         # counted or sampled is known of all steps together. So all these are known without a median.
-        rules = (retracing.rule, input.uneven, cores.own, *CAUSES, code.rule)
-        known = [verdict for rule in rules if (verdict := rule(summary)) is not None]
+        rules = (retracing.rule, input.uneven, cores.own, code.rule, *CAUSES)
+        known = _keep_one([verdict for rule in rules if (verdict := rule(summary)) is not None])
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
-    causes = [verdict for rule in CAUSES if (verdict := rule(summary)) is not None]
+    causes = _keep_one([verdict for rule in CAUSES if (verdict := rule(summary)) is not None])
     fine = good.rule(summary) if not causes else None
     spoken: list[Verdict] = list(causes)
     failures: list[Finding] = []
@@ -150,6 +150,14 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     if fine is not None and all(verdict.kind in LIMITS for verdict in ordered):
         ordered = [fine, *(verdict for verdict in ordered if verdict.kind != "none")]
     return ordered, failures
+
+
+def _keep_one(causes: list[Verdict]) -> list[Verdict]:
+    """One verdict for each cause that several rules have seen: the one that knows the place, or the larger share."""
+    best: dict[str, Verdict] = {}
+    for cause in sorted(causes, key=lambda cause: (cause.place is None, -cause.share)):
+        best.setdefault(cause.kind, cause)
+    return [cause for cause in causes if cause is best[cause.kind]]
 
 
 def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:

@@ -18,7 +18,10 @@ FEWEST = 3
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires when files of weights take a tenth of the time of the steps and what lies between them, or more."""
+    """Fires when functions that save take a tenth of the step each, for sure; or when files of weights take a tenth of
+    the time of the steps and what lies between them, or more."""
+    if leads := causes_of(summary, Activity.CHECKPOINT):
+        return code_verdict(Activity.CHECKPOINT, SavesState(leads), LineChange.SAVE_LESS)
     program = summary.program
     stage = program.stage(CHECKPOINTS) if program is not None else None
     if program is None or stage is None or stage.count < FEWEST or not program.steps:
@@ -38,9 +41,3 @@ def rule(summary: Summary) -> Verdict | None:
         remedies=(Remedy(SaveLess(place)),),
         share=share,
     )
-
-
-def at_lines(summary: Summary) -> Verdict | None:
-    """Fires when functions that save, inside of the steps, take a tenth of the step each, for sure."""
-    leads = causes_of(summary, Activity.CHECKPOINT)
-    return code_verdict(Activity.CHECKPOINT, SavesState(leads), LineChange.SAVE_LESS) if leads else None

@@ -35,13 +35,6 @@ def code_share(summary: Summary) -> float:
     return min((spent / whole if whole else 0.0) + share_of(_leads(summary)), 1.0)
 
 
-def waiting_code_share(summary: Summary) -> float:
-    """Part of the step in which known lines wait, 0 to 1."""
-    code = code_of(summary)
-    known = [*_leads(summary), *(code.causes if code is not None else ())]
-    return sum((lead.share.value or 0.0) * lead.time.waiting / lead.time.total for lead in known if lead.time.total)
-
-
 def _leads(summary: Summary) -> tuple[CodeLead, ...]:
     region = region_of(summary, OTHER)
     return region.leads if region is not None else ()

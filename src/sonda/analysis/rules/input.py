@@ -11,6 +11,8 @@ from sonda.analysis.rules.work import WORTH, data_share, data_share_of_all, expl
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 DATA = "data"
+LOADER = "torch.utils.data."
+"""Begin of the names of what a loader does: a line that waits for it says no more than that the step waits."""
 ALWAYS = 0.20
 """A fifth of the step waiting is input-bound whatever else there is: waiting is the one cost that loading ahead removes
 whole, without touching the network."""
@@ -67,10 +69,12 @@ def by_hand(summary: Summary) -> Verdict | None:
 
 
 def _find_leads(summary: Summary) -> tuple[tuple[CodeLead, ...], bool]:
-    """The functions that make the data, and whether they run in workers."""
-    leads = tuple(lead for lead in causes_of(summary, Activity.INPUT) if _in_loader(lead))
+    """The functions that make the data, and whether they run in workers: the step only waits for these."""
     workers = region_of(summary, WORKERS)
-    return (leads, False) if leads or workers is None else (workers.leads, True)
+    if workers is not None and workers.leads:
+        return workers.leads, True
+    own = [lead for lead in causes_of(summary, Activity.INPUT) if _in_loader(lead)]
+    return tuple(lead for lead in own if not lead.called.startswith(LOADER)), False
 
 
 def _in_loader(lead: CodeLead) -> bool:

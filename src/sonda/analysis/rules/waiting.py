@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis.code.summary import BESIDE, OUTSIDE, WORKERS, Activity
 from sonda.analysis.rules.advice import Change, LineChange, TryChange
-from sonda.analysis.rules.code import waiting_code_share
+from sonda.analysis.rules.code import code_share
 from sonda.analysis.rules.input import ALWAYS
 from sonda.analysis.rules.limits import HeldByThread, ProgramWaits, WaitsOutside
 from sonda.analysis.rules.own_code import causes_of, code_of, code_verdict, region_of
@@ -12,8 +12,6 @@ from sonda.analysis.rules.work import WORTH, explained, first_part, waiting_shar
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.record.stacks import INTERPRETER
 
-TOLD = 0.5
-"""Where lines are known in which this part of the waiting is done, these are told instead."""
 NOT_STEPPING = (BESIDE, WORKERS, OUTSIDE)
 LOADER = Remedy(TryChange(Change.READ_IN_WORKERS))
 THREAD = Remedy(TryChange(Change.NEXT_BATCH_IN_THREAD))
@@ -32,11 +30,13 @@ def for_threads(summary: Summary) -> Verdict | None:
     leads = tuple(lead for lead in beside.leads if lead.time.python >= lead.time.native) if beside is not None else ()
     if code is None or not leads:
         return None
-    own = [region for region in code.regions if region.name not in NOT_STEPPING]
-    waited = sum(time for region in own for call, time in region.time.calls if call == INTERPRETER)
+    own = [region.time for region in code.regions if region.name not in NOT_STEPPING]
+    calls = {call for time in own for call, _ in time.calls}
+    stepping, ran = sum(time.total for time in own), sum(time.ran for time in own)
     whole = leads[0].time.total / (leads[0].share.value or 1.0)
-    share = min(waited / whole, 1.0) if whole else 0.0
-    if share < WORTH:
+    # One thread at a time has the lock: what others have of it, and this one stands still, it waits for them.
+    share = min(sum(lead.time.python for lead in leads), stepping - ran) / whole if whole else 0.0
+    if INTERPRETER not in calls or share < WORTH:
         return None
     finding = HeldByThread(leads, Value(share, "1", "measured"))
     return code_verdict(Activity.WAIT, finding, LineChange.WAIT_LESS, share=share)
@@ -49,7 +49,7 @@ def rule(summary: Summary) -> Verdict | None:
     waiting = waiting_share(summary, part) if part is not None else 0.0
     if part is None or not (waiting > ALWAYS or (waiting >= WORTH and waiting >= max(explained(part).values()))):
         return None
-    if waiting_code_share(summary) >= TOLD * waiting:
+    if code_share(summary) >= waiting or for_threads(summary) is not None:
         return None
     spent = Value(waiting * sum(part.durations) / len(part.durations), "ns", "derived")
     share = Value(waiting, "1", "derived")

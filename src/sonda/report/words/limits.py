@@ -28,6 +28,7 @@ from sonda.analysis.rules.limits import (
     NoClearLimit,
     NoLimitNamed,
     NoSteps,
+    NothingNeedless,
     NothingToJudge,
     OfProgram,
     OutsideLayers,
