@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 class Neighbourhoods(IterableDataset):
     """Streams batches: seeds, two hops of sampled neighbours, their features and the labels of the seeds."""
 
-    def __init__(self, nodes=20000, degree=24, features=64, classes=8, batches=120, batch_size=256, fanout=(10, 8)):
+    def __init__(self, nodes=20000, degree=24, features=32, classes=8, batches=160, batch_size=256, fanout=(10, 8)):
         rng = np.random.default_rng(1)
         self.label = rng.integers(0, classes, nodes)
         self.edges = rng.integers(0, nodes, (nodes, degree))
@@ -40,7 +40,7 @@ class Neighbourhoods(IterableDataset):
 
 
 class TwoHop(nn.Module):
-    def __init__(self, features=64, width=128, classes=8):
+    def __init__(self, features=32, width=128, classes=8):
         super().__init__()
         self.inner = nn.Linear(2 * features, width)
         self.outer = nn.Linear(features + width, width)

@@ -4,7 +4,7 @@ import tempfile
 
 import torch
 import torch.nn.functional as F
-from cfd_parts.plugins import KeepBest, Report
+from cfd_parts.plugins import KeepLast, Report
 from torch import nn
 
 
@@ -58,4 +58,4 @@ def flow_fields(count, batch=16):
 if __name__ == "__main__":
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        Trainer(Surrogate(), [KeepBest(folder), Report(every=30)]).fit(flow_fields(150))
+        Trainer(Surrogate(), [KeepLast(folder), Report(every=30)]).fit(flow_fields(150))

@@ -8,7 +8,7 @@ from actor_learner_parts.rollouts import RolloutClient
 from torch import nn
 
 
-def make_policy(obs=32, actions=4, width=256):
+def make_policy(obs=32, actions=4, width=128):
     return nn.Sequential(
         nn.Linear(obs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, actions + 1)
     )
@@ -31,7 +31,7 @@ def main():
     policy = make_policy()
     optimizer = torch.optim.Adam(policy.parameters(), lr=3e-4)
     with RolloutClient(seed=1) as rollouts:
-        for step in range(70):
+        for step in range(100):
             weights = [p.detach().numpy() for p in policy.parameters()]
             obs, actions, returns = rollouts.collect(weights)
             returns = (returns - returns.mean()) / (returns.std() + 1e-6)
@@ -42,7 +42,7 @@ def main():
                 torch.from_numpy(actions),
                 torch.from_numpy(returns.astype(np.float32)),
             )
-            if step % 10 == 9:
+            if step % 25 == 24:
                 print(f"update {step + 1}: loss {loss.item():.4f}")
 
 

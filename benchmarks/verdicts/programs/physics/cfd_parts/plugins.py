@@ -15,20 +15,20 @@ class Report:
             print(f"step {trainer.step}: loss {trainer.average.item():.4f}")
 
 
-class KeepBest:
-    """Keeps the weights that had the lowest running loss."""
+class KeepLast:
+    """Keeps the latest state on disk, so that an interrupted run can be resumed."""
 
     def __init__(self, folder):
-        self.path = Path(folder) / "best.pt"
-        self.lowest = float("inf")
+        self.path = Path(folder) / "last.pt"
 
     def on_step(self, trainer):
-        average = trainer.average.item()
-        if average < self.lowest:
-            self.lowest = average
-            content = {"model": trainer.model.state_dict(), "optimizer": trainer.optimizer.state_dict()}
-            with self.path.with_suffix(".new").open("wb") as file:
-                torch.save(content, file)
-                file.flush()
-                os.fsync(file.fileno())
-            self.path.with_suffix(".new").replace(self.path)
+        content = {
+            "step": trainer.step,
+            "model": trainer.model.state_dict(),
+            "optimizer": trainer.optimizer.state_dict(),
+        }
+        with self.path.with_suffix(".new").open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        self.path.with_suffix(".new").replace(self.path)

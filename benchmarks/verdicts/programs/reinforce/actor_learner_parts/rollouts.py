@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-ENVS, HORIZON, OBS, ACTIONS = 64, 24, 32, 4
+ENVS, HORIZON, OBS, ACTIONS = 32, 24, 32, 4
 
 
 def play(weights, rng, drift):
@@ -36,7 +36,7 @@ def serve(connection, seed):
 
 
 class RolloutClient:
-    def __init__(self, seed, interval=0.1):
+    def __init__(self, seed, interval=0.05):
         self.connection, other = multiprocessing.Pipe()
         self.interval = interval
         self.process = multiprocessing.Process(target=serve, args=(other, seed), daemon=True)
