@@ -102,7 +102,7 @@ def test_functions_that_a_library_makes_from_text_are_not_the_users(tmp_path: Pa
 @pytest.mark.parametrize(
     ("path", "origin"),
     [
-        ("/work/train.py", ("user", "")),
+        ("/project/train.py", ("user", "")),
         ("<string>", ("user", "")),
         ("/usr/lib/python3.11/json/decoder.py", ("library", "json.decoder")),
         (

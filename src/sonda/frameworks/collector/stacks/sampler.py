@@ -33,8 +33,9 @@ from .trie import StackTrie
 
 INTERVAL_NS = 5_000_000
 """ns between two samples, on average, at the beginning."""
-COST_SHARE = 100
-"""Sampling may take one part in so many of the time."""
+COST_SHARE = 200
+"""Sampling may take one part in so many of the time. The thread that gives up the lock for a sample loses as much again
+and more: it leaves its processor, and others fill its caches."""
 SAVED_NS = 5_000_000
 """Processor time that may be spent at once: while a program begins, every stack is a new one."""
 MOST_SAMPLES = 20_000
@@ -42,6 +43,8 @@ MOST_SAMPLES = 20_000
 without end."""
 MOST_THREADS = 64
 """Threads that are followed."""
+BUSY = 0.9
+"""A thread that ran for this part of the time since its last sample ran all the time."""
 RUNNING = 0.05
 """A thread that ran for this part of the time may want the lock while another one has it."""
 GOLDEN = 0.6180339887498949
@@ -185,7 +188,7 @@ class StackSampler:
     def _run(self, stop: Any, alive: Any) -> None:
         try:
             self._native = get_native_id()
-            mine, ended = get_ident(), now()
+            mine, ended, already = get_ident(), now(), spent()
             self._due_to_write = ended + (CHILD_FLUSH_NS if self.child else FLUSH_NS)
             while self.on:
                 interval = self._choose_interval()
@@ -197,7 +200,6 @@ class StackSampler:
                     break
                 time = now()
                 self.switching.restore()
-                before = spent()
                 # The sleep blocks once. If the lock is taken then, waiting for it does, and again after each time that
                 # a thread was asked to give it up.
                 late, waits = max(time - due, 0), max(count_blocks() - blocks - 1, 0)
@@ -206,7 +208,9 @@ class StackSampler:
                 self._sample(time, late, waits, mine)
                 if time > self._due_to_write:
                     self._write()
-                cost, began, ended = spent() - before, ended, now()
+                # All of the thread's time counts: it also runs while it wakes up and waits for the lock.
+                total, began, ended = spent(), ended, now()
+                cost, already = total - already, total
                 self.spent += cost
                 self._debt = max(self._debt + cost - (ended - began) // COST_SHARE, 0)
         except BaseException:
@@ -268,7 +272,8 @@ class StackSampler:
         stack = self.trie.number(frame)
         lasted = time - thread.since
         self._running += used > RUNNING * lasted
-        thread.call = self.calls.read(thread.native)
+        # A thread that ran all the time, and had to give up the lock, is in Python code: nobody needs to ask.
+        thread.call = 0 if waits > 1 and used > BUSY * lasted else self.calls.read(thread.native)
         self.samples.extend((time, thread.native, stack, lasted, used, late, waits, thread.call))
         self.taken += 1
         thread.since, thread.ran, thread.stack = time, ran, stack
