@@ -211,8 +211,6 @@ class OperationCounter:
         if mine is not None and mine.engine:
             # Autograd runs the backward of a GPU in its own thread, where layers are recorded too.
             stream = mine
-        if not stream.phases and not stream.engine and self._between is None:
-            return  # left on between phases, because the program has entered a mode of its own meanwhile
         name = str(getattr(func, "_overloadpacket", func))
         try:
             flops, size, known, executed = cost(name, args, kwargs, out)
@@ -222,7 +220,7 @@ class OperationCounter:
         if self.inspection is not None:
             self.inspection.operations.add(stream, func, name, tensors, flops, size, end - begin)
         self._operations += self._limited
-        if not stream.phases and not stream.engine:
+        if self._between is not None and not stream.phases and not stream.engine:
             return  # outside of phases it is no span
         code = self.recorder.define(
             kind="op",

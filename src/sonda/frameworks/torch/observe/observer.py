@@ -202,7 +202,8 @@ class TorchObserver(PatchingObserver):
 
     def _count_between(self, stream: Stream) -> None:
         """Count what a training step computes outside of phases, where this thread counts it."""
-        if self.counter.stream is stream and not stream.phases and stream.schedule.learned:
+        schedule = stream.schedule  # a driver that counts a step itself has none
+        if self.counter.stream is stream and not stream.phases and schedule is not None and schedule.learned:
             self.counter.between_begins(stream)
 
     @contextmanager
