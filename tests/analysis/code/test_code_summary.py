@@ -11,10 +11,11 @@ from builders import RunBuilder
 from sonda.analysis.code.regions import find_callee
 from sonda.analysis.code.summary import OTHER, WORKERS, CodePlace, CodeSummary, Doing
 from sonda.analysis.rules import code as rules
-from sonda.analysis.rules import none, verdicts, waiting
-from sonda.analysis.rules.limits import CodeTakes
+from sonda.analysis.rules import input, logging, none, verdicts, waiting
+from sonda.analysis.rules.advice import advice_kind
+from sonda.analysis.rules.limits import CodeTakes, InputBound
 from sonda.analysis.run_summary import summarise
-from sonda.analysis.summary import Summary
+from sonda.analysis.summary import CausePlace
 from sonda.record.run import Run
 from sonda.record.spans import Words
 from sonda.record.workload import Workload
@@ -29,8 +30,9 @@ FRAMES = [
     a_frame(3, "dumps", 200, origin="library", module="json"),
     a_frame(2, "Watch.__call__", 42, "time.sleep(0.02)"),
     a_frame(0, "train", 32, "helper.<locals>.<listcomp>"),
+    a_frame(2, "Watch.__call__", 43, "crunch(rows)"),
 ]
-FORWARD, WATCH, DUMPS, SLEEP = 1, 2, 4, 5
+FORWARD, WATCH, DUMPS, SLEEP, CRUNCH = 1, 2, 4, 5, 7
 STEPS = 30
 
 
@@ -107,23 +109,34 @@ def test_the_tree_adds_up() -> None:
 
 
 def test_the_verdict_quotes_the_line() -> None:
-    summary = summarise(program(IN_FORWARD + LOGS))
+    summary = summarise(program(IN_FORWARD + [CRUNCH] * 6))
     verdict = rules.rule(summary)
     assert verdict is not None and isinstance(verdict.finding, CodeTakes)
-    (lead,) = verdict.finding.leads
-    assert lead.place == CodePlace("train.py", "Watch.__call__", 41)
-    # The last step has no sample behind it: of 30 steps one lacks 5 ms of the 62.5.
+    assert verdict.place == CausePlace("train.py", 43, "Watch.__call__", "crunch(rows)")
+    # The last step has no sample behind it: of 30 steps one lacks 5 ms of the 60.
     assert describe(verdict.finding) == (
-        "train.py:41 Watch.__call__ takes 62 % of the step (62.3 ms, Python in json.dumps)."
+        "train.py:43 Watch.__call__ takes 60 % of the step (59.8 ms, native code in crunch)."
     )
     assert verdict in verdicts(summary)[0]
     assert none.rule(summary) is None, "what the code takes is no longer unclear"
 
 
+def test_what_a_line_calls_tells_its_cause() -> None:
+    summary = summarise(program(IN_FORWARD + LOGS))
+    logged, waited = logging.rule(summary), waiting.at_lines(summary)
+    assert logged is not None and logged.place == CausePlace("train.py", 41, "Watch.__call__", "json.dumps(rows)")
+    assert waited is not None and waited.place == CausePlace("train.py", 42, "Watch.__call__", "time.sleep(0.02)")
+    assert (logged.share, waited.share) == (pytest.approx(0.425, abs=0.005), pytest.approx(0.20, abs=0.005))
+    assert rules.rule(summary) is None, "nothing is left that is not told"
+    assert [verdict.kind for verdict in verdicts(summary)[0]][:2] == ["logging", "waiting"]
+    assert advice_kind(logged.remedies[0].advice) == "log_less" and "train.py:41" in describe(logged.remedies[0].advice)
+    assert none.rule(summary) is None
+
+
 def test_code_that_takes_less_than_a_tenth_is_no_verdict() -> None:
     assert rules.rule(summarise(program([FORWARD] * 10, length=100))) is None
     rare = program([FORWARD] * 9 + [DUMPS], length=90)  # a tenth, but not for sure
-    assert rules.rule(summarise(rare)) is None
+    assert rules.rule(summarise(rare)) is None and logging.rule(summarise(rare)) is None
 
 
 def test_a_line_that_waits_takes_the_place_of_a_wait_without_one() -> None:
@@ -140,9 +153,10 @@ def _workload(run: Run, waits: dict[str, int]) -> Workload:
 
 def test_code_that_makes_data_is_named_beside_the_wait_for_it() -> None:
     summary = summarise(program([DUMPS] * 4 + [FORWARD] * 6, "data"))
-    verdict = rules.data_rule(summary)
-    assert verdict is not None and verdict.finding.region == "data"  # type: ignore[attr-defined]
-    assert rules.rule(summary) is None or "data" not in describe(rules.rule(summary).finding)  # type: ignore[union-attr]
+    verdict = input.rule(summary)
+    assert verdict is not None and isinstance(verdict.finding, InputBound) and not verdict.finding.in_workers
+    assert verdict.place == CausePlace("train.py", 41, "Watch.__call__", "json.dumps(rows)")
+    assert logging.rule(summary) is None, "what makes data is input, whatever it calls"
 
 
 def test_workers_are_told_by_their_own_time() -> None:
@@ -162,20 +176,13 @@ def test_workers_are_told_by_their_own_time() -> None:
     region = part.region(WORKERS)
     assert region is not None and region.share.value == pytest.approx(1)
     assert region.lines[0].share.value == pytest.approx(0.825, abs=0.005)
-    verdict = rules.data_rule(_without_leads_in_data(summarise(run)))
-    assert verdict is not None and "loader's workers' time" in describe(verdict.finding)
+    verdict = input.rule(summarise(run))
+    assert verdict is not None and "of the workers' time" in describe(verdict.finding)
+    assert verdict.place == CausePlace("train.py", 41, "Watch.__call__", "json.dumps(rows)")
 
 
 def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.concatenate((first, second))
-
-
-def _without_leads_in_data(summary: Summary) -> Summary:
-    assert summary.code is not None
-    (part,) = summary.code.parts
-    regions = tuple(dataclasses.replace(one, leads=()) if one.name == "data" else one for one in part.regions)
-    code = dataclasses.replace(summary.code, parts=(dataclasses.replace(part, regions=regions),))
-    return dataclasses.replace(summary, code=code)
 
 
 def test_a_run_without_stacks_has_no_code() -> None:

@@ -14,13 +14,18 @@ from sonda.analysis.rules.limits import (
     AboveCeiling,
     BetweenPhases,
     CodeTakes,
+    CollectsGarbage,
     CommunicationBound,
     ComputeBound,
+    ComputesMetrics,
+    CopiesData,
     HeldByOthers,
+    HeldByThread,
     HostBound,
     InputBound,
     KernelStalled,
     LongestPhase,
+    LoopsInPython,
     MemoryBound,
     MinorSteps,
     MoreArithmetic,
@@ -32,7 +37,10 @@ from sonda.analysis.rules.limits import (
     OverheadBound,
     Oversubscribed,
     Pieces,
+    PreparesInput,
+    ProgramWaits,
     Retraced,
+    SavesState,
     SlotsLost,
     StageShare,
     TooNoisy,
@@ -40,6 +48,7 @@ from sonda.analysis.rules.limits import (
     UnevenInput,
     UnexplainedWork,
     WaitsOutside,
+    WritesRecords,
 )
 from sonda.analysis.summary import Value
 from sonda.report.words import describe
@@ -69,6 +78,10 @@ IMPORTS = StageShare("imports", part(0.62), ns(55.8e9))
 RETRACED = Retraced(
     "step", "train.py:12", False, 20, 20, part(0.8636), False, "shape", "x", ("float32[3]", "float32[4]")
 )
+WAITS = replace(LEAD, text="", called="", time=CodeTime(waiting=31e6, calls=(("futex", 31e6),)), share=part(0.3))
+NAMELESS = replace(LEAD, text="")
+TAKES = "train.py:41 Watch.__call__ takes 62 % of the step (31.0 ms)"
+
 
 SENTENCES: list[tuple[Finding, str]] = [
     (
@@ -165,17 +178,43 @@ SENTENCES: list[tuple[Finding, str]] = [
         "file, a socket, a lock, a process or a sleep.",
     ),
     (
-        CodeTakes((LEAD,), "other"),
+        CodeTakes((LEAD,)),
         "train.py:41 Watch.__call__ takes 62 % of the step (31.0 ms, Python in json.dumps).",
     ),
     (
-        CodeTakes(
-            (LEAD, replace(LEAD, called="", time=CodeTime(waiting=31e6, calls=(("futex", 31e6),)), share=part(0.3))),
-            "workers",
-        ),
-        "train.py:41 Watch.__call__ takes 62 % of the loader's workers' time (31.0 ms, Python in json.dumps) and "
-        "train.py:41 Watch.__call__ 30 % (31.0 ms, waiting for a lock (futex)).",
+        CodeTakes((LEAD, WAITS)),
+        "train.py:41 Watch.__call__ takes 62 % of the step (31.0 ms, Python in json.dumps) and train.py:41 "
+        "Watch.__call__ 30 % (31.0 ms, waiting for a lock (futex)).",
     ),
+    (
+        InputBound(part(0.3), ns(30 * MS), workers=2, leads=(LEAD,), in_workers=True),
+        "Input-bound: waiting for data with 2 workers takes 30 % of the step (30.0 ms); train.py:41 Watch.__call__ "
+        "takes 62 % of the workers' time: 31.0 ms, Python in json.dumps.",
+    ),
+    (
+        ProgramWaits((WAITS,)),
+        "train.py:41 Watch.__call__ takes 30 % of the step (31.0 ms): waiting for a lock (futex).",
+    ),
+    (
+        HeldByThread((LEAD,), part(0.4)),
+        "train.py:41 Watch.__call__ runs Python code in another thread, and the step waits 40 % of its time for the "
+        "interpreter's lock.",
+    ),
+    (
+        CollectsGarbage((LEAD,), True, part(2), part(0.4)),
+        "train.py:41 Watch.__call__: garbage collection takes 40 % of the step, 2.0 collections a step; the program "
+        "calls it.",
+    ),
+    (
+        WritesRecords((replace(LEAD, text="json.dumps(rows)"), WAITS)),
+        "train.py:41 Watch.__call__ takes 62 % of the step (31.0 ms): printing, logging or writing records "
+        "(json.dumps(rows)); train.py:41 Watch.__call__ 30 %.",
+    ),
+    (SavesState((NAMELESS,)), f"{TAKES}: saving weights or other state."),
+    (CopiesData((NAMELESS,)), f"{TAKES}: copying or converting data."),
+    (ComputesMetrics((NAMELESS,)), f"{TAKES}: computing what neither the backward nor the next step needs."),
+    (LoopsInPython((NAMELESS,)), f"{TAKES}: a loop in Python."),
+    (PreparesInput((NAMELESS,)), f"{TAKES}: preparing the input of the forward, outside of a loader."),
     (
         CommunicationBound(part(0.2), ns(20 * MS)),
         "Communication-bound: exchanging with other ranks, or waiting for them, takes 20 % of the step (20.0 ms).",
