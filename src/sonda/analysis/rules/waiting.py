@@ -13,6 +13,8 @@ from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.record.stacks import INTERPRETER
 
 NOT_STEPPING = (BESIDE, WORKERS, OUTSIDE)
+TOLD = 0.5
+"""Where lines are known that take this part of the waiting outside of phases, these are told instead."""
 LOADER = Remedy(TryChange(Change.READ_IN_WORKERS))
 THREAD = Remedy(TryChange(Change.NEXT_BATCH_IN_THREAD))
 
@@ -49,7 +51,7 @@ def rule(summary: Summary) -> Verdict | None:
     waiting = waiting_share(summary, part) if part is not None else 0.0
     if part is None or not (waiting > ALWAYS or (waiting >= WORTH and waiting >= max(explained(part).values()))):
         return None
-    if code_share(summary) >= waiting or for_threads(summary) is not None:
+    if code_share(summary) >= TOLD * waiting or for_threads(summary) is not None:
         return None
     spent = Value(waiting * sum(part.durations) / len(part.durations), "ns", "derived")
     share = Value(waiting, "1", "derived")
