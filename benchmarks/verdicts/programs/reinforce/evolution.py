@@ -39,14 +39,15 @@ def fitness(theta):
 
 def start_worker(seed):
     torch.manual_seed(seed)
+    torch.set_num_threads(16)
 
 
 def main():
     context = multiprocessing.get_context("fork")
-    with context.Pool(8, initializer=start_worker, initargs=(5,)) as pool:
+    with context.Pool(2, initializer=start_worker, initargs=(5,)) as pool:
         torch.manual_seed(5)
         centre = torch.cat([torch.randn(a * b) / a**0.5 for a, b in SHAPES])
-        for generation in range(60):
+        for generation in range(40):
             noise = torch.randn(POPULATION // 2, centre.numel())
             noise = torch.cat([noise, -noise])
             scores = torch.tensor(pool.map(fitness, (centre + SIGMA * noise).numpy(), chunksize=1))
