@@ -36,18 +36,18 @@ demo: $(READY)
 	@$(VENV) -m sonda run resnet34 --train --batch 16 --image 148x112 --channels 1 --classes 9 --tag demo
 	@$(VENV) -m sonda report demo --output sonda-demo.html
 
-# Three files at a time, on two cores: tests wait for processes. Tests of a file share what they set up.
-FILES := -n 3 --dist loadfile
+# Two files at a time: a file's tests share what they set up.
+TWO := -n 2 --dist loadfile
 
 test: $(READY)
-	$(VENV) -m pytest $(FILES)
+	$(VENV) -m pytest $(TWO)
 
 # What failed the last time, one after the other: a crowded machine can fail a test that measures.
 test-again: $(READY)
 	$(VENV) -m pytest --last-failed --last-failed-no-failures none
 
 test-quick: $(READY)
-	$(VENV) -m pytest $(FILES) -m "not slow"
+	$(VENV) -m pytest $(TWO) -m "not slow"
 
 test-frameworks: $(READY)
 	$(VENV) -m pip install --quiet --constraint constraints.txt --editable '.[tensorflow,jax,pytensor]'
