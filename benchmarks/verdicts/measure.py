@@ -54,7 +54,7 @@ def time_program(program: Path, truth: Truth, competitors: int) -> float:
         return time.perf_counter() - begin
 
 
-def time_imports(truth: Truth) -> float:
+def time_imports() -> float:
     """Seconds that starting Python and importing PyTorch take, which no cause is part of."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import torch"], check=True)
@@ -67,7 +67,7 @@ def measure_share(truth: Truth, rounds: int) -> tuple[float, float, float]:
     with tempfile.TemporaryDirectory(prefix="sonda-verdicts-") as folder:
         bare = truth.copy_without_cause(Path(folder))
         for _ in range(rounds):
-            start = time_imports(truth)
+            start = time_imports()
             planted = time_program(truth.program, truth, truth.competitors) - start
             clean = time_program(bare, truth, 0) - start
             shares.append(1 - clean / planted)
