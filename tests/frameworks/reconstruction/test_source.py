@@ -57,7 +57,7 @@ def test_the_next_turn_reads_what_this_one_has_left() -> None:
 
 def test_what_is_written_into_an_argument_reaches_the_caller() -> None:
     assert CALLER in TRAIN.look_up("train", 1, 14).feeds
-    assert CALLER not in TRAIN.look_up("train", 1, 11).feeds
+    assert CALLER not in TRAIN.look_up("train", 1, 8).feeds
 
 
 def test_loops_of_all_kinds() -> None:
