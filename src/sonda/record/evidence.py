@@ -18,7 +18,8 @@ class OperationGroup(Stored, frozen=True, kw_only=True):
     """None outside of all layers."""
     line: str = ""
     family: str = "other"
-    """product, pointwise, copy, update or other."""
+    """product, pointwise, copy, update or other; with a GPU also ask (the host waits for an answer), to_device and
+    to_host."""
     bits: int = 0
     """Of the first operand that holds floating-point numbers; 0 for none."""
     operations: int
@@ -27,6 +28,17 @@ class OperationGroup(Stored, frozen=True, kw_only=True):
     bytes: Number = 0
     strided: Number = 0
     """Bytes of operands that lie in memory with gaps, or in another order than that of their dimensions."""
+
+
+class DeviceCall(Stored, frozen=True, kw_only=True):
+    """Calls of a GPU's library by one name, in the steps whose kernels were recorded."""
+
+    name: str
+    """Without the library: `StreamSynchronize` of `cudaStreamSynchronize`."""
+    count: Number
+    """A step."""
+    ns: Number
+    """Of the host, a step."""
 
 
 class RepeatedCall(Stored, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.evidence import Compilations, DenormalFacts, StepEvidence
+from sonda.record.evidence import Compilations, DenormalFacts, DeviceCall, StepEvidence
 from sonda.record.stored import Number, Scalar, Stored, plain
 
 
@@ -151,6 +151,8 @@ class Workload(Stored, frozen=True, kw_only=True):
     waits: StepWaits | None = None
     evidence: list[StepEvidence] | None = None
     """Of a program: what its counted steps showed beside costs."""
+    device_calls: list[DeviceCall] | None = None
+    """Of a program on a GPU: calls for which its host waited."""
     denormals: DenormalFacts | None = None
     compilations: Compilations | None = None
     fault_ns: Number | None = None
@@ -191,7 +193,7 @@ def workload_document(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**({"parameters": parameters} if parameters else {}), **fields}
 
 
-OF_EVIDENCE = ("evidence", "denormals", "compilations", "fault_ns", "step_faults")
+OF_EVIDENCE = ("evidence", "device_calls", "denormals", "compilations", "fault_ns", "step_faults")
 KNOWN = frozenset(Workload.__struct_fields__)
 OF_FILES = frozenset({"files", "ranks", "hosts", "world", "smallest_group", "groups", "profile"})
 """Fields of imported files: a network may have parameters of these names."""

@@ -87,9 +87,11 @@ def _hold_above(
 ) -> dict[str, Any]:
     """The ceilings, none below what a product of the counted step has reached: where one has, they are measured again,
     and what is still too low is raised to it, for this run."""
+    entry = ceilings.get("threads", {}).get(str(threads))
+    if entry is None:
+        return ceilings
     precision = describe_precision(assembly).get("precision", "")
     rate, operation = _fastest_product(assembly)
-    entry = ceilings["threads"][str(threads)]
     if rate <= entry["flops"].get(precision, math.inf) or entry.get("disturbed"):
         return ceilings
     if not is_newer(entry["measured"], datetime.now(UTC) - timedelta(minutes=RETRY_MINUTES)):

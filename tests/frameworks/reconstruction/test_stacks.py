@@ -11,7 +11,7 @@ import pytest
 
 from sonda.frameworks.collector.stacks.file import StackFile
 from sonda.frameworks.collector.stacks.threads import LOCK
-from sonda.frameworks.reconstruction.assembly import collection_columns
+from sonda.frameworks.reconstruction.span_rows import collection_columns
 from sonda.frameworks.reconstruction.stacks import _find_origin, read_stacks
 from sonda.frameworks.reconstruction.system_calls import GENERIC, X86_64, name_call
 

@@ -44,7 +44,10 @@ from sonda.analysis.rules import (
     recompilation,
     repeated_forward,
     retracing,
+    single_thread,
+    slow_products,
     stalls,
+    synchronisation,
     tiny_operations,
     topdown,
     transfer,
@@ -54,6 +57,7 @@ from sonda.analysis.rules import (
     work,
 )
 from sonda.analysis.rules.places import StepPlace
+from sonda.analysis.steps import program as stages
 from sonda.analysis.summary import CausePlace, Remedy, Summary, Verdict
 from sonda.record.errors import SondaError
 from sonda.record.plugins import RULES, call_entry, plugin_entries
@@ -65,6 +69,7 @@ BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
 CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
     waiting.at_lines, waiting.for_threads, garbage_collection.rule, logging.rule, copied_data.rule, metrics.rule,
     per_sample_python.rule, input.by_hand,
+    synchronisation.rule, slow_products.rule, single_thread.rule,
     unused_gradients.rule, repeated_forward.rule, tiny_operations.rule, micro_batch.rule, optimizer.rule,
     double_precision.rule, dominating_layer.rule, memory_bound.rule, copies.rule, memory_format.rule,
     validation.rule, checkpointing.rule, allocation.rule, denormals.rule, recompilation.rule, graph_breaks.rule,
@@ -74,9 +79,19 @@ LIMITS = frozenset({"compute", "memory", "overhead", "none"})
 """Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
 NO_CAUSES = frozenset({"good", "noisy"})
 """Kinds that name nothing which takes time."""
+STARTING = frozenset({stages.START, stages.IMPORTS})
+"""Stages that take as long however long the program runs: what every step does comes before them."""
+UNNAMED = frozenset({"none", "noisy"})
+"""Kinds that name no limit of a step."""
+BY_DEVICE_LINES = frozenset({"synchronisation", "transfer", "allocation"})
+BY_SAMPLES = frozenset({"copies", "metrics", "waiting", "code", "per_sample_python"})
 OF_PROGRAM = {"validate": "validation", "test": "validation", "checkpoints": "checkpointing"}
 """Stages of the program that are causes where they come too often."""
-SAID_BY = {"overhead": {"tiny_operations", "micro_batch"}, "memory": {"memory_bound"}}
+SAID_BY = {
+    "overhead": {"tiny_operations", "micro_batch"},
+    "memory": {"memory_bound"},
+    "host": {"synchronisation", "tiny_operations", "micro_batch", "allocation", "transfer", "optimizer"},
+}
 """Limits that a cause says more exactly."""
 
 
@@ -84,8 +99,8 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]
     """What limits the run, the largest share first, never empty; and a warning for every rule that failed.
 
     Where other programs held the cores for more of the step than any cause takes, nothing else is said: every time is
-    theirs as much as the program's. Where the steps are a minor part of the program, that comes first. A remedy is
-    offered once, by the first verdict that has it.
+    theirs as much as the program's. Where the steps are a minor part of the program, that comes first; where it is
+    the start that takes longer, it comes last. A remedy is offered once, by the first verdict that has it.
     """
     crowded = cores.others(summary)
     whole = program.rule(summary)
@@ -101,7 +116,11 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]
         whole = None
     offered: set[Remedy] = set()
     ordered = []
-    for verdict in [whole, *spoken] if whole is not None else spoken:
+    every = spoken
+    if whole is not None:
+        behind = whole.kind in STARTING and spoken[0].kind not in UNNAMED
+        every = [*spoken, whole] if behind else [whole, *spoken]
+    for verdict in every:
         fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
         offered.update(fresh)
         ordered.append(replace(verdict, remedies=fresh, place=verdict.place or _place(verdict.finding)))
@@ -145,7 +164,7 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
             spoken.append(verdict)
         elif verdict is not None:
             failures.append(WrongVerdict(entry.name, entry.value, type(verdict).__name__))
-    ordered = _order(causes, spoken)
+    ordered = _order(causes, _without_repetitions(spoken))
     # Something that takes more than a tenth of the step for nothing, as waiting does, is not good.
     if fine is not None and all(verdict.kind in LIMITS for verdict in ordered):
         ordered = [fine, *(verdict for verdict in ordered if verdict.kind != "none")]
@@ -158,6 +177,19 @@ def _keep_one(causes: list[Verdict]) -> list[Verdict]:
     for cause in sorted(causes, key=lambda cause: (cause.place is None, -cause.share)):
         best.setdefault(cause.kind, cause)
     return [cause for cause in causes if cause is best[cause.kind]]
+
+
+def _without_repetitions(spoken: list[Verdict]) -> list[Verdict]:
+    """Without what samples say of a line that is known to speak with a GPU: that says more exactly what it does."""
+    exact = {
+        (verdict.place.file.rpartition("/")[2], verdict.place.function or verdict.place.line)
+        for verdict in spoken if verdict.kind in BY_DEVICE_LINES and verdict.place is not None
+    }  # fmt: skip
+    return [
+        verdict for verdict in spoken
+        if verdict.kind not in BY_SAMPLES or verdict.place is None
+        or (verdict.place.file.rpartition("/")[2], verdict.place.function or verdict.place.line) not in exact
+    ]  # fmt: skip
 
 
 def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:

@@ -313,6 +313,21 @@ class ReuseBuffers(ChangeCode):
 
 
 @dataclass(frozen=True)
+class KeepDeviceMemory(ChangeCode):
+    kind: ClassVar[str] = "keep_device_memory"
+
+
+@dataclass(frozen=True)
+class SynchroniseLess(ChangeCode):
+    kind: ClassVar[str] = "synchronise_less"
+
+
+@dataclass(frozen=True)
+class AllowTf32(ChangeCode):
+    kind: ClassVar[str] = "allow_tf32"
+
+
+@dataclass(frozen=True)
 class StableShapes(ChangeCode):
     kind: ClassVar[str] = "stable_shapes"
 

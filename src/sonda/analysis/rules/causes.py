@@ -110,6 +110,50 @@ class UpdateElsewhere(Cause):
 
 
 @dataclass(frozen=True)
+class AsksDevice(Cause):
+    """The host waits for a GPU, which has nothing to do after it has answered."""
+
+    kind: ClassVar[str] = "asks_device"
+
+    times: Value
+    """A step."""
+    waited: Value
+    """ns of a step in calls that wait; 0 where that was not recorded."""
+
+
+@dataclass(frozen=True)
+class DeviceMemoryReturned(Cause):
+    """Memory of a GPU is given back to its driver and asked for again."""
+
+    kind: ClassVar[str] = "device_memory_returned"
+
+    calls: Value
+    """Of the driver, a step."""
+
+
+@dataclass(frozen=True)
+class SlowProducts(Cause):
+    """Products in float32 where TF32 is not allowed."""
+
+    kind: ClassVar[str] = "slow_products"
+
+    whole: Value
+    """Part of the step that these products take."""
+    times: Value
+    """How many times as fast the GPU multiplies in TF32."""
+
+
+@dataclass(frozen=True)
+class FewThreads(Cause):
+    """Operations run on fewer threads than there are cores, which nobody else uses."""
+
+    kind: ClassVar[str] = "few_threads"
+
+    threads: int
+    cores: int
+
+
+@dataclass(frozen=True)
 class DoublePrecision(Cause):
     kind: ClassVar[str] = "double_precision"
 

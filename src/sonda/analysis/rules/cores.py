@@ -134,6 +134,11 @@ def _own_processes(summary: Summary) -> float:
     return max(float(conditions.cpu_s) - float(conditions.thread_times.ran_ns) / 1e9, 0.0) / float(conditions.wall_s)
 
 
+def busy_besides(summary: Summary) -> float:
+    """CPUs that are used by others than the process that steps."""
+    return _own_processes(summary) + _other_cpus(summary.machine.conditions)
+
+
 def _fewer(summary: Summary, cores: int, processes: bool) -> Remedy:
     if processes:
         return Remedy(UseFewerWorkers(cores, summary.workload.workers or 0))

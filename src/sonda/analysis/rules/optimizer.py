@@ -5,6 +5,7 @@ from __future__ import annotations
 from sonda.analysis.rules.advice import FusedOptimizer, OptimizerOnDevice, SparseUpdate
 from sonda.analysis.rules.causes import Cause, TableUpdated, UnfusedUpdate, UpdateElsewhere
 from sonda.analysis.rules.denormals import saved_in_phase
+from sonda.analysis.rules.device_lines import TO_DEVICE, TO_HOST
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
@@ -47,12 +48,24 @@ def _line(evidence: TimedEvidence) -> str:
 
 
 def _elsewhere(evidence: TimedEvidence, update: WeightUpdate, spent: float) -> Verdict | None:
-    if not update.elsewhere or evidence.share(spent) < WORTH:
+    if not update.elsewhere:
+        return None
+    spent += _moving(evidence, update)
+    if evidence.share(spent) < WORTH:
         return None
     place = StepPlace(line=_line(evidence), phase="optimizer")
     return _verdict(
         UpdateElsewhere(*_saved(evidence, spent), place, update.optimizer), Remedy(OptimizerOnDevice(place))
     )
+
+
+def _moving(evidence: TimedEvidence, update: WeightUpdate) -> float:
+    """ns in which gradients are fetched and weights brought back: their part of all that is copied between devices."""
+    copied = [timed.group for timed in evidence.groups if timed.group.family in (TO_DEVICE, TO_HOST)]
+    moved = sum(float(group.bytes) for group in copied)
+    own = 2 * update.elements * (update.weight_bits // 8 or 4)
+    spent = sum(row.cost.time.value or 0.0 for row in evidence.part.phases if row.name == "transfer")
+    return spent * min(own / moved, 1.0) if moved else 0.0
 
 
 def _tables(evidence: TimedEvidence, spent: float) -> Verdict | None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sonda.analysis.rules.device_lines import ASK, TO_HOST
 from sonda.analysis.rules.evidence import TimedEvidence, TimedGroup, evidence_of
 from sonda.analysis.rules.places import StepPlace
-from sonda.analysis.rules.work import bound_by, share
+from sonda.analysis.rules.work import bound_by, host_share, share
 from sonda.analysis.summary import Summary
+from sonda.record.evidence import OperationGroup
 
 LOOP = 50
 """Operations of one layer in one line, from which on the line stands in a loop: an attention of PyTorch's own, the
@@ -52,7 +54,9 @@ def small_operations(summary: Summary) -> SmallOperations | None:
     memory limits."""
     evidence = evidence_of(summary)
     ceilings = summary.ceilings
-    if evidence is None or "operation" not in ceilings or evidence.part.device is not None:
+    if evidence is not None and evidence.part.device is not None:
+        return _launched_in_loops(evidence)
+    if evidence is None or "operation" not in ceilings:
         return None
     cost = ceilings["training_operation"].value or 0.0
     small = [timed for timed in evidence.groups if _work(timed, ceilings) < cost * timed.group.operations]
@@ -82,8 +86,42 @@ def small_operations(summary: Summary) -> SmallOperations | None:
     )  # fmt: skip
 
 
+def _launched_in_loops(evidence: TimedEvidence) -> SmallOperations | None:
+    """Operations of a GPU that loops launch one by one, while it has little to do: its idle time is their overhead.
+
+    Lines that ask the GPU have a rule of their own.
+    """
+    idle = host_share(evidence.part)
+    asking = {timed.group.line for timed in evidence.groups if timed.group.family in (ASK, TO_HOST)}
+    called = [
+        timed for timed in evidence.groups
+        if timed.group.phase not in ("backward", "optimizer") and timed.group.line and timed.group.line not in asking
+    ]  # fmt: skip
+    counts: dict[str, int] = {}
+    for timed in called:
+        counts[timed.group.line] = counts.get(timed.group.line, 0) + timed.group.operations
+    looped = {line: count for line, count in counts.items() if count >= LOOP}
+    everything = sum(
+        timed.group.operations for timed in evidence.groups if timed.group.phase not in ("backward", "optimizer")
+    )
+    if idle < LEAST or 2 * sum(looped.values()) < everything:
+        return None
+    line = max(looped, key=lambda name: looped[name])
+    groups = tuple(timed for timed in called if timed.group.line in looped)
+    place = max((timed for timed in groups if timed.group.line == line), key=lambda timed: timed.group.operations).group
+    return SmallOperations(
+        evidence, groups, idle * evidence.step_ns, True, False,
+        StepPlace(place.layer or "", line, "forward" if place.layer is not None else ""), looped[line],
+    )  # fmt: skip
+
+
 def _work(timed: TimedGroup, ceilings: dict) -> float:  # type: ignore[type-arg]
+    return operation_work(timed.group, ceilings)
+
+
+def operation_work(group: OperationGroup, ceilings: dict) -> float:  # type: ignore[type-arg]
     """ns that arithmetic and memory traffic of a group take at least."""
-    group = timed.group
+    if "flops" not in ceilings or "dram_bandwidth" not in ceilings:
+        return 0.0
     arithmetic = 1e9 * float(group.flops) / (ceilings["flops"].value or 1.0)
     return max(arithmetic, 1e9 * float(group.bytes) / (ceilings["dram_bandwidth"].value or 1.0))

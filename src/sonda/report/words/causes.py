@@ -5,15 +5,19 @@ from __future__ import annotations
 from sonda.analysis import wording
 from sonda.analysis.rules.causes import (
     AllocatesAnew,
+    AsksDevice,
     CompiledAgain,
+    DeviceMemoryReturned,
     DominatingLayer,
     DoublePrecision,
+    FewThreads,
     GraphBreaks,
     MicroBatch,
     NeedlessCopies,
     PointwiseChain,
     RepeatedForward,
     SavesOften,
+    SlowProducts,
     StridedOperands,
     SubnormalNumbers,
     TableUpdated,
@@ -105,6 +109,44 @@ def _(finding: UpdateElsewhere) -> str:
     return (
         f"Optimizer-bound: {finding.optimizer} updates weights on another device than the model computes on"
         f"{at_place(finding.place)}, {share(finding.share)} of the step."
+    )
+
+
+@describe.register
+def _(finding: FewThreads) -> str:
+    return (
+        f"Single thread: the step computes on {wording.plural(finding.threads, 'thread')} where there are "
+        f"{finding.cores} cores; all of them would save up to {share(finding.share)} of it."
+    )
+
+
+@describe.register
+def _(finding: AsksDevice) -> str:
+    waited = f", and waits {duration(finding.waited)}" if finding.waited.value else ""
+    return (
+        f"Synchronisation: the program asks the GPU {number(finding.times):,.0f} times a step{waited}, most of it"
+        f"{at_place(finding.place)}; meanwhile the GPU runs out of work, {share(finding.share)} of the step."
+    )
+
+
+@describe.register
+def _(finding: DeviceMemoryReturned) -> str:
+    calls = f" {number(finding.calls):,.0f} calls of its driver a step" if finding.calls.value else ""
+    return (
+        f"Allocation: memory of the GPU is given back and asked for anew{at_place(finding.place)};{calls} take "
+        f"{share(finding.share)} of the step."
+        if calls
+        else f"Allocation: memory of the GPU is given back and asked for anew{at_place(finding.place)}, "
+        f"{share(finding.share)} of the step."
+    )
+
+
+@describe.register
+def _(finding: SlowProducts) -> str:
+    return (
+        f"Slow products: float32 products take {share(finding.whole)} of the step, most of it"
+        f"{at_place(finding.place)}; this GPU multiplies {number(finding.times):.1f} times as fast in TF32, which "
+        f"would save {share(finding.share)}."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.rules.advice import (
+    AllowTf32,
     AtPlaces,
     Change,
     ChangeLine,
@@ -13,6 +14,7 @@ from sonda.analysis.rules.advice import (
     FlushDenormals,
     FusedOptimizer,
     FuseOperations,
+    KeepDeviceMemory,
     LaunchAtOnce,
     LineChange,
     LoadAhead,
@@ -29,6 +31,7 @@ from sonda.analysis.rules.advice import (
     SparseUpdate,
     SpeedUpStage,
     StableShapes,
+    SynchroniseLess,
     TraceOnce,
     TryChange,
     UseAllCores,
@@ -333,6 +336,24 @@ def _(finding: SaveLess) -> str:
 @describe.register
 def _(finding: ReuseBuffers) -> str:
     return f"keep large buffers and write into them: out=, copy_() or in-place operations{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: KeepDeviceMemory) -> str:
+    return f"leave out torch.cuda.empty_cache(){at_place(finding.place)}: PyTorch keeps memory for the next step"
+
+
+@describe.register
+def _(finding: SynchroniseLess) -> str:
+    return (
+        f"ask the GPU less often{at_place(finding.place)}: keep numbers as tensors there, add them up, and fetch them "
+        "once in many steps"
+    )
+
+
+@describe.register
+def _(finding: AllowTf32) -> str:
+    return 'allow TF32 in products: torch.set_float32_matmul_precision("high"), and look at accuracy'
 
 
 @describe.register

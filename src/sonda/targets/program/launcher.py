@@ -166,6 +166,7 @@ class ProgramLauncher(Launcher):
                     **({"traced": assembly.traced} if assembly.traced else {}),
                     **describe_pipelines(assembly),
                     **describe_evidence(assembly),
+                    **({"device_calls": kernels.calls} if kernels.calls else {}),
                     **describe_habits(assembly),
                 }
             ),

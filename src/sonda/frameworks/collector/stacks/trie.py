@@ -18,6 +18,10 @@ OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.ab
 """Frames of this folder are Sonda's own. They are left out of stacks."""
 NONE = -1
 """The stack without a frame."""
+APART = -2
+"""Number of functions of Sonda's that run nothing of the program: whatever they call is observing."""
+WORK_APART = frozenset({"KernelPass.begin", "KernelPass.end"})
+"""Names of such functions: a profiler's start and end may take a second, and are no part of a step."""
 OBSERVING = "<sonda>"
 """File of the function in which Sonda itself was at work."""
 
@@ -50,7 +54,9 @@ class StackTrie:
                 key = (stack, id(frame.f_code), frame.f_lasti)
                 known = frames.get(key)
                 stack = self._add(key, frame) if known is None else known
-            if walked and self._functions[id(walked[0].f_code)] == NONE:
+                if self._functions[id(frame.f_code)] == APART:
+                    break
+            if walked and self._functions[id(frame.f_code)] in (NONE, APART):
                 key = (stack, 0, 0)
                 known = frames.get(key)
                 stack = self._add_observing(key) if known is None else known
@@ -65,7 +71,7 @@ class StackTrie:
         function = self._functions.get(code_id)
         if function is None:
             function = self._define(frame.f_code)
-        if function == NONE or self._count >= MOST_FRAMES:
+        if function in (NONE, APART) or self._count >= MOST_FRAMES:
             self._frames[key] = stack  # Sonda's own: as if it were not there
             return int(stack)
         line = frame.f_lineno or 0
@@ -90,6 +96,8 @@ class StackTrie:
         if not code.co_filename.startswith(OWN):
             name = getattr(code, "co_qualname", code.co_name)
             number = self._define_function(code.co_filename, name, code.co_firstlineno)
+        elif getattr(code, "co_qualname", "") in WORK_APART:
+            number = APART
         self._functions[id(code)] = number
         return number
 

@@ -218,7 +218,8 @@ class OperationCounter:
             flops, size, known, executed = None, None, False, None
         tensors = tensors_in(self.torch, args)
         if self.inspection is not None:
-            self.inspection.operations.add(stream, func, name, tensors, flops, size, end - begin)
+            operands = tensors if name != "aten._to_copy" else [*tensors, *tensors_in(self.torch, out)]
+            self.inspection.operations.add(stream, func, name, operands, flops, size, end - begin)
         self._operations += self._limited
         if self._between is not None and not stream.phases and not stream.engine:
             return  # outside of phases it is no span

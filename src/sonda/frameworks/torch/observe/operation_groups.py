@@ -10,6 +10,14 @@ from .denormals import SubnormalOperations
 MOST_GROUPS = 400
 """Groups that are stated: those that took longest."""
 COPIES = frozenset({"aten.clone", "aten.copy_", "aten._to_copy", "aten.copy", "aten.lift_fresh_copy"})
+ASKING = frozenset({
+    "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal", "aten.nonzero", "aten.masked_select",
+    "aten._unique", "aten._unique2", "aten.unique_dim", "aten.unique_consecutive", "aten.repeat_interleave",
+    "aten.bincount", "aten.histc",
+})  # fmt: skip
+"""Operations whose result, or its size, the host has to know: on a GPU it waits for them."""
+INDEXING = frozenset({"aten.index", "aten.index_put_", "aten.index_put"})
+"""Operations for which a GPU is asked how many elements a mask selects."""
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "attention", "matmul", "linear", "mkldnn", "rnn", "lstm")
 """Parts of the names of operations that multiply matrices."""
 POINTWISE = frozenset(
@@ -43,6 +51,8 @@ class OperationGroups:
         if known is None:
             known = self._families[func] = self._family_of(func, name)
         family, random = known
+        if device := _find_crossing(self._torch, name, family, tensors):
+            family = device
         if random:
             self.random.update(stream.layers)
         phase = stream.phases[-1][0] >> 1 if stream.phases else -1
@@ -89,6 +99,20 @@ class OperationGroups:
         if name.startswith(("aten._fused_", "aten._foreach_")):
             return "update", random
         return "other", random
+
+
+def _find_crossing(torch: Any, name: str, family: str, tensors: list) -> str:
+    """`ask` where the host waits for a GPU's answer, `to_device` and `to_host` of copies between the two; else ''."""
+    devices = {tensor.device.type for tensor in tensors}
+    if not devices - {"cpu", "meta"}:
+        return ""
+    if name in ASKING or (name in INDEXING and any(tensor.dtype is torch.bool for tensor in tensors[1:])):
+        return "ask"
+    if family == "copy" and "cpu" in devices and len(devices) > 1:
+        # Of a copy the destination comes first where it is given, and last where it is made.
+        first = tensors[0].device.type if name == "aten.copy_" else tensors[-1].device.type
+        return "to_host" if first == "cpu" else "to_device"
+    return ""
 
 
 def _is_dense(torch: Any, tensor: Any) -> bool:
