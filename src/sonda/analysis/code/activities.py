@@ -36,7 +36,8 @@ FUNCTIONS = {
 """By function: the same."""
 CALLS = {
     "print": Activity.LOG,
-    **dict.fromkeys(("write", "writelines", "writerow", "writerows", "flush"), Activity.LOG),
+    **dict.fromkeys(("write", "writelines", "writerow", "writerows", "flush", "to_csv", "to_parquet", "to_json",
+                     "to_excel", "to_sql", "to_feather", "savefig", "imsave"), Activity.LOG),
     **dict.fromkeys(("read", "readline", "readlines", "read_bytes", "read_text", "readinto"), Activity.INPUT),
     **dict.fromkeys(
         ("deepcopy", "clone", "contiguous", "numpy", "tolist", "cpu", "copy", "astype", "tensor", "as_tensor",
@@ -110,7 +111,8 @@ class Callee:
         if call != "futex":
             return True
         # Threads of a kernel wait for each other by the same call.
-        lock = bool(self.text) and not self.callee and self.text.replace(".", "").replace("_", "").isalnum()
+        text = self.text.removeprefix("with ").removesuffix(":").strip()
+        lock = bool(text) and not self.callee and text.replace(".", "").replace("_", "").isalnum()
         return lock or self.name in BLOCKING or any(
             module.startswith(WAITING_MODULES) for module, _ in self.below
         )  # fmt: skip

@@ -143,6 +143,7 @@ def find_purposes(samples: Sequence[PlacedSample]) -> list[Activity]:
     positions = [marks.place(sample) for sample in samples]
     purposes = [_judge(sample, position) for sample, position in zip(samples, positions, strict=True)]
     _judge_loops(samples, positions, purposes)
+    _judge_writers(samples, purposes)
     if marks.trains:
         _judge_groups(samples, positions, purposes)
     return [purpose or Activity.UNKNOWN for purpose in purposes]
@@ -195,6 +196,21 @@ def _judge_loops(
         for at in [*rows, *(beside if _add_up(samples, beside) < whole else ())]:
             if purposes[at] is Activity.COPY or not samples[at].callee.framework:
                 purposes[at] = Activity.LOOP
+
+
+def _judge_writers(samples: Sequence[PlacedSample], purposes: list[Activity | None]) -> None:
+    """What a function computes that writes records, and hands to nobody, it computes for the records."""
+    writers = {
+        sample.frames[-1].function
+        for sample, purpose in zip(samples, purposes, strict=True)
+        if purpose is Activity.LOG and sample.frames
+    }
+    for at, sample in enumerate(samples):
+        if purposes[at] not in (None, Activity.LOOP, Activity.COPY) or not sample.frames:
+            continue
+        frame = sample.frames[-1]
+        if frame.function in writers and frame.known and CALLER not in frame.feeds and sample.phase == OTHER:
+            purposes[at] = Activity.LOG
 
 
 def _add_up(samples: Sequence[PlacedSample], rows: Iterable[int]) -> float:

@@ -54,7 +54,8 @@ def _threads(part: Part) -> list[int]:
 
 def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) -> PartCode | None:
     spans, moments = part.index.spans, book.moments
-    steps = part.rows[part.measured]
+    measured = part.measured & ~_beside_profiler(part)
+    steps = part.rows[measured]
     names, paths = spans.words("name"), spans.words("path")
     samples: list[CodeSample] = []
     rows_of_all: list[np.ndarray] = []
@@ -74,7 +75,7 @@ def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) ->
     if not samples or not len(steps):
         return None
     weight = np.array([sample.weight for sample in samples])
-    whole = Whole(float(part.host[part.measured].sum()), float(len(steps)), _independent(weight))
+    whole = Whole(float(part.host[measured].sum()), float(len(steps)), _independent(weight))
     phases: dict[str, list[CodeSample]] = {}
     for sample in samples:
         phases.setdefault(sample.phase, []).append(sample)
@@ -93,6 +94,23 @@ def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) ->
         causes,
         _collections(part, steps),
     )
+
+
+def _beside_profiler(part: Part) -> np.ndarray:
+    """Which steps lie next to those whose kernels were recorded: starting and ending a profiler is part of them."""
+    spans = part.index.spans
+    start = spans.number("start")
+    recorded = start[spans.where(kind="step") & spans.words("pass").equal("kernels")]
+    beside = np.zeros(len(part.rows), dtype=bool)
+    if not len(recorded):
+        return beside
+    before = np.flatnonzero(start[part.rows] < recorded.min())
+    after = np.flatnonzero(start[part.rows] > recorded.max())
+    for rows, last in ((before, True), (after, False)):
+        if len(rows):
+            chosen = start[part.rows[rows]]
+            beside[rows[chosen.argmax() if last else chosen.argmin()]] = True
+    return beside
 
 
 def _measure_inside(moments: Moments, rows: np.ndarray, spans: Spans, steps: np.ndarray) -> np.ndarray:

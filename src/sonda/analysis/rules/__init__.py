@@ -77,9 +77,11 @@ CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
 """What a program does and need not do; the share of such a verdict is what is saved without it."""
 LIMITS = frozenset({"compute", "memory", "overhead", "none"})
 """Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
+HALF = 0.5
+"""A GPU waits for its program because of a cause that takes half of that time or more."""
 NO_CAUSES = frozenset({"good", "noisy"})
 """Kinds that name nothing which takes time."""
-STARTING = frozenset({stages.START, stages.IMPORTS})
+STARTING = frozenset({stages.START, stages.IMPORTS, stages.COMPILE})
 """Stages that take as long however long the program runs: what every step does comes before them."""
 UNNAMED = frozenset({"none", "noisy"})
 """Kinds that name no limit of a step."""
@@ -196,5 +198,8 @@ def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
     """The largest share first; where there are causes, limits of the work as it is stand behind all others, without
     those that a cause says more exactly."""
     kinds = {cause.kind for cause in causes}
+    host = max((verdict.share for verdict in spoken if verdict.kind == "host"), default=0.0)
+    largest = max((cause.share for cause in causes), default=0.0)
+    limits = LIMITS | {"host"} if largest >= HALF * host else LIMITS
     left = [verdict for verdict in spoken if verdict in causes or not SAID_BY.get(verdict.kind, set()) & kinds]
-    return sorted(left, key=lambda verdict: (bool(causes) and verdict.kind in LIMITS, -verdict.share))
+    return sorted(left, key=lambda verdict: (bool(causes) and verdict.kind in limits, -verdict.share))

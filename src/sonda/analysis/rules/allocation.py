@@ -17,6 +17,8 @@ FAULTS, CLOCK = "page_faults:counted", "task_clock:counted"
 DRIVER = ("Malloc", "Free")
 """Calls of a GPU's library that take memory and give it back; PyTorch keeps memory, so that a step needs none."""
 EMPTIES = "empty_cache"
+OF_FRAMEWORK = ("backward", "optimizer")
+"""Phases whose memory the framework takes, and no line of the program."""
 HALF = 0.5
 
 
@@ -24,7 +26,8 @@ def rule(summary: Summary) -> Verdict | None:
     """Fires when page faults, each at its measured cost, take a tenth of the step or more; on a GPU, when giving memory
     back and taking it again does.
 
-    What layers of the framework give is allocated anew in any program, and no line can be changed to help it.
+    What layers, backwards and optimizers of the framework make is allocated anew in any program, and no line can be
+    changed to help it.
     """
     part, cost = first_part(summary), summary.workload.fault_ns
     if part is None or not part.step.value:
@@ -38,7 +41,8 @@ def rule(summary: Summary) -> Verdict | None:
     share = min(spent / told_ns(part), 1.0)
     place = _place(part, evidence_of(summary), faults.value)
     row = layer_row(part, place.layer) if place.layer else None
-    if share < WORTH or (row is not None and family_of(row.name) in FAMILIES):
+    ordinary = place.phase in OF_FRAMEWORK or (row is not None and family_of(row.name) in FAMILIES)
+    if share < WORTH or ordinary or not place.line:
         return None
     of_step, time = Value(share, "1", "derived"), Value(spent, "ns", "derived")
     each = Value(float(cost), "ns", "measured")

@@ -14,7 +14,7 @@ from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import Change, TryChange, UseFewerThreads, UseFewerWorkers
 from sonda.analysis.rules.limits import HeldByOthers, Oversubscribed
 from sonda.analysis.rules.work import WORTH, first_part
-from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
+from sonda.analysis.summary import CausePlace, PartSummary, Remedy, Summary, Value, Verdict
 from sonda.record.machine import Conditions
 from sonda.record.target import RanksTarget
 
@@ -87,6 +87,7 @@ def own(summary: Summary) -> Verdict | None:
         evidence={"share": share, "ready": ready},
         remedies=remedies.remedies(summary, lambda run: _fewer(run, use.cores, processes)),
         share=part_waited,
+        place=None if processes else _threads_place(summary),
     )
 
 
@@ -137,6 +138,12 @@ def _own_processes(summary: Summary) -> float:
 def busy_besides(summary: Summary) -> float:
     """CPUs that are used by others than the process that steps."""
     return _own_processes(summary) + _other_cpus(summary.machine.conditions)
+
+
+def _threads_place(summary: Summary) -> CausePlace | None:
+    """Where the program chose its number of threads; None where it did not."""
+    file, _, line = (summary.workload.threads_line or "").rpartition(":")
+    return CausePlace(file, int(line)) if line.isdigit() else None
 
 
 def _fewer(summary: Summary, cores: int, processes: bool) -> Remedy:

@@ -40,7 +40,7 @@ def rule(summary: Summary) -> Verdict | None:
     part = first_part(summary)
     if part is None:
         return None
-    slowed = _slowed(summary, part)
+    slowed = slowed_work(summary, part)
     step = told_ns(part)
     saved = min(sum(work.saved for work in slowed), step)
     share = saved / step if step else 0.0
@@ -61,10 +61,12 @@ def rule(summary: Summary) -> Verdict | None:
 def saved_in_phase(summary: Summary, phase: str) -> float:
     """ns of a step that subnormal numbers cost in a phase: what another cause there cannot save."""
     part = first_part(summary)
-    return sum(work.saved for work in _slowed(summary, part) if work.place.phase == phase) if part is not None else 0.0
+    return (
+        sum(work.saved for work in slowed_work(summary, part) if work.place.phase == phase) if part is not None else 0.0
+    )
 
 
-def _slowed(summary: Summary, part: PartSummary) -> list[_Slowed]:
+def slowed_work(summary: Summary, part: PartSummary) -> list[_Slowed]:
     evidence, found = evidence_of(summary), summary.workload.denormals
     slowed = _operations(evidence) if evidence is not None else []
     known = {work.place.phase for work in slowed}

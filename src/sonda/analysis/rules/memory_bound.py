@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from sonda.analysis.layer_families import FAMILIES, family_of
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import WorkInPlace
 from sonda.analysis.rules.causes import PointwiseChain
-from sonda.analysis.rules.evidence import TimedGroup, evidence_of
+from sonda.analysis.rules.denormals import slowed_work
+from sonda.analysis.rules.evidence import TimedGroup, evidence_of, layer_row
 from sonda.analysis.rules.places import StepPlace
-from sonda.analysis.summary import Remedy, Summary, Value, Verdict
+from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
+from sonda.record.evidence import OperationGroup
 
 LEAST = 0.20
 """A fifth of the step: activations and normalisations of any network are such operations too."""
@@ -26,10 +29,22 @@ def rule(summary: Summary) -> Verdict | None:
     for timed in evidence.groups:
         group = timed.group
         large = 1e9 * float(group.bytes) / bandwidth > cost * group.operations
-        if group.family == "pointwise" and group.phase not in APART and large:
+        if (
+            group.family == "pointwise"
+            and group.phase not in APART
+            and large
+            and not _is_ordinary(evidence.part, group)
+        ):
             line = "" if group.phase == "backward" else group.line
             chains.setdefault((group.layer, group.phase, line), []).append(timed)
-    saved = {key: _saved(members) for key, members in chains.items()}
+    slowed: dict[tuple[str, str], float] = {}
+    for work in slowed_work(summary, evidence.part):
+        here = work.place.layer, work.place.line
+        slowed[here] = slowed.get(here, 0.0) + work.saved
+    saved = {
+        (layer, phase, line): _saved(members, slowed.get((layer or "", line), 0.0))
+        for (layer, phase, line), members in chains.items()
+    }
     spent = sum(saved.values())
     share = evidence.share(spent)
     if share < LEAST:
@@ -53,7 +68,13 @@ def rule(summary: Summary) -> Verdict | None:
     )
 
 
-def _saved(chain: list[TimedGroup]) -> float:
-    """ns of all passes of a chain but one."""
+def _saved(chain: list[TimedGroup], slowed: float) -> float:
+    """ns of all passes of a chain but one, without what subnormal numbers cost there (ns)."""
     operations = sum(timed.group.operations for timed in chain)
-    return sum(timed.ns for timed in chain) * (1 - 1 / operations)
+    return max(sum(timed.ns for timed in chain) - slowed, 0.0) * (1 - 1 / operations)
+
+
+def _is_ordinary(part: PartSummary, group: OperationGroup) -> bool:
+    """Whether a layer of the framework does it, in which no line can be changed."""
+    row = layer_row(part, group.layer) if group.layer is not None else None
+    return row is not None and family_of(row.name) in FAMILIES

@@ -81,7 +81,7 @@ def _tables(evidence: TimedEvidence, spent: float) -> Verdict | None:
     if evidence.share(saved) < WORTH:
         return None
     largest = max(tables, key=lambda table: table.elements * table.untouched)
-    place = StepPlace(largest.layer, "", "optimizer")
+    place = StepPlace(largest.layer, _line(evidence), "optimizer")
     untouched = Value(float(largest.untouched), "1", "counted")
     return _verdict(TableUpdated(*_saved(evidence, saved), place, largest.rows, untouched), Remedy(SparseUpdate(place)))
 

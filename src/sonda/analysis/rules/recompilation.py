@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis.rules.advice import Change, StableShapes, TryChange
 from sonda.analysis.rules.causes import CompiledAgain
+from sonda.analysis.rules.evidence import evidence_of
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -24,7 +25,9 @@ def rule(summary: Summary) -> Verdict | None:
     if not again or share < WORTH:
         return None
     worst = max(again, key=lambda function: function.again)
-    place = StepPlace(line=worst.line)
+    evidence = evidence_of(summary)
+    called = evidence.step.line if evidence is not None else ""
+    place = StepPlace(line=called or worst.line)
     of_time, time = Value(share, "1", "derived"), Value(spent, "ns", "measured")
     return Verdict(
         kind="recompilation",

@@ -6,6 +6,7 @@ from sonda.analysis.rules import remedies
 from sonda.analysis.rules.causes import FewThreads
 from sonda.analysis.rules.cores import busy_besides
 from sonda.analysis.rules.evidence import evidence_of
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.small_operations import operation_work
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
@@ -39,7 +40,7 @@ def rule(summary: Summary) -> Verdict | None:
     of_step, time = Value(share, "1", "derived"), Value(saved, "ns", "derived")
     return Verdict(
         kind="single_thread",
-        finding=FewThreads(of_step, time, evidence.largest_place(wanted), used, cores),
+        finding=FewThreads(of_step, time, StepPlace(line=summary.workload.threads_line or ""), used, cores),
         evidence={"share": of_step, "time": time},
         remedies=(Remedy(advice.advice, advice.options if summary.target.spec else ()),),
         share=share,

@@ -27,7 +27,7 @@ def rule(summary: Summary) -> Verdict | None:
 
     def wanted(group: OperationGroup) -> bool:
         mode = "convolution" if _is_convolution(evidence.part, group) else "matmul"
-        return group.family == "product" and group.bits == SINGLE and not allowed.get(mode, True)
+        return bool(group.phase) and group.family == "product" and group.bits == SINGLE and not allowed.get(mode, True)
 
     whole = evidence.time(wanted)
     saved = whole * (1 - slow / fast)

@@ -102,8 +102,9 @@ def _launched_in_loops(evidence: TimedEvidence) -> SmallOperations | None:
         counts[timed.group.line] = counts.get(timed.group.line, 0) + timed.group.operations
     looped = {line: count for line, count in counts.items() if count >= LOOP}
     everything = sum(
-        timed.group.operations for timed in evidence.groups if timed.group.phase not in ("backward", "optimizer")
-    )
+        timed.group.operations for timed in evidence.groups
+        if timed.group.line and timed.group.phase not in ("backward", "optimizer")
+    )  # fmt: skip
     if idle < LEAST or 2 * sum(looped.values()) < everything:
         return None
     line = max(looped, key=lambda name: looped[name])

@@ -38,7 +38,8 @@ def _thrown(evidence: TimedEvidence) -> Verdict | None:
     if share < WORTH:
         return None
     named = tuple(_common(layers))
-    place = StepPlace(named[0], "", "backward")
+    inside = evidence.largest_place(lambda group: f"{group.layer}.".startswith(f"{named[0]}."))
+    place = StepPlace(named[0], inside.line, "backward")
     of_step, time = Value(share, "1", "derived"), Value(spent, "ns", "derived")
     return Verdict(
         kind="unused_gradients",

@@ -85,7 +85,7 @@ def _describe(
         ],
         "graphs": [
             {"layer": layer(number), "calls": calls, "unused": unused, "line": line}
-            for number, calls, unused, line in fact.get("graphs", ())
+            for number, calls, unused, line in fact.get("unreached", ())
         ],
         "sizes": [
             {"layer": layer(number), "weights": weights, "inputs": inputs, "outputs": outputs, "kernel": kernel}

@@ -115,7 +115,8 @@ def _(finding: UpdateElsewhere) -> str:
 @describe.register
 def _(finding: FewThreads) -> str:
     return (
-        f"Single thread: the step computes on {wording.plural(finding.threads, 'thread')} where there are "
+        f"Single thread: the step computes on {wording.plural(finding.threads, 'thread')}"
+        f"{at_place(finding.place)} where there are "
         f"{finding.cores} cores; all of them would save up to {share(finding.share)} of it."
     )
 

@@ -157,7 +157,7 @@ class GradientUses:
                 calls[3] = line
         return {
             "thrown": self._thrown_by_module() if self._thrown else [],
-            "graphs": [calls for calls in graphs.values() if calls[2]],
+            "unreached": [calls for calls in graphs.values() if calls[2]],
         }
 
     def _thrown_by_module(self) -> list:

@@ -14,6 +14,7 @@ from collections import Counter
 from typing import Any
 
 from ...collector.recorder import Recorder
+from .code_places import CodePlaces
 from .values import modules_in, tensors_in
 
 # ---- How much of a program is compiled: all, a part, or nothing ------------------------------------------------------
@@ -132,6 +133,9 @@ class Habits:
         self._torch = torch
         self._recorder = recorder
         self._threads_set = 0
+        self._places = CodePlaces(torch)
+        self._threads_line = ""
+        """Where the program chose its number of threads."""
         self.begin()
 
     def begin(self) -> None:
@@ -178,6 +182,7 @@ class Habits:
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
+            self._threads_line = self._places.find()
             self._threads_set = next((value for value in (*args, *kwargs.values()) if type(value) is int), 0)
             return result
 
@@ -225,7 +230,8 @@ class Habits:
             **({"autocast": self._compiled_cast} if self._compiled_cast else {}),
             **{name: noticed[name] for name in ("weights", "autocast", "matmul_precision", "cores") if name in noticed},
         }
-        return {**facts, **({"cuda_graphs": True} if self._graphs else {})}
+        where = {"threads_line": self._threads_line} if self._threads_line else {}
+        return {**facts, **where, **({"cuda_graphs": True} if self._graphs else {})}
 
     def _inspect(self, calls: int, modules: list, inputs: tuple, learns: bool) -> None:
         """Note the options in use by these modules and inputs, and state them where they have changed."""
