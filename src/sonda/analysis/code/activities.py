@@ -14,7 +14,8 @@ FRAMEWORKS = ("torch", "torchvision", "torchaudio", "tensorflow", "keras", "jax"
 MODULES = {
     **dict.fromkeys(
         ("logging", "warnings", "csv", "tqdm", "tensorboard", "tensorboardX", "torch.utils.tensorboard", "wandb",
-         "mlflow", "rich", "loguru", "pprint", "structlog", "sqlite3", "matplotlib"), Activity.LOG,
+         "mlflow", "rich", "loguru", "pprint", "structlog", "sqlite3", "matplotlib", "pandas.io.formats"),
+        Activity.LOG,
     ),
     **dict.fromkeys(("pickle", "torch.serialization", "safetensors", "joblib.numpy_pickle", "cloudpickle", "dill"),
                     Activity.CHECKPOINT),

@@ -18,6 +18,8 @@ OFTEN = 4.0
 """Times that the measured cost of an operation may be exceeded: more than that is code around it, not its overhead."""
 USUAL_BATCH = 32
 """A smaller batch is seldom chosen without need. From here on the layers are small, not the batch."""
+COPIES = ("Memcpy", "MemcpyAsync")
+"""Calls of a GPU's library that launch, as those of kernels do."""
 LEAST = 0.20
 """A fifth of the step in overhead: a step has some operations that are small, whatever its batch."""
 
@@ -55,7 +57,7 @@ def small_operations(summary: Summary) -> SmallOperations | None:
     evidence = evidence_of(summary)
     ceilings = summary.ceilings
     if evidence is not None and evidence.part.device is not None:
-        return _launched_in_loops(evidence)
+        return _launched_in_loops(summary, evidence)
     if evidence is None or "operation" not in ceilings:
         return None
     cost = ceilings["training_operation"].value or 0.0
@@ -86,12 +88,14 @@ def small_operations(summary: Summary) -> SmallOperations | None:
     )  # fmt: skip
 
 
-def _launched_in_loops(evidence: TimedEvidence) -> SmallOperations | None:
+def _launched_in_loops(summary: Summary, evidence: TimedEvidence) -> SmallOperations | None:
     """Operations of a GPU that loops launch one by one, while it has little to do: its idle time is their overhead.
 
     Lines that ask the GPU have a rule of their own.
     """
-    idle = host_share(evidence.part)
+    # While the host waits in the driver it launches nothing.
+    called_ns = sum(float(call.ns) for call in summary.workload.device_calls or () if call.name not in COPIES)
+    idle = host_share(evidence.part) - called_ns / evidence.step_ns if evidence.step_ns else 0.0
     asking = {timed.group.line for timed in evidence.groups if timed.group.family in (ASK, TO_HOST)}
     called = [
         timed for timed in evidence.groups

@@ -38,6 +38,9 @@ COST_SHARE = 200
 and more: it leaves its processor, and others fill its caches."""
 SAVED_NS = 5_000_000
 """Processor time that may be spent at once: while a program begins, every stack is a new one."""
+LONGEST_NS = 50_000_000
+"""ns between two samples at most. A usual sample takes 0.1 to 0.2 ms, which is less than half a percent of this. What
+imports and first steps cost, whose stacks are all new, is not waited for any longer: their steps would not be seen."""
 MOST_SAMPLES = 20_000
 """After so many samples of threads, and again after as many, the interval doubles: a long program does not write
 without end."""
@@ -225,7 +228,7 @@ class StackSampler:
         """ns until the next sample."""
         self._turn = (self._turn + GOLDEN) % 1
         saving = COST_SHARE * (self._debt - SAVED_NS)
-        return max(int(self.interval * (0.5 + self._turn)), saving)
+        return max(int(self.interval * (0.5 + self._turn)), min(saving, LONGEST_NS))
 
     def _sample(self, time: int, late: int, waits: int, mine: int) -> None:
         enabled = gc.isenabled()

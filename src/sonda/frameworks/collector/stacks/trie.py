@@ -16,6 +16,7 @@ MOST_INSTRUCTIONS = 20_000
 """Beyond this instruction of a function only the line is known: columns are found by walking through all of them."""
 OWN = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))) + os.sep
 """Frames of this folder are Sonda's own. They are left out of stacks."""
+LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 NONE = -1
 """The stack without a frame."""
 APART = -2
@@ -34,6 +35,8 @@ class StackTrie:
         """By the stack that called it, the id of its code and its instruction: the number of the stack."""
         self._functions: dict = {}
         """By the id of a code object: the number of the function, NONE for Sonda's own."""
+        self._libraries: set = set()
+        """Ids of code objects of installed libraries: of these lines are enough, and columns take long to find."""
         self._codes: list = []
         """The code objects, held so that no other one gets the id of one that was dropped."""
         self._facts: list = []
@@ -75,7 +78,8 @@ class StackTrie:
             self._frames[key] = stack  # Sonda's own: as if it were not there
             return int(stack)
         line = frame.f_lineno or 0
-        position = _find_position(frame.f_code, instruction, line)
+        known = code_id not in self._libraries
+        position = _find_position(frame.f_code, instruction, line) if known else (line, -1, line, -1)
         return self._append(key, (stack, function, *position))
 
     def _add_observing(self, key: tuple) -> int:
@@ -96,6 +100,8 @@ class StackTrie:
         if not code.co_filename.startswith(OWN):
             name = getattr(code, "co_qualname", code.co_name)
             number = self._define_function(code.co_filename, name, code.co_firstlineno)
+            if any(folder in code.co_filename for folder in LIBRARIES):
+                self._libraries.add(id(code))
         elif getattr(code, "co_qualname", "") in WORK_APART:
             number = APART
         self._functions[id(code)] = number
