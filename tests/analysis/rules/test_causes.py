@@ -229,10 +229,13 @@ def test_a_wide_matrix_with_most_weights_dominates() -> None:
 def test_one_pass_in_place_of_a_chain() -> None:
     """Eight operations move 400 MB each way: seven of eight passes are saved, of 60 % of the step."""
     chain = [group(60 * MS, 8, layer="body", family="pointwise", bytes=4e8, line="act.py:3")]
-    verdict = memory_bound.rule(judged(groups=chain))
+    own = [dataclasses.replace(row, name="Squash") for row in LAYERS]
+    verdict = memory_bound.rule(judged(layers=own, groups=chain))
     assert share_of(verdict) == pytest.approx(0.60 * 7 / 8)
     single = [group(60 * MS, 1, layer="body", family="pointwise", bytes=4e8)]
-    assert memory_bound.rule(judged(groups=single)) is None
+    assert memory_bound.rule(judged(layers=own, groups=single)) is None
+    built_in = [dataclasses.replace(row, name="Dropout") for row in LAYERS]
+    assert memory_bound.rule(judged(layers=built_in, groups=chain)) is None, "no line can change it"
 
 
 def test_copies_take_what_their_operations_take() -> None:
@@ -265,8 +268,10 @@ def test_subnormal_states_slow_one_operation_of_ten() -> None:
 
 def test_page_faults_take_their_number_times_their_cost() -> None:
     facts = {"fault_ns": 500.0, "step_faults": 40_000.0}
-    assert share_of(allocation.rule(judged(facts=facts))) == pytest.approx(0.20)
-    assert allocation.rule(judged(facts={**facts, "step_faults": 400.0})) is None
+    groups = [{"phase": "", "operations": 1, "ns": int(MS), "bytes": 1e8, "line": "train.py:3"}]
+    assert share_of(allocation.rule(judged(facts=facts, groups=groups))) == pytest.approx(0.20)
+    assert allocation.rule(judged(facts={**facts, "step_faults": 400.0}, groups=groups)) is None
+    assert allocation.rule(judged(facts=facts)) is None, "of no line"
 
 
 # ---- the whole program -----------------------------------------------------------------------------------------------

@@ -205,7 +205,9 @@ def test_sampling_that_costs_much_waits_longer(tmp_path: Path) -> None:
     assert min(ordinary) >= 0.5 * module.INTERVAL_NS and max(ordinary) <= 1.5 * module.INTERVAL_NS
     assert sum(ordinary) / 100 == pytest.approx(module.INTERVAL_NS, rel=0.02)
     sampler._debt = module.SAVED_NS + 20 * MS
-    assert sampler._choose_interval() == module.COST_SHARE * 20 * MS, "until it is a small part of the time"
+    assert sampler._choose_interval() == module.LONGEST_NS, "but steps are seen"
+    sampler._debt = module.SAVED_NS + module.LONGEST_NS // (2 * module.COST_SHARE)
+    assert sampler._choose_interval() == module.LONGEST_NS // 2, "until it is a small part of the time"
 
 
 def test_a_long_program_is_sampled_less_often(tmp_path: Path, resting: threading.Thread) -> None:

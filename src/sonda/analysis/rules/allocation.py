@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sonda.analysis.layer_families import FAMILIES, family_of
+from sonda.analysis.layer_families import BUILT_IN
 from sonda.analysis.rules.advice import KeepDeviceMemory, ReuseBuffers
 from sonda.analysis.rules.causes import AllocatesAnew, DeviceMemoryReturned
 from sonda.analysis.rules.device_lines import add_shares, find_lines, place_of
@@ -41,7 +41,7 @@ def rule(summary: Summary) -> Verdict | None:
     share = min(spent / told_ns(part), 1.0)
     place = _place(part, evidence_of(summary), faults.value)
     row = layer_row(part, place.layer) if place.layer else None
-    ordinary = place.phase in OF_FRAMEWORK or (row is not None and family_of(row.name) in FAMILIES)
+    ordinary = place.phase in OF_FRAMEWORK or (row is not None and row.name in BUILT_IN)
     if share < WORTH or ordinary or not place.line:
         return None
     of_step, time = Value(share, "1", "derived"), Value(spent, "ns", "derived")

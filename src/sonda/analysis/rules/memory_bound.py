@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sonda.analysis.layer_families import FAMILIES, family_of
+from sonda.analysis.layer_families import BUILT_IN
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import WorkInPlace
 from sonda.analysis.rules.causes import PointwiseChain
@@ -77,4 +77,4 @@ def _saved(chain: list[TimedGroup], slowed: float) -> float:
 def _is_ordinary(part: PartSummary, group: OperationGroup) -> bool:
     """Whether a layer of the framework does it, in which no line can be changed."""
     row = layer_row(part, group.layer) if group.layer is not None else None
-    return row is not None and family_of(row.name) in FAMILIES
+    return row is not None and row.name in BUILT_IN

@@ -23,7 +23,9 @@ def rule(summary: Summary) -> Verdict | None:
     waiting = max(transfer_share(part), min(add_shares(lines), host_share(part)))
     if waiting < WORTH:
         return None
-    spent = Value(waiting * (part.step.value or 0.0), "ns", "derived")
+    spent = next((row.cost.time for row in part.phases if row.name == "transfer"), None)
+    if spent is None or transfer_share(part) < waiting:
+        spent = Value(waiting * (part.step.value or 0.0), "ns", "derived")
     place = place_of(lines, counts)
     work = summary.device_work
     copies = [kernel for kernel in work.kernels if kernel.kind == "copy"] if work is not None else []
