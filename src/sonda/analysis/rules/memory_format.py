@@ -20,7 +20,7 @@ def rule(summary: Summary) -> Verdict | None:
     if evidence is None or "dram_bandwidth" not in summary.ceilings:
         return None
     bandwidth = summary.ceilings["dram_bandwidth"].value or 1.0
-    cost = summary.ceilings["operation"].value or 0.0
+    cost = (summary.ceilings["operation"].value or 0.0) if "operation" in summary.ceilings else 0.0
     lost: list[tuple[float, TimedGroup]] = []
     for timed in evidence.groups:
         group = timed.group
