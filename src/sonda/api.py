@@ -145,18 +145,19 @@ def _open_store(store: Where) -> Store:
 
 
 @contextmanager
-def profile(name: str = "", count: bool = True, store: Where = None) -> Iterator[Profile]:
+def profile(name: str = "", count: bool = True, stacks: bool = True, store: Where = None) -> Iterator[Profile]:
     """Observe what a block does by PyTorch, Keras, TensorFlow, JAX or PyTensor, without changing what it computes.
 
     The profile is filled when the block ends, also by an exception, which is passed on; the run is then incomplete.
     Jitted functions that only an object or a closure holds cannot be seen: a warning names them as the block begins.
     A block in which no step was seen warns as it ends.
     `count` spends the first step of each new input shape on counting FLOPs, bytes and memory.
+    `stacks` samples the stacks of this process's threads, to name the lines that take time outside of layers.
     """
     from sonda.targets.program.block import observe_block
 
     result = Profile()
-    with observe_block(_open_store(store), name, count) as observed:
+    with observe_block(_open_store(store), name, count, stacks) as observed:
         try:
             yield result
         finally:

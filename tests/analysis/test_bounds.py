@@ -251,3 +251,19 @@ def test_a_bound_of_zero_leaves_room_for_rounding() -> None:
     """A sum that should be 0 may come out as a tiny negative number."""
     assert BoundedRatio(ratio(-1e-12), least=0.0, most=1.0).judgement is not Judgement.BROKEN
     assert BoundedRatio(ratio(-0.1), least=0.0, most=1.0).judgement is Judgement.BROKEN
+
+
+def test_the_roof_is_held_against_what_is_executed() -> None:
+    """5 x 4 images padded to 7 x 6: 13 x 10 of 15 x 12 products of a 3 x 3 kernel exist, 72 %."""
+    taken = Value(1e6, "ns", "measured")
+    flops = 1.25 * CEILINGS.flops * 1e-3
+    executed = flops * (13 * 10) / (15 * 12)
+    tally = Tally(
+        flops=flops, bytes=1.0, operations=1, compute=1e9 * executed / CEILINGS.flops, skipped=flops - executed
+    )
+    cost = Scale(taken, CEILINGS, "", "", 0.0).cost(taken, tally)
+    assert cost.flops.value == flops and cost.achieved.value == pytest.approx(1.25 * CEILINGS.flops), "nominal stays"
+    assert cost.executed is not None and cost.executed.value == pytest.approx(executed)
+    assert cost.roof.value == pytest.approx(1.25 * 130 / 180)
+    assert cost.executed_rate.value == pytest.approx(1.25 * 130 / 180 * CEILINGS.flops), "its place under the roof"
+    assert (cost.bound, cost.above) == ("compute", "")

@@ -119,7 +119,19 @@ def test_the_measured_curve_says_how_much_of_the_cache_one_gets():
     assert memory.tolist() == pytest.approx([8e6 / 40e9 * 1e9, 9e6 / 10e9 * 1e9])
 
 
-def test_a_curve_that_others_disturbed_is_not_believed():
+def test_ceilings_that_others_disturbed_are_not_used():
     entry = {**CEILINGS["threads"]["1"], "bandwidth_curve": [[1e6, 40e9]], "disturbed": ["others"]}
+    found, reason = ceilings(machine_of({"ceilings": {**CEILINGS, "threads": {"1": entry}}}), 1, "float32")
+    assert found is None and "other programs ran while the machine's ceilings were measured" in reason
+
+
+def test_ceilings_with_a_cache_slower_than_its_memory_are_not_used():
+    entry = {**CEILINGS["threads"]["1"], "dram_bandwidth": 10e9, "cache_bandwidth": 9e9}
+    found, reason = ceilings(machine_of({"ceilings": {**CEILINGS, "threads": {"1": entry}}}), 1, "float32")
+    assert found is None and "last-level cache was measured to be slower" in reason
+
+
+def test_a_cache_as_fast_as_its_memory_within_what_calls_differ_by_has_the_faster_bandwidth():
+    entry = {**CEILINGS["threads"]["1"], "dram_bandwidth": 10e9, "cache_bandwidth": 9.8e9}
     found, _ = ceilings(machine_of({"ceilings": {**CEILINGS, "threads": {"1": entry}}}), 1, "float32")
-    assert found.cached_bytes == 0.5 * CEILINGS["cache_bytes"]
+    assert found.cache_bandwidth == 10e9

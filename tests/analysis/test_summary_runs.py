@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from builders import CEILINGS, MACHINE, MS, RunBuilder, count_operations, stepped, trained, training_step
 from sonda.analysis import wording
 from sonda.analysis.doubts import (
-    CeilingsDisturbed,
     EndedEarly,
     FewSteps,
+    NoRoof,
     NoStepSeen,
     ObservingCost,
     ObservingCostUnknown,
@@ -240,11 +240,14 @@ def test_an_operation_inside_another_is_counted_once():
     assert layers(summarise(builder.run()))["conv"].cost.flops.value == 5e9 + 1e6
 
 
-def test_ceilings_taken_while_others_ran_are_doubted():
+def test_against_ceilings_taken_while_others_ran_nothing_is_held():
     entry = {**CEILINGS["threads"]["1"], "disturbed": ["other programs used 1.0 of 2 CPUs"]}
     machine = {**MACHINE, "ceilings": {**CEILINGS, "threads": {"1": entry}}}
-    assert CeilingsDisturbed() in summarise(trained(machine=machine)).warnings
-    assert CeilingsDisturbed() not in summarise(trained()).warnings
+    summary = summarise(trained(machine=machine))
+    roofs = [row.cost.roof for row in summary.parts[0].phases if row.cost.flops.value]
+    assert roofs and all(roof.value is None and "other programs ran while" in roof.reason for roof in roofs)
+    assert any(isinstance(note, NoRoof) for note in summary.notes)
+    assert all(row.cost.roof.value for row in summarise(trained()).parts[0].phases if row.cost.flops.value)
 
 
 def test_what_others_did_to_the_run_is_a_warning():

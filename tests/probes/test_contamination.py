@@ -175,3 +175,26 @@ def test_what_is_kept_has_the_load_the_cpu_time_and_every_sign() -> None:
     hot = replace(end, throttled=2)
     cool = replace(START, throttled=0)
     assert stored_conditions(cool, hot, find_disturbances(cool, hot, threads=2)).throttled == 2
+
+
+TWO_CORES = "cpu  1000 0 0 500 0 0 0 10\ncpu0 900 0 0 50 0 0 0 3\ncpu1 100 0 0 450 0 0 0 7\nprocs_running 3\n"
+
+
+def test_a_program_bound_to_a_core_is_not_disturbed_by_what_runs_on_others() -> None:
+    bound = parse_stat(TWO_CORES, 100, allowed={1})
+    assert bound == {"busy": 1.0, "steal": 0.07, "runnable": 3, "processors": 2, "cores": 1}
+    assert parse_stat(TWO_CORES, 100, allowed={0, 1}) == {
+        "busy": 10.0, "steal": 0.1, "runnable": 3, "processors": 2, "cores": 2,
+    }  # fmt: skip
+
+
+def test_tasks_that_are_ready_are_compared_with_all_processors() -> None:
+    """Three tasks on four processors disturb nobody, though this program may use one of them only."""
+    before = replace(START, cores=1, processors=4)
+    later = replace(after(own=9.9, busy=10.0), cores=1, processors=4, sampled=(3, 3))
+    assert judged(find_disturbances(before, later, threads=1)) == set()
+
+
+def test_what_others_use_is_kept_whether_it_disturbs_or_not() -> None:
+    later = after(own=9.0, busy=14.0)
+    assert stored_conditions(START, later, []).other_cpus == pytest.approx(0.5)

@@ -99,13 +99,6 @@ class AboveRoof(Finding):
 
 
 @dataclass(frozen=True)
-class CeilingsDisturbed(Finding):
-    """Other programs ran while the machine's ceilings were measured."""
-
-    kind: ClassVar[str] = "ceilings_disturbed"
-
-
-@dataclass(frozen=True)
 class NoTopDown(Finding):
     """The Top-Down definition that the run was counted with cannot be read."""
 
@@ -189,6 +182,17 @@ class HeldAgainstTf32(Finding):
     convolutions: bool
     assumed: bool
     """The program does not say whether it computes so."""
+
+
+@dataclass(frozen=True)
+class PaddingSkipped(Finding):
+    """Products of convolutions with padding, which are counted and not executed."""
+
+    kind: ClassVar[str] = "padding_skipped"
+
+    part: str
+    share: Value
+    """Of the FLOPs of a step."""
 
 
 @dataclass(frozen=True)

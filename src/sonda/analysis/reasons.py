@@ -45,6 +45,13 @@ NO_BANDWIDTH = "no memory bandwidth was measured"
 NO_PEAK_OF = "no peak was measured for {}"
 NO_CEILINGS_ON = "no ceilings were measured on {}"
 NO_CEILINGS_WITH = "no ceilings were measured with {}"
+CEILINGS_DISTURBED = (
+    "other programs ran while the {}'s ceilings were measured; stop them and run again, which measures them anew"
+)
+SLOW_CACHE = (
+    "the {}'s last-level cache was measured to be slower than its memory, so other programs ran meanwhile; stop them "
+    "and measure again: sonda doctor --measure"
+)
 CEILINGS_NOT_MEASURED = "the {}'s ceilings were not measured"
 CORUN_HAS_NO_ROOF = "a co-run has no roofline"
 SERVING_HAS_NO_ROOF = "served traffic has no roofline"
@@ -270,3 +277,4 @@ NOTHING_MULTIPLIED = "nothing was multiplied"
 NOTHING_ON_ENGINE = "nothing of {} ran on an engine"
 NO_MODULE_NAMED = "the model has no module {!r}"
 NO_CYCLES_ON = "the accelerator spends no cycles on {}"
+NO_TIME_SAMPLED = "no time was sampled"

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from sonda.analysis import reasons, wording
+from sonda.analysis.bounds import CEILINGS
 from sonda.analysis.doubts import HeldAgainstTf32
 from sonda.analysis.summary import Value
 from sonda.record.machine import CardTheory, Machine, MeasuredCeilings, ReachedCeilings
@@ -63,8 +64,6 @@ class Ceilings:
     """0 on a GPU."""
     measured: str
     library: str
-    disturbed: bool = False
-    """Whether other programs ran while they were measured: they are then too low."""
     device: str = ""
     """`cuda:0`; '' for the processor."""
     peaks: dict[str, float] = field(default_factory=dict)
@@ -121,7 +120,7 @@ def _cached_bytes(reached: ReachedCeilings, cache_bytes: float) -> float:
     In a virtual machine the neighbours use the cache too, so its size says little about how much of it one gets.
     """
     curve, dram, cache = reached.bandwidth_curve, reached.dram_bandwidth, reached.cache_bandwidth
-    if not curve or not dram or not cache or reached.disturbed:
+    if not curve or not dram or not cache:
         return CACHE_PART * cache_bytes
     return max((float(size) for size, rate in curve if rate**2 >= dram * cache), default=0.0)
 
@@ -141,7 +140,8 @@ def ceilings(
     """
     measured = machine.ceilings or MeasuredCeilings()
     reached, chosen, reason = _reached(measured, threads, device)
-    if reached is None:
+    reason = reason or _doubt(reached, "GPU" if device else "machine")
+    if reached is None or reason:
         return None, reason
     # A mixed precision is held against the peak of the short one, in which its products are.
     name = full_precision(precision).removeprefix("mixed_")
@@ -167,7 +167,7 @@ def ceilings(
     return Ceilings(
         flops=peak,
         dram_bandwidth=float(dram),
-        cache_bandwidth=float(reached.cache_bandwidth or dram),
+        cache_bandwidth=float(max(reached.cache_bandwidth, dram)),
         cache_bytes=size,
         cached_bytes=_cached_bytes(reached, size),
         operation_ns=operation,
@@ -176,7 +176,6 @@ def ceilings(
         threads=0 if device else int(chosen),
         measured=origin.measured,
         library=origin.library,
-        disturbed=bool(reached.disturbed),
         device=chosen if device else "",
         peaks=peaks,
         theory=theory,
@@ -197,6 +196,16 @@ def _reached(measured: MeasuredCeilings, threads: int | None, device: str) -> tu
         chosen = str(threads) if threads else max(table, key=int)
         reason = reasons.NO_CEILINGS_WITH.format(wording.plural(int(chosen), "thread"))
     return (table[chosen], chosen, "") if chosen in table else (None, chosen, reason)
+
+
+def _doubt(reached: ReachedCeilings | None, whose: str) -> str:
+    """Why nothing can be held against what was measured; '' where it can be."""
+    if reached is None:
+        return ""
+    if reached.disturbed:
+        return reasons.CEILINGS_DISTURBED.format(whose)
+    slow = 0 < reached.cache_bandwidth < (1 - CEILINGS) * reached.dram_bandwidth
+    return reasons.SLOW_CACHE.format(whose) if slow else ""
 
 
 def _theory(card: CardTheory | None, precision: str) -> tuple[dict[str, Value], str]:

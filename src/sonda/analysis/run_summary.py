@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from msgspec.structs import replace as replace_fields
 
+from sonda.analysis.bounds import CEILINGS
+from sonda.analysis.code.run import summarise_code
 from sonda.analysis.corun.interference import summarise_corun
 from sonda.analysis.counters.callgrind import summarise_modelled
 from sonda.analysis.counters.command import summarise_outside
@@ -19,7 +21,6 @@ from sonda.analysis.device.kernel_counters import summarise_kernel_counters
 from sonda.analysis.device.kernel_roofline import kernel_roofline
 from sonda.analysis.doubts import (
     AboveRoof,
-    CeilingsDisturbed,
     EndedEarly,
     NoRoof,
     NoStepSeen,
@@ -28,6 +29,7 @@ from sonda.analysis.doubts import (
     ObservingCostUnknown,
     OnlyCounted,
     OnlyWarmup,
+    PaddingSkipped,
     ProbeSilent,
     RunFailed,
     StolenTime,
@@ -113,13 +115,12 @@ def _summarise_steps(run: Run) -> Summary:
         summary = replace(summary, system=summarise_system(summary, "os" in (info.target.shown or ())))
         warnings += doubts
         summaries.append(summary)
-        notes += [*remarks, *_uneven(summary)]
+        notes += [*remarks, *_uneven(summary), *_skipped(summary)]
         warnings += _doubts(part, summary, bool(info.target.spec and not info.workload.epochs))
     if run_parts and roofs is None:
         notes.append(NoRoof(no_roofs))
     if roofs is not None:
         notes += _ceiling_notes(info, roofs, full_precision(precision))
-        warnings += [CeilingsDisturbed()] if roofs.disturbed else []
     notes += _costs(info)
     work = _device_work(run)
     bare = Summary(
@@ -136,6 +137,7 @@ def _summarise_steps(run: Run) -> Summary:
         target=info.target,
         machine=replace_fields(info.machine, ceilings=None),
         modelled=summarise_modelled(run, summaries),
+        code=summarise_code(run, run_parts),
         program=summarise_program(run),
         pipelines=summarise_pipelines(info.workload),
         outside=outside,
@@ -214,6 +216,16 @@ def _uneven(summary: PartSummary) -> list[Finding]:
     if len(shares) < 2 or abs(total - 1) <= UNEVEN:
         return []
     return [UnevenPhases(summary.name, Value(total, "1", "derived"))]
+
+
+def _skipped(summary: PartSummary) -> list[Finding]:
+    """A note where counted products that libraries skip are more than what ceilings may be off by."""
+    costs = [row.cost for row in summary.phases if row.cost.flops.value]
+    whole = sum(cost.flops.value or 0.0 for cost in costs)
+    executed = sum((cost.executed or cost.flops).value or 0.0 for cost in costs)
+    if executed >= (1 - CEILINGS) * whole:
+        return []
+    return [PaddingSkipped(summary.name, Value(1 - executed / whole, "1", "nominal"))]
 
 
 def _costs(info: RunInfo) -> list[Finding]:

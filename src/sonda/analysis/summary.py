@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sonda.analysis import reasons
@@ -13,6 +13,7 @@ from sonda.record.target import AnyTarget, WorkloadTarget
 from sonda.record.workload import Workload
 
 if TYPE_CHECKING:
+    from sonda.analysis.code.summary import CodeSummary
     from sonda.analysis.corun.interference import Interference
     from sonda.analysis.counters.callgrind import ModelledSummary
     from sonda.analysis.counters.summary import CounterSummary, Outside, OverTime, SecondSources, SystemSummary, TopDown
@@ -88,11 +89,23 @@ class Cost:
     above: str = ""
     """The limit that it beat beyond all uncertainty, where no other explains it: compute, memory or overhead. What
     was measured of the machine, or counted in it, is then wrong, and nothing is said to bound it."""
+    executed: Value | None = None
+    """FLOP without products with padding, which libraries skip, where they are fewer: the roof is held against them."""
 
     @property
     def intensity(self) -> Value:
-        """FLOP/B."""
-        return arithmetic_intensity(self.flops, self.bytes)
+        """FLOP/B, of what is executed."""
+        return arithmetic_intensity(self.executed or self.flops, self.bytes)
+
+    @property
+    def executed_rate(self) -> Value:
+        """FLOP/s of what is executed: its place under the roofs."""
+        achieved, flops = self.achieved, self.flops.value
+        if self.executed is None or achieved.value is None or not flops:
+            return achieved
+        part = (self.executed.value or 0.0) / flops
+        low, high = (None if end is None else part * end for end in (achieved.low, achieved.high))
+        return replace(achieved, value=part * achieved.value, low=low, high=high)
 
 
 @dataclass(frozen=True)
@@ -241,9 +254,10 @@ class Verdict:
     """What limits the run, with the numbers that fired it."""
 
     kind: str
-    """compute, memory, overhead, host, input, communication, transfer, compile, retracing, or none; of a program whose
-    steps are a minor part of it the stage that takes most, of lost slots a category of Top-Down, of a simulated run a
-    part of the cycle stack."""
+    """compute, memory, overhead, host, input, communication, transfer, code, compile, retracing, contention,
+    oversubscription, or none; of a program whose steps are a minor part of it the stage that takes most, of lost slots
+    a category of Top-Down, of a simulated run a part of the cycle stack. Causes in the program are named after their
+    rules (`rules.CAUSES`); good where there is none."""
     finding: Finding
     """What was found: a kind of `rules.limits`, or a `Remark`."""
     evidence: dict[str, Value]
@@ -321,6 +335,8 @@ class PartSummary:
     `other` is what none of them covers."""
     outside: dict[str, Value] = field(default_factory=dict)
     """ns of each phase with layers that are in none of these: with them they are the phase's time."""
+    walks: int = 1
+    """How often the program came to this part: validations, for one."""
     apart: tuple[int, ...] | None = None
     """Places of the steps set apart, from 0; None: they are the first."""
 
@@ -363,6 +379,8 @@ class Summary:
     """Where it was read while the run lasted."""
     training: Training | None = None
     """Epoch by epoch, where a whole training was run."""
+    code: CodeSummary | None = None
+    """Functions and lines of the program, where its stacks were sampled."""
     program: Program | None = None
     """Of a command: where its time went, from its start to its end."""
     pipelines: tuple[Pipeline, ...] = ()

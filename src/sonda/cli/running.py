@@ -126,6 +126,9 @@ def run(
     rows: Rows = 10,
     max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.", min=0)] = 0.0,
     no_count: Annotated[bool, typer.Option("--no-count", help="Spend no step of a command on counting FLOPs.")] = False,
+    no_stacks: Annotated[
+        bool, typer.Option("--no-stacks", help="Sample no stacks of a command: no lines of its code.")
+    ] = False,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
     json: Json = False,
 ) -> None:
@@ -152,7 +155,7 @@ def run(
         first, last = parse_steps(steps)
         watching = WatchSettings(
             count=not no_count, first=first, last=last, max_time=max_time, redact=redact, output_to_stderr=json,
-            probe=tuple(probe or ()), interval=parse_interval(interval),
+            probe=tuple(probe or ()), stacks=not no_stacks, interval=parse_interval(interval),
         )  # fmt: skip
         _run_command(context.obj, watching, tag or [], rows, json)
     _refuse(context, WORKLOAD_OPTIONS, "is for a command after --, not for a workload")
@@ -200,7 +203,8 @@ def run(
 
 
 COMMAND_OPTIONS = (
-    "steps", "probe", "interval", "tag", "rows", "max_time", "no_count", "redact", "json", "workload", "on",
+    "steps", "probe", "interval", "tag", "rows", "max_time", "no_count", "no_stacks", "redact", "json", "workload",
+    "on",
 )  # fmt: skip
 """Options of `run` that a command after -- knows."""
 

@@ -2,9 +2,9 @@
 
 DOORS = (
     "conventions.counter_series", "conventions.expression", "conventions.percentiles", "conventions.profile_names",
-    "conventions.rank_group", "conventions.throttle_reasons", "conventions.topdown", "errors", "files.parquet_join",
-    "files.partial", "files.rows", "files.tables", "files.user_cache", "index", "jit", "machine", "nodes", "plugins",
-    "progress", "protocols", "quantities", "readings", "run", "samples", "simulated", "spans", "store", "stored",
-    "target", "training", "workload",
+    "conventions.rank_group", "conventions.throttle_reasons", "conventions.topdown", "errors", "evidence",
+    "files.parquet_join", "files.partial", "files.rows", "files.tables", "files.user_cache", "index", "jit", "machine",
+    "nodes", "plugins", "progress", "protocols", "quantities", "readings", "run", "samples", "simulated", "spans",
+    "stacks", "store", "stored", "target", "training", "workload",
 )  # fmt: skip
 """Modules that other rooms may import; all else is this room's own."""

@@ -22,6 +22,16 @@ class CacheLevel(Stored, frozen=True, kw_only=True):
     instances: int
 
 
+class ThreadTimes(Stored, frozen=True, kw_only=True):
+    """How the scheduler treated the threads of the process with the most steps, from its start to its end."""
+
+    ran_ns: Number
+    """Processor time of all its threads."""
+    waited_ns: Number
+    """In which they were ready to run and had no processor."""
+    lasted_ns: Number
+
+
 class Conditions(Stored, frozen=True, kw_only=True):
     """What the machine did beside the run."""
 
@@ -35,6 +45,9 @@ class Conditions(Stored, frozen=True, kw_only=True):
     """The share of the processors' time that the hypervisor gave to others."""
     others: Number | None = None
     """CPUs that other programs used, where these were too many."""
+    other_cpus: Number | None = None
+    """CPUs that other programs used, of those that the run may use."""
+    thread_times: ThreadTimes | None = None
     use: Number | None = None
     """CPU seconds per thread and second, where that was too little."""
     throttled: Number | None = None

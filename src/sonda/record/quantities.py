@@ -63,6 +63,11 @@ QUANTITIES = {
     quantity.name: quantity
     for quantity in (
         Quantity("flops", "FLOP", "floating-point operations; a multiply-add is two"),
+        Quantity(
+            "executed_flops",
+            "FLOP",
+            "FLOPs of a convolution without its products with padding, which libraries can skip; where these are fewer",
+        ),
         Quantity("bytes", "B", "bytes moved if every distinct input is read once and every output written once"),
         Quantity("loss", "1", "mean of the loss over the samples of a walk through a share of the data"),
         Quantity("accuracy", "1", "share of a walk's samples that were told right"),
@@ -95,6 +100,8 @@ QUANTITIES = {
         Quantity("counter_enabled", "ns", "time that a group of counters was asked to count, of all threads"),
         Quantity("counter_running", "ns", "time that it really counted; where that is less, counts are estimated"),
         Quantity("communication", "ns", "time that a layer or phase spent exchanging with other ranks"),
+        Quantity("collections", "1", "garbage collections of the process while a step lasted"),
+        Quantity("collection_time", "ns", "time that these collections took"),
         Quantity("operations", "1", "framework operations dispatched"),
         Quantity("tokens", "1", "tokens produced or consumed"),
         *(Quantity(name, "1", "a size of a step's input that differs between steps") for name in INPUT_SIZES),

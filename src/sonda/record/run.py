@@ -25,6 +25,7 @@ from sonda.record.workload import Workload
 
 if TYPE_CHECKING:
     from sonda.record.spans import Spans
+    from sonda.record.stacks import Stacks
 
 SCHEMA = 2
 """Version of the files of a run. Readers accept this and every older version."""
@@ -33,6 +34,7 @@ IDENTITY = re.compile(r"[0-9a-f]{4,32}")
 SPANS = "spans.parquet"
 SAMPLES = "samples.parquet"
 POINTS = "points.parquet"
+STACKS, FRAMES = "stacks.parquet", "frames.parquet"
 
 
 class CoolDown(Stored, frozen=True, kw_only=True):
@@ -77,7 +79,8 @@ class RunInfo(msgspec.Struct, kw_only=True):
     """What observing cost: `span_ns`, `mark_ns` of a layer's backward, `phase_ns`, `forward_ns` of a phase that is a
     forward, at a phase's both ends `group_ns` for counters that were asked for, `os_ns` with what the operating system
     counts, `wait_ns` for every thread's wait; `spans_per_step`, `phases_per_step`, `readings_per_step` (of the
-    operating system), and the `step_share` that all of them are at least, of the time of all timed steps."""
+    operating system), `sampling_share` of the time for sampling stacks, and the `step_share` that all of them are at
+    least, of the time of all timed steps."""
 
     @property
     def kind(self) -> Kind:
@@ -115,6 +118,19 @@ class Run:
             return []
         try:
             return samples_from_arrow(_read_table(path))
+        except (SondaError, ValueError) as error:
+            raise damaged_run_error(path, error) from None
+
+    @cached_property
+    def stacks(self) -> Stacks | None:
+        """Sampled stacks; None where none were sampled. Raises SondaError when they cannot be read."""
+        from sonda.record.stacks import stacks_from_arrow
+
+        path = self.directory / STACKS
+        if not os.path.lexists(path):
+            return None
+        try:
+            return stacks_from_arrow(_read_table(self.directory / FRAMES), _read_table(path))
         except (SondaError, ValueError) as error:
             raise damaged_run_error(path, error) from None
 
@@ -220,6 +236,7 @@ def write_run(
     spans: Spans,
     samples: list[Sample] | None = None,
     files: Mapping[str, Path] | None = None,
+    stacks: Stacks | None = None,
 ) -> Run:
     """Write a run under `root`, whole or not at all, and return it. `files` are further ones of it, by name.
 
@@ -230,6 +247,11 @@ def write_run(
         _write_table(spans.to_arrow(), partial / SPANS)
         if samples:
             write_samples(samples, partial)
+        if stacks is not None:
+            from sonda.record.stacks import frames_to_arrow, stack_samples_to_arrow
+
+            _write_table(frames_to_arrow(stacks.frames), partial / FRAMES)
+            _write_table(stack_samples_to_arrow(stacks.samples), partial / STACKS)
         for name, path in (files or {}).items():
             shutil.copyfile(path, partial / name)
         return info

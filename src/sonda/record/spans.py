@@ -160,9 +160,7 @@ class Spans:
 
         columns: dict[str, Any] = {}
         for name in COLUMNS:
-            columns[name] = (
-                pa.array(self._numbers[name]) if name in self._numbers else _words_to_arrow(self._words[name])
-            )
+            columns[name] = pa.array(self._numbers[name]) if name in self._numbers else arrow_column(self._words[name])
         for name, values in self.metrics.items():
             columns[name] = pa.array(values, from_pandas=True)
         fields = [
@@ -198,7 +196,7 @@ class Spans:
                     wanted = NUMBER_COLUMNS[name]
                     numbers[name] = _values(_as(column, pa.from_numpy_dtype(wanted)).chunks, wanted)
                 elif name in TEXT_COLUMNS:
-                    words[name] = _words_from_arrow(column)
+                    words[name] = arrow_words(column)
                 elif ":" in name:
                     metrics[name] = _values(_as(column, pa.float64()).chunks, np.float64)
             spans = cls(numbers, words, metrics)
@@ -252,7 +250,17 @@ def _values(chunks: list[pa.Array], dtype: Any) -> np.ndarray:
     return pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, dtype), *pieces])
 
 
-def _words_to_arrow(column: Words) -> pa.DictionaryArray:
+def arrow_numbers(column: pa.ChunkedArray) -> np.ndarray:
+    """Whole numbers; raises ValueError for other ones."""
+    import pyarrow as pa
+
+    if column.null_count or not pa.types.is_integer(column.type):
+        raise ValueError("a column does not hold whole numbers")
+    return _values(_as(column, pa.int64()).chunks, np.int64)
+
+
+def arrow_column(column: Words) -> pa.DictionaryArray:
+    """A column of words as a file holds it."""
     import pyarrow as pa
 
     # Names from a program need not be UTF-8: what cannot be encoded is written as an escape.
@@ -261,7 +269,8 @@ def _words_to_arrow(column: Words) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(column.codes, type=pa.int32()), dictionary)
 
 
-def _words_from_arrow(column: pa.ChunkedArray) -> Words:
+def arrow_words(column: pa.ChunkedArray) -> Words:
+    """A column of words as it was written; raises ValueError where a word is missing."""
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from sonda.record.evidence import Compilations, DenormalFacts, DeviceCall, StepEvidence
 from sonda.record.stored import Number, Scalar, Stored, plain
 
 
@@ -137,6 +138,8 @@ class Workload(Stored, frozen=True, kw_only=True):
     matmul_precision: str | None = None
     autocast: str | bool | None = None
     cuda_graphs: bool | int | None = None
+    threads_line: str | None = None
+    """Where a program chose its number of threads: `train.py:41`."""
     cores: int | None = None
     """To which a program has bound itself."""
     loader: str | None = None
@@ -148,6 +151,16 @@ class Workload(Stored, frozen=True, kw_only=True):
     persistent_workers: bool | None = None
     cache: bool | str | None = None
     waits: StepWaits | None = None
+    evidence: list[StepEvidence] | None = None
+    """Of a program: what its counted steps showed beside costs."""
+    device_calls: list[DeviceCall] | None = None
+    """Of a program on a GPU: calls for which its host waited."""
+    denormals: DenormalFacts | None = None
+    compilations: Compilations | None = None
+    fault_ns: Number | None = None
+    """What a page fault cost in a program, ns."""
+    step_faults: Number | None = None
+    """Page faults of a program in a training step, wherever in it."""
     epochs: int | None = None
     images: int | None = None
     data: str | None = None
@@ -165,8 +178,10 @@ class Workload(Stored, frozen=True, kw_only=True):
         return msgspec.convert(workload_document(facts), cls)
 
     def plain(self) -> dict[str, Any]:
-        """As documents show it: the parameters among the rest."""
+        """As documents show it: the parameters among the rest, without the evidence, from which verdicts are made."""
         document = plain(self)
+        for name in OF_EVIDENCE:
+            document.pop(name, None)
         return {**document.pop("parameters", {}), **document}
 
 
@@ -180,6 +195,7 @@ def workload_document(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**({"parameters": parameters} if parameters else {}), **fields}
 
 
+OF_EVIDENCE = ("evidence", "threads_line", "device_calls", "denormals", "compilations", "fault_ns", "step_faults")
 KNOWN = frozenset(Workload.__struct_fields__)
 OF_FILES = frozenset({"files", "ranks", "hosts", "world", "smallest_group", "groups", "profile"})
 """Fields of imported files: a network may have parameters of these names."""

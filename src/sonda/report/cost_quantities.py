@@ -59,8 +59,9 @@ COST_QUANTITIES = (
 
 
 def cost_values(cost: Cost) -> dict[str, Value]:
-    """Every quantity by its name."""
-    return {quantity.name: quantity.value(cost) for quantity in COST_QUANTITIES}
+    """Every quantity by its name; `executed_flops` where these are fewer than `flops`."""
+    values = {quantity.name: quantity.value(cost) for quantity in COST_QUANTITIES}
+    return values if cost.executed is None else {**values, "executed_flops": cost.executed}
 
 
 def shown_in(place: Place) -> tuple[CostQuantity, ...]:

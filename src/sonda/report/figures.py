@@ -112,7 +112,7 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
     if not points:
         return None
     intensity = [row.cost.intensity.value or 0.0 for row in points]
-    achieved = [row.cost.achieved.value or 0.0 for row in points]
+    achieved = [row.cost.executed_rate.value or 0.0 for row in points]
     longest = max(row.cost.time.value or 0.0 for row in points) or 1.0
     data = ceiling_lines(lines, min(intensity), max(intensity))
     across = axis_ends([*intensity, *(x for line in data for x in line["x"])])
@@ -125,7 +125,7 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Fi
         data.append({
             "type": "scatter", "mode": "markers", "name": name if bound else "no clear bound",
             "x": [intensity[index] for index in chosen],
-            "y": [points[index].cost.achieved.value for index in chosen],
+            "y": [points[index].cost.executed_rate.value for index in chosen],
             # The area is the time; 5 px keeps the smallest visible.
             "marker": {"color": color, "symbol": SYMBOLS[bound], "opacity": 0.75,
                        "line": {"width": 1, "color": "rgba(255,255,255,.6)"},

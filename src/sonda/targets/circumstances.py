@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 from sonda.frameworks.reconstruction.assembly import Assembly
 from sonda.probes.availability import probe_states
 from sonda.probes.ceilings.gpu import load_or_measure_gpu
-from sonda.probes.ceilings.processor import load_or_measure
+from sonda.probes.ceilings.processor import RETRY_MINUTES, is_newer, load_or_measure, raise_to_reached
 from sonda.probes.machine.contamination import MachineConditions, find_disturbances, stored_conditions
 from sonda.probes.machine.environment import installed_versions, thread_variables, wait_policy
 from sonda.probes.machine.record import machine_record
@@ -19,6 +21,10 @@ from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, now
 from sonda.targets.instrument import Circumstances
 
+PRODUCTS = frozenset(
+    {"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.linear", "aten.convolution", "aten.mkldnn_convolution"}
+)
+"""Operations of PyTorch that execute every FLOP of their formula."""
 PRECISIONS = ("float64", "float32", "float16", "bfloat16")
 """Types of weights that say what a network computes in."""
 
@@ -42,7 +48,10 @@ def observed_circumstances(
     ceilings: dict[str, Any] = {}
     if seen:
         try:
-            ceilings = load_or_measure(root, [threads], machine=machine)
+            # Threads beyond the cores reach no more than one on each core.
+            cores = int(machine.get("effective_cores") or threads)
+            ceilings = load_or_measure(root, sorted({threads, min(threads, cores)}), machine=machine)
+            ceilings = _hold_above(assembly, threads, ceilings, root, machine)
             devices: dict[str, Any] = {}
             for number in assembly.devices:
                 devices |= load_or_measure_gpu(root, int(number)).record()["devices"]
@@ -51,17 +60,64 @@ def observed_circumstances(
             notes.append(str(error))  # what was observed is worth keeping all the same
     # Where a GPU computes, threads of the host need not be busy.
     policy = "passive" if assembly.devices else wait_policy()
-    flags = find_disturbances(before, after, threads, policy) if seen else []
-    conditions = {"conditions": msgspec.to_builtins(stored_conditions(before, after, flags))} if seen else {}
+    # A program that binds itself to some cores leaves the others to others.
+    chief = assembly.crew.busiest
+    flags = find_disturbances(before, after, min(threads, chief.habits.get("cores", threads)), policy) if seen else []
+    conditions = msgspec.to_builtins(stored_conditions(before, after, flags)) if seen else {}
+    if chief.thread_times:
+        conditions["thread_times"] = chief.thread_times
     return Circumstances(
         created=now(),
-        machine={**machine, "ceilings": ceilings, "environment": thread_variables(), **conditions},
+        machine={
+            **machine,
+            "ceilings": ceilings,
+            "environment": thread_variables(),
+            **({"conditions": conditions} if conditions else {}),
+        },
         versions={**installed_versions(), **assembly.versions},
         probes=probe_states(virtual=machine.get("virtual_machine"), counting=assembly.counting),
         notes=notes,
         disturbed=[flag.sentence for flag in flags if flag.contaminated],
         overhead=_overhead(assembly),
     )
+
+
+def _hold_above(
+    assembly: Assembly, threads: int, ceilings: dict[str, Any], root: Path, machine: dict[str, Any]
+) -> dict[str, Any]:
+    """The ceilings, none below what a product of the counted step has reached: where one has, they are measured again,
+    and what is still too low is raised to it, for this run."""
+    entry = ceilings.get("threads", {}).get(str(threads))
+    if entry is None:
+        return ceilings
+    precision = describe_precision(assembly).get("precision", "")
+    rate, operation = _fastest_product(assembly)
+    if rate <= entry["flops"].get(precision, math.inf) or entry.get("disturbed"):
+        return ceilings
+    if not is_newer(entry["measured"], datetime.now(UTC) - timedelta(minutes=RETRY_MINUTES)):
+        ceilings = load_or_measure(root, [threads], machine=machine, again=True)
+    return raise_to_reached(ceilings, threads, precision, rate, f"{operation} of the program")
+
+
+def _fastest_product(assembly: Assembly) -> tuple[float, str]:
+    """FLOP/s of the fastest matrix product or convolution that was counted, and its name; 0 where that is not known.
+
+    Their FLOPs are really executed, and on the processor they have ended when their call returns. What the counter
+    takes of a call makes it slower, never faster. Of a program that computes in several precisions nobody knows in
+    which one a product was.
+    """
+    spans = assembly.spans
+    if assembly.devices or sum(flops > 0 for flops in assembly.flops.values()) != 1:
+        return 0.0, ""
+    name = spans.words("name")
+    products = np.array([word in PRODUCTS for word in name.words], dtype=bool)[name.codes]
+    rows = np.flatnonzero(spans.where(kind="op") & products & (spans.number("duration") > 0))
+    if not len(rows):
+        return 0.0, ""
+    nominal, executed = (spans.metric(quantity, "nominal")[rows] for quantity in ("flops", "executed_flops"))
+    rates = np.nan_to_num(np.fmin(nominal, executed)) / spans.number("duration")[rows] * 1e9
+    fastest = int(np.argmax(rates))
+    return float(rates[fastest]), name.words[name.codes[rows[fastest]]]
 
 
 def clocked_circumstances(redact: bool, disturbed: list[str]) -> Circumstances:
@@ -107,6 +163,18 @@ def describe_habits(assembly: Assembly) -> dict[str, Any]:
     # Threads that step beside each other wait for the interpreter's lock, which no loader helps.
     waits = {"waits": chief.waits} if chief.waits and chief.stepping == 1 else {}
     return {**options, **waits, **({"precision": used} if used in PRECISIONS else describe_precision(assembly))}
+
+
+def describe_evidence(assembly: Assembly) -> dict[str, Any]:
+    """Fields of a run's `workload`: what counted steps of the program showed beside costs, and what else was seen."""
+    fields = {
+        "evidence": assembly.evidence,
+        "denormals": assembly.denormals,
+        "compilations": assembly.compilations,
+        "fault_ns": assembly.fault_ns,
+        "step_faults": assembly.step_faults,
+    }
+    return {name: value for name, value in fields.items() if value}
 
 
 def describe_pipelines(assembly: Assembly) -> dict[str, Any]:
@@ -169,5 +237,6 @@ def _overhead(assembly: Assembly) -> dict[str, float]:
     spent += read * costs.get("os_ns", 0.0) + waits * costs.get("wait_ns", 0.0)
     return {
         **costs, "spans_per_step": layers, "phases_per_step": phases, "readings_per_step": read,
-        "step_share": spent * float(steps.sum()) / time,
+        **({"sampling_share": assembly.sampling_share} if assembly.stacks is not None else {}),
+        "step_share": spent * float(steps.sum()) / time + assembly.sampling_share,
     }  # fmt: skip

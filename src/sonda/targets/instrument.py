@@ -32,6 +32,7 @@ from sonda.record.progress import Say
 from sonda.record.run import ProbeState, Run, RunInfo, write_run
 from sonda.record.samples import Sample
 from sonda.record.spans import Spans
+from sonda.record.stacks import Stacks
 from sonda.record.store import Store
 from sonda.record.target import AnyTarget
 from sonda.record.workload import Workload
@@ -218,6 +219,7 @@ class Draft:
     info: RunInfo
     spans: Spans
     samples: list[Sample]
+    stacks: Stacks | None = None
 
 
 class Launcher(Protocol):
@@ -259,7 +261,7 @@ class Launcher(Protocol):
 
     def keep(self, plan: RunPlan, draft: Draft) -> Run:
         """Write the run."""
-        return write_run(plan.store.root, draft.info, draft.spans, draft.samples)
+        return write_run(plan.store.root, draft.info, draft.spans, draft.samples, stacks=draft.stacks)
 
     def close(self) -> None:
         """Called at last, whatever happened."""

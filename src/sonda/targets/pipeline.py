@@ -111,7 +111,8 @@ def draft_run(
         exit_code=observation.exit_code,
         overhead=circumstances.overhead,
     )
-    return Draft(info, ended_run.spans, samples)
+    assembly = observation.assembly
+    return Draft(info, ended_run.spans, samples, assembly.stacks if assembly is not None else None)
 
 
 # ---- Measuring: a job on whatever target it names -------------------------------------------------------------------

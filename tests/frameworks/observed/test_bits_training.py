@@ -36,10 +36,11 @@ def test_a_gradient_with_a_kernel_of_its_own_trains_the_same_weights(nursery: Nu
     """Twenty steps of SGD: what differs in the last bit of the counted step grows."""
     arguments = ("20", "linear_silu_linear", "linear_mish_linear", "channel_shuffle")
     bare = nursery.run("architectures", *arguments, directory=tmp_path / "bare", observe=False)
-    observed = nursery.run("architectures", *arguments, directory=tmp_path / "observed", observe=True)
+    observed = nursery.run("architectures", *arguments, directory=tmp_path / "observed", observe=True, stacks=True)
     assert bare.code == 0 and len(bare.output.splitlines()) == 3
     assert observed.output == bare.output
     assert observed.assembly is not None and seen(observed.assembly.spans).counted == 3
+    assert observed.assembly.stacks is not None, "stacks were sampled meanwhile"
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from sonda.probes.ceilings.processor import (
     keep_better,
     load_or_measure,
     measure_processor,
+    raise_to_reached,
     raise_with_threads,
     thread_points,
 )
@@ -31,6 +32,7 @@ from sonda.probes.ceilings.processor_kernels import (
     measure_job,
     memory_patterns,
     run_round,
+    slow_cache,
     summarise_kernels,
 )
 from sonda.probes.machine.record import machine_record
@@ -433,3 +435,31 @@ def test_ceilings_are_measured_again_when_asked_and_the_better_figure_stays(tmp_
         record = load_or_measure(tmp_path, [1], measure=lambda *_, told=meter: told(), machine=MACHINE, again=True)
     assert record["threads"]["1"]["dram_bandwidth"] == 70e9
     assert record["threads"]["1"]["operation_ns"] == 9000.0
+
+
+def test_a_disturbed_measurement_does_not_take_the_place_of_a_good_one(tmp_path: Path) -> None:
+    ask(tmp_path, [1], Meter(rate=1e11))
+    entry = ask(tmp_path, [1], Meter(rate=2e11, disturbed=True), again=True)["threads"]["1"]
+    assert entry["disturbed"] == []
+    assert entry["flops"] == {"float32": 2e11}, "a rate that was reached is one that can be reached"
+
+
+def test_a_kept_entry_whose_cache_is_slower_than_memory_is_disturbed_and_measured_again(tmp_path: Path) -> None:
+    ask(tmp_path, [1], Meter())
+    change(tmp_path, cache_bandwidth=0.9e10, measured=(datetime.now(UTC) - timedelta(minutes=11)).isoformat())
+    meter = Meter()
+    assert ask(tmp_path, [1], meter)["threads"]["1"]["disturbed"] == []
+    assert meter.asked == [[1]]
+
+
+@pytest.mark.parametrize(("cache", "disturbed"), [(0.9e10, True), (0.99e10, False), (3e10, False)])
+def test_a_cache_slower_than_memory_is_a_sign_of_disturbance(cache: float, disturbed: bool) -> None:
+    assert bool(slow_cache({"dram_bandwidth": 1e10, "cache_bandwidth": cache})) == disturbed
+
+
+def test_a_peak_that_was_beaten_is_raised_to_what_was_reached() -> None:
+    record = {"threads": {"1": {"flops": {"float32": 1e11}}, "2": {"flops": {"float32": 2e11}}}}
+    raised = raise_to_reached(record, 2, "float32", 2.2e11, "aten.mm")["threads"]["2"]
+    assert (raised["flops"], raised["kernels"]) == ({"float32": 2.2e11}, {"float32": "aten.mm"})
+    assert raise_to_reached(record, 2, "float32", 1.9e11, "aten.mm") is record
+    assert raise_to_reached(record, 2, "bfloat16", 1e15, "aten.mm") is record, "a peak that was not measured stays so"

@@ -185,7 +185,7 @@ def test_disturbed_figures_are_measured_again_later_and_the_better_kept(tmp_path
         measured=before, disturbed=["the GPU was 35 % busy"], flops={"float32": 6e13}, dram_bandwidth=3e12
     )
     load_or_measure_gpu(tmp_path, 0, said.append, disturbed, HERE)
-    assert said[1] == "the GPU was 35 % busy: percent of roof will be too high"
+    assert said[1] == "the GPU was 35 % busy: percent of roof will be missing"
     found = load_or_measure_gpu(tmp_path, 0, ask=Child(), known=HERE)
     assert (found.flops["float32"], found.dram_bandwidth, found.disturbed) == (6e13, 4e12, [])
 

@@ -11,7 +11,6 @@ import report_examples as examples
 from sonda.analysis import doubts
 from sonda.analysis.doubts import (
     AboveRoof,
-    CeilingsDisturbed,
     Covered,
     Drifted,
     EndedEarly,
@@ -29,6 +28,7 @@ from sonda.analysis.doubts import (
     OnlyCounted,
     OnlyWarmup,
     OtherLayers,
+    PaddingSkipped,
     ProbeSilent,
     RunFailed,
     SeveralProcesses,
@@ -99,11 +99,6 @@ WORDS: list[tuple[Finding, str]] = [
         "train: forward and backward ran above the roof: measure the machine's ceilings again while nothing else runs: "
         "sonda doctor --measure; then run again",
     ),
-    (
-        CeilingsDisturbed(),
-        "the machine's ceilings were measured while other programs ran, so percent of roof is too high; stop them and "
-        "run again: the ceilings are then measured anew",
-    ),
     (NoTopDown("a formula ends too early", "run again"), "Top-Down is missing: a formula ends too early; run again"),
     (WrongVerdict("wordy", "mine:wordy", "str"), "the rule wordy of mine:wordy gives a str, not a Verdict"),
     (ProbeSilent("energy", "no RAPL here", ""), "energy: no RAPL here"),
@@ -123,6 +118,10 @@ WORDS: list[tuple[Finding, str]] = [
         HeldAgainstTf32(True, True, assumed=True),
         "float32 products and convolutions are held against the peak of TF32 (PyTorch's default; the program does not "
         "say)",
+    ),
+    (
+        PaddingSkipped("train", part(0.28)),
+        "train: 28 % of the FLOPs multiply the zeros of padding, which libraries skip; % of roof is of the others",
     ),
     (
         ObservingCost(part(0.004)),

@@ -7,17 +7,25 @@ from dataclasses import replace
 import pytest
 
 from sonda.analysis.bounds import CEILINGS, BoundedRatio
+from sonda.analysis.code.summary import CodeLead, CodePlace, CodeTime
 from sonda.analysis.device.findings import WarpsWait
 from sonda.analysis.findings import Finding
 from sonda.analysis.rules.limits import (
     AboveCeiling,
     BetweenPhases,
+    CodeTakes,
+    CollectsGarbage,
     CommunicationBound,
     ComputeBound,
+    ComputesMetrics,
+    CopiesData,
+    HeldByOthers,
+    HeldByThread,
     HostBound,
     InputBound,
     KernelStalled,
     LongestPhase,
+    LoopsInPython,
     MemoryBound,
     MinorSteps,
     MoreArithmetic,
@@ -27,8 +35,12 @@ from sonda.analysis.rules.limits import (
     NothingToJudge,
     OutsideLayers,
     OverheadBound,
+    Oversubscribed,
     Pieces,
+    PreparesInput,
+    ProgramWaits,
     Retraced,
+    SavesState,
     SlotsLost,
     StageShare,
     TooNoisy,
@@ -36,6 +48,7 @@ from sonda.analysis.rules.limits import (
     UnevenInput,
     UnexplainedWork,
     WaitsOutside,
+    WritesRecords,
 )
 from sonda.analysis.summary import Value
 from sonda.report.words import describe
@@ -58,10 +71,17 @@ def ratio(value: float, low: float | None = None, high: float | None = None) -> 
 
 CONVOLUTIONS = Pieces(("Conv2d", "Conv2d"))
 OPTIMIZER = Pieces(phases=("optimizer",))
+LEAD = CodeLead(
+    CodePlace("train.py", "Watch.__call__", 41), "json.dumps(rows)", "json.dumps", CodeTime(python=31e6), part(0.62)
+)
 IMPORTS = StageShare("imports", part(0.62), ns(55.8e9))
 RETRACED = Retraced(
     "step", "train.py:12", False, 20, 20, part(0.8636), False, "shape", "x", ("float32[3]", "float32[4]")
 )
+WAITS = replace(LEAD, text="", called="", time=CodeTime(waiting=31e6, calls=(("futex", 31e6),)), share=part(0.3))
+NAMELESS = replace(LEAD, text="")
+TAKES = "train.py:41 Watch.__call__ takes 62 % of the step (31.0 ms)"
+
 
 SENTENCES: list[tuple[Finding, str]] = [
     (
@@ -158,6 +178,44 @@ SENTENCES: list[tuple[Finding, str]] = [
         "file, a socket, a lock, a process or a sleep.",
     ),
     (
+        CodeTakes((LEAD,)),
+        "train.py:41 Watch.__call__ takes 62 % of the step (31.0 ms, Python in json.dumps).",
+    ),
+    (
+        CodeTakes((LEAD, WAITS)),
+        "train.py:41 Watch.__call__ takes 62 % of the step (31.0 ms, Python in json.dumps) and train.py:41 "
+        "Watch.__call__ 30 % (31.0 ms, waiting for a lock (futex)).",
+    ),
+    (
+        InputBound(part(0.3), ns(30 * MS), workers=2, leads=(LEAD,), in_workers=True),
+        "Input-bound: waiting for data with 2 workers takes 30 % of the step (30.0 ms); train.py:41 Watch.__call__ "
+        "takes 62 % of the workers' time: 31.0 ms, Python in json.dumps.",
+    ),
+    (
+        ProgramWaits((WAITS,)),
+        "train.py:41 Watch.__call__ takes 30 % of the step (31.0 ms): waiting for a lock (futex).",
+    ),
+    (
+        HeldByThread((LEAD,), part(0.4)),
+        "train.py:41 Watch.__call__ runs Python code in another thread, and the step waits 40 % of its time for the "
+        "interpreter's lock.",
+    ),
+    (
+        CollectsGarbage((LEAD,), True, part(2), part(0.4)),
+        "train.py:41 Watch.__call__: garbage collection takes 40 % of the step, 2.0 collections a step; the program "
+        "calls it.",
+    ),
+    (
+        WritesRecords((replace(LEAD, text="json.dumps(rows)"), WAITS)),
+        "train.py:41 Watch.__call__ takes 62 % of the step (31.0 ms): printing, logging or writing records "
+        "(json.dumps(rows)); train.py:41 Watch.__call__ 30 %.",
+    ),
+    (SavesState((NAMELESS,)), f"{TAKES}: saving weights or other state."),
+    (CopiesData((NAMELESS,)), f"{TAKES}: copying or converting data."),
+    (ComputesMetrics((NAMELESS,)), f"{TAKES}: computing what neither the backward nor the next step needs."),
+    (LoopsInPython((NAMELESS,)), f"{TAKES}: a loop in Python."),
+    (PreparesInput((NAMELESS,)), f"{TAKES}: preparing the input of the forward, outside of a loader."),
+    (
         CommunicationBound(part(0.2), ns(20 * MS)),
         "Communication-bound: exchanging with other ranks, or waiting for them, takes 20 % of the step (20.0 ms).",
     ),
@@ -205,6 +263,21 @@ SENTENCES: list[tuple[Finding, str]] = [
     (
         NoSteps(ns(90e9), StageShare("running", part(0.7), ns(63e9))),
         "Nothing to judge: no step was seen. Of the program's 90.0 s its own code takes 70 % (63.0 s).",
+    ),
+    (
+        HeldByOthers(part(0.5), ns(100 * MS), ns(50 * MS), 2, part(1.04)),
+        "Other programs held the cores: they used 1.0 of 2 cores, and threads of the step waited for a core 50 % of "
+        "the time that they wanted one. Alone a step of 100 ms would take 50.0 ms or less, as far as processor time "
+        "tells.",
+    ),
+    (
+        Oversubscribed(part(0.75), part(8.0), 2, processes=False),
+        "Too many threads: 8.0 threads share 2 cores, and each waits 75 % of the time that it wants one.",
+    ),
+    (
+        Oversubscribed(part(0.5), part(1.0), 2, processes=True),
+        "Too many processes: the program's others hold 2 cores, and threads of the step wait 50 % of the time that "
+        "they want one.",
     ),
     (TooNoisy(part(0.6), ns(MS)), "Too noisy to judge: the step is known only to ±60 %."),
     (

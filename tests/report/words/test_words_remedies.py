@@ -21,6 +21,8 @@ from sonda.analysis.rules.advice import (
     UseAllCores,
     UseAllCoresInRanks,
     UseBfloat16,
+    UseFewerThreads,
+    UseFewerWorkers,
     UseFloat32,
 )
 from sonda.report.words import describe, remedies
@@ -30,6 +32,16 @@ WORDS: list[tuple[Finding, str]] = [
     (UseAllCores(3, "torch", 1), "use all 3 cores: torch.set_num_threads(3)"),
     (UseAllCores(4, "pytensor", 2), "use all 4 cores: OMP_NUM_THREADS=2 in each of 2 processes"),
     (UseAllCores(4, "jax", 1), "use all 4 cores"),
+    (UseFewerThreads(2, "torch", 8), "use no more threads than cores: torch.set_num_threads(2)"),
+    (UseFewerThreads(2, "torch", 2), "let no more than 2 threads of the program compute at the same time"),
+    (
+        UseFewerWorkers(2, 4),
+        "use fewer workers than 4, with one thread each, or fewer threads beside them: there are 2 cores",
+    ),
+    (
+        UseFewerWorkers(2, 0),
+        "use fewer processes, with one thread each, or fewer threads beside them: there are 2 cores",
+    ),
     (UseAllCoresInRanks(4, 2), "use all 4 cores: cpu/2 for every rank"),
     (UseBfloat16("torch", on_gpu=True), "compute in bfloat16: torch.autocast('cuda', torch.bfloat16)"),
     (UseBfloat16("jax", on_gpu=False), "compute in bfloat16: operands as jnp.bfloat16"),

@@ -56,9 +56,9 @@ def test_costs_are_those_that_pytorch_counts(op: str) -> None:
     class Seeing(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            flops, size, known = cost(str(func._overloadpacket), args, kwargs or {}, out)
-            if known and (flops or size):
-                seen.append((flops, size))
+            counted = cost(str(func._overloadpacket), args, kwargs or {}, out)
+            if counted.known and (counted.flops or counted.bytes):
+                seen.append((counted.flops or 0, counted.bytes or 0))
             return out
 
     model = description.in_torch(False, 0).model

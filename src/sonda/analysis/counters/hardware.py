@@ -40,8 +40,10 @@ SMALL_CORES = "cycles_small_cores"
 """Counted beside the others on a hybrid processor, whose events run on one kind of core only."""
 NOT_COUNTERS = frozenset(
     {
-        "shape", "peak_memory", "activations", "flops", "bytes", "samples", "tokens", "operations", "device_time",
-        "device_start", "communication", "energy", "energy_low", "energy_high", *INPUT_PRODUCTS.values(), *INPUT_CALLS,
+        "shape", "peak_memory", "activations", "flops", "executed_flops", "bytes", "samples", "tokens", "operations",
+        "device_time", "device_start", "communication", "collections", "collection_time", "energy", "energy_low",
+        "energy_high",
+        *INPUT_PRODUCTS.values(), *INPUT_CALLS,
     }
 )  # fmt: skip
 """Quantities with a place of their own. That of energy is its table of windows: spans shorter than the time between

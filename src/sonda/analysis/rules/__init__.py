@@ -11,51 +11,131 @@ from dataclasses import replace
 from sonda.analysis.doubts import WrongVerdict
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.rules import (
+    allocation,
     ceilings,
+    checkpointing,
+    code,
     communication,
     compute,
+    copied_data,
+    copies,
+    cores,
     counted_flops,
+    denormals,
+    dominating_layer,
+    double_precision,
+    garbage_collection,
+    good,
+    graph_breaks,
     host,
     input,
+    logging,
     memory,
+    memory_bound,
+    memory_format,
+    metrics,
+    micro_batch,
     noise,
     none,
+    optimizer,
     overhead,
+    per_sample_python,
     program,
+    recompilation,
+    repeated_forward,
     retracing,
+    single_thread,
+    slow_products,
     stalls,
+    synchronisation,
+    tiny_operations,
     topdown,
     transfer,
+    unused_gradients,
+    validation,
     waiting,
     work,
 )
-from sonda.analysis.summary import Remedy, Summary, Verdict
+from sonda.analysis.rules.places import StepPlace
+from sonda.analysis.steps import program as stages
+from sonda.analysis.summary import CausePlace, Remedy, Summary, Verdict
 from sonda.record.errors import SondaError
 from sonda.record.plugins import RULES, call_entry, plugin_entries
 
 BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
-    input.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule, overhead.rule,
-    ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
+    input.rule, code.rule, waiting.rule, communication.rule, transfer.rule, host.rule, compute.rule, memory.rule,
+    overhead.rule, cores.own, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
+CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
+    waiting.at_lines, waiting.for_threads, garbage_collection.rule, logging.rule, copied_data.rule, metrics.rule,
+    per_sample_python.rule, input.by_hand,
+    synchronisation.rule, slow_products.rule, single_thread.rule,
+    unused_gradients.rule, repeated_forward.rule, tiny_operations.rule, micro_batch.rule, optimizer.rule,
+    double_precision.rule, dominating_layer.rule, memory_bound.rule, copies.rule, memory_format.rule,
+    validation.rule, checkpointing.rule, allocation.rule, denormals.rule, recompilation.rule, graph_breaks.rule,
+)  # fmt: skip
+"""What a program does and need not do; the share of such a verdict is what is saved without it."""
+LIMITS = frozenset({"compute", "memory", "overhead", "none"})
+"""Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
+HALF = 0.5
+"""A GPU waits for its program because of a cause that takes half of that time or more."""
+NO_CAUSES = frozenset({"good", "noisy"})
+"""Kinds that name nothing which takes time."""
+STARTING = frozenset({stages.START, stages.IMPORTS, stages.COMPILE})
+"""Stages that take as long however long the program runs: what every step does comes before them."""
+UNNAMED = frozenset({"none", "noisy"})
+"""Kinds that name no limit of a step."""
+BY_DEVICE_LINES = frozenset({"synchronisation", "transfer", "allocation"})
+BY_SAMPLES = frozenset({"copies", "metrics", "waiting", "code", "per_sample_python"})
+OF_PROGRAM = {"validate": "validation", "test": "validation", "checkpoints": "checkpointing"}
+"""Stages of the program that are causes where they come too often."""
+SAID_BY = {
+    "overhead": {"tiny_operations", "micro_batch"},
+    "memory": {"memory_bound"},
+    "host": {"synchronisation", "tiny_operations", "micro_batch", "allocation", "transfer", "optimizer"},
+}
+"""Limits that a cause says more exactly."""
 
 
 def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]]:
     """What limits the run, the largest share first, never empty; and a warning for every rule that failed.
 
-    Where the steps are a minor part of the program, that comes first. A remedy is offered once, by the first verdict
-    that has it.
+    Where other programs held the cores for more of the step than any cause takes, nothing else is said: every time is
+    theirs as much as the program's. Where the steps are a minor part of the program, that comes first; where it is
+    the start that takes longer, it comes last. A remedy is offered once, by the first verdict that has it.
     """
+    crowded = cores.others(summary)
     whole = program.rule(summary)
-    if whole is not None and work.first_part(summary) is None:
+    if crowded is None and whole is not None and work.first_part(summary) is None:
         return (whole,), ()
     spoken, failures = _of_a_step(summary)
+    if crowded is not None:
+        causes = [verdict for verdict in spoken if verdict.kind not in LIMITS | NO_CAUSES]
+        if crowded.share >= max((cause.share for cause in causes), default=0.0):
+            return (crowded,), ()
+        spoken = sorted([*causes, crowded], key=lambda verdict: -verdict.share)
+    if whole is not None and OF_PROGRAM.get(whole.kind) in {verdict.kind for verdict in spoken}:
+        whole = None
     offered: set[Remedy] = set()
     ordered = []
-    for verdict in [whole, *spoken] if whole is not None else spoken:
+    every = spoken
+    if whole is not None:
+        behind = whole.kind in STARTING and spoken[0].kind not in UNNAMED
+        every = [*spoken, whole] if behind else [whole, *spoken]
+    for verdict in every:
         fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
         offered.update(fresh)
-        ordered.append(replace(verdict, remedies=fresh))
+        ordered.append(replace(verdict, remedies=fresh, place=verdict.place or _place(verdict.finding)))
     return tuple(ordered), tuple(failures)
+
+
+def _place(finding: Finding) -> CausePlace | None:
+    """The place that a finding speaks of, where it does."""
+    place = getattr(finding, "place", None)
+    if not isinstance(place, StepPlace) or not (place.layer or place.line):
+        return None
+    file, _, line = place.line.rpartition(":")
+    return CausePlace(file=file, line=int(line) if line.isdigit() else 0, layer=place.layer)
 
 
 def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
@@ -63,10 +143,14 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     without it."""
     noisy = noise.rule(summary)
     if noisy is not None:
-        # Steps that trace differ from others, and so do steps that wait for input: both are known without a median.
-        known = [verdict for verdict in (retracing.rule(summary), input.uneven(summary)) if verdict is not None]
+        # Steps that trace differ from others, and so do steps that wait for input or for their own threads. What was
+        # counted or sampled is known of all steps together. So all these are known without a median.
+        rules = (retracing.rule, input.uneven, cores.own, code.rule, *CAUSES)
+        known = _keep_one([verdict for rule in rules if (verdict := rule(summary)) is not None])
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
-    spoken: list[Verdict] = []
+    causes = _keep_one([verdict for rule in CAUSES if (verdict := rule(summary)) is not None])
+    fine = good.rule(summary) if not causes else None
+    spoken: list[Verdict] = list(causes)
     failures: list[Finding] = []
     for rule in BUILT_IN:
         verdict = rule(summary)
@@ -82,4 +166,40 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
             spoken.append(verdict)
         elif verdict is not None:
             failures.append(WrongVerdict(entry.name, entry.value, type(verdict).__name__))
-    return sorted(spoken, key=lambda verdict: -verdict.share), failures
+    ordered = _order(causes, _without_repetitions(spoken))
+    # Something that takes more than a tenth of the step for nothing, as waiting does, is not good.
+    if fine is not None and all(verdict.kind in LIMITS for verdict in ordered):
+        ordered = [fine, *(verdict for verdict in ordered if verdict.kind != "none")]
+    return ordered, failures
+
+
+def _keep_one(causes: list[Verdict]) -> list[Verdict]:
+    """One verdict for each cause that several rules have seen: the one that knows the place, or the larger share."""
+    best: dict[str, Verdict] = {}
+    for cause in sorted(causes, key=lambda cause: (cause.place is None, -cause.share)):
+        best.setdefault(cause.kind, cause)
+    return [cause for cause in causes if cause is best[cause.kind]]
+
+
+def _without_repetitions(spoken: list[Verdict]) -> list[Verdict]:
+    """Without what samples say of a line that is known to speak with a GPU: that says more exactly what it does."""
+    exact = {
+        (verdict.place.file.rpartition("/")[2], verdict.place.function or verdict.place.line)
+        for verdict in spoken if verdict.kind in BY_DEVICE_LINES and verdict.place is not None
+    }  # fmt: skip
+    return [
+        verdict for verdict in spoken
+        if verdict.kind not in BY_SAMPLES or verdict.place is None
+        or (verdict.place.file.rpartition("/")[2], verdict.place.function or verdict.place.line) not in exact
+    ]  # fmt: skip
+
+
+def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
+    """The largest share first; where there are causes, limits of the work as it is stand behind all others, without
+    those that a cause says more exactly."""
+    kinds = {cause.kind for cause in causes}
+    host = max((verdict.share for verdict in spoken if verdict.kind == "host"), default=0.0)
+    largest = max((cause.share for cause in causes), default=0.0)
+    limits = LIMITS | {"host"} if largest >= HALF * host else LIMITS
+    left = [verdict for verdict in spoken if verdict in causes or not SAID_BY.get(verdict.kind, set()) & kinds]
+    return sorted(left, key=lambda verdict: (bool(causes) and verdict.kind in limits, -verdict.share))

@@ -7,6 +7,8 @@ from enum import Enum
 from typing import ClassVar
 
 from sonda.analysis.findings import Finding
+from sonda.analysis.rules.places import StepPlace
+from sonda.analysis.summary import CausePlace
 
 
 class Change(Enum):
@@ -49,9 +51,32 @@ class TryChange(Finding):
     change: Change
 
 
+class LineChange(Enum):
+    """Changes of a line of the program."""
+
+    COLLECT_LESS = "collect_less"
+    COPY_LESS = "copy_less"
+    FASTER_INPUT = "faster_input"
+    FEWER_METRICS = "fewer_metrics"
+    LOG_LESS = "log_less"
+    SAVE_LESS = "save_less"
+    VECTORISE = "vectorise"
+    WAIT_LESS = "wait_less"
+
+
+@dataclass(frozen=True)
+class ChangeLine(Finding):
+    """A change of the code at a place."""
+
+    kind: ClassVar[str] = "change_line"
+
+    change: LineChange
+    place: CausePlace
+
+
 def advice_kind(advice: Finding) -> str:
     """The name of a piece of advice in documents."""
-    return advice.change.value if isinstance(advice, TryChange) else advice.kind
+    return advice.change.value if isinstance(advice, TryChange | ChangeLine) else advice.kind
 
 
 @dataclass(frozen=True)
@@ -62,6 +87,29 @@ class UseAllCores(Finding):
     framework: str
     processes: int
     """That compute at the same time."""
+
+
+@dataclass(frozen=True)
+class UseFewerThreads(Finding):
+    """No more threads than cores."""
+
+    kind: ClassVar[str] = "use_fewer_threads"
+
+    cores: int
+    framework: str
+    threads: int
+    """That an operation uses so far; where these are no more than the cores, the program's own threads are too many."""
+
+
+@dataclass(frozen=True)
+class UseFewerWorkers(Finding):
+    """Processes that load, and the threads of each, share the cores with the training."""
+
+    kind: ClassVar[str] = "use_fewer_workers"
+
+    cores: int
+    workers: int
+    """That load; 0 where other processes compute."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +173,7 @@ class LoadAhead(Finding):
 
 @dataclass(frozen=True)
 class LoadInParallel(Finding):
-    kind: ClassVar[str] = "load_in_parallel"
+    kind: ClassVar[str] = "more_workers"
 
     loader: str
     """What loads, or the framework whose loader could."""
@@ -168,6 +216,128 @@ class TraceOnce(Finding):
     argument: str
     framework: str
     by_xla: bool
+
+
+# ---- Lines to change -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ChangeCode(Finding):
+    """Something to change at a place of the program."""
+
+    place: StepPlace
+
+
+@dataclass(frozen=True)
+class NoGrad(ChangeCode):
+    kind: ClassVar[str] = "no_grad"
+
+    freezes: tuple[str, ...] = ()
+    """Layers whose weights need no gradients; () to compute without gradients at all."""
+    sometimes: bool = False
+    """Whether their weights need gradients at other times."""
+
+
+@dataclass(frozen=True)
+class ReuseResult(ChangeCode):
+    kind: ClassVar[str] = "reuse_result"
+
+
+@dataclass(frozen=True)
+class Vectorise(ChangeCode):
+    kind: ClassVar[str] = "vectorise"
+
+
+@dataclass(frozen=True)
+class SparseUpdate(ChangeCode):
+    kind: ClassVar[str] = "sparse_update"
+
+
+@dataclass(frozen=True)
+class FusedOptimizer(ChangeCode):
+    kind: ClassVar[str] = "fused_optimizer"
+
+    optimizer: str = ""
+
+
+@dataclass(frozen=True)
+class OptimizerOnDevice(ChangeCode):
+    kind: ClassVar[str] = "optimizer_on_device"
+
+
+@dataclass(frozen=True)
+class ComputeInFloat32(ChangeCode):
+    kind: ClassVar[str] = "float32"
+
+
+@dataclass(frozen=True)
+class SmallerLayer(ChangeCode):
+    kind: ClassVar[str] = "smaller_layer"
+
+    kernel: int = 0
+
+
+@dataclass(frozen=True)
+class CopyLess(ChangeCode):
+    kind: ClassVar[str] = "copy_less"
+
+
+@dataclass(frozen=True)
+class MakeContiguous(ChangeCode):
+    kind: ClassVar[str] = "contiguous"
+
+
+@dataclass(frozen=True)
+class WorkInPlace(ChangeCode):
+    kind: ClassVar[str] = "in_place"
+
+
+@dataclass(frozen=True)
+class FlushDenormals(ChangeCode):
+    kind: ClassVar[str] = "flush_denormals"
+
+
+@dataclass(frozen=True)
+class ValidateLess(ChangeCode):
+    kind: ClassVar[str] = "validate_less"
+
+
+@dataclass(frozen=True)
+class SaveLess(ChangeCode):
+    kind: ClassVar[str] = "save_less"
+
+
+@dataclass(frozen=True)
+class ReuseBuffers(ChangeCode):
+    kind: ClassVar[str] = "reuse_buffers"
+
+
+@dataclass(frozen=True)
+class KeepDeviceMemory(ChangeCode):
+    kind: ClassVar[str] = "keep_device_memory"
+
+
+@dataclass(frozen=True)
+class SynchroniseLess(ChangeCode):
+    kind: ClassVar[str] = "synchronise_less"
+
+
+@dataclass(frozen=True)
+class AllowTf32(ChangeCode):
+    kind: ClassVar[str] = "allow_tf32"
+
+
+@dataclass(frozen=True)
+class StableShapes(ChangeCode):
+    kind: ClassVar[str] = "stable_shapes"
+
+
+@dataclass(frozen=True)
+class RemoveBreaks(ChangeCode):
+    kind: ClassVar[str] = "remove_breaks"
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

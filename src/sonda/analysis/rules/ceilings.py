@@ -35,7 +35,7 @@ Above = tuple[AboveCeiling, dict[str, Value]]
 
 
 def _computed(named: list[Work]) -> Above:
-    flops = sum(work.cost.flops.value or 0.0 for work in named)
+    flops = sum((work.cost.executed or work.cost.flops).value or 0.0 for work in named)
     achieved = Value(1e9 * flops / time(named), "FLOP/s", "derived")
     ceiling = Value(1e9 * flops / limit(named, "compute"), "FLOP/s", "measured")
     finding = AboveCeiling("compute", pieces_of(named), _share(named), achieved, ceiling)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from sonda.analysis.code.summary import WORKERS, Activity, CodeLead
 from sonda.analysis.rules import remedies
-from sonda.analysis.rules.limits import InputBound, UnevenInput
+from sonda.analysis.rules.advice import ChangeLine, LineChange, LoadInParallel
+from sonda.analysis.rules.limits import InputBound, PreparesInput, UnevenInput
+from sonda.analysis.rules.own_code import causes_of, code_verdict, place_of, region_of, share_of
 from sonda.analysis.rules.work import WORTH, data_share, data_share_of_all, explained, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
+DATA = "data"
+LOADER = "torch.utils.data."
+"""Begin of the names of what a loader does: a line that waits for it says no more than that the step waits."""
 ALWAYS = 0.20
 """A fifth of the step waiting is input-bound whatever else there is: waiting is the one cost that loading ahead removes
 whole, without touching the network."""
@@ -25,12 +31,14 @@ def rule(summary: Summary) -> Verdict | None:
         return uneven(summary)
     spent = next(row.cost.time for row in part.phases if row.name == "data")
     share = Value(waiting, "1", "derived")
+    leads, in_workers = _find_leads(summary)
     return Verdict(
         kind="input",
-        finding=InputBound(share, spent, summary.workload.workers or 0),
+        finding=InputBound(share, spent, summary.workload.workers or 0, leads, in_workers),
         evidence={"share": share, "data": spent},
-        remedies=_advice(summary),
+        remedies=_advice(summary, waiting),
         share=waiting,
+        place=place_of(leads[0]) if leads else None,
     )
 
 
@@ -42,14 +50,49 @@ def uneven(summary: Summary) -> Verdict | None:
         return None
     spent = Value(waiting * sum(part.timed) / len(part.timed), "ns", "derived")
     share = Value(waiting, "1", "derived")
+    leads, in_workers = _find_leads(summary)
     return Verdict(
         kind="input",
-        finding=UnevenInput(share, spent),
+        finding=UnevenInput(share, spent, leads, in_workers),
         evidence={"share": share, "data": spent},
-        remedies=_advice(summary),
+        remedies=_advice(summary, waiting),
         share=waiting,
+        place=place_of(leads[0]) if leads else None,
     )
 
 
-def _advice(summary: Summary) -> tuple[Remedy, ...]:
-    return remedies.remedies(summary, remedies.prefetch, remedies.workers, remedies.slowest_stage, remedies.cache)
+def by_hand(summary: Summary) -> Verdict | None:
+    """Fires when functions before the forward, outside of a loader, read or prepare its input for a tenth of the step
+    each, for sure."""
+    leads = tuple(lead for lead in causes_of(summary, Activity.INPUT) if not _in_loader(lead))
+    return code_verdict(Activity.INPUT, PreparesInput(leads), LineChange.FASTER_INPUT) if leads else None
+
+
+def _find_leads(summary: Summary) -> tuple[tuple[CodeLead, ...], bool]:
+    """The functions that make the data, and whether they run in workers: the step only waits for these."""
+    workers = region_of(summary, WORKERS)
+    if workers is not None and workers.leads:
+        return workers.leads, True
+    own = [lead for lead in causes_of(summary, Activity.INPUT) if _in_loader(lead)]
+    return tuple(lead for lead in own if not lead.called.startswith(LOADER)), False
+
+
+def _in_loader(lead: CodeLead) -> bool:
+    return bool(lead.phases) and lead.phases[0][0] == DATA
+
+
+def _advice(summary: Summary, waiting: float) -> tuple[Remedy, ...]:
+    """What brings most first: workers that load while the network computes, or faster code at the line."""
+    general = remedies.remedies(
+        summary, remedies.prefetch, remedies.workers, remedies.slowest_stage, remedies.cache
+    )  # fmt: skip
+    leads, in_workers = _find_leads(summary)
+    if not leads:
+        return general
+    faster = Remedy(ChangeLine(LineChange.FASTER_INPUT, place_of(leads[0])))
+    wanted = next((remedy.advice.workers for remedy in general if isinstance(remedy.advice, LoadInParallel)), 0)
+    used = max(summary.workload.workers or 0, 1)
+    # With more workers a batch takes as long divided by how many more there are; the step is what is left, or that.
+    saved = 1 - max(1 - waiting, waiting * used / wanted) if wanted else 0.0
+    line = share_of(leads[:1]) * (waiting if in_workers else 1.0)
+    return (*general, faster) if saved >= line else (faster, *general)

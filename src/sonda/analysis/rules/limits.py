@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from sonda.analysis.bounds import BoundedRatio
+from sonda.analysis.code.summary import CodeLead
 from sonda.analysis.device.findings import WarpsWait
 from sonda.analysis.findings import Finding
 from sonda.analysis.summary import Value
@@ -128,6 +129,41 @@ class KernelStalled(Finding):
     wait: WarpsWait
 
 
+# ---- The cores that the step runs on ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeldByOthers(Finding):
+    """Other programs held the cores while threads of the step were ready to run."""
+
+    kind: ClassVar[str] = "held_by_others"
+
+    share: Value
+    """Of the time in which threads ran or were ready to, that they waited for others."""
+    step: Value
+    alone: Value
+    """ns that the step would take at most without the others, as far as processor time tells."""
+    cores: int
+    """That the program may use."""
+    others: Value
+    """CPUs that other programs used of these."""
+
+
+@dataclass(frozen=True)
+class Oversubscribed(Finding):
+    """A program that has more threads to run than cores."""
+
+    kind: ClassVar[str] = "oversubscribed"
+
+    share: Value
+    """Of the time in which threads ran or were ready to, that they waited for each other."""
+    ready: Value
+    """Threads that ran or were ready to at a moment, on average."""
+    cores: int
+    processes: bool
+    """Whether other processes of the program held the cores, and not threads of this one."""
+
+
 # ---- Limits outside of the work itself -------------------------------------------------------------------------------
 
 
@@ -140,6 +176,10 @@ class InputBound(Finding):
     """ns a step."""
     workers: int
     """That load already."""
+    leads: tuple[CodeLead, ...] = ()
+    """Functions of the user's code that make the data, most time first."""
+    in_workers: bool = False
+    """Whether the leads are code of workers: their shares are of the workers' time."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +192,9 @@ class UnevenInput(Finding):
     """Of the time of all steps."""
     time: Value
     """ns a step, on average."""
+    leads: tuple[CodeLead, ...] = ()
+    """As in `InputBound`."""
+    in_workers: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,6 +207,89 @@ class WaitsOutside(Finding):
     """Of the time of all steps."""
     time: Value
     """ns a step, on average."""
+
+
+@dataclass(frozen=True)
+class CodeTakes(Finding):
+    """Functions of the user's own code take a worthwhile share, outside of layers."""
+
+    kind: ClassVar[str] = "code_takes"
+
+    leads: tuple[CodeLead, ...]
+    """Most time first; never empty."""
+
+
+@dataclass(frozen=True)
+class CodeCause(Finding):
+    """Something that the user's own code does in a step, at lines that are known."""
+
+    leads: tuple[CodeLead, ...]
+    """Most time first; never empty."""
+
+
+@dataclass(frozen=True)
+class ProgramWaits(CodeCause):
+    kind: ClassVar[str] = "program_waits"
+
+
+@dataclass(frozen=True)
+class HeldByThread(CodeCause):
+    """Other threads of the program run Python code, and the one that steps waits for the interpreter's lock; the leads
+    are theirs."""
+
+    kind: ClassVar[str] = "held_by_thread"
+
+    share: Value
+    """Of the step, that it waits."""
+
+
+@dataclass(frozen=True)
+class CollectsGarbage(CodeCause):
+    kind: ClassVar[str] = "collects_garbage"
+
+    asked: bool
+    """Whether the program calls the collector; else its objects drive it."""
+    count: Value
+    """Collections of a step."""
+    share: Value
+
+
+@dataclass(frozen=True)
+class WritesRecords(CodeCause):
+    """Printing, logging, writing of records."""
+
+    kind: ClassVar[str] = "writes_records"
+
+
+@dataclass(frozen=True)
+class SavesState(CodeCause):
+    """Weights and the like are written, or copied to be kept."""
+
+    kind: ClassVar[str] = "saves_state"
+
+
+@dataclass(frozen=True)
+class CopiesData(CodeCause):
+    kind: ClassVar[str] = "copies_data"
+
+
+@dataclass(frozen=True)
+class ComputesMetrics(CodeCause):
+    """What is computed from what the step has made, and reaches no backward."""
+
+    kind: ClassVar[str] = "computes_metrics"
+
+
+@dataclass(frozen=True)
+class LoopsInPython(CodeCause):
+    kind: ClassVar[str] = "loops_in_python"
+
+
+@dataclass(frozen=True)
+class PreparesInput(CodeCause):
+    """The program makes its batches in the step, without a loader."""
+
+    kind: ClassVar[str] = "prepares_input"
 
 
 @dataclass(frozen=True)
@@ -264,6 +390,17 @@ class NoSteps(OfProgram):
 
 
 # ---- No limit --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NothingNeedless(Finding):
+    """No cause was found, and the work runs near to what the machine can do."""
+
+    kind: ClassVar[str] = "nothing_needless"
+
+    of_roof: Value
+    """Least time of the work on this machine over the time of the step, 0 to 1."""
+    pieces: Pieces
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from sonda.analysis import reasons
-from sonda.analysis.rules import remedies, retracing, waiting
+from sonda.analysis.rules import cores, remedies, retracing, waiting
+from sonda.analysis.rules.code import code_share
 from sonda.analysis.rules.limits import (
     BetweenPhases,
     LongestPhase,
@@ -43,7 +44,9 @@ def rule(summary: Summary) -> Verdict | None:
     if part is None:
         why = summary.parts[0].step.reason if summary.parts else reasons.NO_STEP_SEEN
         return Verdict("none", NothingToJudge(why or reasons.NO_STEP_TIMED), {})
-    limits = [*explained(part).values(), waiting_share(summary, part)]
+    outside = max(waiting_share(summary, part), code_share(summary))  # code may wait: the two are not added up
+    crowded = cores.own(summary)
+    limits = [*explained(part).values(), outside, crowded.share if crowded is not None else 0.0]
     known = sum(limits)
     traced = retracing.rule(summary)
     if known >= EXPLAINED or (traced is not None and traced.share >= EXPLAINED):
@@ -120,6 +123,7 @@ def _between(part: PartSummary, summary: Summary) -> BetweenPhases:
     rest = sum(row.cost.share for row in part.phases if row.name == "other" and row.cost.share == row.cost.share)
     if waiting.rule(summary) is not None:
         rest = max(rest - waiting_share(summary, part), 0.0)  # which has a verdict of its own
+    rest = max(rest - code_share(summary), 0.0)
     files = summary.program.stage(CHECKPOINTS) if summary.program is not None else None
     saved = files is not None and files.count > EXPLAINED * part.steps
     return BetweenPhases(_of_step(rest), saved)

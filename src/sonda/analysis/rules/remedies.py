@@ -57,8 +57,8 @@ def threads(summary: Summary) -> Remedy | None:
     """All cores, where some are idle; a GPU's work does not get faster by that."""
     if summary.target.device.startswith("cuda"):
         return None
-    used, cores = summary.target.threads, _cores(summary)
-    together = _processes(summary)
+    used, cores = summary.target.threads, count_cores(summary)
+    together = count_processes(summary)
     ranks = summary.target if isinstance(summary.target, RanksTarget) else None
     if not used or not cores or used >= cores // together or (ranks is not None and ranks.same_machine):
         return None  # nodes that are processes of one machine share its cores
@@ -148,9 +148,9 @@ def batch(summary: Summary) -> Remedy | None:
 def workers(summary: Summary) -> Remedy | None:
     """Load the next input while the network computes."""
     used = summary.workload.workers
-    cores = _cores(summary) or 1
+    cores = count_cores(summary) or 1
     on_gpu = summary.target.device.startswith("cuda")
-    wanted = min(cores // _processes(summary), MOST_WORKERS)
+    wanted = min(cores // count_processes(summary), MOST_WORKERS)
     # A loader says how many it has, whichever framework it feeds.
     loader = summary.workload.loader or ""
     if loader == "arrays" or (loader == "tf.data" and _slowest(summary)):
@@ -204,7 +204,7 @@ def _by_xla(summary: Summary) -> bool:
     return bool(traced and max(traced, key=lambda function: function.call_s).xla)
 
 
-def _processes(summary: Summary) -> int:
+def count_processes(summary: Summary) -> int:
     """How many processes of a program compute at the same time."""
     return (summary.target.processes or 1) if isinstance(summary.target, ProgramTarget) else 1
 
@@ -219,7 +219,7 @@ def _framework(summary: Summary) -> str:
     return summary.workload.framework or "torch"
 
 
-def _cores(summary: Summary) -> int | None:
+def count_cores(summary: Summary) -> int | None:
     """Those of the machine, or fewer where the program is bound to some of them."""
     cores = summary.machine.cores
     return int(min(cores, summary.workload.cores or cores)) if cores else None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import Change, TryChange
+from sonda.analysis.rules.device_lines import TO_DEVICE, add_shares, count_at_lines, find_lines, place_of
 from sonda.analysis.rules.limits import TransferBound
-from sonda.analysis.rules.work import WORTH, first_part, transfer_share
+from sonda.analysis.rules.work import WORTH, first_part, host_share, transfer_share
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 PAGEABLE = "Pageable"
@@ -14,10 +15,18 @@ PAGEABLE = "Pageable"
 def rule(summary: Summary) -> Verdict | None:
     """Fires when copies that nothing hides take a tenth of the step or more."""
     part = first_part(summary)
-    waiting = transfer_share(part) if part else 0.0
-    if part is None or waiting < WORTH:
+    if part is None or part.device is None:
         return None
-    spent = next(row.cost.time for row in part.phases if row.name == "transfer")
+    counts = count_at_lines(summary, TO_DEVICE)
+    lines = find_lines(summary, counts)
+    # Copies outside of the phase are known by their lines; no more is lost in them than the GPU computes nothing.
+    waiting = max(transfer_share(part), min(add_shares(lines), host_share(part)))
+    if waiting < WORTH:
+        return None
+    spent = next((row.cost.time for row in part.phases if row.name == "transfer"), None)
+    if spent is None or transfer_share(part) < waiting:
+        spent = Value(waiting * (part.step.value or 0.0), "ns", "derived")
+    place = place_of(lines, counts)
     work = summary.device_work
     copies = [kernel for kernel in work.kernels if kernel.kind == "copy"] if work is not None else []
     pageable = any(PAGEABLE in copy.name for copy in copies)
@@ -32,4 +41,5 @@ def rule(summary: Summary) -> Verdict | None:
         evidence={"share": share, "transfer": spent},
         remedies=(Remedy(TryChange(change)),),
         share=waiting,
+        place=place if place.line else None,
     )

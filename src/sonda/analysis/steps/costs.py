@@ -94,6 +94,9 @@ class Scale:
             bound="",
             operations=operations,
         )
+        if tally.skipped:
+            executed = Value(tally.flops - tally.skipped, "FLOP", "nominal", reason=reason)
+            counted = replace(counted, executed=executed)
         if self.ceilings is None:
             return counted
         limits = {

@@ -29,6 +29,8 @@ class Tally:
     """Least ns of the operations that arithmetic limits."""
     memory: float = 0.0
     """Least ns of the operations that memory limits."""
+    skipped: float = 0.0
+    """FLOPs of products with padding, which libraries skip: the roof is held against the others."""
 
     @property
     def attainable(self) -> float:
@@ -97,9 +99,9 @@ def count(part: Part, step: int, roofs: Ceilings | None) -> Counts:
     rows = np.flatnonzero(is_op & inside & ~(is_op[np.maximum(parent, 0)] & (parent >= 0)))
     name = spans.words("name")
     convolution = np.array(["convolution" in word for word in name.words])[name.codes[rows]]
-    table = _operations(
-        spans.metric("flops", "nominal")[rows], spans.metric("bytes", "nominal")[rows], convolution, roofs
-    )
+    flops, fewer = spans.metric("flops", "nominal")[rows], spans.metric("executed_flops", "nominal")[rows]
+    executed = np.where(np.isnan(fewer), flops, fewer)
+    table = _operations(flops, executed, spans.metric("bytes", "nominal")[rows], convolution, roofs)
 
     phase_rows = np.flatnonzero(spans.where(kind="phase") & inside)
     phase_names = [name.words[name.codes[row]] for row in phase_rows]
@@ -158,18 +160,21 @@ def _peaks(phase_names: Sequence[str], peak_memory: np.ndarray) -> dict[str, flo
     return peaks
 
 
-def _operations(flops: np.ndarray, traffic: np.ndarray, convolution: np.ndarray, roofs: Ceilings | None) -> np.ndarray:
+def _operations(
+    flops: np.ndarray, executed: np.ndarray, traffic: np.ndarray, convolution: np.ndarray, roofs: Ceilings | None
+) -> np.ndarray:
     """One row of `COLUMNS` per operation."""
     unknown = np.isnan(flops) | np.isnan(traffic)
     arithmetic = memory = np.zeros(len(flops))
     cached = np.zeros(len(flops), dtype=bool)
     if roofs is not None:
-        arithmetic, memory, cached = roofs.bounds(flops, traffic, convolution)
+        arithmetic, memory, cached = roofs.bounds(executed, traffic, convolution)
     limited_by_memory = memory > arithmetic
     moved = np.nan_to_num(traffic)
     return np.column_stack(
         [
             np.nan_to_num(flops), moved, np.ones(len(flops)), unknown, np.where(cached, moved, 0.0),
             np.where(limited_by_memory, 0.0, arithmetic), np.where(limited_by_memory, memory, 0.0),
+            np.nan_to_num(flops - executed),
         ]
     ).astype(np.float64)  # fmt: skip

@@ -82,6 +82,7 @@ def summarise_part(
         device=device,
         inside={name: (value.value or 0.0) / (step.value or math.nan) for name, value in shares.inside.items()},
         outside=shares.outside,
+        walks=part.walks,
         apart=tuple(np.flatnonzero(~part.measured).tolist()),
     )
     return summary, notes

@@ -72,6 +72,8 @@ class Part:
     """ns of every phase in these steps."""
     detailed: np.ndarray
     """Mask over the measured steps: those whose layers were recorded."""
+    walks: int = 1
+    """How often the program came to this part."""
     rank: int = 0
     others: tuple[Part, ...] = ()
     """The same part as other ranks did it."""
@@ -134,7 +136,9 @@ def parts(run: Run) -> list[Part]:
     run_parts = []
     for part in dict.fromkeys(names):
         rows = steps[np.array([part_name == part for part_name in names], dtype=bool)]
-        run_parts.append(_critical(part, index, rows[np.argsort(spans.number("start")[rows], kind="stable")]))
+        critical = _critical(part, index, rows[np.argsort(spans.number("start")[rows], kind="stable")])
+        walks = len(np.unique(part_of[np.array([part_name == part for part_name in names], dtype=bool)]))
+        run_parts.append(replace(critical, walks=walks))
     return sorted(run_parts, key=lambda part: (part.name != "train", not part.measured.any(), -part.durations.sum()))
 
 

@@ -41,6 +41,8 @@ class ProgramStage:
     """Of imports: the packages that took most, with their ns, without what they import of other packages."""
     again: int = 0
     """Of compilations: those of code that was compiled before."""
+    line: str = ""
+    """Of files of weights: where most of the time in them was asked for."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ def summarise_program(run: Run) -> Program | None:
             ProgramStage(
                 name, Value(float(time), "ns", "measured"), float(time / whole), counts.get(name, 0),
                 packages if name == IMPORTS else (), again if name == COMPILE else 0,
+                _saving_line(spans) if name == CHECKPOINTS else "",
             )
             for name, time in zip(STAGES, times, strict=True) if time > 0
         ),
@@ -221,6 +224,17 @@ def _counts(spans: Spans) -> dict[str, int]:
     counts = {stage: len(rows) for stage, rows in _rows(spans) if stage != OBSERVING}
     # A backward that is compiled when it is first called belongs to the compilation of its forward.
     return {**counts, COMPILE: counts[COMPILE] - _compilations(spans, BACKWARD)}
+
+
+def _saving_line(spans: Spans) -> str:
+    """The line in which most of the time in files of weights was asked for; '' where it is not known."""
+    rows = np.flatnonzero(spans.where(kind="stage", name="checkpoint"))
+    paths, lasted = spans.words("path"), spans.number("duration")
+    times: dict[str, int] = {}
+    for row in rows.tolist():
+        line = paths.words[paths.codes[row]].partition(" ")[2]
+        times[line] = times.get(line, 0) + int(lasted[row])
+    return max(times, key=lambda line: times[line], default="")
 
 
 def _compilations(spans: Spans, path: str) -> int:

@@ -14,7 +14,13 @@ WORKER = "torch.utils.data._utils.worker"
 
 def is_data_worker() -> bool:
     """Whether this process is a worker of PyTorch's DataLoader: it prepares batches and makes no steps."""
-    return getattr(sys.modules.get(WORKER), "_worker_info", None) is not None
+    return find_worker() is not None
+
+
+def find_worker() -> int | None:
+    """The number of this process among the workers of its DataLoader; None where it is none."""
+    about = getattr(sys.modules.get(WORKER), "_worker_info", None)
+    return None if about is None else getattr(about, "id", 0)
 
 
 def write_before_sending(recorder: Recorder) -> None:

@@ -59,8 +59,8 @@ class Stream:
     """Events of one thread. `push((code, value, ...))` appends pairs in one step, so a flush never splits a pair."""
 
     __slots__ = (
-        "backward", "begin", "count", "counts", "detail", "end", "engine", "events", "hooked", "ident", "layers",
-        "native", "older", "phases", "push", "recorded", "resting", "schedule", "sequence", "updating",
+        "backward", "begin", "count", "counts", "detail", "end", "engine", "events", "hooked", "ident", "inspected",
+        "layers", "native", "older", "phases", "push", "recorded", "resting", "schedule", "sequence", "updating",
     )  # fmt: skip
 
     def __init__(self, detail: bool, engine: bool = False) -> None:
@@ -78,6 +78,8 @@ class Stream:
         self.begin: Any = None
         """`begin(code, context)` opens a phase, `end()` closes the innermost one."""
         self.end: Any = None
+        self.inspected = False
+        """Whether the step is counted and its calls of modules are inspected."""
         self.backward = 0
         """Code of the layer whose backward is running, 0 for none."""
         self.hooked: set = set()

@@ -225,7 +225,7 @@ class Stages:
 
         @functools.wraps(original)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            with stage("checkpoint", path):
+            with stage("checkpoint", f"{path} {_line_of(sys._getframe(1))}".strip()):
                 return original(*args, **kwargs)
 
         timed._sonda_timed = True  # type: ignore[attr-defined]
@@ -268,6 +268,11 @@ class Stages:
             mine.compilations -= 1
             if not mine.compilations:
                 self.add("compile", name, detail, mine.compiling, now())
+
+
+def _line_of(frame: Any) -> str:
+    """The line that a frame is in, `train.py:41`; '' for none."""
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
 
 
 _begun: list = []

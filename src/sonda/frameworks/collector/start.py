@@ -39,6 +39,7 @@ OBSERVERS = {
 def start() -> None:
     """Begin to wait for frameworks, with the settings in the environment."""
     settings = json.loads(os.environ[VARIABLE])
+    settings["place"] = _find_place()
     stages.time_stages(settings["directory"])
     waiter = _ImportWaiter(settings)
     sys.meta_path.insert(0, waiter)
@@ -48,10 +49,19 @@ def start() -> None:
         waiter.open_counting()
 
 
+def _find_place() -> str:
+    """The current directory; '' where it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
 class ObservedBlock:
     """A block of this process, observed until `end`: frameworks imported before it and inside it."""
 
     def __init__(self, settings: dict) -> None:
+        settings = {**settings, "place": _find_place()}
         self.watch = watch_block(settings)
         self._waiter = _ImportWaiter(settings)
         for name in OBSERVERS:

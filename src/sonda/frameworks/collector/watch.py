@@ -31,6 +31,7 @@ from .phases import Phases
 from .recorder import Recorder, Stream
 from .sampling.detail import DetailSample
 from .sampling.schedule import Schedule
+from .stacks.sampler import StackSampler, sample_stacks
 from .stages import record_observing
 
 ALONE = (MODELLED, SIDE_BY_SIDE)
@@ -117,6 +118,10 @@ class ProcessWatch:
         """The observer of PyTorch, for observers of libraries built on it."""
         self.tensorflow: Any = None
         """The observer of TensorFlow, for that of Keras."""
+        self.sampler: StackSampler | None = None
+        """Samples stacks, where `settings` ask for it; from the import of the first framework on."""
+        self._sampled = bool(settings.get("stacks")) and not any(variable in os.environ for variable in ALONE)
+        self._place = settings.get("place", "")
         self._versions = {"python": sys.version.split()[0]}
         self.recorder.on_start = self._begin_recording
         self.recorder.facts_at_rest = self._facts_at_rest
@@ -137,6 +142,8 @@ class ProcessWatch:
             begin_modelling(self, announced=False)
             join_windows(self)
             self.recorder.flush()  # if this process is killed early, its file shows that it existed
+            if self._sampled:
+                self.sampler = sample_stacks(self.recorder.directory, self._place, self.block)
 
     def _introduce(self) -> None:
         """State which process this is and what it runs on."""
@@ -206,6 +213,8 @@ class ProcessWatch:
 
     def finish(self) -> None:
         """State what is known at the end, and stop observing."""
+        if self.sampler is not None:
+            self.sampler.finish()
         if self.recorder.is_silent:
             return
         try:
@@ -284,6 +293,8 @@ def _finish_before_hard_exit(watch: ProcessWatch) -> None:
     leave = os._exit
 
     def _exit(status: Any) -> None:
+        if watch.sampler is not None:
+            watch.sampler.finish()
         if not watch.recorder.is_silent:
             watch.finish()
             watch.recorder.flush()
@@ -307,6 +318,8 @@ def _write_before(replace: Any, watch: ProcessWatch) -> Any:
 
     @functools.wraps(replace)
     def write_and_replace(*words: Any, **named: Any) -> Any:
+        if watch.sampler is not None:
+            watch.sampler.flush()
         if recorder.is_silent:
             return replace(*words, **named)
         try:

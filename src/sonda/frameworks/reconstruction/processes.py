@@ -26,6 +26,8 @@ class Process:
     """Number of steps by part and by the loader that gave their data."""
     waits: dict[str, int] = field(default_factory=dict)
     """How long a step of its training waits outside the phases (`collector/sampling/waits.py`)."""
+    thread_times: dict[str, int] = field(default_factory=dict)
+    """How long its threads ran and waited for a processor (`collector/counters/system.py`)."""
     parts: set[tuple[int, str]] = field(default_factory=set)
     """Ranks and parts of its steps."""
     steps: int = 0
@@ -60,8 +62,9 @@ class Processes:
     def add(self, events: ProcessEvents) -> None:
         """Add a process, before its threads are read."""
         loaders = {fact["loader"]: fact["loads"] for fact in events.facts if "loads" in fact}
-        waits = events.fact("waits", {})
-        self.all.append(Process(events.fact("threads"), events.fact("habits", {}), loaders, waits=waits))
+        waits, times = events.fact("waits", {}), events.fact("thread_times", {})
+        habits = events.fact("habits", {})
+        self.all.append(Process(events.fact("threads"), habits, loaders, waits=waits, thread_times=times))
         if events.truncated or not events.fact("finished", False):
             if events.threads:
                 self.unfinished += 1

@@ -34,6 +34,7 @@ import msgspec
 
 from sonda.probes.ceilings.gpu_tables import TheoreticalCeilings, find_theory
 from sonda.probes.ceilings.processor import RETRY_MINUTES, ceilings_files, is_newer, keep_better, write_ceilings
+from sonda.probes.ceilings.processor_kernels import slow_cache
 from sonda.probes.machine.environment import package_version
 from sonda.probes.machine.gpu import (
     GpuDevice,
@@ -126,7 +127,7 @@ def load_or_measure_gpu(
     except msgspec.ValidationError as error:
         raise SondaError(f"the ceilings of cuda:{device} could not be measured: {error}", QUIET) from None
     for line in ceilings.disturbed:
-        say(f"{line}: percent of roof will be too high")
+        say(f"{line}: percent of roof will be missing")
     for path in files:
         write_ceilings(path, ceilings)
     return ceilings
@@ -161,7 +162,7 @@ def measure_in_process(
             "library": device.library,
             "device": msgspec.to_builtins(device),
             "theory": msgspec.to_builtins(find_theory(device)),
-            "disturbed": [busy] if busy else [],
+            "disturbed": [busy] if busy else slow_cache(entry),
         },
         GpuCeilings,
     )

@@ -14,7 +14,8 @@
 
 How the figures are taken, and how they compare with theory, is in `processor_kernels`. A peak is a lower bound of what
 the machine can do, so two measurements of the same machine are merged: the better of each figure is kept. An entry
-that was measured while other programs ran says so in `disturbed`; it is used, and measured again some minutes later.
+that was measured while other programs ran, or whose cache was slower than DRAM, says so in `disturbed`; nothing is held
+against it, it never takes the place of a good one, and it is measured again some minutes later.
 What few threads reach, more threads can reach too: a figure that falls with the number of threads is raised to that of
 the smaller number.
 """
@@ -35,7 +36,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.probes.ceilings.processor_kernels import CeilingJob, ThreadPoint
+from sonda.probes.ceilings.processor_kernels import CeilingJob, ThreadPoint, slow_cache
 from sonda.probes.machine.environment import package_version
 from sonda.probes.machine.record import machine_record
 from sonda.record.errors import SondaError
@@ -128,8 +129,9 @@ def is_usable(entry: Any) -> bool:
 
 
 def keep_better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The newer of two entries of one machine, with the better of each figure from both."""
-    merged = {**new, "flops": {**old["flops"], **new["flops"]}}
+    """The newer of two entries of one machine, a good one before a disturbed one, with the better of each figure."""
+    kept = old if new.get("disturbed") and not old.get("disturbed") else new
+    merged = {**kept, "flops": {**old["flops"], **new["flops"]}}
     for precision, rate in old["flops"].items():
         merged["flops"][precision] = max(rate, merged["flops"][precision])
     for name in HIGHER:
@@ -139,6 +141,20 @@ def keep_better(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         if name in old and name in new:
             merged[name] = min(old[name], new[name])
     return merged
+
+
+def raise_to_reached(record: dict[str, Any], threads: int, precision: str, rate: float, by: str) -> dict[str, Any]:
+    """The same ceilings, the peak of a precision no lower than the FLOP/s that an operation `by` has reached."""
+    count = str(threads)
+    entry = record["threads"][count]
+    if rate <= entry["flops"].get(precision, math.inf):
+        return record
+    raised = {
+        **entry,
+        "flops": {**entry["flops"], precision: rate},
+        "kernels": {**entry.get("kernels", {}), precision: by},
+    }
+    return {**record, "threads": {**record["threads"], count: raised}}
 
 
 def merge_entries(entries: Entries, others: Entries) -> Entries:
@@ -243,7 +259,8 @@ def _read_kept(path: Path, fingerprint: str, library: str, max_age_days: float) 
     if not isinstance(entries, dict):
         return {}
     limit = datetime.now(UTC) - timedelta(days=max_age_days)
-    return {count: entry for count, entry in entries.items()
+    return {count: {**entry, "disturbed": entry.get("disturbed") or slow_cache(entry)}
+            for count, entry in entries.items()
             if count.isdigit() and is_usable(entry) and is_newer(entry.get("measured"), limit)}  # fmt: skip
 
 

@@ -45,6 +45,8 @@ BEYOND_CACHE = 6
 LARGEST_BUFFER = 3072 * MIB
 PATIENCE_S = 4.0
 """Seconds after which no more rounds are added to the planned ones, however much other programs disturb."""
+CALLS_DIFFER = 0.05
+"""How far the best calls of two kernels that are equally fast may be apart, as a part."""
 LONGEST_CALL = 0.06
 """Seconds. Matrix products that would take longer are left out: smaller ones have reached the plateau by then."""
 
@@ -229,7 +231,7 @@ def measure_job(job: CeilingJob) -> dict[str, Any]:
         entry = summarise_kernels(point, best_of_rounds(kernels, rounds[point.threads]))
         entry["missing"].update(missing)
         signs = disturbed[point.threads]
-        entry["disturbed"] = signs[:1] if _is_disturbed(signs, rounds[point.threads]) else []
+        entry["disturbed"] = signs[:1] if _is_disturbed(signs, rounds[point.threads]) else slow_cache(entry)
         if point.cache_bytes:
             entry["cache_bytes"] = point.cache_bytes
         entries[str(point.threads)] = entry
@@ -239,6 +241,13 @@ def measure_job(job: CeilingJob) -> dict[str, Any]:
 def _is_disturbed(signs: list[str], rounds: list[list[float]]) -> bool:
     """Whether more than half of the rounds were disturbed: the best round counts, so fewer do no harm."""
     return 2 * len(signs) > len(rounds)
+
+
+def slow_cache(entry: dict[str, Any]) -> list[str]:
+    """A sign that other programs disturbed an entry: its last-level cache seemed to be slower than DRAM."""
+    cache, dram = entry.get("cache_bandwidth"), entry.get("dram_bandwidth")
+    slower = cache is not None and dram is not None and cache < (1 - CALLS_DIFFER) * dram
+    return ["the last-level cache was slower than DRAM: stop other programs"] if slower else []
 
 
 def _choose_maker(job: CeilingJob) -> KernelMaker:

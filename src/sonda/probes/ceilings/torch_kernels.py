@@ -16,6 +16,8 @@ from sonda.probes.ceilings.processor_kernels import (
 )
 
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
+CONVOLUTIONS = ((128, 28), (64, 56), (32, 56))
+"""Channels, and results along a side: no shape is the fastest everywhere."""
 PRECISIONS = ("float32", "float64", "bfloat16", "float16")
 
 
@@ -51,7 +53,7 @@ class TorchKernels:
                 kernels += _integer_products()
             except (RuntimeError, AttributeError) as error:
                 missing["int8"] = str(error).splitlines()[0]
-            kernels.append(_convolution(point.threads))
+            kernels += [_convolution(point.threads, channels, side) for channels, side in CONVOLUTIONS]
             kernels += _memory_passes(self.buffer, point)
             kernels.append(tiny_inference())
         kernels.append(self.training)
@@ -97,14 +99,14 @@ def _integer_products() -> list[CeilingKernel]:
     return _growing_products(make, "int8")
 
 
-def _convolution(threads: int) -> CeilingKernel:
+def _convolution(threads: int, channels: int, side: int) -> CeilingKernel:
     """A 3x3 convolution without padding, channels last: it can beat the matrix product, being another library's.
 
     Without padding, so that every counted multiply-add is carried out.
     """
     import torch
 
-    batch, channels, side = max(4, threads), 128, 28
+    batch = max(4, threads)
     images = torch.randn(batch, channels, side + 2, side + 2).to(memory_format=torch.channels_last)
     weights = torch.randn(channels, channels, 3, 3).to(memory_format=torch.channels_last)
 
@@ -113,7 +115,11 @@ def _convolution(threads: int) -> CeilingKernel:
 
     call()
     return CeilingKernel(
-        "flops", "float32", 2.0 * batch * channels**2 * 9 * side**2, call, "convolution, channels last"
+        "flops",
+        "float32",
+        2.0 * batch * channels**2 * 9 * side**2,
+        call,
+        f"convolution, {channels} channels last, {side} x {side}",
     )
 
 

@@ -13,6 +13,7 @@ import os
 import resource
 import threading
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -39,8 +40,9 @@ class MachineConditions:
     cpu_time: float
     """User and system time of the calling process and its children that have ended."""
     cores: int | None
+    """Those that the calling process may use."""
     busy: float | None
-    """CPU time of all programs since boot: user, nice, system, interrupts."""
+    """CPU time of all programs on these cores since boot: user, nice, system, interrupts."""
     steal: float | None
     """CPU time that the hypervisor gave to others since boot."""
     load: float | None
@@ -51,6 +53,8 @@ class MachineConditions:
     """Times that the processor was slowed because it was too hot, since boot."""
     sampled: tuple[int, ...] = ()
     """Of the second reading of a `ContaminationWatch`: tasks ready to run, at every sample since the first reading."""
+    processors: int | None = None
+    """All of the machine, which share the tasks that are ready to run; None: `cores`."""
 
 
 @dataclass(frozen=True)
@@ -95,32 +99,45 @@ class ContaminationWatch:
                 self.runnable.append(runnable)
 
 
-def parse_stat(text: str, ticks_per_second: int) -> dict[str, float]:
-    """`busy` and `steal` in seconds, `runnable` tasks and `cores` out of `/proc/stat`; what is missing is left out."""
+def parse_stat(text: str, ticks_per_second: int, allowed: Collection[int] | None = None) -> dict[str, float]:
+    """`busy` and `steal` in seconds, `runnable` tasks, `processors` and `cores` out of `/proc/stat`; what is missing is
+    left out. `allowed` are the numbers of the cores that count, all unless given; `runnable` is of all processors."""
     values: dict[str, float] = {}
-    cores = 0
+    counted: list[dict[str, float]] = []
+    processors = 0
     for line in text.splitlines():
         name, _, rest = line.partition(" ")
         words = rest.split()
-        if name == "cpu" and len(words) >= 4 and all(word.isdigit() for word in words):
-            ticks = [int(word) for word in words] + [0] * 8
-            # Steal is another machine's work; guests are in user already.
-            user, nice, system, _idle, _iowait, irq, softirq, steal = ticks[:8]
-            values["busy"] = (user + nice + system + irq + softirq) / ticks_per_second
-            if len(words) >= 8:
-                values["steal"] = steal / ticks_per_second
+        times = name.startswith("cpu") and len(words) >= 4 and all(word.isdigit() for word in words)
+        if name == "cpu" and times:
+            values |= _cpu_times(words, ticks_per_second)
         elif name.startswith("cpu") and name[3:].isdigit():
-            cores += 1
+            processors += 1
+            if times and (allowed is None or int(name[3:]) in allowed):
+                counted.append(_cpu_times(words, ticks_per_second))
         elif name == "procs_running" and len(words) == 1 and words[0].isdigit():
             values["runnable"] = int(words[0])
-    if cores:
-        values["cores"] = cores
+    if processors:
+        values["processors"] = processors
+        values["cores"] = processors if allowed is None else len(counted)
+    if allowed is not None and 0 < len(counted) < processors:
+        values |= {key: sum(times.get(key, 0.0) for times in counted) for key in counted[0]}
     return values
+
+
+def _cpu_times(words: list[str], ticks_per_second: int) -> dict[str, float]:
+    """`busy` and, where the kernel tells it, `steal` of a line of `/proc/stat`, in seconds."""
+    ticks = [int(word) for word in words] + [0] * 8
+    # Steal is another machine's work; guests are in user already.
+    user, nice, system, _idle, _iowait, irq, softirq, steal = ticks[:8]
+    busy = (user + nice + system + irq + softirq) / ticks_per_second
+    return {"busy": busy, "steal": steal / ticks_per_second} if len(words) >= 8 else {"busy": busy}
 
 
 def read_conditions(root: Path = Path("/"), throttling: bool = True) -> MachineConditions:
     """Read the machine now; never raises. Takes about 0.1 ms, with `throttling` some ms on many cores."""
-    stat = parse_stat(read_text(root / "proc/stat") or "", os.sysconf("SC_CLK_TCK"))
+    allowed = os.sched_getaffinity(0) if root == Path("/") else None
+    stat = parse_stat(read_text(root / "proc/stat") or "", os.sysconf("SC_CLK_TCK"), allowed)
     load = (read_text(root / "proc/loadavg") or "").split()
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     runnable = stat.get("runnable")
@@ -137,6 +154,7 @@ def read_conditions(root: Path = Path("/"), throttling: bool = True) -> MachineC
         load=load_average,
         runnable=max(0, int(runnable) - 1) if runnable is not None else None,
         throttled=read_throttle_count(root) if throttling else None,
+        processors=int(stat["processors"]) if "processors" in stat else None,
     )
 
 
@@ -154,17 +172,16 @@ def find_disturbances(
     signs: list[DisturbanceSign] = []
     own = (after.cpu_time - before.cpu_time) / wall
     cores = after.cores
-    others: float | None = None
-    if before.busy is not None and after.busy is not None:
-        others = max(0.0, (after.busy - before.busy) / wall - own)
+    others = _other_cpus(before, after)
     if cores and others is not None and others > max(0, cores - threads) + SPARE:
         signs.append(DisturbanceSign("others", others,
             f"other programs used {others:.1f} of {cores} CPUs while this one wanted {threads}: "
             "stop them, or use fewer threads", True))  # fmt: skip
     ready = _mean_runnable(after)
-    if cores and ready is not None and ready > cores:
+    processors = after.processors or cores
+    if processors and ready is not None and ready > processors:
         signs.append(DisturbanceSign("runnable", ready,
-            f"{ready:.1f} tasks were ready to run on {cores} CPUs: stop other programs, or use fewer threads",
+            f"{ready:.1f} tasks were ready to run on {processors} CPUs: stop other programs, or use fewer threads",
             True))  # fmt: skip
     use = own / min(threads, cores or threads)  # threads beyond the number of processors wait for their own program
     if policy == "active" and use < LEAST_USE:
@@ -186,6 +203,14 @@ def find_disturbances(
     return signs
 
 
+def _other_cpus(before: MachineConditions, after: MachineConditions) -> float | None:
+    """CPUs that other programs used between two readings, of those that this one may use."""
+    wall = after.time - before.time
+    if before.busy is None or after.busy is None or wall <= 0:
+        return None
+    return max(0.0, (after.busy - before.busy - after.cpu_time + before.cpu_time) / wall)
+
+
 def _mean_runnable(after: MachineConditions) -> float | None:
     """Tasks ready to run, on average over the samples."""
     return sum(after.sampled) / len(after.sampled) if after.sampled else None
@@ -201,6 +226,7 @@ def stored_conditions(before: MachineConditions, after: MachineConditions, signs
         runnable=_mean_runnable(after),
         steal=values.get("steal"),
         others=values.get("others"),
+        other_cpus=_other_cpus(before, after),
         use=values.get("use"),
         throttled=values.get("throttled"),
         signs=[sign.name for sign in signs if sign.contaminated],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from sonda.analysis import wording
 from sonda.analysis.doubts import (
     AboveRoof,
-    CeilingsDisturbed,
     Covered,
     Drifted,
     EndedEarly,
@@ -23,6 +22,7 @@ from sonda.analysis.doubts import (
     OnlyCounted,
     OnlyWarmup,
     OtherLayers,
+    PaddingSkipped,
     ProbeSilent,
     RunFailed,
     SeveralProcesses,
@@ -121,14 +121,6 @@ def _(finding: AboveRoof) -> str:
 
 
 @describe.register
-def _(finding: CeilingsDisturbed) -> str:
-    return (
-        "the machine's ceilings were measured while other programs ran, so percent of roof is too high; stop them and "
-        "run again: the ceilings are then measured anew"
-    )
-
-
-@describe.register
 def _(finding: NoTopDown) -> str:
     return f"Top-Down is missing: {finding.cause}; {finding.remedy}"
 
@@ -168,6 +160,14 @@ def _(finding: HeldAgainstTf32) -> str:
     which = [name for name, held in (("products", finding.products), ("convolutions", finding.convolutions)) if held]
     origin = " (PyTorch's default; the program does not say)" if finding.assumed else ""
     return f"float32 {wording.join(which)} are held against the peak of TF32{origin}"
+
+
+@describe.register
+def _(finding: PaddingSkipped) -> str:
+    return (
+        f"{finding.part}: {share(finding.share)} of the FLOPs multiply the zeros of padding, which libraries skip; "
+        "% of roof is of the others"
+    )
 
 
 @describe.register

@@ -4,41 +4,59 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio, Judgement
+from sonda.analysis.code.summary import CodeLead, Doing
 from sonda.analysis.rules.limits import (
     AboveCeiling,
     BetweenPhases,
+    CodeCause,
+    CodeTakes,
+    CollectsGarbage,
     CommunicationBound,
     ComputeBound,
+    ComputesMetrics,
+    CopiesData,
+    HeldByOthers,
+    HeldByThread,
     HostBound,
     InputBound,
     KernelStalled,
     LongestPhase,
+    LoopsInPython,
     MemoryBound,
     MinorSteps,
     MoreArithmetic,
     NoClearLimit,
     NoLimitNamed,
     NoSteps,
+    NothingNeedless,
     NothingToJudge,
     OfProgram,
     OutsideLayers,
     OverheadBound,
+    Oversubscribed,
     Pieces,
+    PreparesInput,
+    ProgramWaits,
     Retraced,
+    SavesState,
     SlotsLost,
     TooNoisy,
     TransferBound,
     UnevenInput,
     UnexplainedWork,
     WaitsOutside,
+    WritesRecords,
 )
 from sonda.analysis.steps import program as stages
 from sonda.analysis.summary import Value
+from sonda.report.words.code import name_doing, name_place, name_wait, shorten
 from sonda.report.words.describe import describe
 from sonda.report.words.device import kernel_label
 from sonda.report.words.names import name_layers
 from sonda.report.words.numbers import amount, duration, number, share
 
+MOST_LEADS = 3
+"""Functions of the user's code that a sentence names."""
 MOST_NAMED = 2
 """A sentence that names more than two families names none."""
 NEITHER = "Neither arithmetic, memory traffic, overhead nor input explains half of that."
@@ -175,6 +193,33 @@ def _(finding: KernelStalled) -> str:
     return f"Out of line: {where}, reaches {share(finding.roof)} of what the device could do; {waits}."
 
 
+# ---- The cores that the step runs on ---------------------------------------------------------------------------------
+
+
+@describe.register
+def _(finding: HeldByOthers) -> str:
+    cores = "the only core" if finding.cores == 1 else f"{finding.cores} cores"
+    return (
+        f"Other programs held the cores: they used {number(finding.others):.1f} of {cores}, and threads of the step "
+        f"waited for a core {share(finding.share)} of the time that they wanted one. Alone a step of "
+        f"{duration(finding.step)} would take {duration(finding.alone)} or less, as far as processor time tells."
+    )
+
+
+@describe.register
+def _(finding: Oversubscribed) -> str:
+    cores, waited = wording.plural(finding.cores, "core"), share(finding.share)
+    if finding.processes:
+        return (
+            f"Too many processes: the program's others hold {cores}, and threads of the step wait {waited} of the time "
+            "that they want one."
+        )
+    return (
+        f"Too many threads: {number(finding.ready):.1f} threads share {cores}, and each waits {waited} of the time "
+        "that it wants one."
+    )
+
+
 # ---- Limits outside of the work itself -------------------------------------------------------------------------------
 
 
@@ -182,15 +227,25 @@ def _(finding: KernelStalled) -> str:
 def _(finding: InputBound) -> str:
     workers = f" with {wording.plural(finding.workers, 'worker')}" if finding.workers else ""
     return (
-        f"Input-bound: waiting for data{workers} takes {share(finding.share)} of the step ({duration(finding.time)})."
+        f"Input-bound: waiting for data{workers} takes {share(finding.share)} of the step ({duration(finding.time)})"
+        f"{_makes_data(finding)}."
     )
+
+
+def _makes_data(finding: InputBound | UnevenInput) -> str:
+    """The line that makes the data, where it is known."""
+    if not finding.leads:
+        return ""
+    first = finding.leads[0]
+    of = " of the workers' time" if finding.in_workers else ""
+    return f"; {name_place(first)} takes {share(first.share)}{of}: {_lead(first)}"
 
 
 @describe.register
 def _(finding: UnevenInput) -> str:
     return (
         f"Input-bound: waiting for data takes {share(finding.share)} of the time of all steps "
-        f"({duration(finding.time)} a step, some wait long and others do not)."
+        f"({duration(finding.time)} a step, some wait long and others do not){_makes_data(finding)}."
     )
 
 
@@ -200,6 +255,87 @@ def _(finding: WaitsOutside) -> str:
         f"The program waits for {share(finding.share)} of the steps' time ({duration(finding.time)} a step) before its "
         "forward, outside of a loader: for a file, a socket, a lock, a process or a sleep."
     )
+
+
+@describe.register
+def _(finding: CodeTakes) -> str:
+    first, *others = finding.leads[:MOST_LEADS]
+    clauses = [f"{name_place(first)} takes {share(first.share)} of the step ({_lead(first)})"]
+    clauses += [f"{name_place(lead)} {share(lead.share)} ({_lead(lead)})" for lead in others]
+    return f"{wording.join(clauses)}."
+
+
+def _at_lines(finding: CodeCause, what: str) -> str:
+    """`train.py:41 Watch.__call__ takes 62 % of the step (29 ms): it writes records, …`."""
+    first, *others = finding.leads[:MOST_LEADS]
+    also = [f"{name_place(lead)} {share(lead.share)}" for lead in others]
+    text = f" ({shorten(first.text)})" if first.text else ""
+    return (
+        f"{name_place(first)} takes {share(first.share)} of the step ({wording.duration(first.time.total)}): "
+        f"{what}{text}{''.join(f'; {clause}' for clause in also)}."
+    )
+
+
+@describe.register
+def _(finding: ProgramWaits) -> str:
+    return _at_lines(finding, f"{name_wait(finding.leads[0].time.call)}")
+
+
+@describe.register
+def _(finding: HeldByThread) -> str:
+    first = finding.leads[0]
+    return (
+        f"{name_place(first)} runs Python code in another thread, and the step waits {share(finding.share)} of its "
+        "time for the interpreter's lock."
+    )
+
+
+@describe.register
+def _(finding: CollectsGarbage) -> str:
+    how = "the program calls it" if finding.asked else "objects that the program makes and keeps drive it"
+    return (
+        f"{name_place(finding.leads[0])}: garbage collection takes {share(finding.share)} of the step, "
+        f"{number(finding.count):,.1f} collections a step; {how}."
+    )
+
+
+@describe.register
+def _(finding: WritesRecords) -> str:
+    return _at_lines(finding, "printing, logging or writing records")
+
+
+@describe.register
+def _(finding: SavesState) -> str:
+    return _at_lines(finding, "saving weights or other state")
+
+
+@describe.register
+def _(finding: CopiesData) -> str:
+    return _at_lines(finding, "copying or converting data")
+
+
+@describe.register
+def _(finding: ComputesMetrics) -> str:
+    return _at_lines(finding, "computing what neither the backward nor the next step needs")
+
+
+@describe.register
+def _(finding: LoopsInPython) -> str:
+    return _at_lines(finding, "a loop in Python")
+
+
+@describe.register
+def _(finding: PreparesInput) -> str:
+    waits = finding.leads[0].time.doing is Doing.WAITING
+    return _at_lines(
+        finding, f"{'waiting for' if waits else 'preparing'} the input of the forward, outside of a loader"
+    )
+
+
+def _lead(lead: CodeLead) -> str:
+    """`29 ms, Python in json.dumps`."""
+    called = f" in {lead.called}" if lead.called else ""
+    return f"{wording.duration(lead.time.total)}, {name_doing(lead.time)}{called}"
 
 
 @describe.register
@@ -282,6 +418,14 @@ def _largest_stage(finding: OfProgram) -> str:
 
 
 # ---- No limit --------------------------------------------------------------------------------------------------------
+
+
+@describe.register
+def _(finding: NothingNeedless) -> str:
+    return (
+        f"Good: nothing needless was found, and {families(finding.pieces)} and what is around them run at "
+        f"{share(finding.of_roof)} of what this machine can do."
+    )
 
 
 @describe.register

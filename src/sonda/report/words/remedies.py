@@ -4,23 +4,48 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.rules.advice import (
+    AllowTf32,
     AtPlaces,
     Change,
+    ChangeLine,
     CompileLess,
+    ComputeInFloat32,
+    CopyLess,
+    FlushDenormals,
+    FusedOptimizer,
     FuseOperations,
+    KeepDeviceMemory,
     LaunchAtOnce,
+    LineChange,
     LoadAhead,
     LoadInParallel,
+    MakeContiguous,
+    NoGrad,
+    OptimizerOnDevice,
+    RemoveBreaks,
+    ReuseBuffers,
+    ReuseResult,
+    SaveLess,
     SeveralStepsAtOnce,
+    SmallerLayer,
+    SparseUpdate,
     SpeedUpStage,
+    StableShapes,
+    SynchroniseLess,
     TraceOnce,
     TryChange,
     UseAllCores,
     UseAllCoresInRanks,
     UseBfloat16,
+    UseFewerThreads,
+    UseFewerWorkers,
     UseFloat32,
+    ValidateLess,
+    Vectorise,
+    WorkInPlace,
 )
 from sonda.report.words.describe import describe
+from sonda.report.words.places import at_place, name_layer
 
 CHANGES = {
     Change.CACHE_IMAGES: "keep decoded images in memory",
@@ -57,6 +82,18 @@ CHANGES = {
     Change.START_ONCE: "start the program once for many runs: a process that stays, or a loop over settings inside it",
     Change.TEST_LESS: "test on fewer batches, or in larger ones",
     Change.VALIDATE_LESS: "validate less often, or on fewer batches",
+}
+LINE_CHANGES = {
+    LineChange.COLLECT_LESS: "collect garbage less often than at {}: leave out gc.collect(), or call gc.freeze() once "
+    "the objects are made that stay, and gc.set_threshold(100_000)",
+    LineChange.COPY_LESS: "copy once, or not at all, at {}: keep tensors as tensors, in one dtype, and share what "
+    "nobody changes",
+    LineChange.FASTER_INPUT: "make {} faster: prepare whole batches at once, or keep what it prepares in memory",
+    LineChange.FEWER_METRICS: "compute {} every 100 steps, or once an epoch",
+    LineChange.LOG_LESS: "write at {} every 100 steps, or once an epoch, and do not flush",
+    LineChange.SAVE_LESS: "save at {} once an epoch, or in a thread beside the training",
+    LineChange.VECTORISE: "vectorise {}: one operation on the whole batch in the place of the loop",
+    LineChange.WAIT_LESS: "do not wait at {}: leave it out, or do it in a thread or process beside the training",
 }
 THREADS = {
     "torch": ": torch.set_num_threads({})",
@@ -102,10 +139,30 @@ def _(finding: TryChange) -> str:
 
 
 @describe.register
+def _(finding: ChangeLine) -> str:
+    place = finding.place
+    line = f"{place.file.rpartition('/')[2]}:{place.line}"
+    return LINE_CHANGES[finding.change].format(line)
+
+
+@describe.register
 def _(finding: UseAllCores) -> str:
     how = THREADS.get(finding.framework, "").format(finding.cores // finding.processes)
     everywhere = f" in each of {finding.processes} processes" if finding.processes > 1 else ""
     return f"use all {finding.cores} cores{how}{everywhere}"
+
+
+@describe.register
+def _(finding: UseFewerThreads) -> str:
+    if finding.threads <= finding.cores:
+        return f"let no more than {wording.plural(finding.cores, 'thread')} of the program compute at the same time"
+    return f"use no more threads than cores{THREADS.get(finding.framework, '').format(finding.cores)}"
+
+
+@describe.register
+def _(finding: UseFewerWorkers) -> str:
+    which = f"fewer workers than {finding.workers}" if finding.workers else "fewer processes"
+    return f"use {which}, with one thread each, or fewer threads beside them: there are {finding.cores} cores"
 
 
 @describe.register
@@ -192,6 +249,121 @@ def _(finding: TraceOnce) -> str:
         maker = "jax.jit" if in_jax else "tf.function"
         return f"make {name} once: {maker} outside of the loop" if finding.where else "compile the model once"
     return f"look at what {name} is called with"
+
+
+@describe.register
+def _(finding: NoGrad) -> str:
+    if not finding.freezes:
+        return f"compute without gradients: with torch.no_grad(){at_place(finding.place)}"
+    if finding.sometimes:
+        return (
+            f"keep gradients out of {name_layer(finding.freezes[0])} where they are not used: detach() what comes from "
+            "it, or requires_grad_(False) for that backward"
+        )
+    weights = wording.join([f"{path or 'model'}.requires_grad_(False)" for path in finding.freezes[:2]])
+    return f"freeze what is not trained: {weights}"
+
+
+@describe.register
+def _(finding: ReuseResult) -> str:
+    return f"keep the first result and use it again{at_place(finding.place, layer=False)}"
+
+
+@describe.register
+def _(finding: Vectorise) -> str:
+    return f"compute all rounds of the loop at once, on one larger tensor{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: SparseUpdate) -> str:
+    return (
+        f"update the rows that have gradients only: {finding.place.layer or 'table'} = nn.Embedding(…, sparse=True), "
+        "with torch.optim.SparseAdam or SGD"
+    )
+
+
+@describe.register
+def _(finding: FusedOptimizer) -> str:
+    return f"update all weights in one pass: torch.optim.{finding.optimizer}(…, fused=True)"
+
+
+@describe.register
+def _(finding: OptimizerOnDevice) -> str:
+    return "move the model to its device before the optimizer is made, and give it those weights"
+
+
+@describe.register
+def _(finding: ComputeInFloat32) -> str:
+    return f"compute in float32: model.float(), and input as torch.float32{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: SmallerLayer) -> str:
+    how = "a smaller kernel, or several of 3" if finding.kernel else "pool before it, or put a narrower layer between"
+    return f"make {name_layer(finding.place.layer)} smaller: {how}"
+
+
+@describe.register
+def _(finding: CopyLess) -> str:
+    return f"leave out clone(), contiguous() and conversions that nothing needs{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: MakeContiguous) -> str:
+    return f"make the tensor contiguous once, before it is used often{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: WorkInPlace) -> str:
+    return f"work in place, or with out=, so that less is moved{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: FlushDenormals) -> str:
+    return "take subnormal numbers for zero: torch.set_flush_denormal(True)"
+
+
+@describe.register
+def _(finding: ValidateLess) -> str:
+    return f"validate less often, or on fewer batches{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: SaveLess) -> str:
+    return f"save less often, or in a thread beside the training{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: ReuseBuffers) -> str:
+    return f"keep large buffers and write into them: out=, copy_() or in-place operations{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: KeepDeviceMemory) -> str:
+    return f"leave out torch.cuda.empty_cache(){at_place(finding.place)}: PyTorch keeps memory for the next step"
+
+
+@describe.register
+def _(finding: SynchroniseLess) -> str:
+    return (
+        f"ask the GPU less often{at_place(finding.place)}: keep numbers as tensors there, add them up, and fetch them "
+        "once in many steps"
+    )
+
+
+@describe.register
+def _(finding: AllowTf32) -> str:
+    return 'allow TF32 in products: torch.set_float32_matmul_precision("high"), and look at accuracy'
+
+
+@describe.register
+def _(finding: StableShapes) -> str:
+    return f"give the compiled function one shape, by padding or by dropping the last batch{at_place(finding.place)}"
+
+
+@describe.register
+def _(finding: RemoveBreaks) -> str:
+    return f"keep print(), item() and foreign calls out of the compiled function{at_place(finding.place)}"
 
 
 @describe.register

@@ -15,7 +15,11 @@ def verdict_sentences(summary: Summary) -> list[str]:
     """A sentence for each verdict, in order. Of a step's verdicts those after the first begin with "Then"; what is said
     of a step after what is said of the whole program begins with "In a step". Those of an imported trace speak each of
     something else: a device, ranks, a profile."""
-    from sonda.analysis.rules.limits import OfProgram  # whoever has a summary has loaded all rules
+    from sonda.analysis.rules.limits import (
+        CodeCause,
+        CodeTakes,
+        OfProgram,
+    )  # whoever has a summary has loaded all rules
 
     sentences: list[str] = []
     of_program = bool(summary.verdicts) and isinstance(summary.verdicts[0].finding, OfProgram)
@@ -23,7 +27,10 @@ def verdict_sentences(summary: Summary) -> list[str]:
         sentence = describe(verdict.finding)
         if position and not isinstance(summary.target, ImportedTarget):
             lead = "In a step: " if of_program and position == 1 else "Then "
-            sentence = f"{lead}{sentence[:1].lower()}{sentence[1:]}"
+            begin = (
+                sentence[:1] if isinstance(verdict.finding, CodeTakes | CodeCause) else sentence[:1].lower()
+            )  # a file's name
+            sentence = f"{lead}{begin}{sentence[1:]}"
         sentences.append(sentence)
     return sentences
 

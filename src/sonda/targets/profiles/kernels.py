@@ -7,8 +7,11 @@ that launched it.
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +24,8 @@ from sonda.record.errors import SondaError
 from sonda.record.spans import Spans, Words, join_spans
 
 ON_DEVICE = ("kernel", "copy", "collective")
+HOST_CALL = re.compile(r"(?:cuda|hip)(Malloc|Free|MallocAsync|FreeAsync|Memcpy|MemcpyAsync|\w+Synchronize)(?:_v\d+)?$")
+"""Calls of a GPU's library that the host may wait in."""
 DOUBTFUL_NS = 20_000
 """Where clocks are tied less closely than this, it is doubtful which small layer launched a kernel."""
 
@@ -31,6 +36,8 @@ class SpansWithKernels:
 
     spans: Spans
     notes: list[str] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    """What the host spent in calls that wait, as `record.evidence.DeviceCall` holds it; of the first trace."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,8 @@ def _add_trace(result: SpansWithKernels, path: Path, rank: int, begin: int, numb
     call = trace.number("parent")[rows]
     launched = call >= 0
     start = clock.to_collector(trace.number("start")) - begin
+    if not result.calls:
+        result.calls = _sum_calls(result.spans, trace, start, rank)
     # An activity without a launch is taken to be launched when it began.
     moment = np.where(launched, start[np.maximum(call, 0)], start[rows])
     thread = np.where(launched, trace.number("thread")[np.maximum(call, 0)], -1)
@@ -110,6 +119,29 @@ def _add_trace(result: SpansWithKernels, path: Path, rank: int, begin: int, numb
         {column: values[rows] for column, values in trace.metrics.items()},
     )
     result.spans = join_spans(result.spans, activities, parent)
+
+
+def _sum_calls(spans: Spans, trace: Spans, start: np.ndarray, rank: int) -> list[dict[str, Any]]:
+    """Calls of a step that wait, by name: those that begin inside of a recorded step."""
+    in_pass = spans.words("pass").equal("kernels") & (spans.number("rank") == rank)
+    steps = np.flatnonzero(in_pass & spans.words("kind").equal("step"))
+    if not len(steps):
+        return []
+    begins = np.sort(spans.number("start")[steps])
+    ends = np.sort(spans.number("start")[steps] + spans.number("duration")[steps])
+    name = trace.words("name")
+    short = [match[1] if (match := HOST_CALL.match(word)) else "" for word in name.words]
+    rows = np.flatnonzero(np.array([bool(word) for word in short], dtype=bool)[name.codes])
+    at = np.searchsorted(begins, start[rows], "right") - 1
+    rows = rows[(at >= 0) & (start[rows] < ends[np.maximum(at, 0)])]
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for row in rows.tolist():
+        total = sums[short[name.codes[row]]]
+        total[0] += 1
+        total[1] += float(trace.number("duration")[row])
+    return [
+        {"name": word, "count": count / len(steps), "ns": ns / len(steps)} for word, (count, ns) in sorted(sums.items())
+    ]
 
 
 def _select_words(words: Words, rows: np.ndarray) -> Words:

@@ -36,13 +36,13 @@ _observing: list[ProfiledBlock] = []
 class ProfiledBlock:
     """A block that is observed from the construction of this object until `finish`."""
 
-    def __init__(self, store: Store, directory: Path, name: str, count: bool) -> None:
+    def __init__(self, store: Store, directory: Path, name: str, count: bool, stacks: bool) -> None:
         self.store = store
         self.directory = directory
         self._handled = sys.exc_info()[1]
         """An exception that the program was handling already when the block began."""
         self.name = name
-        self.observed = ObservedBlock({"directory": str(directory), "count": count, "kernels": count})
+        self.observed = ObservedBlock({"directory": str(directory), "count": count, "kernels": count, "stacks": stacks})
         self._warned_of = self.observed.unseen()
         if self._warned_of:
             warnings.warn(describe_unseen(self._warned_of), stacklevel=6)  # where the block begins
@@ -93,7 +93,7 @@ class ProfiledBlock:
         elif not unseen and not spans.where(kind="step").any():
             warnings.warn(NO_STEP_OF_BLOCK, stacklevel=4)
         draft = draft_run(RunPlan("block", self.store, self.directory, lambda text: None), observation)
-        return write_run(self.store.root, draft.info, draft.spans)
+        return write_run(self.store.root, draft.info, draft.spans, stacks=draft.stacks)
 
 
 def describe_unseen(names: Sequence[str]) -> str:
@@ -107,13 +107,13 @@ def describe_unseen(names: Sequence[str]) -> str:
 
 
 @contextmanager
-def observe_block(store: Store, name: str, count: bool) -> Iterator[ProfiledBlock]:
+def observe_block(store: Store, name: str, count: bool, stacks: bool) -> Iterator[ProfiledBlock]:
     """Observe until `finish` is called inside the context; raises SondaError when another block is being observed."""
     if _observing:
         raise SondaError("another sonda.profile() is still observing", "end it first: blocks cannot be nested")
     with ExitStack() as stack:
         directory = stack.enter_context(store.scratch())
-        block = ProfiledBlock(store, directory, name, count)
+        block = ProfiledBlock(store, directory, name, count, stacks)
         _observing.append(block)
         stack.callback(_observing.clear)
         stack.callback(block.observed.end)

@@ -27,6 +27,7 @@ from sonda.record.store import Store
 from sonda.record.target import ProgramTarget
 from sonda.record.workload import Workload
 from sonda.targets.circumstances import (
+    describe_evidence,
     describe_gpus,
     describe_habits,
     describe_pipelines,
@@ -73,6 +74,8 @@ class WatchSettings:
     output_to_stderr: bool = False
     probe: tuple[str, ...] = ()
     """Probes that are asked for beside those that are always on."""
+    stacks: bool = True
+    """Whether the stacks of its threads are sampled."""
     interval: float = 0.0
     """s between readings of the counters outside the program; 0: its totals only."""
 
@@ -162,6 +165,8 @@ class ProgramLauncher(Launcher):
                     "framework": assembly.framework or "torch",
                     **({"traced": assembly.traced} if assembly.traced else {}),
                     **describe_pipelines(assembly),
+                    **describe_evidence(assembly),
+                    **({"device_calls": kernels.calls} if kernels.calls else {}),
                     **describe_habits(assembly),
                 }
             ),
@@ -193,7 +198,7 @@ class ProgramLauncher(Launcher):
         if not rerun.observed:
             return Command(name, words)
         # FLOPs were counted natively; a step spent on counting would not be the step that is wanted.
-        watching = replace(self.watching, count=False)
+        watching = replace(self.watching, count=False, stacks=False)
         if not rerun.replay:
             watching = replace(watching, first=0, last=0, max_time=0.0)
         return Command(name, words, None, _observation_variables(str(rerun.directory), watching, rerun.replay))
@@ -267,6 +272,7 @@ def _observation_variables(directory: str, watching: WatchSettings, replay: bool
         "last": watching.last,
         "max_time": watching.max_time,
         "size_cap": watching.size_cap,
+        "stacks": watching.stacks,
         "replay": replay,
     }
     path = os.pathsep.join(entry for entry in (str(INJECT), os.environ.get("PYTHONPATH", "")) if entry)
@@ -289,6 +295,8 @@ def _run_observed(
         with pass_on_signals(child), keep_looking(lookouts[0]):
             yield
 
+    # Counters that are read in phases count the sampler's thread too: whoever asks for them wants the program's alone.
+    watching = replace(watching, stacks=watching.stacks and not plan.events)
     environment = {**os.environ, **_observation_variables(str(plan.directory.resolve()), watching), **variables}
     output = sys.stderr.fileno() if watching.output_to_stderr else None
     events = plan.events if plan.counted else {}

@@ -148,7 +148,7 @@ class Counting:
             facts["pmu"] = self.state
         if not self.children and self._counts_children():
             facts["children"] = True
-        return {"counting": facts, "counted": self.totals()}
+        return {"counting": facts, "counted": self.totals(), "thread_times": self.os.thread_times(now())}
 
     def totals(self) -> dict:
         """Counts since the beginning, by name, of events that count all the time: those that every group has."""

@@ -172,6 +172,11 @@ class Schedule:
         self._alone = False
 
     @property
+    def learned(self) -> bool:
+        """Whether a forward with a graph was counted in the step that is counted."""
+        return self.counting and self._learned
+
+    @property
     def is_waiting(self) -> bool:
         """Whether only forwards without a graph were counted, and nothing has continued them yet."""
         return self.counting and self._alone

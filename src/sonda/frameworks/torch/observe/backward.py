@@ -29,6 +29,9 @@ def wrap_backward(observer: TorchObserver, original: Any) -> Any:
         # A layer that computes a gradient in its forward is not the layer whose backward runs.
         calling, stream.layers = stream.layers, []
         hooks = counter.backward_begins(args, kwargs) if counter.active else ()
+        inspection = counter.inspection if counter.stream is stream else None
+        if inspection is not None:
+            inspection.backward_begins()
         opens = not stream.engine and not (stream.phases and is_open(stream, code))
         if opens:
             observer.open(stream, code)
@@ -36,6 +39,8 @@ def wrap_backward(observer: TorchObserver, original: Any) -> Any:
             return original(*args, **kwargs)
         finally:
             layers.end_backward(stream, outer)
+            if inspection is not None:
+                inspection.backward_ended()
             if opens:
                 observer.close(stream, code)
                 if not optimizers.stepped:

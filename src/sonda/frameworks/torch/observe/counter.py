@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.recorder import Recorder, Stream
+from .code_places import CodePlaces
 from .dispatch import OperatorKernels
 from .formulas.cost import cost
+from .inspection import StepInspection
 from .memory import LiveTensors
 from .mode_exceptions import FORWARD_MODE, ModeHider, in_forward_mode
 from .values import tensors_in
@@ -29,9 +32,21 @@ class OperationCounter:
     One thread counts at a time: the thread of the stream with which counting was started.
     """
 
-    def __init__(self, torch: Any, recorder: Recorder) -> None:
+    def __init__(self, torch: Any, recorder: Recorder, layer_codes: dict | None = None) -> None:
+        """`layer_codes`: the code of each module's forward, by the module's identity."""
         self.torch = torch
         self.recorder = recorder
+        self.layer_codes = layer_codes if layer_codes is not None else {}
+        self._places = CodePlaces(torch)
+        self.inspection: StepInspection | None = None
+        """Of the step that is counted."""
+        self.optimized: Any = lambda: None
+        """Gives the identities of the weights of all optimizers; None where some may be unknown."""
+        self._between: Any = None
+        """The mode that is on between two phases; `_between_thread` is the thread in which it is."""
+        self._between_thread = 0
+        self.ending: Stream | None = None
+        """The stream of a step that was counted, until its next phase: what follows the step is inspected too."""
         self.active = False
         self.stream: Stream | None = None
         """The stream of the thread that counts."""
@@ -57,17 +72,59 @@ class OperationCounter:
         self._limited = limited
         self.active = True
         self.stream = stream
+        self.inspection = StepInspection(self.torch, self._places, self.layer_codes)
+        stream.inspected = True
         self.memory = LiveTensors()
         self.memory.adopt(tensors)
         self.kernels = OperatorKernels(self.torch)  # a program may register kernels of its own between two steps
         self._spend(now() - begun)
         stream.push((self._pass, now()))
 
-    def stop(self, stream: Stream) -> None:
+    def stop(self, stream: Stream, follows: bool = False) -> None:
+        """End counting. `follows`: what the program does until its next phase belongs to the step, too."""
         self.active = False
         self.stream = None
+        stream.inspected = False
         stream.push((self._pass + 1, now()))
         self.memory = LiveTensors()
+        self.ending = stream
+        if follows:
+            self.between_begins(stream)
+        if self._between is None or not follows:
+            self.end_inspection()
+
+    def end_inspection(self) -> None:
+        """State what the inspection of the counted step has shown."""
+        self.between_ends()
+        self.ending = None
+        inspection, self.inspection = self.inspection, None
+        if inspection is not None and not self.exhausted:
+            self.recorder.state(**inspection.facts(self.optimized()))
+
+    def between_begins(self, stream: Stream) -> None:
+        """A phase has ended and no other is open: count the operations that the program calls outside of phases.
+
+        Only where no other mode is on: a mode must be left in the order in which modes were entered.
+        """
+        if self._between is not None or self._depth or self.exhausted or in_forward_mode(self.torch):
+            return
+        if self.torch._C._len_torch_dispatch_stack():
+            return
+        self._between, self._between_thread = self._mode_class(self), stream.ident
+        self._between.__enter__()
+
+    def between_ends(self) -> None:
+        """Leave the mode of `between_begins`, unless the program has entered a mode of its own since."""
+        mode = self._between
+        if mode is None:
+            return
+        if self._between_thread != threading.get_ident():  # the thread has ended, and its modes with it
+            self._between, self._depth = None, 0
+            return
+        height = self.torch._C._len_torch_dispatch_stack()
+        if height and self.torch._C._get_dispatch_stack_at(height - 1) is mode:
+            self._between = None
+            mode.__exit__(None, None, None)
 
     def is_free(self) -> bool:
         """Whether another thread may count. Counting stops where its thread has ended, or waits for a further forward
@@ -147,7 +204,7 @@ class OperationCounter:
 
     def record_operation(self, func: Any, args: tuple, kwargs: dict, out: Any, begin: int, end: int) -> None:
         """Record an operation that ran from `begin` to `end`, and track its results."""
-        stream = self.stream
+        stream = self.stream or self.ending
         if stream is None or self.recorder.off or self.exhausted:
             return
         mine = self.recorder.mine.stream
@@ -156,10 +213,16 @@ class OperationCounter:
             stream = mine
         name = str(getattr(func, "_overloadpacket", func))
         try:
-            flops, size, known = cost(name, args, kwargs, out)
+            flops, size, known, executed = cost(name, args, kwargs, out)
         except Exception:  # an operation of a library, called as no formula expects
-            flops, size, known = None, None, False
+            flops, size, known, executed = None, None, False, None
         tensors = tensors_in(self.torch, args)
+        if self.inspection is not None:
+            operands = tensors if name != "aten._to_copy" else [*tensors, *tensors_in(self.torch, out)]
+            self.inspection.operations.add(stream, func, name, operands, flops, size, end - begin)
+        self._operations += self._limited
+        if self._between is not None and not stream.phases and not stream.engine:
+            return  # outside of phases it is no span
         code = self.recorder.define(
             kind="op",
             name=name,
@@ -167,12 +230,12 @@ class OperationCounter:
             bytes=size,
             known=known,
             dtype=str(tensors[0].dtype).rpartition(".")[2] if tensors else "",
+            **({} if executed is None else {"executed": executed}),
         )
         stream.push((code, begin, code + 1, end))
         owner = stream.layers[-1] if stream.layers else "phase"
         for tensor in tensors_in(self.torch, out):
             self.memory.track(tensor, owner)
-        self._operations += self._limited
 
 
 def _count_dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

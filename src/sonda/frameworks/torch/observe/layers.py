@@ -57,6 +57,8 @@ class LayerRecorder:
         self._unlisted: dict = {}
         """Weak references to the unlisted modules of a caller, by their class."""
         self._compiler_graphs = IdentityMap()
+        self.inspect: Any = None
+        """Is called with every call of a module inside of another in a counted step."""
         self.counting: Any = None
         """Counters (`Counting`) to read where a layer begins and ends; None for none."""
 
@@ -239,6 +241,8 @@ class LayerRecorder:
             stack = stream.layers
             if code == stack[-1] and code in wrapped:
                 return original(self, *args, **kwargs)
+            if stream.inspected:
+                layers.inspect(stream, self, code, args, kwargs)
             learns = grad_enabled()
             input_node = None
             if learns and args and type(args[0]) is tensor_type:

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...collector.counters.process import Counting
 from ...collector.generation import continues_text, mark_generation
+from ...collector.page_faults import StepFaults
 from ...collector.patches import PatchingObserver
 from ...collector.phases import Phases
 from ...collector.recorder import Recorder, Stream
@@ -22,9 +23,11 @@ from ...collector.sampling.schedule import Schedule
 from ...collector.watch import ObservedFramework, watch_process
 from .backward import wrap_backward
 from .communication import Communication
+from .compilations import compilation_facts
 from .compiled import CompiledFunctions
 from .counter import OperationCounter
 from .data import DataPhases
+from .denormals import Denormals
 from .device_marks import DeviceMarks
 from .evaluations import RunningEvaluations
 from .kernel_pass import CUPTI_ATTACHED, KernelPass
@@ -52,7 +55,7 @@ class TorchObserver(PatchingObserver):
         self._owns_phases = phases is None
         self.phases = phases or Phases(recorder)
         self.layers = LayerRecorder(recorder, torch)
-        self.counter = OperationCounter(torch, recorder)
+        self.counter = OperationCounter(torch, recorder, self.layers.codes)
         self._schedule_taken = False
         """Whether a thread uses `schedule` already; further threads get a copy."""
         self._model: Any = None
@@ -67,6 +70,8 @@ class TorchObserver(PatchingObserver):
         """Number of steps reported to the counters."""
         self._losses = Losses(torch)
         self.optimizers = Optimizers(self)
+        self.layers.inspect = self.inspect_call
+        self.counter.optimized = self.optimizers.weights_of_all
         on_gpu = bool(torch.version.cuda or torch.version.hip)
         self.marks = DeviceMarks(recorder, torch) if on_gpu else None
         """Marks of phases on a GPU; None where PyTorch has no GPU support."""
@@ -74,6 +79,8 @@ class TorchObserver(PatchingObserver):
         self._data_phases = DataPhases(torch, recorder, self.phase, self._begin_fetch, self.current_stream, self.marks)
         self.communication = Communication(self)
         self.habits = Habits(torch, recorder)
+        self.denormals = Denormals(torch, self.layers.codes)
+        self.faults = StepFaults()
         self._compiled_functions = CompiledFunctions(self)
         self._forward_code, self._loss_code = self.phases.codes["forward"], self.phases.codes["loss"]
         self.evaluations = RunningEvaluations(recorder)
@@ -122,6 +129,8 @@ class TorchObserver(PatchingObserver):
         self.on = False
         if self.counter.stream is not None and not self.counter.stream.phases:
             self.counter.stop(self.counter.stream)
+        if self.counter.ending is not None:
+            self.counter.end_inspection()
         if self.kernel_pass is not None and self.kernel_pass.active:
             self.kernel_pass.end()
         if self.marks is not None:
@@ -161,7 +170,10 @@ class TorchObserver(PatchingObserver):
     def open(self, stream: Stream, code: int) -> None:
         """Open a phase. Its operations are counted when this step is counted."""
         mode = None
+        if self.counter.ending is stream:
+            self.counter.end_inspection()
         if self.counter.stream is stream:
+            self.counter.between_ends()
             self.counter.phase_begins(stream)
             mode = self.counter.mode(stream)
             if mode is not None:
@@ -184,7 +196,15 @@ class TorchObserver(PatchingObserver):
             end = stream.end
             end()
             if opened == code:
-                return
+                break
+        if self.counter.stream is stream:
+            self._count_between(stream)
+
+    def _count_between(self, stream: Stream) -> None:
+        """Count what a training step computes outside of phases, where this thread counts it."""
+        schedule = stream.schedule  # a driver that counts a step itself has none
+        if self.counter.stream is stream and not stream.phases and schedule is not None and schedule.learned:
+            self.counter.between_begins(stream)
 
     @contextmanager
     def phase(self, stream: Stream, code: int) -> Any:
@@ -254,7 +274,8 @@ class TorchObserver(PatchingObserver):
             self.layers.mark_all(args[0] if len(args) == 1 and not kwargs else (args, kwargs), stream, 0)
         if self.counter.active:
             self._adopt_tensors(stream, module, args, kwargs)
-        self.habits.notice(module, args, learns and training)
+            self.inspect_call(stream, module, code, args, kwargs)
+        calls = self.habits.notice(module, args, learns and training)
         codes = self._value_codes
         self.open(stream, self._forward_code)
         values += codes["shape"], shape, codes["training"], int(training), codes["module"], code >> 1
@@ -266,14 +287,19 @@ class TorchObserver(PatchingObserver):
             values += codes["graph"], int(graph)
             if self.counter.active:
                 self.counter.forward_ends(stream)
+                if graph and self.counter.stream is stream and self.counter.inspection is not None:
+                    self.counter.inspection.note_result(code, result)
         finally:
             stream.push(values)
             self.close(stream, self._forward_code)
+        if calls:
+            self.denormals.look_at_module(module, result, calls)
         if not graph:
             stream.resting = now(), thread_now()
         schedule.end_forward(graph, now(), self.recorder.written)
         if schedule.steps != self._reported_steps or self.counter.active:
             self.follow_schedule(stream, module)
+            self._count_between(stream)
         return result
 
     def _begin_forward(
@@ -314,6 +340,13 @@ class TorchObserver(PatchingObserver):
         if self.counter.stream is stream:
             self.counter.forward_begins(stream, module, tensors_in(self.torch, (args, kwargs)))
 
+    def inspect_call(self, stream: Stream, module: Any, code: int, args: tuple, kwargs: dict) -> None:
+        """Note a call of a module in a step that this thread counts."""
+        inspection = self.counter.inspection
+        if inspection is not None and self.counter.stream is stream:
+            caller = stream.layers[-1] if stream.layers else 0
+            inspection.note_call(module, code, args, kwargs, caller, stream.backward > 0)
+
     def _call_recorded(self, stream: Stream, code: int, call: Any, module: Any, args: tuple, kwargs: dict) -> Any:
         """Call a module as the outermost layer, and mark its result for backward."""
         detail = stream.detail
@@ -345,7 +378,7 @@ class TorchObserver(PatchingObserver):
             schedule.end_counting()
         if schedule.count and schedule.counting != (self.counter.stream is stream):
             if self.counter.stream is stream:
-                self.counter.stop(stream)
+                self.counter.stop(stream, follows=self.optimizers.stepped)
             elif self.counter.is_free() and module is not None:
                 tensors = [*module.parameters(), *module.buffers()]
                 gradients = [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
@@ -407,7 +440,12 @@ def observe_torch(torch: Any, settings: dict, counting: Any = None) -> None:
         steps,
         observer.habits.threads,
         lambda: measure_costs(observer),
-        lambda: {"habits": observer.habits.facts()} if observer.habits.noticed else {},
+        lambda: {
+            **({"habits": observer.habits.facts()} if observer.habits.noticed else {}),
+            **observer.denormals.facts(),
+            **observer.faults.facts(),
+            **compilation_facts(),
+        },
         lambda stream: begin_in_child(observer, watch.schedule, stream),
     )
     watch.add(observed, torch=str(torch.__version__))

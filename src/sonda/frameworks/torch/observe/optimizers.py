@@ -41,6 +41,8 @@ class Optimizers:
         """The numbers of all optimizers; empty where some may be unknown."""
         self._changes = 0
         """Value of `_known.changes` when these numbers were gathered."""
+        self._made = IdentityMap()
+        """Weak references to all optimizers that were made."""
         self._weights: dict = {}
         """Weak references to one weight of every parameter group, by identity."""
         self._versions_after_backward: list = []
@@ -66,6 +68,9 @@ class Optimizers:
                 self.close_abandoned(stream)
             if stream is None or stream.layers or (stream.phases and is_open(stream, code)):
                 return original(*args, **kwargs)
+            inspection = observer.counter.inspection
+            if inspection is not None and observer.counter.stream is stream and args:
+                inspection.gradients_cleared(args[0])
             observer.open(stream, code)
             try:
                 return original(*args, **kwargs)
@@ -77,6 +82,7 @@ class Optimizers:
     def wrap_init(self, original: Any) -> Any:
         def wrapper(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             self._known.set(optimizer, (next(self._number), now()))
+            self._made.set(optimizer, weakref.ref(optimizer))
             self.exists = True
             original(optimizer, *args, **kwargs)
             try:
@@ -100,6 +106,18 @@ class Optimizers:
         if None in weights:
             self._weights = {key: reference for key, reference in self._weights.items() if reference() is not None}
         return [weight._version for weight in weights if weight is not None]
+
+    def weights_of_all(self) -> set | None:
+        """Identities of the weights of all optimizers; None where some optimizer may be unknown, or none has stepped.
+
+        A weight may be the weight of an optimizer that steps seldom, so all of them are asked.
+        """
+        optimizers = [reference() for reference in self._made.values()]
+        known = self._known.values()
+        if not self.stepped or not known or not all(made for _, made in known):
+            return None
+        groups = [group for optimizer in optimizers if optimizer is not None for group in optimizer.param_groups]
+        return {id(weight) for group in groups for weight in group["params"]}
 
     def in_use(self) -> bool | None:
         """Whether an optimizer will step; None where one exists, has not stepped yet, and no weight has changed."""
@@ -156,6 +174,9 @@ class Optimizers:
 
     def _begin_step(self, stream: Stream, code: int, optimizer: Any) -> None:
         self.exists = self.stepped = True
+        inspection = self.observer.counter.inspection
+        if inspection is not None and self.observer.counter.stream is stream:
+            inspection.optimizer_steps(optimizer)
         known = self._known.get(optimizer)
         if known is None:
             known = next(self._number), 0
@@ -209,7 +230,13 @@ class Optimizers:
             self._all_numbers = (
                 frozenset(number for number, _ in known) if all(made for _, made in known) else frozenset()
             )
+        steps = stream.schedule.steps
+        if not steps & (steps - 1):
+            self.observer.faults.note(steps)
+            self.observer.denormals.look_at_states(optimizer, steps)
         counted = self.observer.counter.stream is stream
+        if counted and self.observer.counter.inspection is not None:
+            self.observer.counter.inspection.optimizer_stepped(optimizer, self.observer.model())
         recorded, stream.recorded = stream.recorded, len(stream.events)
         stream.schedule.end_optimizer_step(
             self._known.get(optimizer)[0], now(), self.observer.recorder.written, self._all_numbers, counted,

@@ -14,6 +14,7 @@ from collections import Counter
 from typing import Any
 
 from ...collector.recorder import Recorder
+from .code_places import CodePlaces
 from .values import modules_in, tensors_in
 
 # ---- How much of a program is compiled: all, a part, or nothing ------------------------------------------------------
@@ -132,6 +133,9 @@ class Habits:
         self._torch = torch
         self._recorder = recorder
         self._threads_set = 0
+        self._places = CodePlaces(torch)
+        self._threads_line = ""
+        """Where the program chose its number of threads."""
         self.begin()
 
     def begin(self) -> None:
@@ -151,11 +155,16 @@ class Habits:
         """Whether anything was noticed."""
         return bool(self._noticed) or self._graphs or self._compiled_share.has_compiled
 
-    def notice(self, module: Any, args: tuple, learns: bool) -> None:
-        """Count a call of an outermost module, and inspect it where its number of calls is a power of two."""
+    def notice(self, module: Any, args: tuple, learns: bool) -> int:
+        """Count a call of an outermost module, and inspect it where its number of calls is a power of two.
+
+        Returns this number where it was inspected, 0 otherwise.
+        """
         calls = self._compiled_share.count_module(module, learns)
-        if calls and not calls & (calls - 1):
-            self._inspect(calls, [module], args, learns)
+        if not calls or calls & (calls - 1):
+            return 0
+        self._inspect(calls, [module], args, learns)
+        return calls
 
     def notice_function(self, function: Any, args: tuple, kwargs: dict, learns: bool) -> None:
         """The same for a compiled function that ran outside of modules."""
@@ -173,6 +182,7 @@ class Habits:
 
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
+            self._threads_line = self._places.find()
             self._threads_set = next((value for value in (*args, *kwargs.values()) if type(value) is int), 0)
             return result
 
@@ -220,7 +230,8 @@ class Habits:
             **({"autocast": self._compiled_cast} if self._compiled_cast else {}),
             **{name: noticed[name] for name in ("weights", "autocast", "matmul_precision", "cores") if name in noticed},
         }
-        return {**facts, **({"cuda_graphs": True} if self._graphs else {})}
+        where = {"threads_line": self._threads_line} if self._threads_line else {}
+        return {**facts, **where, **({"cuda_graphs": True} if self._graphs else {})}
 
     def _inspect(self, calls: int, modules: list, inputs: tuple, learns: bool) -> None:
         """Note the options in use by these modules and inputs, and state them where they have changed."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...collector.failure import report_failure
 from ...collector.overhead import measure_reading_costs
+from ...collector.page_faults import measure_fault_ns
 from ...collector.recorder import Stream
 from ...collector.watch import find_rank, state_end
 
@@ -42,7 +43,8 @@ def measure_costs(observer: Any) -> dict:
     from .overhead import recording_costs
 
     try:
-        return recording_costs(observer.torch, observer.layers.counting, observer.layers.has_marks)
+        costs = recording_costs(observer.torch, observer.layers.counting, observer.layers.has_marks)
+        return {**costs, "fault_ns": measure_fault_ns()}
     except Exception:
         return {}
 
@@ -60,9 +62,13 @@ def begin_in_child(observer: Any, schedule: Any, stream: Stream | None) -> None:
         if mode is not None:
             mode.__exit__(None, None, None)
             opened[at] = (code, None, *rest)
+    if observer.counter.ending is not None:
+        observer.counter.end_inspection()
     if observer.counter.stream is not None:
         observer.counter.stop(observer.counter.stream)
-    observer.counter = type(observer.counter)(observer.torch, observer.recorder)
+    optimized = observer.counter.optimized
+    observer.counter = type(observer.counter)(observer.torch, observer.recorder, observer.layers.codes)
+    observer.counter.optimized = optimized
     observer.habits.begin()
     observer.communication.begin_in_child()
     for device_part in (observer.marks, observer.kernel_pass):

@@ -110,14 +110,14 @@ def rooflines(targets: Sequence[RooflineTarget]) -> Figure:
         longest = max(row.cost.time.value or 0.0 for row in rows) or 1.0
         data.append({
             "type": "scatter", "mode": "markers", "name": markup(target.name),
-            "x": [row.cost.intensity.value for row in rows], "y": [row.cost.achieved.value for row in rows],
+            "x": [row.cost.intensity.value for row in rows], "y": [row.cost.executed_rate.value for row in rows],
             "marker": {"color": COLORS[index % len(COLORS)], "symbol": SYMBOLS[index % len(SYMBOLS)], "opacity": 0.7,
                        "line": {"width": 1, "color": "rgba(255,255,255,.6)"},
                        "size": [5 + 25 * math.sqrt((row.cost.time.value or 0.0) / longest) for row in rows]},
             "text": [f"{markup(target.name)}<br>{layer_words(row)}" for row in rows],
             "hovertemplate": "%{text}<br>intensity %{x:.3~g} FLOP/B, derived<extra></extra>",
         })  # fmt: skip
-    achieved = [row.cost.achieved.value or 0.0 for target in targets for row in target.rows]
+    achieved = [row.cost.executed_rate.value or 0.0 for target in targets for row in target.rows]
     ends = axis_ends([*across, *(x for xs, _ in roofs for x in xs)])
     upright = axis_ends([*achieved, *(y for _, ys in roofs for y in ys)])
     layout = {

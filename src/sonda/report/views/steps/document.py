@@ -39,6 +39,7 @@ from sonda.report.views.counters.system import second_fields
 from sonda.report.views.counters.topdown import counters_fields, topdown_fields
 from sonda.report.views.device.overview import device_fields
 from sonda.report.views.energy import energy_fields
+from sonda.report.views.steps.code import code_fields, part_code_fields
 from sonda.report.views.steps.pipeline import pipelines_fields
 from sonda.report.views.steps.program import program_fields
 from sonda.report.views.steps.ranks import nodes_fields, ranks_fields
@@ -53,7 +54,10 @@ def summary_fields(summary: Summary) -> Document:
         "subtitle": summary.subtitle,
         "status": summary.status,
         "verdicts": verdicts_fields(summary),
-        "parts": [_part(part) for part in summary.parts],
+        "parts": [
+            _part(part) | part_code_fields(summary.code.part(part.name) if summary.code is not None else None)
+            for part in summary.parts
+        ],
         "ceilings": plain_data(summary.ceilings),
         **_simulation(summary),
         **training_fields(summary.training),
@@ -61,6 +65,7 @@ def summary_fields(summary: Summary) -> Document:
         **ranks_fields(summary.target),
         **modelled_fields(summary.modelled),
         **program_fields(summary.program),
+        **code_fields(summary.code),
         **pipelines_fields(summary.pipelines),
         **_outside(summary.outside),
         **({"energy": energy_fields(summary.energy)} if summary.energy is not None else {}),

@@ -65,7 +65,7 @@ def roofline_table(rows: Sequence[LayerRow], targets: Sequence[str] = ()) -> Tab
     `targets` names the target of each row, where there are several.
     """
     intensity = [row.cost.intensity for row in rows]
-    rate, achieved = numbers([row.cost.achieved for row in rows])
+    rate, achieved = numbers([row.cost.executed_rate for row in rows])
     speed, bandwidth = numbers([row.cost.bandwidth for row in rows])
     unit, times = numbers([row.cost.time for row in rows])
     return build(

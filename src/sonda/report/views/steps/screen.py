@@ -21,6 +21,7 @@ from sonda.report.views.simulated import (
     simulated_layer_table,
     stack_tables,
 )
+from sonda.report.views.steps.code import code_blocks
 from sonda.report.views.steps.pipeline import pipeline_blocks
 from sonda.report.views.steps.program import program_blocks
 from sonda.report.views.steps.ranks import node_blocks, rank_blocks, rank_phases_table
@@ -37,6 +38,8 @@ from sonda.report.views.steps.verdict import advice
 from sonda.report.words import in_words, verdict_sentences
 
 SEPARATOR = " · "
+MOST_LINES = 5
+"""Lines of code that a region lists."""
 WORTH_TELLING = 0.05
 """The part of a step outside layers from which on it is told."""
 
@@ -66,6 +69,8 @@ def summary_blocks(summary: Summary, layers: int = 10) -> list[Block]:
         # Layers of validation are the same modules again; the first part is the one that the verdict speaks of.
         if index == 0 and layers > 0 and part.layers:
             blocks += [Gap(), *_layer_blocks(part, layers), *_other_layer_blocks(part, layers)]
+        if index == 0 and layers > 0 and summary.code is not None:
+            blocks += code_blocks(summary.code.part(part.name), min(layers, MOST_LINES))
         blocks += [*counter_blocks(part, layers if index == 0 else 0), *system_blocks(part), *over_time_blocks(part)]
     blocks += device_blocks(summary, layers)
     if summary.modelled is not None:

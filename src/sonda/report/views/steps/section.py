@@ -27,6 +27,7 @@ from sonda.report.views.counters.topdown import (
 )
 from sonda.report.views.device.overview import device_panels
 from sonda.report.views.simulated import choose_simulated, is_idle, simulated_layer_table, stack_tables
+from sonda.report.views.steps.code import code_panels, outside_panels
 from sonda.report.views.steps.figure_data import series_table, stack_table, steps_table, stretches_table
 from sonda.report.views.steps.layers import SIMULATED, TREE, layer_tree, layers_panel, roofline_panel
 from sonda.report.views.steps.pipeline import PIPELINE_MEANS, pipeline_table, slowest_words
@@ -52,6 +53,7 @@ def run_panels(summary: Summary) -> list[Block]:
     if summary.program is not None:
         table = TableBlock(program_table(summary.program))
         blocks.append(Panel("Where the program's time went", [table], PROGRAM_MEANS))
+        blocks += outside_panels(summary.code)
     for pipeline in summary.pipelines:
         stages: list[Block] = [Paragraph(slowest_words(pipeline, summary)), TableBlock(pipeline_table(pipeline))]
         blocks.append(Panel(f"Stages of tf.data, {pipeline.part}", stages, PIPELINE_MEANS))
@@ -83,6 +85,7 @@ def _part_panels(part: PartSummary, summary: Summary, place: str) -> list[Block]
         Panel("Phases over steps", [FigureBlock(steps, f"{place}steps", behind, "no step was seen")], caption),
         layers_panel(part, place),
         roofline_panel(part, summary, place),
+        *code_panels(summary.code.part(part.name) if summary.code is not None else None),
         *_topdown_panels(part, place),
         *device_panels(part, summary, place),
         *_counter_panels(part, place),

@@ -17,7 +17,7 @@ from .call import OperationCall, is_complex_or_quantised, is_tensor, storage_key
 from .elementwise import elementwise_formula
 from .fused import FUSED
 from .norms import NORMS
-from .products import PRODUCTS
+from .products import EXECUTED, PRODUCTS
 from .reductions import REDUCTIONS, norm_flops
 from .traffic import moved_bytes
 
@@ -30,6 +30,8 @@ class CallCost(NamedTuple):
     flops: int | None
     bytes: int | None
     known: bool
+    executed: int | None = None
+    """FLOPs without those of products with padding, which libraries skip; None where these are all."""
 
 
 def _name_set(text: str) -> frozenset[str]:
@@ -112,7 +114,7 @@ def cost(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> 
         pass
     moved = _bytes(call, op, inplace)
     flops = _flops(namespace, call, op, inplace)
-    return CallCost(flops, moved, flops is not None)
+    return CallCost(flops, moved, flops is not None, _executed(namespace, call, flops))
 
 
 def _bytes(call: OperationCall, op: str, inplace: bool) -> int | None:
@@ -134,6 +136,17 @@ def _flops(namespace: str, call: OperationCall, op: str, inplace: bool) -> int |
     except Exception:  # as above
         return None
     return flops
+
+
+def _executed(namespace: str, call: OperationCall, flops: int | None) -> int | None:
+    formula = EXECUTED.get(call.op) if namespace == "aten" and flops else None
+    if formula is None:
+        return None
+    try:
+        executed = formula(call)
+    except Exception:  # padding given by a word: what it pads is not known here
+        return None
+    return executed if executed != flops else None
 
 
 def _single_flops(call: OperationCall, op: str, inplace: bool) -> int | None:

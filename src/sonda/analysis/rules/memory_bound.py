@@ -1,0 +1,80 @@
+"""Memory-bound chains: operations on each element alone follow each other, each through a whole tensor."""
+
+from __future__ import annotations
+
+from sonda.analysis.layer_families import BUILT_IN
+from sonda.analysis.rules import remedies
+from sonda.analysis.rules.advice import WorkInPlace
+from sonda.analysis.rules.causes import PointwiseChain
+from sonda.analysis.rules.denormals import slowed_work
+from sonda.analysis.rules.evidence import TimedGroup, evidence_of, layer_row
+from sonda.analysis.rules.places import StepPlace
+from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
+from sonda.record.evidence import OperationGroup
+
+LEAST = 0.20
+"""A fifth of the step: activations and normalisations of any network are such operations too."""
+APART = ("optimizer", "data", "transfer")
+"""Phases that have rules of their own."""
+
+
+def rule(summary: Summary) -> Verdict | None:
+    """Fires when one pass in place of each chain would save a fifth of the step. Operations that cost their overhead
+    are no such chains."""
+    evidence = evidence_of(summary)
+    if evidence is None or "operation" not in summary.ceilings:
+        return None
+    cost, bandwidth = summary.ceilings["operation"].value or 0.0, summary.ceilings["dram_bandwidth"].value or 1.0
+    chains: dict[tuple[str | None, str, str], list[TimedGroup]] = {}
+    for timed in evidence.groups:
+        group = timed.group
+        large = 1e9 * float(group.bytes) / bandwidth > cost * group.operations
+        if (
+            group.family == "pointwise"
+            and group.phase not in APART
+            and large
+            and not _is_ordinary(evidence.part, group)
+        ):
+            line = "" if group.phase == "backward" else group.line
+            chains.setdefault((group.layer, group.phase, line), []).append(timed)
+    slowed: dict[tuple[str, str], float] = {}
+    for work in slowed_work(summary, evidence.part):
+        here = work.place.layer, work.place.line
+        slowed[here] = slowed.get(here, 0.0) + work.saved
+    saved = {
+        (layer, phase, line): _saved(members, slowed.get((layer or "", line), 0.0))
+        for (layer, phase, line), members in chains.items()
+    }
+    spent = sum(saved.values())
+    share = evidence.share(spent)
+    if share < LEAST:
+        return None
+    layer, phase, line = max(saved, key=lambda key: saved[key])
+    if not line:
+        lines = {timed.group.line: timed.ns for key, members in chains.items() for timed in members
+                 if key[0] == layer and key[2]}  # fmt: skip
+        line = max(lines, key=lambda name: lines[name], default="")
+    place = StepPlace(layer or "", line, phase)
+    members = [timed for key, chain in chains.items() if saved[key] for timed in chain]
+    of_step, time = Value(share, "1", "derived"), Value(spent, "ns", "derived")
+    moved = Value(sum(float(timed.group.bytes) for timed in members), "B", "nominal")
+    whole = Value(evidence.share(sum(timed.ns for timed in members)), "1", "derived")
+    return Verdict(
+        kind="memory_bound",
+        finding=PointwiseChain(of_step, time, place, sum(timed.group.operations for timed in members), moved, whole),
+        evidence={"share": of_step, "time": time, "bytes": moved},
+        remedies=(*remedies.remedies(summary, remedies.compiled), Remedy(WorkInPlace(place))),
+        share=share,
+    )
+
+
+def _saved(chain: list[TimedGroup], slowed: float) -> float:
+    """ns of all passes of a chain but one, without what subnormal numbers cost there (ns)."""
+    operations = sum(timed.group.operations for timed in chain)
+    return max(sum(timed.ns for timed in chain) - slowed, 0.0) * (1 - 1 / operations)
+
+
+def _is_ordinary(part: PartSummary, group: OperationGroup) -> bool:
+    """Whether a layer of the framework does it, in which no line can be changed."""
+    row = layer_row(part, group.layer) if group.layer is not None else None
+    return row is not None and row.name in BUILT_IN

@@ -1,0 +1,171 @@
+"""Looks for subnormal numbers in few elements of few tensors, and measures what they cost on this processor.
+
+A processor computes with subnormal numbers by a slow path. Tensors are only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from time import thread_time_ns as spent
+from typing import Any
+
+SAMPLE = 4096
+"""Elements of a tensor that are looked at."""
+FIRST_CALL = 16
+"""Call of a module at which it is looked at first, and then at every fourfold: weights become subnormal by and by."""
+MOST_TENSORS = 24
+"""Tensors that are looked at each time: the largest weights and their gradients."""
+SMALLEST = 256
+"""Elements of the smallest tensor that is looked at: less costs no time, whatever it holds."""
+WORTH = 0.01
+"""The part of a tensor's elements from which on it is named."""
+MOST_NAMED = 16
+MOST_OPERATIONS = 200
+"""Operations of a counted step whose operands are looked at."""
+TRIED_ALONE = {
+    f"aten.{name}{ending}": name
+    for name in ("sqrt", "rsqrt", "log", "log1p", "exp", "expm1", "sigmoid", "tanh", "square", "reciprocal")
+    for ending in ("", "_")
+}
+"""Operations on one tensor whose cost can be tried, and the functions that try it."""
+TRIED = 1 << 14
+"""Elements of the tensors with which the cost is measured: they fit in a core's own cache."""
+TRIES = 7
+
+
+class Denormals:
+    """The tensors of a program in which subnormal numbers were seen."""
+
+    def __init__(self, torch: Any, codes: dict) -> None:
+        self._torch = torch
+        self._codes = codes
+        """Code of a module's forward, by its identity."""
+        self._seen: dict[tuple, float] = {}
+        """The largest part of subnormal elements, by the number of a module and what its tensor is."""
+
+    def look_at_module(self, module: Any, result: Any, calls: int) -> None:
+        """Look at a module's weights, their gradients, and its result, after so many calls (a power of two)."""
+        if calls < FIRST_CALL or calls.bit_length() % 2 == 0:
+            return
+        try:
+            owners = {
+                id(weight): part for part in module.modules() for weight in vars(part)["_parameters"].values()
+                if weight is not None
+            }  # fmt: skip
+            weights = sorted(module.parameters(), key=lambda weight: -weight.numel())[:MOST_TENSORS]
+            with self._torch._C._DisableTorchDispatch():
+                for weight in weights:
+                    part = owners.get(id(weight), module)
+                    self._look(part, "weights", weight)
+                    if weight.grad is not None:
+                        self._look(part, "gradients", weight.grad)
+                if type(result) is self._torch.Tensor:
+                    self._look(module, "result", result)
+        except Exception:  # modules and tensors of a library's own classes
+            pass
+
+    def look_at_states(self, optimizer: Any, steps: int) -> None:
+        """Look at what an optimizer keeps of its weights, after so many steps (a power of two)."""
+        if steps < FIRST_CALL or steps.bit_length() % 2 == 0:
+            return
+        try:
+            states = [state for states in optimizer.state.values() for state in states.values()]
+            tensors = [state for state in states if type(state) is self._torch.Tensor and state.dim()]
+            with self._torch._C._DisableTorchDispatch():
+                parts = [
+                    subnormal_part(self._torch, tensor)
+                    for tensor in sorted(tensors, key=lambda tensor: -tensor.numel())[:MOST_TENSORS]
+                ]
+        except Exception:  # an optimizer of a library
+            return
+        if max(parts, default=0.0) >= WORTH:
+            self._seen[-1, "state"] = max(parts)
+
+    def _look(self, module: Any, what: str, tensor: Any) -> None:
+        part = subnormal_part(self._torch, tensor)
+        code = self._codes.get(id(module))
+        if part >= WORTH and code is not None:
+            key = code >> 1, what
+            self._seen[key] = max(self._seen.get(key, 0.0), part)
+
+    def facts(self) -> dict:
+        """`denormals`: modules, what was looked at and the part of it that is subnormal. `denormal_times`: how many
+        times longer a product, an operation on each element, and a root take with such numbers."""
+        if not self._seen:
+            return {}
+        largest = sorted(self._seen.items(), key=lambda item: -item[1])[:MOST_NAMED]
+        return {
+            "denormals": [[number, what, part] for (number, what), part in largest],
+            "denormal_times": measure_cost(self._torch),
+        }
+
+
+class SubnormalOperations:
+    """Operations of a counted step that read subnormal numbers, among those that some processors are slow at."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._left = MOST_OPERATIONS
+        self._seen: dict[tuple, list] = {}
+        """By phase, layer, line and name: ns, and the largest part of subnormal elements."""
+
+    def look(self, key: tuple, name: str, tensors: list, ns: int) -> None:
+        """Look at the first operand of an operation that took so many ns."""
+        if name not in TRIED_ALONE or not self._left or not tensors or tensors[0].numel() < SAMPLE:
+            return
+        self._left -= 1
+        with self._torch._C._DisableTorchDispatch():
+            part = subnormal_part(self._torch, tensors[0])
+        if part >= WORTH:
+            seen = self._seen.setdefault((*key, name), [0, 0.0])
+            seen[0] += ns
+            seen[1] = max(seen[1], part)
+
+    def facts(self) -> list:
+        """Phase, layer, line and name; ns, the part that is subnormal, and how many times longer that takes here."""
+        torch = self._torch
+        with torch._C._DisableTorchDispatch():
+            usual, small = (torch.full((TRIED,), value) for value in (0.5, 1e-40))
+            slower = {}
+            for name in {key[3] for key in self._seen}:
+                work = getattr(torch, TRIED_ALONE[name])
+                slower[name] = _time(partial(work, small)) / max(_time(partial(work, usual)), 1)
+        return [[*key, ns, part, slower[key[3]]] for key, (ns, part) in self._seen.items()]
+
+
+def subnormal_part(torch: Any, tensor: Any) -> float:
+    """Part of a sample of a tensor's elements that are subnormal, 0 to 1; 0 for tensors that cannot be looked at."""
+    if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.numel() < SMALLEST:
+        return 0.0
+    if tensor.dtype not in (torch.float32, torch.float64):
+        return 0.0
+    values = tensor.detach()
+    flat = values.view(-1) if values.is_contiguous() else values[..., 0].reshape(-1)
+    sample = flat[:: max(1, flat.numel() // SAMPLE)].abs()
+    # Compared as integers: a processor that flushes them would compare such numbers as 0.
+    bits = sample.view(torch.int32 if sample.dtype == torch.float32 else torch.int64)
+    least = torch.tensor(torch.finfo(sample.dtype).tiny, dtype=sample.dtype).view(bits.dtype)
+    return float(((bits > 0) & (bits < least)).sum().item()) / max(1, sample.numel())
+
+
+def measure_cost(torch: Any) -> list:
+    """How many times longer products, operations on each element and roots take with subnormal numbers, here."""
+    side = 96
+    usual, small = (torch.full((TRIED,), value) for value in (0.5, 1e-40))
+    matrix, small_matrix = (torch.full((side, side), value) for value in (0.5, 1e-40))
+    product = _time(lambda: matrix @ small_matrix) / max(_time(lambda: matrix @ matrix), 1)
+    element = _time(lambda: small * 0.5) / max(_time(lambda: usual * 0.5), 1)
+    root = _time(small.sqrt) / max(_time(usual.sqrt), 1)
+    return [product, element, root]
+
+
+def _time(work: Callable[[], Any]) -> float:
+    """The least processor time of some work, ns."""
+    work()
+    times = []
+    for _ in range(TRIES):
+        begin = spent()
+        work()
+        times.append(spent() - begin)
+    return float(min(times))

@@ -1,0 +1,126 @@
+"""Adds up the operations of one counted step by where and of what kind they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .code_places import CodePlaces
+from .denormals import SubnormalOperations
+
+MOST_GROUPS = 400
+"""Groups that are stated: those that took longest."""
+COPIES = frozenset({"aten.clone", "aten.copy_", "aten._to_copy", "aten.copy", "aten.lift_fresh_copy"})
+ASKING = frozenset({
+    "aten._local_scalar_dense", "aten.is_nonzero", "aten.equal", "aten.nonzero", "aten.masked_select",
+    "aten._unique", "aten._unique2", "aten.unique_dim", "aten.unique_consecutive", "aten.repeat_interleave",
+    "aten.bincount", "aten.histc",
+})  # fmt: skip
+"""Operations whose result, or its size, the host has to know: on a GPU it waits for them."""
+INDEXING = frozenset({"aten.index", "aten.index_put_", "aten.index_put"})
+"""Operations for which a GPU is asked how many elements a mask selects."""
+PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "convolution", "attention", "matmul", "linear", "mkldnn", "rnn", "lstm")
+"""Parts of the names of operations that multiply matrices."""
+POINTWISE = frozenset(
+    f"aten.{name}"
+    for name in (
+        "threshold_backward", "gelu_backward", "sigmoid_backward", "tanh_backward", "silu_backward", "elu_backward",
+        "leaky_relu_backward", "hardtanh_backward", "hardswish_backward", "hardsigmoid_backward", "softplus_backward",
+        "mish_backward", "native_dropout", "native_dropout_backward", "bernoulli_", "fill_", "zero_", "zeros_like",
+        "ones_like", "full_like", "relu_", "relu", "gelu", "silu", "add_", "mul_", "div_", "sub_", "masked_fill",
+        "masked_fill_", "addcmul_", "addcdiv_", "lerp_",
+    )
+)  # fmt: skip
+"""Operations on each element alone that PyTorch does not mark as such."""
+
+
+class OperationGroups:
+    """Operations of one phase, layer, line, family and precision are a group."""
+
+    def __init__(self, torch: Any, places: CodePlaces) -> None:
+        self._torch = torch
+        self._places = places
+        self._families: dict[Any, tuple[str, bool]] = {}
+        self._groups: dict[tuple, list] = {}
+        self.subnormal = SubnormalOperations(torch)
+        self.random: set = set()
+        """Codes of the layers in which random numbers were drawn."""
+
+    def add(self, stream: Any, func: Any, name: str, tensors: list, flops: Any, size: Any, ns: int) -> None:
+        """Add an operation that ran for so many ns."""
+        known = self._families.get(func)
+        if known is None:
+            known = self._families[func] = self._family_of(func, name)
+        family, random = known
+        if device := _find_crossing(self._torch, name, family, tensors):
+            family = device
+        if random:
+            self.random.update(stream.layers)
+        phase = stream.phases[-1][0] >> 1 if stream.phases else -1
+        layer = stream.layers[-1] if stream.layers else stream.backward
+        bits, strided = 0, 0
+        # Views move nothing, and libraries multiply transposed matrices as fast as others.
+        spread = bool(size) and (family != "product" or "convolution" in name)
+        for tensor in tensors:
+            if not bits and tensor.is_floating_point():
+                bits = 8 * tensor.element_size()
+            if spread and tensor.dim() > 1 and not _is_dense(self._torch, tensor):
+                strided += tensor.numel() * tensor.element_size()
+        place = phase, layer >> 1 if layer else -1, self._places.find()
+        self.subnormal.look(place, name, tensors, ns)
+        key = *place, family, bits
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = [0, 0, 0, 0, 0]
+        group[0] += 1
+        group[1] += ns
+        group[2] += flops or 0
+        group[3] += size or 0
+        group[4] += strided
+
+    def facts(self) -> list:
+        """The groups, those that took longest first: phase, layer, line, family, bits of a number; then how many, ns,
+        FLOPs, bytes, and bytes of operands that lie in memory with gaps or in another order."""
+        ordered = sorted(self._groups.items(), key=lambda item: -item[1][1])
+        return [[*key, *sums] for key, sums in ordered[:MOST_GROUPS]]
+
+    def _family_of(self, func: Any, name: str) -> tuple[str, bool]:
+        tag = self._torch.Tag
+        try:
+            tags = func.tags
+        except Exception:  # no operation of the dispatcher
+            tags = ()
+        random = tag.nondeterministic_seeded in tags
+        if name in COPIES:
+            return "copy", False
+        if any(part in name for part in PRODUCTS):
+            return "product", random
+        if name in POINTWISE or tag.pointwise in tags:
+            return "pointwise", random
+        if name.startswith(("aten._fused_", "aten._foreach_")):
+            return "update", random
+        return "other", random
+
+
+def _find_crossing(torch: Any, name: str, family: str, tensors: list) -> str:
+    """`ask` where the host waits for a GPU's answer, `to_device` and `to_host` of copies between the two; else ''."""
+    devices = {tensor.device.type for tensor in tensors}
+    if not devices - {"cpu", "meta"}:
+        return ""
+    if name in ASKING or (name in INDEXING and any(tensor.dtype is torch.bool for tensor in tensors[1:])):
+        return "ask"
+    if family == "copy" and "cpu" in devices and len(devices) > 1:
+        # Of a copy the destination comes first where it is given, and last where it is made.
+        first = tensors[0].device.type if name == "aten.copy_" else tensors[-1].device.type
+        return "to_host" if first == "cpu" else "to_device"
+    return ""
+
+
+def _is_dense(torch: Any, tensor: Any) -> bool:
+    """Whether a tensor's elements follow each other in memory in the order of its dimensions, or channels last."""
+    try:
+        if tensor.is_contiguous():
+            return True
+        last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+        return last is not None and bool(tensor.is_contiguous(memory_format=last))
+    except Exception:  # nested and sparse tensors
+        return True

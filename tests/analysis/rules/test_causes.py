@@ -1,0 +1,352 @@
+"""Causes that counted steps show: planted facts, and what follows from them by hand. A step takes 100 ms."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from sonda.analysis.rules import (
+    allocation,
+    checkpointing,
+    copies,
+    denormals,
+    dominating_layer,
+    double_precision,
+    good,
+    graph_breaks,
+    memory_bound,
+    memory_format,
+    micro_batch,
+    optimizer,
+    recompilation,
+    repeated_forward,
+    tiny_operations,
+    unused_gradients,
+    validation,
+    verdicts,
+)
+from sonda.analysis.rules.evidence import evidence_of
+from sonda.analysis.steps.program import Program, ProgramStage
+from sonda.analysis.summary import LayerRow, Summary, Value, Verdict
+from sonda.record.evidence import Compilations, StepEvidence
+from sonda.report.words import describe
+from verdicts_cases import CEILINGS, MISSING, STEP, cost, layer, phase, summary
+
+MS = 1e6
+OPERATIONS = {"operation": Value(1_000.0, "ns", "measured"), "training_operation": Value(5_000.0, "ns", "measured")}
+PHASES = [phase("forward", cost(30)), phase("backward", cost(60)), phase("optimizer", cost(10))]
+
+
+def layer_with(path: str, name: str, forward: float, backward: float, bound: str = "") -> LayerRow:
+    """A layer whose forward and backward take so many percent of the step."""
+    row = layer(path, name, cost(forward + backward, bound, 0.8 if bound else 0.1))
+    return dataclasses.replace(
+        row,
+        forward=Value(forward / 100 * STEP, "ns", "measured"),
+        backward=Value(backward / 100 * STEP, "ns", "measured") if backward else MISSING,
+    )
+
+
+LAYERS = [layer_with("body", "Linear", 20, 40), layer_with("head", "Linear", 10, 20)]
+
+
+def judged(phases=PHASES, layers=LAYERS, facts=None, **evidence) -> Summary:
+    """A program whose counted step showed this."""
+    step = msgspec.convert({"part": "train", "start": 1, **evidence}, StepEvidence)
+    whole = summary(
+        phases, layers, ceilings={**CEILINGS, **OPERATIONS},
+        workload={"name": "program", "framework": "torch", "train": True, **(facts or {})},
+        target={"spec": "", "threads": 1, "device": "cpu"},
+    )  # fmt: skip
+    return dataclasses.replace(whole, workload=msgspec.structs.replace(whole.workload, evidence=[step]))
+
+
+def group(ns: float, operations: int = 1, **more) -> dict:
+    return {"phase": "forward", "operations": operations, "ns": int(ns), **more}
+
+
+def share_of(verdict: Verdict | None) -> float:
+    assert verdict is not None
+    assert describe(verdict.finding).endswith(".")
+    assert all(describe(remedy.advice) for remedy in verdict.remedies) and verdict.remedies
+    return verdict.share
+
+
+def test_the_time_of_a_layer_is_shared_as_in_the_counted_step() -> None:
+    """Counting disturbs times: 3 of 4 ms of the layer's operations are three quarters of its 60 ms."""
+    evidence = evidence_of(judged(groups=[group(3 * MS, layer="body", family="copy"), group(1 * MS, layer="body")]))
+    assert evidence is not None
+    assert evidence.time(lambda group: group.family == "copy") == pytest.approx(45 * MS)
+
+
+def test_operations_outside_of_phases_have_no_more_than_they_took() -> None:
+    phases = [*PHASES[:2], phase("other", cost(10))]
+    evidence = evidence_of(judged(phases, groups=[{"phase": "", "operations": 1, "ns": int(2 * MS)}]))
+    assert evidence is not None and evidence.time(lambda group: True) == pytest.approx(2 * MS)
+
+
+def test_a_run_without_evidence_has_no_causes() -> None:
+    spoken, _ = verdicts(summary(PHASES, LAYERS))
+    assert [verdict.kind for verdict in spoken] == ["none"]
+
+
+# ---- gradients and forwards ------------------------------------------------------------------------------------------
+
+
+def test_the_backward_of_a_frozen_part_is_for_nothing() -> None:
+    verdict = unused_gradients.rule(judged(thrown=[{"layer": "body", "part": 1.0, "first": True}]))
+    assert share_of(verdict) == pytest.approx(0.40)
+    assert verdict is not None and "body.requires_grad_(False)" in describe(verdict.remedies[0].advice)
+
+
+def test_behind_trained_layers_only_the_gradients_of_weights_are() -> None:
+    """Its input needs a gradient: half of the 40 %."""
+    assert share_of(unused_gradients.rule(judged(thrown=[{"layer": "body", "part": 1.0}]))) == pytest.approx(0.20)
+
+
+def test_a_third_of_few_gradients_is_not_worth_a_sentence() -> None:
+    assert unused_gradients.rule(judged(thrown=[{"layer": "head", "part": 1 / 3, "first": True}])) is None
+
+
+def test_a_graph_costs_a_node_for_every_operation() -> None:
+    """2,000 operations of 5 - 1 µs are 8 ms of 100."""
+    graphs = [{"layer": "body", "calls": 1, "unused": 1, "line": "train.py:7"}]
+    verdict = unused_gradients.rule(judged(graphs=graphs, groups=[group(9 * MS, 2000, layer="body")]))
+    assert share_of(verdict) == pytest.approx(0.08)
+    assert verdict is not None and "train.py:7" in describe(verdict.finding)
+
+
+def test_a_forward_made_twice_is_half_of_its_time() -> None:
+    """20 % forward and 40 % backward, each for two calls."""
+    repeated = [{"layer": "body", "calls": 2, "repeated": 1, "line": "train.py:9"}]
+    verdict = repeated_forward.rule(judged(repeated=repeated))
+    assert share_of(verdict) == pytest.approx(0.30)
+    assert verdict is not None and "train.py:9" in describe(verdict.remedies[0].advice)
+
+
+def test_a_repeated_forward_whose_graph_is_unused_has_no_backward() -> None:
+    repeated = [{"layer": "body", "calls": 2, "repeated": 1}]
+    graphs = [{"layer": "body", "calls": 2, "unused": 1}]
+    assert share_of(repeated_forward.rule(judged(repeated=repeated, graphs=graphs))) == pytest.approx(0.10)
+
+
+def test_parts_of_a_repeated_module_are_counted_once() -> None:
+    layers = [*LAYERS, layer_with("body.0", "Linear", 15, 30)]
+    repeated = [{"layer": path, "calls": 2, "repeated": 1} for path in ("body", "body.0")]
+    assert share_of(repeated_forward.rule(judged(layers=layers, repeated=repeated))) == pytest.approx(0.30)
+
+
+# ---- small operations ------------------------------------------------------------------------------------------------
+
+
+def test_a_loop_makes_tiny_operations() -> None:
+    """10,000 operations without work: at most four times their 5 µs each, which is all of the layer's 60 ms."""
+    groups = [group(60 * MS, 10_000, layer="body", line="rnn.py:8")]
+    verdict = tiny_operations.rule(judged(groups=groups, batch=4))
+    assert share_of(verdict) == pytest.approx(0.60)
+    assert verdict is not None and "rnn.py:8" in describe(verdict.finding)
+    assert micro_batch.rule(judged(groups=groups, batch=4)) is None
+
+
+def test_few_samples_and_no_loop_are_a_micro_batch() -> None:
+    """Of 2,000 operations 20 µs each are overhead at most: 40 ms."""
+    lines = [group(1 * MS, 40, layer="body", line=f"net.py:{number}") for number in range(50)]
+    verdict = micro_batch.rule(judged(groups=lines, batch=2))
+    assert share_of(verdict) == pytest.approx(0.40)
+    assert tiny_operations.rule(judged(groups=lines, batch=2)) is None
+
+
+def test_a_usual_batch_is_no_micro_batch() -> None:
+    lines = [group(1 * MS, 40, layer="body", line=f"net.py:{number}") for number in range(50)]
+    assert micro_batch.rule(judged(groups=lines, batch=256)) is None
+    assert tiny_operations.rule(judged(groups=lines, batch=256)) is not None
+
+
+def test_operations_with_work_are_not_small() -> None:
+    """1 GFLOP at 100 GFLOP/s is 10 ms."""
+    groups = [group(60 * MS, 100, layer="body", flops=1e9)]
+    assert tiny_operations.rule(judged(groups=groups, batch=2)) is None
+    assert micro_batch.rule(judged(groups=groups, batch=2)) is None
+
+
+# ---- the optimizer ---------------------------------------------------------------------------------------------------
+
+HEAVY = [phase("forward", cost(20)), phase("backward", cost(20)), phase("optimizer", cost(60))]
+
+
+def test_rows_without_gradients_need_no_update() -> None:
+    """Nine tenths of the elements are the table's, of whose rows 99 % have no gradient."""
+    table = {"layer": "body", "rows": 100_000, "elements": 9_000_000, "untouched": 0.99}
+    layers = [layer_with("body", "Embedding", 5, 10), layer_with("head", "Linear", 15, 10)]
+    update = {"optimizer": "Adam", "elements": 10_000_000, "tables": [table]}
+    verdict = optimizer.rule(judged(HEAVY, layers, updates=[update]))
+    assert share_of(verdict) == pytest.approx(0.99 * (0.60 * 0.9 + 0.10))
+
+
+def test_an_update_in_one_pass_moves_weights_and_states_once() -> None:
+    """1 M weights with 2 M states of 4 B: 28 MB at 10 GB/s are 2.8 ms of the 60."""
+    update = {"optimizer": "Adam", "tensors": 200, "elements": 10**6, "states": 2 * 10**6, "can_fuse": True}
+    verdict = optimizer.rule(judged(HEAVY, updates=[update]))
+    assert share_of(verdict) == pytest.approx(0.60 - 0.028)
+    assert optimizer.rule(judged(HEAVY, updates=[{**update, "fused": True}])) is None
+    assert optimizer.rule(judged(PHASES, updates=[update])) is None
+
+
+def test_an_optimizer_on_another_device_is_told() -> None:
+    update = {"optimizer": "SGD", "elements": 10, "elsewhere": True}
+    assert share_of(optimizer.rule(judged(HEAVY, updates=[update]))) == pytest.approx(0.60)
+
+
+# ---- what operations compute with ------------------------------------------------------------------------------------
+
+
+def test_half_of_the_bits_take_half_of_the_time() -> None:
+    """60 % of the step in 64 bits, less 1 µs of overhead for each of ten operations."""
+    verdict = double_precision.rule(judged(groups=[group(60 * MS, 10, layer="body", bits=64, family="product")]))
+    assert share_of(verdict) == pytest.approx((0.60 - 0.0001) / 2)
+    assert double_precision.rule(judged(groups=[group(60 * MS, 10, layer="body", bits=32)])) is None
+
+
+def test_a_wide_matrix_with_most_weights_dominates() -> None:
+    layers = [
+        layer_with("flat", "Linear", 30, 50),
+        layer_with("conv", "Conv2d", 5, 5),
+        layer_with("out", "Linear", 1, 1),
+    ]
+    sizes = [
+        {"layer": "flat", "weights": 9_000, "inputs": 16_384, "outputs": 512},
+        {"layer": "conv", "weights": 500, "kernel": 3},
+        {"layer": "out", "weights": 500, "inputs": 512, "outputs": 10},
+    ]
+    verdict = dominating_layer.rule(judged(layers=layers, sizes=sizes))
+    assert share_of(verdict) == pytest.approx(0.80 - 0.10)
+    square = [{**sizes[0], "inputs": 1024, "outputs": 512}, *sizes[1:]]
+    assert dominating_layer.rule(judged(layers=layers, sizes=square)) is None
+
+
+def test_one_pass_in_place_of_a_chain() -> None:
+    """Eight operations move 400 MB each way: seven of eight passes are saved, of 60 % of the step."""
+    chain = [group(60 * MS, 8, layer="body", family="pointwise", bytes=4e8, line="act.py:3")]
+    own = [dataclasses.replace(row, name="Squash") for row in LAYERS]
+    verdict = memory_bound.rule(judged(layers=own, groups=chain))
+    assert share_of(verdict) == pytest.approx(0.60 * 7 / 8)
+    single = [group(60 * MS, 1, layer="body", family="pointwise", bytes=4e8)]
+    assert memory_bound.rule(judged(layers=own, groups=single)) is None
+    built_in = [dataclasses.replace(row, name="Dropout") for row in LAYERS]
+    assert memory_bound.rule(judged(layers=built_in, groups=chain)) is None, "no line can change it"
+
+
+def test_copies_take_what_their_operations_take() -> None:
+    groups = [group(10 * MS, 4, layer="body", family="copy", bytes=1e8), group(20 * MS, layer="body")]
+    assert share_of(copies.rule(judged(groups=groups))) == pytest.approx(0.20)
+    assert copies.rule(judged(groups=groups, facts={"autocast": "bfloat16"})) is None
+
+
+def test_strided_operands_cost_what_memory_does_not_explain() -> None:
+    """100 MB at 10 GB/s are 10 of the 60 ms, and one operation 1 µs."""
+    groups = [group(5 * MS, layer="body", bytes=1e8, strided=9e7, line="net.py:5")]
+    assert share_of(memory_format.rule(judged(groups=groups))) == pytest.approx(0.50 - 0.00001)
+    assert memory_format.rule(judged(groups=[group(5 * MS, layer="body", bytes=1e8)])) is None
+
+
+def test_subnormal_numbers_cost_what_was_measured() -> None:
+    """A root that takes 30 of the layer's 60 ms, 31 times as long as with other numbers."""
+    slow = {"phase": "forward", "layer": "body", "name": "aten.sqrt", "ns": int(3 * MS), "part": 1.0, "times": 31}
+    groups = [group(6 * MS, layer="body")]
+    verdict = denormals.rule(judged(groups=groups, subnormal=[slow]))
+    assert share_of(verdict) == pytest.approx(0.30 * 30 / 31)
+    assert denormals.rule(judged(groups=groups, subnormal=[{**slow, "times": 1.05}])) is None
+
+
+def test_subnormal_states_slow_one_operation_of_ten() -> None:
+    """A root 31 times as slow makes ten operations take four times as long."""
+    found = {"places": [{"layer": "", "what": "state", "part": 1.0}], "root_times": 31}
+    assert share_of(denormals.rule(judged(HEAVY, facts={"denormals": found}))) == pytest.approx(0.60 * 3 / 4)
+
+
+def test_page_faults_take_their_number_times_their_cost() -> None:
+    facts = {"fault_ns": 500.0, "step_faults": 40_000.0}
+    groups = [{"phase": "", "operations": 1, "ns": int(MS), "bytes": 1e8, "line": "train.py:3"}]
+    assert share_of(allocation.rule(judged(facts=facts, groups=groups))) == pytest.approx(0.20)
+    assert allocation.rule(judged(facts={**facts, "step_faults": 400.0}, groups=groups)) is None
+    assert allocation.rule(judged(facts=facts)) is None, "of no line"
+
+
+# ---- the whole program -----------------------------------------------------------------------------------------------
+
+
+def with_validations(walks: int, total: float) -> Summary:
+    whole = judged()
+    train = dataclasses.replace(whole.parts[0], total=Value(100 * STEP, "ns", "measured"), steps=100)
+    other = dataclasses.replace(train, name="validate", walks=walks, total=Value(total * STEP, "ns", "measured"))
+    return dataclasses.replace(whole, parts=(train, other))
+
+
+def test_validations_that_take_as_long_as_the_training() -> None:
+    assert share_of(validation.rule(with_validations(50, 100))) == pytest.approx(0.50)
+
+
+@pytest.mark.parametrize(("walks", "total"), [(2, 100), (50, 10)])
+def test_seldom_or_short_validations_are_none(walks: int, total: float) -> None:
+    assert validation.rule(with_validations(walks, total)) is None
+
+
+def test_files_of_weights_that_take_a_third_of_the_time() -> None:
+    def with_files(seconds: float, files: int) -> Summary:
+        stages = tuple(
+            ProgramStage(name, Value(1e9 * time, "ns", "measured"), time / 10, count, line=line)
+            for name, time, count, line in (("train", 4.0, 100, ""), ("checkpoints", seconds, files, "train.py:30"))
+        )
+        return dataclasses.replace(judged(), program=Program(Value(1e10, "ns", "measured"), stages))
+
+    verdict = checkpointing.rule(with_files(2.0, 100))
+    assert share_of(verdict) == pytest.approx(1 / 3)
+    assert verdict is not None and "train.py:30" in describe(verdict.finding)
+    assert checkpointing.rule(with_files(2.0, 2)) is None
+    assert checkpointing.rule(with_files(0.1, 100)) is None
+
+
+def test_compiling_again_is_lost_time() -> None:
+    whole = with_validations(1, 0)  # steps of 10 s in all
+    function = {"function": "step", "line": "train.py:3", "times": 8, "seconds": 6.0, "again": 5.0, "reason": "shape"}
+
+    def compiled(**changed: object) -> Summary:
+        facts = msgspec.convert({"functions": [{**function, **changed}]}, Compilations)
+        return dataclasses.replace(whole, workload=msgspec.structs.replace(whole.workload, compilations=facts))
+
+    assert share_of(recompilation.rule(compiled())) == pytest.approx(0.50)
+    assert recompilation.rule(compiled(times=2)) is None
+    assert recompilation.rule(compiled(again=0.5)) is None
+
+
+def test_graph_breaks_explain_small_operations() -> None:
+    groups = [group(60 * MS, 10_000, layer="body", line="net.py:8")]
+    facts = {"compilations": {"breaks": [{"line": "net.py:8", "reason": "item()", "times": 1}]}}
+    broken = judged(groups=groups, facts=facts)
+    assert share_of(graph_breaks.rule(broken)) == pytest.approx(0.60)
+    assert tiny_operations.rule(broken) is None and graph_breaks.rule(judged(groups=groups)) is None
+
+
+# ---- order -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_cause_comes_before_the_limit_of_the_work() -> None:
+    layers = [layer_with("body", "Linear", 20, 40, "compute"), layer_with("head", "Linear", 10, 20, "compute")]
+    spoken, _ = verdicts(judged(layers=layers, thrown=[{"layer": "body", "part": 1.0}]))
+    assert [verdict.kind for verdict in spoken] == ["unused_gradients", "compute"]
+
+
+def test_a_program_near_the_roof_is_good() -> None:
+    layers = [layer_with("body", "Linear", 20, 40, "compute"), layer_with("head", "Linear", 10, 20, "compute")]
+    program = judged(layers=layers, batch=256)
+    assert share_of_good(program) == pytest.approx(0.72)
+    assert [verdict.kind for verdict in verdicts(program)[0]] == ["good", "compute"]
+    assert good.rule(judged()) is None
+
+
+def share_of_good(program: Summary) -> float:
+    verdict = good.rule(program)
+    assert verdict is not None and describe(verdict.finding).startswith("Good")
+    return verdict.share
