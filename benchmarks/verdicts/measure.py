@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.bar import machine_line, paired_interval
-from benchmarks.verdicts.truth import CONTENTION, GOOD, Truth, read_truths
+from benchmarks.verdicts.cores import map_side_by_side
+from benchmarks.verdicts.truth import GOOD, PROGRAMS, Truth, read_truths
 
 ROUNDS = 3
 LONGEST = 300.0
@@ -75,6 +76,16 @@ def measure_share(truth: Truth, rounds: int) -> tuple[float, float, float]:
     return interval.median, interval.low, interval.high
 
 
+def try_share(truth: Truth, rounds: int) -> tuple[tuple[float, float, float] | None, str]:
+    """What removing the cause saves, or why that is not known."""
+    try:
+        return measure_share(truth, rounds), ""
+    except subprocess.CalledProcessError as error:
+        return None, f"fails: {error.stderr.decode(errors='replace').strip().splitlines()[-1:]}"
+    except subprocess.TimeoutExpired:
+        return None, f"took longer than {LONGEST:g} s"
+
+
 def write_share(truth: Truth, share: tuple[float, float, float]) -> None:
     """Write what was measured at the end of the truth, in place of what stood there."""
     path = truth.program.with_suffix(".toml")
@@ -90,20 +101,20 @@ def main() -> None:
     options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options.add_argument("--rounds", type=int, default=ROUNDS)
+    options.add_argument("--at-once", type=int, default=1, help="programs side by side, each on two cores of its own")
+    options.add_argument("--programs", type=Path, default=PROGRAMS, help="folder of planted programs")
     options.add_argument("names", nargs="*", help="domain/name; all without")
     given = options.parse_args()
-    for truth in read_truths(given.device):
-        if truth.cause == GOOD or (given.names and truth.name not in given.names):
-            continue
-        if truth.cause != CONTENTION and not truth.removals:
-            continue
-        try:
-            share = measure_share(truth, given.rounds)
-        except subprocess.CalledProcessError as error:
-            print(f"{truth.name}: fails: {error.stderr.decode(errors='replace').strip().splitlines()[-1:]}", flush=True)
-            continue
-        except subprocess.TimeoutExpired:
-            print(f"{truth.name}: took longer than {LONGEST:g} s", flush=True)
+    truths = [
+        truth
+        for truth in read_truths(given.device, given.programs)
+        if truth.cause != GOOD and (not given.names or truth.name in given.names)
+    ]
+    for truth, (share, failure) in map_side_by_side(
+        lambda truth: try_share(truth, given.rounds), truths, given.at_once
+    ):
+        if share is None:
+            print(f"{truth.name}: {failure}", flush=True)
             continue
         write_share(truth, share)
         print(f"{truth.name:40} {truth.cause:20} {share[0]:6.0%} [{share[1]:.0%}, {share[2]:.0%}]", flush=True)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bar import Bar
+from benchmarks.verdicts.cores import map_side_by_side
 from benchmarks.verdicts.measure import LONGEST, compete
 from benchmarks.verdicts.truth import GOOD, PROGRAMS, Truth, read_truths
 
@@ -166,11 +167,14 @@ def _bar(promise: str, answers: Sequence[Answer], what: str, least: float) -> Ba
     return Bar(promise, f"{right} of {asked}, bar {least:.0%}", state)
 
 
-def score(truths: Sequence[Truth], store: Path, again: bool = False) -> list[Bar]:
+def score(truths: Sequence[Truth], store: Path, again: bool = False, at_once: int = 1) -> list[Bar]:
     """Observe the programs, or judge stored runs of them again, and print the score."""
+
+    def answer_of(truth: Truth) -> dict[str, Any]:
+        return judge_again(truth, store) if again else observe_program(truth, store)
+
     answers = []
-    for truth in truths:
-        document = judge_again(truth, store) if again else observe_program(truth, store)
+    for truth, document in map_side_by_side(answer_of, truths, at_once):
         answer = read_answer(truth, document)
         answers.append(answer)
         mark = "right" if answer.named else "WRONG"
@@ -195,17 +199,19 @@ def main() -> int:
     options.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options.add_argument("--keep", type=Path, help="store of the runs, which stays")
     options.add_argument("--again", action="store_true", help="judge the runs in --keep by today's rules")
+    options.add_argument("--at-once", type=int, default=1, help="programs side by side, each on two cores of its own")
+    options.add_argument("--programs", type=Path, default=PROGRAMS, help="folder of planted programs")
     options.add_argument("names", nargs="*", help=f"domain/name of {PROGRAMS.name}, or a cause; all without")
     given = options.parse_args()
     if given.again and not given.keep:
         options.error("--again needs the store: --keep FOLDER")
     truths = [
         truth
-        for truth in read_truths(given.device)
+        for truth in read_truths(given.device, given.programs)
         if not given.names or truth.name in given.names or truth.cause in given.names
     ]
     with tempfile.TemporaryDirectory(prefix="sonda-verdicts-") as folder:
-        bars = score(truths, (given.keep or Path(folder)).resolve(), given.again)
+        bars = score(truths, (given.keep or Path(folder)).resolve(), given.again, given.at_once)
     for bar in bars:
         print(bar)
     return 1 if any(bar.state == "FAIL" for bar in bars) else 0

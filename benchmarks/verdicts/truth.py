@@ -88,10 +88,10 @@ def read_causes() -> dict[str, dict[str, Any]]:
     return tomllib.loads((FOLDER / "causes.toml").read_text())
 
 
-def read_truths(device: str = "") -> list[Truth]:
+def read_truths(device: str = "", programs: Path = PROGRAMS) -> list[Truth]:
     """Every planted program, or those for one kind of device. Raises ValueError where a truth is not sound."""
     causes = read_causes()
-    truths = [_read_truth(path, causes) for path in sorted(PROGRAMS.glob("*/*.toml"))]
+    truths = [_read_truth(path, causes) for path in sorted(programs.resolve().glob("*/*.toml"))]
     return [truth for truth in truths if not device or truth.device == device]
 
 
