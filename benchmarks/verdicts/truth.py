@@ -88,10 +88,11 @@ def read_causes() -> dict[str, dict[str, Any]]:
     return tomllib.loads((FOLDER / "causes.toml").read_text())
 
 
-def read_truths(device: str = "", programs: Path = PROGRAMS) -> list[Truth]:
+def read_truths(device: str = "", programs: Path | None = None) -> list[Truth]:
     """Every planted program, or those for one kind of device. Raises ValueError where a truth is not sound."""
     causes = read_causes()
-    truths = [_read_truth(path, causes) for path in sorted(programs.resolve().glob("*/*.toml"))]
+    paths = sorted((programs or PROGRAMS).resolve().glob("*/*.toml"))
+    truths = [_read_truth(path, causes) for path in paths]
     return [truth for truth in truths if not device or truth.device == device]
 
 

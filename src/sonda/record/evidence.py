@@ -18,8 +18,8 @@ class OperationGroup(Stored, frozen=True, kw_only=True):
     """None outside of all layers."""
     line: str = ""
     family: str = "other"
-    """product, pointwise, copy, update or other; with a GPU also ask (the host waits for an answer), to_device and
-    to_host."""
+    """product, pointwise, copy, creation (memory asked for by name), update or other; with a GPU also ask (the host
+    waits for an answer), to_device and to_host."""
     bits: int = 0
     """Of the first operand that holds floating-point numbers; 0 for none."""
     operations: int

@@ -140,6 +140,8 @@ class Workload(Stored, frozen=True, kw_only=True):
     cuda_graphs: bool | int | None = None
     threads_line: str | None = None
     """Where a program chose its number of threads: `train.py:41`."""
+    double_line: str | None = None
+    """Where a program chose 64 bits for its numbers or weights."""
     cores: int | None = None
     """To which a program has bound itself."""
     loader: str | None = None
@@ -195,7 +197,16 @@ def workload_document(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {**({"parameters": parameters} if parameters else {}), **fields}
 
 
-OF_EVIDENCE = ("evidence", "threads_line", "device_calls", "denormals", "compilations", "fault_ns", "step_faults")
+OF_EVIDENCE = (
+    "evidence",
+    "threads_line",
+    "double_line",
+    "device_calls",
+    "denormals",
+    "compilations",
+    "fault_ns",
+    "step_faults",
+)
 KNOWN = frozenset(Workload.__struct_fields__)
 OF_FILES = frozenset({"files", "ranks", "hosts", "world", "smallest_group", "groups", "profile"})
 """Fields of imported files: a network may have parameters of these names."""

@@ -268,10 +268,13 @@ def test_subnormal_states_slow_one_operation_of_ten() -> None:
 
 def test_page_faults_take_their_number_times_their_cost() -> None:
     facts = {"fault_ns": 500.0, "step_faults": 40_000.0}
-    groups = [{"phase": "", "operations": 1, "ns": int(MS), "bytes": 1e8, "line": "train.py:3"}]
+    asks = {"phase": "", "family": "creation", "operations": 1, "ns": int(MS), "bytes": 1e8, "line": "train.py:3"}
+    groups = [asks]
     assert share_of(allocation.rule(judged(facts=facts, groups=groups))) == pytest.approx(0.20)
     assert allocation.rule(judged(facts={**facts, "step_faults": 400.0}, groups=groups)) is None
     assert allocation.rule(judged(facts=facts)) is None, "of no line"
+    result = [{**asks, "family": "pointwise"}]
+    assert allocation.rule(judged(facts=facts, groups=result)) is None, "results are new memory in any program"
 
 
 # ---- the whole program -----------------------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ CALLS = {
          "from_numpy", "array", "asarray", "ascontiguousarray", "cat", "concat", "concatenate", "stack", "vstack",
          "hstack", "to", "float", "double", "half", "long", "type", "frombuffer", "fromiter"), Activity.COPY,
     ),
+    **dict.fromkeys(("zeros", "ones", "full", "empty", "zeros_like", "ones_like", "full_like", "empty_like",
+                     "new_zeros", "new_ones", "new_full", "new_empty"), Activity.ALLOCATION),
 }  # fmt: skip
 """By the last name of what is called in the source: the same."""
 METHODS = frozenset({"float", "type", "copy", "to", "long", "half", "double", "cpu", "numpy", "clone"})

@@ -164,7 +164,7 @@ def _judge(sample: PlacedSample, position: Position) -> Activity | None:
     if callee.waits(doing, sample.call) and named not in (Activity.LOG, Activity.CHECKPOINT):
         return Activity.WAIT
     if named is Activity.INPUT:
-        return Activity.INPUT if position.before and sample.phase == OTHER else None
+        return Activity.INPUT if not position.after and sample.phase == OTHER else None
     if named is not None:
         return named
     python = doing is Doing.PYTHON and not callee.framework

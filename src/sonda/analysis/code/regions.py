@@ -229,6 +229,11 @@ class CodeBook:
                 rest += inside
         return tuple(sorted(causes, key=lambda lead: -lead.time.total)), rest
 
+    def imports(self, sample: CodeSample) -> bool:
+        """Whether the sample lies in an import."""
+        frames = self._frames_below(sample.stack, self._innermost(sample))
+        return any(module.startswith("importlib") for module, _ in frames)
+
     def _place_sample(self, sample: CodeSample) -> PlacedSample:
         frame = self._innermost(sample)
         text = self._words["text"][frame] if frame >= 0 else ""

@@ -11,6 +11,7 @@ from sonda.analysis.code.summary import (
     OTHER,
     OUTSIDE,
     WORKERS,
+    CodeLead,
     CodeRegion,
     CodeSummary,
     PartCode,
@@ -42,7 +43,9 @@ def summarise_code(run: Run, parts: list[Part]) -> CodeSummary | None:
     book = CodeBook(stacks.frames, find_python(moments, group))
     summaries = [_summarise_part(book, part, opened) for part in parts]
     return CodeSummary(
-        tuple(summary for summary in summaries if summary is not None), _summarise_outside(book, spans, opened)
+        tuple(summary for summary in summaries if summary is not None),
+        _summarise_outside(book, spans, opened),
+        _find_between(book, spans, opened),
     )
 
 
@@ -170,14 +173,39 @@ def _collections(part: Part, steps: np.ndarray) -> StepCollections | None:
 
 def _summarise_outside(book: CodeBook, spans: Spans, opened: dict[int, OpenSpans]) -> CodeRegion | None:
     """What the first thread with samples did outside of steps, as a share of the whole program."""
-    moments = book.moments
     runs = np.flatnonzero(spans.where(kind="run"))
-    if not opened or not len(runs):
-        return None
-    thread = max(opened, key=lambda thread: int((moments.thread == thread).sum()))
-    rows = np.flatnonzero(moments.thread == thread)
-    rows = rows[opened[thread].step < 0]
-    if not len(rows):
+    rows = _rows_outside(book, opened)
+    if not len(rows) or not len(runs):
         return None
     whole = Whole(float(spans.number("duration")[runs[0]]), 1.0, _independent(book.moments.weight[rows]))
     return book.region(OUTSIDE, book.samples(rows), whole)
+
+
+def _rows_outside(book: CodeBook, opened: dict[int, OpenSpans]) -> np.ndarray:
+    """Moments of the thread with most samples that are in no step."""
+    thread_of = book.moments.thread
+    if not opened:
+        return np.zeros(0, dtype=np.int64)
+    thread = max(opened, key=lambda thread: int((thread_of == thread).sum()))
+    return np.flatnonzero(thread_of == thread)[opened[thread].step < 0]
+
+
+def _find_between(book: CodeBook, spans: Spans, opened: dict[int, OpenSpans]) -> tuple[CodeLead, ...]:
+    """What the functions are for that take the time between steps, or where there are none that of the program."""
+    moments, rows = book.moments, _rows_outside(book, opened)
+    steps = spans.where(kind="step") & (spans.number("duration") > 0)
+    start = spans.number("start")[steps]
+    whole = 0.0
+    if len(start):
+        first, last = start.min(), (start + spans.number("duration")[steps]).max()
+        rows, whole = rows[(moments.time[rows] > first) & (moments.time[rows] < last)], float(last - first)
+    samples = [sample for sample in book.samples(rows) if not book.imports(sample)]
+    weight = np.array([sample.weight for sample in samples])
+    whole = whole or float(weight.sum())
+    if not samples or not whole:
+        return ()
+    # Samples in steps tell as much about the shares as these do.
+    share = min(float(weight.sum()) / whole, 1.0)
+    of_all = Whole(whole, 1.0, _independent(weight) / share if share else 0.0)
+    causes, rest = book.causes(samples, of_all)
+    return tuple(sorted((*causes, *book.leads(rest, of_all)), key=lambda lead: -lead.time.total))

@@ -36,6 +36,8 @@ class Activity(Enum):
     LOG = "logging"
     CHECKPOINT = "checkpointing"
     COPY = "copies"
+    ALLOCATION = "allocation"
+    """Asking for new memory, and filling it."""
     METRIC = "metrics"
     """Computed from what the step has made, and nothing of it reaches a backward or the next forward."""
     LOOP = "per_sample_python"
@@ -220,6 +222,9 @@ class CodeSummary:
     """In the order of the summary's parts; those without a sample are left out."""
     outside: CodeRegion | None
     """What its first thread did outside of steps."""
+    between: tuple[CodeLead, ...] = ()
+    """Functions that take the time between the first step and the last, and are in none; where no step was seen, those
+    of the program, without its imports. Shares are of that time, most first."""
 
     def part(self, name: str) -> PartCode | None:
         return next((part for part in self.parts if part.part == name), None)

@@ -12,6 +12,7 @@ from sonda.analysis.doubts import WrongVerdict
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.rules import (
     allocation,
+    between,
     ceilings,
     checkpointing,
     code,
@@ -56,6 +57,7 @@ from sonda.analysis.rules import (
     waiting,
     work,
 )
+from sonda.analysis.rules.limits import Oversubscribed
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.steps import program as stages
 from sonda.analysis.summary import CausePlace, Remedy, Summary, Verdict
@@ -67,7 +69,8 @@ BUILT_IN: tuple[Callable[[Summary], Verdict | None], ...] = (
     overhead.rule, cores.own, ceilings.rule, topdown.rule, stalls.rule, counted_flops.rule, retracing.rule, none.rule,
 )  # fmt: skip
 CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
-    waiting.at_lines, waiting.for_threads, garbage_collection.rule, logging.rule, copied_data.rule, metrics.rule,
+    waiting.at_lines, waiting.for_threads, garbage_collection.rule, logging.rule, copied_data.rule,
+    allocation.at_lines, metrics.rule,
     per_sample_python.rule, input.by_hand,
     synchronisation.rule, slow_products.rule, single_thread.rule,
     unused_gradients.rule, repeated_forward.rule, tiny_operations.rule, micro_batch.rule, optimizer.rule,
@@ -77,6 +80,9 @@ CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
 """What a program does and need not do; the share of such a verdict is what is saved without it."""
 LIMITS = frozenset({"compute", "memory", "overhead", "none"})
 """Kinds that say what limits the work as it is: a cause that can be removed comes before them."""
+CROWDED = 0.2
+"""Part of the time that threads wait for each other's cores, from which on that is said before all else; so it is at
+less where the program has asked for more threads than there are cores."""
 HALF = 0.5
 """A GPU waits for its program because of a cause that takes half of that time or more."""
 NO_CAUSES = frozenset({"good", "noisy"})
@@ -86,6 +92,11 @@ STARTING = frozenset({stages.START, stages.IMPORTS, stages.COMPILE})
 UNNAMED = frozenset({"none", "noisy"})
 """Kinds that name no limit of a step."""
 BY_DEVICE_LINES = frozenset({"synchronisation", "transfer", "allocation"})
+BY_OPERATIONS = frozenset({"denormals", "memory_bound", "memory_format", "copies", "allocation", "double_precision",
+                           "tiny_operations"})  # fmt: skip
+"""Causes that counted operations show."""
+LONGEST = 40
+"""Lines of a function of usual length."""
 BY_SAMPLES = frozenset({"copies", "metrics", "waiting", "code", "per_sample_python"})
 OF_PROGRAM = {"validate": "validation", "test": "validation", "checkpoints": "checkpointing"}
 """Stages of the program that are causes where they come too often."""
@@ -106,14 +117,19 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]
     """
     crowded = cores.others(summary)
     whole = program.rule(summary)
+    outside = between.rule(summary)
     if crowded is None and whole is not None and work.first_part(summary) is None:
-        return (whole,), ()
+        return ((outside, whole) if outside is not None else (whole,)), ()
     spoken, failures = _of_a_step(summary)
     if crowded is not None:
         causes = [verdict for verdict in spoken if verdict.kind not in LIMITS | NO_CAUSES]
         if crowded.share >= max((cause.share for cause in causes), default=0.0):
             return (crowded,), ()
         spoken = sorted([*causes, crowded], key=lambda verdict: -verdict.share)
+    if outside is not None:
+        spoken = _put_in(spoken, outside, between.share_of_steps(summary))
+        if whole is not None and whole.kind == stages.BETWEEN:
+            whole = None
     if whole is not None and OF_PROGRAM.get(whole.kind) in {verdict.kind for verdict in spoken}:
         whole = None
     offered: set[Remedy] = set()
@@ -173,6 +189,16 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     return ordered, failures
 
 
+def _put_in(spoken: list[Verdict], outside: Verdict, steps: float) -> list[Verdict]:
+    """These verdicts with that on the time between steps, which take this part of all; the largest share of all first.
+
+    What limits the work as it is, and what is good, is said of steps that are most of the time.
+    """
+    last = LIMITS | NO_CAUSES if outside.share > steps else NO_CAUSES
+    ahead = [verdict for verdict in spoken if verdict.kind not in last and verdict.share * steps >= outside.share]
+    return [*ahead, outside, *(verdict for verdict in spoken if verdict not in ahead)]
+
+
 def _keep_one(causes: list[Verdict]) -> list[Verdict]:
     """One verdict for each cause that several rules have seen: the one that knows the place, or the larger share."""
     best: dict[str, Verdict] = {}
@@ -194,6 +220,22 @@ def _without_repetitions(spoken: list[Verdict]) -> list[Verdict]:
     ]  # fmt: skip
 
 
+def _without_known_code(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
+    """Without what is said of code for an unknown purpose where a cause names an operation of the same lines."""
+    places = [cause.place or _place(cause.finding) for cause in causes if cause.kind in BY_OPERATIONS]
+    return [
+        verdict for verdict in spoken
+        if verdict.kind != "code" or verdict.place is None
+        or not any(place is not None and _is_near(place, verdict.place) for place in places)
+    ]  # fmt: skip
+
+
+def _is_near(place: CausePlace, code: CausePlace) -> bool:
+    """Whether a place lies at a line of code or, where that is the begin of a function, behind it."""
+    same = place.file.rpartition("/")[2] == code.file.rpartition("/")[2]
+    return same and (place.line == code.line or (not code.text and 0 <= place.line - code.line < LONGEST))
+
+
 def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
     """The largest share first; where there are causes, limits of the work as it is stand behind all others, without
     those that a cause says more exactly."""
@@ -201,5 +243,11 @@ def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
     host = max((verdict.share for verdict in spoken if verdict.kind == "host"), default=0.0)
     largest = max((cause.share for cause in causes), default=0.0)
     limits = LIMITS | {"host"} if largest >= HALF * host else LIMITS
+    spoken = _without_known_code(causes, spoken)
     left = [verdict for verdict in spoken if verdict in causes or not SAID_BY.get(verdict.kind, set()) & kinds]
-    return sorted(left, key=lambda verdict: (bool(causes) and verdict.kind in limits, -verdict.share))
+    # Where threads wait for each other, every time is longer than it would be without.
+    first = [verdict for verdict in left if isinstance(verdict.finding, Oversubscribed)
+             and (verdict.finding.chosen or verdict.share >= CROWDED)]  # fmt: skip
+    return sorted(left, key=lambda verdict: (
+        verdict not in first, bool(causes) and verdict.kind in limits, -verdict.share,
+    ))  # fmt: skip

@@ -59,6 +59,7 @@ class LineChange(Enum):
     FASTER_INPUT = "faster_input"
     FEWER_METRICS = "fewer_metrics"
     LOG_LESS = "log_less"
+    REUSE_BUFFERS = "reuse_buffers"
     SAVE_LESS = "save_less"
     VECTORISE = "vectorise"
     WAIT_LESS = "wait_less"

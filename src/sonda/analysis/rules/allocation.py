@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from sonda.analysis.code.summary import Activity
 from sonda.analysis.layer_families import BUILT_IN
-from sonda.analysis.rules.advice import KeepDeviceMemory, ReuseBuffers
+from sonda.analysis.rules.advice import KeepDeviceMemory, LineChange, ReuseBuffers
 from sonda.analysis.rules.causes import AllocatesAnew, DeviceMemoryReturned
 from sonda.analysis.rules.device_lines import add_shares, find_lines, place_of
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, told_ns
+from sonda.analysis.rules.limits import AsksForMemory
+from sonda.analysis.rules.own_code import causes_of, code_verdict
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.synchronisation import step_place
 from sonda.analysis.rules.work import WORTH, first_part
@@ -19,6 +22,8 @@ DRIVER = ("Malloc", "Free")
 EMPTIES = "empty_cache"
 OF_FRAMEWORK = ("backward", "optimizer")
 """Phases whose memory the framework takes, and no line of the program."""
+CREATION = "creation"
+"""Family of operations that ask for memory by name."""
 HALF = 0.5
 
 
@@ -26,8 +31,8 @@ def rule(summary: Summary) -> Verdict | None:
     """Fires when page faults, each at its measured cost, take a tenth of the step or more; on a GPU, when giving memory
     back and taking it again does.
 
-    What layers, backwards and optimizers of the framework make is allocated anew in any program, and no line can be
-    changed to help it.
+    What layers, backwards and optimizers of the framework make, and the results of ordinary operations, are allocated
+    anew in any program. So it speaks of lines that ask for memory by name.
     """
     part, cost = first_part(summary), summary.workload.fault_ns
     if part is None or not part.step.value:
@@ -53,6 +58,12 @@ def rule(summary: Summary) -> Verdict | None:
         remedies=(Remedy(ReuseBuffers(place)),),
         share=share,
     )
+
+
+def at_lines(summary: Summary) -> Verdict | None:
+    """Fires when lines that ask for memory by name, and fill it, take a tenth of the step each, for sure."""
+    leads = causes_of(summary, Activity.ALLOCATION)
+    return code_verdict(Activity.ALLOCATION, AsksForMemory(leads), LineChange.REUSE_BUFFERS) if leads else None
 
 
 def _on_device(summary: Summary, part: PartSummary) -> Verdict | None:
@@ -92,13 +103,14 @@ def _faults(summary: Summary, part: PartSummary) -> Value:
 
 
 def _place(part: PartSummary, evidence: TimedEvidence | None, total: float) -> StepPlace:
-    """The phase with the most faults, and the layer and line that move most bytes in it."""
+    """The phase with the most faults, and the layer and line that ask for most memory in it."""
     faults = {row.name: row.counters[FAULTS].value or 0.0 for row in part.phases if FAULTS in row.counters}
     phase = max(faults, key=lambda name: faults[name], default="")
     if sum(faults.values()) < HALF * total:
         phase = ""  # outside of all phases
     groups = [timed.group for timed in evidence.groups if timed.group.phase == phase] if evidence is not None else []
-    if not groups:
+    created = [group for group in groups if group.family == CREATION]
+    if not created:
         return StepPlace(phase=phase)
-    largest = max(groups, key=lambda group: group.bytes)
+    largest = max(created, key=lambda group: group.bytes)
     return StepPlace(largest.layer or "", largest.line, phase)

@@ -157,6 +157,9 @@ class FewThreads(Cause):
 class DoublePrecision(Cause):
     kind: ClassVar[str] = "double_precision"
 
+    chosen: bool
+    """Whether the place is where the program chose 64 bits; else most of the time goes there."""
+
     whole: Value
     """Part of the step that operations on 64-bit numbers take."""
 

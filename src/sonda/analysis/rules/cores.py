@@ -83,7 +83,7 @@ def own(summary: Summary) -> Verdict | None:
     share, ready = Value(part_waited, "1", "derived"), Value(use.wanted / use.lasted, "1", "derived")
     return Verdict(
         kind="oversubscription",
-        finding=Oversubscribed(share, ready, use.cores, processes),
+        finding=Oversubscribed(share, ready, use.cores, processes, (summary.target.threads or 0) > use.cores),
         evidence={"share": share, "ready": ready},
         remedies=remedies.remedies(summary, lambda run: _fewer(run, use.cores, processes)),
         share=part_waited,

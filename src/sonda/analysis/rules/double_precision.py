@@ -5,6 +5,7 @@ from __future__ import annotations
 from sonda.analysis.rules.advice import ComputeInFloat32
 from sonda.analysis.rules.causes import DoublePrecision
 from sonda.analysis.rules.evidence import evidence_of
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
@@ -34,12 +35,13 @@ def rule(summary: Summary) -> Verdict | None:
     share = evidence.share(saved)
     if share < WORTH:
         return None
-    place = evidence.largest_place(lambda group: group.bits == DOUBLE)
+    chosen = summary.workload.double_line
+    place = StepPlace(line=chosen) if chosen else evidence.largest_place(lambda group: group.bits == DOUBLE)
     of_step, time = Value(share, "1", "derived"), Value(saved, "ns", "derived")
     taken = Value(evidence.share(whole), "1", "derived")
     return Verdict(
         kind="double_precision",
-        finding=DoublePrecision(of_step, time, place, taken),
+        finding=DoublePrecision(of_step, time, place, bool(chosen), taken),
         evidence={"share": of_step, "time": time, "in_float64": taken},
         remedies=(Remedy(ComputeInFloat32(place)),),
         share=share,

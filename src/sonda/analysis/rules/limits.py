@@ -162,6 +162,8 @@ class Oversubscribed(Finding):
     cores: int
     processes: bool
     """Whether other processes of the program held the cores, and not threads of this one."""
+    chosen: bool = False
+    """Whether the program has asked for more threads than there are cores."""
 
 
 # ---- Limits outside of the work itself -------------------------------------------------------------------------------
@@ -228,6 +230,16 @@ class CodeCause(Finding):
 
 
 @dataclass(frozen=True)
+class CodeBetween(CodeCause):
+    """Code in no step, for one thing, between the first step and the last, or in a program without steps."""
+
+    kind: ClassVar[str] = "code_between"
+
+    steps: bool
+    """Whether there are steps; else shares are of the program without its imports."""
+
+
+@dataclass(frozen=True)
 class ProgramWaits(CodeCause):
     kind: ClassVar[str] = "program_waits"
 
@@ -271,6 +283,11 @@ class SavesState(CodeCause):
 @dataclass(frozen=True)
 class CopiesData(CodeCause):
     kind: ClassVar[str] = "copies_data"
+
+
+@dataclass(frozen=True)
+class AsksForMemory(CodeCause):
+    kind: ClassVar[str] = "asks_for_memory"
 
 
 @dataclass(frozen=True)

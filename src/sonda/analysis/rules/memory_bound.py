@@ -18,6 +18,12 @@ APART = ("optimizer", "data", "transfer")
 """Phases that have rules of their own."""
 
 
+NEAR = 2
+"""Lines from one operation to the next of a chain, at most: a blank one, or a bracket, may lie between."""
+_Key = tuple[str | None, str, str]
+"""Layer, phase and line."""
+
+
 def rule(summary: Summary) -> Verdict | None:
     """Fires when one pass in place of each chain would save a fifth of the step. Operations that cost their overhead
     are no such chains."""
@@ -25,7 +31,9 @@ def rule(summary: Summary) -> Verdict | None:
     if evidence is None or "operation" not in summary.ceilings:
         return None
     cost, bandwidth = summary.ceilings["operation"].value or 0.0, summary.ceilings["dram_bandwidth"].value or 1.0
-    chains: dict[tuple[str | None, str, str], list[TimedGroup]] = {}
+    chains: dict[_Key, list[TimedGroup]] = {}
+    heads = _join_lines({(timed.group.layer, timed.group.phase, timed.group.line) for timed in evidence.groups
+                         if timed.group.family == "pointwise"})  # fmt: skip
     for timed in evidence.groups:
         group = timed.group
         large = 1e9 * float(group.bytes) / bandwidth > cost * group.operations
@@ -35,7 +43,7 @@ def rule(summary: Summary) -> Verdict | None:
             and large
             and not _is_ordinary(evidence.part, group)
         ):
-            line = "" if group.phase == "backward" else group.line
+            line = "" if group.phase == "backward" else heads.get((group.layer, group.phase, group.line), group.line)
             chains.setdefault((group.layer, group.phase, line), []).append(timed)
     slowed: dict[tuple[str, str], float] = {}
     for work in slowed_work(summary, evidence.part):
@@ -72,6 +80,25 @@ def _saved(chain: list[TimedGroup], slowed: float) -> float:
     """ns of all passes of a chain but one, without what subnormal numbers cost there (ns)."""
     operations = sum(timed.group.operations for timed in chain)
     return max(sum(timed.ns for timed in chain) - slowed, 0.0) * (1 - 1 / operations)
+
+
+def _join_lines(keys: set[_Key]) -> dict[_Key, str]:
+    """The first line of the run of neighbouring lines that each lies in, in one layer and phase."""
+    heads: dict[_Key, str] = {}
+    last: tuple[str | None, str, str, int] | None = None
+    head = ""
+    for layer, phase, line in sorted(keys, key=lambda key: (key[0] or "", key[1], _split_line(key[2]))):
+        file, number = _split_line(line)
+        near = last is not None and last[:3] == (layer, phase, file) and number - last[3] <= NEAR
+        head = head if near else line
+        heads[layer, phase, line] = head
+        last = (layer, phase, file, number)
+    return heads
+
+
+def _split_line(line: str) -> tuple[str, int]:
+    file, _, number = line.rpartition(":")
+    return file, int(number) if number.isdigit() else 0
 
 
 def _is_ordinary(part: PartSummary, group: OperationGroup) -> bool:

@@ -28,7 +28,7 @@ def rule(summary: Summary) -> Verdict | None:
     if share < LEAST:
         return None
     evidence = evidence_of(summary, longest)
-    place = StepPlace(line=evidence.step.line if evidence is not None else "")
+    place = StepPlace(line=_find_call(summary, longest.name) or (evidence.step.line if evidence is not None else ""))
     of_steps, time = Value(share, "1", "derived"), Value(longest.total.value, "ns", "measured")
     between = Value(train.steps / longest.walks, "1", "derived")
     return Verdict(
@@ -38,3 +38,19 @@ def rule(summary: Summary) -> Verdict | None:
         remedies=(Remedy(ValidateLess(place)),),
         share=share,
     )
+
+
+def _find_call(summary: Summary, part: str) -> str:
+    """The line from which the evaluation is called, in the function that also trains; '' where no stacks tell."""
+    code = summary.code.part(part) if summary.code is not None else None
+    train = summary.code.part("train") if summary.code is not None else None
+    regions = [region for region in code.regions if region.tree] if code is not None else []
+    if not regions or train is None:
+        return ""
+    shared = {(function.place.file, function.place.function) for function in train.functions}
+    line, branches = "", max(regions, key=lambda region: region.time.total).tree
+    while branches and (branches[0].place.file, branches[0].place.function) in shared:
+        line = f"{branches[0].place.file}:{branches[0].place.line}"
+        branches = branches[0].branches
+    # Where all that was sampled lies in functions that train too, the line tells nothing.
+    return line if branches else ""

@@ -153,9 +153,12 @@ def _(finding: SlowProducts) -> str:
 
 @describe.register
 def _(finding: DoublePrecision) -> str:
+    where = (
+        f"; they are chosen{at_place(finding.place)}" if finding.chosen else f", most of it{at_place(finding.place)}"
+    )
     return (
-        f"Double precision: operations on 64-bit numbers take {share(finding.whole)} of the step, most of it"
-        f"{at_place(finding.place)}; 32 bits would save {share(finding.share)}."
+        f"Double precision: operations on 64-bit numbers take {share(finding.whole)} of the step{where}; 32 bits would "
+        f"save {share(finding.share)}."
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio, Judgement
-from sonda.analysis.code.summary import CodeLead, Doing
+from sonda.analysis.code.summary import Activity, CodeLead, Doing
 from sonda.analysis.rules.limits import (
     AboveCeiling,
+    AsksForMemory,
     BetweenPhases,
+    CodeBetween,
     CodeCause,
     CodeTakes,
     CollectsGarbage,
@@ -265,15 +267,37 @@ def _(finding: CodeTakes) -> str:
     return f"{wording.join(clauses)}."
 
 
-def _at_lines(finding: CodeCause, what: str) -> str:
+def _at_lines(finding: CodeCause, what: str, whole: str = "the step") -> str:
     """`train.py:41 Watch.__call__ takes 62 % of the step (29 ms): it writes records, …`."""
     first, *others = finding.leads[:MOST_LEADS]
     also = [f"{name_place(lead)} {share(lead.share)}" for lead in others]
     text = f" ({shorten(first.text)})" if first.text else ""
     return (
-        f"{name_place(first)} takes {share(first.share)} of the step ({wording.duration(first.time.total)}): "
+        f"{name_place(first)} takes {share(first.share)} of {whole} ({wording.duration(first.time.total)}): "
         f"{what}{text}{''.join(f'; {clause}' for clause in also)}."
     )
+
+
+PURPOSES = {
+    Activity.COLLECTION: "collecting garbage",
+    Activity.LOG: "printing, logging or writing records",
+    Activity.CHECKPOINT: "saving weights or other state",
+    Activity.COPY: "copying or converting data",
+    Activity.ALLOCATION: "asking for new memory and filling it",
+    Activity.METRIC: "computing what neither the backward nor the next step needs",
+    Activity.LOOP: "a loop in Python",
+    Activity.INPUT: "reading or preparing input",
+}
+"""What lines do, as their activity tells."""
+
+
+@describe.register
+def _(finding: CodeBetween) -> str:
+    first = finding.leads[0]
+    waits = f"{name_wait(first.time.call)}" if first.activity is Activity.WAIT else ""
+    what = waits or PURPOSES.get(first.activity) or _lead(first).partition(", ")[2]
+    place = "the time between the first step and the last" if finding.steps else "the program after its imports"
+    return _at_lines(finding, what, place)
 
 
 @describe.register
@@ -301,27 +325,32 @@ def _(finding: CollectsGarbage) -> str:
 
 @describe.register
 def _(finding: WritesRecords) -> str:
-    return _at_lines(finding, "printing, logging or writing records")
+    return _at_lines(finding, PURPOSES[Activity.LOG])
 
 
 @describe.register
 def _(finding: SavesState) -> str:
-    return _at_lines(finding, "saving weights or other state")
+    return _at_lines(finding, PURPOSES[Activity.CHECKPOINT])
 
 
 @describe.register
 def _(finding: CopiesData) -> str:
-    return _at_lines(finding, "copying or converting data")
+    return _at_lines(finding, PURPOSES[Activity.COPY])
+
+
+@describe.register
+def _(finding: AsksForMemory) -> str:
+    return _at_lines(finding, PURPOSES[Activity.ALLOCATION])
 
 
 @describe.register
 def _(finding: ComputesMetrics) -> str:
-    return _at_lines(finding, "computing what neither the backward nor the next step needs")
+    return _at_lines(finding, PURPOSES[Activity.METRIC])
 
 
 @describe.register
 def _(finding: LoopsInPython) -> str:
-    return _at_lines(finding, "a loop in Python")
+    return _at_lines(finding, PURPOSES[Activity.LOOP])
 
 
 @describe.register

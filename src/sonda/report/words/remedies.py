@@ -91,6 +91,7 @@ LINE_CHANGES = {
     LineChange.FASTER_INPUT: "make {} faster: prepare whole batches at once, or keep what it prepares in memory",
     LineChange.FEWER_METRICS: "compute {} every 100 steps, or once an epoch",
     LineChange.LOG_LESS: "write at {} every 100 steps, or once an epoch, and do not flush",
+    LineChange.REUSE_BUFFERS: "keep the memory of {} and write into it in every step: out=, copy_() or zero_()",
     LineChange.SAVE_LESS: "save at {} once an epoch, or in a thread beside the training",
     LineChange.VECTORISE: "vectorise {}: one operation on the whole batch in the place of the loop",
     LineChange.WAIT_LESS: "do not wait at {}: leave it out, or do it in a thread or process beside the training",

@@ -69,6 +69,8 @@ class OperationCounter:
     def start(self, stream: Stream, tensors: Any, limited: bool = False) -> None:
         """Begin counting. `tensors` exist already and belong to the model. `limited`: the limits above apply."""
         begun = now()
+        if self.ending is not None:
+            self.end_inspection()  # of the step before, which was counted too
         self._limited = limited
         self.active = True
         self.stream = stream
@@ -219,7 +221,7 @@ class OperationCounter:
         tensors = tensors_in(self.torch, args)
         if self.inspection is not None:
             operands = tensors if name != "aten._to_copy" else [*tensors, *tensors_in(self.torch, out)]
-            self.inspection.operations.add(stream, func, name, operands, flops, size, end - begin)
+            self.inspection.operations.add(stream, func, name, operands, flops, size, end - begin, args)
         self._operations += self._limited
         if self._between is not None and not stream.phases and not stream.engine:
             return  # outside of phases it is no span

@@ -257,6 +257,8 @@ class TorchObserver(PatchingObserver):
             self.counter.forward_ends(stream)
             return result
         if self._losses.is_loss(code, module, args, kwargs):
+            if self.counter.active:
+                self.inspect_call(stream, module, code, args, kwargs)
             self.open(stream, self._loss_code)
             try:
                 return self._call_recorded(stream, code, call, module, args, kwargs)
@@ -426,6 +428,9 @@ def observe_torch(torch: Any, settings: dict, counting: Any = None) -> None:
     observer.install()
     watch.torch = observer
     observer.replace(torch, "set_num_threads", observer.habits.wrap_set_threads)
+    observer.replace(torch, "set_default_dtype", observer.habits.wrap_precision)
+    observer.replace(torch.nn.Module, "to", observer.habits.wrap_precision)
+    observer.replace(torch.nn.Module, "double", observer.habits.wrap_double)
     if observer.marks is not None:
         observer.replace(torch.cuda.CUDAGraph, "replay", observer.habits.wrap_replay)
 

@@ -25,12 +25,28 @@ POINTWISE = frozenset(
     for name in (
         "threshold_backward", "gelu_backward", "sigmoid_backward", "tanh_backward", "silu_backward", "elu_backward",
         "leaky_relu_backward", "hardtanh_backward", "hardswish_backward", "hardsigmoid_backward", "softplus_backward",
-        "mish_backward", "native_dropout", "native_dropout_backward", "bernoulli_", "fill_", "zero_", "zeros_like",
-        "ones_like", "full_like", "relu_", "relu", "gelu", "silu", "add_", "mul_", "div_", "sub_", "masked_fill",
+        "mish_backward", "native_dropout", "native_dropout_backward", "bernoulli_", "fill_", "zero_",
+        "relu_", "relu", "gelu", "silu", "add_", "mul_", "div_", "sub_", "masked_fill",
         "masked_fill_", "addcmul_", "addcdiv_", "lerp_",
     )
 )  # fmt: skip
 """Operations on each element alone that PyTorch does not mark as such."""
+
+
+CREATIONS = frozenset(
+    f"aten.{name}"
+    for name in (
+        "zeros", "ones", "full", "empty", "empty_strided", "empty_like", "zeros_like", "ones_like", "full_like",
+        "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "rand", "randn", "rand_like",
+        "randn_like", "eye", "arange",
+    )
+)  # fmt: skip
+"""Operations that ask for new memory by name; others make their result of their operands."""
+GATHERS = frozenset({"aten.index", "aten.index_select", "aten.gather"})
+"""Operations that choose elements along dimensions, which their second argument names."""
+CACHE_LINE = 64
+OWN_CACHE = 1 << 21
+"""Bytes from which on a tensor does not fit into a core's own cache: a smaller one is read as fast in any order."""
 
 
 class OperationGroups:
@@ -45,8 +61,11 @@ class OperationGroups:
         self.random: set = set()
         """Codes of the layers in which random numbers were drawn."""
 
-    def add(self, stream: Any, func: Any, name: str, tensors: list, flops: Any, size: Any, ns: int) -> None:
-        """Add an operation that ran for so many ns."""
+    def add(
+        self, stream: Any, func: Any, name: str, tensors: list, flops: Any, size: Any, ns: int,
+        args: tuple = (),
+    ) -> None:  # fmt: skip
+        """Add an operation that ran for so many ns, called with `args`, which hold these tensors."""
         known = self._families.get(func)
         if known is None:
             known = self._families[func] = self._family_of(func, name)
@@ -65,6 +84,8 @@ class OperationGroups:
                 bits = 8 * tensor.element_size()
             if spread and tensor.dim() > 1 and not _is_dense(self._torch, tensor):
                 strided += tensor.numel() * tensor.element_size()
+        if spread and not strided and name in GATHERS and _is_scattered(args):
+            strided = int(size)
         place = phase, layer >> 1 if layer else -1, self._places.find()
         self.subnormal.look(place, name, tensors, ns)
         key = *place, family, bits
@@ -92,6 +113,8 @@ class OperationGroups:
         random = tag.nondeterministic_seeded in tags
         if name in COPIES:
             return "copy", False
+        if name in CREATIONS:
+            return "creation", random
         if any(part in name for part in PRODUCTS):
             return "product", random
         if name in POINTWISE or tag.pointwise in tags:
@@ -113,6 +136,19 @@ def _find_crossing(torch: Any, name: str, family: str, tensors: list) -> str:
         first = tensors[0].device.type if name == "aten.copy_" else tensors[-1].device.type
         return "to_host" if first == "cpu" else "to_device"
     return ""
+
+
+def _is_scattered(args: tuple) -> bool:
+    """Whether a gather reads pieces of memory that are shorter than a cache line: it chooses along a dimension whose
+    elements lie beside each other."""
+    source, where = args[0], args[1] if len(args) > 1 else None
+    if source.dim() < 2 or source.numel() * source.element_size() < OWN_CACHE:
+        return False
+    if isinstance(where, (list, tuple)):
+        chosen = [at for at, index in enumerate(where) if index is not None]
+    else:
+        chosen = [where] if isinstance(where, int) else []
+    return bool(chosen) and all(source.stride(at) * source.element_size() < CACHE_LINE for at in chosen)
 
 
 def _is_dense(torch: Any, tensor: Any) -> bool:

@@ -136,6 +136,8 @@ class Habits:
         self._places = CodePlaces(torch)
         self._threads_line = ""
         """Where the program chose its number of threads."""
+        self._double_line = ""
+        """Where it chose 64 bits for its numbers or weights."""
         self.begin()
 
     def begin(self) -> None:
@@ -188,6 +190,28 @@ class Habits:
 
         return wrapper
 
+    def wrap_precision(self, original: Any) -> Any:
+        """Wrap what chooses a type for numbers or weights, to know where the program chose 64 bits."""
+        double, tensor = self._torch.float64, self._torch.Tensor
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            chosen = (*args, *kwargs.values())
+            if any(value is double or (type(value) is tensor and value.dtype is double) for value in chosen):
+                self._double_line = self._places.find()
+            return result
+
+        return wrapper
+
+    def wrap_double(self, original: Any) -> Any:
+        """Wrap `Module.double`."""
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            self._double_line = self._places.find()
+            return original(*args, **kwargs)
+
+        return wrapper
+
     def wrap_replay(self, original: Any) -> Any:
         """Wrap `CUDAGraph.replay`, to know that graphs are in use."""
 
@@ -230,7 +254,8 @@ class Habits:
             **({"autocast": self._compiled_cast} if self._compiled_cast else {}),
             **{name: noticed[name] for name in ("weights", "autocast", "matmul_precision", "cores") if name in noticed},
         }
-        where = {"threads_line": self._threads_line} if self._threads_line else {}
+        lines = {"threads_line": self._threads_line, "double_line": self._double_line}
+        where = {name: line for name, line in lines.items() if line}
         return {**facts, **where, **({"cuda_graphs": True} if self._graphs else {})}
 
     def _inspect(self, calls: int, modules: list, inputs: tuple, learns: bool) -> None:
