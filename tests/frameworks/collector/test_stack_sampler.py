@@ -199,6 +199,22 @@ def test_equal_stacks_have_equal_numbers_and_deep_ones_an_end() -> None:
     assert len(rows) == 6 * DEEPEST
 
 
+def test_a_source_is_known_by_its_time_and_size_wherever_the_program_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("def work(): return number()")
+    trie = StackTrie(str(tmp_path))
+    scope = {"number": lambda: trie.number(sys._getframe())}
+    exec(compile("def work(): return number()", "train.py", "exec"), scope)
+    monkeypatch.chdir("/")
+    scope["work"]()
+    facts, _ = trie.take()
+    found = (tmp_path / "train.py").stat()
+    assert [(fact["written"], fact["size"]) for fact in facts if fact["file"] == "train.py"] == [
+        (found.st_mtime_ns, found.st_size)
+    ]
+
+
 def test_sampling_that_costs_much_waits_longer(tmp_path: Path) -> None:
     sampler = StackSampler(str(tmp_path), "", children=False)
     ordinary = [sampler._choose_interval() for _ in range(100)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,6 +224,9 @@ class _Function(NamedTuple):
     line: int
     source: str
     """Of code that is in no file, where it is known."""
+    written: int
+    """When its file was last written (ns), as the program saw it; 0 where that is not known."""
+    size: int
 
     @classmethod
     def of(cls, defined: dict[str, Any], facts: dict[str, Any]) -> _Function:
@@ -231,7 +236,10 @@ class _Function(NamedTuple):
         origin, module = _find_origin(path, facts)
         below = place and path.startswith(place.rstrip(os.sep) + os.sep)
         shown = os.path.relpath(path, place) if below else path
-        return cls(origin, module, shown, path, name, int(defined.get("line", 0)), str(defined.get("text", "")))
+        return cls(
+            origin, module, shown, path, name, int(defined.get("line", 0)), str(defined.get("text", "")),
+            int(defined.get("written", 0)), int(defined.get("size", 0)),
+        )  # fmt: skip
 
 
 def _is_generated(function: _Function, caller: _Function | None) -> bool:
@@ -270,10 +278,22 @@ def _name_module(folders: list[str]) -> str:
 
 
 def _read_lines(function: _Function) -> list[bytes]:
-    """The lines of a function's file; [] where it is gone."""
+    """The lines of a function's source in UTF-8; [] where it is gone, or was written since the program saw it."""
     if function.source:
         return function.source.encode(errors="replace").splitlines()
     try:
-        return Path(function.path).read_bytes().splitlines()
+        found = os.stat(function.path)
+        if function.written and (found.st_mtime_ns, found.st_size) != (function.written, function.size):
+            return []
+        return _recode(Path(function.path).read_bytes()).splitlines()
     except (OSError, ValueError):
         return []
+
+
+def _recode(source: bytes) -> bytes:
+    """A source in UTF-8, whatever it says that it is written in: columns count bytes of that."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return source.decode(encoding).encode()
+    except (SyntaxError, UnicodeError, LookupError):
+        return source
