@@ -13,7 +13,7 @@ import pytest
 from sonda.frameworks.collector.stacks.file import StackFile
 from sonda.frameworks.collector.stacks.threads import LOCK
 from sonda.frameworks.reconstruction.span_rows import collection_columns
-from sonda.frameworks.reconstruction.stacks import _find_origin, read_stacks
+from sonda.frameworks.reconstruction.stacks import LONGEST_NAME, _find_origin, read_stacks
 from sonda.frameworks.reconstruction.system_calls import GENERIC, X86_64, name_call
 
 FACTS = {"process": 7, "begun": 0, "library": "/usr/lib/python3.11", "prefix": "/usr", "machine": "x86_64"}
@@ -90,6 +90,16 @@ def test_columns_count_utf_8_whatever_a_source_is_written_in(tmp_path: Path) -> 
     code = next(part for part in compile(source.read_bytes(), "", "exec").co_consts if hasattr(part, "co_positions"))
     line, last, column, end = next(at for at in code.co_positions() if at[2] and at[3] - at[2] == len("slow()"))
     assert read_text_of(tmp_path, source, 2, line, column, last, end) == "slow()"
+
+
+def test_a_name_of_any_length_leaves_a_sentence_readable(tmp_path: Path) -> None:
+    file = StackFile(str(tmp_path))
+    function = {"code": 0, "file": os.fsdecode(b"net-\xff.py"), "name": "f" * 5000 + ".forward", "line": 1}
+    file.append([FACTS, function], array("q", [-1, 0, 1, -1, 1, -1]), array("q", [1, 7, 0, 5, 4, 0, 0, 0]), array("q"))
+    stacks = read_stacks(tmp_path, 0).stacks
+    assert stacks is not None
+    name = str(stacks.frames.words["function"].decoded()[0])
+    assert len(name) == LONGEST_NAME and name.endswith("f.forward") and name.startswith("…")
 
 
 def test_a_file_that_was_cut_anywhere_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ STATEMENT = re.compile(rb"\s*(async\s+)?(for|while|with|if|def|class|try)\b")
 """Begin of a line that holds the head of a statement with a body."""
 LONGEST_TEXT = 200
 """Characters of an expression that are kept."""
+LONGEST_NAME = 100
+"""Characters of a function's name that are kept: its end."""
 
 
 @dataclass
@@ -174,7 +176,7 @@ class _FrameTree:
             mine = origin == USER
             text = self._find_text(function, *position) if mine else ""
             facts = self._find_facts(function, *position[:2]) if mine else UNKNOWN
-            words = origin, function.module, function.file, function.name, text
+            words = origin, function.module, function.file, _shorten(function.name), text
             key = (parent, function.line, *position, facts.statement, *words, *map(join_lines, facts[1:]))
             rows[number] = self._rows.setdefault(key, len(self._rows))
         return rows
@@ -240,6 +242,10 @@ class _Function(NamedTuple):
             origin, module, shown, path, name, int(defined.get("line", 0)), str(defined.get("text", "")),
             int(defined.get("written", 0)), int(defined.get("size", 0)),
         )  # fmt: skip
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
 def _is_generated(function: _Function, caller: _Function | None) -> bool:
