@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -95,7 +96,8 @@ def ask_torch(truth: Truth, folder: Path) -> Advice:
 
 def ask_traceml(truth: Truth, folder: Path) -> Advice:
     """The primary diagnosis of TraceML's final summary."""
-    words = [find_traceml(), "run", str(LAUNCHER), "--logs-dir", str(folder), "--run-name", "run", "--args",
+    words = [find_traceml(), "run", str(LAUNCHER), "--logs-dir", str(folder), "--run-name", "run",
+             "--aggregator-port", str(_find_port()), "--master-port", str(_find_port()), "--args",
              TRACEML, str(folder), *_program_words(truth)]  # fmt: skip
     failure = _run_program(words, truth)
     written = folder / "run" / "final_summary.json"
@@ -106,6 +108,13 @@ def ask_traceml(truth: Truth, folder: Path) -> Advice:
 
 
 PEERS = {TORCH: ask_torch, TRACEML: ask_traceml}
+
+
+def _find_port() -> int:
+    """A port that nobody uses: what a run before has left behind must not fail this one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def _program_words(truth: Truth) -> list[str]:
