@@ -83,18 +83,20 @@ def trace_steps() -> Any:
     step, loads = ExitStack(), False
     no_input = traceml_ai.wrap_dataloader_fetch(itertools.repeat(None))
     outermost: list[torch.nn.Module] = []
-    opened = False
+    opened = ran = False
 
     def begin(model: torch.nn.Module) -> None:
-        nonlocal opened
+        nonlocal opened, ran
         if not opened:
-            opened = True
+            opened, ran = True, False
             if not loads:
                 next(no_input)  # without a measured wait for input it judges no step
             step.enter_context(traceml_ai.trace_step(model))
 
     def end(*_: object) -> None:
         nonlocal opened
+        if opened and not ran:
+            return  # a second optimizer of the step before
         if opened:
             opened = False
             step.close()
@@ -102,6 +104,8 @@ def trace_steps() -> Any:
             begin(outermost[0])
 
     def note_model(module: torch.nn.Module, _: object) -> None:
+        nonlocal ran
+        ran = True
         if not outermost:
             outermost.append(module)  # the first that is called is the one around all others
 
@@ -120,8 +124,9 @@ def trace_steps() -> Any:
     dataloader._BaseDataLoaderIter.__next__ = give_batch  # type: ignore[method-assign]
 
     def finish() -> None:
-        with suppress(Exception):
-            step.close()
+        # A step that is never finished must not count: TraceML judges none where one lacks a phase.
+        with suppress(GeneratorExit):
+            step.__exit__(GeneratorExit, GeneratorExit(), None)
 
     return finish
 
