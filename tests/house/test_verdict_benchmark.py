@@ -7,10 +7,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from benchmarks.verdicts import peers
 from benchmarks.verdicts import truth as truths
 from benchmarks.verdicts.measure import write_share
+from benchmarks.verdicts.peers import MEANINGS, PEERS, TORCH, TRACEML, Advice
 from benchmarks.verdicts.score import last_document, print_score, read_answer
 from benchmarks.verdicts.truth import CONTENTION, GOOD, Place, Truth, read_causes, read_truths
+from torch.profiler import _pattern_matcher
 
 SCRIPT = """import torch
 
@@ -145,3 +148,46 @@ def test_bars_compare_counts(planted: Path, capsys: pytest.CaptureFixture[str]) 
     assert [bar.state for bar in bars] == ["PASS", "FAIL", "FAIL", "FAIL"]
     assert bars[0].figure == "9 of 10, bar 85%"
     assert "vision/watch (metrics): none" in capsys.readouterr().out
+
+
+def test_a_peer_is_right_where_any_of_its_advice_means_the_cause() -> None:
+    assert set(MEANINGS) == set(PEERS)
+    assert {cause for meanings in MEANINGS.values() for meant in meanings.values() for cause in meant} <= set(
+        read_causes()
+    )
+    planted = {truth.cause: truth for truth in read_truths("cpu")}
+    both = Advice(("FP32 MatMul Pattern", "Synchronized DataLoader Pattern"))
+    assert both.is_right(TORCH, planted["input"]) and not both.is_right(TORCH, planted["waiting"])
+    assert not both.is_right(TORCH, planted[GOOD]) and Advice(()).is_right(TORCH, planted[GOOD])
+    assert Advice(("COMPUTE_BOUND",)).is_right(TRACEML, planted[GOOD])
+    failed = Advice((), "fails: no GPU")
+    assert not failed.is_right(TRACEML, planted[GOOD]) and not failed.is_right(TRACEML, planted["input"])
+
+
+def test_a_peer_that_is_missing_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["peers", "--peer", TRACEML, "input"])
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("SONDA_TRACEML", raising=False)
+    peers.main()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_the_patterns_of_torch_have_a_meaning() -> None:
+    source = ast.parse(Path(_pattern_matcher.__file__).read_text())
+    reported = next(
+        node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "report_all_anti_patterns"
+    )
+    kinds = {
+        node.func.id for node in ast.walk(reported)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.endswith("Pattern")
+    }  # fmt: skip
+    names = {
+        statement.value.value
+        for node in source.body if isinstance(node, ast.ClassDef) and node.name in kinds
+        for statement in ast.walk(node)
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.targets[0], ast.Attribute) and statement.targets[0].attr == "name"
+    }  # fmt: skip
+    assert names == set(MEANINGS[TORCH])

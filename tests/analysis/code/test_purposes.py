@@ -71,6 +71,14 @@ def test_what_backward_needs_is_no_metric() -> None:
     assert purpose(sample(frame(11, 12), unknown, text="score(out)", doing=NATIVE)) is Activity.UNKNOWN
 
 
+def test_without_a_source_nothing_is_said_to_prepare_the_input() -> None:
+    """Its values may reach nothing, and it may be a loop."""
+    inner = {"function": "make", "known": False}
+    assert purpose(sample(frame(8, 10), frame(3, 0, function="make"), text="make()")) is Activity.INPUT
+    assert purpose(sample(frame(8, 10), frame(3, **inner), text="")) is Activity.UNKNOWN
+    assert purpose(sample(frame(8, known=False), frame(3, 0, function="make"), text="")) is Activity.UNKNOWN
+
+
 def test_the_line_of_a_phase_is_no_metric() -> None:
     step = sample(frame(13), text="opt.step()", phase="optimizer", doing=NATIVE)
     assert find_purposes([sample(frame(13), text="opt.step()"), step, FORWARD, BACKWARD])[0] is Activity.UNKNOWN

@@ -54,6 +54,17 @@ def test_what_was_recorded_is_read_back(tmp_path: Path) -> None:
     assert spans.value_row.tolist() == [3, 7]
 
 
+def test_a_file_name_that_is_no_text_loses_nothing(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path))
+    recorder.state(line=os.fsdecode(b"net-\xff.py:3"))
+    forward = recorder.define(kind="phase", name="forward")
+    recorder.stream().push((forward, 1, forward + 1, 2))
+    recorder.state(finished=True)
+    recorder.close()
+    events = read_events(Path(recorder.path))
+    assert events.fact("line") == "net-?.py:3" and events.fact("finished") and events.threads and not events.truncated
+
+
 def test_a_file_cut_at_any_byte_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     path, _ = record(tmp_path)
     data = path.read_bytes()

@@ -16,6 +16,7 @@ import pytest
 from builders import MS
 from sonda.frameworks.collector.stacks import sampler as module
 from sonda.frameworks.collector.stacks.sampler import StackSampler, sample_stacks
+from sonda.frameworks.collector.stacks.threads import FUTEX, LOCK, SystemCalls
 from sonda.frameworks.collector.stacks.trie import DEEPEST, StackTrie
 from sonda.frameworks.reconstruction.stacks import SampledStacks, read_stacks
 
@@ -197,6 +198,32 @@ def test_equal_stacks_have_equal_numbers_and_deep_ones_an_end() -> None:
         sys.setrecursionlimit(limit)
     _, rows = trie.take()
     assert len(rows) == 6 * DEEPEST
+
+
+def test_a_source_is_known_by_its_time_and_size_wherever_the_program_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("def work(): return number()")
+    trie = StackTrie(str(tmp_path))
+    scope = {"number": lambda: trie.number(sys._getframe())}
+    exec(compile("def work(): return number()", "train.py", "exec"), scope)
+    monkeypatch.chdir("/")
+    scope["work"]()
+    facts, _ = trie.take()
+    found = (tmp_path / "train.py").stat()
+    assert [(fact["written"], fact["size"]) for fact in facts if fact["file"] == "train.py"] == [
+        (found.st_mtime_ns, found.st_size)
+    ]
+
+
+def test_the_interpreters_lock_is_learnt_from_a_thread_that_runs_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a crowded machine a new thread may wait for a processor first. Unlearnt, every wait for the interpreter's lock
+    would be a wait for a lock of the program's."""
+    calls = SystemCalls()
+    late = perf_counter_ns() + 5 * MS
+    monkeypatch.setattr(calls, "_ask", lambda native: (FUTEX, 4096) if perf_counter_ns() > late else ())
+    calls.learn_lock(1)
+    assert calls.read(1) == LOCK
 
 
 def test_sampling_that_costs_much_waits_longer(tmp_path: Path) -> None:

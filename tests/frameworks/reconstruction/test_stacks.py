@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from array import array
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from sonda.frameworks.collector.stacks.file import StackFile
 from sonda.frameworks.collector.stacks.threads import LOCK
 from sonda.frameworks.reconstruction.span_rows import collection_columns
-from sonda.frameworks.reconstruction.stacks import _find_origin, read_stacks
+from sonda.frameworks.reconstruction.stacks import LONGEST_NAME, _find_origin, read_stacks
 from sonda.frameworks.reconstruction.system_calls import GENERIC, X86_64, name_call
 
 FACTS = {"process": 7, "begun": 0, "library": "/usr/lib/python3.11", "prefix": "/usr", "machine": "x86_64"}
@@ -56,6 +57,49 @@ def test_a_source_that_is_gone_has_no_text(tmp_path: Path) -> None:
     write(tmp_path, tmp_path)
     sampled = read_stacks(tmp_path, 0)
     assert sampled.stacks is not None and set(sampled.stacks.frames.words["text"].decoded()) == {""}
+
+
+def read_text_of(directory: Path, source: Path, first_line: int, *position: int) -> str:
+    """What is quoted of a position in a function `work`, which a program saw in this file as it is now."""
+    file, found = StackFile(str(directory)), source.stat()
+    function = {"code": 0, "file": source.name, "name": "work", "line": first_line,
+                "written": found.st_mtime_ns, "size": found.st_size}  # fmt: skip
+    frames, samples = array("q", [-1, 0, *position]), array("q", [100, 7, 0, 50, 40, 0, 0, 0])
+    file.append([{**FACTS, "place": str(source.parent)}, function], frames, samples, array("q"))
+    stacks = read_stacks(directory, 0).stacks
+    assert stacks is not None
+    return str(stacks.frames.words["text"].decoded()[0])
+
+
+def test_a_source_that_was_written_since_has_no_text(tmp_path: Path) -> None:
+    """Its lines are others now: what stands at the line did not run."""
+    source = tmp_path / "train.py"
+    source.write_text("def work():\n    slow()\n")
+    seen = source.stat()
+    assert read_text_of(tmp_path, source, 1, 2, 4, 2, 10) == "slow()"
+    source.write_text("def work():\n    fast()\n")
+    os.utime(source, ns=(seen.st_atime_ns, seen.st_mtime_ns + 1))
+    stacks = read_stacks(tmp_path, 0).stacks
+    assert stacks is not None and stacks.frames.words["text"].decoded().tolist() == [""]
+
+
+def test_columns_count_utf_8_whatever_a_source_is_written_in(tmp_path: Path) -> None:
+    source = tmp_path / "train.py"
+    text = "# coding: latin-1\ndef work():\n    é, ö = slow(), 1\n"
+    source.write_bytes(text.encode("latin-1"))
+    code = next(part for part in compile(source.read_bytes(), "", "exec").co_consts if hasattr(part, "co_positions"))
+    line, last, column, end = next(at for at in code.co_positions() if at[2] and at[3] - at[2] == len("slow()"))
+    assert read_text_of(tmp_path, source, 2, line, column, last, end) == "slow()"
+
+
+def test_a_name_of_any_length_leaves_a_sentence_readable(tmp_path: Path) -> None:
+    file = StackFile(str(tmp_path))
+    function = {"code": 0, "file": os.fsdecode(b"net-\xff.py"), "name": "f" * 5000 + ".forward", "line": 1}
+    file.append([FACTS, function], array("q", [-1, 0, 1, -1, 1, -1]), array("q", [1, 7, 0, 5, 4, 0, 0, 0]), array("q"))
+    stacks = read_stacks(tmp_path, 0).stacks
+    assert stacks is not None
+    name = str(stacks.frames.words["function"].decoded()[0])
+    assert len(name) == LONGEST_NAME and name.endswith("f.forward") and name.startswith("…")
 
 
 def test_a_file_that_was_cut_anywhere_is_read_as_far_as_it_is_whole(tmp_path: Path) -> None:

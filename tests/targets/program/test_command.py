@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from sonda.frameworks.collector.recorder import Recorder
+from sonda.frameworks.reconstruction.assembly import assemble
 from sonda.record.errors import SondaError
 from sonda.record.store import Store
 from sonda.targets import circumstances
-from sonda.targets.program.launcher import WatchSettings, parse_steps, refuse_isolated, run_command
+from sonda.targets.program.launcher import (
+    WatchSettings,
+    _observation_notes,
+    parse_steps,
+    refuse_isolated,
+    run_command,
+)
 
 
 @pytest.fixture
@@ -106,6 +114,16 @@ def test_the_programs_own_ending_is_passed_on(store: Store, code: str, passed_on
     assert exit_code == run.info.exit_code == passed_on
     assert run.info.status == ("complete" if passed_on == 0 else "incomplete")
     assert any(note in one for one in run.info.notes)
+
+
+def test_of_a_killed_program_is_said_what_was_not_written(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path))
+    forward = recorder.define(kind="phase", name="forward")
+    recorder.stream().push((forward, 1, forward + 1, 2))
+    recorder.flush()
+    killed, last = _observation_notes(assemble(tmp_path, 0, 9), -11, "", [])
+    recorder.close()
+    assert "SIGSEGV" in killed and "last half second" in last
 
 
 def test_the_programs_output_can_go_to_stderr(store: Store, capfd: pytest.CaptureFixture[str]) -> None:

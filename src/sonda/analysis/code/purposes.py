@@ -62,6 +62,8 @@ class Position(NamedTuple):
     """The innermost function with a loop inside of the step; None where there is none."""
     marked: bool
     """Whether it is a line by which a phase begins."""
+    known: bool
+    """Whether there were sources of the function that steps and of those that it calls on the way to the sample."""
 
 
 class StepMarks:
@@ -103,6 +105,7 @@ class StepMarks:
             if inner >= 0 else (),
             _find_loop(frames, level, marks),
             bool(frames) and (frames[-1].function, frames[-1].statement) in self.lines,
+            all(frame.known for frame in frames[max(inner, 0) :]),
         )  # fmt: skip
 
 
@@ -168,7 +171,8 @@ def _judge(sample: PlacedSample, position: Position) -> Activity | None:
     if named is not None:
         return named
     python = doing is Doing.PYTHON and not callee.framework
-    if python and sample.phase == OTHER and position.before and position.feeds and position.loop is None:
+    alone = position.loop is None and position.known  # without a source nobody knows of loops, and whom values reach
+    if python and sample.phase == OTHER and position.before and position.feeds and alone:
         return Activity.INPUT
     return None
 

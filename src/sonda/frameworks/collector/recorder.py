@@ -29,6 +29,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from .descriptors import file_identity, move_aside
+from .facts import encode_fact
 
 MAGIC = b"SONDA1\n"
 HEAD = struct.Struct("<cI")
@@ -261,7 +262,7 @@ class Recorder:
                 self._rests = False
                 self._pending.insert(0, {"finished": False})
             pending, self._pending = self._pending, []
-            facts += [(b"D", json.dumps(fact, default=str).encode()) for fact in pending]
+            facts += [(b"D", encode_fact(fact)) for fact in pending]
             try:
                 self._append(facts + blocks)
             except OSError as error:

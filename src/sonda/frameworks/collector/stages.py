@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import json
 import os
 import sys
 from _thread import _local as thread_local
@@ -22,6 +21,7 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from . import ROOT
+from .facts import encode_fact
 
 WORTH_WRITING_NS = 10_000_000
 """A stage this long is written when it ends, so that a killed program loses short ones only."""
@@ -116,12 +116,12 @@ class Stages:
         # Another thread may append meanwhile.
         lines = self._lines[:]
         del self._lines[: len(lines)]
-        text = "".join(json.dumps(line) + "\n" for line in lines)
+        text = b"".join(encode_fact(line) + b"\n" for line in lines)
         try:
             path = os.path.join(self.directory, f"{self._process}.stages")
             file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                os.write(file, text.encode())
+                os.write(file, text)
             finally:
                 os.close(file)
         except OSError:

@@ -37,11 +37,12 @@ UNKNOWN = LineFacts(0)
 
 
 class SourceFile:
-    """A file of source; knows nothing of one that cannot be parsed."""
+    """A file of source, its lines in UTF-8; knows nothing of one that cannot be parsed."""
 
     def __init__(self, lines: list[bytes]) -> None:
         try:
-            self._tree: ast.Module | None = ast.parse(b"\n".join(lines))
+            # As text: in bytes a line could name another encoding.
+            self._tree: ast.Module | None = ast.parse(b"\n".join(lines).decode())
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             self._tree = None
         self._flows: dict[ast.AST, _Flow] = {}

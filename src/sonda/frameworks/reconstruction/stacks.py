@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +32,8 @@ STATEMENT = re.compile(rb"\s*(async\s+)?(for|while|with|if|def|class|try)\b")
 """Begin of a line that holds the head of a statement with a body."""
 LONGEST_TEXT = 200
 """Characters of an expression that are kept."""
+LONGEST_NAME = 100
+"""Characters of a function's name that are kept: its end."""
 
 
 @dataclass
@@ -172,7 +176,7 @@ class _FrameTree:
             mine = origin == USER
             text = self._find_text(function, *position) if mine else ""
             facts = self._find_facts(function, *position[:2]) if mine else UNKNOWN
-            words = origin, function.module, function.file, function.name, text
+            words = origin, function.module, function.file, _shorten(function.name), text
             key = (parent, function.line, *position, facts.statement, *words, *map(join_lines, facts[1:]))
             rows[number] = self._rows.setdefault(key, len(self._rows))
         return rows
@@ -222,6 +226,9 @@ class _Function(NamedTuple):
     line: int
     source: str
     """Of code that is in no file, where it is known."""
+    written: int
+    """When its file was last written (ns), as the program saw it; 0 where that is not known."""
+    size: int
 
     @classmethod
     def of(cls, defined: dict[str, Any], facts: dict[str, Any]) -> _Function:
@@ -231,7 +238,14 @@ class _Function(NamedTuple):
         origin, module = _find_origin(path, facts)
         below = place and path.startswith(place.rstrip(os.sep) + os.sep)
         shown = os.path.relpath(path, place) if below else path
-        return cls(origin, module, shown, path, name, int(defined.get("line", 0)), str(defined.get("text", "")))
+        return cls(
+            origin, module, shown, path, name, int(defined.get("line", 0)), str(defined.get("text", "")),
+            int(defined.get("written", 0)), int(defined.get("size", 0)),
+        )  # fmt: skip
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else "…" + name[1 - LONGEST_NAME :]
 
 
 def _is_generated(function: _Function, caller: _Function | None) -> bool:
@@ -270,10 +284,22 @@ def _name_module(folders: list[str]) -> str:
 
 
 def _read_lines(function: _Function) -> list[bytes]:
-    """The lines of a function's file; [] where it is gone."""
+    """The lines of a function's source in UTF-8; [] where it is gone, or was written since the program saw it."""
     if function.source:
         return function.source.encode(errors="replace").splitlines()
     try:
-        return Path(function.path).read_bytes().splitlines()
+        found = os.stat(function.path)
+        if function.written and (found.st_mtime_ns, found.st_size) != (function.written, function.size):
+            return []
+        return _recode(Path(function.path).read_bytes()).splitlines()
     except (OSError, ValueError):
         return []
+
+
+def _recode(source: bytes) -> bytes:
+    """A source in UTF-8, whatever it says that it is written in: columns count bytes of that."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return source.decode(encoding).encode()
+    except (SyntaxError, UnicodeError, LookupError):
+        return source

@@ -338,8 +338,7 @@ def _observation_notes(assembly: Assembly, ending: int, failure: str, unseen: li
     if ending != 0:
         how = f"was ended by {signal_name(-ending)}" if ending < 0 else f"ended with code {ending}"
         notes.append(f"the program {how}; this is what was seen until then")
-    else:
-        notes += _early_end_notes(assembly.crew)
+    notes += _early_end_notes(assembly.crew)
     if assembly.crew.together:
         notes.append(f"steps of {assembly.crew.together} processes are shown together: they have no rank of their own")
     return notes

@@ -16,10 +16,11 @@ The reader ignores a record that a crash cut short.
 
 from __future__ import annotations
 
-import json
 import os
 import struct
 from array import array
+
+from ..facts import encode_fact
 
 MAGIC = b"SONDAS1\n"
 HEAD = struct.Struct("<cI")
@@ -37,7 +38,7 @@ class StackFile:
 
     def append(self, facts: list, frames: array, samples: array, collections: array) -> None:
         """Append facts, then rows. Raises OSError where the disk is full."""
-        blocks = [(b"D", json.dumps(fact, default=str).encode()) for fact in facts]
+        blocks = [(b"D", encode_fact(fact)) for fact in facts]
         # Definitions stand before the frames that use them, frames before samples.
         blocks += [
             (kind, rows.tobytes()) for kind, rows in ((b"N", frames), (b"S", samples), (b"G", collections)) if rows

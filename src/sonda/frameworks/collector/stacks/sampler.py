@@ -81,7 +81,7 @@ class StackSampler:
 
     def _reset(self) -> None:
         """Begin without anything sampled."""
-        self.trie = StackTrie()
+        self.trie = StackTrie(self.place)
         self.file = StackFile(self.directory)
         self.collections = CollectionRecorder()
         self.samples = array("q")

@@ -18,8 +18,9 @@ LOCK = 1 << 20
 """In the place of a system call: the thread waits for the interpreter's lock."""
 LOCK_SIZE = 192
 """Bytes: the interpreter's lock consists of several things to wait for, side by side."""
-LEARNING_NS = 2_000_000
-"""ns that the program waits at most, once, until a new thread waits for the lock."""
+LEARNING_NS = 20_000_000
+"""ns that the program waits at most, once, until a new thread waits for the lock: on a crowded machine that one does
+not run at once."""
 
 
 class SampledThread:
@@ -80,6 +81,7 @@ class SystemCalls:
     def __init__(self) -> None:
         library = ctypes.PyDLL(None)
         self._open, self._read, self._close = library.open, library.read, library.close
+        self._yield = library.sched_yield
         self._text = ctypes.create_string_buffer(LONGEST)
         self._lock = 0
         """Address of the memory in which threads wait for the interpreter's lock; 0: unknown."""
@@ -103,6 +105,8 @@ class SystemCalls:
             call = self._ask(native)
             if call and call[0] == FUTEX:
                 self._lock = call[1]
+            else:
+                self._yield()  # to a thread that wants this processor
 
     def _ask(self, native: int) -> tuple:
         """Number and first argument of the call; () where the thread runs, or nothing tells."""

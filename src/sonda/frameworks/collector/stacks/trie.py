@@ -30,7 +30,9 @@ OBSERVING = "<sonda>"
 class StackTrie:
     """Gives every stack a number. What was defined since the last `take` waits to be written."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: str = "") -> None:
+        self.place = place
+        """The directory that names of files may be relative to; '': the current one."""
         self._frames: dict = {}
         """By the stack that called it, the id of its code and its instruction: the number of the stack."""
         self._functions: dict = {}
@@ -110,8 +112,19 @@ class StackTrie:
     def _define_function(self, file: str, name: str, line: int) -> int:
         number = self._defined
         self._defined += 1
-        self._facts.append({"code": number, "file": file, "name": name, "line": line, **_find_text(file)})
+        self._facts.append({"code": number, "file": file, "name": name, "line": line, **self._find_source(file)})
         return number
+
+    def _find_source(self, file: str) -> dict:
+        """How to know the source of a function again: when its file was last written, and its size. Of code that is
+        in no file, the text, where a notebook or a console has given it to `linecache`."""
+        try:
+            found = os.stat(os.path.join(self.place, file))
+            return {"written": found.st_mtime_ns, "size": found.st_size}
+        except (OSError, ValueError):
+            entry = getattr(sys.modules.get("linecache"), "cache", {}).get(file)
+        lines = entry[2] if entry is not None and len(entry) == 4 else ()
+        return {"text": "".join(lines)} if lines else {}
 
     def take(self) -> tuple:
         """The definitions and frames that were not taken yet."""
@@ -129,12 +142,3 @@ def _find_position(code: Any, instruction: int, line: int) -> tuple:
     if None in (first, last, column, last_column):
         return line, -1, line, -1
     return first, column, last, last_column
-
-
-def _find_text(file: str) -> dict:
-    """The source of code that is in no file, where a notebook or a console has given it to `linecache`."""
-    if os.path.exists(file):
-        return {}
-    entry = getattr(sys.modules.get("linecache"), "cache", {}).get(file)
-    lines = entry[2] if entry is not None and len(entry) == 4 else ()
-    return {"text": "".join(lines)} if lines else {}
