@@ -52,8 +52,6 @@ class UntriedRemedy(Stored, frozen=True, kw_only=True):
 
     name: str
     reason: str
-    unsafe: bool = False
-    """Whether it would have made sense."""
 
 
 class Trials(Stored, frozen=True, kw_only=True):

@@ -63,7 +63,13 @@ def run_trial(
     """Run the program for some steps, with a remedy or as it is, for `limit` s at the most."""
     with tempfile.TemporaryDirectory(prefix="sonda-try-") as directory:
         said = Path(directory) / "said"
-        trial = {"remedy": remedy, "value": value, "warmup": plan.warmup, "steps": plan.steps, "optimizer": plan.optimizer}
+        trial = {
+            "remedy": remedy,
+            "value": value,
+            "warmup": plan.warmup,
+            "steps": plan.steps,
+            "optimizer": plan.optimizer,
+        }
         path = os.pathsep.join(entry for entry in (str(INJECT), os.environ.get("PYTHONPATH", "")) if entry)
         environment = {
             **os.environ,
@@ -73,6 +79,35 @@ def run_trial(
         }
         code = _run_group(command, environment, said, limit)
         return read_outcome(Path(directory), code, said)
+
+
+def run_patched(
+    command: Sequence[str], sources: Mapping[Path, str], plan: TrialPlan, limit: float = 60.0
+) -> TrialOutcome | None:
+    """Run the program for some steps with other texts of some of its files, which stay as they are.
+
+    None where it is not started by a script above these files.
+    """
+    at = next((i for i, word in enumerate(command) if i and word.endswith(".py") and Path(word).is_file()), 0)
+    root = Path(command[at]).resolve().parent
+    if not at or not all(file.is_relative_to(root) for file in sources):
+        return None
+    with tempfile.TemporaryDirectory(prefix="sonda-try-") as directory:
+        _mirror(root, Path(directory), sources)
+        script = Path(directory) / Path(command[at]).resolve().name
+        return run_trial([*command[:at], str(script), *command[at + 1 :]], plan, limit=limit)
+
+
+def _mirror(root: Path, copy: Path, sources: Mapping[Path, str]) -> None:
+    """Links to all that a folder holds, but for files that have another text and the folders around them."""
+    for entry in root.iterdir():
+        if entry in sources:
+            (copy / entry.name).write_text(sources[entry], encoding="utf-8")
+        elif any(entry in file.parents for file in sources):
+            (copy / entry.name).mkdir()
+            _mirror(entry, copy / entry.name, sources)
+        else:
+            (copy / entry.name).symlink_to(entry)
 
 
 def _run_group(command: Sequence[str], environment: Mapping[str, str], said: Path, limit: float) -> int | None:

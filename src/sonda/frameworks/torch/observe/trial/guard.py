@@ -49,7 +49,9 @@ class Guard:
             return
         if event == "open":
             path, mode, flags = values
-            written = any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool((flags or 0) & WRITING)
+            written = (
+                any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool((flags or 0) & WRITING)
+            )
             if written:
                 self.refuse_writing(path)
         elif event in CHANGES:

@@ -147,6 +147,7 @@ class TrialSession:
                     result = call(module, *args, **kwargs)
             finally:
                 inside.module = False
+            survey.note_result(module, result)
             session._module_called(module, args, kwargs)
             return remedies.finish_result(torch, remedy, result)
 
@@ -210,7 +211,9 @@ class TrialSession:
     # ---- steps ------------------------------------------------------------------------------------------------
 
     def _module_called(self, module: Any, args: tuple, kwargs: dict) -> None:
-        tensor = next((one for one in (*args, *kwargs.values()) if isinstance(one, self.torch.Tensor) and one.dim()), None)
+        tensor = next(
+            (one for one in (*args, *kwargs.values()) if isinstance(one, self.torch.Tensor) and one.dim()), None
+        )
         if tensor is not None and (self.torch.is_grad_enabled() or not self.by_optimizer):
             self.samples += tensor.shape[0]
         if not self.by_optimizer and any(True for _ in module.parameters()):

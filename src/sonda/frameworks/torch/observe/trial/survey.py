@@ -56,8 +56,8 @@ class Survey:
         self.models: list = []
         self.made: Any = weakref.WeakKeyDictionary()
         """Places of modules by module."""
-        self.called: Any = weakref.WeakSet()
-        """Outermost modules that were called."""
+        self.called: Any = weakref.WeakKeyDictionary()
+        """What is noted of outermost modules that were called, by module."""
         self.set_threads: dict = {}
         self.compiles = False
         self.autocast = False
@@ -66,12 +66,14 @@ class Survey:
     def facts(self) -> dict:
         """As plain values."""
         torch = self.torch
+        main = getattr(sys.modules.get("__main__"), "__file__", None)
         cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
         return {
             "loaders": self.loaders, "optimizers": self.optimizers, "models": self.models, "threads": self.threads,
             "set_threads": self.set_threads, "compiles": self.compiles, "autocast": self.autocast, "cuda": cuda,
             "tensor_cores": bool(cuda and torch.cuda.get_device_capability()[0] >= 8),
             "matmul": torch.get_float32_matmul_precision(),
+            "script": {"file": os.path.realpath(main), "line": 1} if main else {},
         }  # fmt: skip
 
     def note_loader(self, loader: Any) -> None:
@@ -107,16 +109,23 @@ class Survey:
 
     def note_call(self, module: Any) -> None:
         """An outermost module is called for the first time."""
-        self.called.add(module)
         weights = list(module.parameters())
+        self.called[module] = {}
         if not weights or len(self.models) >= MOST:
             return
         self.autocast = self.autocast or self.torch.is_autocast_enabled(weights[0].device.type)
         self.compiles = self.compiles or hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
-        self.models.append({
+        self.called[module].update({
             **self.made.get(module, {}), "name": type(module).__name__, "images": any(w.dim() == 4 for w in weights),
             "bits": max(w.element_size() * 8 for w in weights), "device": weights[0].device.type,
             "channels_last": any(
                 w.dim() == 4 and min(w.shape[1:]) > 1 and not w.is_contiguous() for w in weights
             ),
         })  # fmt: skip
+        self.models.append(self.called[module])
+
+    def note_result(self, module: Any, result: Any) -> None:
+        """What an outermost module gave."""
+        note = self.called.get(module)
+        if note and "tensor" not in note:
+            note["tensor"] = isinstance(result, self.torch.Tensor) and result.is_floating_point()
