@@ -65,8 +65,8 @@ def run(
     seconds: Annotated[
         float,
         typer.Option(
-            help="Time for the timed steps where --steps is not given; with --try on a command for all tries, 300 unless "
-            "given."
+            help="Time for the timed steps where --steps is not given; of a command, with --try, for all tries: 300 "
+            "unless given."
         ),
     ] = 10.0,
     repeat: Annotated[int, typer.Option(help="Processes, each a run of its own.")] = 1,

@@ -117,7 +117,7 @@ def choose_candidates(
         (survey["threads"] == cores and step_s > SHORT_STEP_S, "it uses all cores"),
     )
     judge("workers", no_loader, (cores == 1 and not cuda, "one core"),
-          (not any(concerns_loader("workers", workers, one) for one in loaders), "it has as many as cores"))  # fmt: skip
+          (not any(concerns_loader("workers", workers, one) for one in loaders), "it has enough"))  # fmt: skip
     judge("pin", no_gpu, no_loader, (all(one["pin"] for one in loaders), "it pins already"))
     judge("batch", no_loader,
           (not any(concerns_loader("batch", 2, one) for one in loaders),
@@ -126,7 +126,7 @@ def choose_candidates(
     judge("fused", (not optimizers, "no optimizer of torch.optim"), (not fusible, "its optimizer cannot"),
           (all(one["fused"] for one in fusible), "it is fused already"))  # fmt: skip
     judge("foreach", (bool(fusible), "fused is tried in its place"), (cuda, "a GPU's optimizer does so already"),
-          (not any(one["can_foreach"] and not one["foreach"] for one in optimizers), "no optimizer that can"))  # fmt: skip
+          (not any(one["can_foreach"] and not one["foreach"] for one in optimizers), "none that can"))  # fmt: skip
     judge("tf32", no_gpu, (not survey["tensor_cores"], "the GPU has no TF32"),
           (survey["matmul"] != "highest", "it is on already"))  # fmt: skip
     short = any(word in flags.split() for word in ("amx_bf16", "avx512_bf16"))

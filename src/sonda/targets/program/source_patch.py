@@ -23,7 +23,7 @@ OF_OPTIMIZERS = frozenset({"fused", "foreach"})
 OF_MODELS = frozenset({"channels_last", "compile", "autocast"})
 
 
-class NoPlace(Exception):
+class NoPlaceError(Exception):
     """The line is not written in a way that can be changed safely."""
 
 
@@ -51,7 +51,7 @@ def make_patch(remedy: str, value: int | None, survey: Mapping[str, Any], folder
             changed = _changed(source, remedy, value, lines, survey)
             compile(changed, str(file), "exec", dont_inherit=True)
             texts[file] = source, changed
-    except (OSError, UnicodeDecodeError, SyntaxError, NoPlace):
+    except (OSError, UnicodeDecodeError, SyntaxError, NoPlaceError):
         return SourcePatch(change=change, place=place)
     root = folder if all(file.is_relative_to(folder) for file in texts) else Path(os.path.commonpath(
         [file.parent for file in texts]
@@ -74,7 +74,7 @@ def _read(file: Path) -> str:
     with file.open(encoding="utf-8", newline="") as opened:
         source = opened.read()
     if "\r" in source or "\f" in source:
-        raise NoPlace  # lines that a patch and the syntax tree count differently
+        raise NoPlaceError  # lines that a patch and the syntax tree count differently
     return source
 
 
@@ -140,7 +140,7 @@ def _changed(
         elif remedy == "threads" and survey["set_threads"]:
             call = _call(tree, line, "set_num_threads")
             if len(call.args) != 1:
-                raise NoPlace
+                raise NoPlaceError
             edits.append(text.replace(call.args[0], str(value)))
         else:
             edits.append(_after_import(text, tree, describe_change(remedy, value, {})))
@@ -189,7 +189,7 @@ def _call(tree: ast.AST, line: int, name: str) -> ast.Call:
     ]  # fmt: skip
     named = [call for call in calls if _name(call.func) == name]
     if not named:
-        raise NoPlace
+        raise NoPlaceError
     return min(named, key=lambda call: (call.end_lineno or 0) - call.lineno)
 
 
@@ -202,7 +202,7 @@ def _name(function: ast.AST) -> str:
 def _set_keyword(text: _Text, call: ast.Call, name: str, value: str, position: int = -1) -> Edit:
     """Give an argument of a call this value, whether it is written there or not."""
     if any(keyword.arg is None for keyword in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
-        raise NoPlace  # it may be among what is unpacked
+        raise NoPlaceError  # it may be among what is unpacked
     for keyword in call.keywords:
         if keyword.arg == name:
             return text.replace(keyword.value, value)
@@ -210,9 +210,9 @@ def _set_keyword(text: _Text, call: ast.Call, name: str, value: str, position: i
         return text.replace(call.args[position], value)
     last: list[Any] = sorted([*call.args, *call.keywords], key=text.end)
     if not last:
-        raise NoPlace
+        raise NoPlaceError
     if isinstance(last[-1], ast.GeneratorExp) and len(last) == 1:
-        raise NoPlace  # a lone generator has no parentheses of its own
+        raise NoPlaceError  # a lone generator has no parentheses of its own
     return Edit(text.end(last[-1]), text.end(last[-1]), f", {name}={value}")
 
 
@@ -230,7 +230,7 @@ def _loader_edits(text: _Text, call: ast.Call, remedy: str, value: int | None) -
     written = next((keyword.value for keyword in call.keywords if keyword.arg == "batch_size"), None)
     written = written or (call.args[position] if position < len(call.args) else None)
     if written is None:
-        raise NoPlace
+        raise NoPlaceError
     if isinstance(written, ast.Constant) and isinstance(written.value, int):
         larger = str(written.value * (value or 2))
     else:
@@ -247,11 +247,11 @@ def _model_edits(text: _Text, tree: ast.AST, line: int, remedy: str, place: Mapp
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.lineno <= line <= (node.end_lineno or node.lineno)
     ]  # fmt: skip
     if not statements:
-        raise NoPlace
+        raise NoPlaceError
     statement = min(statements, key=lambda node: (node.end_lineno or 0) - node.lineno)
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
     if len(targets) != 1 or not isinstance(targets[0], ast.Name | ast.Attribute):
-        raise NoPlace
+        raise NoPlaceError
     model = text.of(targets[0])
     lines = {
         "compile": [f"{model}.compile()"],
@@ -271,7 +271,7 @@ def _line_after(text: _Text, statement: ast.stmt, lines: Sequence[str]) -> Edit:
     behind = last.encode()[statement.end_col_offset or 0 :].decode().strip()
     before = first.encode()[: statement.col_offset].decode().strip()
     if before or (behind and not behind.startswith("#")):
-        raise NoPlace  # several statements in a line
+        raise NoPlaceError  # several statements in a line
     at = text.starts[statement.end_lineno or statement.lineno]
     newline = "" if last.endswith("\n") else "\n"
     return Edit(at, at, newline + "".join(f"{indent}{line}\n" for line in lines))
@@ -292,7 +292,7 @@ def _after_import(text: _Text, tree: ast.Module, line: str) -> Edit:
         if isinstance(node, ast.Import | ast.ImportFrom):
             last = node
     if last is None:
-        raise NoPlace
+        raise NoPlaceError
     lines = [line] if _imports_torch(tree) else ["import torch", line]
     return _line_after(text, last, lines)
 
@@ -303,7 +303,7 @@ def _at_top(text: _Text, tree: ast.Module, line: str) -> Edit:
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and node.module != "__future__"):
             at = text.starts[node.lineno - 1]
             return Edit(at, at, f"{line}\n")
-    raise NoPlace
+    raise NoPlaceError
 
 
 def _diff(name: str, before: str, after: str) -> str:

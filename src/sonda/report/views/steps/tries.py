@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sonda.analysis import wording
-from sonda.analysis.trials import TOLERANCE, TriedRemedy, TrialsSummary
+from sonda.analysis.trials import TOLERANCE, TrialsSummary, TriedRemedy
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, Panel, Paragraph, TableBlock
 from sonda.report.table import Cell, Column, Table, build, words
@@ -17,9 +17,9 @@ NAMES = {
 }  # fmt: skip
 MOST_ROWS = 10
 TRIED_MEANS = (
-    "Each remedy was applied from outside, a few steps in processes of their own that took turns with the program as it "
-    "is. Times are per sample, with 95 % intervals that hold for all remedies at once. Losses are within tolerance where "
-    f"they differ by no more than those of the program as it is and {TOLERANCE:.0%} of the loss."
+    "Each remedy was applied from outside, a few steps in processes of their own that took turns with the program as "
+    "it is. Times are per sample, with 95 % intervals that hold for all remedies at once. Losses are within tolerance "
+    f"where they differ by no more than those of the program as it is and {TOLERANCE:.0%} of the loss."
 )
 
 
@@ -66,13 +66,16 @@ def name_remedy(name: str, value: int | None) -> str:
 def trials_table(trials: TrialsSummary) -> Table:
     """What every remedy brought, what losses did, and where its patch is."""
     rows = trials.remedies[:MOST_ROWS]
+    names = [Cell(name_remedy(one.name, one.value), one.name, tone="name") for one in rows]
+    brought = [
+        Cell(quantities.factor(one.speedup), one.speedup.value, quantities.provenance(one.speedup)) for one in rows
+    ]
     return build(
         [
-            (Column("tried", right=False), [Cell(name_remedy(one.name, one.value), one.name, tone="name") for one in rows]),
+            (Column("tried", right=False), names),
             (Column("losses", right=False), words([one.losses for one in rows])),
             (Column("patch", right=False), words([_patch_word(one) for one in rows])),
-            (Column("brought", right=False, wrap=True),
-             [Cell(quantities.factor(one.speedup), one.speedup.value, quantities.provenance(one.speedup)) for one in rows]),
+            (Column("brought", right=False, wrap=True), brought),
         ],
         "tried",
     )  # fmt: skip

@@ -41,7 +41,7 @@ def loader_settings(signature: inspect.Signature, remedy: str, value: Any, args:
         return {"pin_memory": True}
     if remedy == "batch":
         size = given.get("batch_size", 1)
-        dataset = given.get("dataset")
+        dataset: Any = given.get("dataset")
         length = len(dataset) if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__") else 0
         if size and given.get("batch_sampler") is None and length >= MANY * int(value) * size:
             return {"batch_size": int(value) * size}

@@ -129,11 +129,11 @@ class TrialSession:
         session, survey, torch, remedy = self, self.survey, self.torch, self.remedy
         make, call, inside = kind.__init__, kind.__call__, self.inside
 
-        def __init__(module: Any, *args: Any, **kwargs: Any) -> None:
+        def make_module(module: Any, *args: Any, **kwargs: Any) -> None:
             make(module, *args, **kwargs)
             survey.note_module(module)
 
-        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+        def call_module(module: Any, *args: Any, **kwargs: Any) -> Any:
             if getattr(inside, "module", False):
                 return call(module, *args, **kwargs)
             if module not in survey.called:
@@ -151,13 +151,13 @@ class TrialSession:
             session._module_called(module, args, kwargs)
             return remedies.finish_result(torch, remedy, result)
 
-        kind.__init__, kind.__call__ = __init__, __call__
+        kind.__init__, kind.__call__ = make_module, call_module
 
     def _wrap_loader(self, kind: Any) -> None:
         session, make = self, kind.__init__
         signature = inspect.signature(make)
 
-        def __init__(loader: Any, *args: Any, **kwargs: Any) -> None:
+        def make_loader(loader: Any, *args: Any, **kwargs: Any) -> None:
             changed = remedies.loader_settings(signature, session.remedy, session.value, args, kwargs)
             if changed:
                 session.applied += 1
@@ -167,13 +167,13 @@ class TrialSession:
             make(loader, *args, **kwargs)
             session.survey.note_loader(loader)
 
-        kind.__init__ = __init__
+        kind.__init__ = make_loader
 
     def _wrap_optimizer(self, kind: Any) -> None:
         session, make = self, kind.__init__
         known = inspect.signature(make).parameters
 
-        def __init__(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        def make_optimizer(optimizer: Any, *args: Any, **kwargs: Any) -> None:
             outermost = type(optimizer) is kind
             changed = remedies.optimizer_settings(known, session.remedy, kwargs) if outermost else {}
             session.applied += bool(changed)
@@ -181,7 +181,7 @@ class TrialSession:
             if outermost:
                 session.survey.note_optimizer(optimizer, known)
 
-        kind.__init__ = __init__
+        kind.__init__ = make_optimizer
 
     def _wrap_backward(self, torch: Any) -> None:
         original = torch.autograd.backward
