@@ -106,7 +106,7 @@ def test_a_program_without_steps_is_no_measurement(program):
     [
         ("open('log.txt', 'a')", "it writes log.txt"),
         ("os.remove('kept.txt')", "it writes kept.txt"),
-        ("os.rename('kept.txt', 'other.txt')", "it writes other.txt"),
+        ("os.rename('kept.txt', 'other.txt')", "it writes kept.txt"),
         ("os.mkdir('out')", "it writes out"),
         ("subprocess.run(['true'])", "it starts true"),
         ("os.fork()", "it forks"),
@@ -128,6 +128,7 @@ def test_what_only_reads_or_writes_elsewhere_goes_on(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text(
         "import os, tempfile\nopen(__file__).read()\nos.makedirs('.', exist_ok=True)\n"
         "tempfile.NamedTemporaryFile('w').write('x')\nopen(os.devnull, 'w')\n"
+        "with tempfile.TemporaryDirectory() as place:\n    open(place + '/file', 'w')\n"
     )
     outcome = run_trial(command(tmp_path / "train.py"), PLAN, limit=60)
     assert outcome.refused == ""

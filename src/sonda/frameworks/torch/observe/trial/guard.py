@@ -15,10 +15,12 @@ from typing import Any
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_TRUNC
 CHANGES = {
-    "os.remove": 0, "os.rename": 1, "os.rmdir": 0, "os.mkdir": 0, "os.truncate": 0, "os.link": 1, "os.symlink": 1,
-    "shutil.rmtree": 0, "sqlite3.connect": 0,
+    "os.remove": ((0, 1),), "os.rename": ((0, 2), (1, 3)), "os.rmdir": ((0, 1),), "os.mkdir": ((0, 2),),
+    "os.truncate": ((0, -1),), "os.link": ((1, 3),), "os.symlink": ((1, 2),), "shutil.rmtree": ((0, 1),),
+    "sqlite3.connect": ((0, -1),),
 }  # fmt: skip
-"""Events that change files, and which of their values is the path."""
+"""Events that change files: which of their values are the paths, and which the open folder that each is relative to;
+-1 for none."""
 STARTS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.fork", "os.forkpty")
 ASKS_THE_SYSTEM = ("platform", "uuid", "ctypes.util")
 """Modules of Python that start programs which only answer."""
@@ -55,9 +57,10 @@ class Guard:
             if written:
                 self.refuse_writing(path)
         elif event in CHANGES:
-            path = values[CHANGES[event]]
-            if event != "os.mkdir" or not os.path.isdir(path):  # a folder that exists stays as it is
-                self.refuse_writing(path)
+            for path, folder in CHANGES[event]:
+                place = _resolve(values[path], values[folder] if 0 <= folder < len(values) else None)
+                if event != "os.mkdir" or not os.path.isdir(place):  # a folder that exists stays as it is
+                    self.refuse_writing(place)
         elif event in STARTS:
             self._refuse_starting(event, values)
         elif event == "socket.connect":
@@ -94,6 +97,16 @@ class Guard:
     def _stop(self, reason: str) -> None:
         self.on = False
         self.end(reason)
+
+
+def _resolve(path: Any, folder: Any) -> Any:
+    """A path that may be relative to an open folder, as `tempfile` and `shutil` give it."""
+    if not isinstance(folder, int) or folder < 0 or isinstance(path, int):
+        return path
+    try:
+        return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
+    except OSError:
+        return path
 
 
 def _starter() -> str:
