@@ -84,7 +84,9 @@ def test_a_try_times_steps_keeps_losses_and_ends_before_the_program_saves(progra
     assert patched.process is not None, patched.failure
     assert patched.survey["loaders"][0]["workers"] == 2
     subprocess.run(["git", "apply", "--check", "-"], input=patch.text, text=True, check=True, cwd=program.parent)
-    subprocess.run(["patch", "-p1"], input=patch.text, text=True, check=True, cwd=program.parent, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        ["patch", "-p1"], input=patch.text, text=True, check=True, cwd=program.parent, stdout=subprocess.DEVNULL
+    )
     assert "batch_size=4, num_workers=2, persistent_workers=True)" in program.read_text()
 
 
