@@ -29,11 +29,8 @@ def trials_blocks(trials: TrialsSummary | None) -> list[Block]:
 
 
 def trials_panels(trials: TrialsSummary | None) -> list[Block]:
-    """The same on a page, with the patches."""
-    if trials is None:
-        return []
-    patches = [Paragraph(text) for one in trials.remedies if one.patch is not None and (text := one.patch.text)]
-    return [Panel("Remedies that were tried", [*_trials(trials), *patches], TRIED_MEANS)]
+    """The same on a page."""
+    return [Panel("Remedies that were tried", _trials(trials), TRIED_MEANS)] if trials is not None else []
 
 
 def _trials(trials: TrialsSummary) -> list[Block]:
