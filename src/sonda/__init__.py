@@ -21,13 +21,14 @@ if TYPE_CHECKING:
         profile,
         region,
         run,
+        try_program,
     )
     from sonda.record.errors import SondaError
     from sonda.record.store import Store
 
 __all__ = [
     "Explored", "Profile", "SondaError", "Store", "__version__", "compare", "corun", "data", "explore",
-    "import_trace", "load", "profile", "region", "run",
+    "import_trace", "load", "profile", "region", "run", "try_program",
 ]  # fmt: skip
 
 

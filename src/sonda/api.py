@@ -209,6 +209,22 @@ def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any)
     return Profile(measure(make_job({"workload": workload, "on": on, **settings}), _open_store(store)))
 
 
+def try_program(command: Sequence[str], *, seconds: float = 300.0, store: Where = None) -> Profile:
+    """Run an unmodified program and try remedies on it, as `sonda run --try -- COMMAND` does.
+
+    `seconds` is the time for all tries together. What each brought is `summary.trials`. Raises SondaError for a command
+    that cannot be observed.
+
+    >>> sonda.try_program(["python", "train.py"])      # doctest: +SKIP
+    """
+    from sonda.studies.engine.program_trials import ProgramTrials
+    from sonda.targets.program.launcher import WatchSettings, refuse_isolated, run_command
+
+    refuse_isolated(command)
+    trials = ProgramTrials(command, seconds)
+    return Profile(run_command(command, _open_store(store), WatchSettings(), further=[trials])[0])
+
+
 def explore(
     workload: str,
     vary: str | Sequence[str] | Mapping[str | tuple[str, ...], Any],

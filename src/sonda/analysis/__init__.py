@@ -11,6 +11,6 @@ DOORS = (
     "roofline", "rules.advice", "rules.causes", "rules.limits", "rules.places", "run_rows",
     "run_summary", "serving", "simulated.exploration",
     "statistics", "steps.pipeline", "steps.program", "steps.training", "study_findings", "summary", "traces.operations",
-    "traces.profile", "traces.step_breakdown", "traces.summary", "wording",
+    "traces.profile", "traces.step_breakdown", "traces.summary", "trials", "wording",
 )  # fmt: skip
 """Modules that other rooms may import; all else is this room's own."""

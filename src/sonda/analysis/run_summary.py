@@ -53,6 +53,7 @@ from sonda.analysis.steps.training import summarise_training
 from sonda.analysis.summary import PartSummary, Summary, Value
 from sonda.analysis.titles import describe_steps, title_run
 from sonda.analysis.traces.summary import DeviceWork, device_work, summarise_trace
+from sonda.analysis.trials import TrialsSummary, summarise_trials
 from sonda.record.conventions.topdown import TopDownDefinition
 from sonda.record.errors import SondaError
 from sonda.record.run import Run, RunInfo
@@ -61,6 +62,7 @@ from sonda.record.target import (
     CorunTarget,
     ExplorationTarget,
     ImportedTarget,
+    ProgramTarget,
     ServingTarget,
     SimulatedTarget,
 )
@@ -147,9 +149,16 @@ def _summarise_steps(run: Run) -> Summary:
         kernel_roofline=kernel_roofline(work.kernels if work else (), info.machine, device, precision),
         kernel_counters=summarise_kernel_counters(run.spans),
         second=summarise_second(run),
+        trials=_trials(run),
     )
     spoken, failures = verdicts(bare)
     return replace(bare, verdicts=spoken, warnings=bare.warnings + failures)
+
+
+def _trials(run: Run) -> TrialsSummary | None:
+    """Remedies that were tried on a program; None where none were to be tried."""
+    trials = run.info.target.trials if isinstance(run.info.target, ProgramTarget) else None
+    return summarise_trials(trials, str(run.directory)) if trials is not None else None
 
 
 def _ceiling_notes(info: RunInfo, roofs: Ceilings, precision: str) -> list[Finding]:

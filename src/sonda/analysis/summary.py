@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sonda.analysis.steps.program import Program
     from sonda.analysis.steps.training import Training
     from sonda.analysis.traces.summary import DeviceWork
+    from sonda.analysis.trials import TrialsSummary
 
 
 TABLES = "bounds of the tables it comes from"
@@ -389,6 +390,8 @@ class Summary:
     """Of a command: the whole of it, counted from outside."""
     second: SecondSources | None = None
     """The whole program as second sources counted it, where they were asked."""
+    trials: TrialsSummary | None = None
+    """Of a command: remedies that were tried on it."""
     corun: Interference | None = None
     """How programs slowed each other, where several ran at once."""
     serving: ServingSummary | None = None

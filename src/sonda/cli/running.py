@@ -62,7 +62,13 @@ def run(
     ] = "torch",
     steps: Annotated[str, typer.Option(help="Timed steps; for a command, the steps seen in detail, e.g. 10:30.")] = "",
     warmup: Annotated[int, typer.Option(help="Steps before timing begins.")] = 3,
-    seconds: Annotated[float, typer.Option(help="Time for the timed steps where --steps is not given.")] = 10.0,
+    seconds: Annotated[
+        float,
+        typer.Option(
+            help="Time for the timed steps where --steps is not given; of a command, with --try, for all tries: 300 "
+            "unless given."
+        ),
+    ] = 10.0,
     repeat: Annotated[int, typer.Option(help="Processes, each a run of its own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads; all that may be used unless given.")] = None,
     inter_op_threads: Annotated[int | None, typer.Option(help="Threads that run operations side by side.")] = None,
@@ -120,7 +126,12 @@ def run(
         str, typer.Option(help="A training over nodes as a job of Slurm: slurm:partition=NAME; local to try it.")
     ] = "",
     attempt: Annotated[
-        bool, typer.Option("--try", help="Try the remedies that are a flag away and say what they brought.")
+        bool,
+        typer.Option(
+            "--try",
+            help="Try the remedies that are a flag away and say what they brought; on a command from outside, with a "
+            "patch for what helped.",
+        ),
     ] = False,
     tag: Tags = None,
     rows: Rows = 10,
@@ -157,7 +168,9 @@ def run(
             count=not no_count, first=first, last=last, max_time=max_time, redact=redact, output_to_stderr=json,
             probe=tuple(probe or ()), stacks=not no_stacks, interval=parse_interval(interval),
         )  # fmt: skip
-        _run_command(context.obj, watching, tag or [], rows, json)
+        if not attempt and _is_given(context, "seconds"):
+            raise SondaError("--seconds is for a workload, not for a command after --", "add --try, or leave it out")
+        _run_command(context.obj, watching, tag or [], rows, json, _trials(context, attempt, seconds))
     _refuse(context, WORKLOAD_OPTIONS, "is for a command after --, not for a workload")
     if not workload:
         raise SondaError(
@@ -204,7 +217,7 @@ def run(
 
 COMMAND_OPTIONS = (
     "steps", "probe", "interval", "tag", "rows", "max_time", "no_count", "no_stacks", "redact", "json", "workload",
-    "on",
+    "on", "attempt", "seconds",
 )  # fmt: skip
 """Options of `run` that a command after -- knows."""
 
@@ -236,11 +249,24 @@ def _refuse(context: typer.Context, known: tuple[str, ...], why: str) -> None:
     from sonda.record.errors import SondaError
 
     for name in context.params:
-        source = context.get_parameter_source(name)
-        if name not in known and source is not None and source.name == "COMMANDLINE":
+        if name not in known and _is_given(context, name):
             raise SondaError(f"--{name.replace('_', '-').replace('attempt', 'try')} {why}", "leave it out")
     if context.obj is not None and context.args:
         raise SondaError(f"{context.args[0]} is not an option of sonda run", "put the program's own words after --")
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _trials(context: typer.Context, attempt: bool, seconds: float) -> list[Any]:
+    """The instrument that tries remedies on a command, where it is asked for."""
+    if not attempt:
+        return []
+    from sonda.studies.engine.program_trials import SECONDS, ProgramTrials
+
+    return [ProgramTrials(context.obj, seconds if _is_given(context, "seconds") else SECONDS)]
 
 
 def _run_workload(
@@ -275,7 +301,7 @@ def _run_workload(
     show_runs(shown, store, rows, json)
 
 
-def _run_command(command: list[str], watching: Any, tags: list[str], rows: int, json: bool) -> None:
+def _run_command(command: list[str], watching: Any, tags: list[str], rows: int, json: bool, trials: list[Any]) -> None:
     from sonda.analysis.run_summary import summarise
     from sonda.record.errors import SondaError
     from sonda.targets.program.launcher import refuse_isolated, run_command
@@ -285,7 +311,7 @@ def _run_command(command: list[str], watching: Any, tags: list[str], rows: int, 
         store.check_tag(tag)
     refuse_isolated(command)
     try:
-        observed, code = run_command(command, store, watching, say)
+        observed, code = run_command(command, store, watching, say, trials)
         hush()
         for tag in tags:
             store.tag(observed.id, tag)

@@ -28,6 +28,7 @@ from sonda.record.simulated import (
     WhatIf,
 )
 from sonda.record.stored import Number, Scalar, Stored, plain, without_unknown
+from sonda.record.trials import Trials
 from sonda.record.workload import Workload
 
 Kind = Literal[
@@ -102,6 +103,8 @@ class ProgramTarget(Target, frozen=True, kw_only=True, tag="program"):
     kind: ClassVar[Kind] = "program"
     processes: int | None = None
     """How many of its processes computed at the same time, where several did."""
+    trials: Trials | None = None
+    """Remedies that were tried on it."""
 
 
 NO_STEP_OF_BLOCK = (

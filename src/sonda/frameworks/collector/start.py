@@ -35,11 +35,17 @@ OBSERVERS = {
 """By the name of a package or module: the observing module beside this collector, and the function in it,
 `observe_…(package, settings, counting)`, which is called once the package is imported."""
 
+TRIAL = "torch.observe.trial.session"
+"""The module that tries a remedy, in place of observing."""
+
 
 def start() -> None:
     """Begin to wait for frameworks, with the settings in the environment."""
     settings = json.loads(os.environ[VARIABLE])
     settings["place"] = _find_place()
+    if "trial" in settings:
+        _start_trial(settings)
+        return
     stages.time_stages(settings["directory"])
     waiter = _ImportWaiter(settings)
     sys.meta_path.insert(0, waiter)
@@ -47,6 +53,12 @@ def start() -> None:
         # Counters are opened before anything starts threads, which inherit them. Without requested counters there is
         # time until a framework is imported.
         waiter.open_counting()
+
+
+def _start_trial(settings: dict) -> None:
+    """Wait for PyTorch to try a remedy; nothing is observed meanwhile."""
+    importlib.import_module(f"{ROOT}.{TRIAL}").guard_process(settings)
+    sys.meta_path.insert(0, _ImportWaiter(settings, {"torch": (TRIAL, "begin_trial")}))
 
 
 def _find_place() -> str:
@@ -84,10 +96,10 @@ class ObservedBlock:
 class _ImportWaiter:
     """An import finder that leaves finding to the others and observes a framework once it is imported."""
 
-    def __init__(self, settings: dict) -> None:
+    def __init__(self, settings: dict, observers: dict = OBSERVERS) -> None:
         self.settings = settings
         self.counting: Any = None
-        self.awaited = dict(OBSERVERS)
+        self.awaited = dict(observers)
         """Frameworks that are not imported yet. One may import another, so this finder stays until the end."""
 
     def open_counting(self) -> None:
@@ -139,6 +151,7 @@ class _Loader:
 
     def exec_module(self, module: Any) -> None:
         module.__loader__ = module.__spec__.loader = self.loader
-        self.waiter.open_counting()
+        if "trial" not in self.waiter.settings:
+            self.waiter.open_counting()
         self.loader.exec_module(module)
         self.waiter.imported(module)

@@ -29,5 +29,9 @@ if os.environ.get("SONDA_COLLECT"):
     try:
         _load_collector()
     except Exception as error:  # the program must run, observed or not
+        if '"trial"' in os.environ["SONDA_COLLECT"]:  # nothing would stop it
+            sys.stderr.write(f"TrialError: Sonda cannot try this program: {type(error).__name__}: {error}\n")
+            sys.stderr.flush()
+            os._exit(125)
         sys.stderr.write(f"sonda: this program runs unobserved: {type(error).__name__}: {error}\n")
 _chain()

@@ -22,7 +22,7 @@ from sonda.probes.counters.command_counter import CountedCommand, StoppedCommand
 from sonda.probes.machine.contamination import read_conditions
 from sonda.record.errors import SondaError
 from sonda.record.progress import Say
-from sonda.record.run import Run
+from sonda.record.run import Run, write_run
 from sonda.record.store import Store
 from sonda.record.target import ProgramTarget
 from sonda.record.workload import Workload
@@ -35,7 +35,19 @@ from sonda.targets.circumstances import (
     gpu_identities,
     observed_circumstances,
 )
-from sonda.targets.instrument import AGAIN, AROUND, INSIDE, REPLAY, Command, Launcher, Observation, Rerun, RunPlan
+from sonda.targets.instrument import (
+    AGAIN,
+    AROUND,
+    INSIDE,
+    REPLAY,
+    Command,
+    Draft,
+    Instrument,
+    Launcher,
+    Observation,
+    Rerun,
+    RunPlan,
+)
 from sonda.targets.instruments.registry import instruments_for
 from sonda.targets.local.launcher import MEASURING_CEILINGS
 from sonda.targets.pipeline import make_run
@@ -103,15 +115,19 @@ def parse_interval(text: str) -> float:
 
 
 def run_command(
-    command: Sequence[str], store: Store, watching: WatchSettings, say: Say = lambda text: None
+    command: Sequence[str],
+    store: Store,
+    watching: WatchSettings,
+    say: Say = lambda text: None,
+    further: Sequence[Instrument] = (),
 ) -> tuple[Run, int]:
     """Run a program unmodified; returns the run and the program's own exit code. Call `refuse_isolated` first.
 
     Its Python processes are observed from inside, the whole of it is counted from outside. The code is 128 + n for a
-    program that signal n ended.
+    program that signal n ended. `further` instruments come behind those that are asked for by name.
     """
     launcher = ProgramLauncher(command, watching)
-    run = make_run(launcher, instruments_for(watching.probe, launcher), store, say=say)
+    run = make_run(launcher, [*instruments_for(watching.probe, launcher), *further], store, say=say)
     return run, run.info.exit_code or 0
 
 
@@ -192,6 +208,10 @@ class ProgramLauncher(Launcher):
             notes=[*kernels.notes, *of_graphs, *of_jitted, *([NOT_PER_PHASE] if plan.counted and plan.events else [])],
             samples=interval_samples(counted),
         )
+
+    def keep(self, plan: RunPlan, draft: Draft) -> Run:
+        patches = {path.name: path for path in sorted(plan.directory.glob("*.patch"))}
+        return write_run(plan.store.root, draft.info, draft.spans, draft.samples, patches, draft.stacks)
 
     def again(self, plan: RunPlan, rerun: Rerun) -> Command:
         name, words = Path(self.command[0]).name, (*rerun.under, *self.command)

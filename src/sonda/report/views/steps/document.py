@@ -45,6 +45,7 @@ from sonda.report.views.steps.program import program_fields
 from sonda.report.views.steps.ranks import nodes_fields, ranks_fields
 from sonda.report.views.steps.series import over_time_fields, series_fields
 from sonda.report.views.steps.training import training_fields
+from sonda.report.views.steps.tries import trials_fields
 from sonda.report.words import describe, in_words, verdict_sentences
 
 
@@ -61,6 +62,7 @@ def summary_fields(summary: Summary) -> Document:
         "ceilings": plain_data(summary.ceilings),
         **_simulation(summary),
         **training_fields(summary.training),
+        **trials_fields(summary.trials),
         **nodes_fields(summary.target),
         **ranks_fields(summary.target),
         **modelled_fields(summary.modelled),

@@ -34,6 +34,7 @@ from sonda.report.views.steps.tables import (
     phase_table,
 )
 from sonda.report.views.steps.training import training_blocks
+from sonda.report.views.steps.tries import trials_blocks
 from sonda.report.views.steps.verdict import advice
 from sonda.report.words import in_words, verdict_sentences
 
@@ -47,7 +48,7 @@ WORTH_TELLING = 0.05
 def summary_blocks(summary: Summary, layers: int = 10) -> list[Block]:
     """A run on one screen: verdict, the whole program, phases, layers, counters, warnings; `layers` is how many are
     listed."""
-    blocks: list[Block] = [*verdict_blocks(summary)]
+    blocks: list[Block] = [*verdict_blocks(summary), *trials_blocks(summary.trials)]
     if summary.program is not None:
         blocks += program_blocks(summary.program)
     if summary.training is not None:

@@ -34,6 +34,7 @@ from sonda.report.views.steps.pipeline import PIPELINE_MEANS, pipeline_table, sl
 from sonda.report.views.steps.program import PROGRAM_MEANS, program_table
 from sonda.report.views.steps.series import over_time_caption, over_time_figure
 from sonda.report.views.steps.tables import counter_phrases, phase_table
+from sonda.report.views.steps.tries import trials_panels
 from sonda.report.views.steps.verdict import verdict_block
 from sonda.report.words import describe
 
@@ -50,6 +51,7 @@ def run_panels(summary: Summary) -> list[Block]:
     blocks: list[Block] = [
         Heading(summary.title, f"{summary.subtitle}{status} · run {summary.run}"), verdict_block(summary)
     ]  # fmt: skip
+    blocks += trials_panels(summary.trials)
     if summary.program is not None:
         table = TableBlock(program_table(summary.program))
         blocks.append(Panel("Where the program's time went", [table], PROGRAM_MEANS))
