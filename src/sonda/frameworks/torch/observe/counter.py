@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.recorder import Recorder, Stream
+from .call_costs import CallCosts, CallKind
 from .code_places import CodePlaces
 from .dispatch import OperatorKernels
 from .formulas.cost import cost
 from .inspection import StepInspection
 from .memory import LiveTensors
 from .mode_exceptions import FORWARD_MODE, ModeHider, in_forward_mode
+from .operation_groups import describe_group
 from .values import tensors_in
 
 MOST_OPERATIONS = 1_000_000
@@ -62,6 +65,7 @@ class OperationCounter:
         self._spent_ns = 0
         self._resumed = 0
         """When counting last returned to the program, ns."""
+        self._costs = CallCosts(torch, self._describe_call)
         self.mode_hider = ModeHider(torch)
         self.kernels = OperatorKernels(torch)
         self._mode_class = _make_mode_class()
@@ -211,18 +215,31 @@ class OperationCounter:
         if mine is not None and mine.engine:
             # Autograd runs the backward of a GPU in its own thread, where layers are recorded too.
             stream = mine
+        find = partial(self._costs.find, func, args, kwargs, out)
+        if self.inspection is not None:
+            kind = self.inspection.operations.add(stream, func, args, end - begin, find)
+        else:
+            kind = find()
+        self._operations += self._limited
+        if self._between is not None and not stream.phases and not stream.engine:
+            return  # outside of phases it is no span
+        stream.push((kind.code, begin, kind.code + 1, end))
+        owner = stream.layers[-1] if stream.layers else "phase"
+        if type(out) is self.torch.Tensor:
+            self.memory.track(out, owner)
+            return
+        for tensor in tensors_in(self.torch, out):
+            self.memory.track(tensor, owner)
+
+    def _describe_call(self, func: Any, args: tuple, kwargs: dict, out: Any) -> CallKind:
+        """The kind of a call, by its formulas."""
         name = str(getattr(func, "_overloadpacket", func))
         try:
             flops, size, known, executed = cost(name, args, kwargs, out)
         except Exception:  # an operation of a library, called as no formula expects
             flops, size, known, executed = None, None, False, None
         tensors = tensors_in(self.torch, args)
-        if self.inspection is not None:
-            operands = tensors if name != "aten._to_copy" else [*tensors, *tensors_in(self.torch, out)]
-            self.inspection.operations.add(stream, func, name, operands, flops, size, end - begin)
-        self._operations += self._limited
-        if self._between is not None and not stream.phases and not stream.engine:
-            return  # outside of phases it is no span
+        operands = tensors if name != "aten._to_copy" else [*tensors, *tensors_in(self.torch, out)]
         code = self.recorder.define(
             kind="op",
             name=name,
@@ -232,10 +249,7 @@ class OperationCounter:
             dtype=str(tensors[0].dtype).rpartition(".")[2] if tensors else "",
             **({} if executed is None else {"executed": executed}),
         )
-        stream.push((code, begin, code + 1, end))
-        owner = stream.layers[-1] if stream.layers else "phase"
-        for tensor in tensors_in(self.torch, out):
-            self.memory.track(tensor, owner)
+        return CallKind(code, name, flops, size, *describe_group(self.torch, func, name, operands, size))
 
 
 def _count_dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
