@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from functools import partial
 from time import perf_counter_ns as now
 from typing import Any
 
@@ -100,8 +99,11 @@ class OperationCounter:
     def end_inspection(self) -> None:
         """State what the inspection of the counted step has shown."""
         self.between_ends()
-        self.ending = None
+        stream, self.ending = self.ending, None
         inspection, self.inspection = self.inspection, None
+        if inspection is not None and stream is not None and stream.schedule is not None:
+            sequence = inspection.operations.sequence
+            stream.schedule.note_foretold(sequence.foretold, sequence.calls, sequence.checked, sequence.wrong)
         if inspection is not None and not self.exhausted:
             self.recorder.state(**inspection.facts(self.optimized()))
 
@@ -215,11 +217,12 @@ class OperationCounter:
         if mine is not None and mine.engine:
             # Autograd runs the backward of a GPU in its own thread, where layers are recorded too.
             stream = mine
-        find = partial(self._costs.find, func, args, kwargs, out)
-        if self.inspection is not None:
-            kind = self.inspection.operations.add(stream, func, args, end - begin, find)
-        else:
-            kind = find()
+        inspection = self.inspection
+        kind = inspection.operations.add_foretold(stream, func, end - begin) if inspection is not None else None
+        if kind is None:
+            kind = self._costs.find(func, args, kwargs, out)
+            if inspection is not None:
+                inspection.operations.add(stream, func, kind, args, end - begin)
         self._operations += self._limited
         if self._between is not None and not stream.phases and not stream.engine:
             return  # outside of phases it is no span

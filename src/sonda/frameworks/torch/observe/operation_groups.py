@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from .call_costs import CallKind, CallSequence
@@ -47,24 +46,28 @@ class OperationGroups:
         self.random: set = set()
         """Codes of the layers in which random numbers were drawn."""
 
-    def add(self, stream: Any, func: Any, args: tuple, ns: int, find: Callable[[], CallKind]) -> CallKind:
-        """Add an operation, called with `args`, that ran for so many ns. Its kind, as `find` gives it or foretold."""
+    def add_foretold(self, stream: Any, func: Any, ns: int) -> CallKind | None:
+        """Add an operation that ran for so many ns, if those before it foretell its kind; None where `add` must."""
         phase = stream.phases[-1][0] >> 1 if stream.phases else -1
         layer = stream.layers[-1] if stream.layers else stream.backward
-        layer = layer >> 1 if layer else -1
         place = self.sequence.foretell(func, phase, layer)
-        if place is not None:
-            kind, group = place.kind, place.group
-        else:
-            kind = find()
-            line = self._places.find()
-            key = phase, layer, line, kind.family, kind.bits
-            group = self._groups.get(key)
-            if group is None:
-                group = self._groups[key] = [0, 0, 0, 0, 0]
-            self.sequence.note(func, kind, group)
-            if kind.name in TRIED_ALONE:
-                self.subnormal.look((phase, layer, line), kind.name, args, ns)
+        if place is None:
+            return None
+        self._sum(stream, place.kind, place.group, ns)
+        return place.kind
+
+    def add(self, stream: Any, func: Any, kind: CallKind, args: tuple, ns: int) -> None:
+        """Add an operation of this kind, called with `args`, that ran for so many ns."""
+        phase = stream.phases[-1][0] >> 1 if stream.phases else -1
+        layer = stream.layers[-1] if stream.layers else stream.backward
+        place = phase, layer >> 1 if layer else -1, self._places.find()
+        if kind.name in TRIED_ALONE:
+            self.subnormal.look(place, kind.name, args, ns)
+        group = self._groups.setdefault((*place, kind.family, kind.bits), [0, 0, 0, 0, 0])
+        self.sequence.note(func, kind, group)
+        self._sum(stream, kind, group, ns)
+
+    def _sum(self, stream: Any, kind: CallKind, group: list, ns: int) -> None:
         if kind.random:
             self.random.update(stream.layers)
         group[0] += 1
@@ -72,7 +75,6 @@ class OperationGroups:
         group[2] += kind.flops or 0
         group[3] += kind.bytes or 0
         group[4] += kind.strided
-        return kind
 
     def facts(self) -> list:
         """The groups, those that took longest first: phase, layer, line, family, bits of a number; then how many, ns,
