@@ -49,6 +49,7 @@ ALL = {
     "keras_overhead": keras_overhead.run,
     "mapping": mapping.run,
     "observing": observing.run,
+    "observing_programs": observing.run_programs,
     "overhead": overhead.run,
     "ranks": ranks.run,
     "resnet50": resnet50.run,

@@ -8,7 +8,7 @@ DOORS = (
     "corun.layers", "counters.callgrind", "counters.summary", "device.critical_path", "device.kernel_counters",
     "device.kernel_roofline", "device.kernels", "device.stalls", "device.timeline", "doubts", "energy.summary",
     "energy.training", "figure_names", "findings", "layer_families", "ranks.stragglers", "ranks.verdict", "reasons",
-    "roofline", "rules.advice", "rules.causes", "rules.limits", "rules.places", "run_rows",
+    "roofline", "rules.advice", "rules.causes", "rules.code_findings", "rules.limits", "rules.places", "run_rows",
     "run_summary", "serving", "simulated.exploration",
     "statistics", "steps.pipeline", "steps.program", "steps.training", "study_findings", "summary", "traces.operations",
     "traces.profile", "traces.step_breakdown", "traces.summary", "trials", "wording",

@@ -13,7 +13,8 @@ from sonda.analysis.code.summary import OTHER, WORKERS, CodePlace, CodeSummary, 
 from sonda.analysis.rules import code as rules
 from sonda.analysis.rules import input, logging, none, verdicts, waiting
 from sonda.analysis.rules.advice import advice_kind
-from sonda.analysis.rules.limits import CodeTakes, InputBound
+from sonda.analysis.rules.code_findings import CodeTakes
+from sonda.analysis.rules.limits import InputBound
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import CausePlace
 from sonda.record.run import Run

@@ -10,22 +10,28 @@ from sonda.analysis.bounds import CEILINGS, BoundedRatio
 from sonda.analysis.code.summary import CodeLead, CodePlace, CodeTime
 from sonda.analysis.device.findings import WarpsWait
 from sonda.analysis.findings import Finding
+from sonda.analysis.rules.code_findings import (
+    CodeTakes,
+    CollectsGarbage,
+    ComputesMetrics,
+    CopiesData,
+    HeldByThread,
+    LoopsInPython,
+    PreparesInput,
+    ProgramWaits,
+    SavesState,
+    WritesRecords,
+)
 from sonda.analysis.rules.limits import (
     AboveCeiling,
     BetweenPhases,
-    CodeTakes,
-    CollectsGarbage,
     CommunicationBound,
     ComputeBound,
-    ComputesMetrics,
-    CopiesData,
     HeldByOthers,
-    HeldByThread,
     HostBound,
     InputBound,
     KernelStalled,
     LongestPhase,
-    LoopsInPython,
     MemoryBound,
     MinorSteps,
     MoreArithmetic,
@@ -37,10 +43,7 @@ from sonda.analysis.rules.limits import (
     OverheadBound,
     Oversubscribed,
     Pieces,
-    PreparesInput,
-    ProgramWaits,
     Retraced,
-    SavesState,
     SlotsLost,
     StageShare,
     TooNoisy,
@@ -48,7 +51,6 @@ from sonda.analysis.rules.limits import (
     UnevenInput,
     UnexplainedWork,
     WaitsOutside,
-    WritesRecords,
 )
 from sonda.analysis.summary import Value
 from sonda.report.words import describe

@@ -6,9 +6,9 @@ from sonda.analysis.code.summary import Activity
 from sonda.analysis.layer_families import BUILT_IN
 from sonda.analysis.rules.advice import KeepDeviceMemory, LineChange, ReuseBuffers
 from sonda.analysis.rules.causes import AllocatesAnew, DeviceMemoryReturned
+from sonda.analysis.rules.code_findings import AsksForMemory
 from sonda.analysis.rules.device_lines import add_shares, find_lines, place_of
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, told_ns
-from sonda.analysis.rules.limits import AsksForMemory
 from sonda.analysis.rules.own_code import causes_of, code_verdict
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.synchronisation import step_place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis.code.summary import Activity, CodeLead
 from sonda.analysis.rules.advice import ChangeLine, LineChange, ValidateLess
-from sonda.analysis.rules.limits import CodeBetween
+from sonda.analysis.rules.code_findings import CodeBetween
 from sonda.analysis.rules.own_code import place_of, share_of
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.steps import program as stages

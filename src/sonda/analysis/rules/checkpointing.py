@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.code.summary import Activity
 from sonda.analysis.rules.advice import LineChange, SaveLess
 from sonda.analysis.rules.causes import SavesOften
-from sonda.analysis.rules.limits import SavesState
+from sonda.analysis.rules.code_findings import SavesState
 from sonda.analysis.rules.own_code import causes_of, code_verdict
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH

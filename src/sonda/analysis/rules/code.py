@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis.code.summary import OTHER, CodeLead
-from sonda.analysis.rules.limits import CodeTakes
+from sonda.analysis.rules.code_findings import CodeTakes
 from sonda.analysis.rules.own_code import code_of, place_of, region_of, share_of
 from sonda.analysis.summary import Summary, Value, Verdict
 

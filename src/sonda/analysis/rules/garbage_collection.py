@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.code.activities import FUNCTIONS
 from sonda.analysis.code.summary import Activity
 from sonda.analysis.rules.advice import LineChange
-from sonda.analysis.rules.limits import CollectsGarbage
+from sonda.analysis.rules.code_findings import CollectsGarbage
 from sonda.analysis.rules.own_code import causes_of, code_of, code_verdict, share_of
 from sonda.analysis.summary import Summary, Verdict
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sonda.analysis.code.summary import WORKERS, Activity, CodeLead
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import ChangeLine, LineChange, LoadInParallel
-from sonda.analysis.rules.limits import InputBound, PreparesInput, UnevenInput
+from sonda.analysis.rules.code_findings import PreparesInput
+from sonda.analysis.rules.limits import InputBound, UnevenInput
 from sonda.analysis.rules.own_code import causes_of, code_verdict, place_of, region_of, share_of
 from sonda.analysis.rules.work import WORTH, data_share, data_share_of_all, explained, first_part
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from sonda.analysis.code.summary import Activity, CodeLead, CodeRegion, PartCode
 from sonda.analysis.rules.advice import ChangeLine, LineChange
-from sonda.analysis.rules.limits import CodeCause
+from sonda.analysis.rules.code_findings import CodeCause
 from sonda.analysis.rules.work import first_part
 from sonda.analysis.summary import CausePlace, Remedy, Summary, Value, Verdict
 

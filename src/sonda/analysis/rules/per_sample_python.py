@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis.code.summary import Activity
 from sonda.analysis.rules.advice import LineChange
-from sonda.analysis.rules.limits import LoopsInPython
+from sonda.analysis.rules.code_findings import LoopsInPython
 from sonda.analysis.rules.own_code import causes_of, code_verdict
 from sonda.analysis.summary import Summary, Verdict
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from sonda.analysis.code.summary import BESIDE, OUTSIDE, WORKERS, Activity
 from sonda.analysis.rules.advice import Change, LineChange, TryChange
 from sonda.analysis.rules.code import code_share
+from sonda.analysis.rules.code_findings import HeldByThread, ProgramWaits
 from sonda.analysis.rules.input import ALWAYS
-from sonda.analysis.rules.limits import HeldByThread, ProgramWaits, WaitsOutside
+from sonda.analysis.rules.limits import WaitsOutside
 from sonda.analysis.rules.own_code import causes_of, code_of, code_verdict, region_of
 from sonda.analysis.rules.work import WORTH, explained, first_part, waiting_share
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict

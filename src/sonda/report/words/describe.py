@@ -10,8 +10,8 @@ from typing import TypeVar
 from sonda.analysis.findings import Finding, Remark
 
 SUBJECTS = (
-    "causes", "comparison", "corun", "counters", "device", "doubts", "energy", "limits", "operations", "ranks",
-    "remedies", "serving", "simulated", "studies", "traces",
+    "causes", "comparison", "corun", "counters", "device", "doubts", "energy", "limits", "operations", "own_code",
+    "ranks", "remedies", "serving", "simulated", "studies", "traces",
 )  # fmt: skip
 """Modules of this folder with the words of their findings. They are loaded when the first finding is described: a
 screen without findings does without what they need."""

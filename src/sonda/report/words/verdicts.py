@@ -15,11 +15,9 @@ def verdict_sentences(summary: Summary) -> list[str]:
     """A sentence for each verdict, in order. Of a step's verdicts those after the first begin with "Then"; what is said
     of a step after what is said of the whole program begins with "In a step". Those of an imported trace speak each of
     something else: a device, ranks, a profile."""
-    from sonda.analysis.rules.limits import (
-        CodeCause,
-        CodeTakes,
-        OfProgram,
-    )  # whoever has a summary has loaded all rules
+    # Whoever has a summary has loaded all rules.
+    from sonda.analysis.rules.code_findings import CodeCause, CodeTakes
+    from sonda.analysis.rules.limits import OfProgram
 
     sentences: list[str] = []
     of_program = bool(summary.verdicts) and isinstance(summary.verdicts[0].finding, OfProgram)
@@ -27,9 +25,8 @@ def verdict_sentences(summary: Summary) -> list[str]:
         sentence = describe(verdict.finding)
         if position and not isinstance(summary.target, ImportedTarget):
             lead = "In a step: " if of_program and position == 1 else "Then "
-            begin = (
-                sentence[:1] if isinstance(verdict.finding, CodeTakes | CodeCause) else sentence[:1].lower()
-            )  # a file's name
+            begins_with_file = isinstance(verdict.finding, CodeTakes | CodeCause)
+            begin = sentence[:1] if begins_with_file else sentence[:1].lower()
             sentence = f"{lead}{begin}{sentence[1:]}"
         sentences.append(sentence)
     return sentences

@@ -201,6 +201,16 @@ class Schedule:
         self.shapes.exhaust()
         self._note_once("counting ended", "because it took too long: steps that had not been counted have no FLOPs")
 
+    def note_foretold(self, foretold: int, operations: int, checked: int, wrong: int) -> None:
+        """Note that so many of a counted step's operations were taken for what followed the one before them earlier,
+        and not looked at; and how many of those that were `checked` differed."""
+        if foretold:
+            self._note_once(
+                "FLOPs and bytes of a step with many operations are estimated",
+                f"{foretold} of {operations} operations of the counted step are taken for those that followed the same "
+                f"ones before; {wrong} of {checked} that were checked differed",
+            )
+
     def begin_fetch(self) -> None:
         """A batch is about to be fetched. After an optimizer's step, the next step begins here."""
         if self.waits.open:

@@ -8,12 +8,14 @@ from time import perf_counter_ns as now
 from typing import Any
 
 from ...collector.recorder import Recorder, Stream
+from .call_costs import CallCosts, CallKind
 from .code_places import CodePlaces
 from .dispatch import OperatorKernels
 from .formulas.cost import cost
 from .inspection import StepInspection
 from .memory import LiveTensors
 from .mode_exceptions import FORWARD_MODE, ModeHider, in_forward_mode
+from .operation_groups import describe_group
 from .values import tensors_in
 
 MOST_OPERATIONS = 1_000_000
@@ -62,6 +64,7 @@ class OperationCounter:
         self._spent_ns = 0
         self._resumed = 0
         """When counting last returned to the program, ns."""
+        self._costs = CallCosts(torch, self._describe_call)
         self.mode_hider = ModeHider(torch)
         self.kernels = OperatorKernels(torch)
         self._mode_class = _make_mode_class()
@@ -98,8 +101,11 @@ class OperationCounter:
     def end_inspection(self) -> None:
         """State what the inspection of the counted step has shown."""
         self.between_ends()
-        self.ending = None
+        stream, self.ending = self.ending, None
         inspection, self.inspection = self.inspection, None
+        if inspection is not None and stream is not None and stream.schedule is not None:
+            sequence = inspection.operations.sequence
+            stream.schedule.note_foretold(sequence.foretold, sequence.calls, sequence.checked, sequence.wrong)
         if inspection is not None and not self.exhausted:
             self.recorder.state(**inspection.facts(self.optimized()))
 
@@ -213,18 +219,32 @@ class OperationCounter:
         if mine is not None and mine.engine:
             # Autograd runs the backward of a GPU in its own thread, where layers are recorded too.
             stream = mine
+        inspection = self.inspection
+        kind = inspection.operations.add_foretold(stream, func, end - begin) if inspection is not None else None
+        if kind is None:
+            kind = self._costs.find(func, args, kwargs, out)
+            if inspection is not None:
+                inspection.operations.add(stream, func, kind, args, end - begin)
+        self._operations += self._limited
+        if self._between is not None and not stream.phases and not stream.engine:
+            return  # outside of phases it is no span
+        stream.push((kind.code, begin, kind.code + 1, end))
+        owner = stream.layers[-1] if stream.layers else "phase"
+        if type(out) is self.torch.Tensor:
+            self.memory.track(out, owner)
+            return
+        for tensor in tensors_in(self.torch, out):
+            self.memory.track(tensor, owner)
+
+    def _describe_call(self, func: Any, args: tuple, kwargs: dict, out: Any) -> CallKind:
+        """The kind of a call, by its formulas."""
         name = str(getattr(func, "_overloadpacket", func))
         try:
             flops, size, known, executed = cost(name, args, kwargs, out)
         except Exception:  # an operation of a library, called as no formula expects
             flops, size, known, executed = None, None, False, None
         tensors = tensors_in(self.torch, args)
-        if self.inspection is not None:
-            operands = tensors if name != "aten._to_copy" else [*tensors, *tensors_in(self.torch, out)]
-            self.inspection.operations.add(stream, func, name, operands, flops, size, end - begin, args)
-        self._operations += self._limited
-        if self._between is not None and not stream.phases and not stream.engine:
-            return  # outside of phases it is no span
+        operands = tensors if name != "aten._to_copy" else [*tensors, *tensors_in(self.torch, out)]
         code = self.recorder.define(
             kind="op",
             name=name,
@@ -234,10 +254,7 @@ class OperationCounter:
             dtype=str(tensors[0].dtype).rpartition(".")[2] if tensors else "",
             **({} if executed is None else {"executed": executed}),
         )
-        stream.push((code, begin, code + 1, end))
-        owner = stream.layers[-1] if stream.layers else "phase"
-        for tensor in tensors_in(self.torch, out):
-            self.memory.track(tensor, owner)
+        return CallKind(code, name, flops, size, *describe_group(self.torch, func, name, args, operands, size))
 
 
 def _count_dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -110,9 +110,10 @@ class SubnormalOperations:
         self._seen: dict[tuple, list] = {}
         """By phase, layer, line and name: ns, and the largest part of subnormal elements."""
 
-    def look(self, key: tuple, name: str, tensors: list, ns: int) -> None:
-        """Look at the first operand of an operation that took so many ns."""
-        if name not in TRIED_ALONE or not self._left or not tensors or tensors[0].numel() < SAMPLE:
+    def look(self, key: tuple, name: str, args: tuple, ns: int) -> None:
+        """Look at the first operand of an operation of `TRIED_ALONE` that took so many ns."""
+        tensors = args[:1] if self._left else ()
+        if not tensors or not isinstance(tensors[0], self._torch.Tensor) or tensors[0].numel() < SAMPLE:
             return
         self._left -= 1
         with self._torch._C._DisableTorchDispatch():

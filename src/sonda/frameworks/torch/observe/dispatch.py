@@ -11,6 +11,7 @@ of an operation may call others. Without a mode only autograd is off for those, 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -21,6 +22,7 @@ EXPLICIT = ("CompositeExplicitAutogradNonFunctional", "CompositeExplicitAutograd
 IMPLICIT = ("CompositeImplicitAutogradNestedTensor", "CompositeImplicitAutograd")
 AUTOCAST = tuple(f"Autocast{device}" for device in ("CPU", "CUDA", "XPU", "MPS", "HPU", "IPU", "XLA", "MTIA", "MAIA",
                                                    "PrivateUse1"))  # fmt: skip
+NUMBERS = frozenset({int, float, bool, type(None)})
 LAZY = ("Conjugate", "Negative", "ZeroTensor")
 
 
@@ -30,6 +32,7 @@ class OperatorKernels:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._native = torch._C
+        self._tensors = (torch.Tensor, torch.nn.Parameter)
         self._composites: dict[Any, bool] = {}
         self._aliases: dict[tuple, Any] = {}
         self._restored: dict[Any, Any] = {}
@@ -55,6 +58,8 @@ class OperatorKernels:
 
     def run_whole(self, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run the operation as a whole, and return its result."""
+        if self._is_plain(args) and self._is_plain(kwargs.values()) and not self._is_cast():
+            return func(*args, **kwargs)
         with ExitStack() as around:
             try:
                 exclude = self._excluded_keys(func)
@@ -64,6 +69,26 @@ class OperatorKernels:
             except Exception:  # not an operation of the dispatcher, or another PyTorch: run it as modes usually do
                 pass
             return func(*args, **kwargs)
+
+    def _is_cast(self) -> bool:
+        """Whether the program called the operation under autocast, which is off inside of a mode."""
+        try:
+            with self._native._RestorePythonTLSSnapshot():
+                return bool(self._native._is_any_autocast_enabled())
+        except Exception:  # another PyTorch
+            return True
+
+    def _is_plain(self, values: Iterable[Any]) -> bool:
+        """Whether these are tensors and numbers for which nothing that comes before the mode has anything to do, apart
+        from autograd and autocast: no complex numbers, whose signs are changed late, and no zeros without memory."""
+        for value in values:
+            kind = type(value)
+            if kind in self._tensors:
+                if value.is_complex() or value.is_neg() or value._is_zerotensor():
+                    return False
+            elif kind not in NUMBERS:
+                return False
+        return True
 
     def run_composite(self, mode: Any, composite: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         """Run the operation by its composite kernel, and return its result. `mode` sees the operations it calls."""

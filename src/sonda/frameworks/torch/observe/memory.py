@@ -98,10 +98,12 @@ class LiveTensors:
                 self._serial_at[address] = serial
                 self._live[serial] = _LiveStorage(reference, address, size, owner)
                 self._current += size
-            else:
+            elif self._live[serial].size != size:
                 entry = self._live[serial]
                 self._current += size - entry.size
                 self._live[serial] = entry._replace(size=size)
+            else:
+                return
             self._peak = max(self._peak, self._current)
 
     def _remove_dead(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from .call_costs import CallKind, CallSequence
 from .code_places import CodePlaces
-from .denormals import SubnormalOperations
+from .denormals import TRIED_ALONE, SubnormalOperations
 
 MOST_GROUPS = 400
 """Groups that are stated: those that took longest."""
@@ -55,48 +56,41 @@ class OperationGroups:
     def __init__(self, torch: Any, places: CodePlaces) -> None:
         self._torch = torch
         self._places = places
-        self._families: dict[Any, tuple[str, bool]] = {}
         self._groups: dict[tuple, list] = {}
+        self.sequence = CallSequence()
         self.subnormal = SubnormalOperations(torch)
         self.random: set = set()
         """Codes of the layers in which random numbers were drawn."""
 
-    def add(
-        self, stream: Any, func: Any, name: str, tensors: list, flops: Any, size: Any, ns: int,
-        args: tuple = (),
-    ) -> None:  # fmt: skip
-        """Add an operation that ran for so many ns, called with `args`, which hold these tensors."""
-        known = self._families.get(func)
-        if known is None:
-            known = self._families[func] = self._family_of(func, name)
-        family, random = known
-        if device := _find_crossing(self._torch, name, family, tensors):
-            family = device
-        if random:
-            self.random.update(stream.layers)
+    def add_foretold(self, stream: Any, func: Any, ns: int) -> CallKind | None:
+        """Add an operation that ran for so many ns, if those before it foretell its kind; None where `add` must."""
         phase = stream.phases[-1][0] >> 1 if stream.phases else -1
         layer = stream.layers[-1] if stream.layers else stream.backward
-        bits, strided = 0, 0
-        # Views move nothing, and libraries multiply transposed matrices as fast as others.
-        spread = bool(size) and (family != "product" or "convolution" in name)
-        for tensor in tensors:
-            if not bits and tensor.is_floating_point():
-                bits = 8 * tensor.element_size()
-            if spread and tensor.dim() > 1 and not _is_dense(self._torch, tensor):
-                strided += tensor.numel() * tensor.element_size()
-        if spread and not strided and name in GATHERS and _is_scattered(args):
-            strided = int(size)
+        place = self.sequence.foretell(func, phase, layer)
+        if place is None:
+            return None
+        self._sum(stream, place.kind, place.group, ns)
+        return place.kind
+
+    def add(self, stream: Any, func: Any, kind: CallKind, args: tuple, ns: int) -> None:
+        """Add an operation of this kind, called with `args`, that ran for so many ns."""
+        phase = stream.phases[-1][0] >> 1 if stream.phases else -1
+        layer = stream.layers[-1] if stream.layers else stream.backward
         place = phase, layer >> 1 if layer else -1, self._places.find()
-        self.subnormal.look(place, name, tensors, ns)
-        key = *place, family, bits
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = [0, 0, 0, 0, 0]
+        if kind.name in TRIED_ALONE:
+            self.subnormal.look(place, kind.name, args, ns)
+        group = self._groups.setdefault((*place, kind.family, kind.bits), [0, 0, 0, 0, 0])
+        self.sequence.note(func, kind, group)
+        self._sum(stream, kind, group, ns)
+
+    def _sum(self, stream: Any, kind: CallKind, group: list, ns: int) -> None:
+        if kind.random:
+            self.random.update(stream.layers)
         group[0] += 1
         group[1] += ns
-        group[2] += flops or 0
-        group[3] += size or 0
-        group[4] += strided
+        group[2] += kind.flops or 0
+        group[3] += kind.bytes or 0
+        group[4] += kind.strided
 
     def facts(self) -> list:
         """The groups, those that took longest first: phase, layer, line, family, bits of a number; then how many, ns,
@@ -104,24 +98,43 @@ class OperationGroups:
         ordered = sorted(self._groups.items(), key=lambda item: -item[1][1])
         return [[*key, *sums] for key, sums in ordered[:MOST_GROUPS]]
 
-    def _family_of(self, func: Any, name: str) -> tuple[str, bool]:
-        tag = self._torch.Tag
-        try:
-            tags = func.tags
-        except Exception:  # no operation of the dispatcher
-            tags = ()
-        random = tag.nondeterministic_seeded in tags
-        if name in COPIES:
-            return "copy", False
-        if name in CREATIONS:
-            return "creation", random
-        if any(part in name for part in PRODUCTS):
-            return "product", random
-        if name in POINTWISE or tag.pointwise in tags:
-            return "pointwise", random
-        if name.startswith(("aten._fused_", "aten._foreach_")):
-            return "update", random
-        return "other", random
+
+def describe_group(torch: Any, func: Any, name: str, args: tuple, tensors: list, size: int | None) -> tuple:
+    """What decides to which group a call belongs: its family, and the bits of its numbers; then the bytes of operands
+    that lie in memory with gaps or in another order, and whether it draws random numbers."""
+    family, random = _family_of(torch, func, name)
+    family = _find_crossing(torch, name, family, tensors) or family
+    bits, strided = 0, 0
+    # Views move nothing, and libraries multiply transposed matrices as fast as others.
+    spread = bool(size) and (family != "product" or "convolution" in name)
+    for tensor in tensors:
+        if not bits and tensor.is_floating_point():
+            bits = 8 * tensor.element_size()
+        if spread and tensor.dim() > 1 and not _is_dense(torch, tensor):
+            strided += tensor.numel() * tensor.element_size()
+    if spread and not strided and name in GATHERS and _is_scattered(args):
+        strided = int(size or 0)
+    return family, bits, strided, random
+
+
+def _family_of(torch: Any, func: Any, name: str) -> tuple[str, bool]:
+    tag = torch.Tag
+    try:
+        tags = func.tags
+    except Exception:  # no operation of the dispatcher
+        tags = ()
+    random = tag.nondeterministic_seeded in tags
+    if name in COPIES:
+        return "copy", False
+    if name in CREATIONS:
+        return "creation", random
+    if any(part in name for part in PRODUCTS):
+        return "product", random
+    if name in POINTWISE or tag.pointwise in tags:
+        return "pointwise", random
+    if name.startswith(("aten._fused_", "aten._foreach_")):
+        return "update", random
+    return "other", random
 
 
 def _find_crossing(torch: Any, name: str, family: str, tensors: list) -> str:
