@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from sonda.analysis.rules import cores, verdicts
 from sonda.analysis.rules.advice import Change, TryChange, UseFewerThreads, UseFewerWorkers
-from sonda.analysis.rules.cores import CLOCK, QUEUE, CoreUse
+from sonda.analysis.rules.cores import CoreUse
 from sonda.analysis.rules.limits import HeldByOthers, Oversubscribed
-from sonda.analysis.summary import Summary, Value
+from sonda.analysis.summary import CoreTimes, Summary
 from verdicts_cases import STEP, cost, layer, summary
 
 S = 1e9
@@ -31,8 +31,8 @@ def crowded(
         workload={"name": "cnn", "batch": 16, "train": True, **({"workers": workers} if workers else {})},
         machine={"effective_cores": 2, "conditions": conditions},
     )
-    counters = {CLOCK: Value(ran * STEP, "ns", "counted"), QUEUE: Value(waited * STEP, "ns", "counted")}
-    return dataclasses.replace(seen, parts=(dataclasses.replace(seen.parts[0], counters=counters, noise=noise),))
+    part = dataclasses.replace(seen.parts[0], core_times=CoreTimes(ran, waited), noise=noise)
+    return dataclasses.replace(seen, parts=(part,))
 
 
 def test_two_threads_that_share_two_cores_with_two_others_run_half_of_the_time() -> None:
@@ -82,7 +82,7 @@ def test_workers_that_hold_the_cores_are_the_program_s_own() -> None:
 
 def test_steps_too_short_to_ask_in_them_are_judged_by_their_process() -> None:
     seen = crowded(1.0, 1.0, other_cpus=1.2, thread_times={"ran_ns": 6 * S, "waited_ns": 4 * S, "lasted_ns": 10 * S})
-    bare = dataclasses.replace(seen, parts=(dataclasses.replace(seen.parts[0], counters={}),))
+    bare = dataclasses.replace(seen, parts=(dataclasses.replace(seen.parts[0], core_times=None),))
     verdict = cores.others(bare)
     assert verdict is not None and verdict.share == pytest.approx(0.4)
 

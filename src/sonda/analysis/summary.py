@@ -292,6 +292,16 @@ class RankPhases:
 
 
 @dataclass(frozen=True)
+class CoreTimes:
+    """How threads of the process and the cores came together in a step, as parts of its time; medians over the steps in
+    which both were read."""
+
+    ran: float
+    waited: float
+    """Ready to run, without a core."""
+
+
+@dataclass(frozen=True)
 class PartSummary:
     """One part of a run: train, validate or test. Where several ranks did it together, by the critical one."""
 
@@ -317,6 +327,8 @@ class PartSummary:
     """Tokens a second by phase, for prefill and decode."""
     counters: dict[str, Value] = field(default_factory=dict)
     """Metrics of the whole step by column name: sums over its phases, or the highest for a level such as memory."""
+    core_times: CoreTimes | None = None
+    """None where nobody counted, or in too few steps."""
     simulated: SimulatedCost | None = None
     """Of the whole step on a simulated accelerator."""
     counted: CounterSummary | None = None

@@ -98,6 +98,8 @@ class WeightUpdate(Stored, frozen=True, kw_only=True):
     fused: bool = False
     foreach: bool = False
     can_fuse: bool = False
+    own: bool = False
+    """Whether the optimizer is a class of the program or of a library, not one of the framework."""
     elsewhere: bool = False
     """Whether the weights lie on another device than the model computes on."""
     tables: list[UpdatedTable] = []

@@ -29,6 +29,7 @@ from sonda.analysis.rules import (
     good,
     graph_breaks,
     host,
+    imbalance,
     input,
     logging,
     memory,
@@ -74,7 +75,7 @@ CAUSES: tuple[Callable[[Summary], Verdict | None], ...] = (
     per_sample_python.rule, input.by_hand,
     synchronisation.rule, slow_products.rule, single_thread.rule,
     unused_gradients.rule, repeated_forward.rule, tiny_operations.rule, micro_batch.rule, optimizer.rule,
-    double_precision.rule, dominating_layer.rule, memory_bound.rule, copies.rule, memory_format.rule,
+    imbalance.rule, double_precision.rule, dominating_layer.rule, memory_bound.rule, copies.rule, memory_format.rule,
     validation.rule, checkpointing.rule, allocation.rule, denormals.rule, recompilation.rule, graph_breaks.rule,
 )  # fmt: skip
 """What a program does and need not do; the share of such a verdict is what is saved without it."""
@@ -245,9 +246,10 @@ def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
     limits = LIMITS | {"host"} if largest >= HALF * host else LIMITS
     spoken = _without_known_code(causes, spoken)
     left = [verdict for verdict in spoken if verdict in causes or not SAID_BY.get(verdict.kind, set()) & kinds]
-    # Where threads wait for each other, every time is longer than it would be without.
+    # Where threads wait for each other, every time is longer than it would be without. Other processes of the program
+    # do work that a step may wait for: their part is one cause among others.
     first = [verdict for verdict in left if isinstance(verdict.finding, Oversubscribed)
-             and (verdict.finding.chosen or verdict.share >= CROWDED)]  # fmt: skip
+             and not verdict.finding.processes and (verdict.finding.chosen or verdict.share >= CROWDED)]  # fmt: skip
     return sorted(left, key=lambda verdict: (
         verdict not in first, bool(causes) and verdict.kind in limits, -verdict.share,
     ))  # fmt: skip

@@ -259,6 +259,13 @@ class FusedOptimizer(ChangeCode):
     kind: ClassVar[str] = "fused_optimizer"
 
     optimizer: str = ""
+    own: bool = False
+    """Whether it is none of the framework's."""
+
+
+@dataclass(frozen=True)
+class Balance(ChangeCode):
+    kind: ClassVar[str] = "balance"
 
 
 @dataclass(frozen=True)

@@ -101,6 +101,19 @@ class UnfusedUpdate(Cause):
 
 
 @dataclass(frozen=True)
+class UnevenRanks(Cause):
+    """One rank works longer than the others, which wait for it."""
+
+    kind: ClassVar[str] = "uneven_ranks"
+
+    rank: int
+    work: Value
+    """ns a step of that rank."""
+    least: Value
+    """Of the rank that works least."""
+
+
+@dataclass(frozen=True)
 class UpdateElsewhere(Cause):
     """An optimizer's weights lie on another device than the model's."""
 

@@ -18,9 +18,6 @@ from sonda.analysis.summary import CausePlace, PartSummary, Remedy, Summary, Val
 from sonda.record.machine import Conditions
 from sonda.record.target import RanksTarget
 
-CLOCK, QUEUE = "task_clock:counted", "run_queue_wait:counted"
-"""Columns of the counters of a step."""
-
 
 @dataclass(frozen=True)
 class CoreUse:
@@ -106,10 +103,8 @@ def core_use(summary: Summary) -> CoreUse | None:
 
 
 def _of_step(part: PartSummary, cores: int) -> CoreUse | None:
-    ran, waited = (part.counters[name].value if name in part.counters else None for name in (CLOCK, QUEUE))
-    if ran is None or waited is None or not part.step.value:
-        return None
-    return CoreUse(ran, waited, part.step.value, cores)
+    times, lasted = part.core_times, part.step.value
+    return CoreUse(times.ran * lasted, times.waited * lasted, lasted, cores) if times is not None and lasted else None
 
 
 def _of_process(conditions: Conditions | None, cores: int) -> CoreUse | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sonda.analysis.layer_families import BUILT_IN
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import first_part
 from sonda.analysis.summary import LayerRow, PartSummary, Summary
@@ -124,6 +125,12 @@ def told_ns(part: PartSummary) -> float:
 
 def layer_row(part: PartSummary, path: str) -> LayerRow | None:
     return next((row for row in part.layers if row.path == path), None)
+
+
+def is_built_in(part: PartSummary, path: str | None) -> bool:
+    """Whether the layer at a path is one of the framework, in which no line can be changed."""
+    row = layer_row(part, path) if path is not None else None
+    return row is not None and row.name in BUILT_IN
 
 
 def outermost(paths: Iterable[str]) -> list[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from sonda.analysis.layer_families import BUILT_IN
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import WorkInPlace
 from sonda.analysis.rules.causes import PointwiseChain
 from sonda.analysis.rules.denormals import slowed_work
-from sonda.analysis.rules.evidence import TimedGroup, evidence_of, layer_row
+from sonda.analysis.rules.evidence import TimedGroup, evidence_of, is_built_in
 from sonda.analysis.rules.places import StepPlace
-from sonda.analysis.summary import PartSummary, Remedy, Summary, Value, Verdict
-from sonda.record.evidence import OperationGroup
+from sonda.analysis.rules.work import WORTH
+from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 LEAST = 0.20
 """A fifth of the step: activations and normalisations of any network are such operations too."""
@@ -41,7 +40,7 @@ def rule(summary: Summary) -> Verdict | None:
             group.family == "pointwise"
             and group.phase not in APART
             and large
-            and not _is_ordinary(evidence.part, group)
+            and not is_built_in(evidence.part, group.layer)
         ):
             line = "" if group.phase == "backward" else heads.get((group.layer, group.phase, group.line), group.line)
             chains.setdefault((group.layer, group.phase, line), []).append(timed)
@@ -49,10 +48,7 @@ def rule(summary: Summary) -> Verdict | None:
     for work in slowed_work(summary, evidence.part):
         here = work.place.layer, work.place.line
         slowed[here] = slowed.get(here, 0.0) + work.saved
-    saved = {
-        (layer, phase, line): _saved(members, slowed.get((layer or "", line), 0.0))
-        for (layer, phase, line), members in chains.items()
-    }
+    saved = {key: _saved(members, slowed) for key, members in chains.items()}
     spent = sum(saved.values())
     share = evidence.share(spent)
     if share < LEAST:
@@ -76,10 +72,14 @@ def rule(summary: Summary) -> Verdict | None:
     )
 
 
-def _saved(chain: list[TimedGroup], slowed: float) -> float:
-    """ns of all passes of a chain but one, without what subnormal numbers cost there (ns)."""
+def _saved(chain: list[TimedGroup], slowed: dict[tuple[str, str], float]) -> float:
+    """ns of all passes of a chain but one. 0 where subnormal numbers slow it: without them its operations, all of which
+    read them or what they give, take a time that nobody knows."""
     operations = sum(timed.group.operations for timed in chain)
-    return max(sum(timed.ns for timed in chain) - slowed, 0.0) * (1 - 1 / operations)
+    places = {(timed.group.layer or "", timed.group.line) for timed in chain}
+    spent = sum(timed.ns for timed in chain)
+    lost = sum(slowed.get(place, 0.0) for place in places)
+    return 0.0 if lost >= WORTH * spent else spent * (1 - 1 / operations)
 
 
 def _join_lines(keys: set[_Key]) -> dict[_Key, str]:
@@ -99,9 +99,3 @@ def _join_lines(keys: set[_Key]) -> dict[_Key, str]:
 def _split_line(line: str) -> tuple[str, int]:
     file, _, number = line.rpartition(":")
     return file, int(number) if number.isdigit() else 0
-
-
-def _is_ordinary(part: PartSummary, group: OperationGroup) -> bool:
-    """Whether a layer of the framework does it, in which no line can be changed."""
-    row = layer_row(part, group.layer) if group.layer is not None else None
-    return row is not None and row.name in BUILT_IN

@@ -93,7 +93,7 @@ def _backward(evidence: TimedEvidence, table: UpdatedTable) -> float:
 
 def _unfused(summary: Summary, evidence: TimedEvidence, spent: float) -> Verdict | None:
     """What is saved beyond one pass: every weight and state read and written once, every gradient read once."""
-    updates = [update for update in evidence.step.updates if update.can_fuse and not update.fused]
+    updates = [update for update in evidence.step.updates if (update.can_fuse or update.own) and not update.fused]
     if not updates or "dram_bandwidth" not in summary.ceilings:
         return None
     widths = [(update, update.weight_bits // 8 or 4) for update in updates]
@@ -109,4 +109,4 @@ def _unfused(summary: Summary, evidence: TimedEvidence, spent: float) -> Verdict
         *_saved(evidence, saved), place, largest.optimizer, largest.tensors,
         Value(float(operations), "1", "counted"), Value(evidence.share(spent), "1", "derived"),
     )  # fmt: skip
-    return _verdict(finding, Remedy(FusedOptimizer(place, largest.optimizer)))
+    return _verdict(finding, Remedy(FusedOptimizer(place, largest.optimizer, largest.own)))

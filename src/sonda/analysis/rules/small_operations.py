@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sonda.analysis.rules.device_lines import ASK, TO_HOST
-from sonda.analysis.rules.evidence import TimedEvidence, TimedGroup, evidence_of
+from sonda.analysis.rules.evidence import TimedEvidence, TimedGroup, evidence_of, is_built_in
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import bound_by, host_share, share
 from sonda.analysis.summary import Summary
@@ -71,7 +71,9 @@ def small_operations(summary: Summary) -> SmallOperations | None:
         times[key] = times.get(key, 0.0) + timed.ns
     if not times:
         return None
-    looped = sum(ns for key, ns in times.items() if counts[key] >= LOOP) >= sum(times.values()) / 2
+    looped = sum(
+        ns for key, ns in times.items() if counts[key] >= LOOP and not is_built_in(evidence.part, key[0])
+    ) >= sum(times.values()) / 2  # fmt: skip
     few_samples = not looped and evidence.step.batch < USUAL_BATCH
     # A larger batch makes updates rarer too; else an optimizer has a rule of its own.
     groups = tuple(timed for timed in small if few_samples or timed.group.phase != "optimizer")

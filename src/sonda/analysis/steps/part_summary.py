@@ -20,9 +20,10 @@ from sonda.analysis.steps.layer_shares import OTHER, LayerShares, share_layers
 from sonda.analysis.steps.operation_counts import Counts
 from sonda.analysis.steps.parts import Part
 from sonda.analysis.steps.shape_counts import PartCounts, count_part
-from sonda.analysis.summary import DeviceSide, LayerRow, PartSummary, PhaseRow, Value
+from sonda.analysis.summary import CoreTimes, DeviceSide, LayerRow, PartSummary, PhaseRow, Value
 from sonda.record.quantities import LEVELS, Metric
 
+RAN, WAITED = "task_clock:counted", "run_queue_wait:counted"
 OFTEN = 0.5
 """A phase's figure stands for it where the system's counters were read in this part of its steps. Only the longest of
 a short phase are read: the median of these few says nothing of the others."""
@@ -78,6 +79,7 @@ def summarise_part(
         phase_steps={name: tuple(values.tolist()) for name, values in part.phases.items()},
         total=Value(float(part.durations.sum()), "ns", "measured") if len(part.durations) else None,
         counters=_whole_step(part),
+        core_times=_core_times(part),
         phase_tokens=_phase_tokens(phases, rates.phase_tokens),
         device=device,
         inside={name: (value.value or 0.0) / (step.value or math.nan) for name, value in shares.inside.items()},
@@ -200,6 +202,29 @@ def _whole_step(part: Part) -> dict[str, Value]:
             together = _per_step(metric, values[known], step[known], steps)[covered]
             costs[column] = Value(float(np.median(together)), metric.unit, metric.source)
     return costs
+
+
+def _core_times(part: Part) -> CoreTimes | None:
+    """Time that threads ran and waited, each over the time of the phases in which both were read.
+
+    Waits are read in long phases only, so a median of waits is not of the same steps as that of the steps' times.
+    """
+    steps = int(part.measured.sum())
+    rows, step = _phase_spans(part)
+    metrics = part.index.spans.metrics
+    if not steps or RAN not in metrics or WAITED not in metrics:
+        return None
+    ran, waited = metrics[RAN][rows], metrics[WAITED][rows]
+    known = ~np.isnan(ran) & ~np.isnan(waited)
+    duration = part.index.spans.number("duration")[rows].astype(np.float64)
+    lasted, of_ran, of_waited = (
+        np.bincount(step[known], weights=values[known], minlength=steps) for values in (duration, ran, waited)
+    )
+    covered = (lasted > 0) & (lasted >= COVERED * part.host[part.measured])
+    if covered.sum() < max(OFTEN * steps, 1):
+        return None
+    ratios = (float(np.median(times[covered] / lasted[covered])) for times in (of_ran, of_waited))
+    return CoreTimes(*ratios)
 
 
 def _counters(part: Part, effective: int) -> dict[str, dict[str, Value]]:

@@ -22,6 +22,7 @@ from sonda.analysis.rules.causes import (
     SubnormalNumbers,
     TableUpdated,
     TinyOperations,
+    UnevenRanks,
     UnfusedUpdate,
     UnusedGradients,
     UnusedGraph,
@@ -101,6 +102,14 @@ def _(finding: UnfusedUpdate) -> str:
         f"Optimizer-bound: {finding.optimizer} takes {share(finding.whole)} of the step to update "
         f"{wording.plural(finding.tensors, 'tensor')} in {number(finding.operations):,.0f} operations"
         f"{at_place(finding.place)}; one pass would save {share(finding.share)}."
+    )
+
+
+@describe.register
+def _(finding: UnevenRanks) -> str:
+    return (
+        f"Imbalance: rank {finding.rank} works {duration(finding.work)} a step, another one {duration(finding.least)} "
+        f"and waits; with equal work the step would take {share(finding.share)} less."
     )
 
 

@@ -6,6 +6,7 @@ from sonda.analysis import wording
 from sonda.analysis.rules.advice import (
     AllowTf32,
     AtPlaces,
+    Balance,
     Change,
     ChangeLine,
     CompileLess,
@@ -285,7 +286,17 @@ def _(finding: SparseUpdate) -> str:
 
 @describe.register
 def _(finding: FusedOptimizer) -> str:
+    if finding.own:
+        return (
+            f"update all weights in one pass: torch.optim with fused=True, or torch._foreach_ operations in "
+            f"{finding.optimizer}"
+        )
     return f"update all weights in one pass: torch.optim.{finding.optimizer}(…, fused=True)"
+
+
+@describe.register
+def _(finding: Balance) -> str:
+    return "give every rank as much work: share samples out by what they cost, not by their number"
 
 
 @describe.register

@@ -114,6 +114,7 @@ class CallSequence:
         self._key: tuple = ()
         self._guess: Place | None = None
         self._turn = 0.0
+        self._checking = False
 
     def foretell(self, func: Any, phase: int, layer: int) -> Place | None:
         """Where the call that follows the last one is; None where it has to be looked at: `note` follows then."""
@@ -125,6 +126,7 @@ class CallSequence:
         self._turn = (self._turn + GOLDEN) % 1
         if self._turn * self.CHECKED_ONE_IN < 1:
             self.checked += 1
+            self._checking = True
             return None
         self.foretold += 1
         self._last = self._guess.number
@@ -136,7 +138,8 @@ class CallSequence:
         place = self._places.get(identity)
         if place is None:
             place = self._places[identity] = Place(len(self._places), func, kind, group)
-        if self.calls > self.EXAMINED and self._guess is not None:
+        if self._checking:
+            self._checking = False
             self.wrong += self._guess is not place
         self._following[self._key] = place
         self._last = place.number

@@ -30,6 +30,7 @@ def describe_update(torch: Any, optimizer: Any, weights: list, model: Any) -> di
         "fused": all(bool(group.get("fused")) for group in groups),
         "foreach": all(bool(group.get("foreach")) for group in groups),
         "can_fuse": all("fused" in group for group in groups),
+        "own": not type(optimizer).__module__.startswith("torch."),
         "elsewhere": bool(computes) and not devices & computes and bool(devices),
         "tables": [table for weight in updated if (table := _describe_table(torch, weight))],
     }
