@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import WorkInPlace
 from sonda.analysis.rules.causes import PointwiseChain
@@ -17,6 +19,7 @@ APART = ("optimizer", "data", "transfer")
 """Phases that have rules of their own."""
 
 
+ELEMENTWISE = frozenset({"pointwise", "creation", "copy"})
 NEAR = 2
 """Lines from one operation to the next of a chain, at most: a blank one, or a bracket, may lie between."""
 _Key = tuple[str | None, str, str]
@@ -31,8 +34,11 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     cost, bandwidth = summary.ceilings["operation"].value or 0.0, summary.ceilings["dram_bandwidth"].value or 1.0
     chains: dict[_Key, list[TimedGroup]] = {}
-    heads = _join_lines({(timed.group.layer, timed.group.phase, timed.group.line) for timed in evidence.groups
-                         if timed.group.family == "pointwise"})  # fmt: skip
+    families: dict[_Key, set[str]] = {}
+    for timed in evidence.groups:
+        key = timed.group.layer, timed.group.phase, timed.group.line
+        families.setdefault(key, set()).add(timed.group.family)
+    heads = _join_lines(families)
     for timed in evidence.groups:
         group = timed.group
         large = 1e9 * float(group.bytes) / bandwidth > cost * group.operations
@@ -48,7 +54,10 @@ def rule(summary: Summary) -> Verdict | None:
     for work in slowed_work(summary, evidence.part):
         here = work.place.layer, work.place.line
         slowed[here] = slowed.get(here, 0.0) + work.saved
-    saved = {key: _saved(members, slowed) for key, members in chains.items()}
+    # A backward goes back through the chains of the forward, with products between them.
+    forward = Counter(layer for layer, phase, _ in chains if phase != "backward")
+    passes = {key: forward[key[0]] if key[1] == "backward" else 1 for key in chains}
+    saved = {key: _saved(members, passes[key] or 1, slowed) for key, members in chains.items()}
     spent = sum(saved.values())
     share = evidence.share(spent)
     if share < LEAST:
@@ -72,24 +81,32 @@ def rule(summary: Summary) -> Verdict | None:
     )
 
 
-def _saved(chain: list[TimedGroup], slowed: dict[tuple[str, str], float]) -> float:
-    """ns of all passes of a chain but one. 0 where subnormal numbers slow it: without them its operations, all of which
-    read them or what they give, take a time that nobody knows."""
+def _saved(chain: list[TimedGroup], passes: int, slowed: dict[tuple[str, str], float]) -> float:
+    """ns of all passes of a chain but so many. 0 where subnormal numbers slow it: without them its operations take a
+    time that nobody knows, for all read these numbers or what they give."""
     operations = sum(timed.group.operations for timed in chain)
     places = {(timed.group.layer or "", timed.group.line) for timed in chain}
     spent = sum(timed.ns for timed in chain)
     lost = sum(slowed.get(place, 0.0) for place in places)
-    return 0.0 if lost >= WORTH * spent else spent * (1 - 1 / operations)
+    return 0.0 if lost >= WORTH * spent else spent * max(1 - passes / operations, 0.0)
 
 
-def _join_lines(keys: set[_Key]) -> dict[_Key, str]:
-    """The first line of the run of neighbouring lines that each lies in, in one layer and phase."""
+def _join_lines(families: dict[_Key, set[str]]) -> dict[_Key, str]:
+    """The first line of the run of neighbouring lines that each lies in, in one layer and phase.
+
+    Only lines that do nothing but work on elements go on with a run: what a product gives is not there before it.
+    """
     heads: dict[_Key, str] = {}
     last: tuple[str | None, str, str, int] | None = None
     head = ""
-    for layer, phase, line in sorted(keys, key=lambda key: (key[0] or "", key[1], _split_line(key[2]))):
+    for layer, phase, line in sorted(families, key=lambda key: (key[0] or "", key[1], _split_line(key[2]))):
         file, number = _split_line(line)
-        near = last is not None and last[:3] == (layer, phase, file) and number - last[3] <= NEAR
+        near = (
+            last is not None
+            and last[:3] == (layer, phase, file)
+            and number - last[3] <= NEAR
+            and families[layer, phase, line] <= ELEMENTWISE
+        )
         head = head if near else line
         heads[layer, phase, line] = head
         last = (layer, phase, file, number)
