@@ -141,6 +141,17 @@ class SubnormalOperation(Stored, frozen=True, kw_only=True):
     """How many times longer such an operation takes where all are."""
 
 
+class TriedConvolution(Stored, frozen=True, kw_only=True):
+    """Convolutions of one place whose operands have channels first, and that were tried with channels last."""
+
+    phase: str = ""
+    layer: str | None = None
+    line: str = ""
+    ns: int
+    times: Number
+    """How many times longer that is than with channels last."""
+
+
 class CompiledFunction(Stored, frozen=True, kw_only=True):
     """A function that was compiled."""
 
@@ -193,6 +204,7 @@ class StepEvidence(Stored, frozen=True, kw_only=True):
     """The first dimension of the first input of its first forward."""
     groups: list[OperationGroup] = []
     subnormal: list[SubnormalOperation] = []
+    formats: list[TriedConvolution] = []
     repeated: list[RepeatedCall] = []
     thrown: list[ThrownGradients] = []
     graphs: list[UnreachedGraph] = []

@@ -221,6 +221,16 @@ class StridedOperands(Cause):
 
 
 @dataclass(frozen=True)
+class ChannelsFirst(Cause):
+    """Convolutions that are faster with channels last."""
+
+    kind: ClassVar[str] = "channels_first"
+
+    times: Value
+    """How many times longer the place's take than with channels last, as tried."""
+
+
+@dataclass(frozen=True)
 class SubnormalNumbers(Cause):
     kind: ClassVar[str] = "subnormal_numbers"
 

@@ -4,20 +4,55 @@ from __future__ import annotations
 
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import MakeContiguous
-from sonda.analysis.rules.causes import StridedOperands
-from sonda.analysis.rules.evidence import TimedGroup, evidence_of
+from sonda.analysis.rules.causes import ChannelsFirst, StridedOperands
+from sonda.analysis.rules.evidence import TimedEvidence, TimedGroup, evidence_of, layer_row
+from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
+LAST = 0.20
+"""Of the step, that channels last have to save: channels first are no mistake where they cost little."""
 MOSTLY = 0.5
 """Part of a group's bytes that lie so, from which on that is what it reads."""
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires when operations on such tensors take a tenth of the step beyond what memory asks for, or more. Copies have
-    a rule of their own."""
+    """Fires when operations on such tensors take a tenth of the step beyond what memory asks for, or more; or when
+    convolutions would take a fifth of the step less with channels last. Copies have a rule of their own."""
     evidence = evidence_of(summary)
-    if evidence is None or "dram_bandwidth" not in summary.ceilings:
+    if evidence is None:
+        return None
+    choices = [_strided(summary, evidence), _channels_first(summary, evidence)]
+    return max((choice for choice in choices if choice is not None), key=lambda verdict: verdict.share, default=None)
+
+
+def _channels_first(summary: Summary, evidence: TimedEvidence) -> Verdict | None:
+    """Convolutions that were tried in the counted step. Their backwards were not: they count as their forwards do."""
+    saved: dict[int, float] = {}
+    for number, tried in enumerate(evidence.step.formats):
+        row = layer_row(evidence.part, tried.layer) if tried.layer is not None else None
+        if row is not None:
+            spent = (row.forward.value or 0.0) + (row.backward.value or 0.0)
+            saved[number] = spent * (1 - 1 / float(tried.times))
+    time = sum(saved.values())
+    share = evidence.share(max(time, 0.0))
+    if share < LAST:
+        return None
+    largest = evidence.step.formats[max(saved, key=lambda number: saved[number])]
+    place = StepPlace(largest.layer or "", largest.line, largest.phase)
+    of_step, lost = Value(share, "1", "derived"), Value(time, "ns", "derived")
+    times = Value(float(largest.times), "1", "measured")
+    return Verdict(
+        kind="memory_format",
+        finding=ChannelsFirst(of_step, lost, place, times),
+        evidence={"share": of_step, "time": lost, "times": times},
+        remedies=remedies.remedies(summary, remedies.channels_last),
+        share=share,
+    )
+
+
+def _strided(summary: Summary, evidence: TimedEvidence) -> Verdict | None:
+    if "dram_bandwidth" not in summary.ceilings:
         return None
     bandwidth = summary.ceilings["dram_bandwidth"].value or 1.0
     cost = (summary.ceilings["operation"].value or 0.0) if "operation" in summary.ceilings else 0.0

@@ -76,6 +76,10 @@ def _describe(
             {**place(phase, number, line), **dict(zip(operation, about, strict=True))}
             for phase, number, line, *about in fact.get("subnormal", ())
         ],
+        "formats": [
+            {**place(phase, number, line), "ns": ns, "times": times}
+            for phase, number, line, ns, times in fact.get("formats", ())
+        ],
         "repeated": [
             {"layer": layer(number), "calls": calls, "repeated": times, "line": line}
             for number, calls, times, line in fact["repeated"]

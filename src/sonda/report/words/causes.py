@@ -6,6 +6,7 @@ from sonda.analysis import wording
 from sonda.analysis.rules.causes import (
     AllocatesAnew,
     AsksDevice,
+    ChannelsFirst,
     CompiledAgain,
     DeviceMemoryReturned,
     DominatingLayer,
@@ -202,6 +203,14 @@ def _(finding: StridedOperands) -> str:
     return (
         f"Memory format: operations{at_place(finding.place)} read {amount(finding.moved)} a step that lies in memory "
         f"with gaps or in another order, which costs {share(finding.share)} of the step."
+    )
+
+
+@describe.register
+def _(finding: ChannelsFirst) -> str:
+    return (
+        f"Memory format: convolutions{at_place(finding.place)} take {wording.times(number(finding.times))} as long "
+        f"with channels first as with channels last; with these the step would take {share(finding.share)} less."
     )
 
 

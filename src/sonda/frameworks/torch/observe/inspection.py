@@ -103,6 +103,7 @@ class StepInspection:
             "line": self._line,
             "groups": self.operations.facts(),
             "subnormal": self.operations.subnormal.facts(),
+            "formats": self.operations.formats.facts(),
             "repeated": self._calls.facts(self.operations.random),
             "updates": self._updates,
             **uses,
