@@ -172,7 +172,6 @@ BAD = {
     "a precision that is none": (("run", "mlp", "--precision", "int3"), "precision"),
     "no repetitions": (("run", "mlp", "--repeat", "0"), "--repeat 0"),
     "an option of a workload for a program": (("run", "--threads", "1", "--", "true"), "--threads"),
-    "trying remedies of a program": (("run", "--try", "--", "true"), "--try"),
     "an option of a program for a workload": (("run", "mlp", "--no-count"), "--no-count"),
     "an unknown option before a program": (("run", "--frob", "--", "true"), "--frob"),
     "threads that do not agree": (("run", "mlp", "--on", "cpu/2", "--threads", "1"), "do not agree"),

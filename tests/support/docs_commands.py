@@ -170,7 +170,7 @@ LACKING = ("cuda:", "slurm:", "tcp://", "energy ", "--probe energy", "--record",
 code 2; 125 where they would have wrapped a program."""
 
 ELSEWHERE = {
-    r"^run .*--try": "test_trial.py::test_base_and_remedies_take_turns",
+    r"^run .*--try": "test_job_trial.py::test_base_and_remedies_take_turns",
     r"^doctor --validate": "test_validation.py::test_the_command_says_what_differs_in_its_exit_code",
     r"^run .*@nodes=2,at=": "test_parallel_nodes.py::test_two_nodes_train_and_the_first_keeps_one_run",
     r"^run .*--on-cluster local": "test_training_jobs.py::test_a_command_trains_on_nodes_that_submitit_starts",

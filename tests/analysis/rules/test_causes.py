@@ -16,6 +16,7 @@ from sonda.analysis.rules import (
     double_precision,
     good,
     graph_breaks,
+    imbalance,
     memory_bound,
     memory_format,
     micro_batch,
@@ -27,10 +28,12 @@ from sonda.analysis.rules import (
     validation,
     verdicts,
 )
+from sonda.analysis.rules.advice import Change, TryChange
 from sonda.analysis.rules.evidence import evidence_of
 from sonda.analysis.steps.program import Program, ProgramStage
-from sonda.analysis.summary import LayerRow, Summary, Value, Verdict
+from sonda.analysis.summary import LayerRow, RankPhases, Summary, Value, Verdict
 from sonda.record.evidence import Compilations, StepEvidence
+from sonda.record.target import RanksTarget
 from sonda.report.words import describe
 from verdicts_cases import CEILINGS, MISSING, STEP, cost, layer, phase, summary
 
@@ -143,11 +146,21 @@ def test_parts_of_a_repeated_module_are_counted_once() -> None:
 
 def test_a_loop_makes_tiny_operations() -> None:
     """10,000 operations without work: at most four times their 5 µs each, which is all of the layer's 60 ms."""
+    own = [dataclasses.replace(row, name="Recurrence") for row in LAYERS]
     groups = [group(60 * MS, 10_000, layer="body", line="rnn.py:8")]
-    verdict = tiny_operations.rule(judged(groups=groups, batch=4))
+    verdict = tiny_operations.rule(judged(layers=own, groups=groups, batch=4))
     assert share_of(verdict) == pytest.approx(0.60)
     assert verdict is not None and "rnn.py:8" in describe(verdict.finding)
-    assert micro_batch.rule(judged(groups=groups, batch=4)) is None
+    assert micro_batch.rule(judged(layers=own, groups=groups, batch=4)) is None
+
+
+@pytest.mark.parametrize(("name", "calls", "kind"), [("LSTMCell", 1_000, "tiny"), ("LSTM", 1, "micro")])
+def test_a_cell_is_called_in_a_loop_and_a_recurrent_layer_is_not(name: str, calls: int, kind: str) -> None:
+    """Ten operations a call of the cell; the layer makes all of them in one."""
+    layers = [dataclasses.replace(LAYERS[0], name=name, calls=calls), LAYERS[1]]
+    seen = judged(layers=layers, groups=[group(60 * MS, 10_000, layer="body", line="rnn.py:8")], batch=4)
+    assert (tiny_operations.rule(seen) is not None) == (kind == "tiny")
+    assert (micro_batch.rule(seen) is not None) == (kind == "micro")
 
 
 def test_few_samples_and_no_loop_are_a_micro_batch() -> None:
@@ -238,6 +251,56 @@ def test_one_pass_in_place_of_a_chain() -> None:
     assert memory_bound.rule(judged(layers=built_in, groups=chain)) is None, "no line can change it"
 
 
+def test_a_chain_ends_at_a_product() -> None:
+    """Two lines of four operations each on elements, one below the other, and a product in the second: two passes stay
+    of eight. Without the product one does."""
+    own = [dataclasses.replace(row, name="Squash") for row in LAYERS]
+    lines = [group(30 * MS, 4, layer="body", family="pointwise", bytes=4e8, line=f"act.py:{row}") for row in (3, 4)]
+    product = group(0, 1, layer="body", family="product", line="act.py:4")
+    assert share_of(memory_bound.rule(judged(layers=own, groups=lines))) == pytest.approx(0.60 * 7 / 8)
+    assert share_of(memory_bound.rule(judged(layers=own, groups=[*lines, product]))) == pytest.approx(0.60 * 6 / 8)
+
+
+def test_a_backward_goes_through_as_many_chains_as_its_forward() -> None:
+    """Two chains of the forward, 20 of 60 % of the step, and eight operations of their backward, the other 40 %."""
+    own = [dataclasses.replace(row, name="Squash") for row in LAYERS]
+    lines = [group(10 * MS, 4, layer="body", family="pointwise", bytes=4e8, line=f"act.py:{row}") for row in (3, 40)]
+    back = {**group(40 * MS, 8, layer="body", family="pointwise", bytes=8e8, line="train.py:9"), "phase": "backward"}
+    verdict = memory_bound.rule(judged(layers=own, groups=[*lines, back]))
+    assert share_of(verdict) == pytest.approx(0.20 * 6 / 8 + 0.40 * 6 / 8)
+
+
+def uneven(*works: float, within: float = 1.0, mode: str = "ddp") -> Summary:
+    """Ranks that work so many percent of a step, known within so many."""
+    missing = Value(None, "FLOP", "nominal", reason="nothing was counted")
+    step = Value(STEP, "ns", "measured")
+
+    def known(work: float) -> Value:
+        ends = ((work - within) / 100 * STEP, (work + within) / 100 * STEP)
+        return Value(work / 100 * STEP, "ns", "measured", *ends)
+
+    ranks = tuple(
+        RankPhases(rank, "cpu", "", step, known(work), {}, missing, 20, work == max(works))
+        for rank, work in enumerate(works)
+    )
+    seen = judged()
+    part = dataclasses.replace(seen.parts[0], ranks=ranks)
+    return dataclasses.replace(seen, parts=(part,), target=RanksTarget(spec="", device="cpu", mode=mode))
+
+
+def test_ranks_that_wait_for_the_one_that_works_longest() -> None:
+    """Even work would be 70 % of the step for each: 20 % less than the 90 of the slowest."""
+    verdict = imbalance.rule(uneven(50, 90))
+    assert share_of(verdict) == pytest.approx(0.20)
+    assert verdict is not None and "rank 1" in describe(verdict.finding)
+    assert imbalance.rule(uneven(80, 90)) is None
+    assert imbalance.rule(uneven(90)) is None
+    assert imbalance.rule(judged()) is None
+    assert imbalance.rule(uneven(50, 90, within=25)) is None, "two readings of the same"
+    staged = imbalance.rule(uneven(50, 90, mode="pipeline"))
+    assert staged is not None and "layers" in describe(staged.remedies[0].advice)
+
+
 def test_copies_take_what_their_operations_take() -> None:
     groups = [group(10 * MS, 4, layer="body", family="copy", bytes=1e8), group(20 * MS, layer="body")]
     assert share_of(copies.rule(judged(groups=groups))) == pytest.approx(0.20)
@@ -249,6 +312,19 @@ def test_strided_operands_cost_what_memory_does_not_explain() -> None:
     groups = [group(5 * MS, layer="body", bytes=1e8, strided=9e7, line="net.py:5")]
     assert share_of(memory_format.rule(judged(groups=groups))) == pytest.approx(0.50 - 0.00001)
     assert memory_format.rule(judged(groups=[group(5 * MS, layer="body", bytes=1e8)])) is None
+
+
+def test_convolutions_that_are_faster_with_channels_last() -> None:
+    """The layer's 60 ms would be 30 at half of the time: its backward is taken for what its forward is."""
+    own = [dataclasses.replace(row, name="Conv2d") for row in LAYERS]
+    tried = {"phase": "forward", "layer": "body", "line": "net.py:5", "ns": int(3 * MS), "times": 2.0}
+    verdict = memory_format.rule(judged(layers=own, formats=[tried]))
+    assert share_of(verdict) == pytest.approx(0.30)
+    assert verdict is not None and verdict.remedies[0].advice == TryChange(Change.CHANNELS_LAST)
+    assert memory_format.rule(judged(layers=own, formats=[{**tried, "times": 1.3}])) is None, "14 % of the step"
+    assert memory_format.rule(judged(layers=own, formats=[{**tried, "times": 0.5}])) is None, (
+        "channels first are faster"
+    )
 
 
 def test_subnormal_numbers_cost_what_was_measured() -> None:

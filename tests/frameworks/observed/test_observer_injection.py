@@ -128,7 +128,8 @@ sys.modules["_sonda"] = importlib.util.module_from_spec(spec)
 for name in {modules!r}:
     importlib.import_module("_sonda." + name)
 foreign = {{name.partition(".")[0] for name in sys.modules}} - set(sys.stdlib_module_names) - {{"_sonda"}}
-print(sorted(foreign - {{"__main__"}}))
+own = {{"__main__", "__mp_main__"}}  # the second is multiprocessing's name of the first
+print(sorted(name for name in foreign - own if not name.startswith("_sysconfigdata_")))  # of the library sysconfig
 """
     # -I and -S: no installed package can be imported here.
     done = bare(sys.executable, "-I", "-S", "-c", code)

@@ -65,6 +65,7 @@ def machine(monkeypatch, tmp_path) -> Machine:
     monkeypatch.setattr(program_trials, "run_trial", machine)
     monkeypatch.setattr(program_trials, "run_patched", lambda *given: machine([], None))
     monkeypatch.setattr(program_trials, "available_threads", lambda: 2)
+    monkeypatch.setattr(program_trials, "_processor_flags", lambda: "avx2")
     return machine
 
 

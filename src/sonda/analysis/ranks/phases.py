@@ -6,7 +6,6 @@ are those of its critical rank, and every rank has a row of its own beside them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from sonda.analysis import reasons
 from sonda.analysis.bounds import share_of
 from sonda.analysis.findings import Finding
 from sonda.analysis.ranks.findings import CriticalRank
+from sonda.analysis.statistics import median
 from sonda.analysis.steps.parts import COMMUNICATE, Part
 from sonda.analysis.summary import PartSummary, RankPhases, Value
 from sonda.record.target import RankFacts, RanksTarget, Target
@@ -49,12 +49,19 @@ def _row(part: Part, summary: PartSummary, facts: RankFacts | None) -> RankPhase
         device=facts.device if facts is not None else "",
         node=(facts.node or "") if facts is not None else "",
         step=summary.step,
-        work=Value(None if math.isnan(part.work) else part.work, "ns", "measured", reason=summary.step.reason),
+        work=_work(part, summary),
         phases={row.name: row.cost.time for row in summary.phases},
         flops=_flops(summary),
         steps=summary.steps,
         critical=False,
     )
+
+
+def _work(part: Part, summary: PartSummary) -> Value:
+    if not part.measured.any():
+        return Value(None, "ns", "measured", reason=summary.step.reason)
+    work = median(part.works, part.effective)
+    return Value(work.value, "ns", "measured", work.low, work.high, few=work.few)
 
 
 def _flops(summary: PartSummary) -> Value:

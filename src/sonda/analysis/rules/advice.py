@@ -264,8 +264,11 @@ class FusedOptimizer(ChangeCode):
 
 
 @dataclass(frozen=True)
-class Balance(ChangeCode):
+class BalanceRanks(ChangeCode):
     kind: ClassVar[str] = "balance"
+
+    stages: bool = False
+    """Whether ranks are stages of a pipeline; else they share samples."""
 
 
 @dataclass(frozen=True)

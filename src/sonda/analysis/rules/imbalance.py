@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from sonda.analysis.rules.advice import Balance
+from sonda.analysis.rules.advice import BalanceRanks
 from sonda.analysis.rules.causes import UnevenRanks
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH, first_part
-from sonda.analysis.summary import Remedy, Summary, Value, Verdict
+from sonda.analysis.summary import RankPhases, Remedy, Summary, Value, Verdict
+from sonda.record.target import RanksTarget
+
+PIPELINE = "pipeline"
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires when the step would take a tenth less if every rank worked as long as all do on average."""
+    """Fires when the step would take a tenth less if every rank worked as long as all do on average, and the slowest
+    works longer than the average for sure."""
     part = first_part(summary)
-    works = {rank.rank: rank.work.value for rank in part.ranks if rank.work.value} if part is not None else {}
-    if part is None or len(works) < 2 or not part.step.value:
+    ranks = [rank for rank in part.ranks if rank.work.value] if part is not None else []
+    if part is None or len(ranks) < 2 or not part.step.value:
         return None
-    slowest = max(works, key=lambda rank: works[rank] or 0.0)
-    longest, mean = works[slowest] or 0.0, sum(work or 0.0 for work in works.values()) / len(works)
+    slowest = max(ranks, key=_work)
+    others = [rank for rank in ranks if rank is not slowest]
+    longest, mean = _work(slowest), sum(map(_work, ranks)) / len(ranks)
     share = min((longest - mean) / part.step.value, 1.0)
-    if share < WORTH:
+    if share < WORTH or not _differ(slowest.work, min(others, key=_work).work):
         return None
     of_step, time = Value(share, "1", "derived"), Value(longest - mean, "ns", "derived")
-    least = Value(min(work or 0.0 for work in works.values()), "ns", "measured")
+    stages = isinstance(summary.target, RanksTarget) and summary.target.mode == PIPELINE
     return Verdict(
         kind="imbalance",
-        finding=UnevenRanks(of_step, time, StepPlace(), slowest, Value(longest, "ns", "measured"), least),
+        finding=UnevenRanks(of_step, time, StepPlace(), slowest.rank, slowest.work, min(others, key=_work).work),
         evidence={"share": of_step, "time": time},
-        remedies=(Remedy(Balance(StepPlace())),),
+        remedies=(Remedy(BalanceRanks(StepPlace(), stages)),),
         share=share,
     )
+
+
+def _work(rank: RankPhases) -> float:
+    return rank.work.value or 0.0
+
+
+def _differ(longest: Value, least: Value) -> bool:
+    """Whether these are no two readings of the same: their intervals lie apart. Without intervals nobody knows."""
+    return longest.low is not None and least.high is not None and longest.low > least.high

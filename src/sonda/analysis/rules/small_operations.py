@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sonda.analysis.rules.device_lines import ASK, TO_HOST
-from sonda.analysis.rules.evidence import TimedEvidence, TimedGroup, evidence_of, is_built_in
+from sonda.analysis.rules.evidence import TimedEvidence, TimedGroup, evidence_of, is_built_in, layer_row
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import bound_by, host_share, share
 from sonda.analysis.summary import Summary
@@ -71,9 +71,8 @@ def small_operations(summary: Summary) -> SmallOperations | None:
         times[key] = times.get(key, 0.0) + timed.ns
     if not times:
         return None
-    looped = sum(
-        ns for key, ns in times.items() if counts[key] >= LOOP and not is_built_in(evidence.part, key[0])
-    ) >= sum(times.values()) / 2  # fmt: skip
+    in_loops = sum(ns for key, ns in times.items() if _is_looped(evidence, key[0], counts[key]))
+    looped = in_loops >= sum(times.values()) / 2
     few_samples = not looped and evidence.step.batch < USUAL_BATCH
     # A larger batch makes updates rarer too; else an optimizer has a rule of its own.
     groups = tuple(timed for timed in small if few_samples or timed.group.phase != "optimizer")
@@ -120,6 +119,14 @@ def _launched_in_loops(summary: Summary, evidence: TimedEvidence) -> SmallOperat
         evidence, groups, idle * evidence.step_ns, True, False,
         StepPlace(place.layer or "", line, "forward" if place.layer is not None else ""), looped[line],
     )  # fmt: skip
+
+
+def _is_looped(evidence: TimedEvidence, layer: str | None, operations: int) -> bool:
+    """Whether so many operations of one layer in one line tell of a loop around the line. A recurrent layer of the
+    framework makes as many in a single call."""
+    row = layer_row(evidence.part, layer) if layer is not None else None
+    calls = row.calls if row is not None and is_built_in(evidence.part, layer) else operations
+    return operations >= LOOP and operations < LOOP * calls
 
 
 def _work(timed: TimedGroup, ceilings: dict) -> float:  # type: ignore[type-arg]

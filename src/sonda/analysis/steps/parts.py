@@ -86,10 +86,14 @@ class Part:
     @property
     def work(self) -> float:
         """ns of a step that a rank did not spend exchanging with others or waiting for them; NaN without steps."""
-        if not self.measured.any():
-            return float("nan")
+        return float(np.median(self.works)) if self.measured.any() else float("nan")
+
+    @property
+    def works(self) -> np.ndarray:
+        """The same of each measured step."""
         waited = self.phases.get(COMMUNICATE, np.zeros(len(self.durations)))
-        return float(np.median((self.durations - waited)[self.measured]))
+        works: np.ndarray = (self.durations - waited)[self.measured]
+        return works
 
     @property
     def on_device(self) -> bool:

@@ -6,7 +6,7 @@ from sonda.analysis import wording
 from sonda.analysis.rules.advice import (
     AllowTf32,
     AtPlaces,
-    Balance,
+    BalanceRanks,
     Change,
     ChangeLine,
     CompileLess,
@@ -295,7 +295,9 @@ def _(finding: FusedOptimizer) -> str:
 
 
 @describe.register
-def _(finding: Balance) -> str:
+def _(finding: BalanceRanks) -> str:
+    if finding.stages:
+        return "give every stage as much work: move layers from the slowest one to its neighbours"
     return "give every rank as much work: share samples out by what they cost, not by their number"
 
 
