@@ -329,6 +329,8 @@ class PartSummary:
     """Metrics of the whole step by column name: sums over its phases, or the highest for a level such as memory."""
     core_times: CoreTimes | None = None
     """None where nobody counted, or in too few steps."""
+    backwards: int = 0
+    """Of a step, the median: several where gradients are gathered over several batches."""
     simulated: SimulatedCost | None = None
     """Of the whole step on a simulated accelerator."""
     counted: CounterSummary | None = None

@@ -141,8 +141,8 @@ class SubnormalOperation(Stored, frozen=True, kw_only=True):
     """How many times longer such an operation takes where all are."""
 
 
-class TriedConvolution(Stored, frozen=True, kw_only=True):
-    """Convolutions of one place whose operands have channels first, and that were tried with channels last."""
+class TriedFormat(Stored, frozen=True, kw_only=True):
+    """Operations of one place whose operands have channels first, and that were tried with channels last."""
 
     phase: str = ""
     layer: str | None = None
@@ -204,7 +204,7 @@ class StepEvidence(Stored, frozen=True, kw_only=True):
     """The first dimension of the first input of its first forward."""
     groups: list[OperationGroup] = []
     subnormal: list[SubnormalOperation] = []
-    formats: list[TriedConvolution] = []
+    formats: list[TriedFormat] = []
     repeated: list[RepeatedCall] = []
     thrown: list[ThrownGradients] = []
     graphs: list[UnreachedGraph] = []

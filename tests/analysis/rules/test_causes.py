@@ -33,7 +33,7 @@ from sonda.analysis.rules.evidence import evidence_of
 from sonda.analysis.steps.program import Program, ProgramStage
 from sonda.analysis.summary import LayerRow, RankPhases, Summary, Value, Verdict
 from sonda.record.evidence import Compilations, StepEvidence
-from sonda.record.target import RanksTarget
+from sonda.record.target import ProgramTarget, RanksTarget
 from sonda.report.words import describe
 from verdicts_cases import CEILINGS, MISSING, STEP, cost, layer, phase, summary
 
@@ -349,7 +349,7 @@ def test_page_faults_take_their_number_times_their_cost() -> None:
     assert share_of(allocation.rule(judged(facts=facts, groups=groups))) == pytest.approx(0.20)
     assert allocation.rule(judged(facts={**facts, "step_faults": 400.0}, groups=groups)) is None
     assert allocation.rule(judged(facts=facts)) is None, "of no line"
-    result = [{**asks, "family": "pointwise"}]
+    result = [{**asks, "family": "pointwise", "operations": 4}]
     assert allocation.rule(judged(facts=facts, groups=result)) is None, "results are new memory in any program"
 
 
@@ -429,3 +429,79 @@ def share_of_good(program: Summary) -> float:
     verdict = good.rule(program)
     assert verdict is not None and describe(verdict.finding).startswith("Good")
     return verdict.share
+
+
+def test_no_format_brings_work_above_its_roof() -> None:
+    """A layer of 60 ms at 80 % of the roof takes 48 ms at least, whatever a try says."""
+    own = [layer_with("body", "Conv2d", 20, 40, bound="compute"), LAYERS[1]]
+    assert own[0].cost.roof.value == 0.8
+    tried = {"phase": "forward", "layer": "body", "line": "net.py:5", "ns": int(3 * MS), "times": 3.0}
+    assert memory_format.rule(judged(layers=own, formats=[tried])) is None, "12 % of the step"
+
+
+def test_a_function_that_was_tried_counts_with_its_own_time() -> None:
+    """Half of what a block computes, which takes 60 ms: 27 of its 30 ms go with a pooling ten times as fast."""
+    block = [dataclasses.replace(LAYERS[0], name="Block"), dataclasses.replace(LAYERS[1], name="Conv2d")]
+    groups = [group(3 * MS, layer="body", line="net.py:5"), group(3 * MS, layer="body", line="net.py:9")]
+    tried = {"phase": "forward", "layer": "body", "line": "net.py:5", "ns": int(3 * MS), "times": 10.0}
+    verdict = memory_format.rule(judged(layers=block, groups=groups, formats=[tried]))
+    assert share_of(verdict) == pytest.approx(0.27)
+
+
+def test_copies_that_only_a_backward_makes_are_the_framework_s() -> None:
+    """Autograd brings gradients into the order of their weights; a clone's backward copies as much as the clone."""
+    back = {**group(30 * MS, 4, layer="body", family="copy", bytes=1e8), "phase": "backward"}
+    assert copies.rule(judged(groups=[back, group(30 * MS, layer="body")])) is None
+    clone = group(10 * MS, 1, layer="body", family="copy", bytes=1e8)
+    assert share_of(copies.rule(judged(groups=[back, clone, group(20 * MS, layer="body")]))) == pytest.approx(0.40)
+
+
+def test_a_large_linear_layer_behind_convolutions_dominates() -> None:
+    """Eight thousand to fifteen hundred is no wide matrix; behind three convolutions it is a flattened image."""
+    sizes = [{"layer": "head", "weights": 12_000_000, "inputs": 8_000, "outputs": 1_500}]
+    sizes += [{"layer": f"body.{row}", "weights": 20_000, "inputs": 48, "outputs": 48, "kernel": 3} for row in range(3)]
+    layers = [layer_with("body", "Sequential", 10, 20), layer_with("head", "Linear", 20, 40)]
+    assert dominating_layer.rule(judged(layers=layers, sizes=sizes)) is not None
+    plain = [{**size, "kernel": 0} for size in sizes]
+    assert dominating_layer.rule(judged(layers=layers, sizes=plain)) is None
+
+
+def test_gathered_batches_are_no_loop() -> None:
+    """Sixty operations in a line and thirty backwards a step: two a batch."""
+    lines = [group(1 * MS, 60, layer="body", line=f"net.py:{number}") for number in range(40)]
+    own = [dataclasses.replace(row, name="Reader") for row in LAYERS]
+    seen = judged(layers=own, groups=lines, batch=2)
+    assert tiny_operations.rule(seen) is not None
+    gathered = dataclasses.replace(seen, parts=(dataclasses.replace(seen.parts[0], backwards=30),))
+    assert micro_batch.rule(gathered) is not None and tiny_operations.rule(gathered) is None
+
+
+def test_an_update_that_the_program_computes_itself() -> None:
+    """Of 40 ms in 9,000 operations 50 MB need 5 at 10 GB/s."""
+    phases = [phase("forward", cost(30)), phase("backward", cost(30)), phase("optimizer", cost(40))]
+    update = {"phase": "optimizer", "operations": 9_000, "ns": int(50 * MS), "bytes": 5e7, "line": "rule.py:28"}
+    verdict = optimizer.rule(judged(phases, groups=[update]))
+    assert share_of(verdict) == pytest.approx(0.35)
+    assert verdict is not None and "rule.py:28" in describe(verdict.finding)
+
+
+def test_results_too_large_to_be_kept_are_allocated_anew() -> None:
+    """90 MB are 22,000 pages of 4 KiB: of 22,500 page faults at 2 µs almost all. Smaller results are kept."""
+    facts = {"fault_ns": 2_000.0, "step_faults": 22_500.0}
+    large = {
+        "phase": "",
+        "operations": 1,
+        "ns": int(20 * MS),
+        "bytes": 9e7,
+        "line": "search.py:16",
+        "family": "product",
+    }
+    phases = [phase("forward", cost(30)), phase("backward", cost(30)), phase("other", cost(40))]
+    verdict = allocation.rule(judged(phases, facts=facts, groups=[large]))
+    assert share_of(verdict) == pytest.approx(0.45)
+    assert verdict is not None and "search.py:16" in describe(verdict.finding)
+    assert allocation.rule(judged(phases, facts=facts, groups=[{**large, "operations": 4}])) is None
+    both = dataclasses.replace(
+        judged(phases, facts=facts, groups=[large]), target=ProgramTarget(spec="", device="cpu", threads=2)
+    )
+    assert share_of(allocation.rule(both)) == pytest.approx(0.225), "two threads have them beside each other"

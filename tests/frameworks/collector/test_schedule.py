@@ -222,3 +222,42 @@ def test_a_forked_child_notes_by_itself() -> None:
     assert child.notes == []
     child.apply_limits(102, 0)
     assert child.notes == schedule.notes == ["observing ended at its time limit, after 0 steps"]
+
+
+def call_bare(schedule: Schedule, steps: int) -> list[bool]:
+    """Train without a module; whether each step was counted from its begin on."""
+    counted = []
+    for _ in range(steps):
+        counted.append(schedule.counting)
+        schedule.begin_backward()
+        schedule.end_optimizer_step(1, 0, 0, frozenset({1}))
+    return counted
+
+
+def test_of_a_program_without_modules_one_step_is_counted() -> None:
+    """Nothing tells where a step begins but the end of the one before it."""
+    assert call_bare(Schedule(), 6) == [False, False, True, False, False, False]
+    assert not any(call_bare(Schedule(count=False), 6))
+
+
+def test_steps_with_modules_are_not_counted_as_bare_ones() -> None:
+    schedule = Schedule()
+    train(schedule, 3)
+    assert not schedule.bare
+
+
+def test_a_guide_that_is_called_part_by_part_does_not_end_the_counting_for_good() -> None:
+    """Ten calls of its parts follow the forward that learns: more than are allowed before the first backward."""
+    schedule, parts = Schedule(), range(2, 12)
+    whole = []
+    for _ in range(4):
+        call(schedule, "a", True)
+        schedule.end_forward(True, 0, 0)
+        for part in parts:
+            call(schedule, "b", False, module=part)
+            schedule.end_forward(False, 0, 0)
+        schedule.begin_backward()
+        schedule.end_optimizer_step(1, 0, 0, frozenset({1}))
+        whole.append(len(schedule.shapes.steps))
+    assert len(parts) > FORWARDS_WITHOUT_BACKWARD
+    assert whole[0] == 0 and whole[-1] == 1

@@ -8,7 +8,7 @@ from sonda.analysis.rules.advice import KeepDeviceMemory, LineChange, ReuseBuffe
 from sonda.analysis.rules.causes import AllocatesAnew, DeviceMemoryReturned
 from sonda.analysis.rules.code_findings import AsksForMemory
 from sonda.analysis.rules.device_lines import add_shares, find_lines, place_of
-from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row, told_ns
+from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, is_built_in, layer_row, told_ns
 from sonda.analysis.rules.own_code import causes_of, code_verdict
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.synchronisation import step_place
@@ -25,6 +25,10 @@ OF_FRAMEWORK = ("backward", "optimizer")
 CREATION = "creation"
 """Family of operations that ask for memory by name."""
 HALF = 0.5
+MAPPED = 32 * 2**20
+"""B: the C library takes a larger block from the system for each result, and gives it back at once."""
+PAGE = 4096
+"""B of a page."""
 
 
 def rule(summary: Summary) -> Verdict | None:
@@ -32,7 +36,8 @@ def rule(summary: Summary) -> Verdict | None:
     back and taking it again does.
 
     What layers, backwards and optimizers of the framework make, and the results of ordinary operations, are allocated
-    anew in any program. So it speaks of lines that ask for memory by name.
+    anew in any program. So it speaks of lines that ask for memory by name, and of lines of one's own whose results are
+    too large for the C library to keep, where their pages are half of the faults.
     """
     part, cost = first_part(summary), summary.workload.fault_ns
     if part is None or not part.step.value:
@@ -42,7 +47,7 @@ def rule(summary: Summary) -> Verdict | None:
     faults = _faults(summary, part)
     if not cost or not faults.value:
         return None
-    spent = float(cost) * faults.value / _busy(part)
+    spent = float(cost) * faults.value / _busy(summary, part)
     share = min(spent / told_ns(part), 1.0)
     place = _place(part, evidence_of(summary), faults.value)
     row = layer_row(part, place.layer) if place.layer else None
@@ -88,11 +93,13 @@ def _on_device(summary: Summary, part: PartSummary) -> Verdict | None:
     )
 
 
-def _busy(part: PartSummary) -> float:
-    """Processors that are busy in a step, at least 1: threads have page faults beside each other."""
+def _busy(summary: Summary, part: PartSummary) -> float:
+    """Processors that are busy in a step, at least 1, as threads have page faults beside each other; where nobody
+    counted, all threads."""
     clock = part.counters.get(CLOCK)
-    ran = (clock.value or 0.0) if clock is not None else 0.0
-    return max(ran / (part.step.value or 1.0), 1.0)
+    if clock is None or clock.value is None:
+        return float(max(summary.target.threads or 1, 1))
+    return max(clock.value / (part.step.value or 1.0), 1.0)
 
 
 def _faults(summary: Summary, part: PartSummary) -> Value:
@@ -109,7 +116,11 @@ def _place(part: PartSummary, evidence: TimedEvidence | None, total: float) -> S
     if sum(faults.values()) < HALF * total:
         phase = ""  # outside of all phases
     groups = [timed.group for timed in evidence.groups if timed.group.phase == phase] if evidence is not None else []
-    created = [group for group in groups if group.family == CREATION]
+    created = [group for group in groups if group.family == CREATION] or [
+        group for group in groups
+        if group.bytes >= MAPPED * group.operations and group.bytes >= HALF * total * PAGE
+        and not is_built_in(part, group.layer)
+    ]  # fmt: skip
     if not created:
         return StepPlace(phase=phase)
     largest = max(created, key=lambda group: group.bytes)

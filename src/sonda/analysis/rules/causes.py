@@ -94,6 +94,7 @@ class UnfusedUpdate(Cause):
     kind: ClassVar[str] = "unfused_update"
 
     optimizer: str
+    """Its class; '' of an update that the program computes itself."""
     tensors: int
     operations: Value
     whole: Value
@@ -222,7 +223,7 @@ class StridedOperands(Cause):
 
 @dataclass(frozen=True)
 class ChannelsFirst(Cause):
-    """Convolutions that are faster with channels last."""
+    """Operations on images that are faster with channels last."""
 
     kind: ClassVar[str] = "channels_first"
 

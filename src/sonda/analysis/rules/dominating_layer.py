@@ -22,8 +22,8 @@ FEWEST = 3
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires when a layer takes half of the step or more, alone, and holds most weights in a wide matrix or has a large
-    kernel."""
+    """Fires when a layer takes half of the step or more, alone, and holds most weights in a wide matrix, or in one
+    behind convolutions, or has a large kernel."""
     evidence = evidence_of(summary)
     if evidence is None or len(evidence.step.sizes) < FEWEST:
         return None
@@ -34,7 +34,8 @@ def rule(summary: Summary) -> Verdict | None:
         if row is None or cost is None or cost.share != cost.share or cost.share < HALF:
             continue
         own = size.weights / total if total else 0.0
-        if not (_is_wide(size) and own >= MOST_WEIGHTS) and size.kernel < LARGE_KERNEL:
+        flattens = not size.kernel and sum(other.kernel > 0 for other in evidence.step.sizes) >= FEWEST
+        if not ((_is_wide(size) or flattens) and own >= MOST_WEIGHTS) and size.kernel < LARGE_KERNEL:
             continue
         rest = _usual_share(evidence.part, row)
         place = StepPlace(size.layer)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import MakeContiguous
 from sonda.analysis.rules.causes import ChannelsFirst, StridedOperands
-from sonda.analysis.rules.evidence import TimedEvidence, TimedGroup, evidence_of, layer_row
+from sonda.analysis.rules.evidence import TimedEvidence, TimedGroup, evidence_of, is_built_in, layer_row
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
+from sonda.record.evidence import TriedFormat
 
 LAST = 0.20
 """Of the step, that channels last have to save: channels first are no mistake where they cost little."""
@@ -18,7 +19,7 @@ MOSTLY = 0.5
 
 def rule(summary: Summary) -> Verdict | None:
     """Fires when operations on such tensors take a tenth of the step beyond what memory asks for, or more; or when
-    convolutions would take a fifth of the step less with channels last. Copies have a rule of their own."""
+    operations on images would take a fifth of the step less with channels last. Copies have a rule of their own."""
     evidence = evidence_of(summary)
     if evidence is None:
         return None
@@ -27,13 +28,8 @@ def rule(summary: Summary) -> Verdict | None:
 
 
 def _channels_first(summary: Summary, evidence: TimedEvidence) -> Verdict | None:
-    """Convolutions that were tried in the counted step. Their backwards were not: they count as their forwards do."""
-    saved: dict[int, float] = {}
-    for number, tried in enumerate(evidence.step.formats):
-        row = layer_row(evidence.part, tried.layer) if tried.layer is not None else None
-        if row is not None:
-            spent = (row.forward.value or 0.0) + (row.backward.value or 0.0)
-            saved[number] = spent * (1 - 1 / float(tried.times))
+    """What was tried in the counted step."""
+    saved = {number: _gain(evidence, tried) for number, tried in enumerate(evidence.step.formats)}
     time = sum(saved.values())
     share = evidence.share(max(time, 0.0))
     if share < LAST:
@@ -49,6 +45,22 @@ def _channels_first(summary: Summary, evidence: TimedEvidence) -> Verdict | None
         remedies=remedies.remedies(summary, remedies.channels_last),
         share=share,
     )
+
+
+def _gain(evidence: TimedEvidence, tried: TriedFormat) -> float:
+    """ns of a timed step that are saved in what was tried. Of a layer of the framework its backward, which was not
+    tried, is taken to gain as much; but with no format does work run above its roof."""
+    least = 1 / float(tried.times)
+    row = layer_row(evidence.part, tried.layer) if tried.layer is not None else None
+    if row is not None and is_built_in(evidence.part, tried.layer):
+        spent = (row.forward.value or 0.0) + (row.backward.value or 0.0)
+        return spent * (1 - max(least, min(row.cost.roof.value or 0.0, 1.0)))
+    here = [
+        timed.ns / timed.group.ns for timed in evidence.groups
+        if (timed.group.phase, timed.group.layer, timed.group.line) == (tried.phase, tried.layer, tried.line)
+        and timed.group.ns
+    ]  # fmt: skip
+    return float(tried.ns) * min(here, default=0.0) * (1 - least)
 
 
 def _strided(summary: Summary, evidence: TimedEvidence) -> Verdict | None:

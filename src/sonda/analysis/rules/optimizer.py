@@ -20,10 +20,12 @@ def rule(summary: Summary) -> Verdict | None:
     """Fires when updates on another device or of rows without gradients take a tenth of the step or more, or when one
     pass through all weights at once would save a fifth."""
     evidence = evidence_of(summary)
-    if evidence is None or not evidence.step.updates:
+    if evidence is None:
         return None
     spent = sum(row.cost.time.value or 0.0 for row in evidence.part.phases if row.name == "optimizer")
     spent = max(spent - saved_in_phase(summary, "optimizer"), 0.0)
+    if not evidence.step.updates:
+        return _by_hand(summary, evidence, spent)
     largest = max(evidence.step.updates, key=lambda update: update.elements)
     choices = [_elsewhere(evidence, largest, spent), _tables(evidence, spent), _unfused(summary, evidence, spent)]
     return max((choice for choice in choices if choice is not None), key=lambda verdict: verdict.share, default=None)
@@ -89,6 +91,22 @@ def _tables(evidence: TimedEvidence, spent: float) -> Verdict | None:
 def _backward(evidence: TimedEvidence, table: UpdatedTable) -> float:
     row = layer_row(evidence.part, table.layer)
     return (row.backward.value or 0.0) if row is not None else 0.0
+
+
+def _by_hand(summary: Summary, evidence: TimedEvidence, spent: float) -> Verdict | None:
+    """An update that the program computes itself: what it takes beyond moving all that its operations move."""
+    groups = [timed.group for timed in evidence.groups if timed.group.phase == "optimizer"]
+    if not groups or "dram_bandwidth" not in summary.ceilings:
+        return None
+    least = 1e9 * sum(float(group.bytes) for group in groups) / (summary.ceilings["dram_bandwidth"].value or 1.0)
+    saved = max(spent - least, 0.0)
+    if evidence.share(saved) < FUSING:
+        return None
+    place = StepPlace(line=_line(evidence), phase="optimizer")
+    operations = Value(float(sum(group.operations for group in groups)), "1", "counted")
+    whole = Value(evidence.share(spent), "1", "derived")
+    finding = UnfusedUpdate(*_saved(evidence, saved), place, "", 0, operations, whole)
+    return _verdict(finding, Remedy(FusedOptimizer(place, "", True)))
 
 
 def _unfused(summary: Summary, evidence: TimedEvidence, spent: float) -> Verdict | None:

@@ -122,11 +122,11 @@ def _launched_in_loops(summary: Summary, evidence: TimedEvidence) -> SmallOperat
 
 
 def _is_looped(evidence: TimedEvidence, layer: str | None, operations: int) -> bool:
-    """Whether so many operations of one layer in one line tell of a loop around the line. A recurrent layer of the
-    framework makes as many in a single call."""
+    """Whether so many operations of one layer in one line tell of a loop around the line, other than that over the
+    batches whose gradients a step gathers. A recurrent layer of the framework makes as many in a single call."""
     row = layer_row(evidence.part, layer) if layer is not None else None
     calls = row.calls if row is not None and is_built_in(evidence.part, layer) else operations
-    return operations >= LOOP and operations < LOOP * calls
+    return operations >= LOOP * max(evidence.part.backwards, 1) and operations < LOOP * calls
 
 
 def _work(timed: TimedGroup, ceilings: dict) -> float:  # type: ignore[type-arg]

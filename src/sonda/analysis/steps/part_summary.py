@@ -80,6 +80,7 @@ def summarise_part(
         total=Value(float(part.durations.sum()), "ns", "measured") if len(part.durations) else None,
         counters=_whole_step(part),
         core_times=_core_times(part),
+        backwards=_count_backwards(part),
         phase_tokens=_phase_tokens(phases, rates.phase_tokens),
         device=device,
         inside={name: (value.value or 0.0) / (step.value or math.nan) for name, value in shares.inside.items()},
@@ -202,6 +203,13 @@ def _whole_step(part: Part) -> dict[str, Value]:
             together = _per_step(metric, values[known], step[known], steps)[covered]
             costs[column] = Value(float(np.median(together)), metric.unit, metric.source)
     return costs
+
+
+def _count_backwards(part: Part) -> int:
+    rows, step = _phase_spans(part)
+    back = part.index.spans.words("name").equal("backward")[rows]
+    counts = np.bincount(step[back], minlength=int(part.measured.sum()))
+    return int(np.median(counts)) if len(counts) else 0
 
 
 def _core_times(part: Part) -> CoreTimes | None:

@@ -99,6 +99,12 @@ def _(finding: TableUpdated) -> str:
 
 @describe.register
 def _(finding: UnfusedUpdate) -> str:
+    if not finding.optimizer:
+        return (
+            f"Optimizer-bound: updating the weights takes {share(finding.whole)} of the step in "
+            f"{number(finding.operations):,.0f} operations{at_place(finding.place)}; one for all weights in place of "
+            f"one for each would save {share(finding.share)}."
+        )
     return (
         f"Optimizer-bound: {finding.optimizer} takes {share(finding.whole)} of the step to update "
         f"{wording.plural(finding.tensors, 'tensor')} in {number(finding.operations):,.0f} operations"
@@ -209,8 +215,9 @@ def _(finding: StridedOperands) -> str:
 @describe.register
 def _(finding: ChannelsFirst) -> str:
     return (
-        f"Memory format: convolutions{at_place(finding.place)} take {wording.times(number(finding.times))} as long "
-        f"with channels first as with channels last; with these the step would take {share(finding.share)} less."
+        f"Memory format: images are stored with channels first; what reads them{at_place(finding.place)} takes "
+        f"{wording.times(number(finding.times))} as long as with channels last; with these the step would take "
+        f"{share(finding.share)} less."
     )
 
 

@@ -289,7 +289,7 @@ def _(finding: FusedOptimizer) -> str:
     if finding.own:
         return (
             f"update all weights in one pass: torch.optim with fused=True, or torch._foreach_ operations in "
-            f"{finding.optimizer}"
+            f"{finding.optimizer or 'your update'}"
         )
     return f"update all weights in one pass: torch.optim.{finding.optimizer}(…, fused=True)"
 

@@ -16,6 +16,8 @@ IN_EVALUATION = 2
 """The same limit where the model is in evaluation mode, with gradients on."""
 MOST_BACKWARDS = 1024
 """After so many backwards, an optimizer that never stepped counts as unused."""
+BARE_STEPS = 2
+"""After so many steps without a module, the program is taken to call functions only."""
 SAMPLED = 10
 """Once the file has reached its size cap, one in so many steps is recorded in detail; at twice the cap none is."""
 KERNELS_FROM, KERNEL_STEPS = 5, 3
@@ -79,9 +81,13 @@ class Schedule:
         self._unlearned = 0
         """Forwards since the last backward."""
         self._graphs = 0
-        """Forwards with a graph since the last backward."""
+        """Forwards since the last backward, from the first with a graph on."""
         self._most_graphs = 0
-        """The most forwards with a graph that came before one backward."""
+        """The most of them that came before one backward."""
+        self._called = False
+        """Whether a forward began since the last step of an optimizer."""
+        self._bare_steps = 0
+        """Steps in a row without a module."""
         self.backwards = 0
         """Backwards since the last step."""
 
@@ -116,6 +122,7 @@ class Schedule:
         if self.waits.open:
             self.waits.end()
         call = module, shape, training, learns
+        self._called = True
         if self.counting:
             self._check_counting(learns, training, continues)
         wanted = self._step.begin_forward(call, self.backwards > 0) and self.count and not self.counting
@@ -156,7 +163,7 @@ class Schedule:
     def end_forward(self, learns: bool, now: int, written: int) -> None:
         """A forward ended. Without a graph no backward can follow: in a program that never trains it is a step."""
         self._unlearned += 1
-        self._graphs += learns
+        self._graphs += learns or self._graphs > 0
         self._learned |= learns
         self._alone = self.counting and not self._learned
         if not self._stepped and (not learns or self._unlearned > FORWARDS_WITHOUT_BACKWARD):
@@ -170,6 +177,11 @@ class Schedule:
         self._forwards = self._unlearned = self._graphs = 0
         self.backwards += 1
         self._alone = False
+
+    @property
+    def bare(self) -> bool:
+        """Whether the last step called no module: a program may call functions only."""
+        return self._bare_steps > 0
 
     @property
     def learned(self) -> bool:
@@ -233,6 +245,8 @@ class Schedule:
         `counted` is False where counting could not begin yet. `pairs`: begins and ends recorded in this step, 0 where
         that is not known.
         """
+        self._bare_steps = self._bare_steps + 1 if self.backwards and not self._called else 0
+        self._called = False
         self.backwards = 0
         again = optimizer in self._ended
         self._ended.add(optimizer)
@@ -256,6 +270,15 @@ class Schedule:
             self.sample = None
         self._stepped.add(optimizer)
         self.waits.begin()
+        if self._bare_steps == BARE_STEPS and self.count and self.detail and not self.counting:
+            self._count_bare_step()
+
+    def _count_bare_step(self) -> None:
+        """Count the next step from here on: no forward of a module tells where it begins."""
+        if self.shapes.begin((0, True), self):
+            self.counting, self._alone, self._learned = True, False, True
+            self._forwards = 0
+            self._counted_stepped = set()
 
     def end_step(self, now: int, written: int) -> None:
         """A step ended at `now` (ns), with `written` bytes in the file: decide about the next one."""

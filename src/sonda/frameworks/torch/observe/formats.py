@@ -1,6 +1,6 @@
-"""Tries convolutions of a counted step with channels last: on some processors, and for some shapes, that is faster.
+"""Tries operations on images of a counted step with channels last: for some kernels and shapes that is faster.
 
-Each kind of convolution runs a few times more, on the same operands, and its results are dropped.
+Each kind of operation runs a few times more, on the same operands, and its results are dropped.
 """
 
 from __future__ import annotations
@@ -8,17 +8,23 @@ from __future__ import annotations
 from time import perf_counter_ns as now
 from typing import Any
 
-CONVOLUTION = "aten.convolution"
+TRIED = {
+    "aten.convolution": 2, "aten.max_pool2d_with_indices": 1, "aten.avg_pool2d": 1, "aten.upsample_nearest2d": 1,
+    "aten.upsample_bilinear2d": 1, "aten.upsample_bicubic2d": 1,
+}  # fmt: skip
+"""Operations that write to nothing but their result, and how many of their first arguments have channels."""
+TRANSPOSED = 6
+"""The argument of a convolution that says whether it is transposed: such have weights of another order."""
 LEAST_NS = 100_000
-"""A convolution that takes less is not tried: its time is mostly overhead."""
-TRIES = 2
+"""An operation that takes less is not tried: its time is mostly overhead."""
+TRIES = 4
 """Times that each format is measured, after one call that prepares it; the least counts."""
 BUDGET_NS = 500_000_000
 """For all tries of a step: none begins after it."""
 
 
-class ConvolutionFormats:
-    """How many times longer each kind of convolution takes with channels first than with channels last."""
+class ImageFormats:
+    """How many times longer each kind of operation takes with channels first than with channels last."""
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
@@ -27,15 +33,19 @@ class ConvolutionFormats:
         self._seen: dict[tuple, list] = {}
         """By phase, layer and line: ns, and ns of the same with channels last."""
 
-    def look(self, key: tuple, args: tuple, ns: int) -> None:
-        """Try the convolution with these arguments, which took so many ns, if its operands have channels first."""
+    def look(self, key: tuple, name: str, func: Any, args: tuple, ns: int) -> None:
+        """Try an operation with these arguments, which took so many ns, if its operands have channels first."""
         try:
-            if ns < LEAST_NS or not self._has_channels_first(*args[:2]) or args[6]:
+            operands = args[: TRIED[name]]
+            if ns < LEAST_NS or not self._has_channels_first(*operands):
                 return
-            kind = tuple(args[0].shape), tuple(args[1].shape), *(tuple(values) for values in args[3:6]), args[8]
+            if len(operands) > 1 and args[TRANSPOSED]:
+                return
+            rest = [value for value in args[len(operands) :] if not isinstance(value, self._torch.Tensor)]
+            kind = name, *(tuple(operand.shape) for operand in operands), repr(rest)
             if kind not in self._times and self._left > 0:
                 begin = now()
-                self._times[kind] = self._try(args)
+                self._times[kind] = self._try(func, operands, args[len(operands) :])
                 self._left -= now() - begin
         except Exception:  # arguments as another PyTorch passes them
             return
@@ -59,15 +69,16 @@ class ConvolutionFormats:
             for tensor in operands
         ) and not operands[0].is_contiguous(memory_format=torch.channels_last)
 
-    def _try(self, args: tuple) -> float:
+    def _try(self, func: Any, operands: tuple, rest: tuple) -> float:
         torch = self._torch
         with torch._C._DisableTorchDispatch(), torch.no_grad():
-            turned = [tensor.detach().contiguous(memory_format=torch.channels_last) for tensor in args[:2]]
-            times = [[self._time((*operands, *args[2:])) for operands in (args[:2], turned)] for _ in range(TRIES + 1)]
+            turned = [tensor.detach().contiguous(memory_format=torch.channels_last) for tensor in operands]
+            times = [[_time(func, (*tensors, *rest)) for tensors in (operands, turned)] for _ in range(TRIES + 1)]
         first, last = (min(column[1:]) for column in zip(*times, strict=True))
         return first / max(last, 1)
 
-    def _time(self, args: tuple) -> int:
-        begin = now()
-        self._torch.convolution(*args)
-        return now() - begin
+
+def _time(func: Any, args: tuple) -> int:
+    begin = now()
+    func(*args)
+    return now() - begin

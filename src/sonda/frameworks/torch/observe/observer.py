@@ -365,8 +365,11 @@ class TorchObserver(PatchingObserver):
             self.layers.mark_all(result, stream, code)
         return result
 
-    def follow_schedule(self, stream: Stream, module: Any = None) -> None:
-        """Start or stop counting, kernels and detail as the schedule says, unless a phase is open."""
+    def follow_schedule(self, stream: Stream, module: Any = None, weights: Any = None) -> None:
+        """Start or stop counting, kernels and detail as the schedule says, unless a phase is open.
+
+        `module` is about to run; or a step without modules begins, with these weights.
+        """
         if stream.phases:
             return
         schedule = stream.schedule
@@ -380,11 +383,14 @@ class TorchObserver(PatchingObserver):
             schedule.end_counting()
         if schedule.count and schedule.counting != (self.counter.stream is stream):
             if self.counter.stream is stream:
-                self.counter.stop(stream, follows=self.optimizers.stepped)
-            elif self.counter.is_free() and module is not None:
-                tensors = [*module.parameters(), *module.buffers()]
+                # Without modules no phase but a backward comes next: what follows is the next step.
+                self.counter.stop(stream, follows=self.optimizers.stepped and not schedule.bare)
+            elif self.counter.is_free() and (module is not None or weights):
+                tensors = [*module.parameters(), *module.buffers()] if module is not None else weights
                 gradients = [tensor.grad for tensor in tensors if tensor.is_leaf and tensor.grad is not None]
                 self.counter.start(stream, [*tensors, *gradients], limited=True)
+                if module is None:
+                    self.counter.between_begins(stream)
         if schedule.detail != stream.detail:
             self.recorder.set_detail(schedule.detail, stream)
 

@@ -7,7 +7,7 @@ from typing import Any
 from .call_costs import CallKind, CallSequence
 from .code_places import CodePlaces
 from .denormals import TRIED_ALONE, SubnormalOperations
-from .formats import CONVOLUTION, ConvolutionFormats
+from .formats import TRIED, ImageFormats
 
 MOST_GROUPS = 400
 """Groups that are stated: those that took longest."""
@@ -60,7 +60,7 @@ class OperationGroups:
         self._groups: dict[tuple, list] = {}
         self.sequence = CallSequence()
         self.subnormal = SubnormalOperations(torch)
-        self.formats = ConvolutionFormats(torch)
+        self.formats = ImageFormats(torch)
         self.random: set = set()
         """Codes of the layers in which random numbers were drawn."""
 
@@ -81,8 +81,8 @@ class OperationGroups:
         place = phase, layer >> 1 if layer else -1, self._places.find()
         if kind.name in TRIED_ALONE:
             self.subnormal.look(place, kind.name, args, ns)
-        elif kind.name == CONVOLUTION:
-            self.formats.look(place, args, ns)
+        elif kind.name in TRIED:
+            self.formats.look(place, kind.name, func, args, ns)
         group = self._groups.setdefault((*place, kind.family, kind.bits), [0, 0, 0, 0, 0])
         self.sequence.note(func, kind, group)
         self._sum(stream, kind, group, ns)

@@ -242,7 +242,10 @@ class Optimizers:
             self._known.get(optimizer)[0], now(), self.observer.recorder.written, self._all_numbers, counted,
             pairs=(stream.recorded - recorded) // 2,
         )  # fmt: skip
-        self.observer.follow_schedule(stream)
+        weights = None
+        if stream.schedule.bare and stream.schedule.counting:
+            weights = [weight for group in getattr(optimizer, "param_groups", ()) for weight in group["params"]]
+        self.observer.follow_schedule(stream, weights=weights)
 
     def wrap_scaler_step(self, original: Any) -> Any:
         def wrapper(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
