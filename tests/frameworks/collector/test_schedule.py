@@ -261,3 +261,19 @@ def test_a_guide_that_is_called_part_by_part_does_not_end_the_counting_for_good(
         whole.append(len(schedule.shapes.steps))
     assert len(parts) > FORWARDS_WITHOUT_BACKWARD
     assert whole[0] == 0 and whole[-1] == 1
+
+
+def test_a_frozen_network_of_several_parts_before_the_training_forward_is_counted_with_it() -> None:
+    """Parts of a target, then those of the network: the step is counted from its first forward to its backward."""
+    schedule = Schedule()
+    whole = []
+    for _ in range(4):
+        counted = []
+        for part, learns in ((11, False), (12, False), (13, False), (1, True), (2, True)):
+            call(schedule, "a", learns, module=part)
+            counted.append(schedule.counting)
+            schedule.end_forward(learns, 0, 0)
+        schedule.begin_backward()
+        whole.append(all(counted) and schedule.counting)
+        schedule.end_optimizer_step(1, 0, 0, frozenset({1}))
+    assert sum(whole[1:]) == 1, "which parts are called in every step is known after the first"

@@ -124,7 +124,7 @@ class Schedule:
         call = module, shape, training, learns
         self._called = True
         if self.counting:
-            self._check_counting(learns, training, continues)
+            self._check_counting(call, continues)
         wanted = self._step.begin_forward(call, self.backwards > 0) and self.count and not self.counting
         if self._skipped:
             self._check_skipping(call, wanted)
@@ -136,11 +136,12 @@ class Schedule:
         if self.counting:
             self._step.count(call)
 
-    def _check_counting(self, learns: bool, training: bool, continues: bool) -> None:
+    def _check_counting(self, call: tuple, continues: bool) -> None:
         """End counting where the forward that begins cannot belong to the counted step."""
+        _, _, training, learns = call
         self._forwards += 1
         if self._alone:
-            self.counting = continues or self._step.continues(learns)
+            self.counting = continues or self._step.continues(call)
         elif self._forwards > max(FORWARDS_WITHOUT_BACKWARD if training else IN_EVALUATION, 2 * self._most_graphs):
             self.counting = False
             self._step.break_off()

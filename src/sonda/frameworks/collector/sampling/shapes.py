@@ -157,9 +157,11 @@ class StepForwards:
         if self._whole is None and call in self._made:
             self._whole = self._first
 
-    def continues(self, learns: bool) -> bool:
-        """Whether a forward with gradients belongs to the step of a counted forward without: that of a frozen part."""
-        return learns and self._whole is not None
+    def continues(self, call: tuple) -> bool:
+        """Whether a forward belongs to the step of a counted one without gradients, that of a frozen part: one with
+        gradients does, and so does that of another frozen part."""
+        module, _, _, learns = call
+        return self._whole is not None and (learns or self._is_regular((module, learns)))
 
     def break_off(self) -> None:
         """Counting ended before the step."""
