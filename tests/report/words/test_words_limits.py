@@ -133,11 +133,6 @@ SENTENCES: list[tuple[Finding, str]] = [
         "What limits 20 % of the step cannot be said.",
     ),
     (
-        AboveCeiling("overhead", CONVOLUTIONS, part(0.2), ns(1e3), ns(9e3), part(1204)),
-        "Faster than this machine was measured to be: 1,204 operations of the convolutions take 1.0 µs each where a "
-        "small one takes 9.0 µs. What limits 20 % of the step cannot be said.",
-    ),
-    (
         MoreArithmetic(("Conv2d", "Linear", "ReLU"), part(3e9), part(2e9), part(0.25)),
         "More arithmetic than needed: convolutions and linear layers count 1.5 times the FLOPs of their formulas, 25 % "
         "of the step.",

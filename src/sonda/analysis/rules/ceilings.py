@@ -21,7 +21,7 @@ def rule(summary: Summary) -> Verdict | None:
         by_ceiling.setdefault(work.above, []).append(work)
     name, members = max(by_ceiling.items(), key=lambda item: share(item[1]))
     named = leading(members)
-    finding, evidence = {"compute": _computed, "memory": _moved, "overhead": _dispatched}[name](named)
+    finding, evidence = {"compute": _computed, "memory": _moved}[name](named)
     return Verdict(
         kind="none",
         finding=finding,
@@ -48,14 +48,6 @@ def _moved(named: list[Work]) -> Above:
     ceiling = Value(1e9 * moved / limit(named, "memory"), "B/s", "measured")
     finding = AboveCeiling("memory", pieces_of(named), _share(named), achieved, ceiling)
     return finding, {"bytes": Value(moved, "B", "nominal"), "achieved": achieved, "ceiling": ceiling}
-
-
-def _dispatched(named: list[Work]) -> Above:
-    operations = Value(sum(work.cost.operations.value or 0.0 for work in named), "1", "counted")
-    taken = Value(time(named) / (operations.value or 1.0), "ns", "derived")
-    cost = Value(limit(named, "overhead") / (operations.value or 1.0), "ns", "measured")
-    finding = AboveCeiling("overhead", pieces_of(named), _share(named), taken, cost, operations)
-    return finding, {"operations": operations, "operation_time": taken, "operation_cost": cost}
 
 
 def _share(named: list[Work]) -> Value:

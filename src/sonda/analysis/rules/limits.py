@@ -75,15 +75,13 @@ class AboveCeiling(Finding):
     kind: ClassVar[str] = "above_ceiling"
 
     ceiling: str
-    """compute, memory or overhead."""
+    """compute or memory."""
     pieces: Pieces
     share: Value
     achieved: Value
-    """FLOP/s or B/s; of overhead the ns of an operation."""
+    """FLOP/s or B/s."""
     limit: Value
     """What was measured of the machine, in the same unit."""
-    operations: Value | None = None
-    """Per step, of overhead."""
 
 
 @dataclass(frozen=True)

@@ -131,22 +131,12 @@ def _(finding: OverheadBound) -> str:
 
 @describe.register
 def _(finding: AboveCeiling) -> str:
-    if finding.ceiling == "overhead" and finding.operations is not None:
-        operations, ending, each = _operations(finding.operations)
-        clause = (
-            f"{operations} of {families(finding.pieces)} take{ending} {duration(finding.achieved)}{each} where a small "
-            f"one takes {duration(finding.limit)}"
-        )
-    else:
-        verb, ceiling = ("compute", "peak") if finding.ceiling == "compute" else ("move", "bandwidth")
-        verb += "s" if len(finding.pieces) == 1 else ""
-        clause = (
-            f"{subject(finding.pieces)} {verb} {amount(finding.achieved)} where the {ceiling} is "
-            f"{amount(finding.limit)}"
-        )
+    verb, ceiling = ("compute", "peak") if finding.ceiling == "compute" else ("move", "bandwidth")
+    verb += "s" if len(finding.pieces) == 1 else ""
     return (
-        f"Faster than this machine was measured to be: {clause}. What limits {share(finding.share)} of the step cannot "
-        "be said."
+        f"Faster than this machine was measured to be: {subject(finding.pieces)} {verb} {amount(finding.achieved)} "
+        f"where the {ceiling} is {amount(finding.limit)}. What limits {share(finding.share)} of the step cannot be "
+        "said."
     )
 
 
