@@ -439,6 +439,19 @@ def test_no_format_brings_work_above_its_roof() -> None:
     assert memory_format.rule(judged(layers=own, formats=[tried])) is None, "12 % of the step"
 
 
+def test_a_layout_that_was_left_as_it_is_comes_behind_what_the_program_does() -> None:
+    """And a good program with it is good; what it would bring is the second sentence."""
+    own = [layer_with("body", "Conv2d", 20, 40, bound="compute"), layer_with("head", "Linear", 10, 20, bound="compute")]
+    own[0] = dataclasses.replace(own[0], cost=dataclasses.replace(own[0].cost, roof=Value(0.3, "1", "derived")))
+    tried = {"phase": "forward", "layer": "body", "line": "net.py:5", "ns": int(3 * MS), "times": 2.0}
+    said, _ = verdicts(judged(layers=own, formats=[tried]))
+    assert [verdict.kind for verdict in said][:2] == ["good", "memory_format"]
+    clones = [group(10 * MS, 4, layer="head", family="copy", bytes=1e8), group(10 * MS, layer="head")]
+    said, _ = verdicts(judged(layers=own, formats=[tried], groups=clones))
+    assert [verdict.kind for verdict in said][:2] == ["copies", "memory_format"]
+    assert said[0].share < said[1].share
+
+
 def test_a_function_that_was_tried_counts_with_its_own_time() -> None:
     """Half of what a block computes, which takes 60 ms: 27 of its 30 ms go with a pooling ten times as fast."""
     block = [dataclasses.replace(LAYERS[0], name="Block"), dataclasses.replace(LAYERS[1], name="Conv2d")]

@@ -58,6 +58,7 @@ from sonda.analysis.rules import (
     waiting,
     work,
 )
+from sonda.analysis.rules.causes import ChannelsFirst
 from sonda.analysis.rules.limits import Oversubscribed
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.steps import program as stages
@@ -166,7 +167,8 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
         known = _keep_one([verdict for rule in rules if (verdict := rule(summary)) is not None])
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
     causes = _keep_one([verdict for rule in CAUSES if (verdict := rule(summary)) is not None])
-    fine = good.rule(summary) if not causes else None
+    needless = [cause for cause in causes if not isinstance(cause.finding, ChannelsFirst)]
+    fine = good.rule(summary) if not needless else None
     spoken: list[Verdict] = list(causes)
     failures: list[Finding] = []
     for rule in BUILT_IN:
@@ -185,7 +187,7 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
             failures.append(WrongVerdict(entry.name, entry.value, type(verdict).__name__))
     ordered = _order(causes, _without_repetitions(spoken))
     # Something that takes more than a tenth of the step for nothing, as waiting does, is not good.
-    if fine is not None and all(verdict.kind in LIMITS for verdict in ordered):
+    if fine is not None and all(verdict.kind in LIMITS or verdict in causes for verdict in ordered):
         ordered = [fine, *(verdict for verdict in ordered if verdict.kind != "none")]
     return ordered, failures
 
@@ -250,6 +252,8 @@ def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
     # do work that a step may wait for: their part is one cause among others.
     first = [verdict for verdict in left if isinstance(verdict.finding, Oversubscribed)
              and not verdict.finding.processes and (verdict.finding.chosen or verdict.share >= CROWDED)]  # fmt: skip
+    # What the program does comes before a layout that it leaves as it is.
     return sorted(left, key=lambda verdict: (
-        verdict not in first, bool(causes) and verdict.kind in limits, -verdict.share,
+        verdict not in first, bool(causes) and verdict.kind in limits, isinstance(verdict.finding, ChannelsFirst),
+        -verdict.share,
     ))  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis.rules import remedies
+from sonda.analysis.rules.between import share_of_steps
 from sonda.analysis.rules.evidence import evidence_of
 from sonda.analysis.rules.limits import NothingNeedless
 from sonda.analysis.rules.work import leading, pieces_of, works
@@ -20,7 +21,8 @@ OPTIONS = 2
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires when the network itself takes four fifths of the step or more, and its work at the roof a fifth.
+    """Fires when the network itself takes four fifths of the step or more, the steps as much of the loop, and the work
+    at the roof a fifth of the step.
 
     To be asked where no cause was found.
     """
@@ -31,7 +33,7 @@ def rule(summary: Summary) -> Verdict | None:
     least = sum((work.cost.roof.value or 0.0) * (work.cost.time.value or 0.0) for work in members)
     share = min(least / evidence.step_ns, 1.0)
     inside = sum(row.cost.time.value or 0.0 for row in evidence.part.phases if row.name in NETWORK)
-    if share < DECENT or evidence.share(inside) < OWN:
+    if share < DECENT or evidence.share(inside) < OWN or share_of_steps(summary) < OWN:
         return None
     of_roof = Value(share, "1", "derived")
     named = leading([work for work in members if work.cost.roof.value])
