@@ -70,9 +70,9 @@ def test_phases_and_the_unattributed_equal_a_counter_opened_around_the_whole(tmp
     around.close()
     spans = program.read()
     phases = sum(column(spans, "page_faults_again", kind="phase")[2:])
-    # What is kept of the events is the only other memory that this program may touch for the first time; a page of it
-    # may come between the readings of the two counters.
-    assert 0 <= whole - own <= 4, "one in each of the four turns"
+    # Between the readings of the two counters Python may touch pages of an arena. What would be lost is a phase or what
+    # lies between two: 25 pages at least.
+    assert 0 <= whole - own < 25
     assert 4 * (300 + 70) <= phases <= 4 * (300 + 70) + 8
     # Between phases Python may open an arena, 256 pages that it touches as it needs them.
     assert 8 * 25 <= whole - phases <= 8 * 25 + 256
