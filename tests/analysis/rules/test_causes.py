@@ -452,6 +452,18 @@ def test_a_layout_that_was_left_as_it_is_comes_behind_what_the_program_does() ->
     assert said[0].share < said[1].share
 
 
+def test_a_kernel_that_is_not_made_for_a_layout_is_a_cause() -> None:
+    """Eight times as long: it uses no vector instructions."""
+    own = [
+        layer_with("body", "MaxPool2d", 20, 40, bound="compute"),
+        layer_with("head", "Conv2d", 10, 20, bound="compute"),
+    ]
+    own[0] = dataclasses.replace(own[0], cost=dataclasses.replace(own[0].cost, roof=Value(0.1, "1", "derived")))
+    tried = {"phase": "forward", "layer": "body", "line": "net.py:5", "ns": int(3 * MS), "times": 8.0}
+    said, _ = verdicts(judged(layers=own, formats=[tried]))
+    assert said[0].kind == "memory_format" and "good" not in [verdict.kind for verdict in said]
+
+
 def test_a_function_that_was_tried_counts_with_its_own_time() -> None:
     """Half of what a block computes, which takes 60 ms: 27 of its 30 ms go with a pooling ten times as fast."""
     block = [dataclasses.replace(LAYERS[0], name="Block"), dataclasses.replace(LAYERS[1], name="Conv2d")]

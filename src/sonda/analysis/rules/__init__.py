@@ -167,7 +167,7 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
         known = _keep_one([verdict for rule in rules if (verdict := rule(summary)) is not None])
         return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
     causes = _keep_one([verdict for rule in CAUSES if (verdict := rule(summary)) is not None])
-    needless = [cause for cause in causes if not isinstance(cause.finding, ChannelsFirst)]
+    needless = [cause for cause in causes if not _is_default(cause)]
     fine = good.rule(summary) if not needless else None
     spoken: list[Verdict] = list(causes)
     failures: list[Finding] = []
@@ -190,6 +190,11 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
     if fine is not None and all(verdict.kind in LIMITS or verdict in causes for verdict in ordered):
         ordered = [fine, *(verdict for verdict in ordered if verdict.kind != "none")]
     return ordered, failures
+
+
+def _is_default(verdict: Verdict) -> bool:
+    """Whether a cause is a choice of the framework's that costs some, and that the program left as it is."""
+    return isinstance(verdict.finding, ChannelsFirst) and not verdict.finding.crawls
 
 
 def _put_in(spoken: list[Verdict], outside: Verdict, steps: float) -> list[Verdict]:
@@ -254,6 +259,6 @@ def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
              and not verdict.finding.processes and (verdict.finding.chosen or verdict.share >= CROWDED)]  # fmt: skip
     # What the program does comes before a layout that it leaves as it is.
     return sorted(left, key=lambda verdict: (
-        verdict not in first, bool(causes) and verdict.kind in limits, isinstance(verdict.finding, ChannelsFirst),
+        verdict not in first, bool(causes) and verdict.kind in limits, _is_default(verdict),
         -verdict.share,
     ))  # fmt: skip

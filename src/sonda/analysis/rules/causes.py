@@ -229,6 +229,8 @@ class ChannelsFirst(Cause):
 
     times: Value
     """How many times longer the place's take than with channels last, as tried."""
+    crawls: bool
+    """Whether kernels that are not made for channels first take the time; else these are a default that costs some."""
 
 
 @dataclass(frozen=True)

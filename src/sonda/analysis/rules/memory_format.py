@@ -13,6 +13,8 @@ from sonda.record.evidence import TriedFormat
 
 LAST = 0.20
 """Of the step, that channels last have to save: channels first are no mistake where they cost little."""
+CRAWLS = 4.0
+"""A kernel without vector instructions, which have four lanes or more, takes so many times as long."""
 MOSTLY = 0.5
 """Part of a group's bytes that lie so, from which on that is what it reads."""
 
@@ -36,11 +38,12 @@ def _channels_first(summary: Summary, evidence: TimedEvidence) -> Verdict | None
         return None
     largest = evidence.step.formats[max(saved, key=lambda number: saved[number])]
     place = StepPlace(largest.layer or "", largest.line, largest.phase)
+    crawling = sum(ns for number, ns in saved.items() if evidence.step.formats[number].times >= CRAWLS)
     of_step, lost = Value(share, "1", "derived"), Value(time, "ns", "derived")
     times = Value(float(largest.times), "1", "measured")
     return Verdict(
         kind="memory_format",
-        finding=ChannelsFirst(of_step, lost, place, times),
+        finding=ChannelsFirst(of_step, lost, place, times, evidence.share(crawling) >= LAST),
         evidence={"share": of_step, "time": lost, "times": times},
         remedies=remedies.remedies(summary, remedies.channels_last),
         share=share,
