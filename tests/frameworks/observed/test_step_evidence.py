@@ -82,6 +82,13 @@ def test_a_model_called_again_with_the_same_numbers(nursery: Nursery, tmp_path: 
     assert names_line(call.line, line_of("model(x.clone())"))
 
 
+def test_calls_through_a_helper_differ_in_who_calls_it(nursery: Nursery, tmp_path: Path) -> None:
+    """The model is called in one line of the helper; the last of its three callers is named."""
+    (call,) = observe(nursery, tmp_path, "through_a_helper").repeated
+    assert (call.calls, call.repeated) == (3, 2)
+    assert names_line(call.line, line_of("score(x).argmax(1)"))
+
+
 def test_a_part_called_again_inside_of_a_forward(nursery: Nursery, tmp_path: Path) -> None:
     repeated = {call.layer: call for call in observe(nursery, tmp_path, "inside").repeated}
     assert (repeated["body"].calls, repeated["body"].repeated) == (2, 1)

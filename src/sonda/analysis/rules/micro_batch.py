@@ -5,7 +5,8 @@ from __future__ import annotations
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.causes import MicroBatch
 from sonda.analysis.rules.graph_breaks import breaks
-from sonda.analysis.rules.small_operations import small_operations
+from sonda.analysis.rules.places import StepPlace
+from sonda.analysis.rules.small_operations import SmallOperations, small_operations
 from sonda.analysis.summary import Summary, Value, Verdict
 
 
@@ -20,8 +21,13 @@ def rule(summary: Summary) -> Verdict | None:
     each = Value(small.time / small.operations, "ns", "derived")
     return Verdict(
         kind="micro_batch",
-        finding=MicroBatch(of_step, time, small.place, operations, each, small.evidence.step.batch),
+        finding=MicroBatch(of_step, time, _place(small), operations, each, small.evidence.step.batch),
         evidence={"share": of_step, "time": time, "operations": operations},
         remedies=remedies.remedies(summary, remedies.batch, remedies.compiled),
         share=share,
     )
+
+
+def _place(small: SmallOperations) -> StepPlace:
+    """Where the model is called with a batch; where that is not known, the layer of most small operations."""
+    return StepPlace(line=small.evidence.step.line) if small.evidence.step.line else small.place

@@ -35,16 +35,31 @@ class CodePlaces:
         for _ in range(MOST_FRAMES):
             if frame is None:
                 break
-            code = frame.f_code
-            kind = self._kinds.get(code)
-            if kind is None:
-                kind = self._kinds[code] = self._kind_of(code.co_filename)
+            kind = self._find_kind(frame.f_code)
             if kind == PROGRAM:
-                return self._name(frame)
+                return self.name(frame.f_code, frame.f_lineno)
             if kind == LIBRARY and library is None:
                 library = frame
             frame = frame.f_back
-        return self._name(library) if library is not None else ""
+        return self.name(library.f_code, library.f_lineno) if library is not None else ""
+
+    def list_callers(self) -> tuple[tuple[CodeType, int], ...]:
+        """Code and line of the program's frames, the innermost first."""
+        frame: Any = sys._getframe(1)
+        callers = []
+        for _ in range(MOST_FRAMES):
+            if frame is None:
+                break
+            if self._find_kind(frame.f_code) == PROGRAM:
+                callers.append((frame.f_code, frame.f_lineno))
+            frame = frame.f_back
+        return tuple(callers)
+
+    def _find_kind(self, code: CodeType) -> int:
+        kind = self._kinds.get(code)
+        if kind is None:
+            kind = self._kinds[code] = self._kind_of(code.co_filename)
+        return kind
 
     def _kind_of(self, file: str) -> int:
         if file.startswith("<"):
@@ -55,12 +70,12 @@ class CodePlaces:
             return LIBRARY
         return HIDDEN if file.startswith(self._standard) else PROGRAM
 
-    def _name(self, frame: Any) -> str:
-        file = frame.f_code.co_filename
+    def name(self, code: CodeType, line: int) -> str:
+        file = code.co_filename
         name = self._names.get(file)
         if name is None:
             name = self._names[file] = _short_name(file)
-        return f"{name}:{frame.f_lineno}"
+        return f"{name}:{line}"
 
 
 def _short_name(file: str) -> str:

@@ -27,13 +27,13 @@ class RepeatedCalls:
         self._torch = torch
         self._places = places
         self._earlier: dict[int, list] = {}
-        """By the code of a module: inputs and weights of its calls."""
+        """By the code of a module: inputs and weights of its calls, and who made them."""
         self._calls: dict[int, int] = {}
         self._repeated: dict[int, int] = {}
         self._repeats: dict[int, bool] = {}
         """Whether the last call of a module repeats an earlier one, by the module's code."""
         self._lines: dict[int, str] = {}
-        """Where a module is called again."""
+        """Where a module is called again: the innermost line in which that differs from the call that it repeats."""
         self._left = MOST_CALLS
 
     def note(self, module: Any, code: int, args: tuple, kwargs: dict, caller: int) -> None:
@@ -53,7 +53,15 @@ class RepeatedCalls:
         rest = repr([value for value in (*args, *sorted(kwargs.items())) if not _holds_tensors(self._torch, value)])
         weights = _versions(module)
         content = None if caller else self._content(tensors)
-        for references, earlier_marks, earlier_content, earlier_weights, earlier_rest in self._earlier.get(code, ()):
+        callers = self._places.list_callers()
+        for (
+            references,
+            earlier_marks,
+            earlier_content,
+            earlier_weights,
+            earlier_rest,
+            earlier_callers,
+        ) in self._earlier.get(code, ()):
             if earlier_weights != weights or earlier_rest != rest:
                 continue
             alive = all(reference() is tensor for reference, tensor in zip(references, tensors, strict=False))
@@ -63,10 +71,17 @@ class RepeatedCalls:
                 if self._repeats.get(caller):
                     return  # a part of what is repeated, or of what draws random numbers anew
                 self._repeated[code] = self._repeated.get(code, 0) + 1
-                self._lines[code] = self._places.find()
+                self._lines[code] = self._name_difference(callers, earlier_callers)
                 return
         references = tuple(weakref.ref(tensor) for tensor in tensors)
-        self._earlier.setdefault(code, []).append((references, marks, content, weights, rest))
+        self._earlier.setdefault(code, []).append((references, marks, content, weights, rest, callers))
+
+    def _name_difference(self, callers: tuple, earlier: tuple) -> str:
+        """The innermost line in which two calls differ: of a helper that both go through nothing tells. Where they do
+        not, as in a loop, the line of both."""
+        pairs = zip(callers, earlier, strict=False)
+        different = next((mine for mine, other in pairs if mine != other), callers[0] if callers else None)
+        return self._places.name(*different) if different is not None else self._places.find()
 
     def facts(self, random: set) -> list:
         """Modules with repeated calls: its number, all its calls, how many of these repeat an earlier one, and
