@@ -200,6 +200,8 @@ class StepEvidence(Stored, frozen=True, kw_only=True):
     """ns since the run began."""
     line: str = ""
     """Where its first forward is called."""
+    functions: dict[str, str] = {}
+    """Qualified names of the functions around these lines."""
     batch: int = 0
     """The first dimension of the first input of its first forward."""
     groups: list[OperationGroup] = []

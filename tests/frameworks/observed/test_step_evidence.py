@@ -75,6 +75,14 @@ def test_a_graph_that_no_backward_reaches(nursery: Nursery, tmp_path: Path) -> N
     assert names_line(graph.line, line_of("other(x).detach()"))
 
 
+def test_lines_have_the_functions_around_them(nursery: Nursery, tmp_path: Path) -> None:
+    step = observe(nursery, tmp_path, "target")
+    (graph,) = step.graphs
+    assert step.functions[graph.line] == "target.<locals>.loss_of"
+    assert step.functions[step.line] == "target.<locals>.loss_of"
+    assert {group.line for group in step.groups if group.line} <= set(step.functions)
+
+
 def test_a_model_called_again_with_the_same_numbers(nursery: Nursery, tmp_path: Path) -> None:
     """A copy of the input is the same input."""
     (call,) = observe(nursery, tmp_path, "again").repeated

@@ -5,8 +5,9 @@ A rule is a function from a `Summary` to a `Verdict` or None. Others join throug
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from sonda.analysis.doubts import WrongVerdict
 from sonda.analysis.findings import Finding, Remark
@@ -91,6 +92,7 @@ NO_CAUSES = frozenset({"good", "noisy"})
 """Kinds that name nothing which takes time."""
 STARTING = frozenset({stages.START, stages.IMPORTS, stages.COMPILE})
 """Stages that take as long however long the program runs: what every step does comes before them."""
+NO_FUNCTIONS: Mapping[str, str] = MappingProxyType({})
 UNNAMED = frozenset({"none", "noisy"})
 """Kinds that name no limit of a step."""
 BY_DEVICE_LINES = frozenset({"synchronisation", "transfer", "allocation"})
@@ -135,6 +137,7 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]
     if whole is not None and OF_PROGRAM.get(whole.kind) in {verdict.kind for verdict in spoken}:
         whole = None
     offered: set[Remedy] = set()
+    functions = {line: name for step in summary.workload.evidence or () for line, name in step.functions.items()}
     ordered = []
     every = spoken
     if whole is not None:
@@ -143,17 +146,18 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]
     for verdict in every:
         fresh = tuple(remedy for remedy in verdict.remedies if remedy not in offered)
         offered.update(fresh)
-        ordered.append(replace(verdict, remedies=fresh, place=verdict.place or _place(verdict.finding)))
+        ordered.append(replace(verdict, remedies=fresh, place=verdict.place or _place(verdict.finding, functions)))
     return tuple(ordered), tuple(failures)
 
 
-def _place(finding: Finding) -> CausePlace | None:
-    """The place that a finding speaks of, where it does."""
+def _place(finding: Finding, functions: Mapping[str, str] = NO_FUNCTIONS) -> CausePlace | None:
+    """The place that a finding speaks of, where it does; `functions` are those around known lines."""
     place = getattr(finding, "place", None)
     if not isinstance(place, StepPlace) or not (place.layer or place.line):
         return None
     file, _, line = place.line.rpartition(":")
-    return CausePlace(file=file, line=int(line) if line.isdigit() else 0, layer=place.layer)
+    function = functions.get(place.line, "")
+    return CausePlace(file=file, line=int(line) if line.isdigit() else 0, function=function, layer=place.layer)
 
 
 def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:

@@ -71,6 +71,7 @@ def _describe(
         "start": max(start, 0),
         "batch": fact.get("batch", 0),
         "line": fact.get("line", ""),
+        "functions": fact.get("functions", {}),
         "groups": groups,
         "subnormal": [
             {**place(phase, number, line), **dict(zip(operation, about, strict=True))}

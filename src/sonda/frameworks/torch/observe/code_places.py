@@ -27,6 +27,8 @@ class CodePlaces:
         self._standard = tuple({paths["stdlib"] + os.sep, paths["platstdlib"] + os.sep})
         self._kinds: dict[CodeType, int] = {}
         self._names: dict[str, str] = {}
+        self.functions: dict[str, str] = {}
+        """Qualified name of the function around each line that was given."""
 
     def find(self) -> str:
         """The line that runs now; '' where none is the program's or a library's."""
@@ -75,7 +77,9 @@ class CodePlaces:
         name = self._names.get(file)
         if name is None:
             name = self._names[file] = _short_name(file)
-        return f"{name}:{line}"
+        place = f"{name}:{line}"
+        self.functions[place] = getattr(code, "co_qualname", code.co_name)
+        return place
 
 
 def _short_name(file: str) -> str:

@@ -96,7 +96,7 @@ class StepInspection:
         for update in self._updates:
             for table in update["tables"]:
                 table[3] = self.gradients.module_of(table[3])
-        return {
+        facts = {
             "inspected": self.begin,
             "until": now(),
             "batch": self._batch,
@@ -108,3 +108,21 @@ class StepInspection:
             "updates": self._updates,
             **uses,
         }
+        facts["functions"] = {
+            words: self._places.functions[words] for words in _words_in(facts) if words in self._places.functions
+        }
+        return facts
+
+
+def _words_in(facts: Any) -> set:
+    """Every text in nested lists and dictionaries."""
+    words, waiting = set(), [facts]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            words.add(value)
+        elif isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            waiting.extend(value)
+    return words
