@@ -28,6 +28,8 @@ class OperationGroup(Stored, frozen=True, kw_only=True):
     bytes: Number = 0
     strided: Number = 0
     """Bytes of operands that lie in memory with gaps, or in another order than that of their dimensions."""
+    mapped: Number = 0
+    """Bytes of results that the C library takes from the system for them alone, as it does from 32 MiB on."""
 
 
 class DeviceCall(Stored, frozen=True, kw_only=True):

@@ -246,6 +246,37 @@ def test_steps_with_modules_are_not_counted_as_bare_ones() -> None:
     assert not schedule.bare
 
 
+def test_heads_that_are_updated_one_by_one_after_one_forward_are_steps_with_modules() -> None:
+    schedule = Schedule()
+    begun = []
+    for _ in range(6):
+        call(schedule, "a", True)
+        begun.append(schedule.counting)
+        schedule.end_forward(True, 0, 0)
+        for head in (1, 2, 3):
+            schedule.begin_backward()
+            schedule.end_optimizer_step(head, 0, 0, frozenset({1, 2, 3}))
+            assert not schedule.bare
+        assert not schedule.counting
+    assert begun == [True, False, False, False, False, False]
+
+
+def test_a_bare_step_is_counted_in_the_range_of_steps_and_of_several_optimizers() -> None:
+    schedule, counted = Schedule(first=4), []
+    for _ in range(8):
+        counted.append(schedule.counting)
+        schedule.begin_backward()
+        for optimizer in (1, 2):
+            schedule.end_optimizer_step(optimizer, 0, 0, frozenset({1, 2}))
+    assert sum(counted) == 1 and not any(counted[:4])
+
+
+def test_counting_that_took_too_long_does_not_begin_again_without_modules() -> None:
+    schedule = Schedule()
+    schedule.end_counting()
+    assert not any(call_bare(schedule, 6))
+
+
 def test_a_guide_that_is_called_part_by_part_does_not_end_the_counting_for_good() -> None:
     """Ten calls of its parts follow the forward that learns: more than are allowed before the first backward."""
     schedule, parts = Schedule(), range(2, 12)

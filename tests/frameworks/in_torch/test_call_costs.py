@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sonda.frameworks.torch.observe.call_costs import CallCosts, CallKind, CallSequence
+from sonda.frameworks.torch.observe.operation_groups import add_mapped
 
 torch = pytest.importorskip("torch")
 KINDS = {name: CallKind(code, name, 1, 1, "other", 32, 0, False) for code, name in enumerate("abc")}
@@ -110,3 +111,13 @@ def test_a_long_loop_has_the_flops_of_its_operations(monkeypatch: pytest.MonkeyP
     assert operations.sequence.foretold > 800
     # A product of 4 x 16 by 16 x 16 is 2 x 4 x 16 x 16 FLOPs, and tanh one for each of 64 elements.
     assert sum(group[7] for group in operations.facts()) == 500 * (2 * 4 * 16 * 16 + 64)
+
+
+def test_results_that_the_c_library_maps_for_them_alone() -> None:
+    """36 MB in memory of their own; a view and a result written in place have none, and smaller ones are kept."""
+    large, small = torch.zeros(9_000_000), torch.zeros(1_000)
+    assert add_mapped(torch, ((small,), {}), large) == 36_000_000
+    assert add_mapped(torch, ((small,), {}), (large, large[1:], small)) == 36_000_000
+    assert add_mapped(torch, ((large,), {}), large) == add_mapped(torch, ((large,), {}), large[1:]) == 0
+    assert add_mapped(torch, ((large,), {}), small) == 0
+    assert add_mapped(torch, ((large,), {}), torch.zeros(9_000_000, device="meta")) == 0

@@ -129,7 +129,7 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]
         causes = [verdict for verdict in spoken if verdict.kind not in LIMITS | NO_CAUSES]
         if crowded.share >= max((cause.share for cause in causes), default=0.0):
             return (crowded,), ()
-        spoken = sorted([*causes, crowded], key=lambda verdict: -verdict.share)
+        spoken = sorted([*causes, crowded], key=lambda verdict: (_is_default(verdict), -verdict.share))
     if outside is not None:
         spoken = _put_in(spoken, outside, between.share_of_steps(summary))
         if whole is not None and whole.kind == stages.BETWEEN:
@@ -169,7 +169,7 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
         # counted or sampled is known of all steps together. So all these are known without a median.
         rules = (retracing.rule, input.uneven, cores.own, code.rule, *CAUSES)
         known = _keep_one([verdict for rule in rules if (verdict := rule(summary)) is not None])
-        return [*sorted(known, key=lambda verdict: -verdict.share), noisy], []
+        return [*sorted(known, key=lambda verdict: (_is_default(verdict), -verdict.share)), noisy], []
     causes = _keep_one([verdict for rule in CAUSES if (verdict := rule(summary)) is not None])
     needless = [cause for cause in causes if not _is_default(cause)]
     fine = good.rule(summary) if not needless else None

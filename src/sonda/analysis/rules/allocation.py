@@ -25,8 +25,6 @@ OF_FRAMEWORK = ("backward", "optimizer")
 CREATION = "creation"
 """Family of operations that ask for memory by name."""
 HALF = 0.5
-MAPPED = 32 * 2**20
-"""B: the C library takes a larger block from the system for each result, and gives it back at once."""
 PAGE = 4096
 """B of a page."""
 
@@ -116,12 +114,10 @@ def _place(part: PartSummary, evidence: TimedEvidence | None, total: float) -> S
     if sum(faults.values()) < HALF * total:
         phase = ""  # outside of all phases
     groups = [timed.group for timed in evidence.groups if timed.group.phase == phase] if evidence is not None else []
-    created = [group for group in groups if group.family == CREATION] or [
-        group for group in groups
-        if group.bytes >= MAPPED * group.operations and group.bytes >= HALF * total * PAGE
-        and not is_built_in(part, group.layer)
-    ]  # fmt: skip
-    if not created:
+    enough = HALF * total * PAGE
+    mapped = [group for group in groups if group.mapped >= enough and not is_built_in(part, group.layer)]
+    created = [group for group in groups if group.family == CREATION]
+    if not mapped and not created:
         return StepPlace(phase=phase)
-    largest = max(created, key=lambda group: group.bytes)
+    largest = max(mapped or created, key=lambda group: group.mapped if mapped else group.bytes)
     return StepPlace(largest.layer or "", largest.line, phase)

@@ -50,7 +50,7 @@ def _moved_by_layer(evidence: TimedEvidence, back: bool) -> dict[str | None, flo
     moved: dict[str | None, float] = {}
     for timed in evidence.groups:
         group = timed.group
-        if _is_copy(group) and _is_back(group) == back:
+        if _is_copy(group) and _is_back(group) == back and group.phase != "optimizer":
             moved[group.layer] = moved.get(group.layer, 0.0) + float(group.bytes)
     return moved
 

@@ -8,6 +8,7 @@ from sonda.analysis.rules.denormals import saved_in_phase
 from sonda.analysis.rules.device_lines import TO_DEVICE, TO_HOST
 from sonda.analysis.rules.evidence import TimedEvidence, evidence_of, layer_row
 from sonda.analysis.rules.places import StepPlace
+from sonda.analysis.rules.small_operations import LOOP, operation_work
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 from sonda.record.evidence import UpdatedTable, WeightUpdate
@@ -94,12 +95,12 @@ def _backward(evidence: TimedEvidence, table: UpdatedTable) -> float:
 
 
 def _by_hand(summary: Summary, evidence: TimedEvidence, spent: float) -> Verdict | None:
-    """An update that the program computes itself: what it takes beyond moving all that its operations move."""
+    """An update that the program computes itself: what it takes beyond the work of its operations, where these are as
+    many as a loop over weights makes."""
     groups = [timed.group for timed in evidence.groups if timed.group.phase == "optimizer"]
-    if not groups or "dram_bandwidth" not in summary.ceilings:
+    if sum(group.operations for group in groups) < LOOP:
         return None
-    least = 1e9 * sum(float(group.bytes) for group in groups) / (summary.ceilings["dram_bandwidth"].value or 1.0)
-    saved = max(spent - least, 0.0)
+    saved = max(spent - sum(operation_work(group, summary.ceilings) for group in groups), 0.0)
     if evidence.share(saved) < FUSING:
         return None
     place = StepPlace(line=_line(evidence), phase="optimizer")

@@ -129,7 +129,9 @@ def channels_last(summary: Summary) -> Remedy | None:
     if _framework(summary) != "torch":
         return None
     layers = [row for part in summary.parts[:1] for row in part.layers]
-    if summary.workload.channels_last or not any(row.name.startswith(("Conv2d", "Conv3d")) for row in layers):
+    convolves = any(row.name.startswith(("Conv2d", "Conv3d")) for row in layers)
+    tried = any(step.formats for step in summary.workload.evidence or ())
+    if summary.workload.channels_last or not (convolves or tried):
         return None
     return Remedy(TryChange(Change.CHANNELS_LAST), ("--channels-last",))
 

@@ -73,7 +73,7 @@ def small_operations(summary: Summary) -> SmallOperations | None:
         return None
     in_loops = sum(ns for key, ns in times.items() if _is_looped(evidence, key[0], counts[key]))
     looped = in_loops >= sum(times.values()) / 2
-    few_samples = not looped and evidence.step.batch < USUAL_BATCH
+    few_samples = not looped and 0 < evidence.step.batch < USUAL_BATCH
     # A larger batch makes updates rarer too; else an optimizer has a rule of its own.
     groups = tuple(timed for timed in small if few_samples or timed.group.phase != "optimizer")
     overhead = sum(
@@ -126,7 +126,8 @@ def _is_looped(evidence: TimedEvidence, layer: str | None, operations: int) -> b
     batches whose gradients a step gathers. A recurrent layer of the framework makes as many in a single call."""
     row = layer_row(evidence.part, layer) if layer is not None else None
     calls = row.calls if row is not None and is_built_in(evidence.part, layer) else operations
-    return operations >= LOOP * max(evidence.part.backwards, 1) and operations < LOOP * calls
+    least = LOOP * max(evidence.part.backwards, 1)
+    return operations >= least and (operations < LOOP * calls or calls >= least)
 
 
 def _work(timed: TimedGroup, ceilings: dict) -> float:  # type: ignore[type-arg]

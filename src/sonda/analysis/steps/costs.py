@@ -114,6 +114,9 @@ class Scale:
         above = max(broken, key=lambda name: limits[name]) if largest in broken else ""
         cached = tally.cached_bytes / tally.bytes if tally.bytes else 0.0
         bound = name_bound(kept, spent.value or 0.0)
+        if bound == "overhead" and limits["overhead"] > (spent.value or 0.0):
+            # These cost less than operations do on average: a ceiling that explains the time comes before that.
+            bound = name_bound({name: kept[name] for name in kept if name != "overhead"}, spent.value or 0.0) or bound
         roof = roofline.value(reasons.ABOVE_ROOF)
         return replace(counted, roof=roof, bound=bound, limits=limits, cached=cached, above="" if bound else above)
 

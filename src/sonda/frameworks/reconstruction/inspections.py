@@ -10,7 +10,7 @@ from sonda.frameworks.reconstruction.steps import StepSection
 
 MOST_STEPS = 4
 """Inspected steps of each part that are kept, the last ones."""
-GROUP = ("operations", "ns", "flops", "bytes", "strided")
+GROUP = ("operations", "ns", "flops", "bytes", "strided", "mapped")
 
 
 def read_inspections(

@@ -18,6 +18,8 @@ MOST_BACKWARDS = 1024
 """After so many backwards, an optimizer that never stepped counts as unused."""
 BARE_STEPS = 2
 """After so many steps without a module, the program is taken to call functions only."""
+FUNCTIONS = (0, True)
+"""Stands for the module that such a program has not."""
 SAMPLED = 10
 """Once the file has reached its size cap, one in so many steps is recorded in detail; at twice the cap none is."""
 KERNELS_FROM, KERNEL_STEPS = 5, 3
@@ -85,9 +87,11 @@ class Schedule:
         self._most_graphs = 0
         """The most of them that came before one backward."""
         self._called = False
-        """Whether a forward began since the last step of an optimizer."""
+        """Whether a forward of a module ever began."""
         self._bare_steps = 0
-        """Steps in a row without a module."""
+        """Steps of optimizers behind a backward, of a program that has called no module so far."""
+        self._counted_bare = False
+        """Whether one of these was counted."""
         self.backwards = 0
         """Backwards since the last step."""
 
@@ -181,8 +185,8 @@ class Schedule:
 
     @property
     def bare(self) -> bool:
-        """Whether the last step called no module: a program may call functions only."""
-        return self._bare_steps > 0
+        """Whether the program trains, and calls functions only."""
+        return not self._called and self._bare_steps >= BARE_STEPS
 
     @property
     def learned(self) -> bool:
@@ -246,8 +250,7 @@ class Schedule:
         `counted` is False where counting could not begin yet. `pairs`: begins and ends recorded in this step, 0 where
         that is not known.
         """
-        self._bare_steps = self._bare_steps + 1 if self.backwards and not self._called else 0
-        self._called = False
+        self._bare_steps += bool(self.backwards)
         self.backwards = 0
         again = optimizer in self._ended
         self._ended.add(optimizer)
@@ -271,13 +274,13 @@ class Schedule:
             self.sample = None
         self._stepped.add(optimizer)
         self.waits.begin()
-        if self._bare_steps == BARE_STEPS and self.count and self.detail and not self.counting:
+        if self.bare and not self._counted_bare and self.count and self.detail and not self.counting:
             self._count_bare_step()
 
     def _count_bare_step(self) -> None:
         """Count the next step from here on: no forward of a module tells where it begins."""
-        if self.shapes.begin((0, True), self):
-            self.counting, self._alone, self._learned = True, False, True
+        if self.shapes.affords(FUNCTIONS) and self.shapes.begin(FUNCTIONS, self):
+            self.counting, self._alone, self._learned, self._counted_bare = True, False, True, True
             self._forwards = 0
             self._counted_stepped = set()
 

@@ -30,6 +30,8 @@ class CallKind(NamedTuple):
     bits: int
     strided: int
     random: bool
+    mapped: int = 0
+    """B of results that are too large for the C library to keep."""
 
 
 class CallCosts:

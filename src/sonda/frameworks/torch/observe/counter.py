@@ -15,7 +15,7 @@ from .formulas.cost import cost
 from .inspection import StepInspection
 from .memory import LiveTensors
 from .mode_exceptions import FORWARD_MODE, ModeHider, in_forward_mode
-from .operation_groups import describe_group
+from .operation_groups import add_mapped, describe_group
 from .values import tensors_in
 
 MOST_OPERATIONS = 1_000_000
@@ -254,7 +254,8 @@ class OperationCounter:
             dtype=str(tensors[0].dtype).rpartition(".")[2] if tensors else "",
             **({} if executed is None else {"executed": executed}),
         )
-        return CallKind(code, name, flops, size, *describe_group(self.torch, func, name, args, operands, size))
+        group = describe_group(self.torch, func, name, args, operands, size)
+        return CallKind(code, name, flops, size, *group, mapped=add_mapped(self.torch, (args, kwargs), out))
 
 
 def _count_dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -17,10 +17,10 @@ TRANSPOSED = 6
 """The argument of a convolution that says whether it is transposed: such have weights of another order."""
 LEAST_NS = 100_000
 """An operation that takes less is not tried: its time is mostly overhead."""
-TRIES = 4
+TRIES = 3
 """Times that each format is measured, after one call that prepares it; the least counts."""
 BUDGET_NS = 500_000_000
-"""For all tries of a step: none begins after it."""
+"""For all tries of a step: none begins that would take more than is left."""
 
 
 class ImageFormats:
@@ -43,13 +43,16 @@ class ImageFormats:
                 return
             rest = [value for value in args[len(operands) :] if not isinstance(value, self._torch.Tensor)]
             kind = name, *(tuple(operand.shape) for operand in operands), repr(rest)
-            if kind not in self._times and self._left > 0:
+            if kind not in self._times and 2 * (TRIES + 1) * ns <= self._left:
+                self._times[kind] = 0.0  # where it fails it is not tried again
                 begin = now()
-                self._times[kind] = self._try(func, operands, args[len(operands) :])
-                self._left -= now() - begin
+                try:
+                    self._times[kind] = self._try(func, operands, args[len(operands) :])
+                finally:
+                    self._left -= now() - begin
         except Exception:  # arguments as another PyTorch passes them
             return
-        if kind in self._times:
+        if self._times.get(kind):
             sums = self._seen.setdefault(key, [0, 0.0])
             sums[0] += ns
             sums[1] += ns / self._times[kind]
@@ -71,9 +74,10 @@ class ImageFormats:
 
     def _try(self, func: Any, operands: tuple, rest: tuple) -> float:
         torch = self._torch
-        with torch._C._DisableTorchDispatch(), torch.no_grad():
-            turned = [tensor.detach().contiguous(memory_format=torch.channels_last) for tensor in operands]
-            times = [[_time(func, (*tensors, *rest)) for tensors in (operands, turned)] for _ in range(TRIES + 1)]
+        with torch._C._DisableTorchDispatch():
+            bare = [tensor.detach() for tensor in operands]
+            turned = [tensor.contiguous(memory_format=torch.channels_last) for tensor in bare]
+            times = [[_time(func, (*tensors, *rest)) for tensors in (bare, turned)] for _ in range(TRIES + 1)]
         first, last = (min(column[1:]) for column in zip(*times, strict=True))
         return first / max(last, 1)
 

@@ -8,6 +8,7 @@ from .call_costs import CallKind, CallSequence
 from .code_places import CodePlaces
 from .denormals import TRIED_ALONE, SubnormalOperations
 from .formats import TRIED, ImageFormats
+from .values import tensors_in
 
 MOST_GROUPS = 400
 """Groups that are stated: those that took longest."""
@@ -46,6 +47,8 @@ CREATIONS = frozenset(
 """Operations that ask for new memory by name; others make their result of their operands."""
 GATHERS = frozenset({"aten.index", "aten.index_select", "aten.gather"})
 """Operations that choose elements along dimensions, which their second argument names."""
+MAPPED = 32 * 2**20
+"""B from which on the C library takes a block from the system, and gives it back when it is freed."""
 CACHE_LINE = 64
 OWN_CACHE = 1 << 21
 """Bytes from which on a tensor does not fit into a core's own cache: a smaller one is read as fast in any order."""
@@ -83,7 +86,7 @@ class OperationGroups:
             self.subnormal.look(place, kind.name, args, ns)
         elif kind.name in TRIED:
             self.formats.look(place, kind.name, func, args, ns)
-        group = self._groups.setdefault((*place, kind.family, kind.bits), [0, 0, 0, 0, 0])
+        group = self._groups.setdefault((*place, kind.family, kind.bits), [0, 0, 0, 0, 0, 0])
         self.sequence.note(func, kind, group)
         self._sum(stream, kind, group, ns)
 
@@ -95,10 +98,12 @@ class OperationGroups:
         group[2] += kind.flops or 0
         group[3] += kind.bytes or 0
         group[4] += kind.strided
+        group[5] += kind.mapped
 
     def facts(self) -> list:
         """The groups, those that took longest first: phase, layer, line, family, bits of a number; then how many, ns,
-        FLOPs, bytes, and bytes of operands that lie in memory with gaps or in another order."""
+        FLOPs, bytes, bytes of operands that lie in memory with gaps or in another order, and bytes of results in memory
+        that the C library takes from the system for them alone."""
         ordered = sorted(self._groups.items(), key=lambda item: -item[1][1])
         return [[*key, *sums] for key, sums in ordered[:MOST_GROUPS]]
 
@@ -119,6 +124,19 @@ def describe_group(torch: Any, func: Any, name: str, args: tuple, tensors: list,
     if spread and not strided and name in GATHERS and _is_scattered(args):
         strided = int(size or 0)
     return family, bits, strided, random
+
+
+def add_mapped(torch: Any, given: Any, out: Any) -> int:
+    """B of results in memory of their own that the C library takes from the system for each, and gives back."""
+    try:
+        known = {tensor.untyped_storage().data_ptr() for tensor in tensors_in(torch, given)}
+        results = [tensor.untyped_storage() for tensor in tensors_in(torch, out) if tensor.device.type == "cpu"]
+        return sum({
+            storage.data_ptr(): storage.nbytes() for storage in results
+            if storage.nbytes() >= MAPPED and storage.data_ptr() not in known
+        }.values())  # fmt: skip
+    except Exception:  # tensors without memory of their own
+        return 0
 
 
 def _family_of(torch: Any, func: Any, name: str) -> tuple[str, bool]:
