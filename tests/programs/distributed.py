@@ -28,6 +28,7 @@ def work(rank, meeting):
         sys.stdout = file
         report(losses, model)
         sys.stdout = sys.__stdout__
+    dist.barrier()  # one that leaves earlier can take the other's connection with it
     dist.destroy_process_group()
 
 

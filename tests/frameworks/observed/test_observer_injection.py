@@ -90,7 +90,9 @@ def test_two_processes_that_train_together_are_two_ranks(
     store: Store, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch")
-    alone = bare(*program("distributed", str(tmp_path)))
+    # gloo aborts now and then when its processes end, observed or not.
+    trials = (bare(*program("distributed", str(tmp_path))) for _ in range(5))
+    alone = next(done for done in trials if not done.returncode)
     run, code = run_command(program("distributed", str(tmp_path)), store, WatchSettings())
     assert code == alone.returncode == 0, alone.stderr
     assert capfd.readouterr().out == alone.stdout
