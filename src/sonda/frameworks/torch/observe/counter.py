@@ -255,7 +255,7 @@ class OperationCounter:
             **({} if executed is None else {"executed": executed}),
         )
         group = describe_group(self.torch, func, name, args, operands, size)
-        return CallKind(code, name, flops, size, *group, mapped=add_mapped(self.torch, (args, kwargs), out))
+        return CallKind(code, name, flops, size, *group, add_mapped(self.torch, (args, kwargs), out))
 
 
 def _count_dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
