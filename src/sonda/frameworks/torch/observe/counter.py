@@ -254,8 +254,9 @@ class OperationCounter:
             dtype=str(tensors[0].dtype).rpartition(".")[2] if tensors else "",
             **({} if executed is None else {"executed": executed}),
         )
-        group = describe_group(self.torch, func, name, args, operands, size)
-        return CallKind(code, name, flops, size, *group, add_mapped(self.torch, (args, kwargs), out))
+        family, bits, strided, random = describe_group(self.torch, func, name, args, operands, size)
+        mapped = add_mapped(self.torch, (args, kwargs), out)
+        return CallKind(code, name, flops, size, family, bits, strided, random, mapped)
 
 
 def _count_dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
