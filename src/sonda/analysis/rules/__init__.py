@@ -129,7 +129,7 @@ def verdicts(summary: Summary) -> tuple[tuple[Verdict, ...], tuple[Finding, ...]
         causes = [verdict for verdict in spoken if verdict.kind not in LIMITS | NO_CAUSES]
         if crowded.share >= max((cause.share for cause in causes), default=0.0):
             return (crowded,), ()
-        spoken = sorted([*causes, crowded], key=lambda verdict: (_is_default(verdict), -verdict.share))
+        spoken = sorted([*causes, crowded], key=_rank)
     if outside is not None:
         spoken = _put_in(spoken, outside, between.share_of_steps(summary))
         if whole is not None and whole.kind == stages.BETWEEN:
@@ -169,7 +169,7 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
         # counted or sampled is known of all steps together. So all these are known without a median.
         rules = (retracing.rule, input.uneven, cores.own, code.rule, *CAUSES)
         known = _keep_one([verdict for rule in rules if (verdict := rule(summary)) is not None])
-        return [*sorted(known, key=lambda verdict: (_is_default(verdict), -verdict.share)), noisy], []
+        return [*sorted(known, key=_rank), noisy], []
     causes = _keep_one([verdict for rule in CAUSES if (verdict := rule(summary)) is not None])
     needless = [cause for cause in causes if not _is_default(cause)]
     fine = good.rule(summary) if not needless else None
@@ -199,6 +199,11 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
 def _is_default(verdict: Verdict) -> bool:
     """Whether a cause is a choice of the framework's that costs some, and that the program left as it is."""
     return isinstance(verdict.finding, ChannelsFirst) and not verdict.finding.crawls
+
+
+def _rank(verdict: Verdict) -> tuple[bool, float]:
+    """What the program does comes before a layout that it leaves as it is, then the largest share first."""
+    return _is_default(verdict), -verdict.share
 
 
 def _put_in(spoken: list[Verdict], outside: Verdict, steps: float) -> list[Verdict]:
@@ -261,8 +266,6 @@ def _order(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
     # do work that a step may wait for: their part is one cause among others.
     first = [verdict for verdict in left if isinstance(verdict.finding, Oversubscribed)
              and not verdict.finding.processes and (verdict.finding.chosen or verdict.share >= CROWDED)]  # fmt: skip
-    # What the program does comes before a layout that it leaves as it is.
     return sorted(left, key=lambda verdict: (
-        verdict not in first, bool(causes) and verdict.kind in limits, _is_default(verdict),
-        -verdict.share,
+        verdict not in first, bool(causes) and verdict.kind in limits, *_rank(verdict),
     ))  # fmt: skip

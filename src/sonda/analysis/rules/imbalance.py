@@ -20,7 +20,7 @@ def rule(summary: Summary) -> Verdict | None:
     if part is None or len(ranks) < 2 or not part.step.value:
         return None
     slowest = max(ranks, key=_work)
-    others = [rank for rank in ranks if rank is not slowest]
+    least = min(ranks, key=_work)
     longest, mean = _work(slowest), sum(map(_work, ranks)) / len(ranks)
     share = min((longest - mean) / part.step.value, 1.0)
     # Without an interval nobody knows whether it is slower for sure.
@@ -30,7 +30,7 @@ def rule(summary: Summary) -> Verdict | None:
     stages = isinstance(summary.target, RanksTarget) and summary.target.mode == PIPELINE
     return Verdict(
         kind="imbalance",
-        finding=UnevenRanks(of_step, time, StepPlace(), slowest.rank, slowest.work, min(others, key=_work).work),
+        finding=UnevenRanks(of_step, time, StepPlace(), slowest.rank, slowest.work, least.work),
         evidence={"share": of_step, "time": time},
         remedies=(Remedy(BalanceRanks(StepPlace(), stages)),),
         share=share,
