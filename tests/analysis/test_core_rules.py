@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonda.analysis.rules import cores, verdicts
 from sonda.analysis.rules.advice import Change, TryChange, UseFewerThreads, UseFewerWorkers
-from sonda.analysis.rules.cores import CoreUse
-from sonda.analysis.rules.limits import HeldByOthers, Oversubscribed
+from sonda.analysis.rules.judge import verdicts
+from sonda.analysis.rules.limit_findings import HeldByOthers, Oversubscribed
+from sonda.analysis.rules.program import cores
+from sonda.analysis.rules.program.cores import CoreUse
 from sonda.analysis.summary import CoreTimes, Summary
 from verdicts_cases import STEP, cost, layer, summary
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from places import TESTS
-from sonda.analysis.rules.limits import HostBound
+from sonda.analysis.rules.limit_findings import HostBound
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.device_time import union
 from sonda.analysis.summary import Summary

@@ -9,9 +9,10 @@ import pytest
 
 from plain_runs import target_of, workload_of
 from report_examples import training as example
-from sonda.analysis.rules import retracing, verdicts
 from sonda.analysis.rules.advice import SeveralStepsAtOnce, TraceOnce
-from sonda.analysis.rules.limits import Retraced
+from sonda.analysis.rules.judge import verdicts
+from sonda.analysis.rules.limit_findings import Retraced
+from sonda.analysis.rules.limits import retracing
 from sonda.analysis.rules.remedies import compiled, graphs, remedies
 from sonda.frameworks.collector.traces import MOST_FUNCTIONS, FunctionTraces, Traces, code_place
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from plain_runs import machine_of, target_of, workload_of
 from sonda.analysis import wording
 from sonda.analysis.doubts import Drifted
-from sonda.analysis.rules import verdicts
 from sonda.analysis.rules.advice import Change, TryChange
-from sonda.analysis.rules.limits import (
+from sonda.analysis.rules.judge import verdicts
+from sonda.analysis.rules.limit_findings import (
     AboveCeiling,
     ComputeBound,
     LongestPhase,

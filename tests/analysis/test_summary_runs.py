@@ -26,7 +26,7 @@ from sonda.analysis.doubts import (
     why_silent,
 )
 from sonda.analysis.findings import Remark
-from sonda.analysis.rules.limits import NothingToJudge
+from sonda.analysis.rules.limit_findings import NothingToJudge
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Value
 from sonda.record.run import ProbeState

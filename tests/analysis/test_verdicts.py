@@ -10,8 +10,6 @@ import pytest
 from builders import trained
 from sonda.analysis.doubts import WrongVerdict
 from sonda.analysis.findings import Finding, Remark
-from sonda.analysis.rules import compute, input, memory, none, overhead, verdicts
-from sonda.analysis.rules import program as of_program
 from sonda.analysis.rules.advice import (
     Change,
     CompileLess,
@@ -22,7 +20,9 @@ from sonda.analysis.rules.advice import (
     TryChange,
     UseFloat32,
 )
-from sonda.analysis.rules.limits import (
+from sonda.analysis.rules.code import input
+from sonda.analysis.rules.judge import verdicts
+from sonda.analysis.rules.limit_findings import (
     BetweenPhases,
     ComputeBound,
     InputBound,
@@ -34,6 +34,8 @@ from sonda.analysis.rules.limits import (
     TooNoisy,
     UnexplainedWork,
 )
+from sonda.analysis.rules.limits import compute, memory, none, overhead
+from sonda.analysis.rules.program import whole_program
 from sonda.analysis.rules.work import works
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.pipeline import summarise_pipelines
@@ -66,7 +68,7 @@ def test_code_that_is_compiled_again_and_again_should_be_compiled_once(count: in
     compiling = ProgramStage("compile", Value(80e9, "ns", "measured"), 0.8, count, again=again)
     steps = ProgramStage("train", Value(20e9, "ns", "measured"), 0.2, 40)
     whole = Program(Value(100e9, "ns", "measured"), (compiling, steps))
-    verdict = of_program.rule(dataclasses.replace(summary(), program=whole))
+    verdict = whole_program.rule(dataclasses.replace(summary(), program=whole))
     assert verdict is not None and verdict.kind == "compile"
     once, later = TryChange(Change.COMPILE_ONCE), TryChange(Change.RUN_LONGER)
     less = CompileLess("torch")

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from builders import RunBuilder
-from sonda.analysis.rules import input
-from sonda.analysis.rules.limits import InputBound
+from sonda.analysis.rules.code import input
+from sonda.analysis.rules.limit_findings import InputBound
 from sonda.analysis.run_summary import summarise
 from sonda.frameworks.harness.settings import Driving
 from sonda.frameworks.torch.drive.steps import TrainingLoop, make_loop

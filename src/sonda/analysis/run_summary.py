@@ -40,7 +40,7 @@ from sonda.analysis.energy.run import summarise_energy
 from sonda.analysis.findings import Finding, Remark
 from sonda.analysis.ranks.phases import summarise_ranks
 from sonda.analysis.roofline import Ceilings, ceilings, full_precision, gpu_of, tf32_note, tf32_of
-from sonda.analysis.rules import verdicts
+from sonda.analysis.rules.judge import verdicts
 from sonda.analysis.serving import summarise_serving
 from sonda.analysis.simulated.exploration import summarise_exploration
 from sonda.analysis.simulated.run import summarise_simulated

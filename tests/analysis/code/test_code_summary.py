@@ -10,11 +10,12 @@ import pytest
 from builders import RunBuilder
 from sonda.analysis.code.regions import find_callee
 from sonda.analysis.code.summary import OTHER, WORKERS, CodePlace, CodeSummary, Doing
-from sonda.analysis.rules import code as rules
-from sonda.analysis.rules import input, logging, none, verdicts, waiting
 from sonda.analysis.rules.advice import advice_kind
+from sonda.analysis.rules.code import busy_line, input, logging, waiting
 from sonda.analysis.rules.code_findings import CodeTakes
-from sonda.analysis.rules.limits import InputBound
+from sonda.analysis.rules.judge import verdicts
+from sonda.analysis.rules.limit_findings import InputBound
+from sonda.analysis.rules.limits import none
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import CausePlace
 from sonda.record.run import Run
@@ -111,7 +112,7 @@ def test_the_tree_adds_up() -> None:
 
 def test_the_verdict_quotes_the_line() -> None:
     summary = summarise(program(IN_FORWARD + [CRUNCH] * 6))
-    verdict = rules.rule(summary)
+    verdict = busy_line.rule(summary)
     assert verdict is not None and isinstance(verdict.finding, CodeTakes)
     assert verdict.place == CausePlace("train.py", 43, "Watch.__call__", "crunch(rows)")
     # The last step has no sample behind it: of 30 steps one lacks 5 ms of the 60.
@@ -128,16 +129,16 @@ def test_what_a_line_calls_tells_its_cause() -> None:
     assert logged is not None and logged.place == CausePlace("train.py", 41, "Watch.__call__", "json.dumps(rows)")
     assert waited is not None and waited.place == CausePlace("train.py", 42, "Watch.__call__", "time.sleep(0.02)")
     assert (logged.share, waited.share) == (pytest.approx(0.425, abs=0.005), pytest.approx(0.20, abs=0.005))
-    assert rules.rule(summary) is None, "nothing is left that is not told"
+    assert busy_line.rule(summary) is None, "nothing is left that is not told"
     assert [verdict.kind for verdict in verdicts(summary)[0]][:2] == ["logging", "waiting"]
     assert advice_kind(logged.remedies[0].advice) == "log_less" and "train.py:41" in describe(logged.remedies[0].advice)
     assert none.rule(summary) is None
 
 
 def test_code_that_takes_less_than_a_tenth_is_no_verdict() -> None:
-    assert rules.rule(summarise(program([FORWARD] * 10, length=100))) is None
+    assert busy_line.rule(summarise(program([FORWARD] * 10, length=100))) is None
     rare = program([FORWARD] * 9 + [DUMPS], length=90)  # a tenth, but not for sure
-    assert rules.rule(summarise(rare)) is None and logging.rule(summarise(rare)) is None
+    assert busy_line.rule(summarise(rare)) is None and logging.rule(summarise(rare)) is None
 
 
 def test_a_line_that_waits_takes_the_place_of_a_wait_without_one() -> None:

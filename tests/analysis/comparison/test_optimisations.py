@@ -25,7 +25,7 @@ from sonda.analysis.comparison.optimisations import (
 from sonda.analysis.comparison.option_effects import brought_everywhere
 from sonda.analysis.findings import Remark
 from sonda.analysis.rules.advice import FuseOperations
-from sonda.analysis.rules.limits import TooNoisy
+from sonda.analysis.rules.limit_findings import TooNoisy
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.statistics import Side, pooled, ratio, side, welch
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict

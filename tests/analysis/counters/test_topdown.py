@@ -13,7 +13,7 @@ from counted_examples import SKYLAKE, ZEN4, counted_run, definition, groups
 from sonda.analysis.counters.findings import SlotsDefined
 from sonda.analysis.counters.summary import Slots, TopDown
 from sonda.analysis.doubts import NoTopDown
-from sonda.analysis.rules.limits import SlotsLost
+from sonda.analysis.rules.limit_findings import SlotsLost
 from sonda.analysis.run_summary import summarise
 from sonda.probes.counters.topdown_tables import load_tables
 from sonda.record.conventions.expression import parse

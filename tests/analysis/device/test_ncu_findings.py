@@ -19,9 +19,9 @@ from sonda.analysis.device.kernel_counters import (
     unlike_nominal,
 )
 from sonda.analysis.device.stalls import MENDABLE, NVPROF, nvprof_shares, stall_rows
-from sonda.analysis.rules.counted_flops import rule as counted_rule
-from sonda.analysis.rules.limits import KernelStalled
-from sonda.analysis.rules.stalls import rule as stall_rule
+from sonda.analysis.rules.limit_findings import KernelStalled
+from sonda.analysis.rules.limits.counted_flops import rule as counted_rule
+from sonda.analysis.rules.limits.stalls import rule as stall_rule
 from sonda.analysis.run_summary import summarise
 from sonda.imports.ncu.files import read_csv
 from sonda.imports.ncu.spans import launch_spans

@@ -10,8 +10,9 @@ import pytest
 from builders import MS, RunBuilder
 from plain_runs import change_target, target_of
 from sonda.analysis.ranks.findings import CriticalRank
-from sonda.analysis.rules import communication, none, remedies
-from sonda.analysis.rules.limits import CommunicationBound
+from sonda.analysis.rules import remedies
+from sonda.analysis.rules.limit_findings import CommunicationBound
+from sonda.analysis.rules.limits import communication, none
 from sonda.analysis.rules.work import explained
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.training import devices_of

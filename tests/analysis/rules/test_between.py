@@ -15,7 +15,8 @@ from sonda.analysis.code.summary import (
     CodeTime,
     PartCode,
 )
-from sonda.analysis.rules import between, verdicts
+from sonda.analysis.rules.judge import verdicts
+from sonda.analysis.rules.program import between
 from sonda.analysis.steps.program import Program, ProgramStage
 from sonda.analysis.summary import Summary, Value, Verdict
 from sonda.report.words import describe

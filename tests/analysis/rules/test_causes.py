@@ -7,16 +7,16 @@ import dataclasses
 import msgspec
 import pytest
 
-from sonda.analysis.rules import (
+from sonda.analysis.rules.advice import Change, TryChange
+from sonda.analysis.rules.judge import verdicts
+from sonda.analysis.rules.limits import good
+from sonda.analysis.rules.operations import (
     allocation,
-    checkpointing,
     copies,
     denormals,
     dominating_layer,
     double_precision,
-    good,
     graph_breaks,
-    imbalance,
     memory_bound,
     memory_format,
     micro_batch,
@@ -25,11 +25,9 @@ from sonda.analysis.rules import (
     repeated_forward,
     tiny_operations,
     unused_gradients,
-    validation,
-    verdicts,
 )
-from sonda.analysis.rules.advice import Change, TryChange
-from sonda.analysis.rules.evidence import evidence_of
+from sonda.analysis.rules.operations.evidence import evidence_of
+from sonda.analysis.rules.program import checkpointing, imbalance, validation
 from sonda.analysis.steps.program import Program, ProgramStage
 from sonda.analysis.summary import LayerRow, RankPhases, Summary, Value, Verdict
 from sonda.record.evidence import Compilations, StepEvidence

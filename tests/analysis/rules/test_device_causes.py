@@ -13,18 +13,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from sonda.analysis.rules import (
-    allocation,
-    optimizer,
-    single_thread,
-    slow_products,
-    synchronisation,
-    tiny_operations,
-    transfer,
-    verdicts,
-)
+from sonda.analysis.rules.device import slow_products, synchronisation, transfer
+from sonda.analysis.rules.judge import verdicts
+from sonda.analysis.rules.operations import allocation, optimizer, tiny_operations
+from sonda.analysis.rules.program import single_thread
 from sonda.analysis.summary import DeviceSide, Summary, Value, Verdict
-from sonda.frameworks.torch.observe.operation_groups import _find_crossing
+from sonda.frameworks.torch.observe.counting.operation_groups import _find_crossing
 from sonda.record.evidence import StepEvidence
 from sonda.record.spans import Spans, Words
 from sonda.report.words import describe

@@ -9,7 +9,7 @@ import pytest
 
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.sampling.schedule import Schedule
-from sonda.frameworks.torch.observe import counter as counting
+from sonda.frameworks.torch.observe.counting import counter as counting
 
 torch = pytest.importorskip("torch")
 

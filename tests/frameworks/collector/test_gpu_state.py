@@ -13,7 +13,7 @@ import fake_energy
 from gpu_spans_cases import FakeDevice, facts, fake_torch
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.reconstruction.assembly import Assembly
-from sonda.frameworks.torch.observe.device_marks import DeviceMarks
+from sonda.frameworks.torch.observe.device.device_marks import DeviceMarks
 from sonda.probes.availability import probe_states
 from sonda.probes.energy.nvml import open_nvml
 from sonda.record.readings import DeviceStand

@@ -12,9 +12,9 @@ from builders import RunBuilder
 from observed import Nursery
 from plain_runs import change_workload
 from sonda.analysis.comparison.runs import _unlike_work
-from sonda.analysis.rules import verdicts
 from sonda.analysis.rules.advice import Change, TryChange
-from sonda.analysis.rules.limits import NoClearLimit, WaitsOutside
+from sonda.analysis.rules.judge import verdicts
+from sonda.analysis.rules.limit_findings import NoClearLimit, WaitsOutside
 from sonda.analysis.summary import Summary
 from sonda.frameworks.collector.sampling import waits
 from sonda.frameworks.collector.sampling.waits import ALL_OF_FIRST, MOST, ONE_IN, WORTH_NS, Waits

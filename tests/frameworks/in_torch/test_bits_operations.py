@@ -14,8 +14,8 @@ import pytest
 from observed import PROGRAMS
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.sampling.schedule import Schedule
-from sonda.frameworks.torch.observe.dispatch import composite_kernel
-from sonda.frameworks.torch.observe.mode_exceptions import OPERATIONS
+from sonda.frameworks.torch.observe.counting.dispatch import composite_kernel
+from sonda.frameworks.torch.observe.counting.mode_exceptions import OPERATIONS
 from sonda.frameworks.torch.observe.observer import TorchObserver
 
 torch = pytest.importorskip("torch")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sonda.frameworks.torch.observe.call_costs import CallCosts, CallKind, CallSequence
-from sonda.frameworks.torch.observe.operation_groups import add_mapped
+from sonda.frameworks.torch.observe.counting.call_costs import CallCosts, CallKind, CallSequence
+from sonda.frameworks.torch.observe.counting.operation_groups import add_mapped
 
 torch = pytest.importorskip("torch")
 KINDS = {name: CallKind(code, name, 1, 1, "other", 32, 0, False) for code, name in enumerate("abc")}
@@ -95,7 +95,7 @@ def test_few_operations_are_all_looked_at() -> None:
 
 def test_a_long_loop_has_the_flops_of_its_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     from sonda.frameworks.collector.recorder import Recorder
-    from sonda.frameworks.torch.observe.counter import OperationCounter
+    from sonda.frameworks.torch.observe.counting.counter import OperationCounter
 
     monkeypatch.setattr(CallSequence, "EXAMINED", 40)
     counter = OperationCounter(torch, Recorder(""))

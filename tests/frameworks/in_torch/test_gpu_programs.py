@@ -23,8 +23,8 @@ from sonda.analysis.summary import Value
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.sampling.schedule import Schedule
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
-from sonda.frameworks.torch.observe.device_marks import DeviceMarks
-from sonda.frameworks.torch.observe.kernel_pass import KernelPass
+from sonda.frameworks.torch.observe.device.device_marks import DeviceMarks
+from sonda.frameworks.torch.observe.device.kernel_pass import KernelPass
 from sonda.frameworks.torch.observe.observer import TorchObserver
 from sonda.probes.machine.contamination import MachineConditions
 from sonda.record.run import new_id, now
@@ -368,7 +368,7 @@ def test_recording_kernels_writes_nothing_to_the_programs_stderr() -> None:
     """In a process of its own: the profiler's level is read once."""
     program = (
         "import tempfile, torch\n"
-        "from sonda.frameworks.torch.observe.kernel_pass import KernelPass\n"
+        "from sonda.frameworks.torch.observe.device.kernel_pass import KernelPass\n"
         "from sonda.frameworks.collector.recorder import Recorder\n"
         "recorder = Recorder(tempfile.mkdtemp())\n"
         "kernels = KernelPass(recorder, torch)\n"

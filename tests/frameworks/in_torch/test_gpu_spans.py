@@ -21,8 +21,8 @@ from sonda.frameworks.collector.clock import CLOCK, MARKS
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.sampling.schedule import KERNEL_STEPS, KERNELS_FROM, Schedule
 from sonda.frameworks.reconstruction.assembly import Assembly, assemble
-from sonda.frameworks.torch.observe.device_marks import MOST_WAITING, DeviceMarks
-from sonda.frameworks.torch.observe.kernel_pass import KernelPass
+from sonda.frameworks.torch.observe.device.device_marks import MOST_WAITING, DeviceMarks
+from sonda.frameworks.torch.observe.device.kernel_pass import KernelPass
 from sonda.frameworks.torch.observe.observer import TorchObserver
 from sonda.record.errors import SondaError
 from sonda.record.readings import DeviceStand
@@ -67,7 +67,7 @@ def test_nothing_is_marked_while_a_graph_is_captured() -> None:
 
 
 def test_a_device_that_hangs_does_not_keep_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sonda.frameworks.torch.observe.device_marks.LONGEST_WAIT_NS", 1_000_000)
+    monkeypatch.setattr("sonda.frameworks.torch.observe.device.device_marks.LONGEST_WAIT_NS", 1_000_000)
     device, recorder = FakeDevice(), Recorder("")
     marks = DeviceMarks(recorder, fake_torch(device))
     marks.mark()

@@ -11,7 +11,7 @@ import pytest
 
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.collector.sampling.schedule import Schedule
-from sonda.frameworks.torch.observe.kernel_pass import CUPTI_ATTACHED, TEARDOWN, KernelPass
+from sonda.frameworks.torch.observe.device.kernel_pass import CUPTI_ATTACHED, TEARDOWN, KernelPass
 from sonda.frameworks.torch.observe.observer import TorchObserver
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from sonda.frameworks.torch.observe.memory import LiveTensors
+from sonda.frameworks.torch.observe.counting.memory import LiveTensors
 
 torch.set_num_threads(1)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sonda.analysis.rules.limits import Retraced
+from sonda.analysis.rules.limit_findings import Retraced
 from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
 from sonda.record.store import Store

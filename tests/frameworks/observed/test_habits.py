@@ -15,8 +15,10 @@ import pytest
 
 from growth import time_growth
 from observed import PROGRAMS, Nursery
-from sonda.analysis.rules import communication, remedies, transfer
+from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import Change, FuseOperations, TryChange
+from sonda.analysis.rules.device import transfer
+from sonda.analysis.rules.limits import communication
 from sonda.analysis.summary import DeviceSide, PhaseRow, Remedy, Summary, Value
 from sonda.frameworks.reconstruction.processes import Process, Processes
 from sonda.frameworks.torch.observe.options import CompiledShare

@@ -13,7 +13,7 @@ import pytest
 from observed import Nursery
 from places import PROGRAMS
 from sonda.analysis.doubts import NoStepSeen
-from sonda.analysis.rules.limits import MinorSteps, NoSteps
+from sonda.analysis.rules.limit_findings import MinorSteps, NoSteps
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.program import summarise_program
 from sonda.frameworks import INJECT

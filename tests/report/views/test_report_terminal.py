@@ -12,7 +12,7 @@ import report_examples as examples
 import snapshot_files as snapshots
 from plain_runs import target_of
 from sonda.analysis.findings import Remark
-from sonda.analysis.rules.program import rule as judge_program
+from sonda.analysis.rules.program.whole_program import rule as judge_program
 from sonda.analysis.steps.program import Program, ProgramStage
 from sonda.report.markup import blocks_html
 from sonda.report.screen import Screen, render

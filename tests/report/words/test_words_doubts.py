@@ -40,8 +40,9 @@ from sonda.analysis.doubts import (
     WrongVerdict,
 )
 from sonda.analysis.findings import Finding, Remark
-from sonda.analysis.rules import advice, limits
-from sonda.analysis.rules.limits import MinorSteps, StageShare
+from sonda.analysis.rules import advice
+from sonda.analysis.rules import limit_findings as limits
+from sonda.analysis.rules.limit_findings import MinorSteps, StageShare
 from sonda.analysis.summary import Value, Verdict
 from sonda.record.target import NO_STEP_OF_BLOCK, ImportedTarget
 from sonda.report.words import describe, in_words, verdict_sentences, word_findings

@@ -22,7 +22,7 @@ from sonda.analysis.rules.code_findings import (
     SavesState,
     WritesRecords,
 )
-from sonda.analysis.rules.limits import (
+from sonda.analysis.rules.limit_findings import (
     AboveCeiling,
     BetweenPhases,
     CommunicationBound,

@@ -12,7 +12,7 @@ import pytest
 
 from plain_runs import run_info
 from sonda.analysis.doubts import InsideFused
-from sonda.analysis.rules import communication
+from sonda.analysis.rules.limits import communication
 from sonda.analysis.run_summary import summarise
 from sonda.frameworks.collector.recorder import Recorder
 from sonda.frameworks.harness.announcer import AnnouncedObserver

@@ -23,7 +23,7 @@ from sonda.analysis.comparison.findings import OptionOutcome, OptionsBring, Prod
 from sonda.analysis.comparison.option_effects import FASTER, LITTLE, NOTHING, SLOWER, UNKNOWN, option_effects
 from sonda.analysis.comparison.rounds import LEAST_FREEDOM, blocked_sides, freedom_of
 from sonda.analysis.findings import Finding
-from sonda.analysis.rules.limits import TooNoisy
+from sonda.analysis.rules.limit_findings import TooNoisy
 from sonda.analysis.statistics import CONFIDENCE, Side, effective_size, pooled, ratio, side, student, welch
 from sonda.analysis.summary import Summary, Value
 

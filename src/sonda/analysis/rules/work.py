@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sonda.analysis.bounds import BoundedRatio
 from sonda.analysis.layer_families import family_of
-from sonda.analysis.rules.limits import Pieces
+from sonda.analysis.rules.limit_findings import Pieces
 from sonda.analysis.steps.costs import ceiling_ratio
 from sonda.analysis.summary import Cost, PartSummary, Summary, Value
 

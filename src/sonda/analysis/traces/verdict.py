@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sonda.analysis.rules.input import ALWAYS
+from sonda.analysis.rules.code.input import ALWAYS
 from sonda.analysis.rules.work import WORTH
 from sonda.analysis.summary import Remedy, Value, Verdict
 from sonda.analysis.traces.findings import (

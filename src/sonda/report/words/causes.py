@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis import wording
-from sonda.analysis.rules.causes import (
+from sonda.analysis.rules.cause_findings import (
     AllocatesAnew,
     AsksDevice,
     ChannelsFirst,

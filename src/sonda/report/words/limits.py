@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis import wording
 from sonda.analysis.bounds import BoundedRatio, Judgement
-from sonda.analysis.rules.limits import (
+from sonda.analysis.rules.limit_findings import (
     AboveCeiling,
     BetweenPhases,
     CommunicationBound,

@@ -17,7 +17,7 @@ def verdict_sentences(summary: Summary) -> list[str]:
     something else: a device, ranks, a profile."""
     # Whoever has a summary has loaded all rules.
     from sonda.analysis.rules.code_findings import CodeCause, CodeTakes
-    from sonda.analysis.rules.limits import OfProgram
+    from sonda.analysis.rules.limit_findings import OfProgram
 
     sentences: list[str] = []
     of_program = bool(summary.verdicts) and isinstance(summary.verdicts[0].finding, OfProgram)

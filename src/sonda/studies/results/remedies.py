@@ -13,7 +13,7 @@ from sonda.analysis.comparison.optimisations import Options, main_limit
 from sonda.analysis.comparison.option_effects import FASTER, NOTHING, SLOWER, UNKNOWN
 from sonda.analysis.comparison.repetitions import best_of, quotient
 from sonda.analysis.findings import Finding
-from sonda.analysis.rules.limits import TooNoisy
+from sonda.analysis.rules.limit_findings import TooNoisy
 from sonda.analysis.study_findings import BetterWay, LeaveOut, RepeatMore, RunBeside, SendAtMost, StayWith, TakeInstead
 from sonda.analysis.summary import Summary, Value
 from sonda.studies.engine.plan import NODE, configurations, is_simulated

@@ -25,14 +25,14 @@ from .backward import wrap_backward
 from .communication import Communication
 from .compilations import compilation_facts
 from .compiled import CompiledFunctions
-from .counter import OperationCounter
+from .counting.counter import OperationCounter
+from .counting.mode_exceptions import hide_in_forward_mode
 from .data import DataPhases
-from .denormals import Denormals
-from .device_marks import DeviceMarks
+from .device.device_marks import DeviceMarks
+from .device.kernel_pass import CUPTI_ATTACHED, KernelPass
 from .evaluations import RunningEvaluations
-from .kernel_pass import CUPTI_ATTACHED, KernelPass
+from .inspection.denormals import Denormals
 from .layers import LayerRecorder
-from .mode_exceptions import hide_in_forward_mode
 from .optimizers import Optimizers
 from .options import Habits
 from .process import begin_in_child, measure_costs

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Any
 
 from ...collector.recorder import Recorder
-from .code_places import CodePlaces
+from .inspection.code_places import CodePlaces
 from .values import modules_in, tensors_in
 
 # ---- How much of a program is compiled: all, a part, or nothing ------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Causes in the program's own code, by line."""

@@ -1,0 +1,1 @@
+"""Causes of a GPU that waits or works slowly, by line."""

@@ -1,0 +1,1 @@
+"""What limits the work as it is."""

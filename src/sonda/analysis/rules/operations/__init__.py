@@ -1,0 +1,1 @@
+"""Causes that the operations of a counted step show."""

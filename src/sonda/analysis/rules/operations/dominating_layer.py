@@ -1,0 +1,63 @@
+"""Dominating layer: one layer takes the step by its size, out of proportion to the rest of the network."""
+
+from __future__ import annotations
+
+from sonda.analysis.rules.advice import SmallerLayer
+from sonda.analysis.rules.cause_findings import DominatingLayer
+from sonda.analysis.rules.operations.evidence import evidence_of, layer_row
+from sonda.analysis.rules.places import StepPlace
+from sonda.analysis.summary import LayerRow, PartSummary, Remedy, Summary, Value, Verdict
+from sonda.record.evidence import LayerSize
+
+HALF = 0.5
+"""A layer that takes more than half of the step takes more than all others together."""
+MOST_WEIGHTS = 0.75
+"""A layer with three quarters of all weights has three times those of all others together."""
+WIDE = 8
+"""A matrix that is so many times as wide as long joins parts of different size: a flattened input, a vocabulary."""
+LARGE_KERNEL = 7
+"""Larger than the 3 and 5 of most convolutions; where a 7 stands first in a network it takes a small part."""
+FEWEST = 3
+"""Layers with weights, from which on one can be out of proportion."""
+
+
+def rule(summary: Summary) -> Verdict | None:
+    """Fires when a layer takes half of the step or more, alone, and holds most weights in a wide matrix, or in one
+    behind convolutions, or has a large kernel."""
+    evidence = evidence_of(summary)
+    if evidence is None or len(evidence.step.sizes) < FEWEST:
+        return None
+    total = sum(size.weights for size in evidence.step.sizes)
+    for size in evidence.step.sizes:
+        row = layer_row(evidence.part, size.layer)
+        cost = (row.own_cost or row.cost) if row is not None else None
+        if row is None or cost is None or cost.share != cost.share or cost.share < HALF:
+            continue
+        own = size.weights / total if total else 0.0
+        flattens = not size.kernel and sum(other.kernel > 0 for other in evidence.step.sizes) >= FEWEST
+        if not ((_is_wide(size) or flattens) and own >= MOST_WEIGHTS) and size.kernel < LARGE_KERNEL:
+            continue
+        rest = _usual_share(evidence.part, row)
+        place = StepPlace(size.layer)
+        share = Value(min(cost.share, 1.0), "1", "derived")
+        saved = max(cost.share - rest, 0.0)
+        weights = Value(own, "1", "counted")
+        return Verdict(
+            kind="dominating_layer",
+            finding=DominatingLayer(share, cost.time, place, row.name, weights, size.kernel),
+            evidence={"share": share, "time": cost.time, "weights": weights},
+            remedies=(Remedy(SmallerLayer(place, size.kernel)),),
+            share=saved,
+        )
+    return None
+
+
+def _is_wide(size: LayerSize) -> bool:
+    least, most = sorted((size.inputs, size.outputs))
+    return bool(least) and most >= WIDE * least
+
+
+def _usual_share(part: PartSummary, apart: LayerRow) -> float:
+    """What the largest of all other layers takes."""
+    shares = [row.own_cost.share for row in part.layers if row.own_cost is not None and row.path != apart.path]
+    return max((share for share in shares if share == share), default=0.0)

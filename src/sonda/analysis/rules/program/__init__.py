@@ -1,0 +1,1 @@
+"""Causes in the whole program, its processes and its cores."""

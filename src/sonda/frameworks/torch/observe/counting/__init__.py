@@ -1,0 +1,1 @@
+"""Counts the operations of a step and the memory of its tensors."""

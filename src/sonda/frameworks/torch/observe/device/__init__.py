@@ -1,0 +1,1 @@
+"""A GPU that the program uses: its times, its state, its kernels."""
