@@ -277,7 +277,7 @@ def test_loads_without_sonda_and_with_the_standard_library_only() -> None:
     program = f"""
 import sys, types
 package = types.ModuleType("loose"); package.__path__ = [{str(folder)!r}]; sys.modules["loose"] = package
-import loose.formulas.cost, loose.memory
+import loose.formulas.cost, loose.counting.memory
 foreign = {{name.partition(".")[0] for name in sys.modules}} & {{"torch", "numpy", "sonda"}}
 assert not foreign, foreign
 """
