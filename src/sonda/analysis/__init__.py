@@ -8,7 +8,7 @@ DOORS = (
     "corun.layers", "counters.callgrind", "counters.summary", "device.critical_path", "device.kernel_counters",
     "device.kernel_roofline", "device.kernels", "device.stalls", "device.timeline", "doubts", "energy.summary",
     "energy.training", "figure_names", "findings", "layer_families", "ranks.stragglers", "ranks.verdict", "reasons",
-    "roofline", "rules.advice", "rules.cause_findings", "rules.code_findings", "rules.judge", "rules.limit_findings",
+    "roofline", "rules.advice", "rules.cause_findings", "rules.code_findings", "rules.limit_findings",
     "rules.places", "run_rows",
     "run_summary", "serving", "simulated.exploration",
     "statistics", "steps.pipeline", "steps.program", "steps.training", "study_findings", "summary", "traces.operations",

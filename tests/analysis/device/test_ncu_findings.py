@@ -9,7 +9,7 @@ import pytest
 
 from builders import MS, RunBuilder
 from ncu_findings_cases import ELEMENTS, NCU, six_operations
-from sonda.analysis import rules
+from sonda.analysis.rules import judge
 from sonda.analysis.device.findings import CountedUnlikeNominal
 from sonda.analysis.device.kernel_counters import (
     KernelCounters,
@@ -228,7 +228,7 @@ def test_the_verdict_names_the_kernel_its_share_and_what_to_try() -> None:
     assert isinstance(verdict.finding, KernelStalled) and verdict.finding.roof is None
     assert verdict.finding.share.value == pytest.approx(0.1) and "CUDAFunctor_add" in verdict.finding.kernel
     assert describe(verdict.remedies[0].advice).startswith("fuse it")
-    assert rules.stalls.rule in rules.BUILT_IN and rules.counted_flops.rule in rules.BUILT_IN
+    assert {stall_rule, counted_rule} <= set(judge.BUILT_IN)
     assert stall_rule(replace(summary, kernel_counters=None)) is None
 
 
