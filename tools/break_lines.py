@@ -2,8 +2,9 @@
 
     python tools/break_lines.py --count 40 --jobs 2 --seed 1 --seconds 300
 
-Each break is made in a copy of the tree of its own. The tests of the same folder run first, then those of the room,
-then all others, until one fails or the time is up. Tests that fail without a break are left out.
+Each break is made in a copy of the tree of its own. Tests that import the broken module run first, then those of the
+same folder, of the room, and all others, until one fails or the time is up. Tests that fail without a break are left
+out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import ast
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -136,7 +138,7 @@ def _by_line(file: Path) -> list[list[Break]]:
 
 
 def nearest_tests(file: Path) -> list[list[str]]:
-    """Folders of tests, the nearest to this file first, each folder in one of them only."""
+    """Files of tests, the nearest to this file first."""
     tests = ROOT / "tests"
     folders = sorted({path.parent.relative_to(ROOT) for path in tests.rglob("test_*.py")})
     parts = file.relative_to(SOURCE).parts[:-1]
@@ -146,10 +148,21 @@ def nearest_tests(file: Path) -> list[list[str]]:
     same_room = [folder for folder in folders if folder not in near and (folder == room or room in folder.parents)]
     corpus = [folder for folder in folders if folder.parts[1] == "corpus"]
     rest = [folder for folder in folders if folder not in near + same_room + corpus]
-    named = sorted(str(path.relative_to(ROOT)) for path in tests.rglob(f"test_*{file.stem}*.py"))
+    named = sorted(
+        str(path.relative_to(ROOT)) for path in tests.rglob("test_*.py")
+        if file.stem in path.stem or _imports(path, file)
+    )  # fmt: skip
     files = [[str(path.relative_to(ROOT)) for folder in group for path in sorted((ROOT / folder).glob("test_*.py"))]
              for group in (near, same_room, corpus, rest)]  # fmt: skip
     return [group for group in (named, *files) if group]
+
+
+def _imports(test: Path, file: Path) -> bool:
+    """Whether a test imports this module by its name."""
+    module = file.relative_to(SOURCE.parent).with_suffix("")
+    package, text = ".".join(module.parts[:-1]), test.read_text()
+    beside = re.search(rf"from {re.escape(package)} import [^\n]*\b{module.name}\b", text)
+    return f"{package}.{module.name}" in text or beside is not None
 
 
 def try_break(place: Break, seconds: float, failing: list[str]) -> tuple[str, float, str]:

@@ -15,7 +15,7 @@ from sonda.analysis.rules.limit_findings import HeldByOthers, Oversubscribed
 from sonda.analysis.rules.program import cores
 from sonda.analysis.rules.program.cores import CoreUse
 from sonda.analysis.summary import CoreTimes, Summary
-from verdicts_cases import STEP, cost, layer, summary
+from verdicts_cases import STEP, bare, cost, layer, phase, summary
 
 S = 1e9
 COMPUTES = [layer("a", "Conv2d", cost(90, "compute", 0.8))]
@@ -79,6 +79,16 @@ def test_workers_that_hold_the_cores_are_the_program_s_own() -> None:
     verdict = cores.own(seen)
     assert verdict is not None and isinstance(verdict.finding, Oversubscribed) and verdict.finding.processes
     assert [remedy.advice for remedy in verdict.remedies] == [UseFewerWorkers(2, 4)]
+
+
+def test_workers_whose_batches_are_awaited_are_not_too_many() -> None:
+    """A step of which 30 % waits for batches: with fewer workers these would come later."""
+    seen = crowded(
+        ran=0.5, waited=0.5, workers=4, other_cpus=0.05, wall_s=10.0, cpu_s=19.0,
+        thread_times={"ran_ns": 5 * S, "waited_ns": 5 * S, "lasted_ns": 10 * S},
+    )  # fmt: skip
+    waiting = dataclasses.replace(seen.parts[0], phases=(phase("data", bare(30)), *seen.parts[0].phases))
+    assert cores.own(dataclasses.replace(seen, parts=(waiting,))) is None
 
 
 def test_steps_too_short_to_ask_in_them_are_judged_by_their_process() -> None:

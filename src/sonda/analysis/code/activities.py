@@ -53,6 +53,8 @@ METHODS = frozenset({"float", "type", "copy", "to", "long", "half", "double", "c
 """Names that mean this as methods only."""
 JOINED = frozenset({"cat", "concat", "concatenate", "stack", "vstack", "hstack", "to", "contiguous"})
 """Copies that are a network's own where they happen in its forward."""
+CONVERSIONS = frozenset({"tensor", "as_tensor", "array", "asarray", "fromiter"})
+"""Copies that walk through a list of Python's, object by object."""
 BLOCKING = frozenset({
     "acquire", "join", "get", "put", "wait", "wait_for", "result", "recv", "recv_bytes", "send", "sleep", "run",
     "communicate", "call", "check_call", "check_output", "map", "starmap", "submit", "as_completed", "synchronize",

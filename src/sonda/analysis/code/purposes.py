@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sonda.analysis.code.activities import Callee
+from sonda.analysis.code.activities import CONVERSIONS, Callee
 from sonda.analysis.code.placement import DOING
 from sonda.analysis.code.summary import OTHER, Activity, Doing
 
@@ -180,8 +180,8 @@ def _judge(sample: PlacedSample, position: Position) -> Activity | None:
 def _judge_loops(
     samples: Sequence[PlacedSample], positions: Sequence[Position], purposes: list[Activity | None]
 ) -> None:
-    """A loop whose turns are mostly Python code is one, with the short calls that it makes, and with smaller copies of
-    its function: those from lists and into lists."""
+    """A loop whose turns are mostly Python code is one, with the short calls that it makes, with smaller copies of its
+    function, those from lists and into lists, and with the conversion of what it has filled, however long."""
     loops: dict[object, list[int]] = defaultdict(list)
     copies: dict[object, list[int]] = defaultdict(list)
     for at, (sample, position, purpose) in enumerate(zip(samples, positions, purposes, strict=True)):
@@ -197,9 +197,22 @@ def _judge_loops(
         if 2 * _add_up(samples, (at for at in rows if _is_python(samples[at]))) < whole:
             continue
         beside = copies.get(function, [])
-        for at in [*rows, *(beside if _add_up(samples, beside) < whole else ())]:
+        if _add_up(samples, beside) >= whole:
+            filled = frozenset[str]().union(*(_feeds_in(samples[at], function) for at in rows))
+            beside = [at for at in beside if _converts(samples[at], filled)]
+        for at in [*rows, *beside]:
             if purposes[at] is Activity.COPY or not samples[at].callee.framework:
                 purposes[at] = Activity.LOOP
+
+
+def _feeds_in(sample: PlacedSample, function: object) -> frozenset[str]:
+    """Lines of statements in this function that values of a sample reach."""
+    return next((frame.feeds for frame in reversed(sample.frames) if frame.function == function), frozenset())
+
+
+def _converts(sample: PlacedSample, filled: frozenset[str]) -> bool:
+    """Whether it turns a list into a tensor or an array, element by element, that statements have filled."""
+    return sample.callee.name in CONVERSIONS and str(sample.frames[-1].statement) in filled
 
 
 def _judge_writers(samples: Sequence[PlacedSample], purposes: list[Activity | None]) -> None:

@@ -196,7 +196,8 @@ class CodeBook:
     def leads(
         self, samples: list[CodeSample], whole: Whole, activity: Activity = Activity.UNKNOWN
     ) -> tuple[CodeLead, ...]:
-        """Give every sample to the innermost function that takes a worthwhile share, and keep those that still do."""
+        """Give every sample to the innermost function that takes a worthwhile share, and keep those that still do for
+        sure. Where an activity does for sure and none of its functions, keep them all."""
         functions = self.functions(samples, whole)
         worthy = {function.place for function in functions if (function.share.value or 0.0) >= WORTH}
         leads: dict[CodePlace, _Lead] = defaultdict(_Lead)
@@ -210,8 +211,11 @@ class CodeBook:
                 lead.lines[self._place(frame), self._words["text"][frame]] += sample.weight
                 lead.called[self._called(sample.stack, innermost)] += sample.weight
                 lead.phases[sample.phase or OTHER] += sample.weight / whole.steps
-        kept = [lead.finish(place, whole, activity) for place, lead in leads.items()]
-        kept = [lead for lead in kept if (lead.share.low or 0.0) >= WORTH]
+        every = [lead.finish(place, whole, activity) for place, lead in leads.items()]
+        kept = [lead for lead in every if (lead.share.low or 0.0) >= WORTH]
+        if not kept and activity is not Activity.UNKNOWN:
+            together = share_of(sum(sum(lead.tally.times) for lead in leads.values()), whole)
+            kept = every if (together.low or 0.0) >= WORTH else []
         return tuple(sorted(kept, key=lambda lead: -lead.time.total))
 
     def causes(self, samples: list[CodeSample], whole: Whole) -> tuple[tuple[CodeLead, ...], list[CodeSample]]:

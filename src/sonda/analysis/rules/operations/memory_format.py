@@ -15,6 +15,10 @@ LAST = 0.20
 """Of the step, that channels last have to save: channels first are no mistake where they cost little."""
 CRAWLS = 4.0
 """A kernel without vector instructions, which have four lanes or more, takes so many times as long."""
+LINE = 64
+"""Bytes of a cache line: an element that lies apart from its neighbours costs one at most."""
+SMALLEST = 2
+"""Bytes of an element, where numbers have 16 bits: those of 32 cost less than what is assumed here."""
 MOSTLY = 0.5
 """Part of a group's bytes that lie so, from which on that is what it reads."""
 
@@ -84,7 +88,8 @@ def _strided(summary: Summary, evidence: TimedEvidence) -> Verdict | None:
             continue
         if float(group.strided) >= MOSTLY * float(group.bytes):
             least = 1e9 * float(group.bytes) / bandwidth + cost * group.operations
-            lost.append((max(timed.ns - least, 0.0), timed))
+            apart = 1e9 * float(group.strided) * LINE / SMALLEST / bandwidth
+            lost.append((min(max(timed.ns - least, 0.0), apart), timed))
     spent = sum(ns for ns, _ in lost)
     share = evidence.share(spent)
     if share < WORTH:

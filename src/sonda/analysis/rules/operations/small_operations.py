@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from sonda.analysis.rules.device.device_lines import ASK, TO_HOST
@@ -63,6 +64,7 @@ def small_operations(summary: Summary) -> SmallOperations | None:
     cost = ceilings["training_operation"].value or 0.0
     small = [timed for timed in evidence.groups if _work(timed, ceilings) < cost * timed.group.operations]
     called = [timed for timed in small if timed.group.phase not in ("backward", "optimizer")]
+    sisters = _count_sisters(called)
     counts: dict[tuple[str | None, str], int] = {}
     times: dict[tuple[str | None, str], float] = {}
     for timed in called:
@@ -71,7 +73,10 @@ def small_operations(summary: Summary) -> SmallOperations | None:
         times[key] = times.get(key, 0.0) + timed.ns
     if not times:
         return None
-    in_loops = sum(ns for key, ns in times.items() if _is_looped(evidence, key[0], counts[key]))
+    in_loops = sum(
+        ns for key, ns in times.items()
+        if _is_looped(evidence, key[0], counts[key]) or sisters[_sister_key(*key)] >= LOOP
+    )  # fmt: skip
     looped = in_loops >= sum(times.values()) / 2
     few_samples = not looped and 0 < evidence.step.batch < USUAL_BATCH
     # A larger batch makes updates rarer too; else an optimizer has a rule of its own.
@@ -119,6 +124,18 @@ def _launched_in_loops(summary: Summary, evidence: TimedEvidence) -> SmallOperat
         evidence, groups, idle * evidence.step_ns, True, False,
         StepPlace(place.layer or "", line, "forward" if place.layer is not None else ""), looped[line],
     )  # fmt: skip
+
+
+def _count_sisters(called: list[TimedGroup]) -> dict[tuple[str, str], int]:
+    """How many layers of one list work in a line: a loop calls them, one after the other."""
+    layers: dict[tuple[str, str], set[str]] = {}
+    for timed in called:
+        layers.setdefault(_sister_key(timed.group.layer, timed.group.line), set()).add(timed.group.layer or "")
+    return {key: len(names) for key, names in layers.items()}
+
+
+def _sister_key(layer: str | None, line: str) -> tuple[str, str]:
+    return re.sub(r"(?<![^.])[0-9]+(?![^.])", "*", layer or ""), line
 
 
 def _is_looped(evidence: TimedEvidence, layer: str | None, operations: int) -> bool:

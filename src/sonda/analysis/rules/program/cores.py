@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sonda.analysis.rules import remedies
 from sonda.analysis.rules.advice import Change, TryChange, UseFewerThreads, UseFewerWorkers
 from sonda.analysis.rules.limit_findings import HeldByOthers, Oversubscribed
-from sonda.analysis.rules.work import WORTH, first_part
+from sonda.analysis.rules.work import WORTH, data_share, data_share_of_all, first_part
 from sonda.analysis.summary import CausePlace, PartSummary, Remedy, Summary, Value, Verdict
 from sonda.record.machine import Conditions
 from sonda.record.target import RanksTarget
@@ -68,14 +68,14 @@ def others(summary: Summary) -> Verdict | None:
 
 def own(summary: Summary) -> Verdict | None:
     """Fires when threads wait a tenth of their time or more for cores that the program itself holds: its other threads,
-    or its other processes."""
+    or its other processes. Not where the step waits for a loader: fewer workers would make it wait longer."""
     use = core_use(summary)
     if use is None:
         return None
     processes = use.for_own < WORTH
     part_waited = use.for_others if processes else use.for_own
     held = max(WORTH, _other_cpus(summary.machine.conditions))
-    if part_waited < WORTH or (processes and _own_processes(summary) <= held):
+    if part_waited < WORTH or (processes and (_own_processes(summary) <= held or _awaits_loader(summary))):
         return None
     share, ready = Value(part_waited, "1", "derived"), Value(use.wanted / use.lasted, "1", "derived")
     return Verdict(
@@ -128,6 +128,12 @@ def _own_processes(summary: Summary) -> float:
     if conditions is None or not conditions.wall_s or conditions.cpu_s is None or conditions.thread_times is None:
         return 0.0
     return max(float(conditions.cpu_s) - float(conditions.thread_times.ran_ns) / 1e9, 0.0) / float(conditions.wall_s)
+
+
+def _awaits_loader(summary: Summary) -> bool:
+    """Whether the step waits for batches of a loader, which prepares them as fast as it can."""
+    part = first_part(summary)
+    return part is not None and max(data_share(part), data_share_of_all(part)) >= WORTH
 
 
 def busy_besides(summary: Summary) -> float:
