@@ -9,7 +9,6 @@ import pytest
 
 from builders import MS, RunBuilder
 from ncu_findings_cases import ELEMENTS, NCU, six_operations
-from sonda.analysis.rules import judge
 from sonda.analysis.device.findings import CountedUnlikeNominal
 from sonda.analysis.device.kernel_counters import (
     KernelCounters,
@@ -19,6 +18,7 @@ from sonda.analysis.device.kernel_counters import (
     unlike_nominal,
 )
 from sonda.analysis.device.stalls import MENDABLE, NVPROF, nvprof_shares, stall_rows
+from sonda.analysis.rules import judge
 from sonda.analysis.rules.limit_findings import KernelStalled
 from sonda.analysis.rules.limits.counted_flops import rule as counted_rule
 from sonda.analysis.rules.limits.stalls import rule as stall_rule
