@@ -43,6 +43,15 @@ class Table(nn.Module):
         return self.head(self.table(x))
 
 
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.states, self.head = nn.LSTM(8, 4, num_layers=2, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.states(x)[0])
+
+
 def train(model, weights, batch=5, loss_of=None, make=None, rate=0.1):
     optimizer = torch.optim.SGD(weights, lr=rate)
     for _ in range(STEPS):
@@ -148,6 +157,11 @@ def subnormal():
         return model(x).pow(2).mean() + small.sqrt().sum()  # here
 
     return train(model, model.parameters(), loss_of=loss_of)
+
+
+def recurrent():
+    model = Recurrent()
+    return train(model, model.parameters(), make=lambda: torch.randn(2, 40, 8))
 
 
 def good():

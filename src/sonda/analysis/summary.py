@@ -287,6 +287,8 @@ class RankPhases:
     steps: int
     critical: bool
     """It works longest, so the others wait for it."""
+    lag: Value = Value(None, "1", "derived")
+    """Part of its step that it works longer than all ranks do on average in the same step."""
     layers: tuple[LayerRow, ...] = ()
     """Those that the critical rank does not have: stages of a pipeline run at once, so they are never added up."""
 

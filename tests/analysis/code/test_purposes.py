@@ -98,6 +98,19 @@ def test_a_call_that_reaches_nothing_has_the_purpose_of_most_of_it() -> None:
     assert purpose(opens, saves) is Activity.CHECKPOINT, "the file holds what is saved"
 
 
+def test_a_statement_that_writes_records_makes_its_arguments_for_them() -> None:
+    """`record(step, state[env])` reaches nothing: what it is given, and what describes that, is for the record."""
+    called = frame(11, loops=(9,))
+    writes = sample(called, frame(20, function="record"), text="file.write(line)")
+    assert purpose(sample(called, text="state[env]", doing=NATIVE), writes) is Activity.LOG
+    describes = sample(called, frame(30, 0, function="describe"), text="row.tolist()", doing=NATIVE)
+    assert purpose(describes, writes) is Activity.LOG
+    works = sample(called, frame(41, function="simulate"), text="work(a)", weight=20)
+    assert purpose(sample(called, text="state[env]", doing=NATIVE), writes, works) is not Activity.LOG, "an aside"
+    trains = sample(called, text="net(x)", below="torch.nn.modules.module._call_impl")
+    assert purpose(sample(called, text="state[env]", doing=NATIVE), writes, trains) is not Activity.LOG
+
+
 def test_python_in_a_loop_of_what_the_step_needs() -> None:
     own_loss = frame(4, 0, function="own_loss", loops=(3,))
     assert purpose(sample(frame(11, 12), own_loss, text="best")) is Activity.LOOP
@@ -123,7 +136,8 @@ def test_input_is_what_a_loader_does_and_what_prepares_a_forward() -> None:
     )
     assert purpose(sample(frame(9, 10), text="f.read()")) is Activity.INPUT
     assert purpose(sample(frame(9, 10), text="prepare(x)")) is Activity.INPUT
-    assert purpose(sample(frame(9, 10), text="x @ x.T", doing=NATIVE)) is Activity.UNKNOWN
+    assert purpose(sample(frame(9, 10), text="x @ x.T", doing=NATIVE)) is Activity.INPUT
+    assert purpose(sample(frame(9), text="x @ x.T", doing=NATIVE)) is Activity.UNKNOWN, "it reaches nothing"
 
 
 @pytest.mark.parametrize(

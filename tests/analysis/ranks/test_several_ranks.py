@@ -76,6 +76,7 @@ def test_every_rank_has_its_own_phases():
         "forward": 10 * MS, "communicate": 70 * MS, "other": 20 * MS,
     }  # fmt: skip
     assert [first.flops.value, second.flops.value] == [3e9, 1e9]
+    assert [first.lag.value, second.lag.value] == [0.25, -0.25], "of a step of 100 ms; 55 ms are what both work"
     table = rank_phases_table(summary.parts[0])
     assert [cell.text for cell in table.rows[1]] == ["rank 1", "cpu/1", "100", "30", "10", "70", "20"]
     assert table.rows[0][0].text == "rank 0 *"

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 import threading
+import time
 from _thread import get_ident
 from collections.abc import Iterator
 from pathlib import Path
@@ -235,6 +236,22 @@ def test_sampling_that_costs_much_waits_longer(tmp_path: Path) -> None:
     assert sampler._choose_interval() == module.LONGEST_NS, "but steps are seen"
     sampler._debt = module.SAVED_NS + module.LONGEST_NS // (2 * module.COST_SHARE)
     assert sampler._choose_interval() == module.LONGEST_NS // 2, "until it is a small part of the time"
+
+
+def test_steps_are_sampled_whatever_was_spent_before(tmp_path: Path, resting: threading.Thread) -> None:
+    """Imports have made a debt; from the first step on there is some to spend, once."""
+    begun = threading.Event()
+    sampler = StackSampler(str(tmp_path), "", children=False, steps=begun.is_set)
+    sampler._debt = module.SAVED_NS + 20 * MS
+    sampler.begin()
+    begun.set()
+    last = time.monotonic() + 5
+    while sampler._saved != module.STEPS_NS and time.monotonic() < last:
+        time.sleep(0.01)
+    owed, longest = sampler._debt, sampler._choose_interval()
+    sampler.finish()
+    assert sampler._saved == module.STEPS_NS and owed < 20 * MS
+    assert longest <= 1.5 * module.INTERVAL_NS
 
 
 def test_a_long_program_is_sampled_less_often(tmp_path: Path, resting: threading.Thread) -> None:

@@ -55,6 +55,13 @@ def test_a_program_that_needs_all_it_does(nursery: Nursery, tmp_path: Path) -> N
     assert (update.optimizer, update.tensors, update.elements, update.fused) == ("SGD", 6, 222, False)
 
 
+def test_a_recurrent_layer_makes_an_operation_for_each_time_step(nursery: Nursery, tmp_path: Path) -> None:
+    """Two layers of 40 time steps each, in one call or in many."""
+    step = observe(nursery, tmp_path, "recurrent")
+    forward = sum(group.operations for group in step.groups if group.layer == "states" and group.phase == "forward")
+    assert forward >= 2 * 40
+
+
 def test_gradients_of_a_part_that_nobody_trains(nursery: Nursery, tmp_path: Path) -> None:
     step = observe(nursery, tmp_path, "frozen")
     assert [(thrown.layer, thrown.part, thrown.first) for thrown in step.thrown] == [

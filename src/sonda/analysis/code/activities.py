@@ -11,6 +11,8 @@ from sonda.record.stacks import INTERPRETER
 
 FRAMEWORKS = ("torch", "torchvision", "torchaudio", "tensorflow", "keras", "jax", "jaxlib", "pytensor")
 """Packages whose code is the network's work, and not the user's."""
+LAYERS = ("torch.nn.modules", "keras.src.layers", "keras.layers")
+"""Begins of the names of modules whose code calls layers."""
 MODULES = {
     **dict.fromkeys(
         ("logging", "warnings", "csv", "tqdm", "tensorboard", "tensorboardX", "torch.utils.tensorboard", "wandb",
@@ -89,6 +91,11 @@ class Callee:
     def framework(self) -> bool:
         """Whether it runs Python code of a framework."""
         return any(module.partition(".")[0] in FRAMEWORKS for module, _ in self.below)
+
+    @property
+    def layer(self) -> bool:
+        """Whether it calls a layer of a network."""
+        return any(module.startswith(LAYERS) for module, _ in self.below)
 
     def find_activity(self, in_forward: bool) -> Activity | None:
         """What it is for; None where names do not tell. In a forward, joining tensors is the network's own work."""

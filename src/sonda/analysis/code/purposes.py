@@ -20,6 +20,8 @@ FIRST_MARKS, LAST_MARKS = (FORWARD, "fused", "loss"), (BACKWARD, "optimizer")
 taken."""
 CALLER = "0"
 """Among what a line feeds: whoever called its function."""
+ASIDE = 0.1
+"""A statement that writes records for less than a tenth of its time does something else."""
 
 
 class UserFrame(NamedTuple):
@@ -147,6 +149,7 @@ def find_purposes(samples: Sequence[PlacedSample]) -> list[Activity]:
     purposes = [_judge(sample, position) for sample, position in zip(samples, positions, strict=True)]
     _judge_loops(samples, positions, purposes)
     _judge_writers(samples, purposes)
+    _judge_statements(samples, purposes)
     if marks.trains:
         _judge_groups(samples, positions, purposes)
     return [purpose or Activity.UNKNOWN for purpose in purposes]
@@ -170,9 +173,8 @@ def _judge(sample: PlacedSample, position: Position) -> Activity | None:
         return Activity.INPUT if not position.after and sample.phase == OTHER else None
     if named is not None:
         return named
-    python = doing is Doing.PYTHON and not callee.framework
     alone = position.loop is None and position.known  # without a source nobody knows of loops, and whom values reach
-    if python and sample.phase == OTHER and position.before and position.feeds and alone:
+    if sample.phase == OTHER and position.before and position.feeds and alone and not position.marked:
         return Activity.INPUT
     return None
 
@@ -228,6 +230,24 @@ def _judge_writers(samples: Sequence[PlacedSample], purposes: list[Activity | No
         frame = sample.frames[-1]
         if frame.function in writers and frame.known and CALLER not in frame.feeds and sample.phase == OTHER:
             purposes[at] = Activity.LOG
+
+
+def _judge_statements(samples: Sequence[PlacedSample], purposes: list[Activity | None]) -> None:
+    """A statement that writes records, and whose value reaches nothing, computes its arguments for the records too;
+    not where it runs layers, or several phases."""
+    below: dict[tuple[object, int], list[int]] = defaultdict(list)
+    for at, sample in enumerate(samples):
+        for frame in sample.frames:
+            if frame.known and not frame.feeds:
+                below[frame.function, frame.statement].append(at)
+    for rows in below.values():
+        written = _add_up(samples, (at for at in rows if purposes[at] is Activity.LOG))
+        alone = len({samples[at].phase for at in rows}) == 1 and not any(samples[at].callee.layer for at in rows)
+        if not alone or not written or written < ASIDE * _add_up(samples, rows):
+            continue
+        for at in rows:
+            if purposes[at] in (None, Activity.LOOP, Activity.COPY, Activity.INPUT):
+                purposes[at] = Activity.LOG
 
 
 def _add_up(samples: Sequence[PlacedSample], rows: Iterable[int]) -> float:

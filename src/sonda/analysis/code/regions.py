@@ -98,6 +98,17 @@ class Whole(NamedTuple):
     """Independent samples that this time is worth: for the intervals of shares."""
 
 
+class CodeCauses(NamedTuple):
+    """What samples are for."""
+
+    leads: tuple[CodeLead, ...]
+    """Those whose activity is known, each activity by itself; most time first."""
+    rest: list[CodeSample]
+    """The samples that are in none of them."""
+    purposes: dict[str, Activity]
+    """By line: the activity of a lead that takes most of its time."""
+
+
 class CodeBook:
     """The frames of a run with their words, and the moments that were sampled; makes regions of some of them."""
 
@@ -218,12 +229,16 @@ class CodeBook:
             kept = every if (together.low or 0.0) >= WORTH else []
         return tuple(sorted(kept, key=lambda lead: -lead.time.total))
 
-    def causes(self, samples: list[CodeSample], whole: Whole) -> tuple[tuple[CodeLead, ...], list[CodeSample]]:
-        """Leads whose activity is known, each activity by itself, and the samples that are in none of them."""
+    def causes(self, samples: list[CodeSample], whole: Whole) -> CodeCauses:
+        """What samples are for."""
         purposes = find_purposes([self._place_sample(sample) for sample in samples])
         by_activity: dict[Activity, list[CodeSample]] = defaultdict(list)
+        by_line: dict[str, dict[Activity, float]] = defaultdict(lambda: defaultdict(float))
         for sample, purpose in zip(samples, purposes, strict=True):
             by_activity[purpose].append(sample)
+            if (frame := self._innermost(sample)) >= 0:
+                place = self._place(frame)
+                by_line[f"{place.file}:{place.line}"][purpose] += sample.weight
         rest = by_activity.pop(Activity.UNKNOWN, [])
         causes: list[CodeLead] = []
         for activity, inside in by_activity.items():
@@ -231,7 +246,12 @@ class CodeBook:
             causes += leads
             if not leads:
                 rest += inside
-        return tuple(sorted(causes, key=lambda lead: -lead.time.total)), rest
+        kinds = {lead.activity for lead in causes}
+        lines = {line: max(times, key=times.__getitem__) for line, times in by_line.items()}
+        return CodeCauses(
+            tuple(sorted(causes, key=lambda lead: -lead.time.total)), rest,
+            {line: activity for line, activity in lines.items() if activity in kinds},
+        )  # fmt: skip
 
     def imports(self, sample: CodeSample) -> bool:
         """Whether the sample lies in an import."""

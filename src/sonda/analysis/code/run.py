@@ -82,9 +82,9 @@ def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) ->
     phases: dict[str, list[CodeSample]] = {}
     for sample in samples:
         phases.setdefault(sample.phase, []).append(sample)
-    causes, rest = book.causes(samples, whole)
+    causes = book.causes(samples, whole)
     left: dict[str, list[CodeSample]] = {name: [] for name in phases}
-    for sample in rest:
+    for sample in causes.rest:
         left[sample.phase].append(sample)
     regions = [book.region(name, inside, whole, left[name]) for name, inside in phases.items()]
     regions.sort(key=lambda region: -region.time.total)
@@ -94,8 +94,9 @@ def _summarise_part(book: CodeBook, part: Part, opened: dict[int, OpenSpans]) ->
         sum(sample.due for sample in samples),
         tuple(regions),
         book.functions(samples, whole),
-        causes,
+        causes.leads,
         _collections(part, steps),
+        causes.purposes,
     )
 
 
@@ -207,5 +208,5 @@ def _find_between(book: CodeBook, spans: Spans, opened: dict[int, OpenSpans]) ->
     # Samples in steps tell as much about the shares as these do.
     share = min(float(weight.sum()) / whole, 1.0)
     of_all = Whole(whole, 1.0, _independent(weight) / share if share else 0.0)
-    causes, rest = book.causes(samples, of_all)
-    return tuple(sorted((*causes, *book.leads(rest, of_all)), key=lambda lead: -lead.time.total))
+    causes = book.causes(samples, of_all)
+    return tuple(sorted((*causes.leads, *book.leads(causes.rest, of_all)), key=lambda lead: -lead.time.total))

@@ -6,7 +6,7 @@ the same: 0 to 1, with the 95 % interval that so many samples leave open.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -209,6 +209,8 @@ class PartCode:
     """Leads of the whole step whose activity is known, each activity by itself; most time first."""
     collections: StepCollections | None = None
     """None where they were not recorded."""
+    purposes: Mapping[str, Activity] = field(default_factory=dict)
+    """By line (`train.py:41`): what most of its time is for, where that is a cause."""
 
     def region(self, name: str) -> CodeRegion | None:
         return next((region for region in self.regions if region.name == name), None)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from sonda.analysis import reasons
 from sonda.analysis.bounds import share_of
 from sonda.analysis.findings import Finding
 from sonda.analysis.ranks.findings import CriticalRank
-from sonda.analysis.statistics import median
+from sonda.analysis.statistics import effective_size, median
 from sonda.analysis.steps.parts import COMMUNICATE, Part
 from sonda.analysis.summary import PartSummary, RankPhases, Value
 from sonda.record.target import RankFacts, RanksTarget, Target
@@ -36,7 +38,7 @@ def summarise_ranks(part: Part, target: Target, summarise: Summarised) -> tuple[
     facts = {rank.rank: rank for rank in target.ranks} if isinstance(target, RanksTarget) else {}
     own = {row.path for row in summary.layers}
     rows = tuple(
-        replace(_row(mine, summaries[mine.rank], facts.get(mine.rank)), critical=mine is part,
+        replace(_row(mine, summaries[mine.rank], facts.get(mine.rank)), critical=mine is part, lag=_lag(mine, part),
                 layers=tuple(row for row in summaries[mine.rank].layers if row.path not in own))
         for mine in part.ranks
     )  # fmt: skip
@@ -62,6 +64,28 @@ def _work(part: Part, summary: PartSummary) -> Value:
         return Value(None, "ns", "measured", reason=summary.step.reason)
     work = median(part.works, part.effective)
     return Value(work.value, "ns", "measured", work.low, work.high, few=work.few)
+
+
+def _lag(mine: Part, part: Part) -> Value:
+    """Ranks do each step together, so it is compared step by step: how long steps are matters for none of them."""
+    positions = {other.rank: _positions(other) for other in part.ranks}
+    common = np.array(sorted(set.intersection(*(set(known.tolist()) for known in positions.values()))), dtype=np.int64)
+    if not len(common):
+        return Value(None, "1", "derived", reason=reasons.NO_STEP_TIMED)
+    works = {other.rank: other.works[np.isin(positions[other.rank], common)] for other in part.ranks}
+    steps = mine.durations[mine.measured][np.isin(positions[mine.rank], common)]
+    lags = (works[mine.rank] - np.mean(list(works.values()), axis=0)) / np.maximum(steps, 1)
+    lag = median(lags, effective_size(lags))
+    return Value(lag.value, "1", "derived", lag.low, lag.high, few=lag.few)
+
+
+def _positions(part: Part) -> np.ndarray:
+    """The place of each measured step among all steps of its rank."""
+    spans = part.index.spans
+    own = np.flatnonzero(spans.where(kind="step") & (spans.number("rank") == part.rank))
+    start = spans.number("start")
+    places: np.ndarray = np.searchsorted(np.sort(start[own]), start[part.rows[part.measured]])
+    return places
 
 
 def _flops(summary: PartSummary) -> Value:

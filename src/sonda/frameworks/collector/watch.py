@@ -143,7 +143,9 @@ class ProcessWatch:
             join_windows(self)
             self.recorder.flush()  # if this process is killed early, its file shows that it existed
             if self._sampled:
-                self.sampler = sample_stacks(self.recorder.directory, self._place, self.block)
+                self.sampler = sample_stacks(
+                    self.recorder.directory, self._place, self.block, lambda: self.schedule.runs_usual_steps
+                )
 
     def _introduce(self) -> None:
         """State which process this is and what it runs on."""

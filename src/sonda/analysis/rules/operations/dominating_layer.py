@@ -12,7 +12,8 @@ from sonda.record.evidence import LayerSize
 HALF = 0.5
 """A layer that takes more than half of the step takes more than all others together."""
 MOST_WEIGHTS = 0.75
-"""A layer with three quarters of all weights has three times those of all others together."""
+"""A layer with three quarters of all weights has three times those of all others together; tables, of which a step
+reads some rows, are no part of its work."""
 WIDE = 8
 """A matrix that is so many times as wide as long joins parts of different size: a flattened input, a vocabulary."""
 LARGE_KERNEL = 7
@@ -27,7 +28,7 @@ def rule(summary: Summary) -> Verdict | None:
     evidence = evidence_of(summary)
     if evidence is None or len(evidence.step.sizes) < FEWEST:
         return None
-    total = sum(size.weights for size in evidence.step.sizes)
+    total = sum(size.weights for size in evidence.step.sizes if not _is_table(evidence.part, size))
     for size in evidence.step.sizes:
         row = layer_row(evidence.part, size.layer)
         cost = (row.own_cost or row.cost) if row is not None else None
@@ -50,6 +51,13 @@ def rule(summary: Summary) -> Verdict | None:
             share=saved,
         )
     return None
+
+
+def _is_table(part: PartSummary, size: LayerSize) -> bool:
+    """Whether rows are looked up in a layer's weights, and nothing is multiplied."""
+    row = layer_row(part, size.layer)
+    cost = (row.own_cost or row.cost) if row is not None else None
+    return cost is not None and cost.flops.value == 0
 
 
 def _is_wide(size: LayerSize) -> bool:

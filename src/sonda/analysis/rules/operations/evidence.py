@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sonda.analysis.code.summary import Activity
 from sonda.analysis.layer_families import BUILT_IN
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import first_part
@@ -17,6 +18,10 @@ from sonda.record.evidence import OperationGroup, StepEvidence
 
 OUTSIDE = ("", "loss", "other")
 """Phases in which a program calls operations outside of modules; '' is how a counted step calls them."""
+
+
+FOR_RECORDS = frozenset({Activity.LOG, Activity.CHECKPOINT})
+"""What lines compute for these is told with them, by rules on code."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class TimedGroup:
 
 @dataclass(frozen=True)
 class TimedEvidence:
-    """The evidence of a part's counted step, beside the part."""
+    """The evidence of a part's counted step, beside the part, without what is computed for records."""
 
     part: PartSummary
     step: StepEvidence
@@ -73,7 +78,10 @@ def evidence_of(summary: Summary, part: PartSummary | None = None) -> TimedEvide
     if part is None or not steps or not part.step.value:
         return None
     step = max(steps, key=lambda step: step.start)
-    return TimedEvidence(part, step, _timed(part, step))
+    code = summary.code.part(part.name) if summary.code is not None else None
+    purposes = code.purposes if code is not None else {}
+    timed = _timed(part, step)
+    return TimedEvidence(part, step, tuple(row for row in timed if purposes.get(row.group.line) not in FOR_RECORDS))
 
 
 def _timed(part: PartSummary, step: StepEvidence) -> tuple[TimedGroup, ...]:

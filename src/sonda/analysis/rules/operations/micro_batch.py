@@ -24,7 +24,7 @@ def rule(summary: Summary) -> Verdict | None:
         finding=MicroBatch(of_step, time, _place(small), operations, each, small.evidence.step.batch),
         evidence={"share": of_step, "time": time, "operations": operations},
         remedies=remedies.remedies(summary, remedies.batch, remedies.compiled),
-        share=share,
+        share=small.evidence.share(small.saved),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sonda.analysis.rules.device.device_lines import ASK, TO_HOST
@@ -33,6 +34,8 @@ class SmallOperations:
     groups: tuple[TimedGroup, ...]
     overhead: float
     """ns of a step that they cost beyond their work."""
+    saved: float
+    """The part of it that a batch of usual size saves, where few samples are the cause; else all of it."""
     looped: bool
     """Whether loops call most of them, backward and optimizer left out."""
     few_samples: bool
@@ -78,18 +81,18 @@ def small_operations(summary: Summary) -> SmallOperations | None:
         if _is_looped(evidence, key[0], counts[key]) or sisters[_sister_key(*key)] >= LOOP
     )  # fmt: skip
     looped = in_loops >= sum(times.values()) / 2
-    few_samples = not looped and 0 < evidence.step.batch < USUAL_BATCH
+    # A batch of usual size has so many times fewer steps, and their overhead with them.
+    spared = max(1 - evidence.step.batch / USUAL_BATCH, 0.0) if evidence.step.batch else 0.0
+    few_samples = not looped and evidence.share(_overhead(small, ceilings)) * spared >= LEAST
     # A larger batch makes updates rarer too; else an optimizer has a rule of its own.
     groups = tuple(timed for timed in small if few_samples or timed.group.phase != "optimizer")
-    overhead = sum(
-        min(max(timed.ns - _work(timed, ceilings), 0.0), OFTEN * cost * timed.group.operations) for timed in groups
-    )
+    overhead = _overhead(groups, ceilings)
     limited = share([work for bound in ("compute", "memory") for work in bound_by(evidence.part, bound)])
     if evidence.share(overhead) < max(LEAST, limited):
         return None
     layer, line = max(times, key=lambda key: times[key])
     return SmallOperations(
-        evidence, groups, overhead, looped, few_samples,
+        evidence, groups, overhead, overhead * spared if few_samples else overhead, looped, few_samples,
         StepPlace(layer or "", line, "forward" if layer is not None else ""), counts[layer, line],
     )  # fmt: skip
 
@@ -121,9 +124,16 @@ def _launched_in_loops(summary: Summary, evidence: TimedEvidence) -> SmallOperat
     groups = tuple(timed for timed in called if timed.group.line in looped)
     place = max((timed for timed in groups if timed.group.line == line), key=lambda timed: timed.group.operations).group
     return SmallOperations(
-        evidence, groups, idle * evidence.step_ns, True, False,
+        evidence, groups, idle * evidence.step_ns, idle * evidence.step_ns, True, False,
         StepPlace(place.layer or "", line, "forward" if place.layer is not None else ""), looped[line],
     )  # fmt: skip
+
+
+def _overhead(small: Iterable[TimedGroup], ceilings: dict) -> float:  # type: ignore[type-arg]
+    """ns that operations cost beyond their work, and no longer than operations cost."""
+    cost = ceilings["training_operation"].value or 0.0
+    return sum(min(max(timed.ns - _work(timed, ceilings), 0.0), OFTEN * cost * timed.group.operations)
+               for timed in small)  # fmt: skip
 
 
 def _count_sisters(called: list[TimedGroup]) -> dict[tuple[str, str], int]:

@@ -21,12 +21,13 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     slowest = max(ranks, key=_work)
     least = min(ranks, key=_work)
-    longest, mean = _work(slowest), sum(map(_work, ranks)) / len(ranks)
-    share = min((longest - mean) / part.step.value, 1.0)
-    # Without an interval nobody knows whether it is slower for sure.
-    if share < WORTH or slowest.work.low is None or slowest.work.low <= mean:
+    # Without an interval, or with one of few steps, nobody knows whether it is slower for sure.
+    lag = slowest.lag
+    if lag.low is None or lag.few or lag.low <= 0 or (lag.value or 0.0) < WORTH:
         return None
-    of_step, time = Value(share, "1", "derived"), Value(longest - mean, "ns", "derived")
+    share = min(lag.value or 0.0, 1.0)
+    of_step = Value(share, "1", "derived")
+    time = Value(share * (slowest.step.value or part.step.value), "ns", "derived")
     stages = isinstance(summary.target, RanksTarget) and summary.target.mode == PIPELINE
     return Verdict(
         kind="imbalance",

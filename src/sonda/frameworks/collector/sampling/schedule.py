@@ -112,6 +112,11 @@ class Schedule:
         schedule.sample = DetailSample() if self.sample is not None else None
         return schedule
 
+    @property
+    def runs_usual_steps(self) -> bool:
+        """Whether the program makes steps, and none of them is counted now."""
+        return (self._called or self.steps > 0) and not self.counting
+
     def shape_number(self, shape: object) -> tuple[int, bool]:
         """The number of this input's shape, and whether the shape is new."""
         return self.shapes.number(shape)

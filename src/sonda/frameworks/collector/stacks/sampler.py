@@ -19,6 +19,7 @@ import time
 import weakref
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
 from array import array
+from collections.abc import Callable
 from time import perf_counter_ns as now
 from time import thread_time_ns as spent
 from typing import Any
@@ -38,6 +39,9 @@ COST_SHARE = 200
 and more: it leaves its processor, and others fill its caches."""
 SAVED_NS = 5_000_000
 """Processor time that may be spent at once: while a program begins, every stack is a new one."""
+STEPS_NS = 25_000_000
+"""The same from the first step on that is not counted, whatever was spent before it: some 150 samples, so that a loop
+of a second is known too."""
 LONGEST_NS = 50_000_000
 """ns between two samples at most. A usual sample takes 0.1 to 0.2 ms, which is less than half a percent of this. What
 imports and first steps cost, whose stacks are all new, is not waited for any longer: their steps would not be seen."""
@@ -62,12 +66,14 @@ STOP_S = 0.5
 class StackSampler:
     """Samples this process, and forked children, from `begin` until `finish`."""
 
-    def __init__(self, directory: str, place: str, children: bool) -> None:
+    def __init__(self, directory: str, place: str, children: bool, steps: Callable[[], bool] = bool) -> None:
         self.directory = directory
         self.place = place
         """The directory in which the program began: names of its files may be relative to it."""
         self.children = children
         """Whether forked children are sampled too."""
+        self.steps = steps
+        """Whether the program makes steps now, at their usual pace; `bool` where nobody tells."""
         self.child = False
         self.on = False
         """Whether this process is sampled, now or as soon as its fork is over."""
@@ -94,6 +100,7 @@ class StackSampler:
         """ns of processor time that sampling took."""
         self._debt = 0
         """ns of processor time that were spent and not waited for yet."""
+        self._saved = SAVED_NS
         self._running = MOST_THREADS
         """Threads of the program that ran since the last sample."""
         self._turn = 0.0
@@ -216,6 +223,8 @@ class StackSampler:
                 cost, already = total - already, total
                 self.spent += cost
                 self._debt = max(self._debt + cost - (ended - began) // COST_SHARE, 0)
+                if self._saved == SAVED_NS and self.steps():
+                    self._saved, self._debt = STEPS_NS, 0
         except BaseException:
             if self.on and not sys.is_finalizing():
                 report_failure(self.directory)
@@ -227,7 +236,7 @@ class StackSampler:
     def _choose_interval(self) -> int:
         """ns until the next sample."""
         self._turn = (self._turn + GOLDEN) % 1
-        saving = COST_SHARE * (self._debt - SAVED_NS)
+        saving = COST_SHARE * (self._debt - self._saved)
         return max(int(self.interval * (0.5 + self._turn)), min(saving, LONGEST_NS))
 
     def _sample(self, time: int, late: int, waits: int, mine: int) -> None:
@@ -323,10 +332,10 @@ def _find_packages() -> list:
     return [os.path.dirname(file) for file in files if file]
 
 
-def sample_stacks(directory: str, place: str, block: bool) -> StackSampler:
+def sample_stacks(directory: str, place: str, block: bool, steps: Callable[[], bool] = bool) -> StackSampler:
     """Begin to sample this process and the children that it forks, to its end; of a block, the process until
-    `finish`."""
-    sampler = StackSampler(directory, place, children=not block)
+    `finish`. `steps` tells whether the program makes steps now."""
+    sampler = StackSampler(directory, place, children=not block, steps=steps)
     reference = weakref.ref(sampler)
 
     def call(name: str) -> Any:

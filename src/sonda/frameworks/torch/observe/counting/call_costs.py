@@ -32,6 +32,8 @@ class CallKind(NamedTuple):
     random: bool
     mapped: int = 0
     """B of results that are too large for the C library to keep."""
+    operations: int = 1
+    """How many it stands for: a recurrent layer that is one call does its time steps one after the other."""
 
 
 class CallCosts:

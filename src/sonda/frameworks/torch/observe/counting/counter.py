@@ -16,7 +16,7 @@ from .call_costs import CallCosts, CallKind
 from .dispatch import OperatorKernels
 from .memory import LiveTensors
 from .mode_exceptions import FORWARD_MODE, ModeHider, in_forward_mode
-from .operation_groups import add_mapped, describe_group
+from .operation_groups import add_mapped, count_time_steps, describe_group
 
 MOST_OPERATIONS = 1_000_000
 LONGEST_NS = 10_000_000_000
@@ -256,7 +256,8 @@ class OperationCounter:
         )
         family, bits, strided, random = describe_group(self.torch, func, name, args, operands, size)
         mapped = add_mapped(self.torch, (args, kwargs), out)
-        return CallKind(code, name, flops, size, family, bits, strided, random, mapped)
+        operations = count_time_steps(name, args)
+        return CallKind(code, name, flops, size, family, bits, strided, random, mapped, operations)
 
 
 def _count_dispatch(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -93,7 +93,7 @@ class OperationGroups:
     def _sum(self, stream: Any, kind: CallKind, group: list, ns: int) -> None:
         if kind.random:
             self.random.update(stream.layers)
-        group[0] += 1
+        group[0] += kind.operations
         group[1] += ns
         group[2] += kind.flops or 0
         group[3] += kind.bytes or 0
@@ -124,6 +124,11 @@ def describe_group(torch: Any, func: Any, name: str, args: tuple, tensors: list,
     if spread and not strided and name in GATHERS and _is_scattered(args):
         strided = int(size or 0)
     return family, bits, strided, random
+
+
+def count_time_steps(name: str, args: tuple) -> int:
+    """How many operations a call stands for: of a recurrent layer that is one call, one for each time step."""
+    return int(args[0].shape[0]) if name.startswith("aten.mkldnn_rnn_layer") and args[0].dim() == 3 else 1
 
 
 def add_mapped(torch: Any, given: Any, out: Any) -> int:
