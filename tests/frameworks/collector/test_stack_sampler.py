@@ -6,11 +6,10 @@ import gc
 import os
 import sys
 import threading
-import time
 from _thread import get_ident
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns, sleep
 
 import pytest
 
@@ -245,9 +244,9 @@ def test_steps_are_sampled_whatever_was_spent_before(tmp_path: Path, resting: th
     sampler._debt = module.SAVED_NS + 20 * MS
     sampler.begin()
     begun.set()
-    last = time.monotonic() + 5
-    while sampler._saved != module.STEPS_NS and time.monotonic() < last:
-        time.sleep(0.01)
+    last = monotonic() + 5
+    while sampler._saved != module.STEPS_NS and monotonic() < last:
+        sleep(0.01)
     owed, longest = sampler._debt, sampler._choose_interval()
     sampler.finish()
     assert sampler._saved == module.STEPS_NS and owed < 20 * MS
