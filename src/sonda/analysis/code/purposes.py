@@ -196,7 +196,7 @@ def _judge_loops(
             copies[sample.frames[-1].function].append(at)
     for function, rows in loops.items():
         whole = _add_up(samples, rows)
-        if 2 * _add_up(samples, (at for at in rows if _is_python(samples[at]))) < whole:
+        if 2 * _add_up(samples, (at for at in rows if _is_turn(samples[at], purposes[at]))) < whole:
             continue
         beside = copies.get(function, [])
         if _add_up(samples, beside) >= whole:
@@ -205,6 +205,11 @@ def _judge_loops(
         for at in [*rows, *beside]:
             if purposes[at] is Activity.COPY or not samples[at].callee.framework:
                 purposes[at] = Activity.LOOP
+
+
+def _is_turn(sample: PlacedSample, purpose: Activity | None) -> bool:
+    """Whether it is Python code of a loop, and not one long copy that a turn makes."""
+    return _is_python(sample) and (purpose is None or sample.callee.walks)
 
 
 def _feeds_in(sample: PlacedSample, function: object) -> frozenset[str]:

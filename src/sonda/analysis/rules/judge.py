@@ -20,6 +20,7 @@ from sonda.analysis.rules.code import (
     per_sample_python,
     waiting,
 )
+from sonda.analysis.rules.code_findings import PreparesInput
 from sonda.analysis.rules.device import slow_products, synchronisation, transfer
 from sonda.analysis.rules.limit_findings import Oversubscribed
 from sonda.analysis.rules.limits import (
@@ -212,7 +213,7 @@ def _put_in(spoken: list[Verdict], outside: Verdict, steps: float) -> list[Verdi
 
     What limits the work as it is, and what is good, is said of steps that are most of the time.
     """
-    last = LIMITS | NO_CAUSES if outside.share > steps else NO_CAUSES
+    last = LIMITS | NO_CAUSES if outside.share > steps else NO_CAUSES | UNNAMED
     ahead = [verdict for verdict in spoken if verdict.kind not in last and verdict.share * steps >= outside.share]
     return [*ahead, outside, *(verdict for verdict in spoken if verdict not in ahead)]
 
@@ -239,13 +240,22 @@ def _without_repetitions(spoken: list[Verdict]) -> list[Verdict]:
 
 
 def _without_known_code(causes: list[Verdict], spoken: list[Verdict]) -> list[Verdict]:
-    """Without what is said of code for an unknown purpose where a cause names an operation of the same lines."""
-    places = [cause.place or _place(cause.finding) for cause in causes if cause.kind in BY_OPERATIONS]
-    return [
-        verdict for verdict in spoken
-        if verdict.kind != "code" or verdict.place is None
-        or not any(place is not None and _is_near(place, verdict.place) for place in places)
-    ]  # fmt: skip
+    """Without what is said of code for an unknown purpose where a cause names an operation of the same lines; so it is
+    with code that prepares input, in a line of which the operation is all, or takes half."""
+    kept = []
+    for verdict in spoken:
+        known = [
+            cause for cause in causes
+            if cause.kind in BY_OPERATIONS and verdict.place is not None
+            and (place := cause.place or _place(cause.finding)) is not None and _is_near(place, verdict.place)
+        ]  # fmt: skip
+        exact = [
+            cause for cause in known if cause.kind != "tiny_operations"
+            and (cause.share >= HALF * verdict.share or (verdict.place is not None and verdict.place.text))
+        ]  # fmt: skip
+        if not (known if verdict.kind == "code" else exact and isinstance(verdict.finding, PreparesInput)):
+            kept.append(verdict)
+    return kept
 
 
 def _is_near(place: CausePlace, code: CausePlace) -> bool:

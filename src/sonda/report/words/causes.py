@@ -182,8 +182,8 @@ def _(finding: DoublePrecision) -> str:
 def _(finding: DominatingLayer) -> str:
     size = f"a kernel of {finding.kernel}" if finding.kernel else f"{share(finding.weights)} of all weights"
     return (
-        f"Dominating layer: {name_layer(finding.place.layer)} ({finding.name}, with {size}) takes "
-        f"{share(finding.share)} of the step."
+        f"Dominating layer: {name_layer(finding.place.layer)} ({finding.name}, with {size}) and its "
+        f"update take {share(finding.share)} of the step."
     )
 
 

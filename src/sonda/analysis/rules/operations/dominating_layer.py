@@ -18,21 +18,29 @@ WIDE = 8
 """A matrix that is so many times as wide as long joins parts of different size: a flattened input, a vocabulary."""
 LARGE_KERNEL = 7
 """Larger than the 3 and 5 of most convolutions; where a 7 stands first in a network it takes a small part."""
+UPDATE = "optimizer"
 FEWEST = 3
 """Layers with weights, from which on one can be out of proportion."""
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires when a layer takes half of the step or more, alone, and holds most weights in a wide matrix, or in one
-    behind convolutions, or has a large kernel."""
+    """Fires when a layer takes half of the step or more, alone and with the update of its weights, and holds most
+    weights in a wide matrix, or in one behind convolutions, or has a large kernel."""
     evidence = evidence_of(summary)
     if evidence is None or len(evidence.step.sizes) < FEWEST:
         return None
+    every = sum(size.weights for size in evidence.step.sizes)
     total = sum(size.weights for size in evidence.step.sizes if not _is_table(evidence.part, size))
+    updating = evidence.share(sum(row.cost.time.value or 0.0 for row in evidence.part.phases if row.name == UPDATE))
     for size in evidence.step.sizes:
         row = layer_row(evidence.part, size.layer)
         cost = (row.own_cost or row.cost) if row is not None else None
-        if row is None or cost is None or cost.share != cost.share or cost.share < HALF:
+        if row is None or cost is None or cost.share != cost.share or not cost.time.value:
+            continue
+        # Where weights lie in tables whose rows are updated, the others' updates take a larger part of it.
+        updates = updating * size.weights / every if every else 0.0
+        taken = min(cost.share + updates, 1.0)
+        if taken < HALF:
             continue
         own = size.weights / total if total else 0.0
         flattens = not size.kernel and sum(other.kernel > 0 for other in evidence.step.sizes) >= FEWEST
@@ -40,13 +48,14 @@ def rule(summary: Summary) -> Verdict | None:
             continue
         rest = _usual_share(evidence.part, row)
         place = StepPlace(size.layer)
-        share = Value(min(cost.share, 1.0), "1", "derived")
-        saved = max(cost.share - rest, 0.0)
+        share = Value(taken, "1", "derived")
+        saved = max(taken - rest, 0.0)
+        time = Value(cost.time.value * taken / cost.share, "ns", "derived")
         weights = Value(own, "1", "counted")
         return Verdict(
             kind="dominating_layer",
-            finding=DominatingLayer(share, cost.time, place, row.name, weights, size.kernel),
-            evidence={"share": share, "time": cost.time, "weights": weights},
+            finding=DominatingLayer(share, time, place, row.name, weights, size.kernel),
+            evidence={"share": share, "time": time, "weights": weights},
             remedies=(Remedy(SmallerLayer(place, size.kernel)),),
             share=saved,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sonda.analysis.rules.advice import RemoveBreaks
 from sonda.analysis.rules.cause_findings import GraphBreaks
 from sonda.analysis.rules.operations.evidence import told_ns
+from sonda.analysis.rules.operations.recompilation import breaks_within, compiled_again
 from sonda.analysis.rules.operations.small_operations import small_operations
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH, first_part
@@ -17,8 +18,8 @@ COMPILED = ("forward", "fused", "prefill", "decode")
 
 def rule(summary: Summary) -> Verdict | None:
     """Fires when a function that breaks runs in phases that take a tenth of the step or more. It explains the overhead
-    of small operations, which compiling would have removed; without any it counts as the least that is worth a
-    sentence."""
+    of small operations, which compiling would have removed, and that pieces are compiled again; without any of these it
+    counts as the least that is worth a sentence."""
     part, found = first_part(summary), breaks(summary)
     step = told_ns(part) if part is not None else 0.0
     if part is None or not found or not step:
@@ -36,8 +37,18 @@ def rule(summary: Summary) -> Verdict | None:
         finding=GraphBreaks(of_step, time, place, times, worst.reason),
         evidence={"share": of_step, "time": time, "breaks": Value(float(times), "1", "counted")},
         remedies=(Remedy(RemoveBreaks(place)),),
-        share=max(WORTH, small.evidence.share(small.overhead)) if small is not None else WORTH,
+        share=max(
+            WORTH, small.evidence.share(small.overhead) if small is not None else 0.0, _share_compiled_again(summary)
+        ),
     )
+
+
+def _share_compiled_again(summary: Summary) -> float:
+    """The part of all steps in which functions were compiled again whose graphs break."""
+    total = sum((part.total.value or 0.0) for part in summary.parts if part.total is not None)
+    again = [function for function in compiled_again(summary) if breaks_within(summary, function)]
+    spent = 1e9 * sum(float(function.again) for function in again)
+    return min(spent / max(total, spent), 1.0) if spent else 0.0
 
 
 def breaks(summary: Summary) -> list[GraphBreak]:

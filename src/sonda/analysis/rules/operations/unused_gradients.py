@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sonda.analysis.rules.advice import NoGrad
 from sonda.analysis.rules.cause_findings import UnusedGradients, UnusedGraph
+from sonda.analysis.rules.code.own_code import find_call
 from sonda.analysis.rules.operations.evidence import TimedEvidence, evidence_of, layer_row, outermost
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
@@ -21,11 +22,11 @@ PAGE = 4096
 def rule(summary: Summary) -> Verdict | None:
     """Fires when gradients that nobody uses take a tenth of the step or more, or unused graphs a twentieth."""
     evidence = evidence_of(summary)
-    thrown = _thrown(evidence) if evidence is not None else None
+    thrown = _thrown(summary, evidence) if evidence is not None else None
     return thrown or _graphs(summary)
 
 
-def _thrown(evidence: TimedEvidence) -> Verdict | None:
+def _thrown(summary: Summary, evidence: TimedEvidence) -> Verdict | None:
     spent, layers, sometimes = 0.0, [], False
     for module in evidence.step.thrown:
         row = layer_row(evidence.part, module.layer)
@@ -39,7 +40,7 @@ def _thrown(evidence: TimedEvidence) -> Verdict | None:
         return None
     named = tuple(_common(layers))
     inside = evidence.largest_place(lambda group: f"{group.layer}.".startswith(f"{named[0]}."))
-    place = StepPlace(named[0], inside.line, "backward")
+    place = StepPlace(named[0], find_call(summary, named, inside.line), "backward")
     of_step, time = Value(share, "1", "derived"), Value(spent, "ns", "derived")
     return Verdict(
         kind="unused_gradients",
