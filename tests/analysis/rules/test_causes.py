@@ -406,6 +406,26 @@ def test_compiling_again_is_lost_time() -> None:
     assert recompilation.rule(compiled(again=0.5)) is None
 
 
+def test_pieces_that_are_compiled_again_are_said_of_the_break() -> None:
+    """5 of 10 s go into compiling a function again in which its graph breaks, or what is left of it behind the break;
+    a break in another function, which begins behind it, explains nothing."""
+    whole = with_validations(1, 0)
+    function = {"function": "step", "line": "train.py:3", "times": 8, "seconds": 6.0, "again": 5.0}
+    rest = {**function, "function": "torch_dynamo_resume_in_step_at_9"}
+
+    def broken_at(line: int, again: dict = function) -> Summary:
+        other = {"function": "other", "line": "train.py:15", "times": 1, "seconds": 1.0}
+        breaks = [{"line": f"train.py:{line}", "reason": "item()", "times": 1}]
+        facts = msgspec.convert({"functions": [again, other], "breaks": breaks}, Compilations)
+        workload = msgspec.structs.replace(whole.workload, compilations=facts)
+        part = dataclasses.replace(whole.parts[0], phases=(phase("forward", cost(60)), phase("backward", cost(40))))
+        return dataclasses.replace(whole, workload=workload, parts=(part, *whole.parts[1:]))
+
+    assert recompilation.rule(broken_at(9)) is None and recompilation.rule(broken_at(30, rest)) is None
+    assert share_of(graph_breaks.rule(broken_at(9))) == pytest.approx(0.50)
+    assert share_of(recompilation.rule(broken_at(20))) == pytest.approx(0.50)
+
+
 def test_graph_breaks_explain_small_operations() -> None:
     groups = [group(60 * MS, 10_000, layer="body", line="net.py:8")]
     facts = {"compilations": {"breaks": [{"line": "net.py:8", "reason": "item()", "times": 1}]}}
