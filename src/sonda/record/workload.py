@@ -146,6 +146,8 @@ class Workload(Stored, frozen=True, kw_only=True):
     """To which a program has bound itself."""
     loader: str | None = None
     """Whose data loader a program uses."""
+    loader_line: str | None = None
+    """Where the program makes it: `train.py:20`."""
     workers: int | None = None
     """Processes that load data."""
     prefetch: int | None = None
@@ -201,6 +203,7 @@ OF_EVIDENCE = (
     "evidence",
     "threads_line",
     "double_line",
+    "loader_line",
     "device_calls",
     "denormals",
     "compilations",

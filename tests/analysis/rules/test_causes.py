@@ -168,6 +168,8 @@ def test_few_samples_and_no_loop_are_a_micro_batch() -> None:
     verdict = micro_batch.rule(judged(groups=lines, batch=2))
     assert share_of(verdict) == pytest.approx(0.40 * 15 / 16)
     assert tiny_operations.rule(judged(groups=lines, batch=2)) is None
+    loaded = micro_batch.rule(judged(groups=lines, batch=2, facts={"loader_line": "train.py:20"}))
+    assert loaded is not None and "(train.py:20)" in describe(loaded.finding), "there the batch can be changed"
 
 
 def test_a_usual_batch_is_no_micro_batch() -> None:

@@ -154,6 +154,7 @@ def test_the_loader_that_feeds_the_training_speaks_for_the_program(told: Callabl
     # The loader of the evaluation has no workers, and comes last.
     workload = told("workers").workload
     assert (workload.workers, workload.prefetch, workload.persistent_workers) == (1, 2, False)
+    assert workload.loader_line == "tests/programs/habits.py:100"
 
 
 class Counted(torch.nn.Sequential):

@@ -82,8 +82,9 @@ def _(finding: TinyOperations) -> str:
 @describe.register
 def _(finding: MicroBatch) -> str:
     batch = wording.plural(finding.batch, "sample") if finding.batch else "few samples"
+    at_line = f" ({finding.place.line})" if finding.place.line else ""
     return (
-        f"Micro-batch: a step of {batch} makes {number(finding.operations):,.0f} operations that take "
+        f"Micro-batch{at_line}: a step of {batch} makes {number(finding.operations):,.0f} operations that take "
         f"{duration(finding.operation_time)} each, however small; {share(finding.share)} of the step is overhead."
     )
 

@@ -21,13 +21,15 @@ def rule(summary: Summary) -> Verdict | None:
     each = Value(small.time / small.operations, "ns", "derived")
     return Verdict(
         kind="micro_batch",
-        finding=MicroBatch(of_step, time, _place(small), operations, each, small.evidence.step.batch),
+        finding=MicroBatch(of_step, time, _place(summary, small), operations, each, small.evidence.step.batch),
         evidence={"share": of_step, "time": time, "operations": operations},
         remedies=remedies.remedies(summary, remedies.batch, remedies.compiled),
         share=small.evidence.share(small.saved),
     )
 
 
-def _place(small: SmallOperations) -> StepPlace:
-    """Where the model is called with a batch; where that is not known, the layer of most small operations."""
-    return StepPlace(line=small.evidence.step.line) if small.evidence.step.line else small.place
+def _place(summary: Summary, small: SmallOperations) -> StepPlace:
+    """Where the loader of the batches is made; without one, where the model is called with a batch; where that is not
+    known, the layer of most small operations."""
+    line = summary.workload.loader_line or small.evidence.step.line
+    return StepPlace(line=line) if line else small.place

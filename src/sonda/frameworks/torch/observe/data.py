@@ -10,6 +10,7 @@ from typing import Any
 
 from ...collector.recorder import Recorder, Stream
 from .identity import IdentityMap
+from .inspection.code_places import CodePlaces
 
 OPTIONS = {
     "workers": "num_workers",
@@ -46,12 +47,22 @@ class DataPhases:
         """The number of each loader."""
         self._fetching = IdentityMap()
         """Three numbers for each iterator: of its loader, of itself, and of its dataset."""
+        self._lines = IdentityMap()
+        """Where each loader was made."""
+        self._places = CodePlaces(torch)
         self._datasets = DatasetNumbers(torch)
         define = recorder.define
         self._code = define(kind="phase", name="data")
         self._transfer = define(kind="phase", name="transfer")
         names = ("loader", "iterator", "dataset", "exhausted")
         self._values = {name: define(kind="value", quantity=name, source="counted") for name in names}
+
+    def wrap_init(self, original: Any) -> Any:
+        def wrapper(loader: Any, *args: Any, **kwargs: Any) -> None:
+            original(loader, *args, **kwargs)
+            self._lines.set(loader, self._places.find())
+
+        return wrapper
 
     def wrap_iter(self, original: Any) -> Any:
         def wrapper(loader: Any) -> Any:
@@ -90,7 +101,9 @@ class DataPhases:
     def _introduce(self, loader: Any) -> None:
         """State the options of a loader."""
         options = {name: getattr(loader, attribute, None) for name, attribute in OPTIONS.items()}
-        self._recorder.state_lasting(loader=self._loaders.get(loader), loads={"loader": "torch", **options})
+        line = self._lines.get(loader)
+        loads = {"loader": "torch", **options, **({"loader_line": line} if line else {})}
+        self._recorder.state_lasting(loader=self._loaders.get(loader), loads=loads)
 
     def wrap_copy(self, original: Any) -> Any:
         """Wrap a method of Tensor that may copy to another device; outside of every phase a copy is a phase."""

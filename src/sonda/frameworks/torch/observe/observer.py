@@ -111,6 +111,7 @@ class TorchObserver(PatchingObserver):
         self.replace(torch.no_grad, "__exit__", self.optimizers.wrap_exit)
         for name in ("backward", "grad"):
             self.replace(torch.autograd, name, lambda original: wrap_backward(self, original))
+        self.replace(dataloader.DataLoader, "__init__", self._data_phases.wrap_init)
         self.replace(dataloader.DataLoader, "__iter__", self._data_phases.wrap_iter)
         self.replace(dataloader._BaseDataLoaderIter, "__next__", self._data_phases.wrap_next)
         self.communication.install()
