@@ -18,6 +18,9 @@ NAMED = 0.80
 MOST_NAMED = 2
 """Families that are named at most."""
 
+UNTOLD = 0.20
+"""Part of the median step that the median phases may leave untold."""
+
 OFTEN_WAITED = 5
 """Steps that must have been seen to wait: of fewer nobody knows how often such come."""
 
@@ -141,6 +144,12 @@ def pieces_of(works: list[Work]) -> Pieces:
 def data_share(part: PartSummary) -> float:
     """Part of the step spent waiting for input, 0 to 1."""
     return _phase_share(part, "data")
+
+
+def is_uneven(part: PartSummary) -> bool:
+    """Whether the median times of the phases leave a fifth of the median step untold: each is then that of other
+    steps, and only the time of all steps together tells what takes how much."""
+    return sum(row.cost.share for row in part.phases if row.cost.share == row.cost.share) < 1 - UNTOLD
 
 
 def data_share_of_all(part: PartSummary) -> float:

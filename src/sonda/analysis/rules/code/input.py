@@ -8,7 +8,7 @@ from sonda.analysis.rules.advice import ChangeLine, LineChange, LoadInParallel
 from sonda.analysis.rules.code.own_code import causes_of, code_verdict, place_of, region_of, share_of
 from sonda.analysis.rules.code_findings import PreparesInput
 from sonda.analysis.rules.limit_findings import InputBound, UnevenInput
-from sonda.analysis.rules.work import WORTH, data_share, data_share_of_all, explained, first_part
+from sonda.analysis.rules.work import WORTH, data_share, data_share_of_all, explained, first_part, is_uneven
 from sonda.analysis.summary import Remedy, Summary, Value, Verdict
 
 DATA = "data"
@@ -28,8 +28,11 @@ def rule(summary: Summary) -> Verdict | None:
         return None
     waiting = data_share(part)
     largest = waiting >= WORTH and waiting >= max(explained(part).values())
-    if waiting <= ALWAYS and not largest:
-        return uneven(summary)
+    more_in_all = is_uneven(part) and data_share_of_all(part) > waiting
+    if more_in_all or (waiting <= ALWAYS and not largest):
+        verdict = uneven(summary)
+        if verdict is not None or not largest:
+            return verdict
     spent = next(row.cost.time for row in part.phases if row.name == "data")
     share = Value(waiting, "1", "derived")
     leads, in_workers = _find_leads(summary)
