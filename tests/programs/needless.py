@@ -153,8 +153,19 @@ def subnormal():
     model = Parts()
 
     def loss_of(model, x):
-        small = torch.full((5000,), 1e-40)
+        small = torch.full((200_000,), 1e-40)
         return model(x).pow(2).mean() + small.sqrt().sum()  # here
+
+    return train(model, model.parameters(), loss_of=loss_of)
+
+
+def underflowing():
+    model = Parts()
+
+    def loss_of(model, x):
+        far = torch.tensor([-0.5, -95.0]).repeat(1000, 200)
+        near = far.exp()  # here
+        return model(x).pow(2).mean() + (near @ torch.ones(400, 400)).mean() / 1e6
 
     return train(model, model.parameters(), loss_of=loss_of)
 

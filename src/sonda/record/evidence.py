@@ -129,8 +129,16 @@ class DenormalFacts(Stored, frozen=True, kw_only=True):
     """The same of a square root."""
 
 
+class WorkDivision(Stored, frozen=True, kw_only=True):
+    """The line in which processes of a job choose their part of the work by their number."""
+
+    file: str
+    line: int
+    function: str = ""
+
+
 class SubnormalOperation(Stored, frozen=True, kw_only=True):
-    """Operations of one name and place that read subnormal numbers."""
+    """Operations of one name and place that read or give subnormal numbers."""
 
     phase: str = ""
     layer: str | None = None
@@ -138,9 +146,9 @@ class SubnormalOperation(Stored, frozen=True, kw_only=True):
     name: str
     ns: int
     part: Number
-    """Of its operand's elements that are subnormal, 0 to 1."""
+    """Of the elements of an operand or of the result that are subnormal, 0 to 1."""
     times: Number
-    """How many times longer such an operation takes where all are."""
+    """How many times longer such an operation takes with them than with usual numbers."""
 
 
 class TriedFormat(Stored, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.evidence import Compilations, DenormalFacts, DeviceCall, StepEvidence
+from sonda.record.evidence import Compilations, DenormalFacts, DeviceCall, StepEvidence, WorkDivision
 from sonda.record.stored import Number, Scalar, Stored, plain
 
 
@@ -163,6 +163,8 @@ class Workload(Stored, frozen=True, kw_only=True):
     compilations: Compilations | None = None
     fault_ns: Number | None = None
     """What a page fault cost in a program, ns."""
+    division: WorkDivision | None = None
+    """Of a program of several processes."""
     step_faults: Number | None = None
     """Page faults of a program in a training step, wherever in it."""
     epochs: int | None = None
@@ -206,6 +208,7 @@ OF_EVIDENCE = (
     "loader_line",
     "device_calls",
     "denormals",
+    "division",
     "compilations",
     "fault_ns",
     "step_faults",

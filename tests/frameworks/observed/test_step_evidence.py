@@ -141,3 +141,10 @@ def test_an_operation_that_reads_subnormal_numbers(nursery: Nursery, tmp_path: P
     assert (operation.name, operation.part) == ("aten.sqrt", 1.0)
     assert names_line(operation.line, line_of("small.sqrt()"))
     assert operation.times > 0
+
+
+def test_an_operation_that_gives_subnormal_numbers(nursery: Nursery, tmp_path: Path) -> None:
+    operations = {operation.name: operation for operation in observe(nursery, tmp_path, "underflowing").subnormal}
+    assert {"aten.exp", "aten.mm"} <= set(operations), "one gives such numbers, the other reads them"
+    assert operations["aten.exp"].part == pytest.approx(0.5, abs=0.05)
+    assert names_line(operations["aten.exp"].line, line_of("far.exp()"))

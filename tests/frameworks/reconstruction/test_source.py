@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sonda.frameworks.reconstruction.source import CALLER, UNKNOWN, SourceFile
+from sonda.frameworks.reconstruction.source import CALLER, UNKNOWN, FunctionEffects, SourceFile
 
 TRAIN = SourceFile(b'''\
 def train(net, opt, loader, meter, ema):
@@ -78,3 +78,91 @@ def test_what_has_no_source_is_unknown() -> None:
     assert SourceFile([]).look_up("train", 1, 5) == UNKNOWN
     assert SourceFile([b"def broken(:"]).look_up("broken", 1, 1) == UNKNOWN
     assert TRAIN.look_up("other", 1, 5) == UNKNOWN and TRAIN.look_up("train", 1, 0) == UNKNOWN
+
+
+def test_a_loop_that_changes_elements_feeds_what_reads_the_whole() -> None:
+    source = SourceFile(b"""\
+def align(pieces, labels):
+    rows = pieces.tolist()
+    for row, given in zip(rows, labels):
+        for place, label in enumerate(given):
+            row[place] = label
+        row = given
+        count(place)
+    return torch.tensor(rows)
+""".splitlines())  # fmt: skip
+    assert 8 in source.look_up("align", 1, 5).feeds
+    assert 8 not in source.look_up("align", 1, 6).feeds, "another object of the same name"
+
+
+def test_a_name_that_is_given_another_value_later_is_left_for_the_next_turn() -> None:
+    source = SourceFile(b"""\
+def follow(labels):
+    for sentence in labels:
+        before = 0
+        for label in sentence:
+            if label != before:
+                changed = label
+            seen.add(changed)
+            before = label
+    return 1
+""".splitlines())  # fmt: skip
+    assert 5 in source.look_up("follow", 1, 8).feeds
+    assert source.look_up("follow", 1, 3).feeds == (5, 6, 7)
+
+
+def test_the_last_statement_of_a_loop_stands_for_the_loop() -> None:
+    source = SourceFile(b"""\
+def fill(rows):
+    out = []
+    at = 0
+    while at < len(rows):
+        out.append(rows[at])
+        at += 1
+    return out
+""".splitlines())  # fmt: skip
+    assert source.look_up("fill", 1, 5).feeds == source.look_up("fill", 1, 6).feeds
+    assert 7 in source.look_up("fill", 1, 6).feeds
+
+
+def test_what_is_written_to_a_file_reaches_nobody() -> None:
+    effects = FunctionEffects()
+    record = SourceFile(b"""\
+class Record:
+    def note(self, step, loss):
+        row = {"step": step, "loss": self.round(loss)}
+        self.file.write(json.dumps(row))
+
+    def round(self, value):
+        return round(value.item(), 3)
+
+    def keep(self, loss):
+        self.kept.append(loss)
+""".splitlines(), effects)  # fmt: skip
+    train = SourceFile(b"""\
+def train(net, record, batches):
+    for x in batches:
+        loss = net(x)
+        record.note(x[0], loss)
+        record.keep(loss)
+        print(loss.item())
+        loss.backward()
+""".splitlines(), effects)  # fmt: skip
+    assert record.look_up("note", 2, 3).feeds == (4,)
+    assert train.look_up("train", 1, 4).feeds == ()
+    assert CALLER in train.look_up("train", 1, 5).feeds
+    assert train.look_up("train", 1, 6).feeds == ()
+    assert 7 in train.look_up("train", 1, 3).feeds
+
+
+def test_a_function_of_the_program_is_known_better_than_its_name() -> None:
+    source = SourceFile(b"""\
+class Replay:
+    def write(self, row):
+        self.rows[self.at] = row
+
+def act(replay, net):
+    for x in range(9):
+        replay.write(net(x))
+""".splitlines())  # fmt: skip
+    assert CALLER in source.look_up("act", 5, 7).feeds

@@ -183,7 +183,8 @@ def _judge_loops(
     samples: Sequence[PlacedSample], positions: Sequence[Position], purposes: list[Activity | None]
 ) -> None:
     """A loop whose turns are mostly Python code is one, with the short calls that it makes, with smaller copies of its
-    function, those from lists and into lists, and with the conversion of what it has filled, however long."""
+    function, those from lists and into lists, and with the conversion of what loops have filled, there or in functions
+    that are called there, however long."""
     loops: dict[object, list[int]] = defaultdict(list)
     copies: dict[object, list[int]] = defaultdict(list)
     for at, (sample, position, purpose) in enumerate(zip(samples, positions, purposes, strict=True)):
@@ -199,11 +200,16 @@ def _judge_loops(
         if 2 * _add_up(samples, (at for at in rows if _is_turn(samples[at], purposes[at]))) < whole:
             continue
         beside = copies.get(function, [])
-        if _add_up(samples, beside) >= whole:
-            filled = frozenset[str]().union(*(_feeds_in(samples[at], function) for at in rows))
-            beside = [at for at in beside if _converts(samples[at], filled)]
-        for at in [*rows, *beside]:
+        for at in [*rows, *(beside if _add_up(samples, beside) < whole else ())]:
             if purposes[at] is Activity.COPY or not samples[at].callee.framework:
+                purposes[at] = Activity.LOOP
+    for function, beside in copies.items():
+        filled = frozenset[str]().union(
+            *(_feeds_in(sample, function) for sample, purpose in zip(samples, purposes, strict=True)
+              if purpose is Activity.LOOP)
+        )  # fmt: skip
+        for at in beside:
+            if _converts(samples[at], filled):
                 purposes[at] = Activity.LOOP
 
 
@@ -213,8 +219,8 @@ def _is_turn(sample: PlacedSample, purpose: Activity | None) -> bool:
 
 
 def _feeds_in(sample: PlacedSample, function: object) -> frozenset[str]:
-    """Lines of statements in this function that values of a sample reach."""
-    return next((frame.feeds for frame in reversed(sample.frames) if frame.function == function), frozenset())
+    """Lines of statements in this function, its comprehensions included, that values of a sample reach."""
+    return frozenset[str]().union(*(frame.feeds for frame in sample.frames if frame.function == function))
 
 
 def _converts(sample: PlacedSample, filled: frozenset[str]) -> bool:

@@ -193,8 +193,10 @@ def _of_a_step(summary: Summary) -> tuple[list[Verdict], list[Finding]]:
             failures.append(WrongVerdict(entry.name, entry.value, type(verdict).__name__))
     ordered = _order(causes, _without_repetitions(spoken))
     # Something that takes more than a tenth of the step for nothing, as waiting does, is not good.
-    if fine is not None and all(verdict.kind in LIMITS or verdict in causes for verdict in ordered):
-        ordered = [fine, *(verdict for verdict in ordered if verdict.kind != "none")]
+    if fine is not None:
+        others = [verdict for verdict in ordered if not good.is_network(summary, verdict)]
+        if all(verdict.kind in LIMITS or verdict in causes for verdict in others):
+            ordered = [fine, *(verdict for verdict in others if verdict.kind != "none")]
     return ordered, failures
 
 

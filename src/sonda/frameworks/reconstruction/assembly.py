@@ -69,6 +69,8 @@ class Assembly:
     evidence: list[dict[str, Any]] = field(default_factory=list)
     """What counted steps showed beside costs, of the process with the most steps (`record/evidence.py`)."""
     denormals: dict[str, Any] = field(default_factory=dict)
+    division: dict[str, Any] = field(default_factory=dict)
+    """The line in which its files divide work among processes (`record/evidence.py`)."""
     compilations: dict[str, Any] = field(default_factory=dict)
     fault_ns: float = 0.0
     """What a page fault cost there, ns; 0 where that was not measured."""
@@ -90,6 +92,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
     result = Assembly(spans=Spans({"start": np.zeros(0)}, {}))
     sampled = read_stacks(directory, begin)
     result.stacks = sampled.stacks
+    result.division = sampled.division._asdict() if sampled.division is not None else {}
     for path in sorted(directory.glob("*.events")):
         events = read_events(path)
         result.truncated |= events.truncated or not events.fact("finished", False)

@@ -17,6 +17,11 @@ MAPPINGS = frozenset(
     {"map", "filter", "starmap", "reduce", "vectorize", "apply", "apply_along_axis", "imap", "applymap"}
 )
 """Functions that call another one for each element."""
+OUTPUTS = frozenset(
+    {"print", "write", "writelines", "writerow", "writerows", "flush", "close", "dump", "info", "debug", "warning",
+     "error"}
+)  # fmt: skip
+"""Functions of libraries that write what they are given, and change nothing of it."""
 LOOPS = ast.For | ast.AsyncFor | ast.While
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
@@ -36,13 +41,39 @@ class LineFacts(NamedTuple):
 UNKNOWN = LineFacts(0)
 
 
-class SourceFile:
-    """A file of source, its lines in UTF-8; knows nothing of one that cannot be parsed."""
+class FunctionEffects:
+    """Which functions of a program change something that outlives their call, by name. Several of one name are one."""
 
-    def __init__(self, lines: list[bytes]) -> None:
+    def __init__(self) -> None:
+        self._functions: dict[str, list[ast.AST]] = {}
+        self._known: dict[str, bool] = {}
+
+    def add(self, tree: ast.AST) -> None:
+        """Add the functions of a file."""
+        for node in ast.walk(tree):
+            if isinstance(node, FUNCTIONS):
+                self._functions.setdefault(node.name, []).append(node)
+
+    def may_change(self, name: str) -> bool:
+        """Whether calling a function of this name may change what it is called on, or what it is given."""
+        if name not in self._functions:
+            return name not in OUTPUTS
+        if name not in self._known:
+            self._known[name] = True  # where it calls itself
+            self._known[name] = any(_Flow(function, self).changes for function in self._functions[name])
+        return self._known[name]
+
+
+class SourceFile:
+    """A file of source, its lines in UTF-8; knows nothing of one that cannot be parsed. `effects` are those of all
+    files of the program."""
+
+    def __init__(self, lines: list[bytes], effects: FunctionEffects | None = None) -> None:
+        self._effects = effects or FunctionEffects()
         try:
             # As text: in bytes a line could name another encoding.
             self._tree: ast.Module | None = ast.parse(b"\n".join(lines).decode())
+            self._effects.add(self._tree)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             self._tree = None
         self._flows: dict[ast.AST, _Flow] = {}
@@ -71,7 +102,7 @@ class SourceFile:
         if isinstance(scope, ast.Lambda):
             return LineFacts(line, (), (CALLER,))
         if scope not in self._flows:
-            self._flows[scope] = _Flow(scope)
+            self._flows[scope] = _Flow(scope, self._effects)
         return self._flows[scope].look_up(line, column)
 
     def _find_scope(self, name: str, first_line: int, line: int) -> ast.AST | None:
@@ -96,6 +127,8 @@ class _Statement:
     writes: set[str] = field(default_factory=set)
     assigns: set[str] = field(default_factory=set)
     """Names that it gives a new value, whatever they were."""
+    heads: set[str] = field(default_factory=set)
+    """What stands among its writes for deciding whether others run."""
     returns: bool = False
     mapped: list[ast.expr] = field(default_factory=list)
     """Comprehensions, and calls of functions that call another one for each element."""
@@ -112,7 +145,8 @@ class _Statement:
 class _Flow:
     """The statements of a function, and which of them feed which."""
 
-    def __init__(self, scope: ast.AST) -> None:
+    def __init__(self, scope: ast.AST, effects: FunctionEffects) -> None:
+        self._effects = effects
         self.statements: list[_Statement] = []
         given = scope.args if isinstance(scope, FUNCTIONS) else None
         arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs] if given else []
@@ -120,17 +154,37 @@ class _Flow:
         for statement in getattr(scope, "body", []):
             self._add(statement, (), ())
         self.statements.sort(key=lambda statement: statement.line)
+        self._note_elements(scope)
         self._reached: dict[int, tuple[int, ...]] = {}
+
+    @property
+    def changes(self) -> bool:
+        """Whether it writes into what it was given, or into what it did not make."""
+        made = {name for statement in self.statements for name in statement.assigns} - self._given
+        kept = {name.partition(".")[0] for at in self.statements for name in at.writes - at.assigns - at.heads}
+        return bool(kept - made)
 
     def look_up(self, line: int, column: int) -> LineFacts:
         around = [place for place, at in enumerate(self.statements) if at.line <= line <= at.end]
         if not around:
             return UNKNOWN
         place = around[-1]
+        statement = self.statements[place]
+        feeds = {at for member in self._find_turn(place) for at in self._feeds_of(member)}
+        return LineFacts(statement.line, statement.loops_around(line, column), tuple(sorted(feeds)))
+
+    def _feeds_of(self, place: int) -> tuple[int, ...]:
         if place not in self._reached:
             self._reached[place] = self._reach(place)
+        return self._reached[place]
+
+    def _find_turn(self, place: int) -> list[int]:
+        """The statements that a sample at this one may stand for: at the last of a loop all of the loop. Where they
+        call nothing, the interpreter lets another thread sample them at the end of a turn only."""
         statement = self.statements[place]
-        return LineFacts(statement.line, statement.loops_around(line, column), self._reached[place])
+        inner = statement.loops[-1:]
+        turn = [at for at, other in enumerate(self.statements) if inner and inner[0] in other.loops]
+        return turn if turn and turn[-1] == place else [place]
 
     def _add(self, node: ast.stmt, loops: tuple[int, ...], heads: tuple[str, ...]) -> None:
         """Note a statement and those in it; `heads` stand for the compound ones around it, which decide whether it
@@ -164,9 +218,21 @@ class _Flow:
         self.statements.append(statement)
         if bodies:
             statement.writes.add(head_name := f"line {node.lineno}")
+            statement.heads.add(head_name)
             heads = (*heads, head_name)
         for body in bodies:
             self._add(body, loops, heads)
+
+    def _note_elements(self, scope: ast.AST) -> None:
+        """What changes an element in a loop over something changes that too."""
+        loops = [node for node in ast.walk(scope) if isinstance(node, ast.For | ast.AsyncFor)]
+        for loop in sorted(loops, key=lambda loop: -loop.lineno):  # the inner ones first
+            for element, whole in _elements(loop):
+                for statement in self.statements:
+                    inside = loop.lineno in statement.loops
+                    if inside and element in statement.writes and element not in statement.assigns:
+                        statement.writes.add(whole)
+                        statement.returns |= whole.partition(".")[0] in self._given
 
     def _read(self, node: ast.AST, statement: _Statement) -> None:
         """Note what an expression reads and writes."""
@@ -200,6 +266,8 @@ class _Flow:
         for call in ast.walk(value):
             if not isinstance(call, ast.Call):
                 continue
+            if not self._effects.may_change(_last_name(call.func)):
+                return
             changed = [call.func.value] if isinstance(call.func, ast.Attribute) else []
             for node in [*changed, *call.args, *(keyword.value for keyword in call.keywords)]:
                 name = _base(node)
@@ -235,11 +303,27 @@ class _Flow:
         if not together:
             return bool(kept - {name for statement in self.statements for name in statement.assigns})
         # The next turn reads what this one has left, unless it gives the name another value first.
+        inner = max(together)
         renewed = {
-            name for statement in self.statements if together & set(statement.loops) or statement.line in together
-            for name in statement.assigns
+            name for statement in self.statements
+            if statement is not source and (inner in statement.loops or statement.line == inner)
+            and statement.line < reader.line for name in statement.assigns
         }  # fmt: skip
         return bool(shared - renewed)
+
+
+def _elements(loop: ast.For | ast.AsyncFor) -> list[tuple[str, str]]:
+    """Names that a loop gives elements of something, each with the name of that."""
+    target, source = loop.target, loop.iter
+    called = _last_name(source.func) if isinstance(source, ast.Call) and isinstance(source.func, ast.Name) else ""
+    given = source.args if isinstance(source, ast.Call) else []
+    if called == "enumerate" and given and isinstance(target, ast.Tuple) and len(target.elts) == 2:
+        pairs = [(target.elts[1], given[0])]
+    elif called == "zip" and isinstance(target, ast.Tuple):
+        pairs = list(zip(target.elts, given, strict=False))
+    else:
+        pairs = [(target, source)]
+    return [(name.id, _base(whole)) for name, whole in pairs if isinstance(name, ast.Name) and _base(whole)]
 
 
 def _base(node: ast.AST) -> str:

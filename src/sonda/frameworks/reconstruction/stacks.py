@@ -16,7 +16,8 @@ import numpy as np
 
 from sonda.frameworks.collector.stacks.file import COLLECTION_NUMBERS, FRAME_NUMBERS, HEAD, MAGIC, SAMPLE_NUMBERS
 from sonda.frameworks.collector.stacks.trie import OBSERVING
-from sonda.frameworks.reconstruction.source import UNKNOWN, LineFacts, SourceFile, join_lines
+from sonda.frameworks.reconstruction.division import Division, find_division
+from sonda.frameworks.reconstruction.source import UNKNOWN, FunctionEffects, LineFacts, SourceFile, join_lines
 from sonda.frameworks.reconstruction.system_calls import name_call
 from sonda.record.spans import Words
 from sonda.record.stacks import FRAME_NUMBERS as FRAME_COLUMNS
@@ -54,6 +55,8 @@ class SampledStacks(NamedTuple):
     """A row for each garbage collection: begin and end (ns, CLOCK_MONOTONIC), thread, generation, process."""
     spent: dict[int, float]
     """By process: the part of its time that sampling took, 0 to 1."""
+    division: Division | None = None
+    """Where its processes divide their work, as far as the sources tell."""
 
 
 def read_stacks(directory: Path, begin: int) -> SampledStacks:
@@ -95,8 +98,9 @@ def read_stacks(directory: Path, begin: int) -> SampledStacks:
     numbers = {name: table[:, place].copy() for place, name in enumerate(COLUMNS)}
     waits = Words.of(calls)
     return SampledStacks(
-        Stacks(tree.frames(), StackSamples(numbers, {"call": Words(waits.codes[order], waits.words)})), together, spent
-    )
+        Stacks(tree.frames(), StackSamples(numbers, {"call": Words(waits.codes[order], waits.words)})),
+        together, spent, find_division(tree.sources()) if len(spent) > 1 else None,
+    )  # fmt: skip
 
 
 def _read_file(path: Path) -> _ProcessStacks:
@@ -157,10 +161,17 @@ class _FrameTree:
         """By parent, position and words of a frame: its row."""
         self._sources: dict[str, list[bytes]] = {}
         self._parsed: dict[str, SourceFile] = {}
+        self._effects = FunctionEffects()
+        self._shown: dict[str, str] = {}
+        """By path of a file that was read: how the run shows it."""
 
     def add_process(self, read: _ProcessStacks) -> np.ndarray:
         """Add the frames of a process; for each of them its row."""
         functions = {number: _Function.of(defined, read.facts) for number, defined in read.functions.items()}
+        for defined in functions.values():
+            # All at once: what a line feeds depends on what the functions of other files do.
+            if defined.origin == USER and defined.path not in self._parsed:
+                self._parse(defined)
         rows = np.full(len(read.rows[b"N"]), -1, dtype=np.int64)
         codes = read.rows[b"N"][:, 1].tolist()
         for number, (caller, code, *position) in enumerate(read.rows[b"N"].tolist()):
@@ -189,6 +200,10 @@ class _FrameTree:
             {name: Words.of(str(key[count + place]) for key in self._rows) for place, name in enumerate(FRAME_WORDS)},
         )
 
+    def sources(self) -> dict[str, bytes]:
+        """The files of the program whose functions were sampled."""
+        return {shown: b"\n".join(self._sources[path]) for path, shown in self._shown.items()}
+
     def _find_text(self, function: _Function, line: int, column: int, end_line: int, end_column: int) -> str:
         """The source of an expression in one line, or the whole line where columns are not known; '' without one."""
         lines = self._read_source(function)
@@ -205,12 +220,16 @@ class _FrameTree:
 
     def _find_facts(self, function: _Function, line: int, column: int) -> LineFacts:
         if function.path not in self._parsed:
-            self._parsed[function.path] = SourceFile(self._read_source(function))
+            self._parse(function)
         return self._parsed[function.path].look_up(function.name, function.line, line, column)
+
+    def _parse(self, function: _Function) -> None:
+        self._parsed[function.path] = SourceFile(self._read_source(function), self._effects)
 
     def _read_source(self, function: _Function) -> list[bytes]:
         if function.path not in self._sources:
             self._sources[function.path] = _read_lines(function)
+            self._shown[function.path] = function.file
         return self._sources[function.path]
 
 

@@ -115,9 +115,10 @@ def _(finding: UnfusedUpdate) -> str:
 
 @describe.register
 def _(finding: UnevenRanks) -> str:
+    at_line = f" ({finding.place.line})" if finding.place.line else ""
     return (
-        f"Imbalance: rank {finding.rank} works {duration(finding.work)} a step, another one {duration(finding.least)} "
-        f"and waits; with equal work the step would take {share(finding.share)} less."
+        f"Imbalance{at_line}: rank {finding.rank} works {duration(finding.work)} a step, another one "
+        f"{duration(finding.least)} and waits; with equal work the step would take {share(finding.share)} less."
     )
 
 
@@ -229,7 +230,7 @@ def _(finding: SubnormalNumbers) -> str:
         finding.what, f"the {finding.what} of {name_layer(finding.place.layer)}"
     )
     if finding.what.startswith("aten."):
-        whose = f"what {finding.what.removeprefix('aten.')} reads{at_place(finding.place)}"
+        whose = f"the numbers of {finding.what.removeprefix('aten.')}{at_place(finding.place)}"
     return (
         f"Denormals: {share(finding.part)} of {whose} are subnormal numbers, with which work takes {times} as long "
         f"here; without them the step would take {share(finding.share)} less."

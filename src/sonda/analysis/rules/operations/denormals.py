@@ -83,7 +83,7 @@ def _operations(evidence: TimedEvidence) -> list[_Slowed]:
         counted = sum(timed.group.ns for timed in here)
         ns = operation.ns * sum(timed.ns for timed in here) / counted if counted else 0.0
         place = StepPlace(operation.layer or "", operation.line, operation.phase)
-        times = _times(float(operation.times), float(operation.part))
+        times = max(float(operation.times), 1.0)
         slowed.append(_Slowed(place, operation.name, float(operation.part), times, ns))
     return slowed
 

@@ -13,7 +13,7 @@ HALF = 0.5
 """A layer that takes more than half of the step takes more than all others together."""
 MOST_WEIGHTS = 0.75
 """A layer with three quarters of all weights has three times those of all others together; tables, of which a step
-reads some rows, are no part of its work."""
+reads some rows, are no part of its work, and no such layers."""
 WIDE = 8
 """A matrix that is so many times as wide as long joins parts of different size: a flattened input, a vocabulary."""
 LARGE_KERNEL = 7
@@ -30,9 +30,10 @@ def rule(summary: Summary) -> Verdict | None:
     if evidence is None or len(evidence.step.sizes) < FEWEST:
         return None
     every = sum(size.weights for size in evidence.step.sizes)
-    total = sum(size.weights for size in evidence.step.sizes if not _is_table(evidence.part, size))
+    layers = [size for size in evidence.step.sizes if not _is_table(evidence.part, size)]
+    total = sum(size.weights for size in layers)
     updating = evidence.share(sum(row.cost.time.value or 0.0 for row in evidence.part.phases if row.name == UPDATE))
-    for size in evidence.step.sizes:
+    for size in layers:
         row = layer_row(evidence.part, size.layer)
         cost = (row.own_cost or row.cost) if row is not None else None
         if row is None or cost is None or cost.share != cost.share or not cost.time.value:
@@ -63,10 +64,11 @@ def rule(summary: Summary) -> Verdict | None:
 
 
 def _is_table(part: PartSummary, size: LayerSize) -> bool:
-    """Whether rows are looked up in a layer's weights, and nothing is multiplied."""
+    """Whether rows are looked up in a layer's weights: fewer operations are counted than a product of all its weights
+    with a single sample has."""
     row = layer_row(part, size.layer)
     cost = (row.own_cost or row.cost) if row is not None else None
-    return cost is not None and cost.flops.value == 0
+    return cost is not None and cost.flops.value is not None and cost.flops.value < 2 * size.weights
 
 
 def _is_wide(size: LayerSize) -> bool:

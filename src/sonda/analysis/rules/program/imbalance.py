@@ -6,7 +6,7 @@ from sonda.analysis.rules.advice import BalanceRanks
 from sonda.analysis.rules.cause_findings import UnevenRanks
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH, first_part
-from sonda.analysis.summary import RankPhases, Remedy, Summary, Value, Verdict
+from sonda.analysis.summary import CausePlace, RankPhases, Remedy, Summary, Value, Verdict
 from sonda.record.target import RanksTarget
 
 PIPELINE = "pipeline"
@@ -28,13 +28,17 @@ def rule(summary: Summary) -> Verdict | None:
     share = min(lag.value or 0.0, 1.0)
     of_step = Value(share, "1", "derived")
     time = Value(share * (slowest.step.value or part.step.value), "ns", "derived")
+    division = summary.workload.division
+    file, number = (division.file, division.line) if division is not None else ("", 0)
+    place = StepPlace(line=f"{file}:{number}" if file else "")
     stages = isinstance(summary.target, RanksTarget) and summary.target.mode == PIPELINE
     return Verdict(
         kind="imbalance",
-        finding=UnevenRanks(of_step, time, StepPlace(), slowest.rank, slowest.work, least.work),
+        finding=UnevenRanks(of_step, time, place, slowest.rank, slowest.work, least.work),
         evidence={"share": of_step, "time": time},
-        remedies=(Remedy(BalanceRanks(StepPlace(), stages)),),
+        remedies=(Remedy(BalanceRanks(place, stages)),),
         share=share,
+        place=CausePlace(file, number, division.function) if division is not None else None,
     )
 
 

@@ -26,7 +26,7 @@ from .communication import Communication
 from .compilations import compilation_facts
 from .compiled import CompiledFunctions
 from .counting.counter import OperationCounter
-from .counting.mode_exceptions import hide_in_forward_mode
+from .counting.mode_exceptions import hide_in_forward_mode, step_aside_for_inference_mode
 from .data import DataPhases
 from .device.device_marks import DeviceMarks
 from .device.kernel_pass import CUPTI_ATTACHED, KernelPass
@@ -117,6 +117,7 @@ class TorchObserver(PatchingObserver):
         self.communication.install()
         self._compiled_functions.install()
         hide_in_forward_mode(self)
+        step_aside_for_inference_mode(self)
         if self.marks is not None:
             for name in ("to", "cuda", "cpu"):
                 self.replace(torch.Tensor, name, self._data_phases.wrap_copy)

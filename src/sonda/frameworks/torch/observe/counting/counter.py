@@ -224,7 +224,7 @@ class OperationCounter:
         if kind is None:
             kind = self._costs.find(func, args, kwargs, out)
             if inspection is not None:
-                inspection.operations.add(stream, func, kind, args, end - begin)
+                inspection.operations.add(stream, kind, (func, args, kwargs, out), end - begin)
         self._operations += self._limited
         if self._between is not None and not stream.phases and not stream.engine:
             return  # outside of phases it is no span

@@ -106,7 +106,7 @@ class ModeHider:
 
     def begin_forward_mode(self) -> None:
         """Hide the mode: a level of forward mode has begun. It is recorded as one operation."""
-        mode = None if self._hidden else self._pop_mode()
+        mode = None if self._hidden else self.pop_mode()
         if mode is not None:
             self._hidden = mode, now()
 
@@ -142,7 +142,7 @@ class ModeHider:
         hidden: list = []
 
         def before(gradients: Any) -> None:
-            mode = self._pop_mode()
+            mode = self.pop_mode()
             if mode is not None:
                 hidden.append((mode, now()))
 
@@ -154,7 +154,7 @@ class ModeHider:
 
         return [node.register_prehook(before), node.register_hook(after)]
 
-    def _pop_mode(self) -> Any:
+    def pop_mode(self) -> Any:
         """Pop the counting mode from this thread's stack of modes; None where it is not the only one."""
         native = self._native
         if native._len_torch_dispatch_stack() != 1:
@@ -170,7 +170,7 @@ class ModeHider:
 
         def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
             begin = now()
-            mode = self._pop_mode() if condition(self._torch, func, args, kwargs) else None
+            mode = self.pop_mode() if condition(self._torch, func, args, kwargs) else None
             if mode is None:
                 below = keys.remove(snapshot)
                 if below.highestPriorityTypeId() == python:
@@ -185,6 +185,29 @@ class ModeHider:
             return out
 
         return kernel
+
+
+def step_aside_for_inference_mode(observer: TorchObserver) -> None:
+    """Wrap `torch.inference_mode` so that the mode is off when it is entered and when it is left.
+
+    Leaving it restores which keys the dispatcher looked at when it was entered: a mode that was on then and has ended
+    since would be asked for, and every operation would fail.
+    """
+    hider = observer.counter.mode_hider
+
+    def wrap(original: Any) -> Any:
+        def wrapper(context: Any, *failure: Any) -> Any:
+            mode = hider.pop_mode()
+            try:
+                return original(context, *failure)
+            finally:
+                if mode is not None:
+                    observer.torch._C._push_on_torch_dispatch_stack(mode)
+
+        return wrapper
+
+    for name in ("__enter__", "__exit__"):
+        observer.replace(observer.torch.inference_mode, name, wrap)
 
 
 def hide_in_forward_mode(observer: TorchObserver) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..inspection.code_places import CodePlaces
-from ..inspection.denormals import TRIED_ALONE, SubnormalOperations
+from ..inspection.denormals import SubnormalOperations
 from ..inspection.formats import TRIED, ImageFormats
 from ..values import tensors_in
 from .call_costs import CallKind, CallSequence
@@ -77,14 +77,14 @@ class OperationGroups:
         self._sum(stream, place.kind, place.group, ns)
         return place.kind
 
-    def add(self, stream: Any, func: Any, kind: CallKind, args: tuple, ns: int) -> None:
-        """Add an operation of this kind, called with `args`, that ran for so many ns."""
+    def add(self, stream: Any, kind: CallKind, call: tuple, ns: int) -> None:
+        """Add an operation of this kind that ran for so many ns; `call`: the function, its arguments and its result."""
+        func, args, _, _ = call
         phase = stream.phases[-1][0] >> 1 if stream.phases else -1
         layer = stream.layers[-1] if stream.layers else stream.backward
         place = phase, layer >> 1 if layer else -1, self._places.find()
-        if kind.name in TRIED_ALONE:
-            self.subnormal.look(place, kind.name, args, ns)
-        elif kind.name in TRIED:
+        self.subnormal.look(place, kind, call, ns)
+        if kind.name in TRIED:
             self.formats.look(place, kind.name, func, args, ns)
         group = self._groups.setdefault((*place, kind.family, kind.bits), [0, 0, 0, 0, 0, 0])
         self.sequence.note(func, kind, group)

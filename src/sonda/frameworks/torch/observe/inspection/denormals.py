@@ -6,7 +6,7 @@ A processor computes with subnormal numbers by a slow path. Tensors are only rea
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from time import perf_counter_ns as now
 from time import thread_time_ns as spent
 from typing import Any
 
@@ -21,14 +21,18 @@ SMALLEST = 256
 WORTH = 0.01
 """The part of a tensor's elements from which on it is named."""
 MOST_NAMED = 16
-MOST_OPERATIONS = 200
-"""Operations of a counted step whose operands are looked at."""
-TRIED_ALONE = {
-    f"aten.{name}{ending}": name
-    for name in ("sqrt", "rsqrt", "log", "log1p", "exp", "expm1", "sigmoid", "tanh", "square", "reciprocal")
-    for ending in ("", "_")
-}
-"""Operations on one tensor whose cost can be tried, and the functions that try it."""
+MOST_OPERATIONS = 400
+"""Operations of a counted step whose numbers are looked at."""
+UNTRIED = frozenset({"copy", "creation", "ask", "to_device", "to_host", "update"})
+"""Families of operations that no number slows, or that are looked at as a whole."""
+POINTWISE = "pointwise"
+LEAST_NS = 20_000
+"""An operation that takes less is not looked at: looking takes longer."""
+TRIES_ALONE = 3
+"""Times that an operation is measured with either numbers, after one call that prepares it; the least counts."""
+BUDGET_NS = 500_000_000
+"""For all tries of a step: none begins that would take more than is left."""
+USUAL = 0.5
 TRIED = 1 << 14
 """Elements of the tensors with which the cost is measured: they fit in a core's own cache."""
 TRIES = 7
@@ -102,37 +106,85 @@ class Denormals:
 
 
 class SubnormalOperations:
-    """Operations of a counted step that read subnormal numbers, among those that some processors are slow at."""
+    """Operations of a counted step that read or give subnormal numbers, and how long they take without them.
+
+    Each that is found at a place runs a few times more, on the same operands and on such without subnormal numbers, and
+    its results are dropped.
+    """
 
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._left = MOST_OPERATIONS
+        self._left_ns = BUDGET_NS
         self._seen: dict[tuple, list] = {}
-        """By phase, layer, line and name: ns, and the largest part of subnormal elements."""
+        """By phase, layer, line and name: ns, the largest part of subnormal elements, and how many times longer that
+        takes; 0 where it was not tried."""
 
-    def look(self, key: tuple, name: str, args: tuple, ns: int) -> None:
-        """Look at the first operand of an operation of `TRIED_ALONE` that took so many ns."""
-        tensors = args[:1] if self._left else ()
-        if not tensors or not isinstance(tensors[0], self._torch.Tensor) or tensors[0].numel() < SAMPLE:
+    def look(self, key: tuple, kind: Any, call: tuple, ns: int) -> None:
+        """Look at an operation of this kind, its `call` being the function, its arguments and its result, that took so
+        many ns."""
+        if ns < LEAST_NS or not self._left or kind.random or kind.family in UNTRIED:
             return
         self._left -= 1
-        with self._torch._C._DisableTorchDispatch():
-            part = subnormal_part(self._torch, tensors[0])
-        if part >= WORTH:
-            seen = self._seen.setdefault((*key, name), [0, 0.0])
-            seen[0] += ns
-            seen[1] = max(seen[1], part)
+        func, args, kwargs, out = call
+        try:
+            with self._torch._C._DisableTorchDispatch():
+                operands = [tensor.detach() for tensor in args if self._is_number(tensor)]
+                results = [out.detach()] if kind.family == POINTWISE and self._is_number(out) else []
+                part = max((subnormal_part(self._torch, tensor) for tensor in (*operands, *results)), default=0.0)
+                if part < WORTH:
+                    return
+                seen = self._seen.setdefault((*key, kind.name), [0, 0.0, 0.0])
+                seen[0] += ns
+                if part > seen[1]:
+                    seen[1] = part
+                    if 2 * (TRIES_ALONE + 1) * ns <= self._left_ns:
+                        begin = now()
+                        seen[2] = self._try(kind, func, args, kwargs, results)
+                        self._left_ns -= now() - begin
+        except Exception:  # tensors of a library's own classes
+            return
 
     def facts(self) -> list:
         """Phase, layer, line and name; ns, the part that is subnormal, and how many times longer that takes here."""
+        return [[*key, ns, part, times] for key, (ns, part, times) in self._seen.items() if times]
+
+    def _is_number(self, value: Any) -> bool:
         torch = self._torch
-        with torch._C._DisableTorchDispatch():
-            usual, small = (torch.full((TRIED,), value) for value in (0.5, 1e-40))
-            slower = {}
-            for name in {key[3] for key in self._seen}:
-                work = getattr(torch, TRIED_ALONE[name])
-                slower[name] = _time(partial(work, small)) / max(_time(partial(work, usual)), 1)
-        return [[*key, ns, part, slower[key[3]]] for key, (ns, part) in self._seen.items()]
+        return (
+            isinstance(value, torch.Tensor)
+            and value.layout == torch.strided
+            and value.device.type == "cpu"
+            and value.dtype in (torch.float32, torch.float64)
+        )
+
+    def _try(self, kind: Any, func: Any, args: tuple, kwargs: dict, results: list) -> float:
+        """How many times longer the operation takes than with usual numbers in the place of subnormal ones, and of what
+        makes such."""
+        in_place = func._schema.is_mutable
+        if in_place and kind.family != POINTWISE:
+            return 0.0
+        given = [value.detach() if self._is_number(value) else value for value in args]
+        usual = [self._make_usual(value, results) if self._is_number(value) else value for value in given]
+        times = []
+        for _ in range(TRIES_ALONE + 1):
+            row = []
+            for values in (given, usual):
+                operands = [value.clone() if in_place and self._is_number(value) else value for value in values]
+                begin = now()
+                func(*operands, **kwargs)
+                row.append(now() - begin)
+            times.append(row)
+        slow, fast = (min(column[1:]) for column in zip(*times, strict=True))
+        return slow / max(fast, 1)
+
+    def _make_usual(self, tensor: Any, results: list) -> Any:
+        """The tensor with a usual number where it is subnormal, or where a result of its shape is."""
+        wrong = is_subnormal(self._torch, tensor)
+        for result in results:
+            if result.shape == tensor.shape:
+                wrong = wrong | is_subnormal(self._torch, result)
+        return self._torch.where(wrong, self._torch.full((), USUAL, dtype=tensor.dtype), tensor)
 
 
 def subnormal_part(torch: Any, tensor: Any) -> float:
@@ -144,11 +196,16 @@ def subnormal_part(torch: Any, tensor: Any) -> float:
     values = tensor.detach()
     flat = values.view(-1) if values.is_contiguous() else values[..., 0].reshape(-1)
     # An odd distance: an even one would meet the same columns of a matrix in every row.
-    sample = flat[:: flat.numel() // SAMPLE | 1].abs()
-    # Compared as integers: a processor that flushes them would compare such numbers as 0.
-    bits = sample.view(torch.int32 if sample.dtype == torch.float32 else torch.int64)
-    least = torch.tensor(torch.finfo(sample.dtype).tiny, dtype=sample.dtype).view(bits.dtype)
-    return float(((bits > 0) & (bits < least)).sum().item()) / max(1, sample.numel())
+    sample = flat[:: flat.numel() // SAMPLE | 1]
+    return float(is_subnormal(torch, sample).sum().item()) / max(1, sample.numel())
+
+
+def is_subnormal(torch: Any, tensor: Any) -> Any:
+    """Of each element whether it is subnormal. Compared as integers: a processor that flushes such numbers would
+    compare them as 0."""
+    bits = tensor.abs().view(torch.int32 if tensor.dtype == torch.float32 else torch.int64)
+    least = torch.tensor(torch.finfo(tensor.dtype).tiny, dtype=tensor.dtype).view(bits.dtype)
+    return (bits > 0) & (bits < least)
 
 
 def measure_cost(torch: Any) -> list:
