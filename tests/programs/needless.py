@@ -21,7 +21,7 @@ class Parts(nn.Module):
         self.body, self.head = network(), nn.Linear(4, 2)
 
     def forward(self, x):
-        return self.head(self.body(x))
+        return self.head(self.body(x))  # here
 
 
 class Twice(Parts):
@@ -173,6 +173,24 @@ def underflowing():
 def recurrent():
     model = Recurrent()
     return train(model, model.parameters(), make=lambda: torch.randn(2, 40, 8))
+
+
+def validated():
+    """After each step the model is validated in inference mode, before which its last operations lie in no phase."""
+    model = Parts()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(STEPS):
+        loss = model(torch.randn(5, 8)).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.inference_mode():
+            score = model(torch.randn(5, 8)).mean()
+            with torch.inference_mode(False):
+                weights = [weight.detach().clone() for weight in model.parameters()]
+            score += sum(weight.sum() for weight in weights)
+        assert torch.randint(9, (3,)).max() < 9 and not weights[0].is_inference() and score.is_inference()
+    return model
 
 
 def good():

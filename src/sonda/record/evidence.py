@@ -219,6 +219,8 @@ class StepEvidence(Stored, frozen=True, kw_only=True):
     formats: list[TriedFormat] = []
     repeated: list[RepeatedCall] = []
     thrown: list[ThrownGradients] = []
+    call_lines: dict[str, str] = {}
+    """By layer: where it is called first; of a step that throws gradients away."""
     graphs: list[UnreachedGraph] = []
     updates: list[WeightUpdate] = []
     sizes: list[LayerSize] = []

@@ -102,6 +102,16 @@ def test_the_backward_of_a_frozen_part_is_for_nothing() -> None:
     assert verdict is not None and "body.requires_grad_(False)" in describe(verdict.remedies[0].advice)
 
 
+def test_unused_gradients_are_named_where_their_part_is_called() -> None:
+    thrown = [{"layer": "body.1", "part": 1.0, "first": True}, {"layer": "body.2", "part": 1.0, "first": True}]
+    layers = [*LAYERS, *(dataclasses.replace(LAYERS[0], path=path) for path in ("body.1", "body.2"))]
+    called = {"body": "net.py:20", "body.1": "parts.py:4", "body.2": "parts.py:4"}
+    verdict = unused_gradients.rule(judged(layers=layers, thrown=thrown, call_lines=called))
+    assert verdict is not None and verdict.finding.place.line == "net.py:20"
+    verdict = unused_gradients.rule(judged(layers=layers, thrown=thrown[:1], call_lines={"body.1": "parts.py:4"}))
+    assert verdict is not None and verdict.finding.place.line == "parts.py:4"
+
+
 def test_behind_trained_layers_only_the_gradients_of_weights_are() -> None:
     """Its input needs a gradient: half of the 40 %."""
     assert share_of(unused_gradients.rule(judged(thrown=[{"layer": "body", "part": 1.0}]))) == pytest.approx(0.20)

@@ -62,11 +62,21 @@ def test_a_recurrent_layer_makes_an_operation_for_each_time_step(nursery: Nurser
     assert forward >= 2 * 40
 
 
+def test_counting_begins_outside_of_inference_mode_and_ends_within(nursery: Nursery, tmp_path: Path) -> None:
+    """Leaving the mode restores what the dispatcher looked at when it was entered: nothing may be left of counting."""
+    bare = nursery.run("needless", "validated", directory=tmp_path / "bare", observe=False)
+    seen = nursery.run("needless", "validated", directory=tmp_path / "seen", observe=True)
+    assert (seen.code, seen.output) == (bare.code, bare.output)
+    assert bare.code == 0 and seen.assembly is not None
+    assert seen.assembly.evidence, "a step was counted"
+
+
 def test_gradients_of_a_part_that_nobody_trains(nursery: Nursery, tmp_path: Path) -> None:
     step = observe(nursery, tmp_path, "frozen")
     assert [(thrown.layer, thrown.part, thrown.first) for thrown in step.thrown] == [
         ("body.0", 1.0, True), ("body.2", 1.0, True),
     ]  # fmt: skip
+    assert names_line(step.call_lines["body"], line_of("return self.head(self.body(x))  #"))
 
 
 def test_gradients_that_are_cleared_before_they_are_used(nursery: Nursery, tmp_path: Path) -> None:

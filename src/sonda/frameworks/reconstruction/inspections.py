@@ -71,6 +71,7 @@ def _describe(
         "start": max(start, 0),
         "batch": fact.get("batch", 0),
         "line": fact.get("line", ""),
+        "call_lines": {layer(number): line for number, line in reversed(fact.get("called", ()))},
         "functions": fact.get("functions", {}),
         "groups": groups,
         "subnormal": [

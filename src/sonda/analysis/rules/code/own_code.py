@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sonda.analysis.code.summary import Activity, CodeBranch, CodeLead, CodePlace, CodeRegion, PartCode
+from sonda.analysis.code.summary import Activity, CodeLead, CodeRegion, PartCode
 from sonda.analysis.rules.advice import ChangeLine, LineChange
 from sonda.analysis.rules.code_findings import CodeCause
 from sonda.analysis.rules.work import first_part
 from sonda.analysis.summary import CausePlace, Remedy, Summary, Value, Verdict
-
-FORWARD = "forward"
 
 
 def code_of(summary: Summary) -> PartCode | None:
@@ -28,32 +26,6 @@ def causes_of(summary: Summary, activity: Activity) -> tuple[CodeLead, ...]:
 def region_of(summary: Summary, name: str) -> CodeRegion | None:
     code = code_of(summary)
     return code.region(name) if code is not None else None
-
-
-def find_call(summary: Summary, layers: Iterable[str], line: str) -> str:
-    """The line by which code outside of these layers calls them, on the way to a line within (`model.py:20`); that one
-    where samples do not tell."""
-    code, region = code_of(summary), region_of(summary, FORWARD)
-    if code is None or region is None:
-        return line
-    begins = tuple(f"{layer}." for layer in layers)
-    within = {
-        (function.place.file, function.place.function) for function in code.functions
-        if function.layers and all(f"{path}.".startswith(begins) for path, _ in function.layers)
-    }  # fmt: skip
-    way: list[CodeBranch] = []
-    for root in region.tree:
-        for depth, branch in root.walk():
-            del way[depth:]
-            way.append(branch)
-            if _name(branch.place) == line and (branch.place.file, branch.place.function) in within:
-                outside = [step for step in way if (step.place.file, step.place.function) not in within]
-                return _name(outside[-1].place) if outside else line
-    return line
-
-
-def _name(place: CodePlace) -> str:
-    return f"{place.file}:{place.line}"
 
 
 def place_of(lead: CodeLead) -> CausePlace:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sonda.analysis.rules.advice import NoGrad
 from sonda.analysis.rules.cause_findings import UnusedGradients, UnusedGraph
-from sonda.analysis.rules.code.own_code import find_call
 from sonda.analysis.rules.operations.evidence import TimedEvidence, evidence_of, layer_row, outermost
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
@@ -39,8 +38,9 @@ def _thrown(summary: Summary, evidence: TimedEvidence) -> Verdict | None:
     if share < WORTH:
         return None
     named = tuple(_common(layers))
-    inside = evidence.largest_place(lambda group: f"{group.layer}.".startswith(f"{named[0]}."))
-    place = StepPlace(named[0], find_call(summary, named, inside.line), "backward")
+    called = evidence.step.call_lines
+    line = next((called[layer] for layer in (named[0], *layers) if layer in called), "")
+    place = StepPlace(named[0], line, "backward")
     of_step, time = Value(share, "1", "derived"), Value(spent, "ns", "derived")
     return Verdict(
         kind="unused_gradients",

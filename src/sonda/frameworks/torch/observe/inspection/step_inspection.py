@@ -26,12 +26,16 @@ class StepInspection:
         self._updates: list = []
         self._batch = 0
         self._line = ""
+        self._call_lines: dict[int, str] = {}
+        """By the code of a module: the line that called it first."""
 
     def note_call(self, module: Any, code: int, args: tuple, kwargs: dict, caller: int, backward: bool) -> None:
         """A module is about to be called, by the module of the code `caller`; 0 for none. What a backward computes
         again is meant to be repeated."""
         try:
             self.gradients.note_call(module, code, not caller)
+            if code not in self._call_lines:
+                self._call_lines[code] = self._places.find()
             if not caller and not self._line:
                 self._line = self._places.find()
             if not caller and not self._batch:
@@ -101,6 +105,7 @@ class StepInspection:
             "until": now(),
             "batch": self._batch,
             "line": self._line,
+            "called": [[code >> 1, line] for code, line in self._call_lines.items() if uses.get("thrown")],
             "groups": self.operations.facts(),
             "subnormal": self.operations.subnormal.facts(),
             "formats": self.operations.formats.facts(),
