@@ -59,20 +59,22 @@ class TrialsSummary:
 def summarise_trials(trials: Trials, directory: str = "") -> TrialsSummary:
     """What trials mean; `directory` is that of their run."""
     rounds = len(trials.bare)
-    measured = [one for one in trials.remedies if rounds and not one.failure and len(one.processes) == rounds]
-    sides = _sides([trials.bare, *(one.processes for one in measured)]) if measured else []
-    by_name = {_key(one): own for one, own in zip(measured, sides[1:], strict=True)} if measured else {}
+    measured = [
+        remedy for remedy in trials.remedies if rounds and not remedy.failure and len(remedy.processes) == rounds
+    ]
+    sides = _sides([trials.bare, *(remedy.processes for remedy in measured)]) if measured else []
+    by_name = {_key(remedy): own for remedy, own in zip(measured, sides[1:], strict=True)} if measured else {}
     tried = []
-    for one in trials.remedies:
-        own = by_name.get(_key(one))
+    for remedy in trials.remedies:
+        own = by_name.get(_key(remedy))
         speedup = (
-            Value(None, "1", "measured", reason=one.failure or "no round was complete")
+            Value(None, "1", "measured", reason=remedy.failure or "no round was complete")
             if own is None
             else _speedup(sides[0], own, len(measured))
         )
-        losses, change = ("", None) if own is None else judge_losses(one, trials.bare)
-        tried.append(TriedRemedy(one.name, one.value, speedup, losses, change, one.patch))
-    tried.sort(key=lambda one: -(one.speedup.value or 0.0))
+        losses, change = ("", None) if own is None else judge_losses(remedy, trials.bare)
+        tried.append(TriedRemedy(remedy.name, remedy.value, speedup, losses, change, remedy.patch))
+    tried.sort(key=lambda remedy: -(remedy.speedup.value or 0.0))
     return TrialsSummary(
         tuple(tried), tuple(trials.untried), trials.refused, rounds, trials.warmup, trials.steps,
         float(trials.seconds), directory,
@@ -111,7 +113,7 @@ def judge_losses(remedy: RemedyTrial, bare: Sequence[TrialProcess]) -> tuple[str
     if remedy.name == "batch":
         return NOT_COMPARED, None
     common = min(len(process.losses) for process in (*bare, *remedy.processes))
-    plain, changed = ([_late_loss(one, common) for one in processes] for processes in (bare, remedy.processes))
+    plain, changed = ([_late_loss(process, common) for process in processes] for processes in (bare, remedy.processes))
     if not common or any(level is None for level in plain):
         return NOT_SEEN, None
     known = [level for level in plain if level is not None]

@@ -82,14 +82,14 @@ ADDED = ("modelled_instructions", "modelled_share", "modelled_memory")
 """What adds up; everything else is a ratio to instructions."""
 MODELLED: dict[str, tuple[str, Callable[[Modelled], Value]]] = {
     "modelled_instructions": ("1", _counter("instructions")),
-    "modelled_loads": ("1", lambda found: found.loads),
-    "modelled_stores": ("1", lambda found: found.stores),
-    "modelled_branches": ("1", lambda found: found.branches),
-    "modelled_share": ("1", lambda found: Value(found.share, "1", "modelled")),
-    "modelled_l1_mpki": ("1", lambda found: found.l1_misses),
-    "modelled_mpki": ("1", lambda found: found.ll_misses),
-    "modelled_branch_mpki": ("1", lambda found: found.mispredictions),
-    "modelled_memory": ("B", lambda found: found.memory_bytes),
+    "modelled_loads": ("1", lambda model: model.loads),
+    "modelled_stores": ("1", lambda model: model.stores),
+    "modelled_branches": ("1", lambda model: model.branches),
+    "modelled_share": ("1", lambda model: Value(model.share, "1", "modelled")),
+    "modelled_l1_mpki": ("1", lambda model: model.l1_misses),
+    "modelled_mpki": ("1", lambda model: model.ll_misses),
+    "modelled_branch_mpki": ("1", lambda model: model.mispredictions),
+    "modelled_memory": ("B", lambda model: model.memory_bytes),
     MISSES: ("1", _counter("ll_load_misses")),
 }
 """Metrics of a modelled step: the unit in which each is kept, and how it is read. Loads, stores and branches are per

@@ -45,9 +45,9 @@ def make_patch(remedy: str, value: int | None, survey: Mapping[str, Any], folder
         return SourcePatch(change=change)
     texts: dict[Path, tuple[str, str]] = {}
     try:
-        for file in dict.fromkeys(Path(one["file"]) for one in places):
+        for file in dict.fromkeys(Path(place["file"]) for place in places):
             source = _read(file)
-            lines = [one for one in places if Path(one["file"]) == file]
+            lines = [place for place in places if Path(place["file"]) == file]
             changed = _changed(source, remedy, value, lines, survey)
             compile(changed, str(file), "exec", dont_inherit=True)
             texts[file] = source, changed
@@ -64,8 +64,8 @@ def patched_sources(remedy: str, value: int | None, survey: Mapping[str, Any]) -
     """The whole text of every file that the patch changes."""
     changed: dict[Path, str] = {}
     places = _places(remedy, value, survey)
-    for file in dict.fromkeys(Path(one["file"]) for one in places):
-        lines = [one for one in places if Path(one["file"]) == file]
+    for file in dict.fromkeys(Path(place["file"]) for place in places):
+        lines = [place for place in places if Path(place["file"]) == file]
         changed[file] = _changed(_read(file), remedy, value, lines, survey)
     return changed
 
@@ -97,18 +97,19 @@ def describe_change(remedy: str, value: int | None, place: Mapping[str, Any]) ->
 
 def _places(remedy: str, value: int | None, survey: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Where the remedy has to be written, each line once."""
-    found: Iterable[dict[str, Any]]
+    candidates: Iterable[dict[str, Any]]
     if remedy in OF_LOADERS:
-        found = [loader for loader in survey["loaders"] if concerns_loader(remedy, value, loader)]
+        candidates = [loader for loader in survey["loaders"] if concerns_loader(remedy, value, loader)]
     elif remedy in OF_OPTIMIZERS:
-        found = [one for one in survey["optimizers"] if one[f"can_{'fuse' if remedy == 'fused' else remedy}"]]
+        able = f"can_{'fuse' if remedy == 'fused' else remedy}"
+        candidates = [optimizer for optimizer in survey["optimizers"] if optimizer[able]]
     elif remedy in OF_MODELS:
-        found = survey["models"]
+        candidates = survey["models"]
     else:
         script = survey.get("script") or {}
-        found = [survey["set_threads"]] if remedy == "threads" and survey["set_threads"] else [script]
-    places = [one for one in found if one.get("file")]
-    return list({(one["file"], one["line"]): one for one in places}.values())
+        candidates = [survey["set_threads"]] if remedy == "threads" and survey["set_threads"] else [script]
+    places = [place for place in candidates if place.get("file")]
+    return list({(place["file"], place["line"]): place for place in places}.values())
 
 
 def concerns_loader(remedy: str, value: int | None, loader: Mapping[str, Any]) -> bool:

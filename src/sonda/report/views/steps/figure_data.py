@@ -25,35 +25,35 @@ def steps_table(part: PartSummary) -> Table:
         unit, cells = _times(values, "measured")
         columns.append((Column(f"{name}, {unit}"), cells))
     apart = part.set_apart
-    said = ["warm-up" if at in apart else "timed" for at in range(len(part.durations))]
-    columns.append((Column("counts as", right=False), words(said)))
+    roles = ["warm-up" if at in apart else "timed" for at in range(len(part.durations))]
+    columns.append((Column("counts as", right=False), words(roles)))
     return build(columns, "phases over steps")
 
 
 def series_table(series: Sequence[Series], noun: str, place: Callable[[int], Cell] | None = None) -> Table:
     """Some quantities step by step, or interval by interval: a column each, empty where a step did not read it."""
-    steps = sorted({step for one in series for step in one.steps})
+    steps = sorted({step for metric in series for step in metric.steps})
     at = {step: index for index, step in enumerate(steps)}
     first = [place(step) if place else Cell(f"{step:,}", float(step)) for step in steps]
     columns: list[tuple[Column, Sequence[Cell]]] = [(Column(noun), first)]
-    for one in series:
-        share = is_share(one.unit)
-        found: list[float | None] = [None] * len(steps)
-        for step, value in zip(one.steps, one.values, strict=True):
-            found[at[step]] = value
-        values = [Value(value, "1" if share else one.unit, one.source) for value in found]
-        unit, cells = ("%" + f" {one.unit}", percents(values, sign=False)) if share else numbers(values)
-        columns.append((Column(f"{one.name}, {unit}" if unit else one.name), cells))
+    for metric in series:
+        share = is_share(metric.unit)
+        column: list[float | None] = [None] * len(steps)
+        for step, value in zip(metric.steps, metric.values, strict=True):
+            column[at[step]] = value
+        values = [Value(value, "1" if share else metric.unit, metric.source) for value in column]
+        unit, cells = ("%" + f" {metric.unit}", percents(values, sign=False)) if share else numbers(values)
+        columns.append((Column(f"{metric.name}, {unit}" if unit else metric.name), cells))
     return build(columns, "over time")
 
 
 def phases_table(summaries: Sequence[Summary], names: Sequence[str], cycles: bool = False) -> Table:
     """The phases that bars of several runs show: a row for each, a column for each run."""
-    found = [phase_values(summary.parts[0], cycles) if summary.parts else {} for summary in summaries]
-    phases = list(dict.fromkeys(name for known in found for name in known))
+    shares = [phase_values(summary.parts[0], cycles) if summary.parts else {} for summary in summaries]
+    phases = list(dict.fromkeys(name for known in shares for name in known))
     absent = Value(None, "cycle" if cycles else "ns", "measured", reason="this run has no such phase")
     columns = [(Column("phase", right=False), words(phases))]
-    for name, known in zip(names, found, strict=True):
+    for name, known in zip(names, shares, strict=True):
         unit, cells = numbers([known.get(phase, absent) for phase in phases])
         columns.append((Column(f"{name}, {unit}"), cells))
     return build(columns, "phases of all runs")
@@ -87,13 +87,16 @@ def roofline_table(rows: Sequence[LayerRow], targets: Sequence[str] = ()) -> Tab
 
 def stack_table(rows: Sequence[LayerRow]) -> Table:
     """What the own cycles of layers on a simulated accelerator are spent on."""
-    found = [(row, row.own_simulated) for row in rows if row.own_simulated is not None]
+    simulated = [(row, row.own_simulated) for row in rows if row.own_simulated is not None]
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("layer", right=False, path=True), [Cell(layer_name(row), row.path, tone="name") for row, _ in found]),
-        (Column("cycles"), _whole([one.cycles for _, one in found])),
+        (
+            Column("layer", right=False, path=True),
+            [Cell(layer_name(row), row.path, tone="name") for row, _ in simulated],
+        ),
+        (Column("cycles"), _whole([layer.cycles for _, layer in simulated])),
     ]
-    for name in found[0][1].stack if found else ():
-        columns.append((Column(name), _whole([one.stack[name] for _, one in found])))
+    for name in simulated[0][1].stack if simulated else ():
+        columns.append((Column(name), _whole([layer.stack[name] for _, layer in simulated])))
     return build(columns, "cycles of layers")
 
 
@@ -113,11 +116,11 @@ def stretches_table(topdown: TopDown) -> Table:
     return build(columns, "Top-Down over steps")
 
 
-def power_table(found: EnergySummary) -> Table:
+def power_table(energy: EnergySummary) -> Table:
     """Every reading of power: when, which device, how much."""
-    rows = [(name, time, watts) for name, points in found.power.items() for time, watts in points]
+    rows = [(name, time, watts) for name, points in energy.power.items() for time, watts in points]
     seconds = [Value(time, "s", "measured") for _, time, _ in rows]
-    watts = [Value(value, "W", "estimated" if name in found.estimated else "derived") for name, _, value in rows]
+    watts = [Value(value, "W", "estimated" if name in energy.estimated else "derived") for name, _, value in rows]
     return build(
         [
             (Column("device", right=False), words([name for name, _, _ in rows])),
@@ -138,8 +141,8 @@ def _count(count: int) -> list[Cell]:
 
 def _exact(values: Sequence[Value]) -> list[Cell]:
     """Numbers that differ by decades, each with its own digits."""
-    return [quantity(one, quantities.number(one.value or 0.0)) for one in values]
+    return [quantity(value, quantities.number(value.value or 0.0)) for value in values]
 
 
 def _whole(values: Sequence[Value]) -> list[Cell]:
-    return [quantity(one, quantities.whole(one.value or 0.0)) for one in values]
+    return [quantity(value, quantities.whole(value.value or 0.0)) for value in values]

@@ -28,11 +28,11 @@ def node_blocks(target: Target) -> list[Block]:
 
 def nodes_table(nodes: Sequence[NodeFacts]) -> Table:
     """A row for each node; the time is that of its own clock, from the start of its ranks to the end of all."""
-    unit, times = numbers([_time(one) for one in nodes])
+    unit, times = numbers([_time(node) for node in nodes])
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("node", right=False), words([one.node for one in nodes])),
-        (Column("ranks", right=False), words([", ".join(map(str, one.ranks or ())) for one in nodes])),
-        (Column("processor", right=False, path=True), words([_processor(one) for one in nodes])),
+        (Column("node", right=False), words([node.node for node in nodes])),
+        (Column("ranks", right=False), words([", ".join(map(str, node.ranks or ())) for node in nodes])),
+        (Column("processor", right=False, path=True), words([_processor(node) for node in nodes])),
         (Column(f"time {unit}", hint="on its own clock"), times),
     ]
     return build(columns, "nodes")
@@ -46,12 +46,12 @@ def nodes_fields(target: Target) -> Document:
     return {
         "nodes": [
             {
-                "node": one.node,
-                "ranks": one.ranks,
-                "processor": _processor(one),
-                "time": value_document(_time(one)),
+                "node": node.node,
+                "ranks": node.ranks,
+                "processor": _processor(node),
+                "time": value_document(_time(node)),
             }
-            for one in nodes
+            for node in nodes
         ]
     }
 
@@ -97,19 +97,19 @@ def rank_blocks(target: Target) -> list[Block]:
 def ranks_table(ranks: Sequence[RankFacts]) -> Table:
     """A row for each rank: samples of its last step, medians of work and wait over its steps."""
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("rank"), [Cell(str(one.rank), float(one.rank)) for one in ranks]),
-        (Column("device", right=False), words([one.device for one in ranks])),
+        (Column("rank"), [Cell(str(rank.rank), float(rank.rank)) for rank in ranks]),
+        (Column("device", right=False), words([rank.device for rank in ranks])),
     ]
-    if any(one.node is not None for one in ranks):
-        columns.insert(0, (Column("node", right=False), words([one.node or "" for one in ranks])))
-    if any(one.modules is not None for one in ranks):
-        first = [(one.modules or [""])[0] for one in ranks]
+    if any(rank.node is not None for rank in ranks):
+        columns.insert(0, (Column("node", right=False), words([rank.node or "" for rank in ranks])))
+    if any(rank.modules is not None for rank in ranks):
+        first = [(rank.modules or [""])[0] for rank in ranks]
         columns.append((Column("from module", right=False, path=True), words(first)))
-    if any(one.samples is not None for one in ranks):
-        columns.append((Column("samples"), numbers([_value(one, "samples") for one in ranks])[1]))
-    if any(one.worked_ns is not None for one in ranks):
+    if any(rank.samples is not None for rank in ranks):
+        columns.append((Column("samples"), numbers([_value(rank, "samples") for rank in ranks])[1]))
+    if any(rank.worked_ns is not None for rank in ranks):
         for name, key in (("work", "worked_ns"), ("wait", "waited_ns")):
-            unit, cells = numbers([_value(one, key) for one in ranks])
+            unit, cells = numbers([_value(rank, key) for rank in ranks])
             columns.append((Column(f"{name} {unit}", hint="median over its steps"), cells))
     return build(columns, "ranks")
 
@@ -127,14 +127,14 @@ def ranks_fields(target: Target) -> Document:
     ranks = ranks_of(target)
     if not ranks:
         return {}
-    timed = [key for key in NUMBERS if any(getattr(one, key) is not None for one in ranks)]
+    timed = [key for key in NUMBERS if any(getattr(rank, key) is not None for rank in ranks)]
     return {
         "ranks": [
             {
-                **{key: value for key, value in plain(one).items() if key not in NUMBERS},
-                **{key.removesuffix("_ns"): value_document(_value(one, key)) for key in timed},
+                **{key: value for key, value in plain(rank).items() if key not in NUMBERS},
+                **{key.removesuffix("_ns"): value_document(_value(rank, key)) for key in timed},
             }
-            for one in ranks
+            for rank in ranks
         ]
     }
 
@@ -149,17 +149,17 @@ def rank_panels(target: Target) -> list[Block]:
 def rank_phases_table(part: PartSummary) -> Table:
     """A row for each rank: its step, its work in it, and every phase; the critical rank is marked."""
     ranks = part.ranks
-    names = list(dict.fromkeys(name for one in ranks for name in one.phases))
+    names = list(dict.fromkeys(name for rank in ranks for name in rank.phases))
     absent = Value(None, "ns", "measured", reason="this rank has no such phase")
     columns: list[tuple[Column, Sequence[Cell]]] = [
-        (Column("phases of", right=False), [_rank(one) for one in ranks]),
+        (Column("phases of", right=False), [_rank(rank) for rank in ranks]),
     ]
-    if len({one.device for one in ranks}) > 1:
-        columns.append((Column("device", right=False), words([one.device for one in ranks])))
-    if len({one.node for one in ranks}) > 1:
-        columns.append((Column("node", right=False, keep=1), words([one.node for one in ranks])))
-    rows = {"step": [one.step for one in ranks], "work": [one.work for one in ranks]}
-    rows |= {name: [one.phases.get(name, absent) for one in ranks] for name in names}
+    if len({rank.device for rank in ranks}) > 1:
+        columns.append((Column("device", right=False), words([rank.device for rank in ranks])))
+    if len({rank.node for rank in ranks}) > 1:
+        columns.append((Column("node", right=False, keep=1), words([rank.node for rank in ranks])))
+    rows = {"step": [rank.step for rank in ranks], "work": [rank.work for rank in ranks]}
+    rows |= {name: [rank.phases.get(name, absent) for rank in ranks] for name in names}
     # One unit for all, so that a row can be read across.
     unit, cells = numbers([value for values in rows.values() for value in values])
     for at, name in enumerate(rows):
@@ -170,8 +170,8 @@ def rank_phases_table(part: PartSummary) -> Table:
     return build(columns, "rank phases")
 
 
-def _rank(one: RankPhases) -> Cell:
-    name = f"rank {one.rank}"
-    if one.critical:
-        return Cell(f"{name} *", float(one.rank), "works longest in a step: the others wait for it", tone="name")
-    return Cell(name, float(one.rank), f"{one.steps} steps")
+def _rank(rank: RankPhases) -> Cell:
+    name = f"rank {rank.rank}"
+    if rank.critical:
+        return Cell(f"{name} *", float(rank.rank), "works longest in a step: the others wait for it", tone="name")
+    return Cell(name, float(rank.rank), f"{rank.steps} steps")

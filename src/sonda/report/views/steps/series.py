@@ -76,39 +76,39 @@ def panels(
     if shares:
         layout["yaxis"] = {"domain": [0, PHASES], "title": {"text": "phases, %"}, "range": [0, 100]}
     data = _phase_bars(shares, [place(at) for at in range(1, count + 1)], group, noun, hover)
-    for index, one in enumerate(chosen):
+    for index, quantity in enumerate(chosen):
         name = f"y{index + 2}"
         top = 1 - GAP - index * (height + GAP)
-        unit, scaled = _scaled(one)
+        unit, scaled = _scaled(quantity)
         layout[f"yaxis{index + 2}"] = {
             "domain": [max(0.0, top - height), top], "anchor": "x", "rangemode": "tozero", "nticks": 4,
         }  # fmt: skip
         # Names are longer than a panel is high, so they stand above it.
         layout["annotations"].append(
             {"x": 0, "y": top, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom",
-             "text": f"{markup(one.name)}{f', {unit}' if unit else ''}", "showarrow": False, "font": {"size": 11}}
+             "text": f"{markup(quantity.name)}{f', {unit}' if unit else ''}", "showarrow": False, "font": {"size": 11}}
         )  # fmt: skip
-        places, values = _thinned([place(step) for step in one.steps], scaled, group)
-        said = f"{markup(one.name)} %{{y:.4~g}} {unit} ({one.source})<extra>{hover}</extra>"
+        places, values = _thinned([place(step) for step in quantity.steps], scaled, group)
+        template = f"{markup(quantity.name)} %{{y:.4~g}} {unit} ({quantity.source})<extra>{hover}</extra>"
         data.append({
             "type": "scatter", "mode": "lines+markers" if len(places) <= MOST_BARS else "lines", "x": places,
-            "y": values, "yaxis": name, "name": markup(one.name), "showlegend": False, "hovertemplate": said,
-            "line": {"color": LINE_COLOR, "width": 1.4, "dash": "dot" if one.source == "estimated" else "solid"},
+            "y": values, "yaxis": name, "name": markup(quantity.name), "showlegend": False, "hovertemplate": template,
+            "line": {"color": LINE_COLOR, "width": 1.4, "dash": "dot" if quantity.source == "estimated" else "solid"},
             "marker": {"size": 4},
         })  # fmt: skip
-        layout["shapes"] += [_mark(edge(one.step_of(change)), name) for change in one.changes]
+        layout["shapes"] += [_mark(edge(quantity.step_of(change)), name) for change in quantity.changes]
     return {"data": data, "layout": layout}
 
 
 def over_time_caption(series: Sequence[Series], phases: Mapping[str, object], of: str) -> str:
     """What a reader sees in the picture of these series: `of` tells whose phases are beneath."""
     drawn = _chosen(series)
-    said = ["Dashed lines are changes of level."] if any(one.changes for one in drawn) else []
-    said += ["Dotted curves are estimated."] if any(one.source == "estimated" for one in drawn) else []
-    said += [f"Beneath are the phases {of}."] if phases else []
+    sentences = ["Dashed lines are changes of level."] if any(quantity.changes for quantity in drawn) else []
+    sentences += ["Dotted curves are estimated."] if any(quantity.source == "estimated" for quantity in drawn) else []
+    sentences += [f"Beneath are the phases {of}."] if phases else []
     if len(drawn) < len(series):
-        said.append(f"{len(drawn)} of {len(series)} quantities are drawn, those that change before others.")
-    return " ".join(said)
+        sentences.append(f"{len(drawn)} of {len(series)} quantities are drawn, those that change before others.")
+    return " ".join(sentences)
 
 
 def over_time_fields(over_time: OverTime | None) -> Document:
@@ -125,17 +125,17 @@ def over_time_fields(over_time: OverTime | None) -> Document:
 
 
 def _chosen(series: Sequence[Series]) -> list[Series]:
-    moving = [one for one in series if one.changes or one.drift]
-    still = [one for one in series if one not in moving]
-    kept = {id(one) for one in (moving + still)[:MOST_PANELS]}
-    return [one for one in series if id(one) in kept]
+    moving = [quantity for quantity in series if quantity.changes or quantity.drift]
+    still = [quantity for quantity in series if quantity not in moving]
+    kept = {id(quantity) for quantity in (moving + still)[:MOST_PANELS]}
+    return [quantity for quantity in series if id(quantity) in kept]
 
 
 def _phase_bars(
     shares: Mapping[str, Sequence[float]], places: list[float], group: int, noun: str, hover: str
 ) -> list[Figure]:
     """Every phase's part of its step or interval, so that long and short ones show the same phases."""
-    found: list[Figure] = []
+    figures: list[Figure] = []
     for index, (name, values) in enumerate(shares.items()):
         middles, heights = _thinned(places, list(values), group)
         color = phase_color(name, index)
@@ -144,9 +144,9 @@ def _phase_bars(
             if len(middles) <= MOST_BARS
             else {"type": "scatter", "mode": "none", "stackgroup": "phases", "fillcolor": color}
         )
-        said = f"{markup(name)} %{{y:.3~g}} % of the {noun} (derived)<extra>{hover}</extra>"
-        found.append({**shape, "name": markup(name), "x": middles, "y": heights, "hovertemplate": said})
-    return found
+        template = f"{markup(name)} %{{y:.3~g}} % of the {noun} (derived)<extra>{hover}</extra>"
+        figures.append({**shape, "name": markup(name), "x": middles, "y": heights, "hovertemplate": template})
+    return figures
 
 
 def _mark(edge: float, axis: str) -> Figure:
@@ -188,20 +188,20 @@ def _change(series: Series, change: Change, noun: str) -> Document:
 
 
 def _intervals(over_time: OverTime) -> Document:
-    found = over_time.intervals
-    if found is None:
+    intervals = over_time.intervals
+    if intervals is None:
         return {}
     return {
         "intervals": {
-            "length": number_document(found.length, "ns", "derived"),
-            "starts": list(found.starts),
+            "length": number_document(intervals.length, "ns", "derived"),
+            "starts": list(intervals.starts),
             "rates": {
                 name: {
-                    "unit": found.units[name],
+                    "unit": intervals.units[name],
                     "source": "derived",
                     "values": plain_data(values),
                 }
-                for name, values in found.rates.items()
+                for name, values in intervals.rates.items()
             },
         }
     }

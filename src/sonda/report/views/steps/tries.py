@@ -63,15 +63,16 @@ def name_remedy(name: str, value: int | None) -> str:
 def trials_table(trials: TrialsSummary) -> Table:
     """What every remedy brought, what losses did, and where its patch is."""
     rows = trials.remedies[:MOST_ROWS]
-    names = [Cell(name_remedy(one.name, one.value), one.name, tone="name") for one in rows]
+    names = [Cell(name_remedy(remedy.name, remedy.value), remedy.name, tone="name") for remedy in rows]
     brought = [
-        Cell(quantities.factor(one.speedup), one.speedup.value, quantities.provenance(one.speedup)) for one in rows
+        Cell(quantities.factor(speedup), speedup.value, quantities.provenance(speedup))
+        for speedup in (remedy.speedup for remedy in rows)
     ]
     return build(
         [
             (Column("tried", right=False), names),
-            (Column("losses", right=False), words([one.losses for one in rows])),
-            (Column("patch", right=False), words([_patch_word(one) for one in rows])),
+            (Column("losses", right=False), words([remedy.losses for remedy in rows])),
+            (Column("patch", right=False), words([_patch_word(remedy) for remedy in rows])),
             (Column("brought", right=False, wrap=True), brought),
         ],
         "tried",
@@ -85,25 +86,25 @@ def _patch_word(remedy: TriedRemedy) -> str:
 def apply_sentences(trials: TrialsSummary) -> list[str]:
     """How to apply what helped: a command, or what to change."""
     sentences = []
-    for one in trials.remedies:
-        if one.patch is None:
+    for remedy in trials.remedies:
+        if remedy.patch is None:
             continue
-        name = name_remedy(one.name, one.value)
-        if one.patch.text:
-            where = "" if Path(one.patch.folder) == Path.cwd() else f"cd {one.patch.folder} && "
-            checked = "" if one.patch.runs else " (not tried)"
-            sentences.append(f"{name}: {where}patch -p1 < {Path(trials.directory) / one.patch.file}{checked}")
+        name = name_remedy(remedy.name, remedy.value)
+        if remedy.patch.text:
+            where = "" if Path(remedy.patch.folder) == Path.cwd() else f"cd {remedy.patch.folder} && "
+            checked = "" if remedy.patch.runs else " (not tried)"
+            sentences.append(f"{name}: {where}patch -p1 < {Path(trials.directory) / remedy.patch.file}{checked}")
         else:
-            at = f" at {one.patch.place}" if one.patch.place else ""
-            sentences.append(f"{name}: write {one.patch.change}{at}")
+            at = f" at {remedy.patch.place}" if remedy.patch.place else ""
+            sentences.append(f"{name}: write {remedy.patch.change}{at}")
     return sentences
 
 
 def untried_words(trials: TrialsSummary) -> str:
     """`TF32 and pinned memory: no GPU; …`"""
     by_reason: dict[str, list[str]] = {}
-    for one in trials.untried:
-        by_reason.setdefault(one.reason, []).append(NAMES.get(one.name, one.name))
+    for remedy in trials.untried:
+        by_reason.setdefault(remedy.reason, []).append(NAMES.get(remedy.name, remedy.name))
     return "; ".join(f"{wording.join(names)}: {reason}" for reason, names in by_reason.items())
 
 
@@ -113,24 +114,24 @@ def trials_fields(trials: TrialsSummary | None) -> Document:
         return {}
     rows = [
         {
-            "remedy": one.name,
-            "value": one.value,
-            "text": name_remedy(one.name, one.value),
-            "speedup": value_document(one.speedup),
-            "losses": one.losses or None,
-            "loss_change": finite(one.loss_change),
-            "patch": None if one.patch is None else {
-                "text": one.patch.text, "folder": one.patch.folder, "runs": one.patch.runs,
-                "file": str(Path(trials.directory) / one.patch.file) if one.patch.file else "",
-                "change": one.patch.change, "place": one.patch.place,
+            "remedy": remedy.name,
+            "value": remedy.value,
+            "text": name_remedy(remedy.name, remedy.value),
+            "speedup": value_document(remedy.speedup),
+            "losses": remedy.losses or None,
+            "loss_change": finite(remedy.loss_change),
+            "patch": None if remedy.patch is None else {
+                "text": remedy.patch.text, "folder": remedy.patch.folder, "runs": remedy.patch.runs,
+                "file": str(Path(trials.directory) / remedy.patch.file) if remedy.patch.file else "",
+                "change": remedy.patch.change, "place": remedy.patch.place,
             },
         }
-        for one in trials.remedies
+        for remedy in trials.remedies
     ]  # fmt: skip
     return {
         "tried": {
             "remedies": rows,
-            "untried": [{"remedy": one.name, "reason": one.reason} for one in trials.untried],
+            "untried": [{"remedy": remedy.name, "reason": remedy.reason} for remedy in trials.untried],
             "refused": trials.refused or None,
             "rounds": trials.rounds,
             "warmup": trials.warmup,
