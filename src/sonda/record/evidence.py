@@ -129,6 +129,24 @@ class DenormalFacts(Stored, frozen=True, kw_only=True):
     """The same of a square root."""
 
 
+class ForwardAgain(Stored, frozen=True, kw_only=True):
+    """Evaluating forwards of a module that compute what one just before has computed."""
+
+    layer: str
+    times: int
+    ns: int
+    line: str = ""
+
+
+class RepeatedForwards(Stored, frozen=True, kw_only=True):
+    """The first evaluating forwards of a program, and those of them that repeat others."""
+
+    looked: int
+    lasted: int
+    """ns from the begin of the first to the end of the last."""
+    forwards: list[ForwardAgain] = []
+
+
 class WorkDivision(Stored, frozen=True, kw_only=True):
     """The line in which processes of a job choose their part of the work by their number."""
 

@@ -170,6 +170,7 @@ def describe_evidence(assembly: Assembly) -> dict[str, Any]:
     fields = {
         "evidence": assembly.evidence,
         "denormals": assembly.denormals,
+        "repeated_forwards": assembly.repeated_forwards,
         "division": assembly.division if assembly.crew.at_once > 1 else {},
         "compilations": assembly.compilations,
         "fault_ns": assembly.fault_ns,

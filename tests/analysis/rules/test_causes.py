@@ -102,6 +102,22 @@ def test_the_backward_of_a_frozen_part_is_for_nothing() -> None:
     assert verdict is not None and "body.requires_grad_(False)" in describe(verdict.remedies[0].advice)
 
 
+def test_an_inference_that_computes_forwards_again() -> None:
+    """Four tenths of the time of the forwards that were looked at."""
+    again = {"looked": 60, "lasted": 1000, "forwards": [{"layer": "", "times": 30, "ns": 400, "line": "answer.py:13"}]}
+    seen = judged(facts={"repeated_forwards": again, "train": False})
+    step = msgspec.convert({"part": "test", "start": 1}, StepEvidence)
+    inference = dataclasses.replace(
+        seen,
+        parts=(dataclasses.replace(seen.parts[0], name="test"),),
+        workload=msgspec.structs.replace(seen.workload, evidence=[step]),
+    )
+    verdict = repeated_forward.rule(inference)
+    assert share_of(verdict) == pytest.approx(0.4)
+    assert verdict is not None and verdict.finding.place.line == "answer.py:13"
+    assert repeated_forward.rule(seen) is None, "of a training the evaluation is the lesser part"
+
+
 def test_unused_gradients_are_named_where_their_part_is_called() -> None:
     thrown = [{"layer": "body.1", "part": 1.0, "first": True}, {"layer": "body.2", "part": 1.0, "first": True}]
     layers = [*LAYERS, *(dataclasses.replace(LAYERS[0], path=path) for path in ("body.1", "body.2"))]

@@ -54,6 +54,16 @@ class RepeatedForward(Cause):
 
 
 @dataclass(frozen=True)
+class ForwardsAgain(Cause):
+    """Evaluating forwards, each a step of its own, compute what one before has computed."""
+
+    kind: ClassVar[str] = "forwards_again"
+
+    looked: int
+    times: int
+
+
+@dataclass(frozen=True)
 class TinyOperations(Cause):
     kind: ClassVar[str] = "tiny_operations"
 

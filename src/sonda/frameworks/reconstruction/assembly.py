@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 
 from sonda.frameworks.reconstruction.events import CODE, ProcessEvents, read_events
-from sonda.frameworks.reconstruction.inspections import read_compilations, read_denormals, read_inspections
+from sonda.frameworks.reconstruction.inspections import (
+    read_compilations,
+    read_denormals,
+    read_inspections,
+    read_repeated_forwards,
+)
 from sonda.frameworks.reconstruction.paths import LayerPlaces
 from sonda.frameworks.reconstruction.processes import Processes
 from sonda.frameworks.reconstruction.span_rows import SpanRows
@@ -69,6 +74,7 @@ class Assembly:
     evidence: list[dict[str, Any]] = field(default_factory=list)
     """What counted steps showed beside costs, of the process with the most steps (`record/evidence.py`)."""
     denormals: dict[str, Any] = field(default_factory=dict)
+    repeated_forwards: dict[str, Any] = field(default_factory=dict)
     division: dict[str, Any] = field(default_factory=dict)
     """The line in which its files divide work among processes (`record/evidence.py`)."""
     compilations: dict[str, Any] = field(default_factory=dict)
@@ -116,6 +122,7 @@ def assemble(directory: Path, begin: int, end: int) -> Assembly:
         if result.crew.all[-1] is result.crew.busiest:
             result.evidence = read_inspections(events, paths, sections, begin)
             result.denormals, result.compilations = read_denormals(events, paths), read_compilations(events)
+            result.repeated_forwards = read_repeated_forwards(events, paths)
             result.fault_ns, result.step_faults = events.fact("fault_ns", 0.0), events.fact("step_faults", 0.0)
         for name, value in events.fact("counted", {}).items():
             counted[f"{name}:counted"] = counted.get(f"{name}:counted", 0.0) + value

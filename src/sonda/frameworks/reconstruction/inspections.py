@@ -40,6 +40,14 @@ def read_denormals(events: ProcessEvents, paths: dict[int, str]) -> dict[str, An
     return {"places": places, "product_times": product, "element_times": element, "root_times": root}
 
 
+def read_repeated_forwards(events: ProcessEvents, paths: dict[int, str]) -> dict[str, Any]:
+    """Evaluating forwards that computed again what was there; {} for none."""
+    looked, lasted, rows = events.fact("again", [0, 0, []])
+    again = [{"layer": paths.get(number, ""), "times": times, "ns": ns, "line": line}
+             for number, times, ns, line in rows]  # fmt: skip
+    return {"looked": looked, "lasted": lasted, "forwards": again} if again else {}
+
+
 def read_compilations(events: ProcessEvents) -> dict[str, Any]:
     """What a process compiled and where its graphs broke off; {} where it compiled nothing."""
     function = ("function", "line", "times", "seconds", "again", "reason")

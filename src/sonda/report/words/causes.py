@@ -12,6 +12,7 @@ from sonda.analysis.rules.cause_findings import (
     DominatingLayer,
     DoublePrecision,
     FewThreads,
+    ForwardsAgain,
     GraphBreaks,
     MicroBatch,
     NeedlessCopies,
@@ -43,9 +44,10 @@ def _(finding: UnusedGradients) -> str:
     layers = wording.join([name_layer(path) for path in finding.layers[:MOST_NAMED]])
     more = f" and {len(finding.layers) - MOST_NAMED} more" if len(finding.layers) > MOST_NAMED else ""
     thrown = "some of the gradients" if finding.sometimes else "the gradients"
+    called = f", called at {finding.place.line}," if finding.place.line else ""
     return (
-        f"Unused gradients: {thrown} of {layers}{more} are thrown away; computing them takes {share(finding.share)} of "
-        f"the step ({duration(finding.time)})."
+        f"Unused gradients: {thrown} of {layers}{more}{called} are thrown away; computing them takes "
+        f"{share(finding.share)} of the step ({duration(finding.time)})."
     )
 
 
@@ -67,6 +69,14 @@ def _(finding: RepeatedForward) -> str:
         f"Repeated forward: {whose} is called {finding.calls} times a step with the same input and weights"
         f"{at_place(finding.place, layer=False)}; computing it again{both} takes {share(finding.share)} of the step "
         f"({duration(finding.time)})."
+    )
+
+
+@describe.register
+def _(finding: ForwardsAgain) -> str:
+    return (
+        f"Repeated forward: {finding.times} of {finding.looked} forwards compute again what one before has computed"
+        f"{at_place(finding.place, layer=False)}; these take {share(finding.share)} of the time."
     )
 
 

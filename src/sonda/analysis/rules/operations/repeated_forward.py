@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sonda.analysis.rules.advice import ReuseResult
-from sonda.analysis.rules.cause_findings import RepeatedForward
+from sonda.analysis.rules.cause_findings import ForwardsAgain, RepeatedForward
 from sonda.analysis.rules.operations.evidence import TimedEvidence, evidence_of, layer_row, outermost
 from sonda.analysis.rules.places import StepPlace
 from sonda.analysis.rules.work import WORTH
@@ -12,10 +12,36 @@ from sonda.record.evidence import RepeatedCall
 
 
 def rule(summary: Summary) -> Verdict | None:
-    """Fires when calls of modules with the same inputs and weights as before take a tenth of the step or more."""
+    """Fires when calls of modules with the same inputs and weights as before take a tenth of the step or more, or in an
+    inference a tenth of the time."""
     evidence = evidence_of(summary)
     if evidence is None:
         return None
+    return _in_step(evidence) or _across_steps(summary, evidence)
+
+
+def _across_steps(summary: Summary, evidence: TimedEvidence) -> Verdict | None:
+    """Of an inference: forwards that are steps of their own."""
+    seen = summary.workload.repeated_forwards
+    if seen is None or not seen.lasted or evidence.part.name == "train":
+        return None
+    spent = sum(again.ns for again in seen.forwards)
+    share = min(spent / seen.lasted, 1.0)
+    if share < WORTH:
+        return None
+    largest = max(seen.forwards, key=lambda again: again.ns)
+    place = StepPlace(largest.layer, largest.line, "forward")
+    of_time, time = Value(share, "1", "measured"), Value(float(spent), "ns", "measured")
+    return Verdict(
+        kind="repeated_forward",
+        finding=ForwardsAgain(of_time, time, place, seen.looked, sum(again.times for again in seen.forwards)),
+        evidence={"share": of_time, "time": time},
+        remedies=(Remedy(ReuseResult(place)),),
+        share=share,
+    )
+
+
+def _in_step(evidence: TimedEvidence) -> Verdict | None:
     calls = {call.layer: call for call in evidence.step.repeated}
     times = {path: _time(evidence, calls[path]) for path in outermost(calls)}
     spent = sum(times.values())

@@ -31,7 +31,9 @@ from .data import DataPhases
 from .device.device_marks import DeviceMarks
 from .device.kernel_pass import CUPTI_ATTACHED, KernelPass
 from .evaluations import RunningEvaluations
+from .inspection.code_places import CodePlaces
 from .inspection.denormals import Denormals
+from .inspection.repeated_forwards import RepeatedForwards
 from .layers import LayerRecorder
 from .optimizers import Optimizers
 from .options import Habits
@@ -80,6 +82,7 @@ class TorchObserver(PatchingObserver):
         self.communication = Communication(self)
         self.habits = Habits(torch, recorder)
         self.denormals = Denormals(torch, self.layers.codes)
+        self.repeated_forwards = RepeatedForwards(torch, CodePlaces(torch))
         self.faults = StepFaults()
         self._compiled_functions = CompiledFunctions(self)
         self._forward_code, self._loss_code = self.phases.codes["forward"], self.phases.codes["loss"]
@@ -283,8 +286,10 @@ class TorchObserver(PatchingObserver):
         codes = self._value_codes
         self.open(stream, self._forward_code)
         values += codes["shape"], shape, codes["training"], int(training), codes["module"], code >> 1
+        again = 0 if learns or self.counter.active else self.repeated_forwards.begin(module, code, args, kwargs)
         try:
             result = self._call_recorded(stream, code, call, module, args, kwargs)
+            self.repeated_forwards.end(code, again, result)
             graph = learns and (
                 result.requires_grad if type(result) is self._tensor_type else has_graph(self.torch, result)
             )
@@ -456,6 +461,7 @@ def observe_torch(torch: Any, settings: dict, counting: Any = None) -> None:
         lambda: {
             **({"habits": observer.habits.facts()} if observer.habits.noticed else {}),
             **observer.denormals.facts(),
+            **observer.repeated_forwards.facts(),
             **observer.faults.facts(),
             **compilation_facts(),
         },

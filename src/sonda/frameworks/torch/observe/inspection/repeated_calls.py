@@ -46,13 +46,13 @@ class RepeatedCalls:
         tensors = tensors_in(self._torch, (args, kwargs))
         if not tensors:
             return
-        if len(tensors) != len(args) + len(kwargs) and not _are_plain(self._torch, (args, kwargs)):
-            return  # an argument that may differ cannot be compared
+        rest = describe_rest(self._torch, args, kwargs)
+        if rest is None:
+            return
         marks = tuple((id(tensor), tensor._version) for tensor in tensors if not tensor.is_inference())
         marks = marks if len(marks) == len(tensors) else tuple((id(tensor), 0) for tensor in tensors)
-        rest = repr([value for value in (*args, *sorted(kwargs.items())) if not _holds_tensors(self._torch, value)])
-        weights = _versions(module)
-        content = None if caller else self._content(tensors)
+        weights = count_versions(module)
+        content = None if caller else describe_content(self._torch, tensors)
         callers = self._places.list_callers()
         for (
             references,
@@ -71,17 +71,11 @@ class RepeatedCalls:
                 if self._repeats.get(caller):
                     return  # a part of what is repeated, or of what draws random numbers anew
                 self._repeated[code] = self._repeated.get(code, 0) + 1
-                self._lines[code] = self._name_difference(callers, earlier_callers)
+                different = find_difference(callers, earlier_callers)
+                self._lines[code] = self._places.name(*different) if different is not None else self._places.find()
                 return
         references = tuple(weakref.ref(tensor) for tensor in tensors)
         self._earlier.setdefault(code, []).append((references, marks, content, weights, rest, callers))
-
-    def _name_difference(self, callers: tuple, earlier: tuple) -> str:
-        """The innermost line in which two calls differ: of a helper that both go through nothing tells. Where they do
-        not, as in a loop, the line of both."""
-        pairs = zip(callers, earlier, strict=False)
-        different = next((mine for mine, other in pairs if mine != other), callers[0] if callers else None)
-        return self._places.name(*different) if different is not None else self._places.find()
 
     def facts(self, random: set) -> list:
         """Modules with repeated calls: its number, all its calls, how many of these repeat an earlier one, and
@@ -92,25 +86,46 @@ class RepeatedCalls:
             if code not in random
         ]
 
-    def _content(self, tensors: list) -> tuple | None:
-        """What stands for the content of tensors: shapes, sums and some elements; None where that cannot be known."""
-        parts = []
-        torch = self._torch
-        for tensor in tensors:
-            plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
-            if not plain or tensor.device.type != "cpu" or not 0 < tensor.numel() <= MOST_ELEMENTS:
-                return None
-            if tensor.is_complex() or tensor.is_quantized:
-                return None
-            values = tensor.detach()
-            kind = torch.float64 if values.is_floating_point() else torch.int64
-            few = values.reshape(-1)[:: max(1, values.numel() // SAMPLE)] if values.is_contiguous() else values[:1]
-            few = few.reshape(-1)[: 2 * SAMPLE]
-            parts.append((tuple(values.shape), str(values.dtype), values.sum(dtype=kind).item(), tuple(few.tolist())))
-        return tuple(parts)
+
+def describe_content(torch: Any, tensors: list, most: int = MOST_ELEMENTS) -> tuple | None:
+    """What stands for the content of tensors: shapes, sums and some elements; None where that cannot be known. Of
+    tensors with more elements than `most` some are added up, evenly spread."""
+    parts = []
+    for tensor in tensors:
+        plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided
+        if not plain or tensor.device.type != "cpu" or not 0 < tensor.numel() <= MOST_ELEMENTS:
+            return None
+        if tensor.is_complex() or tensor.is_quantized:
+            return None
+        values = tensor.detach()
+        kind = torch.float64 if values.is_floating_point() else torch.int64
+        few = values.reshape(-1)[:: max(1, values.numel() // SAMPLE)] if values.is_contiguous() else values[:1]
+        few = few.reshape(-1)[: 2 * SAMPLE]
+        if values.numel() > most and values.is_contiguous():
+            # An odd distance: an even one would meet the same columns of a matrix in every row.
+            added = values.view(-1)[:: values.numel() // most | 1]
+        else:
+            added = values
+        parts.append((tuple(values.shape), str(values.dtype), added.sum(dtype=kind).item(), tuple(few.tolist())))
+    return tuple(parts)
 
 
-def _versions(module: Any) -> int:
+def describe_rest(torch: Any, args: tuple, kwargs: dict) -> str | None:
+    """The arguments that are no tensors, as text; None where one has a state of its own, so that it may differ."""
+    tensors = tensors_in(torch, (args, kwargs))
+    if len(tensors) != len(args) + len(kwargs) and not _are_plain(torch, (args, kwargs)):
+        return None
+    return repr([value for value in (*args, *sorted(kwargs.items())) if not _holds_tensors(torch, value)])
+
+
+def find_difference(callers: tuple, earlier: tuple) -> tuple | None:
+    """The innermost caller in which two calls differ: of a helper that both go through nothing tells. Where they do
+    not, as in a loop, the innermost of both."""
+    pairs = zip(callers, earlier, strict=False)
+    return next((mine for mine, other in pairs if mine != other), callers[0] if callers else None)
+
+
+def count_versions(module: Any) -> int:
     """How often the module's weights were written to; in evaluation mode its buffers too, which it computes with."""
     versions = sum(weight._version for weight in module.parameters() if not weight.is_inference())
     if not module.training:
