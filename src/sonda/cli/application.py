@@ -66,7 +66,14 @@ Tags = Annotated[
 ]
 
 
-Rows = Annotated[int, typer.Option("--rows", help="Layers to list.", min=0)]
+Rows = Annotated[int | None, typer.Option("--rows", help="Layers to list; 5, and 10 with -v.", min=0)]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "-v", "--verbose", count=True, help="Show the tables; -vv counters, missing sensors and footnotes too.",
+        show_default=False,
+    ),
+]  # fmt: skip
 
 
 Reference = Annotated[

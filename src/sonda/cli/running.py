@@ -13,6 +13,7 @@ from sonda.cli.application import (
     Precision,
     Rows,
     Tags,
+    Verbose,
     app,
     help_on_probes,
     hush,
@@ -134,7 +135,8 @@ def run(
         ),
     ] = False,
     tag: Tags = None,
-    rows: Rows = 10,
+    verbose: Verbose = 0,
+    rows: Rows = None,
     max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.", min=0)] = 0.0,
     no_count: Annotated[bool, typer.Option("--no-count", help="Spend no step of a command on counting FLOPs.")] = False,
     no_stacks: Annotated[
@@ -170,7 +172,7 @@ def run(
         )  # fmt: skip
         if not attempt and _is_given(context, "seconds"):
             raise SondaError("--seconds is for a workload, not for a command after --", "add --try, or leave it out")
-        _run_command(context.obj, watching, tag or [], rows, json, _trials(context, attempt, seconds))
+        _run_command(context.obj, watching, tag or [], rows, verbose, json, _trials(context, attempt, seconds))
     _refuse(context, WORKLOAD_OPTIONS, "is for a command after --, not for a workload")
     if not workload:
         raise SondaError(
@@ -212,12 +214,12 @@ def run(
         probe=",".join(probe or ()),
         redact=redact,
     )
-    _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, rows, json, on_cluster)
+    _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, rows, verbose, json, on_cluster)
 
 
 COMMAND_OPTIONS = (
-    "steps", "probe", "interval", "tag", "rows", "max_time", "no_count", "no_stacks", "redact", "json", "workload",
-    "on", "attempt", "seconds",
+    "steps", "probe", "interval", "tag", "rows", "verbose", "max_time", "no_count", "no_stacks", "redact", "json",
+    "workload", "on", "attempt", "seconds",
 )  # fmt: skip
 """Options of `run` that a command after -- knows."""
 
@@ -231,8 +233,8 @@ MATRIX_OPTIONS = (
 
 WORKLOAD_OPTIONS = (
     "workload", "on", "train", "input", "framework", "steps", "warmup", "seconds", "repeat", "threads", "precision",
-    "compile", *MATRIX_OPTIONS, "seed", "mapping", "set", "probe", "on_cluster", "attempt", "tag", "rows", "redact",
-    "json",
+    "compile", *MATRIX_OPTIONS, "seed", "mapping", "set", "probe", "on_cluster", "attempt", "tag", "rows", "verbose",
+    "redact", "json",
 )  # fmt: skip
 """Options of `run` that a workload knows."""
 
@@ -270,8 +272,9 @@ def _trials(context: typer.Context, attempt: bool, seconds: float) -> list[Any]:
 
 
 def _run_workload(
-    job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int, json: bool, on_cluster: str
-) -> None:
+    job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int | None, verbose: int, json: bool,
+    on_cluster: str,
+) -> None:  # fmt: skip
     from sonda.record.errors import SondaError
     from sonda.studies.engine.repetition import measure_all, run_to_show
     from sonda.studies.engine.trial import try_remedies
@@ -298,10 +301,12 @@ def _run_workload(
         shown = [(run, try_remedies(job, group, summary, store, say))
                  for group, (run, summary) in zip(groups, shown, strict=True)]  # fmt: skip
         hush()
-    show_runs(shown, store, rows, json)
+    show_runs(shown, store, json, rows, verbose)
 
 
-def _run_command(command: list[str], watching: Any, tags: list[str], rows: int, json: bool, trials: list[Any]) -> None:
+def _run_command(
+    command: list[str], watching: Any, tags: list[str], rows: int | None, verbose: int, json: bool, trials: list[Any]
+) -> None:
     from sonda.analysis.run_summary import summarise
     from sonda.record.errors import SondaError
     from sonda.targets.program.launcher import refuse_isolated, run_command
@@ -315,7 +320,7 @@ def _run_command(command: list[str], watching: Any, tags: list[str], rows: int, 
         hush()
         for tag in tags:
             store.tag(observed.id, tag)
-        show_runs([(observed, summarise(observed))], store, rows, json, to=sys.stderr)
+        show_runs([(observed, summarise(observed))], store, json, rows, verbose, to=sys.stderr)
     except SondaError as error:
         error.exit_code = 125  # the program may be right: it is Sonda that failed
         raise
