@@ -24,10 +24,10 @@ def energy(
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
     json: Json = False,
 ) -> None:
-    """Run any command after -- and say how much energy the machine spent meanwhile, and on what.
+    """Run any command and say how much energy the machine spent meanwhile, and on what.
 
     \b
-    sonda energy -- python train.py
+    sonda energy python train.py
     sonda energy --interval 10ms -- ./a.out
 
     A Python program marks regions by `with sonda.region("training"):`, any other by a line in a file:
