@@ -98,6 +98,13 @@ class Profile:
 
         return write_page(Path(path), [self.summary], [self.run])
 
+    def show(self, detail: int = 0, rows: int | None = None) -> None:
+        """Print it: `detail` 0 is a glance, as `print(run)` has it; 1 adds the tables, 2 counters, missing sensors and
+        footnotes. `rows` is how many layers are listed."""
+        from sonda.report.blocks import Detail
+
+        print(self._view.text(rows=rows, detail=Detail(min(max(detail, 0), Detail.ALL))))
+
     def __repr__(self) -> str:
         if self._run is None:
             return "<profile of a block that has not ended>"

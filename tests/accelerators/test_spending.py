@@ -19,6 +19,7 @@ from sonda.accelerators.operations.program import Bags, MatrixProduct, Operation
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.views.steps.view import StepsView
 from sonda.report.words import describe
@@ -275,7 +276,7 @@ def test_stonnes_table_has_numbers_and_no_joules(tmp_path: Path) -> None:
     assert whole.energy.reason == "the energy table stonne has no unit of energy (not stated)"
     assert run.info.target.energy.unit == "not stated"
     assert run.info.target.energy.total.value > 0
-    text = StepsView(summary).text(120, color=False)
+    text = StepsView(summary).text(120, color=False, detail=Detail.ALL)
     assert "no energy in joules: the energy table stonne" in text
     assert "! energy table stonne is implausible: STONNE's table states no unit" in text
     document = StepsView(summary).document()["parts"][0]["metrics"]["energy:simulated"]
@@ -299,7 +300,7 @@ def test_a_table_that_is_not_there_is_told_before_anything_is_simulated() -> Non
 def test_every_screen_has_the_energy_with_its_bounds(two: Accelerator, tmp_path: Path) -> None:
     summary = summarise(nested_run(two, tmp_path))
     # 2 x 163840 + 40960 products, (2 x 1280 + 640) writes at 10 pJ: 400.64 nJ, 192.32 to 865.28.
-    text = StepsView(summary).text(120, color=False)
+    text = StepsView(summary).text(120, color=False, detail=Detail.ALL)
     assert "401 nJ (192–865)" in text
     assert "<dt>energy of a step</dt><dd>401 nJ (192–865)</dd>" in page_text([summary])
     document = json.loads(json.dumps(StepsView(summary).document()))

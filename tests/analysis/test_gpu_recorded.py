@@ -15,6 +15,7 @@ from sonda.analysis.summary import Summary
 from sonda.analysis.traces.summary import device_work
 from sonda.record.run import Run
 from sonda.record.store import Store
+from sonda.report.blocks import Detail
 from sonda.report.views.steps.view import StepsView
 
 RUNS = TESTS / "corpus" / "runs"
@@ -85,7 +86,7 @@ def test_a_step_that_the_host_holds_up_is_called_so(run: Run) -> None:
         1 - sum(row.cost.share for row in summary.parts[0].phases if row.name == "data" and row.cost.time.value)
     )
     assert isinstance(verdict.finding, HostBound) and verdict.finding.launching.value == pytest.approx(launching)
-    assert "NVIDIA H200" in StepsView(summary).text(120, color=False)
+    assert "NVIDIA H200" in StepsView(summary).text(120, color=False, detail=Detail.ALL)
 
 
 def test_backward_counts_twice_the_flops_of_forward() -> None:

@@ -13,6 +13,7 @@ from sonda.analysis.device.kernels import KernelTotals
 from sonda.analysis.doubts import HeldAgainstTf32
 from sonda.analysis.roofline import ceilings, gpu_of, lines, tf32_of
 from sonda.analysis.run_summary import summarise
+from sonda.report.blocks import Detail
 from sonda.report.section import section_of
 from sonda.report.views.device.roofline import kernel_caption, kernel_roof_fields, kernel_roof_table, kernel_roofline
 from sonda.report.views.steps.view import StepsView
@@ -149,7 +150,7 @@ def test_a_run_with_counted_kernels_shows_them_under_their_roofs():
     summary = summarise(recorded())
     (row,) = summary.kernel_roofline.rows
     assert (row.name, row.precision, row.roof.value) == ("gemm<128>", "tf32", pytest.approx(0.5))
-    screen = StepsView(summary).text(160, color=False)
+    screen = StepsView(summary).text(160, color=False, detail=Detail.ALL)
     assert "% of theory" in screen and "tf32" in screen
     section = section_of(StepsView(summary), 0, True)
     assert "Kernels against the roofline" in section.html and "gemm&lt;128&gt;" in section.html

@@ -28,6 +28,7 @@ from sonda.analysis.run_summary import summarise
 from sonda.record.errors import SondaError
 from sonda.record.spans import Spans, Words
 from sonda.record.stored import plain
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.quantities import provenance
 from sonda.report.section import section_of
@@ -125,12 +126,14 @@ def test_fewer_than_three_repetitions_have_no_interval_and_say_so(tmp_path, repe
         assert value.value is not None and value.low is value.high is None
         assert value.reason == "too few repetitions for an interval"
     assert found.slowdown("a", "b").value == pytest.approx(2.0)
-    assert "too few repetitions for an interval: give --repeat 3 or more" in CorunView(found).text(160, color=False)
+    assert "too few repetitions for an interval: give --repeat 3 or more" in CorunView(found).text(
+        160, color=False, detail=Detail.ALL
+    )
 
 
 def test_three_repetitions_say_nothing_of_too_few(tmp_path):
     found = interference(experiment(tmp_path, known, repeat=3))
-    assert "too few repetitions" not in CorunView(found).text(160, color=False)
+    assert "too few repetitions" not in CorunView(found).text(160, color=False, detail=Detail.ALL)
 
 
 def test_the_ends_of_three_repetitions_are_the_least_and_the_most(tmp_path):
@@ -246,7 +249,7 @@ def test_layers_have_slowdowns_of_their_own_time_and_those_that_lose_most_come_f
     assert [one.lost.value for one in layers] == pytest.approx([6, 4, 1, 0])
     assert [one.slowdown.value for one in layers] == pytest.approx([4, 2, 4 / 3, 1])
     assert found.together.layers["b"] == ()
-    text = CorunView(found).text(160, color=False)
+    text = CorunView(found).text(160, color=False, detail=Detail.ALL)
     rows = [line.split() for line in text[text.index("Layers that lose most") :].splitlines()[2:4]]
     assert rows[0][:4] == ["a", "one", "Linear", "backward"] and rows[1][:4] == ["a", "one", "Linear", "forward"]
     assert CorunView(found).document()["together"]["layers"]["a"][0]["layer"] == "one"
@@ -270,7 +273,7 @@ def test_counters_of_the_processor_are_rates_alone_and_together(tmp_path):
     assert (alone["ipc"].source, together["ipc"].source) == ("counted", "estimated")
     assert alone["cache_misses"].value == 2.0 and together["cache_misses"].reason == "it had no counter"
     assert found.together.counters["b"]["ipc"].value is None and found.together.counters["b"]["ipc"].reason == "no"
-    text = CorunView(found).text(200, color=False)
+    text = CorunView(found).text(200, color=False, detail=Detail.ALL)
     header = next(line for line in text.splitlines() if "IPC alone" in line)
     assert header.index("IPC alone") < header.index("IPC together") < header.index("cache misses /1000 alone")
     assert "– r01c2 /1000: it had no counter" in text, "a column that nobody has is one line"
@@ -281,7 +284,7 @@ def test_why_there_are_no_counters_of_the_processor_is_said_once(tmp_path):
     pmu = {"events": [], "reason": "no PMU in this virtual machine", "refused": {}}
     change_target(run, corun={**plain(run.info.target.corun), "pmu": pmu})
     found = interference(run)
-    text = CorunView(found).text(160, color=False)
+    text = CorunView(found).text(160, color=False, detail=Detail.ALL)
     assert text.count("no PMU") == 1 and "– IPC, cache misses /1000: no PMU in this virtual machine" in text
 
 
@@ -322,7 +325,7 @@ def test_partitions_stand_beside_none(tmp_path):
     assert found.partitions[0].weighted_speedup.value == pytest.approx(1.6)
     assert found.partitions[0].counters["a"]["occupancy"].value == 1 << 20
     assert found.together.slowdowns["a"].value == pytest.approx(2.0)
-    assert "a=f b=f0" in CorunView(found).text(160, color=False)
+    assert "a=f b=f0" in CorunView(found).text(160, color=False, detail=Detail.ALL)
 
 
 # ---- shown ------------------------------------------------------------------------------------------------------
@@ -365,7 +368,7 @@ def test_what_to_try_follows_from_what_was_lost(tmp_path, slowdown, cpu, remedy)
     found = interference(experiment(tmp_path, sure(slowdown, cpu), names="ab", repeat=3))
     assert found.remedy == remedy
     words = describe(remedy) if remedy is not None else None
-    assert ("Try: " in CorunView(found).text(200, color=False)) == (words is not None)
+    assert ("Try: " in CorunView(found).text(200, color=False, detail=Detail.ALL)) == (words is not None)
     assert CorunView(found).document()["remedy"] == words
 
 
@@ -406,20 +409,20 @@ def test_a_slowdown_in_doubt_is_to_be_measured_again(tmp_path):
 
 def test_the_screen_has_the_matrix_and_why_columns_are_empty(tmp_path):
     text = CorunView(interference(experiment(tmp_path, known, reason="no CAT here"))).text(
-        200, short="7f3a", color=False
+        200, short="7f3a", color=False, detail=Detail.ALL
     )
     lines = text.splitlines()
     row = next(line for line in lines if line.strip().startswith("b ") and "4.00" in line)
     assert "1.25" in row and "Saved as run 7f3a" in text
     assert "no CAT here" in text and "no resctrl here" in text
     for width in (40, 80):
-        CorunView(interference(experiment(tmp_path / str(width), known))).text(width, color=False)
+        CorunView(interference(experiment(tmp_path / str(width), known))).text(width, color=False, detail=Detail.ALL)
 
 
 def test_names_from_outside_cannot_act(tmp_path):
     run = experiment(tmp_path, lambda members, turn, slot: pieces(1.0), names=("<b>x", "\x1b[31my"))
     found = interference(run)
-    assert "\x1b" not in CorunView(found).text(120, color=False)
+    assert "\x1b" not in CorunView(found).text(120, color=False, detail=Detail.ALL)
     section = section_of(CorunView(found), 0, True)
     assert "<b>x" not in section.html and "&lt;b&gt;x" in section.html
 

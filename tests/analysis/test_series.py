@@ -30,6 +30,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.samples import Sample
 from sonda.record.store import Store
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.views.counters.command import outside_figure, outside_table, totals_words
 from sonda.report.views.steps.view import StepsView
@@ -113,7 +114,7 @@ def test_a_program_that_is_not_python_is_counted_too(store: Store, words: list[s
     assert run.samples == [] and len(run.spans) == 1
     summary = summarise(run)
     assert summary.outside is not None and summary.outside.totals["page_faults"].value
-    text = StepsView(summary).text(width=200)
+    text = StepsView(summary).text(width=200, detail=Detail.ALL)
     assert text.count("Whole program: ") == 1 and "page faults" in text
     assert "no process of the program imported PyTorch" in text
     assert "check that the part that trains" not in text and "run it again" not in text
@@ -371,7 +372,7 @@ def test_samples_of_other_sensors_are_left_alone() -> None:
 def test_the_screen_the_document_and_the_page_show_it() -> None:
     run = counted(hardware=True)
     summary = summarise(run)
-    text = StepsView(summary).text(width=160)
+    text = StepsView(summary).text(width=160, detail=Detail.ALL)
     assert "Whole program: 4.02 s, 6.04 s of processor time (1.50 processors busy), 8,060 page faults" in text
     assert "the program: from 2.0 s on busy processors rise by 100 %" in text
     document = StepsView(summary).document()["outside"]

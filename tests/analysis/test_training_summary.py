@@ -16,6 +16,7 @@ from sonda.analysis.steps.training import Training, summarise_training
 from sonda.analysis.summary import Value
 from sonda.record.run import Run
 from sonda.record.stored import plain
+from sonda.report.blocks import Detail
 from sonda.report.quantities import provenance
 from sonda.report.values import value_document
 from sonda.report.views.steps.training import before_words, energy_words
@@ -118,7 +119,7 @@ def test_a_screen_and_a_document_say_what_the_walks_cost_and_what_the_whole_run(
     """120 s of walks at 100 + 16 W; the run takes 10 s more before them and 8 s for checkpoints."""
     run = two_epochs(watts={"cpu": 100.0, "cuda:0": 16.0}, pause=4.0)
     summary = summarise(run)
-    text = " ".join(StepsView(summary).text(160, color=False).split())
+    text = " ".join(StepsView(summary).text(160, color=False, detail=Detail.ALL).split())
     assert "energy of these walks: 12.0 kJ (measured), EDP 1,440,000 J·s: CPU packages; with" in text
     assert "with devices that stood idle: 13.9 kJ (measured), EDP 1,670,400 J·s" in text
     # 138 s at 116 W.

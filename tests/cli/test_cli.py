@@ -84,7 +84,7 @@ def test_runs_are_listed_shown_tagged_and_removed(home, first):
     assert "MLP" in sonda(home, "show", "base").stdout
     assert sonda(home, "tag", "base", "other").returncode == 0
     again = sonda(home, *SMALL, "--batch", "4", "--tag", "gone")
-    assert again.returncode == 0 and "Saved as run" in again.stdout
+    assert again.returncode == 0 and "tables: sonda show" in again.stdout
     assert "removed 1 run" in sonda(home, "rm", "gone").stdout
     missing = sonda(home, "show", "gone")
     assert missing.returncode == 2 and "sonda ls" in missing.stderr
@@ -255,7 +255,7 @@ def test_studies_are_listed_and_planned_without_running(home):
 def test_the_page_of_a_study_is_that_of_the_options_it_was_shown_with(home):
     """Other data, or fewer repetitions, are other runs: without their options the page would be empty."""
     words = ("study", "framework-mnist", "--scale", "small", "--repeat", "2", "--data", "my digits")
-    said = " ".join(sonda(home, *words, "--show").stdout.splitlines()[-2:])
+    said = " ".join(sonda(home, *words, "--show", "-v").stdout.splitlines()[-2:])
     _, _, typed = said.partition("Page: sonda ")
     assert tuple(shlex.split(typed)) == (*words, "--show", "--page", "study.html")
 

@@ -16,6 +16,7 @@ from interference_cases import experiment, pieces
 from places import DATA, TESTS
 from serving_run_cases import evenly, synthetic
 from sonda.record.run import Run
+from sonda.report.blocks import Detail
 from sonda.report.screen import render
 from sonda.report.views.corun import CorunView
 from sonda.report.views.serving import ServingView
@@ -61,19 +62,21 @@ def place(tmp_path_factory) -> Path:
 
 
 SCREENS: dict[str, tuple[tuple[str, ...], str, str, str]] = {
-    "a simulated run": (("show", "narrow"), "-bound in the", "layer", "Page: sonda report"),
-    "an exploration": (("show", "explored"), "Fastest", "multipliers", "Page: sonda report"),
-    "a trace": (("show", "traced"), "cuda:0 is idle", "kernel", "Page: sonda report"),
-    "traces of ranks": (("show", "ranks"), "Rank 2 is slow", "keeps others waiting", "Page: sonda report"),
-    "energy of a command": (("show", "metered"), "estimated", "device", "Page: sonda report"),
-    "a comparison": (("compare", "narrow", "changed"), "slower", "forward", "Page of both: sonda report"),
-    "a study": (("study", "study.toml", "--show"), "long question?", "sim:tpu-128x128", "Page: sonda study study.toml"),
+    "a simulated run": (("show", "narrow", "-v"), "-bound in the", "layer", "Page: sonda report"),
+    "an exploration": (("show", "explored", "-v"), "Fastest", "multipliers", "Page: sonda report"),
+    "a trace": (("show", "traced", "-v"), "cuda:0 is idle", "kernel", "Page: sonda report"),
+    "traces of ranks": (("show", "ranks", "-v"), "Rank 2 is slow", "keeps others waiting", "Page: sonda report"),
+    "energy of a command": (("show", "metered", "-v"), "estimated", "device", "Page: sonda report"),
+    "a comparison": (("compare", "narrow", "changed", "-v"), "slower", "forward", "Page of both: sonda report"),
+    "a study": (
+        ("study", "study.toml", "--show", "-v"), "long question?", "sim:tpu-128x128", "Page: sonda study study.toml"
+    ),
     "a plan": (("study", "study.toml", "--plan"), "4 runs", "sim:tpu-128x128", "with: sonda study study.toml"),
     "the studies": (("study",), "", "six-operations", "sonda study NAME"),
     "the runs": (("ls",), "", "mlp.json.gz", "Next: sonda show RUN"),
     "the machine": (("doctor",), "checks are fine", "processor", "Next: sonda doctor --validate"),
     "targets side by side": (
-        ("run", *SMALL, "--on", "sim:maeri-256", "--on", "sim:tpu-16x16", "--on", "sim:dlrm-hybrid"),
+        ("run", *SMALL, "--on", "sim:maeri-256", "--on", "sim:tpu-16x16", "--on", "sim:dlrm-hybrid", "-v"),
         "sim:tpu-16x16: ", "utilisation", "Page: sonda report",
     ),
     "a data set": (("data", "show", "prepared", "--split", "0.5/0.25/0.25"), "18 images", "together", "sonda run"),
@@ -92,6 +95,19 @@ def test_a_screen_fits_and_goes_from_verdict_to_table_to_what_is_next(place, mon
     flowing = " ".join(done.stdout.split())
     places = [flowing.find(word) for word in expected if word]
     assert -1 not in places and places == sorted(places), (expected, places, done.stdout)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", [name for name, (words, *_) in SCREENS.items() if "-v" in words])
+def test_a_glance_fits_and_says_where_the_tables_are(place, monkeypatch, name, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    words, found, *_ = SCREENS[name]
+    done = run_command(place, *(word for word in words if word != "-v"))
+    assert done.returncode == 0, done.stderr
+    fits(done.stdout, width)
+    flowing = " ".join(done.stdout.split())
+    assert found in flowing and "tables: sonda" in flowing and flowing.index(found) < flowing.index("tables: sonda")
+    assert width < 100 or len(done.stdout.splitlines()) <= 20
 
 
 def recorded() -> list[Run]:
@@ -137,11 +153,13 @@ def test_screens_of_what_costs_much_to_make_fit(tmp_path, width):
     from sonda.analysis.serving import served
 
     measured = lambda members, turn, slot: pieces(1.0 + 3.0 * (len(members) > 1 and slot == 1))  # noqa: E731
-    corun = CorunView(interference(experiment(tmp_path, measured, repeat=3))).text(width, color=False)
+    corun = CorunView(interference(experiment(tmp_path, measured, repeat=3))).text(
+        width, color=False, detail=Detail.ALL
+    )
     fits(corun, width)
     assert corun.index("All 3 together") < corun.index("Counted:") < corun.index("Page: sonda report")
     serving = ServingView(served(synthetic(tmp_path, evenly(np.full(100, 2_000_000)), scenario="single-stream"))).text(
-        width, color=False
+        width, color=False, detail=Detail.ALL
     )
     fits(serving, width)
     assert serving.index("quer") < serving.index("Page: sonda report")

@@ -14,8 +14,17 @@ from help_cases import ALL, WHOLE, examples
 from sonda.cli import app
 from sonda.cli.building import build_command
 from sonda.cli.completion import answer_shell
+from sonda.cli.help import GROUPS
+from sonda.cli.program_words import split_program
 from sonda.record.run import write_run
 from sonda.record.store import Store
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that examples run are there."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -39,12 +48,13 @@ def test_a_list_of_commands_cuts_no_sentence(
 
 def parse(words: list[str]) -> None:
     """Take these words as the command line does, without running anything. Raises what a user would be told."""
-    program = "--" in words
-    line = words[: words.index("--")] if program else list(words)
+    line, program = list(words), None
     command: Any = WHOLE
     while getattr(command, "commands", None):
         command = command.commands[line.pop(0)]
-    check_workload(command.make_context(command.name, line, obj=words if program else None))
+    if command.name in ("run", "energy"):
+        line, program = split_program(line, command)
+    check_workload(command.make_context(command.name, line, obj=program))
 
 
 def check_workload(context: Any) -> None:
@@ -116,7 +126,7 @@ UNKNOWN = {
     ),
     "a figure": (("study", "mine.toml", "--plan"), "'cycels@top' is not a metric; did you mean 'cycles@top'?"),
     "a participant": (("corun", "mlp", "cnn", "--partition", "mpl=0xf"), "'mpl' takes no part; did you mean 'mlp'?"),
-    "a workload like nothing": (("run", "zzz"), "transformer. Your own: file.py:factory"),
+    "a workload like nothing": (("run", "zzz"), "or sonda run mlp"),
 }
 
 
@@ -265,4 +275,35 @@ def test_help_lists_the_presets_of_dlrm_and_nothing_beside_no_workload(place: Pa
     own = run_command(place, "run", "dlrm", "--help").stdout.partition("Options of dlrm")[2]
     assert "--arch-interaction-itself false" in own and "5-1M-20-100" in own
     for words in (("run", "--help"), ("ls", "--help"), ("--help",)):
-        assert "Options of" not in run_command(place, *words).stdout
+        assert "Options of " not in run_command(place, *words).stdout.replace("Options of Sonda's own", "")
+
+
+TYPES = re.compile(r"<\w|\b(str|int|float|bool|list|path|TEXT|INTEGER|FLOAT|PATH|RANGE)\b(?!\.)")
+MOST_OPTIONS = 10
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name])
+def test_help_names_values_by_what_they_are_and_lists_what_a_newcomer_needs(place: Path, name: str) -> None:
+    for asked in ("--help", "--help-all"):
+        text = run_command(place, *name.split(), asked).stdout
+        options = [line.split("  ")[1] for line in text.splitlines() if line.startswith("  -")]
+        assert text.startswith("Usage: sonda")
+        assert [line for line in options if TYPES.search(line)] == []
+        known = {option for param in ALL[name].params for option in getattr(param, "opts", ()) if option[:2] == "--"}
+        shown = {word.rstrip(",") for line in options for word in line.split() if word.startswith("--")}
+        if asked == "--help":
+            assert len(options) <= MOST_OPTIONS + 1, "and --help-all"
+        elif not getattr(ALL[name], "commands", None):
+            assert known - {"--help"} <= shown
+
+
+def test_options_of_run_stand_below_the_question_that_they_answer(place: Path) -> None:
+    text = run_command(place, "run", "--help").stdout
+    titles = [line.rstrip(":") for line in text.splitlines() if re.fullmatch(r"[A-Z][\w ]+:", line)]
+    assert titles == ["Arguments", "What", "Where", "How long", "What to count", "Output", "More"]
+
+
+def test_every_group_names_options_that_there_are() -> None:
+    for name, groups in GROUPS.items():
+        known = {param.name for param in ALL[name].params}
+        assert {option for options in groups.values() for option in options} <= known

@@ -24,7 +24,12 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 HERE = Path(__file__).parent
 ANSWERS, RUNS = HERE / "answers", HERE / "runs"
-WIDTHS = (80, 120)
+SCREENS: dict[str, tuple[tuple[str, ...], int]] = {
+    "80.txt": ((), 80), "100.txt": ((), 100), "v.txt": (("-v",), 120), "vv.txt": (("-vv",), 120),
+}  # fmt: skip
+"""Options and columns of every screen, by its file: the first at two widths, then with tables, then with everything."""
+LISTING: dict[str, tuple[tuple[str, ...], int]] = {"80.txt": ((), 80), "120.txt": ((), 120)}
+"""Those of a list of runs, which is a table only."""
 COMPARED = {
     "compare-trainings": ("cnn-train", "cnn-bfloat16"),
     "compare-repeated": ("mlp-train", "mlp-repeated"),
@@ -60,7 +65,8 @@ def commands() -> dict[str, list[list[str]]]:
 def files_of(name: str) -> dict[str, str]:
     """What Sonda says now, by the name of the file that keeps it."""
     (words,) = commands()[name]
-    said = {f"{width}.txt": carry_out(words, width) for width in WIDTHS}
+    screens = LISTING if name == "list" else SCREENS
+    said = {file: carry_out([*words, *options], width) for file, (options, width) in screens.items()}
     document = carry_out([*words, "--json"], 120)
     try:
         said["document.json"] = _as_json(json.loads(document))

@@ -66,7 +66,7 @@ def lacking(block: Block, output: str) -> list[str]:
 def test_what_no_machine_changes_comes_out_as_it_is_shown(page: str, words: str, command: str, tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "tests/data/ranks", tmp_path / "traces", ignore=shutil.ignore_patterns("*.py", "*.md"))
     typed = next(one for one in shown() if one.page == page and one.text.startswith(command))
-    done = run_command(tmp_path, *shlex.split(typed.text, comments=True)[1:])
+    done = run_command(tmp_path, *shlex.split(typed.text, comments=True)[1:], "-vv")
     assert done.returncode == 0, done.stderr
     assert lacking(block_with(page, words), done.stdout) == []
 
@@ -116,10 +116,10 @@ def heading(line: str) -> str:
 @pytest.mark.parametrize(
     ("page", "words", "command"),
     [
-        ("README.md", "$ make demo", "run cnn --train --batch 4 --image 32x32 --on cpu/1 --steps 2 --rows 2"),
-        ("docs/howto/slow-training.md", "Input-bound", "run -- python train.py"),
+        ("README.md", "layer (10 of 123)", "run cnn --train --batch 4 --image 32x32 --on cpu/1 --steps 2 --rows 2 -v"),
+        ("docs/howto/slow-training.md", "Input-bound", "run -v -- python train.py"),
         ("docs/howto/choosing-hardware.md", "model.py:build, inference", "run model.py:build --input 1x3x16x16 "
-         "--on cpu/1 --on sim:maeri-256 --steps 2"),
+         "--on cpu/1 --on sim:maeri-256 --steps 2 -v"),
         ("docs/howto/new-machine.md", "timer noise", "doctor"),
     ],
 )  # fmt: skip
@@ -144,7 +144,7 @@ def rows(text: str) -> set[str]:
 def test_targets_side_by_side_still_have_these_rows(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     ceilings(tmp_path / "store")
-    words = "run model.py:build --input 1x3x16x16 --on cpu/1 --on sim:maeri-256 --steps 12"
+    words = "run model.py:build --input 1x3x16x16 --on cpu/1 --on sim:maeri-256 --steps 12 -v"
     done = run_command(tmp_path, *words.split())
     assert done.returncode == 0, done.stderr
     told = rows(block_with("docs/howto/choosing-hardware.md", "model.py:build, inference").text)

@@ -65,9 +65,10 @@ def test_the_quickstart_can_be_typed_from_its_first_line_to_its_last(tmp_path: P
     called = type_in(tmp_path, typed_lines("docs/quickstart.md"))
     assert called[:2] == ["git clone REPOSITORY sonda", "make demo"]
     assert [line for line in called if line.startswith("sonda ")] == [
-        "sonda run -- python train.py --epochs 1",
+        "sonda run train.py --epochs 1",
+        "sonda show -v",
         "sonda report last",
-        "sonda run -- python train.py --epochs 1",  # by its path, from another environment
+        "sonda run train.py --epochs 1",  # by its path, from another environment
         "sonda doctor",
         "sonda ls",
     ]
@@ -76,7 +77,7 @@ def test_the_quickstart_can_be_typed_from_its_first_line_to_its_last(tmp_path: P
 def test_the_first_command_of_the_readme_is_found(tmp_path: Path) -> None:
     lines = typed_lines("README.md")
     first = next(place for place, line in enumerate(lines) if line.startswith("sonda "))
-    assert type_in(tmp_path, lines[: first + 1])[-1] == "sonda run -- python train.py --epochs 1"
+    assert type_in(tmp_path, lines[: first + 1])[-1] == "sonda run train.py --epochs 1"
 
 
 def test_the_check_itself_misses_a_command_that_was_not_activated(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_programs_side_by_side_are_read_by_the_own_probe_too(home):
 
 
 def test_an_unmodified_program_is_read_by_the_own_probe_and_the_own_instrument_too(home):
-    done = run_command(home, "run", "--probe", "machine:0.05s", "--probe", "warm", "--", "sleep", "0.3")
+    done = run_command(home, "run", "-v", "--probe", "machine:0.05s", "--probe", "warm", "--", "sleep", "0.3")
     assert done.returncode == 0 and "machine: context switches" in done.stderr and "a second run took" in done.stderr
     warm = Store(home / "store").one("last").info.target.added["warm"]
     assert warm["first_s"] >= 0.3 and warm["second_s"] >= 0.3

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from sonda.analysis.traces.summary import summarise_trace
+from sonda.report.blocks import Detail
 from sonda.report.views.imported import TraceView
 from sonda.report.words import describe
 from sonda.targets.imported.launcher import import_files
@@ -25,7 +26,7 @@ def test_operations_without_those_inside_them(tmp_path: Path) -> None:
     assert describe(verdict.finding).endswith(
         "Of 140 µs in operations, aten::addmm 57 %, aten::mm 29 % and aten::linear 14 %."
     )
-    screen = TraceView(found).text(80, color=False)
+    screen = TraceView(found).text(80, color=False, detail=Detail.ALL)
     assert "aten::addmm" in screen and max(map(len, screen.splitlines())) <= 80
 
 

@@ -170,7 +170,7 @@ def test_the_command_reads_ranks_with_workers(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert [one["rank"] for one in found["job"]["ranks"]] == [0, 1, 2, 3]
     assert found["verdicts"][0]["sentence"].startswith("Rank 2 is slow")
-    shown = run_command(tmp_path, "show")
+    shown = run_command(tmp_path, "show", "-v")
     assert "keeps others waiting" in shown.stdout
     refused = run_command(tmp_path, "import", str(RANKS), "--workers", "-1")
     assert refused.returncode == 2 and "--workers -1" in refused.stderr

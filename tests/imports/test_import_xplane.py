@@ -16,6 +16,7 @@ from sonda.analysis.traces.step_breakdown import PARTS
 from sonda.analysis.traces.summary import summarise_trace
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
+from sonda.report.blocks import Detail
 from sonda.report.section import section_of
 from sonda.report.views.imported import TraceView
 from sonda.report.words import describe
@@ -216,7 +217,7 @@ def test_frames_of_python_and_marks_without_time_are_left_out_and_counted(tmp_pa
 
 def test_screen_page_and_document_show_the_profile(tmp_path: Path) -> None:
     found = summarise_trace(imported("keras_fit", tmp_path))
-    screen = TraceView(found).text(120, rows=12, color=False)
+    screen = TraceView(found).text(120, rows=12, color=False, detail=Detail.ALL)
     for words in ("steps of", "operations on the host", "the framework itself", "the profile has no device",
                   "_MklNativeFusedConv2D", "operations on"):  # fmt: skip
         assert words in screen

@@ -21,6 +21,7 @@ from sonda.record.run import Run, now, write_run
 from sonda.record.samples import Sample
 from sonda.record.spans import Spans, Words
 from sonda.record.stored import plain
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.views.counters.sensors import probed_table
 from sonda.report.views.steps.view import StepsView
@@ -151,7 +152,7 @@ def test_other_versions_and_a_node_of_which_nothing_came_are_said(tmp_path: Path
 
 def test_screen_document_and_page_name_the_nodes(two: Run) -> None:
     summary = summarise(two)
-    lines = [line.split() for line in StepsView(summary).text(120).splitlines()]
+    lines = [line.split() for line in StepsView(summary).text(120, detail=Detail.ALL).splitlines()]
     assert ["left", "0", "processor", "of", "left", "10.0"] in lines
     assert ["right", "1", "processor", "of", "right", "8.0"] in lines
     assert StepsView(summary).document()["nodes"][1] == {
@@ -172,7 +173,7 @@ def test_the_energy_of_a_run_that_lost_a_node_is_not_known(tmp_path: Path) -> No
     trained = summarise_training(run)
     assert trained is not None and trained.energy is not None
     assert (trained.energy.used.value, trained.energy.used.reason) == (None, "node right: no energy was read")
-    assert "node right" in StepsView(summarise(run)).text(120)
+    assert "node right" in StepsView(summarise(run)).text(120, detail=Detail.ALL)
 
 
 # ---- nodes that are processes of one machine --------------------------------------------------------------------

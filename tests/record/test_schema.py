@@ -17,6 +17,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import SCHEMA, Run, RunInfo, decode_info
 from sonda.record.store import Store
 from sonda.record.target import AnyTarget, Kind, WorkloadTarget
+from sonda.report.blocks import Detail
 from sonda.report.views.kinds import view_of
 
 STORED = sorted(path.parent for path in RUNS.glob("*/run.json"))
@@ -63,7 +64,7 @@ def test_what_is_shown_of_a_run_is_the_same_in_both_schemas(kind: str, tmp_path:
     second = Run.load(copy)
     assert first.info.kind == second.info.kind == kind
     views = view_of(first), view_of(second)
-    texts = [view.text(100, color=False) for view in views]
+    texts = [view.text(100, color=False, detail=Detail.ALL) for view in views]
     assert texts[0] == texts[1]
     assert json.dumps(views[0].document(), default=str) == json.dumps(views[1].document(), default=str)
 

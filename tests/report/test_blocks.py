@@ -10,6 +10,9 @@ import pytest
 from sonda.analysis.findings import Remark
 from sonda.report.blocks import (
     Advice,
+    Aside,
+    Bar,
+    Bars,
     Block,
     Facts,
     FigureBlock,
@@ -20,14 +23,17 @@ from sonda.report.blocks import (
     Legend,
     Number,
     Numbers,
+    OneLine,
     Panel,
     Paragraph,
+    StackedBar,
     Suggestion,
     TableBlock,
     Tree,
     VerdictBlock,
     answer,
     saved_paragraph,
+    stack_parts,
 )
 from sonda.report.markup import blocks_html
 from sonda.report.notebook import render_fragment
@@ -52,6 +58,10 @@ EVERY: list[tuple[Block, list[str]]] = [
     (Fold("<More>", [Paragraph("folded")]), ["<More>", "folded"]),
     (Panel("<Layers>", [Paragraph("inside")], "a caption"), ["<Layers>", "inside", "a caption"]),
     (VerdictBlock([Paragraph("inside")], "memory"), ["inside"]),
+    (StackedBar("<step>, 2 ms", [Bar("<a>", 0.75, "75 %"), Bar("b", 0.25, "25 %")]), ["<step>, 2 ms", "<a>", "25 %"]),
+    (Bars([Bar("<conv>", 0.5, "50 %", "Conv2d", "memory"), Bar("b", 0.0, "0 %")]), ["<conv>", "Conv2d", "50 %"]),
+    (OneLine(["<noisy>", "few steps"], "warning"), ["<noisy>", "few steps"]),
+    (Aside([Paragraph("inside")]), ["inside"]),
 ]
 """A block of every kind, and words that no rendering may lose."""
 
@@ -75,6 +85,34 @@ def test_page_and_notebook_render_any_block(block: Block, words: list[str], note
     for word in words:
         assert word.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") in shown, shown
     assert not re.search(r"<(mlp|step|a|layer|conv|busy|cpu|stall|More|Layers)>", shown), "names are text"
+
+
+@pytest.mark.parametrize(
+    ("items", "width", "line"),
+    [
+        (["a", "b"], 40, "  ! a · b"), (["one doubt", "another doubt"], 26, "  ! one doubt · 1 more"),
+        (["a doubt that is much too long for a line", "b"], 30, "  ! a doubt that is … · 1 more"), ([], 40, ""),
+    ],
+)  # fmt: skip
+def test_a_line_is_one_line(items: list[str], width: int, line: str) -> None:
+    assert render([OneLine(items, "warning")], width, False) == line
+
+
+def test_a_bar_is_as_long_as_its_share_and_fills_the_line() -> None:
+    bar = render([StackedBar("2 ms", [Bar("a", 0.75, "75 %"), Bar("b", 0.25, "25 %")])], 49, False).splitlines()[0]
+    assert bar == "  2 ms   " + "█" * 30 + "▒" * 10
+    lines = render([Bars([Bar("a", 0.1, "10 %"), Bar("b", 0.05, "5 %")], full=0.2)], 80, False).splitlines()
+    assert [line.count("█") for line in lines] == [15, 7] and "▌" in lines[1], "a tenth of 0.2 is half of the room"
+
+
+def test_parts_of_a_bar_are_named_up_to_six_and_add_up() -> None:
+    parts = [(f"phase {number}", share) for number, share in enumerate([0.3, 0.2, 0.2, 0.1, 0.1, 0.05, 0.04, 0.01])]
+    bars = stack_parts("step", parts).bars
+    assert [bar.name for bar in bars] == [*(f"phase {number}" for number in range(5)), "the rest"]
+    assert sum(bar.share for bar in bars) == pytest.approx(1)
+    assert [bar.name for bar in stack_parts("step", [("a", 0.99), ("b", 0.001)]).bars] == ["a", "b"], (
+        "alone it is named"
+    )
 
 
 def test_figures_and_tables_of_a_section_have_its_place_in_their_ids() -> None:

@@ -163,14 +163,14 @@ def test_a_comparison_shows_itself_and_is_one(tmp_path):
     shown = displayed(found)
     assert found.parts[0].step.text == "2.00x faster" and not found.fails(0.05)
     assert "B is 2.00x faster than A: 120 ms to 60.0 ms per step" in shown["text/plain"]
-    assert "B is 2.00x faster than A" in shown["text/html"] and shown["text/html"].count("<table") >= 2
+    assert "B is 2.00x faster than A" in shown["text/html"] and shown["text/html"].count("<table") >= 1
     assert "<script" not in shown["text/html"] and "\x1b" not in shown["text/plain"]
 
 
 def test_programs_side_by_side_show_themselves(tmp_path):
     found = display_interference(interference(experiment(tmp_path, known)))
     shown = displayed(found)
-    assert describe(found.finding) in shown["text/html"] and shown["text/html"].count("<table") >= 2
+    assert describe(found.finding) in shown["text/html"] and shown["text/html"].count("<table") >= 1
     assert "weighted" in shown["text/plain"] and "<script" not in shown["text/html"]
     assert found.together.slowdowns["b"].value == 4  # a step of 20 ms alone takes it 80 ms
 

@@ -120,10 +120,10 @@ SMALLER = {
 """Values that a shown command has where it is run: the same words, less work."""
 
 ADDED: tuple[tuple[str, tuple[str, ...]], ...] = (
-    (r"^run (?!.*(--epochs|sim:|--input|-- ))\S", ("--steps", "2", "--warmup", "1")),
+    (r"^run (?!.*(--epochs|sim:|--input|-- |\.py( |$)))\S", ("--steps", "2", "--warmup", "1")),
     (r"^run (?!.*sim:).*--input", ("--steps", "2", "--warmup", "1")),
-    (r"^(run|serve) (?!.*(--on|-- ))\S", ("--threads", "1")),
-    (r"^run (?!.*-- ).*--epochs", ("--images", "8")),
+    (r"^(run|serve) (?!.*(--on|-- |\.py( |$)))\S", ("--threads", "1")),
+    (r"^run (?!.*(-- |\.py )).*--epochs", ("--images", "8")),
     (r"^run resnet34 .*--epochs.*--data (?!.*nodes)", ("--tag", "trained")),
     (r"^(run|serve|explore|verify scalesim) resnet(?!.*(--data|--weights))", ("--image", "32x32")),
     (r"^run (resnet|cnn)(?!.*--data)", ("--batch", "4")),
@@ -212,9 +212,15 @@ def lacks_test(name: str, tests: Path = REPOSITORY / "tests") -> str:
     return f"{file} has no {function}"
 
 
+def _place_of_program(words: list[str]) -> int:
+    """Where a program begins, behind `--` or without it; the end where none is named."""
+    named = (place for place, word in enumerate(words) if word in ("--", "python") or word.endswith(".py"))
+    return next(named, len(words)) if {"run", "energy"} & set(words[:2]) else len(words)
+
+
 def lighter(words: list[str]) -> list[str]:
     """The words after `sonda` as they are run: the same options, smaller values."""
-    cut = words.index("--") if "--" in words else len(words)
+    cut = _place_of_program(words)
     ours, theirs = words[1:cut], words[cut:]
     if ours[0] not in ("study", "data"):
         for place, word in enumerate(ours[:-1]):
@@ -224,10 +230,10 @@ def lighter(words: list[str]) -> list[str]:
     for pattern, word in INSTEAD.items():
         text = re.sub(pattern, word, text)
     words = shlex.split(text)
-    cut = words.index("--") if "--" in words else len(words)
+    cut = _place_of_program(words)
     for pattern, more in ADDED:
         if re.search(pattern, text):
             new = [w for pair in zip(more[::2], more[1::2], strict=False) if pair[0] not in words for w in pair]
             words[cut:cut] = new if len(more) > 1 else list(more)
-            cut = words.index("--") if "--" in words else len(words)
+            cut = _place_of_program(words)
     return words

@@ -25,6 +25,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run
 from sonda.record.spans import Spans
 from sonda.record.store import Store
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.views.counters.system import in_table, second_table, system_table
 from sonda.report.views.steps.view import StepsView
@@ -91,10 +92,12 @@ def test_the_table_stands_in_for_the_line_of_counters() -> None:
     assert table is not None
     heads = [column.name for column in table.columns]
     assert heads == ["per step", "CPU ms", "busy", "page faults", "switches", "waited ns", "resident MB"]
-    text = StepsView(replace(summary, parts=(shown,))).text(140, color=False)
+    text = StepsView(replace(summary, parts=(shown,))).text(140, color=False, detail=Detail.ALL)
     assert "resident MB" in text and "context switches 3/step" not in text
     hidden = replace(part(), system=summarise_system(part(), asked=False))
-    assert "context switches 3/step" in StepsView(replace(summary, parts=(hidden,))).text(140, color=False)
+    assert "context switches 3/step" in StepsView(replace(summary, parts=(hidden,))).text(
+        140, color=False, detail=Detail.ALL
+    )
     assert not in_table(hidden) and "task_clock:counted" in in_table(shown)
 
 

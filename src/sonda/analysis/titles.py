@@ -32,6 +32,7 @@ def title_run(info: RunInfo, summaries: Sequence[PartSummary] = ()) -> str:
         text = shlex.join([PurePath(words[0]).name, *words[1:]]) if words else "command"
         text = text if len(text) <= LONGEST_COMMAND else text[: LONGEST_COMMAND - 1] + "…"
         named = [summary.name for summary in summaries]
+        named = ["inference"] if named == ["test"] else named  # nothing was trained
         return ", ".join([text, wording.join(named)] if named else [text])
     name = workload.name or "run"
     pieces = [NETWORKS.get(name, name)]

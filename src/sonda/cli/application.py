@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import io
 import os
+import shlex
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -13,19 +14,32 @@ import typer
 
 from sonda.cli import completion
 from sonda.cli.building import build_command
+from sonda.cli.help import ALL_WORDS, SondaCommand
+from sonda.cli.program_words import names_program, split_program
 from sonda.cli.progress import PROGRESS_LOG, SCREEN_LINE
 
 if TYPE_CHECKING:
+    from sonda.record.errors import Correction
     from sonda.record.store import Store
 
-app = typer.Typer(
+
+class Application(typer.Typer):
+    """Commands whose help is that of `SondaCommand`."""
+
+    def command(self, name: str | None = None, *, cls: Any = SondaCommand, **settings: Any) -> Any:
+        """As Typer's."""
+        return super().command(name, cls=cls, **settings)
+
+
+app = Application(
     name="sonda",
     help="""Where the time, the energy and the cycles of a neural network go, and why.
 
     \b
-    sonda run -- python train.py     your program, unchanged
+    sonda run train.py               your program, unchanged
     sonda run resnet18 --train       a built-in network
-    sonda report                     the newest run as a page
+    sonda show -v                    the newest run in tables
+    sonda report                     the same as a page
     sonda doctor                     what this machine can measure
     """,
     rich_markup_mode=None,
@@ -66,7 +80,14 @@ Tags = Annotated[
 ]
 
 
-Rows = Annotated[int, typer.Option("--rows", help="Layers to list.", min=0)]
+Rows = Annotated[int | None, typer.Option("--rows", help="Layers to list; 5, and 10 with -v.", min=0)]
+Verbose = Annotated[
+    int,
+    typer.Option(
+        "-v", "--verbose", count=True, help="Show the tables; -vv counters, missing sensors and footnotes too.",
+        show_default=False,
+    ),
+]  # fmt: skip
 
 
 Reference = Annotated[
@@ -94,18 +115,24 @@ def main() -> None:
     if completion.is_asked(os.environ):
         completion.answer_shell(lambda: typer.main.get_command(app).main([], prog_name="sonda"), os.environ)
         sys.exit(0)
-    words, command = sys.argv[1:], None
-    if words[:1] in (["run"], ["energy"]) and "--" in words:
-        cut = words.index("--")
-        words, command = words[:cut], words[cut + 1 :]
+    words, program = sys.argv[1:], None
     try:
-        if command is None and words:
+        command = build_command(app, words)
+        if words[:1] in (["run"], ["energy"]):
+            own, program = split_program(words[1:], command.commands[words[0]])
+            words = [words[0], *own]
+        if ALL_WORDS in words:
+            words = ["--help" if word == ALL_WORDS else word for word in words]
+            show_all = getattr(command.commands.get(words[0]), "show_all", None)
+            if show_all is not None:
+                show_all()
+        if program is None and words:
             SCREEN_LINE.begin(f"sonda {words[0]}")
-        code = build_command(app, words).main(words, prog_name="sonda", standalone_mode=False, obj=command)
-        if "--help" in words:
-            print_own_options(words)
+        code = command.main(words, prog_name="sonda", standalone_mode=False, obj=program)
+        print_own_options(words)
     except SondaError as error:
-        complain(str(error))
+        line = correct_line(error.correction)
+        complain(f"{str(error).rstrip('.')}{'' if str(error).endswith('?') or not line else '.'}{line}")
         code = error.exit_code
     except typer.Abort:
         code = 130
@@ -136,7 +163,7 @@ def _prepare_streams() -> None:
 
 
 def print_own_options(words: list[str]) -> None:
-    """Print the options of the workload that a command names, below the command's help."""
+    """Print the options of the workload that a command names, below the command's help where that was asked for."""
     from sonda.cli.own_options import describe_own_options
 
     text = describe_own_options(words)
@@ -154,9 +181,7 @@ def _report_failure(error: Exception) -> int:
         return 0
     if hasattr(error, "format_message"):
         context = getattr(error, "ctx", None)
-        where = getattr(context, "command_path", "sonda")
-        mistake, meant = _describe_mistake(error, context)
-        complain(f"{mistake}; {meant}see: {where} --help")
+        complain(_describe_mistake(error, context))
         return 2
     if os.environ.get("SONDA_DEBUG"):
         raise error
@@ -166,22 +191,48 @@ def _report_failure(error: Exception) -> int:
     return 125
 
 
-def _describe_mistake(error: Any, context: Any) -> tuple[str, str]:
-    """What is wrong with a command line, and `did you mean 'run'? ` where a command or an option is similar."""
-    from sonda.record.errors import near
+def _describe_mistake(error: Any, context: Any) -> str:
+    """What is wrong with a command line, and what to type: the line with the word that was meant, or an example."""
+    from sonda.record.errors import Correction, nearest
 
     mistake = error.format_message().rstrip(".")
     command = getattr(context, "command", None)
+    where = getattr(context, "command_path", "sonda")
     misspelt = getattr(error, "option_name", "")
     known = [word for parameter in getattr(command, "params", ()) for word in parameter.opts]
     if not misspelt and mistake.startswith(UNKNOWN):
         misspelt, known = mistake.removeprefix(UNKNOWN).split("'")[1], list(getattr(command, "commands", ()))
+        if names_program(misspelt):
+            return f"there is no command {misspelt!r}; write: sonda run {shlex.join(sys.argv[1:])}"
     if not misspelt or misspelt in known:
-        return mistake, ""
-    meant = near(misspelt, known)
-    return f"there is no {'option' if misspelt[0] == '-' else 'command'} {misspelt!r}", (
-        f"did you mean {meant!r}? " if meant else ""
-    )
+        example = first_example(command)
+        return f"{mistake}; {f'for example: {example}' if example else f'see: {where} --help'}"
+    unknown = f"there is no {'option' if misspelt[0] == '-' else 'command'} {misspelt!r}"
+    remedy = nearest(misspelt, known)
+    line = correct_line(remedy if isinstance(remedy, Correction) else None)
+    return f"{unknown}; {remedy}{line}" if line else f"{unknown}; see: {where} --help"
+
+
+def first_example(command: Any) -> str:
+    """The first line of its help that shows the command; '' of a group, or without any."""
+    lines = [line.strip().partition("   ")[0] for line in (getattr(command, "help", "") or "").splitlines()]
+    name = f"sonda {getattr(command, 'name', '')} "
+    return next((line for line in lines if line.startswith(name)), "")
+
+
+def correct_line(correction: Correction | None) -> str:
+    """` Write: sonda run mlp`: the command line that was typed, with the word in it that was meant; '' where it has not
+    the misspelt one, or nothing similar is known."""
+    if correction is None:
+        return ""
+    words = sys.argv[1:]
+    places = [place for place, word in enumerate(words) if correction.word and correction.word in word]
+    exact = [place for place in places if words[place].lstrip("-") == correction.word.lstrip("-")]
+    if not places:
+        return ""
+    at = (exact or places)[0]
+    words[at] = words[at].replace(correction.word, correction.meant, 1)
+    return f" Write: {shlex.join(['sonda', *words])}"
 
 
 def parse_workload_options(context: typer.Context, workload: str, input: list[str] | None) -> dict[str, str]:
@@ -190,7 +241,8 @@ def parse_workload_options(context: typer.Context, workload: str, input: list[st
     Raises SondaError for one that the workload does not know either; the remedy names a similar option of the command.
     """
     from sonda.cli.own_options import find_own_flags
-    from sonda.record.errors import SondaError, near
+    from sonda.cli.program_words import propose_program
+    from sonda.record.errors import Correction, SondaError, near
     from sonda.targets.job import parse_options
     from sonda.workloads.catalogue import describe
 
@@ -199,6 +251,12 @@ def parse_workload_options(context: typer.Context, workload: str, input: list[st
     try:
         describe(workload, options)
     except SondaError:
+        proposed = propose_program(workload) if context.command.name == "run" else ""
+        if proposed:
+            raise SondaError(f"there is no workload {workload!r}", f"write: {proposed}") from None
+        if context.command.name == "run" and is_unlike_all(workload):
+            examples = "for example: sonda run train.py, sonda run model.py:build, or sonda run mlp"
+            raise SondaError(f"there is no file, command or network {workload!r}", examples) from None
         describe(workload, {})  # raises what is wrong with the workload itself
         own = find_own_flags(workload)
         flags = [word for parameter in context.command.params for word in parameter.opts if word.startswith("--")]
@@ -206,9 +264,20 @@ def parse_workload_options(context: typer.Context, workload: str, input: list[st
             flag = f"--{key.replace('_', '-')}"
             meant = near(flag, [*flags, *own])
             if meant in flags and flag not in own:
-                raise SondaError(f"{workload} has no option {key!r}", f"did you mean {meant!r}?") from None
+                remedy = Correction(f"did you mean {meant!r}?", flag, meant)
+                raise SondaError(f"{workload} has no option {key!r}", remedy) from None
         raise
     return options
+
+
+def is_unlike_all(workload: str) -> bool:
+    """Whether a word is no workload, and like none."""
+    from sonda.record.errors import near
+    from sonda.workloads.catalogue import is_garden, workload_names
+    from sonda.workloads.own_model import is_own
+
+    known = is_own(workload) or is_garden(workload) or workload.endswith(".onnx")
+    return not known and not near(workload, workload_names())
 
 
 def complain(text: str) -> None:

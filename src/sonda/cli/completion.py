@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import redirect_stdout, suppress
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -72,6 +73,11 @@ def _workloads() -> list[str]:
     from sonda.workloads.catalogue import workload_names
 
     return workload_names()
+
+
+def _runnable() -> list[str]:
+    """Workloads, and scripts of this folder."""
+    return [*_workloads(), *sorted(str(path) for path in Path().glob("*.py"))]
 
 
 def _accelerators() -> list[str]:
@@ -178,5 +184,5 @@ workloads, targets, accelerators = _offer(_workloads), _offer(_targets), _offer(
 runs, studies, frameworks, probes = _offer(_runs), _offer(_studies), _offer(_frameworks), _offer(_probes)
 precisions, scenarios, backends = _offer(_precisions), _offer(_scenarios), _offer(_backends)
 bindings, transfers, mappings, tags = _offer(_bindings), _offer(_transfers), _offer(_mappings), _offer(_tags)
-layouts, colours = _offer(_layouts), _offer(_colours)
+layouts, colours, runnable = _offer(_layouts), _offer(_colours), _offer(_runnable)
 simulators, drawn = _offer(lambda: SIMULATORS), _offer(lambda: DRAWN)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sonda.cli import completion
-from sonda.cli.application import Json, app, hush, put, say, write_json
+from sonda.cli.application import Application, Json, app, hush, put, say, write_json
 
 if TYPE_CHECKING:
     from sonda.workloads.data import Prepared
 
-data = typer.Typer(
+data = Application(
     help="""Data sets for training: prepare, make, show.
 
     \b

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sonda.cli.application import Json, Tags, app, hush, open_store, say
+from sonda.cli.application import Json, Tags, Verbose, app, hush, open_store, say
 from sonda.cli.showing import show_run
 
 
@@ -20,13 +20,14 @@ def energy(
         str, typer.Option(help="Estimate from watts at rest and under full load: cpu=20..95+ram=4..12+gpu=60..700.")
     ] = "",
     tag: Tags = None,
+    verbose: Verbose = 0,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
     json: Json = False,
 ) -> None:
-    """Run any command after -- and say how much energy the machine spent meanwhile, and on what.
+    """Run any command and say how much energy the machine spent meanwhile, and on what.
 
     \b
-    sonda energy -- python train.py
+    sonda energy python train.py
     sonda energy --interval 10ms -- ./a.out
 
     A Python program marks regions by `with sonda.region("training"):`, any other by a line in a file:
@@ -45,7 +46,7 @@ def energy(
         hush()
         for name in tag or []:
             store.tag(run.id, name)
-        show_run(run, store, json, to=sys.stderr)
+        show_run(run, store, json, verbose=verbose, to=sys.stderr)
     except SondaError as error:
         error.exit_code = 125 if context.obj else 2  # the program may be right: it is Sonda that failed
         raise

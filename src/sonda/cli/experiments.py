@@ -11,6 +11,7 @@ from sonda.cli import completion
 from sonda.cli.application import (
     Json,
     Tags,
+    Verbose,
     app,
     hush,
     open_store,
@@ -21,7 +22,7 @@ from sonda.cli.application import (
     write_json,
 )
 from sonda.cli.own_options import WorkloadCommand
-from sonda.cli.showing import show_run
+from sonda.cli.showing import detail_of, show_run
 
 
 @app.command("study")
@@ -62,6 +63,7 @@ def study(
     nodes: Annotated[
         str, typer.Option(help="Which nodes: each (kind, as a column of its own), or a part of a kind's name.")
     ] = "",
+    verbose: Verbose = 0,
     json: Json = False,
 ) -> None:
     """Carry out a designed experiment. Interrupted and started again, it goes on where it stopped.
@@ -112,7 +114,7 @@ def study(
         from sonda.report.page import write_view
 
         write_view(page, view)
-    write_json(view.document()) if json else put(view.text())
+    write_json(view.document()) if json else put(view.text(detail=detail_of(verbose)))
 
 
 @app.command(
@@ -159,7 +161,8 @@ def explore(
         int | None, typer.Option(help="Points that a worker is given at once; 20,000 unless given.", min=1)
     ] = None,
     tag: Tags = None,
-    rows: Annotated[int, typer.Option("--rows", help="Points of the front to list.", min=0)] = 10,
+    verbose: Verbose = 0,
+    rows: Annotated[int | None, typer.Option("--rows", help="Points of the front to list.", min=0)] = None,
     json: Json = False,
 ) -> None:
     """Simulate a workload on many accelerators at once and show which are worth building.
@@ -210,7 +213,7 @@ def explore(
     for path, form in ((csv, "csv"), (parquet, "parquet")):
         if path is not None:
             write_points(path, exploration.points, form)
-    show_run(exploration, store, json, rows)
+    show_run(exploration, store, json, rows, verbose)
 
 
 @app.command("corun", short_help="Run programs side by side, say how they slow each other.")
@@ -232,6 +235,7 @@ def corun(
     sweep_ways: Annotated[bool, typer.Option("--sweep-ways", help="Give the first program 1, 2, … ways.")] = False,
     probe: Annotated[str, typer.Option(help="energy; more events of the PMU, pmu:branch-misses; your own.")] = "",
     tag: Tags = None,
+    verbose: Verbose = 0,
     json: Json = False,
 ) -> None:
     """Run programs alone, in twos and all together, and say how much they slow each other.
@@ -255,7 +259,7 @@ def corun(
     hush()
     for name in tag or []:
         store.tag(experiment.id, name)
-    show_run(experiment, store, json)
+    show_run(experiment, store, json, verbose=verbose)
 
 
 @app.command(

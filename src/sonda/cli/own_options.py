@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
-from typer.core import TyperCommand
+from sonda.cli.help import SondaCommand
 
 COMMANDS = ("run", "serve", "explore", "corun", "verify")
 """Those that take a workload and its options."""
@@ -34,7 +34,7 @@ def describe_own_options(words: Sequence[str]) -> str:
     return "\n".join([f"Options of {named}, with what they are unless given:", *lines])
 
 
-class WorkloadCommand(TyperCommand):
+class WorkloadCommand(SondaCommand):
     """A command that takes a workload and its options."""
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:

@@ -1,7 +1,8 @@
-"""`sonda run`: a workload, or an unmodified program after --."""
+"""`sonda run`: an unmodified program, a model of one's own, or a built-in network."""
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ from sonda.cli.application import (
     Precision,
     Rows,
     Tags,
+    Verbose,
     app,
     help_on_probes,
     hush,
@@ -35,9 +37,11 @@ def run(
     workload: Annotated[
         str,
         typer.Argument(
-            help="ops, mlp, cnn, resnet18, resnet34, resnet50, lstm, transformer, dlrm, stress-cache, "
-            "stress-bandwidth, stress-compute, or file.py:factory; nothing before -- command.",
-            autocompletion=completion.workloads,
+            metavar="WHAT",
+            help="Your program with its own words (train.py --epochs 1, -m package.train, script.sh, or any command "
+            "behind --); a model of yours (file.py:factory); or a built-in network: ops, mlp, cnn, resnet18, resnet34, "
+            "resnet50, lstm, transformer, dlrm, stress-cache, stress-bandwidth, stress-compute.",
+            autocompletion=completion.runnable,
         ),
     ] = "",
     on: Annotated[
@@ -134,7 +138,8 @@ def run(
         ),
     ] = False,
     tag: Tags = None,
-    rows: Rows = 10,
+    verbose: Verbose = 0,
+    rows: Rows = None,
     max_time: Annotated[float, typer.Option(help="Observe a command for so many seconds only.", min=0)] = 0.0,
     no_count: Annotated[bool, typer.Option("--no-count", help="Spend no step of a command on counting FLOPs.")] = False,
     no_stacks: Annotated[
@@ -143,38 +148,45 @@ def run(
     redact: Annotated[bool, typer.Option("--redact", help="Keep no arguments and no host name.")] = False,
     json: Json = False,
 ) -> None:
-    """Run a workload, or an unmodified program after --, and say where its time goes.
+    """Run your program, unchanged, or a network, and say where its time goes.
 
     \b
-    sonda run -- python train.py --epochs 1
+    sonda run train.py --epochs 1
+    sonda run --tag main -- python -u train.py
     sonda run resnet34 --train --batch 16 --image 148x112
     sonda run model.py:build --input 8x3x224x224 --on cpu --on sim:maeri-256
     sonda run dlrm --on sim:dlrm-hybrid --mapping best --set embeddings.multipliers=256
 
-    Options that are not listed here belong to the workload: sonda run mlp --help lists mlp's below.
+    Options of Sonda's own stand before your program; all behind its name are the program's. Other options behind a
+    network are the network's: sonda run mlp --help lists mlp's below.
     """
     from sonda.record.errors import SondaError
 
     if workload.startswith("-"):
         raise SondaError(f"{workload} is not an option of sonda run", "a workload's own options come after its name")
     if context.obj is not None:
-        if workload or on:
-            raise SondaError("a command after -- chooses its own devices", "leave out the workload and --on")
+        if workload:
+            raise SondaError(f"both {workload} and a program are named", f"write: {_program_line(context.obj)}")
+        if on:
+            raise SondaError("a program chooses its own devices", f"write: {_program_line(context.obj)}")
         from sonda.targets.program.launcher import WatchSettings, parse_interval, parse_steps
 
-        _refuse(context, COMMAND_OPTIONS, "is for a workload, not for a command after --")
+        _refuse(context, COMMAND_OPTIONS, "is for a built-in network, not for a program")
         first, last = parse_steps(steps)
         watching = WatchSettings(
             count=not no_count, first=first, last=last, max_time=max_time, redact=redact, output_to_stderr=json,
             probe=tuple(probe or ()), stacks=not no_stacks, interval=parse_interval(interval),
         )  # fmt: skip
         if not attempt and _is_given(context, "seconds"):
-            raise SondaError("--seconds is for a workload, not for a command after --", "add --try, or leave it out")
-        _run_command(context.obj, watching, tag or [], rows, json, _trials(context, attempt, seconds))
-    _refuse(context, WORKLOAD_OPTIONS, "is for a command after --, not for a workload")
+            raise SondaError(
+                "--seconds is for a built-in network, not for a program",
+                f"write: {_program_line(context.obj, '--max-time', f'{seconds:g}')}",
+            )
+        _run_command(context.obj, watching, tag or [], rows, verbose, json, _trials(context, attempt, seconds))
+    _refuse(context, WORKLOAD_OPTIONS, "is for a program, not for a built-in network")
     if not workload:
         raise SondaError(
-            "nothing to run", "name a workload, e.g. sonda run mlp, or a program: sonda run -- python train.py"
+            "nothing to run", "name your program: sonda run train.py, or a built-in network: sonda run mlp"
         )
     if on and all(target.startswith("sim:") for target in on):
         _refuse(context, SIMULATED_OPTIONS, "means nothing on a simulated accelerator: it runs once and is exact")
@@ -212,14 +224,14 @@ def run(
         probe=",".join(probe or ()),
         redact=redact,
     )
-    _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, rows, json, on_cluster)
+    _run_workload(job, on or ["cpu"], repeat, tag or [], attempt, rows, verbose, json, on_cluster)
 
 
 COMMAND_OPTIONS = (
-    "steps", "probe", "interval", "tag", "rows", "max_time", "no_count", "no_stacks", "redact", "json", "workload",
-    "on", "attempt", "seconds",
+    "steps", "probe", "interval", "tag", "rows", "verbose", "max_time", "no_count", "no_stacks", "redact", "json",
+    "workload", "on", "attempt", "seconds",
 )  # fmt: skip
-"""Options of `run` that a command after -- knows."""
+"""Options of `run` that a program knows."""
 
 
 MATRIX_OPTIONS = (
@@ -231,8 +243,8 @@ MATRIX_OPTIONS = (
 
 WORKLOAD_OPTIONS = (
     "workload", "on", "train", "input", "framework", "steps", "warmup", "seconds", "repeat", "threads", "precision",
-    "compile", *MATRIX_OPTIONS, "seed", "mapping", "set", "probe", "on_cluster", "attempt", "tag", "rows", "redact",
-    "json",
+    "compile", *MATRIX_OPTIONS, "seed", "mapping", "set", "probe", "on_cluster", "attempt", "tag", "rows", "verbose",
+    "redact", "json",
 )  # fmt: skip
 """Options of `run` that a workload knows."""
 
@@ -250,9 +262,26 @@ def _refuse(context: typer.Context, known: tuple[str, ...], why: str) -> None:
 
     for name in context.params:
         if name not in known and _is_given(context, name):
-            raise SondaError(f"--{name.replace('_', '-').replace('attempt', 'try')} {why}", "leave it out")
+            flag = f"--{name.replace('_', '-').replace('attempt', 'try')}"
+            line = _program_line(context.obj) if context.obj is not None else _line_without(flag, context)
+            raise SondaError(f"{flag} {why}", f"leave it out: {line}")
     if context.obj is not None and context.args:
-        raise SondaError(f"{context.args[0]} is not an option of sonda run", "put the program's own words after --")
+        line = _program_line([*context.obj, *context.args])
+        raise SondaError(f"{context.args[0]} is not an option of sonda run", f"put it behind the program: {line}")
+
+
+def _program_line(program: list[str], *options: str) -> str:
+    """The command that runs a program, with these options of Sonda's."""
+    return shlex.join(["sonda", "run", *options, "--", *program])
+
+
+def _line_without(flag: str, context: typer.Context) -> str:
+    """What was typed, without an option and its value."""
+    option = next(parameter for parameter in context.command.params if flag in parameter.opts)
+    words = sys.argv[1:]
+    place = next((at for at, word in enumerate(words) if word.partition("=")[0] == flag), len(words))
+    single = getattr(option, "is_flag", False) or getattr(option, "count", False) or "=" in "".join(words[place:][:1])
+    return shlex.join(["sonda", *words[:place], *words[place + (1 if single else 2) :]])
 
 
 def _is_given(context: typer.Context, name: str) -> bool:
@@ -270,8 +299,9 @@ def _trials(context: typer.Context, attempt: bool, seconds: float) -> list[Any]:
 
 
 def _run_workload(
-    job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int, json: bool, on_cluster: str
-) -> None:
+    job: Any, on: list[str], repeat: int, tags: list[str], attempt: bool, rows: int | None, verbose: int, json: bool,
+    on_cluster: str,
+) -> None:  # fmt: skip
     from sonda.record.errors import SondaError
     from sonda.studies.engine.repetition import measure_all, run_to_show
     from sonda.studies.engine.trial import try_remedies
@@ -298,10 +328,12 @@ def _run_workload(
         shown = [(run, try_remedies(job, group, summary, store, say))
                  for group, (run, summary) in zip(groups, shown, strict=True)]  # fmt: skip
         hush()
-    show_runs(shown, store, rows, json)
+    show_runs(shown, store, json, rows, verbose)
 
 
-def _run_command(command: list[str], watching: Any, tags: list[str], rows: int, json: bool, trials: list[Any]) -> None:
+def _run_command(
+    command: list[str], watching: Any, tags: list[str], rows: int | None, verbose: int, json: bool, trials: list[Any]
+) -> None:
     from sonda.analysis.run_summary import summarise
     from sonda.record.errors import SondaError
     from sonda.targets.program.launcher import refuse_isolated, run_command
@@ -315,7 +347,7 @@ def _run_command(command: list[str], watching: Any, tags: list[str], rows: int, 
         hush()
         for tag in tags:
             store.tag(observed.id, tag)
-        show_runs([(observed, summarise(observed))], store, rows, json, to=sys.stderr)
+        show_runs([(observed, summarise(observed))], store, json, rows, verbose, to=sys.stderr)
     except SondaError as error:
         error.exit_code = 125  # the program may be right: it is Sonda that failed
         raise

@@ -14,6 +14,7 @@ from sonda.cli.application import (
     Reference,
     Rows,
     Tags,
+    Verbose,
     app,
     complain,
     hush,
@@ -24,7 +25,7 @@ from sonda.cli.application import (
     write_json,
     write_pieces,
 )
-from sonda.cli.showing import show_run
+from sonda.cli.showing import detail_of, show_run
 
 if TYPE_CHECKING:
     from sonda.record.run import Run
@@ -71,17 +72,19 @@ def list_runs(
 @app.command("show")
 def show(
     reference: Reference = "last",
-    rows: Rows = 10,
+    verbose: Verbose = 0,
+    rows: Rows = None,
     json: Json = False,
 ) -> None:
     """Show a run again.
 
     \b
     sonda show
+    sonda show 7f3a -v
     sonda show 7f3a --rows 30
     """
     store = open_store()
-    show_run(store.one(reference), store, json, rows)
+    show_run(store.one(reference), store, json, rows, verbose)
 
 
 @app.command("tag")
@@ -158,7 +161,8 @@ def compare(
     a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.", autocompletion=completion.runs)],
     b: Annotated[str, typer.Argument(help="What is held against it.", autocompletion=completion.runs)],
     fail_above: Annotated[str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%.")] = "",
-    rows: Rows = 10,
+    verbose: Verbose = 0,
+    rows: Rows = None,
     json: Json = False,
 ) -> None:
     """Say how much faster or slower B is than A, per phase and layer, or that it is not significant.
@@ -171,9 +175,10 @@ def compare(
 
     from sonda.analysis.comparison.runs import compare as compare_runs
     from sonda.analysis.comparison.runs import parse_percent
+    from sonda.report.blocks import FEW_ROWS, ROWS, at_detail
     from sonda.report.screen import render
     from sonda.report.views.compare.document import comparison_document
-    from sonda.report.views.compare.screen import comparison_blocks
+    from sonda.report.views.compare.screen import comparison_blocks, comparison_glance
 
     limit = parse_percent(fail_above) if fail_above else None
     store = open_store()
@@ -181,13 +186,16 @@ def compare(
     left, right = _find_runs(store, a), _find_runs(store, b)
     say(f"comparing {len(left) + len(right):,} runs")
     if any(run.info.kind == "imported" for run in [*left, *right]):
-        _compare_imported(left, right, limit, rows, json)
+        _compare_imported(left, right, limit, rows, json, verbose)
         return
     result = compare_runs(left, right)
     if json:
         write_json(comparison_document(result))
+    elif verbose:
+        tables = comparison_blocks(result, ROWS if rows is None else rows, limit, (quote(a), quote(b)))
+        put(render(at_detail(tables, detail_of(verbose))))
     else:
-        put(render(comparison_blocks(result, rows, limit, (quote(a), quote(b)))))
+        put(render(comparison_glance(result, FEW_ROWS if rows is None else rows, limit, (quote(a), quote(b)))))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 
@@ -201,16 +209,26 @@ def _find_runs(store: Store, reference: str) -> list[Run]:
     return runs
 
 
-def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int, json: bool) -> None:
+def _compare_imported(
+    a: list[Run], b: list[Run], limit: float | None, rows: int | None, json: bool, verbose: int
+) -> None:
     from sonda.analysis.comparison.kernels import compare_kernels
+    from sonda.report.blocks import FEW_ROWS, ROWS, at_detail
     from sonda.report.screen import render
-    from sonda.report.views.compare.kernels import kernel_comparison_blocks, kernel_comparison_document
+    from sonda.report.views.compare.kernels import (
+        kernel_comparison_blocks,
+        kernel_comparison_document,
+        kernel_comparison_glance,
+    )
 
     result = compare_kernels(a, b)
     if json:
         write_json(kernel_comparison_document(result))
+    elif verbose:
+        tables = kernel_comparison_blocks(result, rows=ROWS if rows is None else rows, fail_above=limit)
+        put(render(at_detail(tables, detail_of(verbose))))
     else:
-        put(render(kernel_comparison_blocks(result, rows=rows, fail_above=limit)))
+        put(render(kernel_comparison_glance(result, rows=FEW_ROWS if rows is None else rows, fail_above=limit)))
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 
@@ -219,7 +237,8 @@ def _compare_imported(a: list[Run], b: list[Run], limit: float | None, rows: int
 def import_(
     files: Annotated[list[Path], typer.Argument(help="Files of one kind; several traces, or a directory, are ranks.")],
     tag: Tags = None,
-    rows: Annotated[int, typer.Option("--rows", help="Kernels and operations to list.", min=0)] = 10,
+    verbose: Verbose = 0,
+    rows: Annotated[int | None, typer.Option("--rows", help="Kernels and operations to list.", min=0)] = None,
     run: Annotated[str, typer.Option("--run", help="Of a TensorBoard log directory: this run, not the newest.")] = "",
     workers: Annotated[int, typer.Option(help="Processes of this machine that share the ranks.")] = 0,
     on_cluster: Annotated[
@@ -248,7 +267,7 @@ def import_(
     hush()
     for name in tag or []:
         store.tag(imported.id, name)
-    show_run(imported, store, json, rows)
+    show_run(imported, store, json, rows, verbose)
 
 
 @app.command("report")

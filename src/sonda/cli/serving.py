@@ -11,6 +11,7 @@ from sonda.cli.application import (
     Json,
     Precision,
     Tags,
+    Verbose,
     app,
     help_on_probes,
     hush,
@@ -86,6 +87,7 @@ def serve(
         list[str] | None, typer.Option(help=f"{help_on_probes('energy', 'energy-model')}; repeatable.")
     ] = None,
     tag: Tags = None,
+    verbose: Verbose = 0,
     redact: Annotated[bool, typer.Option("--redact", help="Keep no host name.")] = False,
     json: Json = False,
 ) -> None:
@@ -140,4 +142,4 @@ def serve(
     hush()
     for name in tag or []:
         store.tag(run.id, name)
-    show_run(run, store, json)
+    show_run(run, store, json, verbose=verbose)

@@ -8,14 +8,16 @@ from collections.abc import Iterable
 class SondaError(Exception):
     """A mistake or a lack that the user can understand and mend.
 
-    `cause` says what is wrong, naming the file, field or value; `remedy` says what to do about it.
+    `cause` says what is wrong, naming the file, field or value; `remedy` says what to do about it, and `correction`
+    which word to write instead, where it is one word.
     The command line prints `str(error)` on one line and exits with `exit_code`.
     """
 
     def __init__(self, cause: str, remedy: str = "", exit_code: int = 2) -> None:
         super().__init__(cause)
         self.cause = cause
-        self.remedy = remedy
+        self.remedy = str(remedy)
+        self.correction = remedy if isinstance(remedy, Correction) else None
         self.exit_code = exit_code
 
     def __str__(self) -> str:
@@ -61,13 +63,25 @@ def near(word: str, known: Iterable[str]) -> str:
     return small[matches[0]] if matches else ""
 
 
+class Correction(str):
+    """A remedy for a misspelt word, with the word and the one that was meant, so that a whole line can be corrected."""
+
+    word: str
+    meant: str
+
+    def __new__(cls, text: str, word: str, meant: str) -> Correction:
+        remedy = super().__new__(cls, text)
+        remedy.word, remedy.meant = word, meant
+        return remedy
+
+
 def nearest(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """A remedy for an unknown name: `did you mean 'batch'?`, or the known names where none is near; behind it, what
     else could be given."""
     names = sorted(set(known))
     name = near(word, names)
     if name:
-        return f"did you mean {name!r}? {otherwise}".rstrip()
+        return Correction(f"did you mean {name!r}? {otherwise}".rstrip(), word, name)
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     listed = f"known: {', '.join(names[:MOST])}{more}" if names else "none is known"
     return f"{listed}. {otherwise}" if otherwise else listed

@@ -14,6 +14,10 @@
 | `Legend`, `Facts` | a line for each name | a list to open | a line for each name |
 | `Fold` | its title, its blocks | a title to open | as on a terminal |
 | `Panel`, `VerdictBlock` | its title, its blocks, its caption | a box | as on a terminal |
+| `StackedBar` | parts of a whole in one bar, each with its own fill, and what they are | the same | the same |
+| `Bars` | a line for each bar | a row for each bar | a row for each bar |
+| `OneLine` | what fits in one line, and how many more there are | a paragraph | a line |
+| `Aside` | its blocks, with -vv only | its blocks | its blocks |
 
 A document for `--json` is no rendering of blocks: a view gives its fields beside its blocks, and `json.py` says why.
 """
@@ -22,15 +26,34 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Any, Literal
 
+from sonda.analysis import wording
 from sonda.analysis.findings import Finding
 from sonda.report.table import Table
-from sonda.report.words import describe
+from sonda.report.words import brief_doubts, describe
 
 ROWS = 10
-"""Layers, kernels or points that are listed unless told otherwise."""
+"""Layers, kernels or points that a table lists unless told otherwise."""
+FEW_ROWS = 5
+"""Those that a glance shows."""
+
+MOST_PARTS, LEAST_PART = 6, 0.01
+"""Parts that one bar shows, and the share of the whole from which on one has a name."""
+
+
+class Detail(IntEnum):
+    """How much a screen says. Each level has all that the one before has to say, at greater length."""
+
+    GLANCE = 0
+    """What limits, what to try, where the time goes: at most 20 lines of 100 columns."""
+    TABLES = 1
+    """-v: the tables."""
+    ALL = 2
+    """-vv: counters, sensors that are missing, and footnotes too."""
+
 
 Tone = Literal["", "first", "quiet", "soft", "warning", "remark", "bad", "first bad", "small"]
 """`first` is what was found, `warning` what makes it doubtful (`! …` on a terminal), `remark` what a reader should
@@ -196,9 +219,56 @@ class VerdictBlock:
     kind: str = ""
 
 
+@dataclass(frozen=True)
+class Bar:
+    """A bar: the part of the whole that it stands for, with its name and its number as text."""
+
+    name: str
+    share: float
+    """Its length, 0 to 1."""
+    text: str
+    about: str = ""
+    """Stands behind the name: the type of a layer."""
+    note: str = ""
+    """Stands behind the number: what limits it."""
+
+
+@dataclass(frozen=True)
+class StackedBar:
+    """Parts of a whole in one bar. `whole` says what of and how much."""
+
+    whole: str
+    bars: Sequence[Bar]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A line for each bar. What is as long as the longest, and at least `full`, fills the room."""
+
+    bars: Sequence[Bar]
+    paths: bool = True
+    """Whether names lose their beginning where there is little room, as paths of modules do, or their end."""
+    full: float = 0.0
+
+
+@dataclass(frozen=True)
+class OneLine:
+    """Several short things in one line, most important first: those that fit, and how many more there are."""
+
+    items: Sequence[str]
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Aside:
+    """Blocks that only a reader wants who asks for everything: `Detail.ALL`."""
+
+    blocks: Sequence[Block]
+
+
 Block = (
     Gap | Heading | Paragraph | Items | Advice | TableBlock | FigureBlock | Tree | Numbers | Facts | Legend | Fold
-    | Panel | VerdictBlock
+    | Panel | VerdictBlock | StackedBar | Bars | OneLine | Aside
 )  # fmt: skip
 
 
@@ -213,6 +283,72 @@ def answer(found: Finding, remedy: Finding | None = None, warnings: Iterable[Fin
     return VerdictBlock([Paragraph(describe(found), "first"), *advice, *paragraphs(map(describe, warnings), "warning")])
 
 
+def opening(title: str, found: Finding, remedy: Finding | None = None) -> list[Block]:
+    """The top of a glance at an experiment: what ran on what, what was found, and what to try."""
+    advice: list[Block] = [Advice([Suggestion(describe(remedy))])] if remedy is not None else []
+    return [Heading(title), Gap(), Paragraph(describe(found), "first"), *advice]
+
+
+def doubts(warnings: Iterable[Finding], part: str = "") -> list[Block]:
+    """The end of a glance: all that makes a result doubtful in one line, what is said of `part` first."""
+    texts = brief_doubts(warnings, part)
+    return [Gap(), *([OneLine(texts, "warning")] if texts else [])]
+
+
+def at_most(advice: Advice, most: int) -> Advice:
+    """The first suggestions of these."""
+    return replace(advice, suggestions=list(advice.suggestions)[:most])
+
+
+def stack_parts(whole: str, parts: Iterable[tuple[str, float]]) -> StackedBar:
+    """A bar of these parts, names with their shares, in their order. Those below 1 %, and the smallest of too many,
+    are one: `the rest`."""
+    named = [(name, share) for name, share in parts if share > 0]
+    largest = sorted(named, key=lambda part: -part[1])
+    small = {name for name, share in named if share < LEAST_PART}
+    if len(named) - len(small) + bool(small) > MOST_PARTS:
+        small |= {name for name, _ in largest[MOST_PARTS - 1 :]}
+    if len(small) == 1:
+        small = set()
+    kept = [(name, share) for name, share in named if name not in small]
+    rest = sum(share for name, share in named if name in small)
+    shown = [*kept, *([("the rest", rest)] if small else [])]
+    return StackedBar(whole, [Bar(name, share, wording.percent(share)) for name, share in shown])
+
+
+def at_detail(blocks: Iterable[Block], detail: Detail) -> list[Block]:
+    """These blocks without what only a more detailed screen says: asides and footnotes of tables."""
+    if detail >= Detail.ALL:
+        return list(blocks)
+    kept: list[Block] = []
+    for block in blocks:
+        match block:
+            case Aside():
+                continue
+            case TableBlock():
+                kept.append(replace(block, reasons=False))
+            case _:
+                kept.append(block)
+    return kept
+
+
+def _single_gaps(blocks: Sequence[Block]) -> list[Block]:
+    """These blocks without a gap that follows another."""
+    before = [None, *blocks[:-1]]
+    return [block for block, last in zip(blocks, before, strict=True) if not isinstance(block, Gap) or block != last]
+
+
+def next_line(run: str, counted: bool = False) -> Items:
+    """Where to look next, of a run by the name to type; `counted` says that there are counters."""
+    tables = f"tables: sonda show {run} -v" + (", counters: -vv" if counted else "")
+    return Items([f"Run {run}", tables, f"page: sonda report {run}"])
+
+
+def next_of_two(runs: str) -> Items:
+    """The same of a comparison of two; their names may be long."""
+    return Items([f"tables: sonda compare {runs} -v", f"page: sonda report {runs}"])
+
+
 def saved_paragraph(runs: Sequence[str]) -> Paragraph:
     """Where to look next: the runs by the names to type, and their page."""
     names = " ".join(runs)
@@ -222,7 +358,8 @@ def saved_paragraph(runs: Sequence[str]) -> Paragraph:
 class View(ABC):
     """What there is to say of a run of one kind. A new kind of run is a new view, and a line in `views/kinds.py`.
 
-    `brief` and `full` may differ in what they say and in which order: a screen is read from its top, a page searched.
+    `glance`, `tables` and `full` may differ in what they say and in which order: a screen is read from its top, a page
+    searched.
     """
 
     kind = ""
@@ -232,8 +369,13 @@ class View(ABC):
     title = ""
 
     @abstractmethod
-    def brief(self, rows: int = ROWS) -> list[Block]:
-        """For a terminal; long tables have so many rows."""
+    def glance(self, rows: int = FEW_ROWS) -> list[Block]:
+        """For a terminal or a notebook, first of all: what limits, what to try, the phases in a bar, so many layers or
+        what stands for them, and doubts; at most 19 lines of 100 columns."""
+
+    @abstractmethod
+    def tables(self, rows: int = ROWS) -> list[Block]:
+        """For a terminal, with -v and -vv; long tables have so many rows. What only -vv shows is in an `Aside`."""
 
     @abstractmethod
     def full(self) -> list[Block]:
@@ -244,14 +386,15 @@ class View(ABC):
         """What its document says beside kind, id and title, as plain JSON values: every number with unit and source, a
         missing one with its reason."""
 
-    def for_notebook(self, rows: int = ROWS) -> list[Block]:
-        """For a notebook: what a terminal shows, unless a view says less there."""
-        return self.brief(rows)
-
     @property
     def label(self) -> str:
         """What a link to its section says."""
         return f"{self.title} ({self.run})"
+
+    @property
+    def counted(self) -> bool:
+        """Whether it has counters, which only `Detail.ALL` shows."""
+        return False
 
     def place(self, index: int) -> str:
         """Id of its section on a page, where its run has the number `index`."""
@@ -261,11 +404,21 @@ class View(ABC):
         """Words that a reader of its section may not know, with their meanings. `text` is all that the section says."""
         return ()
 
-    def text(self, width: int | None = None, rows: int = ROWS, short: str = "", color: bool | None = None) -> str:
-        """As a terminal shows it. `width` None is the terminal's; `short` is the id to type."""
+    def text(
+        self, width: int | None = None, rows: int | None = None, short: str = "", color: bool | None = None,
+        detail: Detail = Detail.GLANCE,
+    ) -> str:  # fmt: skip
+        """As a terminal shows it. `width` None is the terminal's; `rows` None are those of the detail; `short` is the
+        id to type."""
         from sonda.report.screen import render
 
-        return render([*self.brief(rows), saved_paragraph([short or self.run])], width, color)
+        run = short or self.run
+        if detail is Detail.GLANCE:
+            blocks = _single_gaps([*self.glance(FEW_ROWS if rows is None else rows), next_line(run, self.counted)])
+        else:
+            tables = self.tables(ROWS if rows is None else rows)
+            blocks = [*at_detail(tables, detail), saved_paragraph([run])]
+        return render(blocks, width, color)
 
     def document(self) -> dict[str, Any]:
         """As plain JSON values; version of the documents and kind come first."""
@@ -273,8 +426,9 @@ class View(ABC):
 
         return document_of(self)
 
-    def fragment(self, rows: int = ROWS) -> str:
-        """As a notebook shows it."""
+    def fragment(self, rows: int = FEW_ROWS) -> str:
+        """As a notebook shows it: the glance."""
         from sonda.report.notebook import render_fragment
 
-        return render_fragment(self.for_notebook(rows))
+        where = OneLine([f"run {self.run}", "tables: .show(1)", 'page: .report("page.html")'], "quiet")
+        return render_fragment([*self.glance(rows), *([where] if self.run else [])])

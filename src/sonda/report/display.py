@@ -18,7 +18,7 @@ from sonda.report.notebook import render_fragment
 from sonda.report.screen import render
 from sonda.report.svg import svg
 from sonda.report.table import Table
-from sonda.report.views.compare.screen import comparison_blocks
+from sonda.report.views.compare.screen import comparison_glance
 from sonda.report.views.corun import CorunView
 from sonda.report.views.simulated import simulated_layer_table
 from sonda.report.views.steps.tables import layer_table
@@ -101,10 +101,10 @@ class ComparisonDisplay(Comparison):
     """B against A, which shows itself: as text when printed, as tables in a notebook."""
 
     def __repr__(self) -> str:
-        return render(comparison_blocks(self), color=False)
+        return render(comparison_glance(self), color=False)
 
     def _repr_html_(self) -> str:
-        return render_fragment(comparison_blocks(self))
+        return render_fragment(comparison_glance(self))
 
 
 def display_comparison(comparison: Comparison) -> ComparisonDisplay:

@@ -7,6 +7,9 @@ from typing import Any, assert_never
 
 from sonda.report.blocks import (
     Advice,
+    Aside,
+    Bar,
+    Bars,
     Block,
     Facts,
     FigureBlock,
@@ -17,14 +20,17 @@ from sonda.report.blocks import (
     Legend,
     Number,
     Numbers,
+    OneLine,
     Panel,
     Paragraph,
+    StackedBar,
     Suggestion,
     TableBlock,
     Tree,
     VerdictBlock,
 )
 from sonda.report.labels import markup, script_data
+from sonda.report.palette import PHASE_COLORS, SKY, SPARE_COLORS, STACK_COLORS
 from sonda.report.rows import cell_classes, copied_name, has_units, pack_rows
 from sonda.report.table import Cell, Column, Table
 
@@ -90,6 +96,14 @@ def _block_html(block: Block, place: str, drawn: list[dict[str, Any]], alone: bo
         case VerdictBlock(inside, kind):
             look = markup(f"panel verdict {kind}".rstrip())
             return f'<div class="{look}">{blocks_html(inside, place, drawn)}</div>'
+        case OneLine(items, tone):
+            return _block_html(Paragraph(" · ".join(items), tone), place, drawn, alone)
+        case StackedBar(whole, bars):
+            return stacked_bar_html(whole, bars)
+        case Bars():
+            return bars_html(block)
+        case Aside(inside):
+            return blocks_html(inside, place, drawn)
         case _:
             assert_never(block)
 
@@ -258,3 +272,37 @@ def table_behind_html(table: Table | None) -> str:
     rows = f"{len(table.rows):,} row{'' if len(table.rows) == 1 else 's'}"
     inside = table_html(table, "sortable", tall=True)
     return f'<details class="behind"><summary>Table behind this picture, {rows}</summary>{inside}</details>'
+
+
+def stacked_bar_html(whole: str, bars: Sequence[Bar]) -> str:
+    """A bar that is made of these, below what it is of, and what its colours stand for."""
+    total = sum(bar.share for bar in bars) or 1.0
+    colors = [color_of(bar.name, place) for place, bar in enumerate(bars)]
+    parts = "".join(
+        f"<span style='flex:{100 * bar.share / total:.3g};background:{color}' title='{markup(bar.name)}'></span>"
+        for bar, color in zip(bars, colors, strict=True)
+    )
+    names = " &nbsp; ".join(
+        f"<span style='color:{color}'>■</span> {markup(bar.name)} {markup(bar.text)}"
+        for bar, color in zip(bars, colors, strict=True)
+    )
+    return f"<div>{markup(whole)}</div><div style='display:flex;height:1em'>{parts}</div><div>{names}</div>"
+
+
+def bars_html(block: Bars) -> str:
+    """A row for each bar."""
+    bars = block.bars
+    longest = max([block.full, *(bar.share for bar in bars)]) or 1.0
+    rows = "".join(
+        f"<tr><th scope='row' class='word'>{markup(bar.name)}</th><td class='word'>{markup(bar.about)}</td>"
+        f"<td style='width:12em'><div style='width:{100 * bar.share / longest:.3g}%;height:1em;background:{SKY}'></div>"
+        f"</td><td class='number'>{markup(bar.text)}</td><td class='word'>{markup(bar.note)}</td></tr>"
+        for bar in bars
+    )
+    return f"<table>{rows}</table>" if rows else ""
+
+
+def color_of(name: str, place: int) -> str:
+    """The colour of a part of a bar: its own, or one by its place."""
+    own = PHASE_COLORS.get(name) or STACK_COLORS.get(name)
+    return own or SPARE_COLORS[place % len(SPARE_COLORS)]

@@ -8,6 +8,8 @@ from typing import assert_never
 
 from sonda.report.blocks import (
     Advice,
+    Aside,
+    Bars,
     Block,
     Facts,
     FigureBlock,
@@ -17,14 +19,16 @@ from sonda.report.blocks import (
     Items,
     Legend,
     Numbers,
+    OneLine,
     Panel,
     Paragraph,
+    StackedBar,
     TableBlock,
     Tree,
     VerdictBlock,
 )
 from sonda.report.labels import markup
-from sonda.report.markup import table_html
+from sonda.report.markup import bars_html, stacked_bar_html, table_html
 from sonda.report.table import Table
 
 MOST_ROWS = 100
@@ -84,8 +88,14 @@ def _block_html(block: Block) -> str:
         case Panel(title, inside, caption):
             below = _line(caption, "soft") if caption else ""
             return _line(title, "first") + "".join(map(_block_html, inside)) + below
-        case VerdictBlock(inside):
+        case VerdictBlock(inside) | Aside(inside):
             return "".join(map(_block_html, inside))
+        case OneLine(items, tone):
+            return _block_html(Paragraph(" · ".join(items), tone))
+        case StackedBar(whole, bars):
+            return stacked_bar_html(whole, bars)
+        case Bars():
+            return bars_html(block)
         case _:
             assert_never(block)
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TextIO, assert_never
 
 from sonda.report.blocks import (
     Advice,
+    Aside,
+    Bar,
+    Bars,
     Block,
     Facts,
     FigureBlock,
@@ -20,8 +23,10 @@ from sonda.report.blocks import (
     Items,
     Legend,
     Numbers,
+    OneLine,
     Panel,
     Paragraph,
+    StackedBar,
     TableBlock,
     Tree,
     VerdictBlock,
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
+    from sonda.report.blocks import Tone
+
 PIPE_WIDTH, HEIGHT = 120, 25
 """Columns where nobody says how wide the reader's window is; how high it is makes no difference."""
 
@@ -41,6 +48,13 @@ INDENT = 2
 LEAST_WIDTH = 20
 LEAST_PATH, LEAST_WORDS, LEAST_SENTENCE = 16, 32, 28
 """Cells that paths, other words and sentences are left where there is little room."""
+
+LEAST_BAR, MOST_BAR, MOST_NAME = 10, 30, 40
+"""Cells of a bar, and of the name before it."""
+_FILLS = "█▒▓░▚="  # as many as `blocks.MOST_PARTS`
+_FILL_STYLES = ("blue", "cyan", "green", "yellow", "magenta", "dim")
+"""Fills tell the parts of a bar apart where there is no colour."""
+_EIGHTHS = " ▏▎▍▌▋▊▉"
 
 _STYLES = {
     "good": "green", "bad": "red", "strong": "yellow", "quiet": "dim", "head": "dim",
@@ -125,8 +139,14 @@ class Screen:
                     self.show(inside)
                     if caption:
                         self.line(caption, "dim", INDENT, 2)
-                case VerdictBlock(inside):
+                case VerdictBlock(inside) | Aside(inside):
                     self.show(inside)
+                case StackedBar(whole, bars):
+                    self.stacked_bar(whole, bars)
+                case Bars():
+                    self.bars(block)
+                case OneLine(items, tone):
+                    self.one_line(items, tone)
                 case _:
                     assert_never(block)
 
@@ -155,6 +175,48 @@ class Screen:
                 rows[-1] = joined
         for index, row in enumerate(rows):
             self.line((" " * _cells(lead) if index else lead) + row, "", INDENT, _cells(lead) + 2)
+
+    def one_line(self, items: Sequence[str], tone: Tone = "") -> None:
+        """Add as many items as one line holds, and how many more there are. The first is cut where it alone is too
+        long."""
+        mark = "! " if tone == "warning" else ""
+        room = max(LEAST_WIDTH, self.width - INDENT - _cells(mark))
+        texts = [plain(item) for item in items]
+        shown = len(texts)
+        while shown > 1 and _cells(_joined(texts, shown)) > room:
+            shown -= 1
+        if texts:
+            rest = f" · {len(texts) - shown} more" if shown < len(texts) else ""
+            first = shorten(texts[0], room - _cells(rest), False)
+            text = _joined([first, *texts[1:]], shown)
+            self.line(mark + text, _TONES[tone], INDENT)
+
+    def stacked_bar(self, whole: str, bars: Sequence[Bar]) -> None:
+        """Add a bar that is made of these, behind what it is of, and below it what each fill stands for."""
+        from rich.text import Text
+
+        if not bars:
+            return
+        lead = f"{plain(whole)}   " if whole else ""
+        room = max(LEAST_BAR, self.width - INDENT - _cells(lead))
+        line = Text(" " * INDENT + lead)
+        # There are as many fills as a bar may have parts.
+        for length, fill, style in zip(_lengths(bars, room), _FILLS, _FILL_STYLES, strict=False):
+            line.append(fill * length, style=style)
+        self._print(line)
+        self.items("", [f"{fill} {bar.name} {bar.text}" for bar, fill in zip(bars, _FILLS, strict=False)], "   ")
+
+    def bars(self, block: Bars) -> None:
+        """Add a line for each bar; where there is little room names are cut, and what is beside them goes."""
+        from rich.text import Text
+
+        for name, about, bar, text, note in _fit_bars(block, self.width - INDENT):
+            line = Text(" " * INDENT + name)
+            line.append(about, style="dim")
+            line.append(bar, style="cyan")
+            line.append(text)
+            line.append(note, style=_STYLES.get(note.strip(), ""))
+            self._print(line)
 
     def table(self, table: Table, indent: int = INDENT, reasons: bool = True) -> None:
         """Add a table. Columns that do not fit are left out and named below, and so are reasons of missing numbers."""
@@ -333,3 +395,58 @@ def _row(texts: list[str], tones: list[str], table: Table, widths: list[int], in
         if not column.right and index < len(texts) - 1:
             line.append(blanks)
     return line
+
+
+def _fit_bars(block: Bars, room: int) -> list[tuple[str, str, str, str, str]]:
+    """Name, what is beside it, bar, number and note of each line, with the blanks before them, in `room` cells."""
+    bars = block.bars
+    if not bars:
+        return []
+    texts = [plain(bar.text) for bar in bars]
+    room -= GAP + LEAST_BAR + GAP + max(map(_cells, texts))  # what is left for names and words
+    notes = [plain(bar.note) for bar in bars]
+    if any(notes):
+        most = max(LEAST_PATH, room - min(LEAST_PATH, max(_cells(bar.name) for bar in bars)) - GAP)
+        notes = [shorten(note, most, False) for note in notes]
+        room -= GAP + max(map(_cells, notes))
+    abouts = [plain(bar.about) for bar in bars]
+    if any(abouts):
+        fits = room - GAP - max(map(_cells, abouts)) >= LEAST_PATH
+        abouts = abouts if fits else [""] * len(bars)
+        room -= GAP + max(map(_cells, abouts)) if fits else 0
+    names = [shorten(plain(bar.name), max(LEAST_PATH, min(MOST_NAME, room)), block.paths) for bar in bars]
+    room -= max(map(_cells, names))
+    length = min(MOST_BAR, LEAST_BAR + max(0, room))
+    longest = max(block.full, *(bar.share for bar in bars)) or 1.0
+    drawn = [_blocks(bar.share / longest * length) for bar in bars]
+    columns = [_aligned(names), _aligned(abouts, GAP), _aligned(drawn, GAP, least=length), _aligned(texts, GAP, True)]
+    return list(zip(*columns, [" " * GAP + note if note else "" for note in notes], strict=True))
+
+
+def _aligned(texts: Sequence[str], gap: int = 0, right: bool = False, least: int = 0) -> list[str]:
+    """These texts as wide as the widest, behind a gap; where all are empty, nothing."""
+    widest = max(least, *map(_cells, texts)) if len(texts) > 1 else max(least, _cells(texts[0]))
+    if not widest:
+        return list(texts)
+    blanks = [" " * (widest - _cells(text)) for text in texts]
+    return [" " * gap + (blank + text if right else text + blank) for text, blank in zip(texts, blanks, strict=True)]
+
+
+def _joined(items: Sequence[str], shown: int) -> str:
+    """The first of these in a line, and how many more there are."""
+    more = [f"{len(items) - shown} more"] if shown < len(items) else []
+    return " · ".join([*items[:shown], *more])
+
+
+def _lengths(bars: Sequence[Bar], room: int) -> list[int]:
+    """Cells of each part of a bar that is so long. What is there has at least one."""
+    total = sum(bar.share for bar in bars) or 1.0
+    lengths = [max(1, round(bar.share / total * room)) for bar in bars]
+    lengths[lengths.index(max(lengths))] += room - sum(lengths)
+    return lengths
+
+
+def _blocks(cells: float) -> str:
+    """A bar of so many cells, to an eighth."""
+    eighths = max(1, round(cells * 8)) if cells > 0 else 0
+    return "█" * (eighths // 8) + (_EIGHTHS[eighths % 8] if eighths % 8 else "")

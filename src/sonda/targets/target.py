@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sonda.record.errors import SondaError, near, nearest
+from sonda.record.errors import Correction, SondaError, near, nearest
 
 STRATEGIES = ("mirrored", "centralstorage", "multiworker", "parameterserver")
 """TensorFlow's own ways of using several devices."""
@@ -96,9 +96,10 @@ def without_meeting_place(text: str) -> str:
 def _parse_device(text: str, part: str) -> DeviceSpec:
     match = DEVICE.match(part)
     if not match:
-        meant = near(part.partition("/")[0].partition(":")[0], KINDS)
-        hint = f"did you mean {meant!r}? " if meant else ""
-        raise SondaError(f"target {text!r}: {part!r} is not a device", f"{hint}{FORM}")
+        kind = part.partition("/")[0].partition(":")[0]
+        wrong, meant = (part, "cuda:0") if kind.lower() == "gpu" else (kind, near(kind, KINDS))
+        remedy = Correction(f"did you mean {meant!r}?", wrong, meant) if meant else FORM
+        raise SondaError(f"target {text!r}: {part!r} is not a device", remedy)
     if match["share"]:
         share = float(match["share"])
         if not LEAST_SHARE <= share < 1:

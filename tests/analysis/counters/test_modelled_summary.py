@@ -18,6 +18,7 @@ from sonda.probes.callgrind.valgrind import ASSUMED
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.spans import Spans
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.views.steps.view import StepsView
 from sonda.targets.instruments.miss_curve import miss_curve, miss_point, parse_sizes, resize_last_level
@@ -107,7 +108,7 @@ def test_native_cycles_are_time_on_a_clock_in_every_row() -> None:
     rows = [found.step, *(phase.modelled for phase in found.phases), found.outside, layers[""], layers["conv"]]
     # At 2 GHz: a step of 10 ms, forward 4, backward 5, other 1; the model without its layer 1, that one 3 + 5.
     assert [row.budget.native.value for row in rows if row.budget] == pytest.approx([20e6, 8e6, 10e6, 2e6, 2e6, 16e6])
-    assert "native Mcycles (wall)" in StepsView(summarise(run)).text(width=200, color=False)
+    assert "native Mcycles (wall)" in StepsView(summarise(run)).text(width=200, color=False, detail=Detail.ALL)
 
 
 def test_phases_and_what_belongs_to_none_add_up_to_the_step() -> None:
@@ -163,7 +164,7 @@ def test_what_a_reader_must_know_is_said() -> None:
 
 
 def test_the_tables_are_below_the_timed_ones_and_never_called_top_down() -> None:
-    text = StepsView(summarise(modelled_run())).text(width=200, color=False)
+    text = StepsView(summarise(modelled_run())).text(width=200, color=False, detail=Detail.ALL)
     timed, modelled = text.index("\n  phase "), text.index("\n  modelled ")
     assert timed < text.index("\n  layer ") < modelled < text.index("\n  modelled layer ")
     line = next(line for line in text[modelled:].splitlines() if line.startswith("  forward"))
@@ -236,7 +237,7 @@ def test_a_size_that_comes_to_the_same_cache_is_not_run_again() -> None:
     assert asked == ["524288,16,64"]
     assert [(point["bytes"], point["layers"]["conv"]) for point in points] == [(524288, 107.0), (8 << 20, 12.0)]
     run = modelled_run({**ABOUT, "miss_curve": points})
-    text = StepsView(summarise(run)).text(width=160, color=False)
+    text = StepsView(summarise(run)).text(width=160, color=False, detail=Detail.ALL)
     assert "512 KiB 16-way" in text and "8 MiB 16-way" in text
     line = next(line for line in text[text.index("last-level misses") :].splitlines() if line.startswith("  conv"))
     assert line.split() == ["conv", "107", "12"]

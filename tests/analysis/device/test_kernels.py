@@ -24,6 +24,7 @@ from sonda.cli.application import main
 from sonda.imports.trace import ranks as rank_events
 from sonda.imports.trace import spill
 from sonda.record.errors import SondaError
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.screen import render
 from sonda.report.trace.chrome import write_trace
@@ -243,7 +244,7 @@ def test_names_with_markup_act_nowhere(tmp_path: Path) -> None:
     name = "<script>alert(1)</script>[bold red]\x1b[31m"
     run = imported(tmp_path, [kernel(name, 0, 5), kernel(name, 7, 5)])
     found = summarise_trace(run)
-    text = TraceView(found).text(120, color=False)
+    text = TraceView(found).text(120, color=False, detail=Detail.ALL)
     assert "\x1b" not in text and "[bold red]" in text
     page = page_text([summarise(run)], [run])
     assert "<script>alert(1)" not in page and "&lt;script&gt;alert(1)" in page
@@ -254,7 +255,7 @@ def test_names_with_markup_act_nowhere(tmp_path: Path) -> None:
 
 def test_the_screen_says_what_limits_a_real_trace(tmp_path: Path) -> None:
     run = import_files([KINETO / "resnet18.json.gz"], tmp_path)
-    text = TraceView(summarise_trace(run)).text(120, rows=3, color=False)
+    text = TraceView(summarise_trace(run)).text(120, rows=3, color=False, detail=Detail.ALL)
     assert "cuda:0 is idle 91 % of the time: in 97 % of its gaps" in text
     assert "53.8 ms" in text and "47 more" in text and "critical path" in text
     assert summarise(run).verdicts[0].kind == "overhead"

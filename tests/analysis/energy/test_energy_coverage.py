@@ -18,6 +18,7 @@ from sonda.analysis.energy.training import training_energy
 from sonda.analysis.steps.training import summarise_training
 from sonda.record.samples import Sample
 from sonda.record.stored import plain
+from sonda.report.blocks import Detail
 from sonda.report.views.energy import EnergyView
 from training_examples import trained
 
@@ -60,7 +61,7 @@ def test_half_of_the_packages_is_no_total(
     for cost in (found.all["measured"], found.used["measured"], found.devices[0].cost):
         assert (cost.energy.value, cost.energy.reason) == (pytest.approx(400), "without package-1")
     assert found.warnings == (LostCounters(("package-1",)),)
-    assert "≥400" in EnergyView(found).text(width=140)
+    assert "≥400" in EnergyView(found).text(width=140, detail=Detail.ALL)
     assert EnergyView(found).document()["all_devices"]["measured"]["energy"]["reason"] == "without package-1"
 
 

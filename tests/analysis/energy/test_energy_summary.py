@@ -28,6 +28,7 @@ from sonda.record.readings import EnergyCounter
 from sonda.record.run import Run
 from sonda.record.samples import Sample
 from sonda.record.spans import Spans, Words
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.views.energy import EnergyView, energy_bars, power_figure, windows_table
 
@@ -141,7 +142,7 @@ def test_a_missing_part_makes_no_silent_zero(tmp_path: Path) -> None:
     assert "stood at the same value" in found.devices[0].cost.energy.reason
     assert found.finding == NoEnergy("the counter stood at the same value for 9.0 s")
     assert UnreadCounter("RAPL (powercap) package-0", "only root may read energy_uj", "run as root") in found.notes
-    assert "missing" in EnergyView(found).text(width=140)
+    assert "missing" in EnergyView(found).text(width=140, detail=Detail.ALL)
 
 
 def test_an_estimate_is_an_interval_and_is_never_added_to_what_was_measured(tmp_path: Path) -> None:
@@ -166,12 +167,12 @@ def test_an_estimate_is_an_interval_and_is_never_added_to_what_was_measured(tmp_
     lines = power_figure(found)
     assert lines is not None
     assert [line["line"]["dash"] for line in lines["data"]] == ["solid", "dot"]
-    assert "~200 (120–280 J)" in EnergyView(found).text(width=140)
+    assert "~200 (120–280 J)" in EnergyView(found).text(width=140, detail=Detail.ALL)
 
 
 def test_screen_document_and_page_show_it(two_devices: Run) -> None:
     found = found_in(two_devices)
-    text = EnergyView(found).text(width=140)
+    text = EnergyView(found).text(width=140, detail=Detail.ALL)
     for words in (
         "all devices",
         "devices in use",

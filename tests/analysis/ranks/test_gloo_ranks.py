@@ -24,6 +24,7 @@ from sonda.analysis.traces.findings import HostOnly, LongOperations, LongPart, O
 from sonda.analysis.traces.summary import TraceSummary, summarise_trace
 from sonda.record.conventions.profile_names import communicates, executes_collective
 from sonda.record.run import SPANS
+from sonda.report.blocks import Detail
 from sonda.report.views.imported import TraceView
 from sonda.targets.imported.launcher import import_files
 from trace_examples import op, step, write
@@ -136,7 +137,9 @@ def test_the_factor_that_is_said_is_that_of_the_table(tmp_path: Path, case: str)
     compute = [rank["parts_ns"]["compute"] for rank in TraceView(summary).document()["job"]["ranks"]]
     factor = max(compute) / (sum(compute) / len(compute))
     assert summary.job.imbalance == pytest.approx(factor)
-    said = re.findall(r"busiest rank computes ([\d.]+) times the mean", TraceView(summary).text(120, color=False))
+    said = re.findall(
+        r"busiest rank computes ([\d.]+) times the mean", TraceView(summary).text(120, color=False, detail=Detail.ALL)
+    )
     assert said and set(said) == {f"{factor:.2f}"}
     evidence = summary.summary.verdicts[0].evidence["imbalance"].value
     assert evidence == pytest.approx(factor)

@@ -27,6 +27,7 @@ from sonda.imports.trace.raw_events import RAW, pack_group, unpack_groups
 from sonda.imports.trace.spill import Spill, merge_by_time
 from sonda.record.conventions import rank_group
 from sonda.record.run import Run
+from sonda.report.blocks import Detail
 from sonda.report.section import section_of
 from sonda.report.views.imported import TraceView
 from sonda.studies.executors.choice import spread_over
@@ -130,7 +131,7 @@ def test_groups_of_a_constructed_job(tmp_path: Path, numbered: bool) -> None:
     assert (groups[2, 3].latest, groups[2, 3].last, groups[2, 3].held, groups[2, 3].skew) == (2, 2, 300_000, 300_000)
     assert groups[0, 1].latest == -1
     summary = summarise_trace(run)
-    screen = TraceView(summary).text(140, color=False)
+    screen = TraceView(summary).text(140, color=False, detail=Detail.ALL)
     assert (
         "tp (2)" in screen
         and "rank 2, 2 times" in screen

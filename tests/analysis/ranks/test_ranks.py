@@ -30,6 +30,7 @@ from sonda.analysis.ranks.verdict import rank_verdict
 from sonda.analysis.summary import Remedy
 from sonda.analysis.traces.findings import NoCommonStep
 from sonda.analysis.traces.summary import summarise_trace
+from sonda.report.blocks import Detail
 from sonda.report.section import section_of
 from sonda.report.views.imported import TraceView
 from sonda.targets.imported.launcher import import_files
@@ -306,7 +307,7 @@ def test_recorded_ranks_on_gloo(tmp_path: Path) -> None:
     assert np.array([sum(one.parts.values()) for one in found.ranks]) == pytest.approx(
         [one.step for one in found.ranks]
     )
-    screen = TraceView(summary).text(120, color=False)
+    screen = TraceView(summary).text(120, color=False, detail=Detail.ALL)
     assert "keeps others waiting" in screen and "10 collectives" in screen
     page = section_of(TraceView(summary), 0, True)
     assert len(page.figures) == 1 and np.array(page.figures[0]["data"][0]["z"]).shape == (4, 5)
@@ -314,7 +315,7 @@ def test_recorded_ranks_on_gloo(tmp_path: Path) -> None:
     document = TraceView(summary).document()["job"]
     assert [one["last"] for one in document["ranks"]] == last
     json.dumps(document, allow_nan=False)
-    assert TraceView(summary).text(120, rows=2, color=False).count("not above: 2 more ranks") == 1
+    assert TraceView(summary).text(120, rows=2, color=False, detail=Detail.ALL).count("not above: 2 more ranks") == 1
 
 
 def test_recorded_ranks_with_a_clock_that_is_wrong(tmp_path: Path) -> None:

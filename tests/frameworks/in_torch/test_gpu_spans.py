@@ -28,6 +28,7 @@ from sonda.record.errors import SondaError
 from sonda.record.readings import DeviceStand
 from sonda.record.run import Run, new_id, now
 from sonda.record.spans import Spans, Words
+from sonda.report.blocks import Detail
 from sonda.report.views.steps.view import StepsView
 from sonda.targets.profiles.kernels import _innermost, tie_clocks, with_kernels
 
@@ -270,7 +271,7 @@ def test_a_summary_holds_the_devices_and_the_hosts_times(tmp_path: Path) -> None
     assert phases["forward"].cost.time.value == 1_000_000 and phases["forward"].host is not None
     # 200 µs of kernels in 5.5 ms: the device waits for 96.4 % of it.
     assert summary.verdicts[0].kind == "host" and summary.verdicts[0].share == pytest.approx(0.964, abs=0.001)
-    text = StepsView(summary).text(140, color=False)
+    text = StepsView(summary).text(140, color=False, detail=Detail.ALL)
     assert "busy" in text and "a card 0" in text and "kernel of 2" in text
     document = json.loads(json.dumps(StepsView(summary).document()))
     assert document["device"]["launches"]["value"] == 5

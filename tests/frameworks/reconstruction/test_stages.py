@@ -20,6 +20,7 @@ from sonda.frameworks import INJECT
 from sonda.frameworks.collector.stages import FILES
 from sonda.frameworks.reconstruction.stages import PROCESS, read_stages
 from sonda.record.store import Store
+from sonda.report.blocks import Detail
 from sonda.report.views.steps.view import StepsView
 from sonda.targets import circumstances
 from sonda.targets.program.launcher import WatchSettings, run_command
@@ -130,7 +131,7 @@ def test_a_program_without_a_framework_has_its_table(store: Store, capfd: pytest
     assert {"start", "running", "ending"} <= {stage.name for stage in found.program.stages}
     assert isinstance(found.verdicts[0].finding, NoSteps)
     assert not any(isinstance(warning, NoStepSeen) for warning in found.warnings)
-    assert "whole program" in StepsView(found).text(100, color=False)
+    assert "whole program" in StepsView(found).text(100, color=False, detail=Detail.ALL)
 
 
 def test_every_stage_of_a_training_is_told(

@@ -16,6 +16,7 @@ from sonda.imports.kineto import text as event_text
 from sonda.imports.kineto.events import decode_event, decode_events
 from sonda.imports.kineto.text import EventText
 from sonda.record.errors import SondaError
+from sonda.report.blocks import Detail
 from sonda.report.trace.chrome import write_trace
 from sonda.report.views.imported import TraceView
 from sonda.targets.imported.launcher import import_files
@@ -34,7 +35,7 @@ def shown(run: Any, folder: Path) -> str:
     found = summarise_trace(run)
     json.dumps(TraceView(found).document())
     json.loads(write_trace(folder / "out.json", run).read_text())
-    return TraceView(found).text(100, color=False)
+    return TraceView(found).text(100, color=False, detail=Detail.ALL)
 
 
 def test_cut_at_every_byte_a_text_gives_the_events_that_are_whole() -> None:

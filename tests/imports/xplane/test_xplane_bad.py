@@ -16,6 +16,7 @@ from sonda.imports.xplane import planes as xplane_plane
 from sonda.imports.xplane.file import open_space, profile_events
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
+from sonda.report.blocks import Detail
 from sonda.report.views.imported import TraceView
 from sonda.targets.imported.launcher import import_files
 from xplane_examples import PlaneMaker, number, space, stretch, training, varint
@@ -32,7 +33,7 @@ def read(content: bytes, place: Path) -> Run:
 
 
 def shown(run: Run) -> str:
-    return TraceView(summarise_trace(run)).text(120, color=False)
+    return TraceView(summarise_trace(run)).text(120, color=False, detail=Detail.ALL)
 
 
 def test_a_profile_cut_in_its_events_gives_what_it_has_and_says_so(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from sonda.probes.energy.meter import _judge_probe
 from sonda.probes.energy.readings import ChannelSeries, EnergyReadings
 from sonda.record.samples import Sample
 from sonda.record.stored import plain
+from sonda.report.blocks import Detail
 from sonda.report.views.energy import EnergyView
 from sonda.report.words import describe
 from training_examples import trained
@@ -57,7 +58,7 @@ def test_what_was_measured_stays_apart_from_the_sum_with_it(tmp_path: Path) -> N
         "1.0 kJ derived in 4.0 s: CPU packages and cuda:1 by the integral of its power."
     )
     assert list(summary(tmp_path / "idle", ["cpu"]).used) == ["measured"]
-    text = EnergyView(found).text(width=140)
+    text = EnergyView(found).text(width=140, detail=Detail.ALL)
     assert "cuda:1 Tesla K20m" in text and "derived" in text
 
 

@@ -22,6 +22,7 @@ from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.simulated import PointReason
 from sonda.record.store import Store
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.screen import render
 from sonda.report.views.compare.screen import side_by_side_blocks
@@ -68,7 +69,7 @@ FOUND = Exploration(
 
 
 def test_the_sentence_comes_first_and_names_the_best() -> None:
-    lines = ExplorationView(FOUND).text(300, color=False).splitlines()
+    lines = ExplorationView(FOUND).text(300, color=False, detail=Detail.ALL).splitlines()
     assert lines[0] == "DLRM, inference · sim:dlrm-hybrid"
     assert lines[2].strip() == (
         "Fastest (1,200 cycles): multipliers=256 reduction=A[bold]B; least energy (3 nJ) and smallest (2 mm2): "
@@ -77,7 +78,7 @@ def test_the_sentence_comes_first_and_names_the_best() -> None:
 
 
 def test_the_front_is_a_table_and_counts_stand_below() -> None:
-    text = ExplorationView(FOUND).text(200, short="abcd", color=False)
+    text = ExplorationView(FOUND).text(200, short="abcd", color=False, detail=Detail.ALL)
     lines = [line.split() for line in text.splitlines()]
     head = next(line for line in lines if line[:1] == ["multipliers"])
     assert head == ["multipliers", "reduction", "cycles", "energy", "nJ", "area", "mm2", "stands", "out"]
@@ -91,16 +92,18 @@ def test_the_front_is_a_table_and_counts_stand_below() -> None:
 
 def test_reasons_that_several_points_share_are_shown_by_one_of_them() -> None:
     several = PointReason(reason="x = N is odd", points=3, example="x = 5 is odd; make it even")
-    text = ExplorationView(Exploration(**{**FOUND.__dict__, "impossible": (several,)})).text(200, color=False)
+    text = ExplorationView(Exploration(**{**FOUND.__dict__, "impossible": (several,)})).text(
+        200, color=False, detail=Detail.ALL
+    )
     assert "3 impossible, such as: x = 5 is odd\n" in text
 
 
 def test_few_rows_keep_those_that_stand_out() -> None:
-    text = ExplorationView(FOUND).text(200, rows=2, color=False)
+    text = ExplorationView(FOUND).text(200, rows=2, color=False, detail=Detail.ALL)
     assert "1 more on the front, with --rows 3" not in text, "three stand out, so three are shown"
     many = tuple(point(place, 1200 + place, 5e-9 - place * 1e-12, 8.0, multipliers=place) for place in range(3, 103))
     wide = Exploration(**{**FOUND.__dict__, "front": many, "best": {"cycles": many[0], "knee": many[-1]}})
-    shown = ExplorationView(wide).text(200, rows=10, color=False)
+    shown = ExplorationView(wide).text(200, rows=10, color=False, detail=Detail.ALL)
     assert "90 more on the front, with --rows 100" in shown
     assert "fastest" in shown
     assert "best trade" in shown
@@ -115,7 +118,7 @@ def test_settings_that_all_rows_share_stand_below_where_there_are_many() -> None
     wide = Exploration(
         **{**FOUND.__dict__, "axes": axes, "front": front, "best": {"cycles": front[0], "knee": front[0]}}
     )
-    lines = ExplorationView(wide).text(200, color=False).splitlines()
+    lines = ExplorationView(wide).text(200, color=False, detail=Detail.ALL).splitlines()
     assert any(line.split()[:2] == ["multipliers", "cycles"] for line in lines)
     assert "  all of them: a=1 b=2 c=x" in lines
 
@@ -180,7 +183,7 @@ def test_a_summary_says_what_was_found(kept: tuple[Store, Run]) -> None:
     summary = summarise(kept[1])
     assert summary.title == "DLRM, inference, batch 4"
     assert summary.verdicts[0].finding == explored(kept[1]).finding
-    assert "Fastest" in StepsView(summary).text(color=False)
+    assert "Fastest" in StepsView(summary).text(color=False, detail=Detail.ALL)
     assert "DLRM" in render(side_by_side_blocks([summary, summary]), color=False)
 
 
@@ -348,5 +351,6 @@ def test_an_exploration_from_the_command_line_to_the_bin(tmp_path: Path) -> None
     assert run_command(tmp_path, "rm", "mine").stdout == "removed 1 run\n"
     wrong = run_command(tmp_path, "explore", "dlrm", "--vary", "multiplier=64")
     assert wrong.returncode == 2
-    assert wrong.stderr == "sonda: setting 'multiplier' is unknown; did you mean 'multipliers'?\n"
+    remedy = "did you mean 'multipliers'? Write: sonda explore dlrm --vary multipliers=64"
+    assert wrong.stderr == f"sonda: setting 'multiplier' is unknown; {remedy}\n"
     assert wrong.stdout == ""

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from builders import stepped
+from sonda.report.blocks import Detail
 from sonda.report.page import write_view
 from sonda.report.section import section_of
 from sonda.report.views.study.figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
@@ -158,7 +159,9 @@ def test_the_page_is_whole_and_escaped(tmp_path: Path) -> None:
 def test_a_study_is_a_view_like_every_kind_of_run() -> None:
     view = StudyView(STUDY, reference="mine.toml")
     assert view.document() == {"schema": 1, "kind": "study", **STUDY}
-    assert view.text(100, color=False).endswith("Page: sonda study mine.toml --show --page study.html")
+    assert view.text(100, color=False, detail=Detail.ALL).endswith(
+        "Page: sonda study mine.toml --show --page study.html"
+    )
     assert "Does &lt;it&gt; pay?" in view.fragment()
 
 

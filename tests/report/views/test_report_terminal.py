@@ -14,6 +14,7 @@ from plain_runs import target_of
 from sonda.analysis.findings import Remark
 from sonda.analysis.rules.program.whole_program import rule as judge_program
 from sonda.analysis.steps.program import Program, ProgramStage
+from sonda.report.blocks import Detail
 from sonda.report.markup import blocks_html
 from sonda.report.screen import Screen, render
 from sonda.report.views.compare.screen import comparison_blocks, side_by_side_blocks
@@ -70,7 +71,7 @@ def mostly_imports() -> examples.Summary:
     ],
 )
 def test_summary(name: str, summary: examples.Summary, width: int) -> None:
-    text = StepsView(summary).text(width, rows=6, short=summary.run[:4], color=False)
+    text = StepsView(summary).text(width, rows=6, short=summary.run[:4], color=False, detail=Detail.ALL)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     snapshots.check(name, text)
 
@@ -116,33 +117,33 @@ def test_doctor(width: int) -> None:
 
 
 def test_colours_appear_only_on_a_terminal_and_not_under_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "\x1b[" not in StepsView(examples.training()).text(100)
-    assert "\x1b[36m" in StepsView(examples.training()).text(100, color=True)
+    assert "\x1b[" not in StepsView(examples.training()).text(100, detail=Detail.ALL)
+    assert "\x1b[36m" in StepsView(examples.training()).text(100, color=True, detail=Detail.ALL)
     monkeypatch.setenv("NO_COLOR", "1")
-    assert "\x1b[36m" not in StepsView(examples.training()).text(100, color=True)
+    assert "\x1b[36m" not in StepsView(examples.training()).text(100, color=True, detail=Detail.ALL)
 
 
 def test_names_cannot_send_codes_to_the_terminal() -> None:
-    text = StepsView(examples.hostile()).text(200, color=False)
+    text = StepsView(examples.hostile()).text(200, color=False, detail=Detail.ALL)
     assert "\x1b" not in text and "\x07" not in text and "\u202e" not in text
     assert "[red]x[/red]" in text and "<b>bold</b>" in text and "[link=http://x]title" in text
 
 
 def test_a_pipe_gets_the_full_table_and_the_width_of_columns_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "left out at this width" not in StepsView(examples.training()).text()
+    assert "left out at this width" not in StepsView(examples.training()).text(detail=Detail.ALL)
     monkeypatch.setenv("COLUMNS", "60")
-    assert "left out at this width" in StepsView(examples.training()).text()
+    assert "left out at this width" in StepsView(examples.training()).text(detail=Detail.ALL)
 
 
 def test_no_layers_when_none_are_wanted_or_seen() -> None:
-    assert "layer4.0.conv" not in StepsView(examples.training()).text(100, rows=0)
+    assert "layer4.0.conv" not in StepsView(examples.training()).text(100, rows=0, detail=Detail.ALL)
     bare = replace(examples.training(), parts=(examples.training_part(layers=False),))
-    assert "layer (" not in StepsView(bare).text(100)
+    assert "layer (" not in StepsView(bare).text(100, detail=Detail.ALL)
 
 
 def test_a_run_without_steps_still_has_a_screen() -> None:
     empty = replace(examples.inference(), parts=(), warnings=(Remark("no step was seen; let it run longer"),))
-    text = StepsView(empty).text(100, color=False)
+    text = StepsView(empty).text(100, color=False, detail=Detail.ALL)
     assert "! no step was seen; let it run longer" in text
     assert "–" in render(side_by_side_blocks([empty, examples.training()]), 100, False)
 
@@ -153,7 +154,7 @@ def test_what_the_layer_table_leaves_out_is_added_up() -> None:
     convolutions = 36.7 * (5.4 + 6.3 + 7.2 + 8.1)
     shown = 36.7 * (1.45 + 1.41 + 1.37 + 1.33 + 1.30 + 1.29)
     rest = convolutions - shown + 24 * 5.1 + 24 * 0.05
-    text = StepsView(examples.training()).text(120, rows=6, color=False)
+    text = StepsView(examples.training()).text(120, rows=6, color=False, detail=Detail.ALL)
     assert f"the other 66 layers {rest:.0f} ms" in text
     assert "code of modules around the layers 1.00 ms" in text  # 4 containers and the model, 0.2 ms each
     assert "of it in" not in text
@@ -161,7 +162,9 @@ def test_what_the_layer_table_leaves_out_is_added_up() -> None:
     part = summary.parts[0]
     heavy = next(row for row in part.layers if not row.leaf and row.path)
     rows = tuple(replace(row, own=replace(row.own, value=90e6)) if row is heavy else row for row in part.layers)
-    text = StepsView(replace(summary, parts=(replace(part, layers=rows),))).text(160, rows=6, color=False)
+    text = StepsView(replace(summary, parts=(replace(part, layers=rows),))).text(
+        160, rows=6, color=False, detail=Detail.ALL
+    )
     assert f"code of modules around the layers 90.8 ms, 90.0 ms of it in {heavy.path}" in text, "attention, say"
 
 
@@ -199,8 +202,12 @@ def few(summary: examples.Summary, count: int = 3) -> examples.Summary:
 def test_the_least_and_the_most_of_few_steps_are_called_so() -> None:
     """Of 2 to 5 steps there is no 95 % interval, on a screen as little as in a hint."""
     one, two = few(two_parts()), replace(examples.training("1234abcd"), target=target_of({"spec": "cpu/2"}))
-    assert "train: 20 steps after 3 warm-up, 1.26 s each, ±1.8 % (least to most of 3)" in StepsView(one).text(110)
-    assert "train: 20 steps after 3 warm-up, 1.26 s each, ±1.8 %\n" in StepsView(two_parts()).text(110)
+    assert "train: 20 steps after 3 warm-up, 1.26 s each, ±1.8 % (least to most of 3)" in StepsView(one).text(
+        110, detail=Detail.ALL
+    )
+    assert "train: 20 steps after 3 warm-up, 1.26 s each, ±1.8 %\n" in StepsView(two_parts()).text(
+        110, detail=Detail.ALL
+    )
     side = render(side_by_side_blocks([replace(one, target=target_of({"spec": "cpu"})), two]), 110, False)
     assert re.search(r"^  ± +1\.8 % \(least to most of 3\) +1\.8 % \(95 % interval\)$", side, re.MULTILINE), side
     assert "± (95 %)" not in side

@@ -10,6 +10,7 @@ import numpy as np
 from sonda.analysis.run_summary import summarise
 from sonda.record.run import Run
 from sonda.record.training import Trained, Walk, read_trained, write_trained
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.screen import render
 from sonda.report.views.compare.screen import side_by_side_blocks
@@ -25,7 +26,7 @@ def lines(text: str) -> list[list[str]]:
 
 def test_a_screen_shows_every_epoch() -> None:
     summary = summarise(trained([50, 48], [5, 5], 12, [0.4, 0.7], 0.75))
-    text = StepsView(summary).text(110)
+    text = StepsView(summary).text(110, detail=Detail.ALL)
     assert "2 epochs: training 98.0 s, validation 10.0 s, test 12.0 s; 75.0 % of the test right" in text
     assert ["1", "50.0", "5.00", "55", "2.00", "1.00", "40.0"] in lines(text)
     assert ["2", "48.0", "5.00", "108", "1.00", "1.00", "70.0"] in lines(text)
@@ -38,7 +39,7 @@ def test_of_many_epochs_a_screen_shows_the_ends_and_the_best() -> None:
     summary = summarise(trained([1.0] * 40, [0.5] * 40, 3, rights, 0.5))
     assert summary.training is not None
     assert [one.number for one in chosen(summary.training)] == [1, 2, 3, 4, 5, 18, 36, 37, 38, 39, 40]
-    assert "11 of 40 epochs; the others: --json, or the page" in StepsView(summary).text(110)
+    assert "11 of 40 epochs; the others: --json, or the page" in StepsView(summary).text(110, detail=Detail.ALL)
     document = StepsView(summary).document()["training"]
     assert len(document["epochs"]) == 40
     right = document["epochs"][17]["accuracy"]
@@ -50,7 +51,7 @@ def test_of_many_epochs_a_screen_shows_the_ends_and_the_best() -> None:
 
 def test_a_training_without_validation_says_what_it_has() -> None:
     summary = summarise(trained([50, 48]))
-    text = StepsView(summary).text(110)
+    text = StepsView(summary).text(110, detail=Detail.ALL)
     assert "2 epochs: training 98.0 s\n" in text
     assert ["1", "50.0", "50.0", "2.00"] in lines(text)
     document = StepsView(summary).document()["training"]
@@ -78,7 +79,7 @@ def test_ranks_have_a_table_of_their_own() -> None:
         {"rank": 2, "device": "cpu", "threads": 8, "left_out": True},
     ]
     summary = summarise(trained([50], target={"mode": "hybrid", "ranks": ranks}))
-    text = StepsView(summary).text(110)
+    text = StepsView(summary).text(110, detail=Detail.ALL)
     assert ["rank", "device", "samples", "work", "ms", "wait", "ms"] in lines(text)
     assert ["0", "cuda:0", "24", "240", "81.0"] in lines(text)
     assert ["2", "cpu", "–", "–", "–"] in lines(text)
@@ -113,7 +114,7 @@ def diverged() -> Run:
 
 def test_a_loss_that_is_no_number_is_not_called_missing() -> None:
     summary = summarise(diverged())
-    text = StepsView(summary).text(110)
+    text = StepsView(summary).text(110, detail=Detail.ALL)
     assert next(line for line in lines(text) if line[:1] == ["2"])[:7] == [
         "2",
         "48.0",

@@ -24,6 +24,7 @@ from sonda.analysis.counters.summary import Series
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.quantities import SOURCES
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.views.counters.topdown import (
     choose_counted,
@@ -76,13 +77,13 @@ def slower() -> Summary:
     ],
 )
 def test_screen(name: str, summary: Summary, width: int) -> None:
-    text = StepsView(summary).text(width, rows=6, short="7f3a", color=False)
+    text = StepsView(summary).text(width, rows=6, short="7f3a", color=False, detail=Detail.ALL)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     snapshots.check(name, text)
 
 
 def test_raw_events_stand_in_their_table_and_not_in_the_line_of_counters() -> None:
-    text = StepsView(skylake()).text(150, color=False)
+    text = StepsView(skylake()).text(150, color=False, detail=Detail.ALL)
     assert "uops issued any" not in text and "counter enabled" not in text
     assert "longest lat cache miss /1k" in text
 
@@ -90,7 +91,7 @@ def test_raw_events_stand_in_their_table_and_not_in_the_line_of_counters() -> No
 def test_an_approximation_is_never_headed_top_down() -> None:
     events = {"cycles": 1000, "instructions": 1500, "ex_ret_ops": 2400, "de_dis_ops_dispatched": 2700,
               "de_dis_uop_queue_empty": 100}  # fmt: skip
-    text = StepsView(summarise(counted_run("zen3", events))).text(150, color=False)
+    text = StepsView(summarise(counted_run("zen3", events))).text(150, color=False, detail=Detail.ALL)
     assert "approximate, % of slots" in text and "approximate, not Top-Down: AMD Zen 3" in text
     assert "Top-Down, %" not in text
 
@@ -105,10 +106,10 @@ def test_children_of_a_parent_below_its_threshold_are_quiet() -> None:
 
 
 def test_a_missing_category_says_which_event_is_missing() -> None:
-    one = StepsView(skylake(taking_turns=groups("skylake-sp")[:1])).text(150, color=False)
+    one = StepsView(skylake(taking_turns=groups("skylake-sp")[:1])).text(150, color=False, detail=Detail.ALL)
     assert "level 2 is missing: idq_uops_not_delivered_cycles_0 was not counted" in one
     assert "memory bound" not in one.lower() and "different steps" not in one
-    two = StepsView(skylake(taking_turns=groups("skylake-sp")[:2])).text(150, color=False)
+    two = StepsView(skylake(taking_turns=groups("skylake-sp")[:2])).text(150, color=False, detail=Detail.ALL)
     assert "Fetch latency" in two and "Memory bound" not in two
 
 
@@ -264,5 +265,7 @@ def test_a_browser_draws_every_figure(browser: Browser, tmp_path: Path) -> None:
 
 def test_no_number_on_the_screen_is_nan() -> None:
     for summary in (skylake(), zen4(), slower()):
-        assert "nan" not in StepsView(summary).text(150, color=False).lower().replace("nanosecond", "")
+        assert "nan" not in StepsView(summary).text(150, color=False, detail=Detail.ALL).lower().replace(
+            "nanosecond", ""
+        )
     assert math.isfinite(slower().parts[0].over_time.intervals.length)  # type: ignore[union-attr]

@@ -11,6 +11,7 @@ from sonda.analysis.simulated.exploration import amount, explored
 from sonda.analysis.summary import Value
 from sonda.record.run import Run
 from sonda.record.store import Store
+from sonda.report.blocks import Detail
 from sonda.report.section import section_of
 from sonda.report.views.exploration import ExplorationView
 from sonda.report.words import describe
@@ -97,7 +98,7 @@ def test_screen_and_page_show_the_time_where_clocks_differ(tmp_path: Path) -> No
     assert describe(found.finding).startswith(f"Fastest ({amount(Value(fastest, 'ns', 'simulated'))})")
     shown = [point.values["time"].value for point in found.front]
     assert shown == sorted(shown) and shown[0] == pytest.approx(fastest)
-    lines = [line.split() for line in ExplorationView(found).text(200, color=False).splitlines()]
+    lines = [line.split() for line in ExplorationView(found).text(200, color=False, detail=Detail.ALL).splitlines()]
     assert any(line[:3] == ["clock_GHz", "perceptrons.read_ports", "time"] for line in lines)
     section = section_of(ExplorationView(found, run.points), 0, True)
     figure = section.figures[0]

@@ -17,6 +17,7 @@ from sonda.probes.counters.command_counter import KernelCounter
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState
 from sonda.record.store import Store
+from sonda.report.blocks import Detail
 from sonda.report.views.corun import CorunView
 from sonda.report.words import describe
 from sonda.targets.corun import launcher as corun_module
@@ -143,7 +144,7 @@ def test_what_the_pmu_counts_of_a_command_is_shown_alone_and_together(tmp_path, 
     for company in (found.alone["a"], found.together):
         assert company.counters["a"]["cache_misses"].value == pytest.approx(1000), "per 1000 of the same"
         assert 0 < company.counters["a"]["ipc"].value < 1
-    text = CorunView(found).text(200, color=False)
+    text = CorunView(found).text(200, color=False, detail=Detail.ALL)
     assert "IPC alone" in text and "IPC together" in text and "cache misses /1000 alone" in text
     assert "instructions:counted" in run.spans.metrics
 
@@ -190,7 +191,7 @@ def test_a_command_that_runs_on_is_stopped_between_its_windows(tmp_path, origin)
         assert found.together.weighted_speedup.value is None and "weighted speed-up" not in describe(found.finding)
     assert found.alone["noise"].steps["noise"].reason == "the command has no steps"
     json.dumps(CorunView(found).document())
-    assert "the command has no steps" in CorunView(found).text(160, color=False)
+    assert "the command has no steps" in CorunView(found).text(160, color=False, detail=Detail.ALL)
 
 
 def test_a_window_command_that_ends_is_named(tmp_path):

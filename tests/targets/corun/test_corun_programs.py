@@ -245,7 +245,7 @@ def test_the_command_shows_saves_and_shows_again(tmp_path, monkeypatch):
     value = document["matrix"]["a"]["b"]
     assert value["unit"] == "1" and value["source"] == "derived" and value["value"] > 0
     assert "low" not in value and value["reason"] == "too few repetitions for an interval"
-    shown = sonda("show", "both")
+    shown = sonda("show", "both", "-v")
     assert shown.returncode == 0 and "weighted speed-up" in shown.stdout and "by b" in shown.stdout
     assert "a + b" in sonda("ls").stdout
     assert sonda("report", "both", "-o", str(tmp_path / "page.html")).returncode == 0

@@ -29,6 +29,7 @@ from sonda.record.spans import Spans, Words
 from sonda.record.store import Store
 from sonda.record.target import WorkloadTarget
 from sonda.record.workload import Workload
+from sonda.report.blocks import Detail
 from sonda.report.views.steps.view import StepsView
 from sonda.targets import circumstances
 from sonda.targets.instrument import Circumstances, Observation, RunPlan
@@ -87,7 +88,7 @@ def test_a_command_is_measured_kept_and_its_exit_code_passed_on(tmp_path: Path) 
     assert {probe.name: probe.state for probe in run.info.probes} == {"clock": "ok", "energy": "ok"}
     # It is a run like any other: it lists, and shows itself without PyTorch having been seen.
     assert store.one("last").id == run.id
-    assert "sh" in StepsView(summarise(run)).text()
+    assert "sh" in StepsView(summarise(run)).text(detail=Detail.ALL)
 
 
 def test_without_a_sensor_the_command_is_not_started(tmp_path: Path) -> None:
@@ -221,7 +222,9 @@ def test_a_run_of_a_command_carries_its_energy(tmp_path: Path, monkeypatch: pyte
     assert ("energy", "ok") in [(one.name, one.state) for one in run.info.probes]
     energy = summarise(run).energy
     assert energy is not None and energy.regions[0].name == "hot"
-    assert "30.0 J" in StepsView(summarise(run)).text() or "30 J" in StepsView(summarise(run)).text()
+    assert "30.0 J" in StepsView(summarise(run)).text(detail=Detail.ALL) or "30 J" in StepsView(summarise(run)).text(
+        detail=Detail.ALL
+    )
     bare, _ = command.run_command(["true"], store, command.WatchSettings())
     assert bare.info.target.metered is None and summarise(bare).energy is None
 
@@ -237,7 +240,7 @@ def test_a_run_goes_on_without_a_sensor_and_says_why(tmp_path: Path, monkeypatch
     assert state.state == "missing"
     assert "no RAPL zones" in state.reason
     assert summarise(run).energy is not None
-    assert "No energy is known: no RAPL zones" in StepsView(summarise(run)).text()
+    assert "No energy is known: no RAPL zones" in StepsView(summarise(run)).text(detail=Detail.ALL)
 
 
 # ---- spans ----------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from sonda.record.errors import SondaError
 from sonda.record.readings import SensorReadings
 from sonda.record.run import ProbeState, new_id
 from sonda.record.store import Store
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.views.serving import ServingView, histogram_figure
 from sonda.report.words import describe
@@ -86,7 +87,7 @@ def test_what_probes_read_of_a_served_model_is_shown(tmp_path: Path) -> None:
     summary = replace(served(run), probed=(readings,))
     view = ServingView(summary)
     assert view.fields()["probed"][0]["mean"]["value"] == 900.0
-    for blocks in (view.brief(), view.full()):
+    for blocks in (view.tables(), view.full()):
         assert "fans: left" in repr(blocks)
 
 
@@ -99,7 +100,9 @@ def test_what_to_try_follows_from_the_traffic(tmp_path: Path) -> None:
         found = served(
             synthetic(tmp_path / new_id(), moments, bound=round(bound * MS) if bound else None, rate=400.0, **given)
         )
-        assert found.remedy is not None and f"Try: {describe(found.remedy)}" in ServingView(found).text(200)
+        assert found.remedy is not None and f"Try: {describe(found.remedy)}" in ServingView(found).text(
+            200, detail=Detail.ALL
+        )
         assert ServingView(found).document()["remedy"] == describe(found.remedy)
         return found.remedy
 
@@ -116,7 +119,7 @@ def test_what_to_try_follows_from_the_traffic(tmp_path: Path) -> None:
 def test_a_percentile_without_enough_queries_is_not_quoted(tmp_path: Path) -> None:
     found = served(synthetic(tmp_path, evenly(np.full(60, 5 * MS)), scenario="single-stream"))
     assert found.finding == QuotedPercentile(found.asked, 60) and (found.asked.quotable, found.asked.missing) == ("", 4)
-    assert "no: 4 queries are missing" in ServingView(found).text(140)
+    assert "no: 4 queries are missing" in ServingView(found).text(140, detail=Detail.ALL)
     assert ServingView(found).document()["percentiles"][1]["quotable"] is None
     assert found.per_query.reason == "not asked for: --probe energy"
 
@@ -125,7 +128,7 @@ def test_a_short_percentile_keeps_its_digits_beside_a_long_one(tmp_path: Path) -
     """99 queries of 1.052 ms and one of 250 ms: the median is not shown as 1.1 ms."""
     latencies = np.append(np.full(99, MS + 52_000), 250 * MS)
     found = served(synthetic(tmp_path, evenly(latencies), scenario="single-stream"))
-    rows = [" ".join(line.split()) for line in ServingView(found).text(140).splitlines()]
+    rows = [" ".join(line.split()) for line in ServingView(found).text(140, detail=Detail.ALL).splitlines()]
     assert any(row.startswith("50 1.05 ms 1.05 ms to 1.05 ms ") for row in rows)
     assert any(row.startswith("99 250 ms ") for row in rows)
 
@@ -314,7 +317,7 @@ def test_the_command_line_shows_keeps_and_reports(here: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "400 queries/s hold 10.0 s at the 90th percentile" in done.stdout
-    assert "up to" in done.stdout
+    assert "90 of 100 within" in done.stdout and "up to" in run_command(here, "show", "last", "-v").stdout
     shown = run_command(here, "show", "last", "--json")
     document = json.loads(shown.stdout)
     assert document["kind"] == "serving"

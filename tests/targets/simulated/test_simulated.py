@@ -25,6 +25,7 @@ from sonda.record.quantities import CYCLE_STACK
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.record.stored import plain
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.screen import render
 from sonda.report.views.compare.screen import side_by_side_blocks
@@ -170,16 +171,22 @@ def test_the_verdict_names_the_layers_and_what_their_cycles_went_into(tmp_path: 
 
 
 def test_the_screen_has_cycles_mapping_and_times_only_with_a_clock(tmp_path: Path) -> None:
-    clocked = StepsView(summary_of(CLOCKED, tmp_path)).text(140, color=False)
+    clocked = StepsView(summary_of(CLOCKED, tmp_path)).text(140, color=False, detail=Detail.ALL)
     assert "block.layer" in clocked
     assert "T_M=1 T_N=64 T_K=4" in clocked
     assert "2,712" in clocked
     assert "µs" in clocked
-    plain = StepsView(summary_of(load_accelerator("maeri-256"), tmp_path)).text(140, color=False)
+    plain = StepsView(summary_of(load_accelerator("maeri-256"), tmp_path)).text(140, color=False, detail=Detail.ALL)
     assert "µs" not in plain
     assert "no times: the description of maeri-256 gives no clock" in plain
     assert "on the host, not simulated: relu 1" in plain
-    assert max(len(line) for line in StepsView(summary_of(CLOCKED, tmp_path)).text(60, color=False).splitlines()) <= 60
+    assert (
+        max(
+            len(line)
+            for line in StepsView(summary_of(CLOCKED, tmp_path)).text(60, color=False, detail=Detail.ALL).splitlines()
+        )
+        <= 60
+    )
 
 
 def test_documents_pages_and_notebooks_have_the_cycles(tmp_path: Path) -> None:
@@ -191,7 +198,7 @@ def test_documents_pages_and_notebooks_have_the_cycles(tmp_path: Path) -> None:
     assert layer["metrics"]["cycles:simulated"]["value"] == 2 * LAYER
     assert layer["mapping"] == ["T_M=1 T_N=64 T_K=4"]
     assert "2,712" in page_text([summary])
-    assert "2,712" in StepsView(summary).fragment()
+    assert "3,060 cycles" in StepsView(summary).fragment()
 
 
 def test_side_by_side_with_another(tmp_path: Path) -> None:
@@ -208,7 +215,7 @@ def test_a_program_without_anything_for_an_engine_says_so(tmp_path: Path) -> Non
     accelerator = load_accelerator("maeri-256")
     summary = summarise(run_of(simulate(program, Placement(accelerator)), accelerator, tmp_path))
     assert summary.verdicts[0].finding == NothingOnEngines("maeri-256")
-    assert "not simulated: _softmax 1" in StepsView(summary).text(100, color=False)
+    assert "not simulated: _softmax 1" in StepsView(summary).text(100, color=False, detail=Detail.ALL)
     page_text([summary])
 
 
@@ -360,8 +367,8 @@ def test_the_command_line_changes_maps_and_compares(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--mapping", "best", "--", "true"), "--mapping is for a workload, not for a command after --"),
-        (("--set", "multipliers=512", "--", "true"), "--set is for a workload, not for a command after --"),
+        (("--mapping", "best", "--", "true"), "--mapping is for a built-in network, not for a program"),
+        (("--set", "multipliers=512", "--", "true"), "--set is for a built-in network, not for a program"),
     ],
 )
 def test_the_command_line_refuses_them_elsewhere(words: tuple[str, ...], said: str, tmp_path: Path) -> None:

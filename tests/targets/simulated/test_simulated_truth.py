@@ -38,6 +38,7 @@ from sonda.analysis.simulated.findings import NoArea
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
+from sonda.report.blocks import Detail
 from sonda.report.page import page_text
 from sonda.report.screen import render
 from sonda.report.trace.chrome import write_trace
@@ -228,7 +229,7 @@ def test_a_key_that_a_stored_target_lacks_is_missing_or_the_run_is_damaged_but_n
         shown.append(path)
         other.__dict__["spans"] = run.spans
         summary = summarise(other)
-        assert StepsView(summary).text(120, color=False), path
+        assert StepsView(summary).text(120, color=False, detail=Detail.ALL), path
         json.dumps(StepsView(summary).document())
         compare([run], [other])
     assert {("energy",), ("area",), ("area", "engines"), ("what_if",), ("description",)} <= {*shown}
@@ -316,7 +317,7 @@ def test_a_model_on_the_host_alone_is_one_sentence(tmp_path: Path) -> None:
     program = ModelProgram((Call("", "ReLU", 0, -1, 0),), (), (), {(0, "relu"): 1})
     run = run_of(simulate(program, Placement(CLOCKED), curious=False), CLOCKED, tmp_path)
     summary = summarise(run)
-    text = StepsView(summary).text(120, color=False)
+    text = StepsView(summary).text(120, color=False, detail=Detail.ALL)
     assert "no operation ran on an engine of maeri-256" in text
     assert "phase" not in text
     assert "<table" not in page_text([summary]).split("Where the numbers come from")[0].split("<main")[1]

@@ -14,6 +14,7 @@ from sonda.accelerators.operations.program import Call, MatrixProduct, ModelProg
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.simulated.findings import UnknownGain, WidenBound
 from sonda.record.store import Store
+from sonda.report.blocks import Detail
 from sonda.report.views.steps.view import StepsView
 from sonda.targets.job import Job
 from sonda.targets.pipeline import RunLabels, measure
@@ -116,7 +117,7 @@ def test_what_brings_nothing_is_said_and_not_advised(tmp_path: Path) -> None:
     options = {"mapping": "", "set": "clock_GHz=1"}
     summary = summarise(nested_run(CLOCKED, tmp_path, what_if=what_ifs, options=options))
     assert summary.verdicts[0].remedies == ()
-    text = StepsView(summary).text(160, color=False)
+    text = StepsView(summary).text(160, color=False, detail=Detail.ALL)
     assert "would bring nothing: also --set maeri.read_ports=256 (twice the read ports), 1.00x (simulated)" in text
     assert "would take longer: also --set maeri.multipliers=512 (twice the multipliers), 0.50x (simulated)" in text
 

@@ -11,7 +11,11 @@ from sonda.analysis.corun.layers import LayerSlowdown, order
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import (
+    FEW_ROWS,
     ROWS,
+    Aside,
+    Bar,
+    Bars,
     Block,
     FigureBlock,
     Gap,
@@ -21,13 +25,21 @@ from sonda.report.blocks import (
     TableBlock,
     View,
     answer,
+    doubts,
+    opening,
     paragraphs,
 )
 from sonda.report.figures import Figure
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, words
 from sonda.report.values import value_document
 from sonda.report.views.corun_figures import slowdown_map
-from sonda.report.views.counters.sensors import PROBED_MEANS, probed_blocks, probed_fields, probed_table
+from sonda.report.views.counters.sensors import (
+    PROBED_MEANS,
+    probed_blocks,
+    probed_fields,
+    probed_line,
+    probed_table,
+)
 from sonda.report.views.energy import energy_blocks, energy_fields, energy_panels
 from sonda.report.words import describe
 from sonda.report.words.corun import times
@@ -247,14 +259,10 @@ def corun_blocks(found: Interference) -> list[Block]:
             Paragraph("Layers that lose most to company, all together, a step:", "quiet", hang=0),
             TableBlock(layers),
         ]
-    blocks += [
-        Gap(),
-        Paragraph("Counted:", "quiet", hang=0),
-        TableBlock(counters_table(found)),
-        *(Paragraph(f"– {line}", "quiet") for line in uncounted_lines(found)),
-        Gap(),
-        TableBlock(companies_table(found)),
-    ]
+    uncounted = [Paragraph(f"– {line}", "quiet") for line in uncounted_lines(found)]
+    counted = TableBlock(counters_table(found))
+    blocks.append(Aside([Gap(), Paragraph("Counted:", "quiet", hang=0), counted, *uncounted]))
+    blocks += [Gap(), TableBlock(companies_table(found))]
     if found.partition_reason:
         blocks.append(Paragraph(f"– partitions: {found.partition_reason}", "quiet"))
     blocks += energy_blocks(found.energy) if found.energy is not None else []
@@ -304,6 +312,32 @@ def participants_table(interference: Interference) -> Table:
         (Column("waiting together", keep=6), percents(counted("waiting", whole))),
     ]  # fmt: skip
     return build(columns, "participants")
+
+
+def corun_glance(found: Interference, rows: int) -> list[Block]:
+    """How much each program is slowed by all others, and the layers that lose most."""
+    slowed = [(name, found.together.slowdowns[name]) for name in found.participants]
+    largest = max((value.value or 0.0 for _, value in slowed), default=0.0) or 1.0
+    programs = []
+    for name, value in slowed[:rows]:
+        alone, together = (company.steps[name].value for company in (found.alone[name], found.together))
+        steps = f"{quantities.amount(alone, 'ns')} alone, {quantities.amount(together, 'ns')} together"
+        doubt = "" if _is_significant(value) else "may be chance: "
+        factor = quantities.times(value.value) if value.value is not None else quantities.MISSING
+        programs.append(Bar(name, (value.value or 0.0) / largest, factor, note=f"{doubt}{steps}"))
+    lost = [(name, layer) for name, layers in found.together.layers.items() for layer in layers if _loses(layer)]
+    layers = sorted(lost, key=lambda row: order(row[1]))[: max(0, rows - len(programs))]
+    most = max((layer.lost.value or 0.0 for _, layer in layers), default=0.0) or 1.0
+    bars = [
+        Bar(f"{name}: {layer.layer or '(model)'}", (layer.lost.value or 0.0) / most,
+            f"+{quantities.amount(layer.lost.value, 'ns')}", layer.kind, layer.direction)
+        for name, layer in layers
+    ]  # fmt: skip
+    blocks = opening(f"{found.title} · {found.subtitle}", found.finding, found.remedy)
+    blocks += [Gap(), Bars(programs)]
+    if bars:
+        blocks += [Gap(), Bars(bars)]
+    return [*blocks, *probed_line(found.probed), *doubts(found.warnings)]
 
 
 def companies_table(interference: Interference) -> Table:
@@ -387,7 +421,10 @@ class CorunView(View):
         self.found = found
         self.run, self.title = found.run, found.title
 
-    def brief(self, rows: int = ROWS) -> list[Block]:
+    def glance(self, rows: int = FEW_ROWS) -> list[Block]:
+        return corun_glance(self.found, rows)
+
+    def tables(self, rows: int = ROWS) -> list[Block]:
         return corun_blocks(self.found)
 
     def full(self) -> list[Block]:

@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from sonda.analysis.energy.findings import NoEnergy, UnreadCounter
 from sonda.analysis.energy.summary import Beneath, Cost, Device, EnergySummary, Window
 from sonda.analysis.summary import Summary, Value
 from sonda.record.run import RunInfo
 from sonda.report import quantities
 from sonda.report.blocks import (
+    FEW_ROWS,
     ROWS,
+    Advice,
+    Aside,
+    Bar,
+    Bars,
     Block,
     FigureBlock,
     Gap,
     Heading,
     Panel,
     Paragraph,
+    Suggestion,
     TableBlock,
     View,
     answer,
+    doubts,
+    opening,
     paragraphs,
 )
 from sonda.report.figures import Figure, phase_color
@@ -49,8 +58,36 @@ def energy_blocks(found: EnergySummary) -> list[Block]:
             note = _spread_words(rows)
             if note:
                 blocks.append(Paragraph(note, "quiet"))
-    blocks += [Gap(), *paragraphs(map(describe, found.warnings), "warning"), *paragraphs(map(describe, found.notes))]
-    return blocks
+    unread = [note for note in found.notes if isinstance(note, UnreadCounter)]
+    notes = [note for note in found.notes if note not in unread]
+    blocks += [Gap(), *paragraphs(map(describe, found.warnings), "warning"), *paragraphs(map(describe, notes))]
+    return [*blocks, Aside(paragraphs(map(describe, unread)))]
+
+
+def energy_glance(found: EnergySummary, rows: int) -> list[Block]:
+    """What was spent, by device or by region."""
+    if isinstance(found.finding, NoEnergy):
+        # Which sensors there are is no news of this run.
+        blocks: list[Block] = [Heading(found.title), Gap(), Paragraph("No energy was read on this machine.", "first")]
+        return [*blocks, Advice([Suggestion("sonda doctor says what can be read here and what would help")])]
+    spent = [(_device_name(device), device.cost.energy) for device in found.devices]
+    spent += [(window.name, window.total) for window in found.regions]
+    known = [(name, energy) for name, energy in spent if quantities.known(energy) and energy.value]
+    most = max((energy.value or 0.0 for _, energy in known), default=0.0) or 1.0
+    bars = [
+        Bar(name, (energy.value or 0.0) / most, energy_text(energy), note=energy.source)
+        for name, energy in known[:rows]
+    ]
+    shown: list[Block] = [Gap(), Bars(bars)] if bars else []
+    return [*opening(found.title, found.finding, found.remedy), *shown, *doubts(found.warnings)]
+
+
+def energy_text(value: Value) -> str:
+    """`34.3 J`; a guess with its bounds: `34.3 J (19.4 to 50.5 J)`."""
+    text = quantities.amount(value.value, "J")
+    if not quantities.is_guess(value) or value.low is None or value.high is None:
+        return text
+    return f"{text} ({quantities.amount(value.low, 'J')} to {quantities.amount(value.high, 'J')})"
 
 
 def _listed_windows(rows: Sequence[Window]) -> list[Window]:
@@ -345,7 +382,10 @@ class EnergyView(View):
         self.found, self.summary, self.info = found, summary, info
         self.run, self.title = found.run, found.title
 
-    def brief(self, rows: int = ROWS) -> list[Block]:
+    def glance(self, rows: int = FEW_ROWS) -> list[Block]:
+        return energy_glance(self.found, rows)
+
+    def tables(self, rows: int = ROWS) -> list[Block]:
         return [Heading(self.title), *energy_blocks(self.found), Gap()]
 
     def full(self) -> list[Block]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from sonda.analysis.summary import TABLES, Value
 from sonda.record.errors import SondaError
 from sonda.report import quantities
 from sonda.report.blocks import (
+    FEW_ROWS,
     ROWS,
+    Aside,
     Block,
     FigureBlock,
     Gap,
@@ -21,6 +24,7 @@ from sonda.report.blocks import (
     TableBlock,
     View,
     answer,
+    opening,
     paragraphs,
 )
 from sonda.report.figures import Figure
@@ -215,8 +219,18 @@ def exploration_blocks(found: Exploration, rows: int = 10) -> list[Block]:
                     hang=0,
                 )
             )
-    blocks += [Gap(), *paragraphs(count_lines(found), ""), *paragraphs(map(describe, found.notes))]
-    return blocks
+    blocks += [Gap(), *paragraphs(count_lines(found), "")]
+    return [*blocks, Aside(paragraphs(map(describe, found.notes)))]
+
+
+def exploration_glance(found: Exploration, rows: int) -> list[Block]:
+    """The best points, those of the front that stand out, and how many points there were."""
+    blocks = opening(f"{found.title} · {found.subtitle}", found.finding)
+    shown = choose_front(found, rows)[:rows]
+    if shown:
+        blocks += [Gap(), TableBlock(front_table(found, shown), reasons=False)]
+    counts = f"{found.points:,} points, {found.possible:,} possible, {len(found.front):,} on the front"
+    return [*blocks, Paragraph(counts, "quiet"), Gap()]
 
 
 def front_table(exploration: Exploration, points: Sequence[Point]) -> Table:
@@ -231,7 +245,9 @@ def front_table(exploration: Exploration, points: Sequence[Point]) -> Table:
     ]
     if exploration.by_time:
         columns.append(_figures("time", [point.values["time"] for point in points]))
-    columns.append(_figures("cycles", [point.values["cycles"] for point in points]))
+    cycles, cells = _figures("cycles", [point.values["cycles"] for point in points])
+    # Beside times they are what a narrow screen can spare.
+    columns.append((replace(cycles, keep=5) if exploration.by_time else cycles, cells))
     if any(point.values["memory_cycles"].value for point in points):
         columns.append(_figures("of them waiting", [point.values["memory_cycles"] for point in points]))
     for name in ("energy", "area"):
@@ -242,7 +258,7 @@ def front_table(exploration: Exploration, points: Sequence[Point]) -> Table:
     if any(point.equal for point in points):
         equal = [f"{point.equal:,}" if point.equal else "" for point in points]
         columns.append((Column("equal", keep=1, hint="other points with the same figures"), words(equal)))
-    columns.append((Column("stands out", right=False, keep=2), words([_mark(exploration, point) for point in points])))
+    columns.append((Column("stands out", right=False, keep=8), words([_mark(exploration, point) for point in points])))
     return build(columns, "front")
 
 
@@ -365,19 +381,11 @@ class ExplorationView(View):
         self.found, self.points = found, points
         self.run, self.title = found.run, found.title
 
-    def brief(self, rows: int = ROWS) -> list[Block]:
-        return exploration_blocks(self.found, rows)
+    def glance(self, rows: int = FEW_ROWS) -> list[Block]:
+        return exploration_glance(self.found, rows)
 
-    def for_notebook(self, rows: int = ROWS) -> list[Block]:
-        found, shown = self.found, choose_front(self.found, rows)
-        return [
-            Heading(found.title, found.subtitle),
-            Paragraph(describe(found.finding)),
-            *([TableBlock(front_table(found, shown))] if shown else []),
-            *paragraphs(count_lines(found), ""),
-            *paragraphs(map(describe, found.notes)),
-            Paragraph(f"run {found.run}", "quiet"),
-        ]
+    def tables(self, rows: int = ROWS) -> list[Block]:
+        return exploration_blocks(self.found, rows)
 
     def full(self) -> list[Block]:
         found = self.found

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from sonda.analysis import wording
 from sonda.analysis.device.critical_path import CriticalPath
 from sonda.analysis.ranks.stragglers import ImportedJob
 from sonda.analysis.ranks.verdict import several
@@ -18,7 +19,10 @@ from sonda.record.run import RunInfo
 from sonda.record.stored import plain
 from sonda.report import quantities
 from sonda.report.blocks import (
+    FEW_ROWS,
     ROWS,
+    Bar,
+    Bars,
     Block,
     FigureBlock,
     Gap,
@@ -30,6 +34,7 @@ from sonda.report.blocks import (
     VerdictBlock,
     View,
     paragraphs,
+    stack_parts,
 )
 from sonda.report.provenance import lacking_blocks, summary_words
 from sonda.report.table import Cell, Column, Table, build, numbers, shares, words
@@ -39,6 +44,7 @@ from sonda.report.views.device.kernels import (
     counters_table,
     device_work_fields,
     devices_table,
+    kernel_bars,
     kernel_name,
     kernels_table,
     path_table,
@@ -54,6 +60,7 @@ from sonda.report.views.imported_ranks import (
     rank_steps_table,
 )
 from sonda.report.views.steps.document import verdicts_fields
+from sonda.report.views.steps.glance import doubt_line, found_blocks, headline
 from sonda.report.views.steps.screen import verdict_blocks
 from sonda.report.views.steps.verdict import advice, evidence
 from sonda.report.words import in_words, verdict_sentences
@@ -238,6 +245,55 @@ def trace_blocks(found: TraceSummary, rows: int) -> list[Block]:
     return blocks
 
 
+def trace_glance(found: TraceSummary, rows: int) -> list[Block]:
+    """What limits, what a step or a device's time is made of, and the ranks, kernels or operations that take most."""
+    summary = found.summary
+    blocks: list[Block] = [headline(summary), Gap(), *found_blocks(summary), Gap()]
+    return [*blocks, *_time_bar(found), *_longest(found, rows), *doubt_line(summary)]
+
+
+def _time_bar(found: TraceSummary) -> list[Block]:
+    """A step by what it is spent on, or else the first device's time."""
+    if found.profile is not None and found.profile.steps:
+        steps = found.profile.steps[0]
+        mean = quantities.amount(steps.total / len(steps.durations), "ns")
+        parts = [(MEANINGS.get(part, part), steps.share(part)) for part in PARTS]
+        name = f"rank {steps.rank} {steps.name}" if _has_several_ranks(found.profile.steps) else steps.name
+        return [stack_parts(f"{name}, {mean}", parts)]
+    if found.work.devices and found.work.devices[0].window:
+        device = found.work.devices[0]
+        window = quantities.amount(device.window, "ns")
+        times = {"computes": device.compute, "exchanges or copies": device.non_compute, "idle": device.idle}
+        parts = [(name, time / device.window) for name, time in times.items()]
+        return [stack_parts(f"{device.device}, {window}", parts)]
+    return []
+
+
+def _longest(found: TraceSummary, rows: int) -> list[Block]:
+    if found.job is not None:
+        ranks = sorted(found.job.ranks, key=lambda rank: (rank.wait, -rank.compute, rank.rank))[:rows]
+        most = max((rank.compute for rank in ranks), default=0.0) or 1.0
+        bars = [
+            Bar(f"rank {rank.rank}", rank.compute / most, f"computes {quantities.amount(rank.compute, 'ns')}",
+                note=f"waits {quantities.amount(rank.wait, 'ns')} of {quantities.amount(rank.step, 'ns')}")
+            for rank in ranks
+        ]  # fmt: skip
+    elif found.work.kernels:
+        bars = kernel_bars(found.work, rows)
+    elif found.profile is not None and found.profile.operations:
+        total = sum(operation.own for operation in found.profile.operations) or 1
+        bars = [
+            Bar(operation.name, operation.own / total, quantities.amount(operation.own, "ns"),
+                note=f"{wording.percent(operation.own / total)}, {wording.plural(operation.calls, 'call')}")
+            for operation in found.profile.operations[:rows]
+        ]  # fmt: skip
+    else:
+        counts = [f"{name.replace('_', ' ')} {quantities.amount(value.value, value.unit)}"
+                  for name, value in found.work.counters[:rows]]  # fmt: skip
+        return [Items(counts)] if counts else []
+    return [Bars(bars, paths=False)]
+
+
 def _profile(trace: TraceSummary, rows: int) -> list[Table]:
     return profile_tables(trace.profile, rows) if trace.profile is not None else []
 
@@ -274,7 +330,10 @@ class TraceView(View):
         self.found, self.info = found, info
         self.run, self.title = found.summary.run, found.summary.title
 
-    def brief(self, rows: int = ROWS) -> list[Block]:
+    def glance(self, rows: int = FEW_ROWS) -> list[Block]:
+        return trace_glance(self.found, rows)
+
+    def tables(self, rows: int = ROWS) -> list[Block]:
         return trace_blocks(self.found, rows)
 
     def full(self) -> list[Block]:

@@ -10,16 +10,22 @@ from sonda.analysis.serving import WIDE, Percentile, ServingSummary
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import (
+    FEW_ROWS,
     ROWS,
+    Bar,
+    Bars,
     Block,
     FigureBlock,
     Gap,
     Heading,
+    Items,
     Panel,
     Paragraph,
     TableBlock,
     View,
     answer,
+    doubts,
+    opening,
     paragraphs,
 )
 from sonda.report.figures import Figure, axis_ticks
@@ -27,7 +33,13 @@ from sonda.report.labels import markup
 from sonda.report.palette import BLUE
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import plain_data, value_document
-from sonda.report.views.counters.sensors import PROBED_MEANS, probed_blocks, probed_fields, probed_table
+from sonda.report.views.counters.sensors import (
+    PROBED_MEANS,
+    probed_blocks,
+    probed_fields,
+    probed_line,
+    probed_table,
+)
 from sonda.report.views.energy import energy_blocks, energy_fields, energy_panels
 from sonda.report.words import describe
 
@@ -35,6 +47,37 @@ COUNTED = "queries, counted"
 BAR = 30
 """Cells of the longest bar of a histogram."""
 HEIGHT = 320
+
+
+def serving_glance(found: ServingSummary, rows: int) -> list[Block]:
+    """The sentence, how much was answered, and latencies by percentile."""
+    answered = quantities.amount(found.throughput.value, found.throughput.unit)
+    facts = [f"{found.queries:,} queries", f"{answered} answered"]
+    if found.samples != 1 or found.scenario == "offline":
+        facts.append(quantities.amount(found.sample_rate.value, found.sample_rate.unit))
+    facts.append(f"the model is busy {quantities.percent(found.busy.value)} % of the time")
+    if quantities.known(found.per_query):
+        facts.append(f"{quantities.amount(found.per_query.value, 'J')} a query")
+    shown = found.percentiles[:rows] if found.scenario != "offline" else ()
+    slowest = max((percentile.latency.value or 0.0 for percentile in shown), default=0.0) or 1.0
+    bars = [
+        Bar(
+            f"{100 * percentile.percentile:g} of 100 within",
+            (percentile.latency.value or 0.0) / slowest,
+            quantities.amount(percentile.latency.value, "ns"),
+            note=_said_of(percentile, found),
+        )
+        for percentile in shown
+    ]
+    traffic: list[Block] = [Gap(), Items(facts), *([Bars(bars)] if bars else [])]
+    blocks = opening(f"{found.title} · {found.subtitle}", found.finding, found.remedy)
+    return [*blocks, *traffic, *probed_line(found.probed), *doubts(found.warnings)]
+
+
+def _said_of(percentile: Percentile, serving: ServingSummary) -> str:
+    """Whether it is the percentile that was asked for, and whether it may be quoted."""
+    asked = ["asked for"] if percentile.percentile == serving.asked.percentile else []
+    return ", ".join([*asked, *([] if percentile.quotable else ["too few queries to quote"])])
 
 
 def serving_blocks(found: ServingSummary) -> list[Block]:
@@ -210,7 +253,10 @@ class ServingView(View):
         self.found = found
         self.run, self.title = found.run, found.title
 
-    def brief(self, rows: int = ROWS) -> list[Block]:
+    def glance(self, rows: int = FEW_ROWS) -> list[Block]:
+        return serving_glance(self.found, rows)
+
+    def tables(self, rows: int = ROWS) -> list[Block]:
         return [*serving_blocks(self.found), Gap()]
 
     def full(self) -> list[Block]:

@@ -4,6 +4,6 @@ A module for each subject registers the words of its findings with `describe`, a
 """
 
 from sonda.report.words.describe import describe
-from sonda.report.words.verdicts import in_words, verdict_sentences, word_findings
+from sonda.report.words.verdicts import brief_doubts, in_words, verdict_sentences, word_findings
 
-__all__ = ["describe", "in_words", "verdict_sentences", "word_findings"]
+__all__ = ["brief_doubts", "describe", "in_words", "verdict_sentences", "word_findings"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
+from sonda.analysis.findings import Finding
 from sonda.analysis.layer_families import FAMILIES, family_of
 from sonda.analysis.wording import join
 
@@ -64,3 +66,32 @@ def short_path(path: str) -> str:
 def layer_label(path: str, name: str) -> str:
     """A layer's path; the model itself, which has none, by its class in brackets."""
     return short_path(path) or f"({name})"
+
+
+PARTS = {"train": "training", "validate": "validation", "test": "test"}
+"""Parts of a run as a reader calls them."""
+INFERENCE = "inference"
+
+
+def name_part(name: str, seen: Sequence[str] = ()) -> str:
+    """`training`, `validation`; where nothing but a test was `seen`, it is inference."""
+    return INFERENCE if list(seen) == ["test"] else PARTS.get(name, name)
+
+
+def call_inference(findings: Iterable[Finding], seen: Sequence[str]) -> tuple[Finding, ...]:
+    """These findings; where nothing but a test was `seen`, what is said of it is said of inference."""
+    if list(seen) != ["test"]:
+        return tuple(findings)
+    about = {"part": INFERENCE}
+    return tuple(
+        replace(finding, **about) if getattr(finding, "part", "") == "test" else finding for finding in findings
+    )
+
+
+LONGEST_EXPRESSION = 32
+"""Characters of an expression that stand beside its line."""
+
+
+def short_expression(text: str) -> str:
+    """The beginning of an expression of the program."""
+    return text if len(text) <= LONGEST_EXPRESSION else f"{text[: LONGEST_EXPRESSION - 1]}…"

@@ -32,6 +32,14 @@ def verdict_sentences(summary: Summary) -> list[str]:
     return sentences
 
 
+def brief_doubts(doubts: Iterable[Finding], part: str = "") -> list[str]:
+    """Each doubt in a few words, those of `part`, the run's first, before those of others."""
+    # Whoever has doubts has loaded their kinds.
+    from sonda.report.words.brief import brief_doubts
+
+    return brief_doubts(doubts, part)
+
+
 def word_findings(document: Any) -> Any:
     """A document of plain values in which every finding is replaced by its sentence."""
     if isinstance(document, Finding):

@@ -1,4 +1,4 @@
-"""Tries remedies on an unmodified program, from outside: `sonda run --try -- python train.py`.
+"""Tries remedies on an unmodified program, from outside: `sonda run --try train.py`.
 
 After the program has run once, a process surveys what it asks of PyTorch. The remedies that can change something take
 turns with the program as it is, a few steps each, in processes of their own. What helped becomes a patch.

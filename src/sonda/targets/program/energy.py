@@ -42,7 +42,7 @@ def measure_energy(
     Raises SondaError before the program starts where no energy can be read at all.
     """
     if not command:
-        raise SondaError("no command after --", "write: sonda energy -- any command")
+        raise SondaError("no command after --", "write: sonda energy python train.py")
     launcher = EnergyLauncher(command, redact, output_to_stderr)
     run = make_run(launcher, [EnergyInstrument(settings, required=True)], store, say=say)
     return run, run.info.exit_code or 0

@@ -234,10 +234,13 @@ def refuse_isolated(command: Sequence[str]) -> None:
     """Raise SondaError for a Python that ignores PYTHONPATH: one with `-I`, `-E` or `-S`."""
     words = list(command)
     if not words:
-        raise SondaError("no command after --", "write: sonda run -- python train.py")
+        raise SondaError("no command after --", "write: sonda run train.py")
     program = shutil.which(words[0])
     if program is None:
-        raise SondaError(f"there is no program {words[0]!r}", "check the command after --")
+        file = Path(words[0])
+        script = file.suffix == ".py" and file.is_file()
+        hint = f"write: sonda run {words[0]}" if script else "write its path: sonda run -- ./PROGRAM"
+        raise SondaError(f"there is no program {words[0]!r}", hint)
     flags = _parse_flags(words[1:]) if PYTHON.match(Path(words[0]).name) else _shebang_flags(Path(program))
     for flag in "IES":
         if flag in flags:

@@ -8,7 +8,19 @@ from typing import Any
 from sonda.analysis.comparison.kernels import ComparedKernel, KernelComparison, LoneKernel
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.blocks import Block, Gap, Heading, Paragraph, TableBlock, paragraphs
+from sonda.report.blocks import (
+    FEW_ROWS,
+    Bar,
+    Bars,
+    Block,
+    Gap,
+    Heading,
+    Paragraph,
+    TableBlock,
+    doubts,
+    next_of_two,
+    paragraphs,
+)
 from sonda.report.json import document
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.values import value_document
@@ -20,10 +32,27 @@ WIDEST = 9.0
 """The upper end of an interval, tenfold, from which it says nothing to a reader; the document has it all the same."""
 
 
-def kernel_comparison_blocks(
-    found: KernelComparison, *, rows: int = 10, fail_above: float | None = None
+def kernel_comparison_glance(
+    found: KernelComparison, *, rows: int = FEW_ROWS, fail_above: float | None = None
 ) -> list[Block]:
-    """B against A on one screen."""
+    """Whether B is faster, and the kernels that changed most."""
+    blocks: list[Block] = [*_opening(found, fail_above), Gap()]
+    totals = [(name, a, b) for name, a, b in found.totals if a.value and b.value is not None]
+    most = max((max(a.value or 0.0, b.value or 0.0) for _, a, b in totals), default=0.0) or 1.0
+    blocks.append(Bars([
+        Bar(name, (b.value or 0.0) / most, f"{quantities.ratio((b.value or 0.0) / (a.value or 1.0), least=0.01)}x",
+            note=f"{quantities.amount(a.value, a.unit)} to {quantities.amount(b.value, b.unit)}")
+        for name, a, b in totals[:rows]
+    ]))  # fmt: skip
+    if found.rows and rows:
+        table = compared_table(found.rows[:rows], found.on_host)
+        kept = {"launches A", "launches B", "calls A", "calls B", "launch A", "launch B", "call A", "call B"}
+        blocks += [Gap(), TableBlock(table.drop_columns(kept), reasons=False)]
+    blocks += doubts(found.warnings)
+    return [*blocks, next_of_two(f"{found.a} {found.b}")]
+
+
+def _opening(found: KernelComparison, fail_above: float | None) -> list[Block]:
     blocks: list[Block] = [
         Heading(f"B {found.b} against A {found.a}, {'per step' if found.per_step else 'in all'}"),
         Gap(),
@@ -32,6 +61,14 @@ def kernel_comparison_blocks(
     if fail_above is not None:
         fails = found.fails(fail_above)
         blocks.append(Paragraph(limit_words(found.slowdown, fails, fail_above), "bad" if fails else ""))
+    return blocks
+
+
+def kernel_comparison_blocks(
+    found: KernelComparison, *, rows: int = 10, fail_above: float | None = None
+) -> list[Block]:
+    """B against A in tables."""
+    blocks = _opening(found, fail_above)
     blocks += [Gap(), TableBlock(totals_table(found))]
     if rows and found.rows:
         blocks += [

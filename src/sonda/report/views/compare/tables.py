@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison
 from sonda.analysis.summary import Value
 from sonda.report import quantities
+from sonda.report.blocks import Bar, Bars
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity
 from sonda.report.words.names import layer_label
 
@@ -50,6 +51,17 @@ def changed_layers(part: PartComparison, limit: int) -> tuple[ComparedRow, ...]:
     """The layers that changed significantly, those with the largest difference first."""
     changed = [row for row in part.layers if row.significant]
     return tuple(sorted(changed, key=lambda row: -abs((row.b.value or 0.0) - (row.a.value or 0.0)))[:limit])
+
+
+def change_bars(rows: Sequence[ComparedRow]) -> Bars:
+    """How much each of these changed, as bars of the difference."""
+    changes = [abs((row.b.value or 0.0) - (row.a.value or 0.0)) for row in rows]
+    most = max(changes, default=0.0) or 1.0
+    return Bars([
+        Bar(layer_label(row.path, row.name) if row.path else row.name, change / most, row.text,
+            note=f"{_amount(row.a)} to {_amount(row.b)}")
+        for row, change in zip(rows, changes, strict=True)
+    ])  # fmt: skip
 
 
 def one_sided_phrases(part: PartComparison) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sonda.record.readings import SensorReadings
 from sonda.report import quantities
-from sonda.report.blocks import Block, Gap, TableBlock
+from sonda.report.blocks import Block, Gap, OneLine, TableBlock
 from sonda.report.table import Cell, Column, Table, build, words
 from sonda.report.values import Document, number_document
 
@@ -24,6 +24,15 @@ def probed_blocks(rows: Sequence[SensorReadings] | None) -> list[Block]:
     if table is not None:
         blocks += [Gap(), TableBlock(table, reasons=False)]
     return blocks
+
+
+def probed_line(rows: Sequence[SensorReadings] | None) -> list[Block]:
+    """What each such sensor read, in one line."""
+    texts = [
+        f"{row.probe}: {row.sensor}{_place(row)} {key} {_cell(row, key).text}"
+        for row in rows or () for key in SHOWN[:1] + SHOWN[-1:] if getattr(row, key) is not None
+    ]  # fmt: skip
+    return [OneLine(texts)] if texts else []
 
 
 def probed_table(rows: Sequence[SensorReadings] | None) -> Table | None:

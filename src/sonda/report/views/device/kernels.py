@@ -6,12 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from sonda.analysis import wording
 from sonda.analysis.device.critical_path import CriticalPath
 from sonda.analysis.device.kernels import KernelTotals
 from sonda.analysis.device.timeline import DeviceTime
 from sonda.analysis.summary import Value
 from sonda.analysis.traces.summary import DeviceWork
 from sonda.record.quantities import Metric
+from sonda.report import quantities
+from sonda.report.blocks import Bar
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, shares, words
 from sonda.report.values import value_document
 
@@ -29,6 +32,20 @@ PATH_PARTS = ("device", "queue", "launch", "host", "returning")
 
 def _times(values: Sequence[float]) -> list[Value]:
     return [Value(float(value), "ns", "measured") for value in values]
+
+
+def kernel_bars(work: DeviceWork, rows: int) -> list[Bar]:
+    """The kernels that take most time, as parts of that of all."""
+    total = work.total or 1
+    return [
+        Bar(kernel_name(kernel.name).text, kernel.total / total, wording.percent(kernel.total / total),
+            note=f"{quantities.amount(kernel.total, 'ns')} in all, launched {_times_words(kernel.launches)}")
+        for kernel in work.kernels[:rows]
+    ]  # fmt: skip
+
+
+def _times_words(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def devices_table(devices: Sequence[DeviceTime]) -> Table:

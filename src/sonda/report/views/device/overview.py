@@ -8,7 +8,7 @@ from sonda.analysis.summary import DeviceSide, PartSummary, Summary, Value
 from sonda.record.conventions.throttle_reasons import throttling
 from sonda.record.readings import DeviceStand
 from sonda.report import quantities
-from sonda.report.blocks import Block, FigureBlock, Gap, Items, Legend, Panel, TableBlock
+from sonda.report.blocks import Aside, Block, FigureBlock, Gap, Items, Legend, Panel, TableBlock
 from sonda.report.figures import largest_of
 from sonda.report.table import Table
 from sonda.report.values import Document, value_document
@@ -36,7 +36,7 @@ def device_blocks(summary: Summary, rows: int) -> list[Block]:
     for table in device_tables(summary, rows):
         blocks += [Gap(), TableBlock(table)]
     if summary.kernel_counters is not None and rows:
-        blocks += counted_blocks(summary.kernel_counters, rows)
+        blocks.append(Aside(counted_blocks(summary.kernel_counters, rows)))
     return blocks
 
 

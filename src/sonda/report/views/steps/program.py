@@ -11,6 +11,7 @@ from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, TableBlock
 from sonda.report.table import Cell, Column, Table, build, quantity, shares
 from sonda.report.values import Document, finite, number_document, value_document
+from sonda.report.words.names import name_part
 
 SMALL = 0.005
 """Stages below this part of the program share one row."""
@@ -19,9 +20,6 @@ NAMES = {
     stages.IMPORTS: "imports",
     stages.PREPARATION: "before the first step",
     stages.COMPILE: "compilation",
-    "train": "training",
-    "validate": "validation",
-    "test": "test",
     stages.CHECKPOINTS: "files of weights",
     stages.BETWEEN: "between steps",
     stages.RUNNING: "its own code",
@@ -45,7 +43,7 @@ def program_table(program: Program) -> Table:
     small = [stage for stage in program.stages if stage.share < SMALL]
     small = small if len(small) > 1 else []
     rows = [stage for stage in program.stages if stage not in small]
-    names = [_name(stage, program) for stage in rows]
+    names = [stage_name(stage, program) for stage in rows]
     values = [stage.time for stage in rows]
     parts = [stage.share for stage in rows]
     said = [_words(stage) for stage in rows]
@@ -53,7 +51,7 @@ def program_table(program: Program) -> Table:
         names.append("the rest")
         values.append(Value(sum(stage.time.value or 0.0 for stage in small), "ns", "derived"))
         parts.append(sum(stage.share for stage in small))
-        said.append(", ".join(_name(stage, program) for stage in small))
+        said.append(", ".join(stage_name(stage, program) for stage in small))
     names.append("whole program")
     values.append(program.whole)
     parts.append(1.0)
@@ -98,8 +96,13 @@ def program_fields(program: Program | None) -> Document:
     }
 
 
-def _name(stage: ProgramStage, program: Program) -> str:
-    return "interpreter end" if stage.name == stages.ENDING and not program.steps else NAMES[stage.name]
+def stage_name(stage: ProgramStage, program: Program) -> str:
+    """What a reader calls a stage."""
+    if stage.name == stages.ENDING and not program.steps:
+        return "interpreter end"
+    if stage.name in PARTS:
+        return name_part(stage.name, [known.name for known in program.stages if known.name in PARTS])
+    return NAMES[stage.name]
 
 
 def _words(stage: ProgramStage) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sonda.analysis import wording
+from sonda.analysis.doubts import ProbeSilent
 from sonda.analysis.summary import PartSummary, Summary
 from sonda.report import quantities
-from sonda.report.blocks import Block, Gap, Heading, Items, Paragraph, TableBlock, paragraphs
+from sonda.report.blocks import Aside, Block, Gap, Heading, Items, Paragraph, TableBlock, paragraphs
 from sonda.report.views.counters.command import outside_blocks
 from sonda.report.views.counters.modelled import modelled_blocks
 from sonda.report.views.counters.sensors import probed_blocks
@@ -37,6 +38,7 @@ from sonda.report.views.steps.training import training_blocks
 from sonda.report.views.steps.tries import trials_blocks
 from sonda.report.views.steps.verdict import advice
 from sonda.report.words import in_words, verdict_sentences
+from sonda.report.words.names import call_inference
 
 SEPARATOR = " · "
 MOST_LINES = 5
@@ -46,8 +48,11 @@ WORTH_TELLING = 0.05
 
 
 def summary_blocks(summary: Summary, layers: int = 10) -> list[Block]:
-    """A run on one screen: verdict, the whole program, phases, layers, counters, warnings; `layers` is how many are
-    listed."""
+    """A run in tables: verdict, the whole program, phases, layers, counters, warnings; `layers` is how many are listed.
+    Counters and sensors that are missing are asides."""
+    seen = [part.name for part in summary.parts]
+    notes, warnings = call_inference(summary.notes, seen), call_inference(summary.warnings, seen)
+    summary = replace(summary, notes=notes, warnings=warnings)
     blocks: list[Block] = [*verdict_blocks(summary), *trials_blocks(summary.trials)]
     if summary.program is not None:
         blocks += program_blocks(summary.program)
@@ -72,16 +77,17 @@ def summary_blocks(summary: Summary, layers: int = 10) -> list[Block]:
             blocks += [Gap(), *_layer_blocks(part, layers), *_other_layer_blocks(part, layers)]
         if index == 0 and layers > 0 and summary.code is not None:
             blocks += code_blocks(summary.code.part(part.name), min(layers, MOST_LINES))
-        blocks += [*counter_blocks(part, layers if index == 0 else 0), *system_blocks(part), *over_time_blocks(part)]
+        counted = [*counter_blocks(part, layers if index == 0 else 0), *system_blocks(part)]
+        blocks += [Aside(counted), *over_time_blocks(part)]
     blocks += device_blocks(summary, layers)
     if summary.modelled is not None:
-        blocks += modelled_blocks(summary.modelled, layers)
+        blocks.append(Aside(modelled_blocks(summary.modelled, layers)))
     if summary.outside is not None:
-        blocks += outside_blocks(summary.outside)
+        blocks.append(Aside(outside_blocks(summary.outside)))
     if summary.energy is not None:
         blocks += energy_blocks(summary.energy)
     if summary.second is not None:
-        blocks += second_blocks(summary.second)
+        blocks.append(Aside(second_blocks(summary.second)))
     blocks += [*probed_blocks(summary.target.probed), *_closing_blocks(summary)]
     return blocks
 
@@ -148,12 +154,17 @@ def _rates(part: PartSummary) -> list[str]:
 
 
 def _closing_blocks(summary: Summary) -> list[Block]:
-    facts = [*_rates(summary.parts[0]), *counter_phrases(summary.parts[0])] if summary.parts else []
+    first = summary.parts[0] if summary.parts else None
+    rates, counted = (_rates(first), counter_phrases(first)) if first is not None else ([], [])
+    silent = [note for note in summary.notes if isinstance(note, ProbeSilent)]
+    notes = [note for note in summary.notes if note not in silent]
     blocks: list[Block] = [Gap()]
-    if facts:
-        blocks.append(Items(facts, "", SEPARATOR))
-    blocks += [*paragraphs(in_words(summary.notes)), *paragraphs(in_words(summary.warnings), "warning")]
-    return blocks
+    if rates:
+        blocks.append(Items(rates, "", SEPARATOR))
+    if counted:
+        blocks.append(Aside([Items(counted, "", SEPARATOR)]))
+    blocks += [*paragraphs(in_words(notes)), Aside(paragraphs(in_words(silent)))]
+    return [*blocks, *paragraphs(in_words(summary.warnings), "warning")]
 
 
 def _part_words(part: PartSummary) -> str:

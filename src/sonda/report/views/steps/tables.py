@@ -9,6 +9,7 @@ from sonda.analysis import reasons
 from sonda.analysis.summary import LayerRow, PartSummary, SimulatedCost, Summary, Value
 from sonda.record.quantities import LEVELS, Metric
 from sonda.report import quantities
+from sonda.report.blocks import Bar
 from sonda.report.cost_quantities import cost_columns
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, shares, tone_of, words
 from sonda.report.views.counters.system import in_table
@@ -184,6 +185,26 @@ def side_by_side_table(summaries: Sequence[Summary], names: Sequence[str]) -> Ta
         marked = [_strong(cell) if name == "step" and index == fastest else cell for index, cell in enumerate(cells)]
         body.append((Cell(name, name, tone="quiet" if name.startswith(" ") else "name"), *marked))
     return Table(tuple(columns), tuple(body), "side by side")
+
+
+def step_bars(names: Sequence[str], summaries: Sequence[Summary]) -> list[Bar]:
+    """The step of each run as a bar, the fastest marked: its time, or its cycles where all are simulated. What was
+    simulated beside what was timed has its cycles and no bar."""
+    parts = [summary.parts[0] if summary.parts else None for summary in summaries]
+    cycles = [part.simulated.cycles if part is not None and part.simulated is not None else None for part in parts]
+    steps = cycles if all(cycles) else [part.step if part is not None else None for part in parts]
+    known = [step.value for step in steps if step is not None and step.value is not None]
+    fastest, longest = min(known, default=0.0), max(known, default=0.0) or 1.0
+    bars = []
+    for name, step, count in zip(names, steps, cycles, strict=True):
+        if step is not None and step.value is not None:
+            mark = "fastest" if step.value == fastest and len(known) > 1 else ""
+            exact = step.unit == "cycle"
+            amount = f"{quantities.whole(step.value)} cycles" if exact else quantities.amount(step.value, step.unit)
+            bars.append(Bar(name, step.value / longest, f"{amount} a step", note=mark))
+        elif count is not None and count.value is not None:
+            bars.append(Bar(name, 0.0, f"{quantities.whole(count.value)} cycles a step"))
+    return bars
 
 
 def counter_phrases(part: PartSummary) -> list[str]:

@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from sonda.analysis import reasons
-from sonda.report.blocks import Block, Gap, Heading, Items, Paragraph, TableBlock, paragraphs
+from sonda.report.blocks import (
+    Advice,
+    Block,
+    Gap,
+    Heading,
+    Items,
+    OneLine,
+    Paragraph,
+    Suggestion,
+    TableBlock,
+    paragraphs,
+)
 from sonda.report.table import Column, build, words
 from sonda.report.views.study.answer import answer
 from sonda.report.views.study.operations import operations_table
@@ -58,6 +70,8 @@ def plan_blocks(plan: Document, *, reference: str = "", options: str = "") -> li
     return blocks
 
 
+MOST_SENTENCES, MOST_REMEDIES = 3, 2
+GLANCE_WIDTH = 100
 FEW = 3
 """Failures for one reason that are listed one by one."""
 
@@ -140,6 +154,29 @@ def study_blocks(study: Document, width: int, *, reference: str = "", options: s
     if reference:
         blocks += [Gap(), Paragraph(f"Page: {_command_line(study, reference)}{options} --show --page study.html")]
     return blocks
+
+
+def study_glance(study: Document, rows: int) -> list[Block]:
+    """The question, its answer, what to try, and the first rows of the first table."""
+    heading = Heading(f"{study['study']}{scale_suffix(study)}")
+    blocks: list[Block] = [heading, *([Paragraph(study["question"])] if study["question"] else [])]
+    sentences = answer(study).sentences[:MOST_SENTENCES]
+    blocks += [Paragraph(sentence, "" if place else "first") for place, sentence in enumerate(sentences)]
+    remedies = [Suggestion(str(remedy)) for remedy in study.get("remedies", ())][:MOST_REMEDIES]
+    blocks += [Advice(remedies)] if remedies else []
+    for titled in list(study_tables(study, GLANCE_WIDTH))[:1]:
+        table = replace(titled.table, rows=titled.table.rows[:rows], attributes=titled.table.attributes[:rows])
+        more = len(titled.table.rows) - len(table.rows)
+        blocks += [Gap(), TableBlock(table, reasons=False)]
+        blocks += [Paragraph(f"and {more:,} more rows", "quiet", hang=0)] if more else []
+    doubts = [*map(str, study.get("verdicts", ())), *failure_lines(study)]
+    return [*blocks, Gap(), *([OneLine(doubts, "warning")] if doubts else [])]
+
+
+def next_look(study: Document, reference: str, options: str) -> list[Block]:
+    """Where to look next, of a study by what to type."""
+    command = f"{_command_line(study, reference)}{options} --show"
+    return [Items([f"tables: {command} -v", "page: the same with --page study.html"])]
 
 
 def lists_operations(study: Document) -> bool:

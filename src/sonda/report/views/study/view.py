@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from sonda.report.blocks import ROWS, Block, View
+from sonda.report.blocks import FEW_ROWS, ROWS, Block, Detail, View, at_detail
 from sonda.report.provenance import study_words
 from sonda.report.screen import render, width_to_fill
 from sonda.report.views.study.page import study_panels
-from sonda.report.views.study.screen import study_blocks
+from sonda.report.views.study.screen import next_look, study_blocks, study_glance
 from sonda.report.views.study.tables import Document, with_measured_columns
 
 
@@ -28,11 +28,14 @@ class StudyView(View):
     def place(self, index: int) -> str:
         return "study"
 
-    def brief(self, rows: int = ROWS) -> list[Block]:
-        """For a terminal of the width that there is; all rows are listed."""
-        return self._brief(None)
+    def glance(self, rows: int = FEW_ROWS) -> list[Block]:
+        return study_glance(self.study, rows)
 
-    def _brief(self, width: int | None) -> list[Block]:
+    def tables(self, rows: int = ROWS) -> list[Block]:
+        """For a terminal of the width that there is; all rows are listed."""
+        return self._tables(None)
+
+    def _tables(self, width: int | None) -> list[Block]:
         return study_blocks(self.study, width_to_fill(width), reference=self.reference, options=self.options)
 
     def full(self) -> list[Block]:
@@ -48,6 +51,12 @@ class StudyView(View):
     def fields(self) -> dict[str, Any]:
         return dict(self.study)
 
-    def text(self, width: int | None = None, rows: int = ROWS, short: str = "", color: bool | None = None) -> str:
+    def text(
+        self, width: int | None = None, rows: int | None = None, short: str = "", color: bool | None = None,
+        detail: Detail = Detail.GLANCE,
+    ) -> str:  # fmt: skip
         """As a terminal shows it; a study is no run, so that no id is named."""
-        return render(self._brief(width), width, color)
+        if detail is not Detail.GLANCE:
+            return render(at_detail(self._tables(width), detail), width, color)
+        where = next_look(self.study, self.reference, self.options) if self.reference else []
+        return render([*self.glance(FEW_ROWS if rows is None else rows), *where], width, color)

@@ -1,0 +1,121 @@
+"""What a user types first: `sonda run train.py` runs it, and a mistake ends with the command that would have worked."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import run_command
+from help_cases import ALL
+from sonda.cli import completion
+from sonda.cli.program_words import split_program
+from sonda.record.errors import SondaError
+
+PYTHON = "python" if shutil.which("python") else sys.executable
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a newcomer has it."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", "go.sh", "notes.ipynb", "src/fit.py", "package/__main__.py", "package/train.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("print('done')\n")
+    (tmp_path / "go.sh").write_text("echo done\n")
+    (tmp_path / "tool").write_text("#!/bin/sh\necho done\n")
+    (tmp_path / "tool").chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("typed", "own", "program"),
+    [
+        ("train.py --epochs 1 --help", "", f"{PYTHON} train.py --epochs 1 --help"),
+        ("--steps 10:30 -v train.py --steps 3", "--steps 10:30 -v", f"{PYTHON} train.py --steps 3"),
+        ("--steps=10: train.py", "--steps=10:", f"{PYTHON} train.py"),
+        ("--try train.py", "--try", f"{PYTHON} train.py"),
+        ("--tag train.py train.py", "--tag train.py", f"{PYTHON} train.py"),
+        ("python -u train.py", "", "python -u train.py"),
+        ("python3.11 train.py", "", "python3.11 train.py"),
+        ("-m package.train --lr 1", "", f"{PYTHON} -m package.train --lr 1"),
+        ("torchrun --nproc-per-node 2 train.py", "", "torchrun --nproc-per-node 2 train.py"),
+        ("go.sh fast", "", f"{shutil.which('bash') or 'sh'} go.sh fast"),
+        ("tool fast", "", "./tool fast"),
+        ("./tool fast", "", "./tool fast"),
+        ("--tag a -- ls -l", "--tag a", "ls -l"),
+        ("train.py -- -x", "", f"{PYTHON} train.py -- -x"),
+    ],
+)
+def test_a_program_is_run_as_it_is_typed(desk: Path, typed: str, own: str, program: str) -> None:
+    assert split_program(shlex.split(typed), ALL["run"]) == (shlex.split(own), shlex.split(program))
+
+
+@pytest.mark.parametrize("typed", ["", "mlp --train", "--on cpu mlp --batch 8", "model.py:build --input 8x3", "--help"])
+def test_a_workload_is_no_program(desk: Path, typed: str) -> None:
+    assert split_program(shlex.split(typed), ALL["run"]) == (shlex.split(typed), None)
+
+
+def test_energy_takes_any_command(desk: Path) -> None:
+    assert split_program(["--idle", "0", "ls", "-l"], ALL["energy"]) == (["--idle", "0"], ["ls", "-l"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        ("run trian.py", "sonda run train.py"),
+        ("run fit.py", "sonda run src/fit.py"),
+        ("run train", "sonda run train.py"),
+        ("run package", "sonda run -m package"),
+        ("run src", "sonda run src/fit.py"),
+        ("run ls", "sonda run -- ls"),
+        ("run notes.ipynb", "jupyter nbconvert --to script notes.ipynb && sonda run notes.py"),
+        ("train.py --epochs 1", "sonda run train.py --epochs 1"),
+        ("python train.py", "sonda run python train.py"),
+        ("run resnt34 --train", "sonda run resnet34 --train"),
+        ("run mlp --trian", "sonda run mlp --train"),
+        ("run mlp --bach 3", "sonda run mlp --batch 3"),
+        ("rnu mlp", "sonda run mlp"),
+        ("ls --al", "sonda ls --all"),
+        ("run --on cpu train.py", f"sonda run -- {PYTHON} train.py"),
+        ("run --train train.py", f"sonda run -- {PYTHON} train.py"),
+        ("run mlp --no-count --steps 5", "sonda run mlp --steps 5"),
+        ("run mlp --max-time 5 --steps 5", "sonda run mlp --steps 5"),
+        ("run -- train.py", "sonda run train.py"),
+        ("run --", "sonda run train.py"),
+        ("run", "sonda run mlp"),
+        ("compare main", "sonda compare main head"),
+        ("show", "sonda run mlp"),
+        ("run mlp --on gpu", "sonda run mlp --on cuda:0"),
+        ("run mlp --on cup/2", "sonda run mlp --on cpu/2"),
+    ],
+)
+def test_a_first_mistake_ends_with_the_command_that_would_have_worked(desk: Path, typed: str, command: str) -> None:
+    done = run_command(desk, *shlex.split(typed))
+    assert done.returncode in (2, 125)
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(command)
+
+
+def test_a_shell_offers_scripts_beside_networks(desk: Path) -> None:
+    assert completion.runnable("tr") == ["transformer", "train.py"] and "train.py" not in completion.workloads("")
+
+
+def test_what_is_proposed_is_understood(desk: Path) -> None:
+    with pytest.raises(SondaError) as raised:
+        split_program(["trian.py"], ALL["run"])
+    words = raised.value.remedy.removeprefix("write: sonda run ").split()
+    assert split_program(words, ALL["run"])[1] == [PYTHON, "train.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", ["train.py", "python train.py", "-m package.train", "go.sh"])
+def test_it_runs(desk: Path, typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    done = run_command(desk, "run", *shlex.split(typed))
+    assert done.returncode == 0, done.stderr
+    assert "no step was seen" in done.stderr and "Run " in done.stderr
