@@ -129,7 +129,7 @@ class DenormalFacts(Stored, frozen=True, kw_only=True):
     """The same of a square root."""
 
 
-class ForwardAgain(Stored, frozen=True, kw_only=True):
+class ForwardRepeat(Stored, frozen=True, kw_only=True):
     """Evaluating forwards of a module that compute what one just before has computed."""
 
     layer: str
@@ -138,13 +138,13 @@ class ForwardAgain(Stored, frozen=True, kw_only=True):
     line: str = ""
 
 
-class RepeatedForwards(Stored, frozen=True, kw_only=True):
+class ForwardRepeats(Stored, frozen=True, kw_only=True):
     """The first evaluating forwards of a program, and those of them that repeat others."""
 
     looked: int
     lasted: int
     """ns from the begin of the first to the end of the last."""
-    forwards: list[ForwardAgain] = []
+    forwards: list[ForwardRepeat] = []
 
 
 class WorkDivision(Stored, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sonda.record.evidence import Compilations, DenormalFacts, DeviceCall, RepeatedForwards, StepEvidence, WorkDivision
+from sonda.record.evidence import Compilations, DenormalFacts, DeviceCall, ForwardRepeats, StepEvidence, WorkDivision
 from sonda.record.stored import Number, Scalar, Stored, plain
 
 
@@ -163,7 +163,7 @@ class Workload(Stored, frozen=True, kw_only=True):
     compilations: Compilations | None = None
     fault_ns: Number | None = None
     """What a page fault cost in a program, ns."""
-    repeated_forwards: RepeatedForwards | None = None
+    repeated_forwards: ForwardRepeats | None = None
     division: WorkDivision | None = None
     """Of a program of several processes."""
     step_faults: Number | None = None
