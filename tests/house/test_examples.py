@@ -80,7 +80,7 @@ def test_01_a_script_is_observed_and_stays_as_it_is(tmp_path, home):
 @pytest.mark.slow
 def test_02_a_model_of_ones_own_is_run_with_its_options(tmp_path, home):
     _, (training, wider) = follow("02_own_model", tmp_path, home)
-    assert "optimizer" in training.stdout and "optimizer" not in wider.stdout
+    assert "backward" in training.stdout and "backward" not in wider.stdout
     run = Store(home).one("last")
     assert run.info.workload.parameters["option_width"] == "32"
 
