@@ -11,7 +11,7 @@ from pathlib import Path
 
 from places import REPOSITORY
 
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "SKILL.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
 @dataclass(frozen=True)

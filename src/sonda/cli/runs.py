@@ -87,6 +87,28 @@ def show(
     show_run(store.one(reference), store, json, rows, verbose)
 
 
+@app.command("explain")
+def explain(reference: Reference = "last", json: Json = False) -> None:
+    """Say what limits a run, by which numbers, where, and what to try.
+
+    \b
+    sonda explain
+    sonda explain 7f3a --json
+
+    Its JSON is below 4 kB, for a program or an assistant to read whole; the full document is: sonda show RUN --json
+    """
+    from sonda.report.screen import render
+    from sonda.report.views.explain import explain_blocks, explain_document, summarise_kind
+
+    store = open_store()
+    run = store.one(reference)
+    summary = summarise_kind(run)
+    if json:
+        write_json(explain_document(summary))
+    else:
+        put(render(explain_blocks(summary, store.short(run.id))))
+
+
 @app.command("tag")
 def tag(
     reference: Reference,
