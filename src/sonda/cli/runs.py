@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +31,7 @@ from sonda.cli.showing import detail_of, show_run
 if TYPE_CHECKING:
     from sonda.record.run import Run
     from sonda.record.store import Store
+    from sonda.report.annotations import Annotation
 
 
 @app.command("ls")
@@ -183,6 +185,9 @@ def compare(
     a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.", autocompletion=completion.runs)],
     b: Annotated[str, typer.Argument(help="What is held against it.", autocompletion=completion.runs)],
     fail_above: Annotated[str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%.")] = "",
+    annotations: Annotated[
+        str, typer.Option(help="Print annotations for GitHub Actions too, at lines of code where they are known.")
+    ] = "",
     verbose: Verbose = 0,
     rows: Rows = None,
     json: Json = False,
@@ -197,18 +202,21 @@ def compare(
 
     from sonda.analysis.comparison.runs import compare as compare_runs
     from sonda.analysis.comparison.runs import parse_percent
+    from sonda.analysis.run_summary import summarise
+    from sonda.report.annotations import annotate, check_format
     from sonda.report.blocks import FEW_ROWS, ROWS, at_detail
     from sonda.report.screen import render
     from sonda.report.views.compare.document import comparison_document
     from sonda.report.views.compare.screen import comparison_blocks, comparison_glance
 
     limit = parse_percent(fail_above) if fail_above else None
+    check_format(annotations)
     store = open_store()
     say(f"reading {a} and {b}")
     left, right = _find_runs(store, a), _find_runs(store, b)
     say(f"comparing {len(left) + len(right):,} runs")
     if any(run.info.kind == "imported" for run in [*left, *right]):
-        _compare_imported(left, right, limit, rows, json, verbose)
+        _compare_imported(left, right, limit, rows, json, verbose, annotations)
         return
     result = compare_runs(left, right)
     if json:
@@ -218,8 +226,18 @@ def compare(
         put(render(at_detail(tables, detail_of(verbose))))
     else:
         put(render(comparison_glance(result, FEW_ROWS if rows is None else rows, limit, (quote(a), quote(b)))))
+    if annotations:
+        code = None if result.exact else summarise(right[0]).code
+        _put_annotations(annotate(result, limit, code, Path.cwd()), json)
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
+
+
+def _put_annotations(annotations: list[Annotation], json: bool) -> None:
+    """Print them behind the answer; on stderr where stdout is a document."""
+    from sonda.report.annotations import github_lines
+
+    put(github_lines(annotations).rstrip("\n"), sys.stderr if json else None)
 
 
 def _find_runs(store: Store, reference: str) -> list[Run]:
@@ -232,9 +250,10 @@ def _find_runs(store: Store, reference: str) -> list[Run]:
 
 
 def _compare_imported(
-    a: list[Run], b: list[Run], limit: float | None, rows: int | None, json: bool, verbose: int
+    a: list[Run], b: list[Run], limit: float | None, rows: int | None, json: bool, verbose: int, annotations: str
 ) -> None:
     from sonda.analysis.comparison.kernels import compare_kernels
+    from sonda.report.annotations import annotate
     from sonda.report.blocks import FEW_ROWS, ROWS, at_detail
     from sonda.report.screen import render
     from sonda.report.views.compare.kernels import (
@@ -251,6 +270,8 @@ def _compare_imported(
         put(render(at_detail(tables, detail_of(verbose))))
     else:
         put(render(kernel_comparison_glance(result, rows=FEW_ROWS if rows is None else rows, fail_above=limit)))
+    if annotations:
+        _put_annotations(annotate(result, limit), json)
     if limit is not None and result.fails(limit):
         raise SystemExit(1)
 

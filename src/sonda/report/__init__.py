@@ -1,7 +1,8 @@
 """How it is shown: terminal, HTML page, traces for other viewers."""
 
 DOORS = (
-    "blocks", "display", "json", "labels", "output", "page", "quantities", "screen", "trace.chrome", "trace.tracks",
+    "annotations", "blocks", "display", "json", "labels", "output", "page", "quantities", "screen", "trace.chrome",
+    "trace.tracks",
     "trace.xplane", "views.compare.document", "views.compare.kernels", "views.compare.screen", "views.data_set",
     "views.explain", "views.exploration", "views.kinds", "views.listing", "views.study.operations",
     "views.study.screen", "views.study.view", "views.validation", "views.verification", "words",

@@ -56,7 +56,7 @@ def _opening(found: KernelComparison, fail_above: float | None) -> list[Block]:
     blocks: list[Block] = [
         Heading(f"B {found.b} against A {found.a}, {'per step' if found.per_step else 'in all'}"),
         Gap(),
-        Paragraph(_slowdown_words(found), "first"),
+        Paragraph(slowdown_words(found), "first"),
     ]
     if fail_above is not None:
         fails = found.fails(fail_above)
@@ -94,7 +94,8 @@ def _more_blocks(count: int) -> list[Block]:
     return blocks
 
 
-def _slowdown_words(comparison: KernelComparison) -> str:
+def slowdown_words(comparison: KernelComparison) -> str:
+    """One sentence: how B's steps, or its windows, compare with those of A."""
     value = comparison.slowdown.value
     unit_of_work = {"step": "steps", "window": "windows"}.get(comparison.totals[0][0], "operations together")
     if value is None:
