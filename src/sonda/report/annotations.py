@@ -13,6 +13,7 @@ from typing import Literal
 
 from sonda.analysis.code.summary import CodeLine, CodeSummary
 from sonda.analysis.comparison.kernels import KernelComparison
+from sonda.analysis.comparison.limit import SLOWER, UNCLEAR, check_limit
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison
 from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError, nearest
@@ -58,18 +59,23 @@ def annotate(
     slower and no limit was given; else a notice. Of phases that became slower the line of `code` that takes most of
     each in B is marked. `root` is the folder of the change: files elsewhere are not named.
     """
-    level, title = _judge(compared.slowdown, None if limit is None else compared.fails(limit), limit)
+    outcome = "" if limit is None else check_limit(compared.slowdown, limit).outcome
+    level, title = _judge(compared.slowdown, outcome)
     words = [verdict_words(compared) if isinstance(compared, Comparison) else slowdown_words(compared)]
     if limit is not None:
         words.append(limit_words(compared.slowdown, compared.fails(limit), limit, getattr(compared, "exact", False)))
     places: list[Annotation] = []
     if isinstance(compared, Comparison) and compared.parts:
         part = compared.parts[0]
-        slower = _slower(part.phases)
-        words += [_row_words(row) for row in (*slower, *_slower(changed_layers(part, MOST_ROWS)))]
-        places = _annotate_lines(part, slower, code, root)
+        words += describe_slower(part)
+        places = _annotate_lines(part, code, root)
     words += [f"Doubtful: {describe(warning)}" for warning in compared.warnings]
     return [Annotation(level, title, "\n".join(words)), *places]
+
+
+def describe_slower(part: PartComparison) -> list[str]:
+    """A sentence for each phase and layer that became slower."""
+    return [_row_words(row) for row in (*_slower(part.phases), *_slower(changed_layers(part, MOST_ROWS)))]
 
 
 def github_lines(annotations: Sequence[Annotation]) -> str:
@@ -77,20 +83,16 @@ def github_lines(annotations: Sequence[Annotation]) -> str:
     return "".join(f"{_github_line(annotation)}\n" for annotation in annotations)
 
 
-def _judge(slowdown: Value, fails: bool | None, limit: float | None) -> tuple[Level, str]:
-    """Level and title. `fails` None: nobody asked for a limit."""
-    if fails or (fails is None and slowdown.low is not None and slowdown.low > 0):
-        return ("error" if fails else "warning"), "Sonda: slower"
-    if limit is not None and _is_open(slowdown, limit):
+def _judge(slowdown: Value, outcome: str) -> tuple[Level, str]:
+    """Level and title. `outcome` is that of the limit, '' where nobody asked for one."""
+    if outcome == SLOWER:
+        return "error", "Sonda: slower"
+    if outcome == UNCLEAR:
         return "warning", "Sonda: cannot tell"
+    if not outcome and slowdown.low is not None and slowdown.low > 0:
+        return "warning", "Sonda: slower"
     faster = slowdown.high is not None and slowdown.high < 0
     return "notice", "Sonda: faster" if faster else "Sonda: no slowdown shown"
-
-
-def _is_open(slowdown: Value, limit: float) -> bool:
-    """Whether B may be slower by more than the limit, or not."""
-    most = slowdown.high if slowdown.low is not None else slowdown.value
-    return most is None or most > limit
 
 
 def _slower(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
@@ -112,13 +114,11 @@ def _amount(value: Value) -> str:
     return quantities.amount(value.value, value.unit)
 
 
-def _annotate_lines(
-    part: PartComparison, slower: Sequence[ComparedRow], code: CodeSummary | None, root: Path | None
-) -> list[Annotation]:
+def _annotate_lines(part: PartComparison, code: CodeSummary | None, root: Path | None) -> list[Annotation]:
     """Of each phase the line that takes most of it in B, where its file belongs to the change."""
     of_part = code.part(part.name) if code is not None else None
     annotations = []
-    for row in slower:
+    for row in _slower(part.phases):
         region = of_part.region(row.name) if of_part is not None else None
         line = region.lines[0] if region is not None and region.lines else None
         file = _file_of_change(line, root) if line is not None else ""
