@@ -369,16 +369,24 @@ def export(
     stonne: Annotated[
         Path | None, typer.Option(help="Write STONNE's .counters and .txt of each simulated operation to this folder.")
     ] = None,
+    tensorboard: Annotated[
+        Path | None, typer.Option(help="Log it for TensorBoard, into a folder of its own in this one.")
+    ] = None,
+    mlflow: Annotated[str, typer.Option(help="Log it to MLflow: a folder, or the address of a tracking server.")] = "",
+    wandb: Annotated[
+        Path | None, typer.Option(help="Log it for Weights & Biases, offline; wandb sync uploads it.")
+    ] = None,
     layers: Annotated[
         list[str] | None, typer.Option(help="With --stonne: only this module and all below it; repeatable.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write a run as a file of another tool.
+    """Write a run as a file of another tool, or log it to a tracker of experiments.
 
     \b
     sonda export last --trace trace.json.gz
     sonda export last --xplane run.xplane.pb
+    sonda export last --tensorboard logs
     """
     from sonda.accelerators.formats.stonne.export import export_run
     from sonda.record.errors import SondaError
@@ -387,13 +395,16 @@ def export(
     from sonda.report.trace.tracks import IN_CYCLES, in_cycles
     from sonda.report.trace.xplane import write_xplane
 
-    if trace is None and xplane is None and stonne is None:
-        raise SondaError("no format was named", "write: sonda export last --trace trace.json, or --xplane, --stonne")
+    tracked = tensorboard is not None or bool(mlflow) or wandb is not None
+    if trace is None and xplane is None and stonne is None and not tracked:
+        others = "--xplane, --stonne, --tensorboard, --mlflow, --wandb"
+        raise SondaError("no format was named", f"write: sonda export last --trace trace.json, or {others}")
     if layers and stonne is None:
         raise SondaError("--layers means nothing without --stonne", "leave it out, or add --stonne folder")
     refuse_folders(trace, xplane)
     run = open_store().one(reference)
-    document: dict[str, Any] = {}
+    # First of all: a tracker whose package is missing leaves nothing half-written.
+    document: dict[str, Any] = _log_run(run, tensorboard, mlflow, wandb) if tracked else {}
     if stonne is not None:
         document["stonne"] = [str(path) for path in export_run(run, stonne, layers or [], say_or_log)]
         hush()
@@ -412,3 +423,27 @@ def export(
         put(f"{stonne}: {len(document['stonne'])} files")
     for path in drawn:
         put(f"{path} (times are {IN_CYCLES})" if in_cycles(run) else path)
+    for name in ("tensorboard", "mlflow", "wandb"):
+        if name in document:
+            put(f"{name}: {document[name]}")
+
+
+def _log_run(run: Run, tensorboard: Path | None, mlflow: str, wandb: Path | None) -> dict[str, str]:
+    """Log a run to these trackers; where each has it now."""
+    from sonda.report.trackers.metrics import require_package, track_run
+    from sonda.report.trackers.mlflow import log_to_mlflow
+    from sonda.report.trackers.tensorboard import write_events
+    from sonda.report.trackers.wandb import log_to_wandb
+
+    for package, place in (("mlflow", mlflow), ("wandb", wandb)):
+        if place:
+            require_package(package)
+    tracked = track_run(run)
+    logged = {}
+    if tensorboard is not None:
+        logged["tensorboard"] = str(write_events(tensorboard, tracked))
+    if mlflow:
+        logged["mlflow"] = log_to_mlflow(mlflow, tracked)
+    if wandb is not None:
+        logged["wandb"] = str(log_to_wandb(wandb, tracked))
+    return logged

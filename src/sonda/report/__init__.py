@@ -2,7 +2,7 @@
 
 DOORS = (
     "annotations", "blocks", "display", "json", "labels", "output", "page", "quantities", "screen", "trace.chrome",
-    "trace.tracks",
+    "trace.tracks", "trackers.metrics", "trackers.mlflow", "trackers.tensorboard", "trackers.wandb",
     "trace.xplane", "views.compare.document", "views.compare.kernels", "views.compare.screen", "views.data_set",
     "views.explain", "views.exploration", "views.kinds", "views.listing", "views.study.operations",
     "views.study.screen", "views.study.view", "views.validation", "views.verification", "words",
