@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -42,6 +43,10 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
     return modules
 
 
+BLOCK, FULL, LAST = 32768, 1, 4
+"""Of a log of LevelDB: bytes of a block, and kinds of records that end one (github.com/google/leveldb)."""
+
+
 class RecordedClient:
     """Has the methods of `MlflowClient` that are used, and keeps what it was asked for."""
 
@@ -51,9 +56,10 @@ class RecordedClient:
         self.calls: list[tuple[str, Any]] = [("uri", tracking_uri)]
 
     def get_experiment_by_name(self, name: str) -> None:
-        self.calls.append(("experiment", name))
+        return None
 
-    def create_experiment(self, name: str) -> str:
+    def create_experiment(self, name: str, artifact_location: str | None) -> str:
+        self.calls.append(("experiment", (name, artifact_location)))
         return "5"
 
     def search_runs(self, experiments: list[str], filter_string: str) -> list[str]:
@@ -91,7 +97,8 @@ def client(installed: dict[str, ModuleType]) -> list[RecordedClient]:
 def test_mlflow_is_given_every_number_once_with_its_step(client: list[RecordedClient], tmp_path: Path) -> None:
     assert log_to_mlflow(str(tmp_path / "ml runs"), TRACKED) == "r1"
     calls = client[0].calls
-    assert calls[0] == ("uri", (tmp_path / "ml runs").as_uri())
+    assert calls[0] == ("uri", f"sqlite:///{tmp_path}/ml runs/mlflow.db")
+    assert ("experiment", ("sonda", f"file://{tmp_path}/ml%20runs/mlartifacts")) in calls
     assert ("run", ("5", 1763177412500, {"sonda.run": "7f3a9c21"}, "mlp")) in calls
     batches = [values for name, values in calls if name == "batch"]
     assert batches[0] == [("batch", "16"), ("note", "x" * 500)]
@@ -197,7 +204,7 @@ def test_mlflow_itself_has_every_number(tmp_path: Path) -> None:
 
     run = track_run(Store(RUNS).one("cnn-epochs"))
     identity = log_to_mlflow(str(tmp_path / "mlruns"), run)
-    client = MlflowClient((tmp_path / "mlruns").as_uri())
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlruns/mlflow.db")
     kept = client.get_run(identity)
     assert kept.info.run_name == run.title
     assert kept.data.params["sonda_run"] == run.id
@@ -212,18 +219,30 @@ def test_mlflow_itself_has_every_number(tmp_path: Path) -> None:
         log_to_mlflow(str(tmp_path / "mlruns"), run)
 
 
+def log_records(data: bytes) -> Iterator[bytes]:
+    """Records of a log as LevelDB has it, in blocks of 32 KiB, behind a head of seven bytes; one may span several."""
+    at, begun = 7, b""
+    while at + 7 <= len(data):
+        if BLOCK - at % BLOCK < 7:
+            at += BLOCK - at % BLOCK
+            continue
+        size, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        begun += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (FULL, LAST):
+            yield begun
+            begun = b""
+
+
 def test_wandb_itself_writes_a_run_that_can_be_synchronised(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="wandb is not installed")
     from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal import datastore
 
     run = track_run(Store(RUNS).one("cnn-epochs"))
     folder = log_to_wandb(tmp_path, run)
     (file,) = folder.glob("run-*.wandb")
-    store = datastore.DataStore()
-    store.open_for_scan(str(file))
     rows: list[dict[str, Any]] = []
-    while (data := store.scan_data()) is not None:
+    for data in log_records(file.read_bytes()):
         record = wandb_internal_pb2.Record()
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "history":

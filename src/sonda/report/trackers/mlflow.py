@@ -1,4 +1,7 @@
-"""A run in MLflow, by its own client: in a folder, or at the address of a tracking server."""
+"""A run in MLflow, by its own client: in a folder's database, or at the address of a tracking server.
+
+Folders of files, which MLflow had before, are refused by its present versions: a folder has a database here.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from sonda.record.errors import SondaError, named_line
 from sonda.report.trackers.metrics import TrackedRun, require_package
 
 EXPERIMENT = "sonda"
+DATABASE, ARTIFACTS = "mlflow.db", "mlartifacts"
+"""Under the names that MLflow gives them itself."""
 MOST_METRICS, MOST_SETTINGS, LONGEST_SETTING = 1000, 100, 500
 """Of one request to a server: what every version of MLflow takes."""
 FORBIDDEN = re.compile(r"[^\w\-. /:]")
@@ -21,25 +26,29 @@ RUN_TAG = "sonda.run"
 def log_to_mlflow(place: str, tracked: TrackedRun) -> str:
     """Log a run to the experiment `sonda`; returns MLflow's id of it.
 
-    `place` is a folder or an address. Raises SondaError where MLflow is not installed, where the run is there already,
-    and where MLflow fails.
+    `place` is a folder, whose `mlflow.db` it goes to, or an address. Raises SondaError where MLflow is not installed,
+    where the run is there already, and where MLflow fails.
     """
     require_package("mlflow")
     from mlflow.entities import Metric, Param
     from mlflow.tracking import MlflowClient
 
     try:
-        address = place if "://" in place else Path(place).absolute().as_uri()
-        return _log(MlflowClient(address), tracked, Metric, Param)
+        if "://" in place:
+            return _log(MlflowClient(place), tracked, Metric, Param)
+        folder = Path(place).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        files = (folder / ARTIFACTS).as_uri()
+        return _log(MlflowClient(f"sqlite:///{folder / DATABASE}"), tracked, Metric, Param, files)
     except SondaError:
         raise
     except Exception as error:
         raise SondaError(f"MLflow did not take the run: {named_line(error)}", f"look at {place}") from None
 
 
-def _log(client: Any, tracked: TrackedRun, metric: Any, param: Any) -> str:
+def _log(client: Any, tracked: TrackedRun, metric: Any, param: Any, files: str | None = None) -> str:
     known = client.get_experiment_by_name(EXPERIMENT)
-    experiment = client.create_experiment(EXPERIMENT) if known is None else known.experiment_id
+    experiment = client.create_experiment(EXPERIMENT, files) if known is None else known.experiment_id
     if client.search_runs([experiment], f"tags.`{RUN_TAG}` = '{tracked.id}'"):
         raise SondaError(f"{tracked.id} is in MLflow already", "delete it there first: mlflow runs delete")
     began = int(tracked.began * 1000)
