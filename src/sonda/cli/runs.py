@@ -359,7 +359,7 @@ def report(
         put(path)
 
 
-@app.command("export")
+@app.command("export", short_help="Write a run as a file of another tool, or log it.")
 def export(
     reference: Reference = "last",
     trace: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or Chrome; .gz compresses.")] = None,

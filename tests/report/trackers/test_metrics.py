@@ -9,7 +9,6 @@ import pytest
 
 from answers import ANSWERS, RUNS
 from builders import stepped, trained
-from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.trackers.metrics import TrackedRun, track_run
@@ -80,6 +79,11 @@ def test_the_explanation_and_the_verdict_go_with_it() -> None:
     assert tracked.settings["sonda_run"] == tracked.id
 
 
-def test_a_run_without_steps_is_refused_in_one_line() -> None:
-    with pytest.raises(SondaError, match="has no steps to log"):
-        track_run(corpus_run("corun-two"))
+@pytest.mark.parametrize("name", ["corun-two", "energy-command", "serving-rate", "explored", "import-kineto"])
+def test_of_a_run_without_steps_settings_and_explanation_are_there(name: str) -> None:
+    tracked = track_run(corpus_run(name))
+    document = json.loads((ANSWERS / name / "document.json").read_text(encoding="utf-8"))
+    sentence = document.get("sentence") or document["verdicts"][0]["sentence"]
+    assert "".join(sentence.split()) in "".join(tracked.text.split())
+    assert (tracked.totals, tracked.series) == ({}, ())
+    assert tracked.settings["sonda_run"] == tracked.id

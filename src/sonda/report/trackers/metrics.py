@@ -13,13 +13,12 @@ from datetime import UTC, datetime
 from importlib.util import find_spec
 from typing import Any
 
-from sonda.analysis.run_summary import summarise
 from sonda.analysis.steps.training import Training
 from sonda.analysis.summary import PartSummary, Summary
 from sonda.record.errors import SondaError
 from sonda.record.run import Run
 from sonda.report.screen import render
-from sonda.report.views.explain import explain_blocks
+from sonda.report.views.explain import explain_blocks, summarise_kind
 
 MS, NS = 1e6, 1e9
 """ns of a millisecond, and of a second."""
@@ -56,10 +55,8 @@ class TrackedRun:
 
 
 def track_run(run: Run) -> TrackedRun:
-    """What trackers are given of a run. Raises SondaError for one without steps."""
-    summary = summarise(run)
-    if not summary.parts:
-        raise SondaError(f"{run.id} has no steps to log", "name a run that has; sonda show says what this one has")
+    """What trackers are given of a run: of one without steps its settings and its explanation."""
+    summary = summarise_kind(run)
     totals = {name: value for part in summary.parts for name, value in _totals(part)}
     totals |= {} if summary.training is None else dict(_training_totals(summary.training))
     series = [one for part in summary.parts for one in _step_series(part)]
