@@ -190,6 +190,12 @@ def test_a_session_in_which_nothing_asks_says_how_to_ask(run_tests: Any, play: P
     result.stdout.fnmatch_lines(["no test asked for a profile: give it the fixture sonda_profile or sonda_no_slower"])
 
 
+def test_the_help_of_pytest_has_its_options(run_tests: Any) -> None:
+    result = run_tests(ASKS, "--help")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["  --sonda  *Profile tests that ask for it.", "*slower by more than this (5%*"])
+
+
 def test_the_plugin_is_announced_to_pytest() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["entry-points"]["pytest11"] == {"sonda": PLUGIN}

@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--sonda-fail-above", metavar="PERCENT",
-        help=f"Fail a test that is surely slower by more than this ({DEFAULT_LIMIT} unless given).",
+        help="Fail a test that is surely slower by more than this (5%% unless given).",
     )  # fmt: skip
     group.addoption(
         "--sonda-json", metavar="FILE", help="Write the times of steps, as pytest-benchmark writes those of rounds."
