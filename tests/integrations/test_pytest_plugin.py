@@ -89,7 +89,7 @@ def test_each_test_that_asks_for_it_becomes_a_run_of_its_name(run_tests: Any, pl
 @pytest.mark.parametrize(
     ("now", "spread", "outcome", "words"),
     [
-        (120, 0.001, "failed", "1.20x slower than {}: 100 ms to 120 ms a step"),
+        (120, 0.001, "failed", "1.20x slower than {}: 120 ms a step instead of 100 ms"),
         (103, 0.001, "passed", "1.03x slower than {}, within 5 %"),
         (80, 0.001, "passed", "1.25x faster than {}, within 5 %"),
         (104, 0.2, "passed", "cannot tell whether it is slower than {} by more than 5 %"),
@@ -114,7 +114,7 @@ def test_a_failure_names_what_became_slower_and_where_to_look(run_tests: Any, pl
     result = run_tests(ASKS, "--sonda", "--sonda-baseline", "main")
     result.stdout.fnmatch_lines([
         f"{NAME} is 1.20x slower than main: *above the limit of 5 %",
-        "forward is 1.20x slower: 50.0 ms to 60.0 ms per step.",
+        "forward is 1.20x slower: 60.0 ms per step instead of 50.0 ms.",
         "look at it with: sonda show * -v",
     ])  # fmt: skip
 

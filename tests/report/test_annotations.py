@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from builders import stepped
+from builders import RunBuilder, stepped
 from command_line import run_command
 from sonda.analysis.code.summary import CodeLine, CodePlace, CodeRegion, CodeSummary, CodeTime, PartCode
 from sonda.analysis.comparison.runs import compare
@@ -58,7 +58,7 @@ def test_a_slower_phase_is_marked_at_the_line_that_takes_most_of_it() -> None:
     _, place = annotate(compare([noisy(100)], [noisy(120)]), 0.05, line_of("forward", "src/train.py"), ROOT)
     assert (place.level, place.file, place.line) == ("warning", "src/train.py", 41)
     assert place.title == "Sonda: forward is 1.20x slower"
-    assert "50.0 ms to 60.0 ms" in place.message
+    assert "60.0 ms per step instead of 50.0 ms" in place.message
     assert "50 % of the step" in place.message
 
 
@@ -79,6 +79,33 @@ def test_only_files_of_the_change_are_named(file: str, named: str) -> None:
 def test_a_phase_that_became_faster_is_not_marked() -> None:
     found = annotate(compare([noisy(120)], [noisy(100)]), 0.05, line_of("forward", "train.py"), ROOT)
     assert len(found) == 1
+
+
+def test_a_phase_that_has_no_part_in_the_slowdown_is_not_marked() -> None:
+    """Of 110 ms that the step takes longer, 10 are the forward's: less than a tenth."""
+
+    def run(forward: float, data: float) -> Run:
+        builder = RunBuilder()
+        part = builder.part("train")
+        for _ in range(8):
+            builder.step(part, forward + data, {"data": data, "forward": forward})
+        return builder.run()
+
+    comparison = compare([run(50, 50)], [run(60, 150)])
+    assert len(annotate(comparison, 0.05, line_of("forward", "train.py"), ROOT)) == 1
+    assert len(annotate(comparison, 0.05, line_of("data", "train.py"), ROOT)) == 2
+
+
+def test_code_in_no_phase_is_called_that() -> None:
+    def run(rest: float) -> Run:
+        builder = RunBuilder()
+        part = builder.part("train")
+        for _ in range(8):
+            builder.step(part, 50 + rest, {"forward": 50})
+        return builder.run()
+
+    _, place = annotate(compare([run(10)], [run(30)]), None, line_of("other", "train.py"), ROOT)
+    assert place.title == "Sonda: code between the phases is 3.00x slower"
 
 
 def test_percent_signs_line_feeds_colons_and_commas_are_escaped() -> None:

@@ -167,7 +167,7 @@ def _judge(step: ComparedRow, limit: float, baseline: str, comparison: Compariso
     )  # fmt: skip
     check = check_limit(slowdown, limit)
     before, after = (quantities.amount(value.value, "ns") for value in (step.a, step.b))
-    shown, times = f"{100 * limit:g} %", f"{before} to {after} a step"
+    shown, times = f"{100 * limit:g} %", f"{after} a step instead of {before}"
     if ratio.low is None or ratio.high is None:
         return Held(
             check.outcome, f"cannot tell whether it is slower than {baseline} by more than {shown}: {ratio.reason}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sonda.analysis.code.summary import CodeLine, CodeSummary
+from sonda.analysis.code.summary import OTHER, CodeLine, CodeSummary
 from sonda.analysis.comparison.kernels import KernelComparison
 from sonda.analysis.comparison.limit import SLOWER, UNCLEAR, check_limit
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison
@@ -26,6 +26,8 @@ from sonda.report.words.names import layer_label
 FORMATS = ("github",)
 MOST_ROWS = 5
 """Phases, and layers, that are named."""
+MARKED = 0.1
+"""Of the time that the step takes longer, from which on the line of a phase is marked."""
 Level = Literal["error", "warning", "notice"]
 
 
@@ -98,14 +100,23 @@ def _judge(slowdown: Value, outcome: str) -> tuple[Level, str]:
 def _slower(rows: Sequence[ComparedRow]) -> list[ComparedRow]:
     """Rows that became slower, those that cost most first."""
     slower = [row for row in rows if row.significant and (row.ratio.value or 0.0) > 1]
-    return sorted(slower, key=lambda row: (row.a.value or 0.0) - (row.b.value or 0.0))[:MOST_ROWS]
+    return sorted(slower, key=lambda row: -_growth(row))[:MOST_ROWS]
+
+
+def _growth(row: ComparedRow) -> float:
+    return (row.b.value or 0.0) - (row.a.value or 0.0)
+
+
+def _row_name(row: ComparedRow) -> str:
+    if row.name == OTHER and not row.path:
+        return "code between the phases"
+    return layer_label(row.path, row.name) if row.path else row.name
 
 
 def _row_words(row: ComparedRow) -> str:
-    """`forward is 1.30x slower: 10.0 ms to 13.0 ms per step.`"""
-    name = layer_label(row.path, row.name) if row.path else row.name
+    """`forward is 1.30x slower: 13.0 ms per step instead of 10.0 ms.`"""
     before, after = (_amount(value) for value in (row.a, row.b))
-    return f"{name} is {row.text}: {before} to {after} per step."
+    return f"{_row_name(row)} is {row.text}: {after} per step instead of {before}."
 
 
 def _amount(value: Value) -> str:
@@ -115,19 +126,20 @@ def _amount(value: Value) -> str:
 
 
 def _annotate_lines(part: PartComparison, code: CodeSummary | None, root: Path | None) -> list[Annotation]:
-    """Of each phase the line that takes most of it in B, where its file belongs to the change."""
+    """Of each phase that has its part in the slowdown the line that takes most of it in B, where its file belongs to
+    the change."""
     of_part = code.part(part.name) if code is not None else None
+    least = MARKED * _growth(part.step)
     annotations = []
     for row in _slower(part.phases):
         region = of_part.region(row.name) if of_part is not None else None
-        line = region.lines[0] if region is not None and region.lines else None
+        line = region.lines[0] if region is not None and region.lines and _growth(row) >= least else None
         file = _file_of_change(line, root) if line is not None else ""
         if line is not None and file:
             share = f"{quantities.percent(line.share.value or 0.0)} % of the step"
             message = f"{_row_words(row)} This line takes most of it in B: {share}."
-            annotations.append(
-                Annotation("warning", f"Sonda: {row.name} is {row.text}", message, file, line.place.line)
-            )
+            title = f"Sonda: {_row_name(row)} is {row.text}"
+            annotations.append(Annotation("warning", title, message, file, line.place.line))
     return annotations
 
 
