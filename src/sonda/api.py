@@ -36,20 +36,24 @@ class Profile:
 
     @property
     def run(self) -> Run:
+        """The stored run itself. Raises RuntimeError before the block has ended."""
         if self._run is None:
             raise RuntimeError("the block has not ended yet: look at the profile after the with statement")
         return self._run
 
     @property
     def id(self) -> str:
+        """The run's id, as `sonda ls` lists it."""
         return self.run.id
 
     @property
     def info(self) -> RunInfo:
+        """Machine, versions, seeds, probes and what they lacked."""
         return self.run.info
 
     @property
     def spans(self) -> Spans:
+        """The recorded intervals, column by column."""
         return self.run.spans
 
     @cached_property
