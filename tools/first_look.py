@@ -1,7 +1,7 @@
 """The picture on the first page of the documentation: the top of a real page of Sonda, opened in Chromium.
 
-`python tools/first_look.py` writes docs/first-look.png from a run that the tests keep: a ResNet-18 that an H200 trained.
-Run it again when the page has changed.
+`python tools/first_look.py` writes docs/first-look.png from a run of tests/corpus: a ResNet-18 trained on an H200.
+Run it again after a change of the page.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ MOST_BYTES = 150_000
 
 
 def draw_picture(picture: Path) -> None:
-    """Write the top of the run's page as a PNG. Raises SystemExit where there is no Chromium, or the picture is too large."""
+    """Write the top of the run's page as a PNG. Raises SystemExit without Chromium, or if the picture is too large."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         raise SystemExit("needs Chromium on PATH")
     with tempfile.TemporaryDirectory() as place:
         page = sonda.load(str(RUN), store=place).report(Path(place) / "page.html")
         command = [
-            chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--force-color-profile=srgb",
-            f"--window-size={WIDTH},{HEIGHT}", "--virtual-time-budget=10000", f"--screenshot={picture}", page.as_uri(),
+            chromium, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+            "--force-color-profile=srgb", f"--window-size={WIDTH},{HEIGHT}",
+            "--virtual-time-budget=10000", f"--screenshot={picture}", page.as_uri(),
         ]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True, timeout=120)
     Image.open(picture).convert("RGB").quantize(COLOURS).save(picture, optimize=True)

@@ -1,7 +1,7 @@
 """The reference pages of the documentation, made from the code each time that the site is built.
 
-A hook of mkdocs (mkdocs.yml): it adds reference/commands.md from the options of the command line, and reference/python.md
-from the docstrings of what `sonda` exports. Neither is kept, so neither can differ from the code.
+A hook of mkdocs (mkdocs.yml): it adds reference/commands.md from the options of the command line, and
+reference/python.md from the docstrings of what `sonda` exports. Neither is kept, so neither can differ from the code.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from sonda.cli.help import GROUPS, describe_option, name_argument
 from sonda.workloads.catalogue import describe, workload_names
 
 COMMANDS, PYTHON = "reference/commands.md", "reference/python.md"
+WIDTH = 80
+"""Characters of a signature in one line; a longer one has a line for each parameter."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -37,18 +39,27 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def write_commands() -> str:
     """Every command with its arguments and all of its options, as Markdown."""
-    lines = ["# Commands", "", "Made from the code. On the screen: `sonda COMMAND --help`, and `--help-all` for all options.", ""]
+    lines = [
+        "# Commands",
+        "",
+        "Made from the code. On the screen: `sonda COMMAND --help`, and `--help-all` for all options.",
+        "",
+    ]
     for name, command in list_commands(get_command(app)):
         lines += [f"## sonda {name}", "", *write_help(command.help or "")]
         arguments = [param for param in command.params if param.param_type_name == "argument"]
-        if arguments:
-            lines += write_table("argument", [(name_argument(param), param.help or "") for param in arguments])
-        for title, options in group_options(name, command):
-            lines += write_table(title, [describe_option(option) for option in options])
-    lines += ["## Options of workloads", "", "Options behind the name of a built-in workload, with their default values.", ""]
+        lines += write_table("argument", [(name_argument(param), param.help or "") for param in arguments])
+        lines += write_table("option", list_options(name, command))
+    lines += [
+        "## Options of workloads",
+        "",
+        "Options behind the name of a built-in workload, with their default values.",
+        "",
+    ]
     for name in workload_names():
-        options = describe(name, {}).parameters().items()
-        lines += write_table(name, [(f"--{option.replace('_', '-')}", f"{value}") for option, value in options], "default")
+        defaults = describe(name, {}).parameters().items()
+        rows = [(f"--{option.replace('_', '-')}", str(value)) for option, value in defaults]
+        lines += write_table(name, rows, "default")
     return "\n".join(lines)
 
 
@@ -61,13 +72,12 @@ def list_commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{path}{name}", command
 
 
-def group_options(name: str, command: Any) -> Iterator[tuple[str, list[Any]]]:
-    """The options of a command by question, as its help has them; those that no question names last."""
-    options = {param.name: param for param in command.params if param.param_type_name == "option" and param.name != "help"}
-    for title, names in GROUPS.get(name, {}).items():
-        yield title, [options.pop(option) for option in names if option in options]
-    if options:
-        yield "All others" if name in GROUPS else "Options", list(options.values())
+def list_options(name: str, command: Any) -> list[tuple[str, str]]:
+    """Every option of a command: those of its short help first, by question, then the others."""
+    options = {param.name: param for param in command.params if param.param_type_name == "option"}
+    options.pop("help", None)
+    first = [option for names in GROUPS.get(name, {}).values() for option in names if option in options]
+    return [describe_option(options[option]) for option in dict.fromkeys([*first, *options])]
 
 
 def write_help(text: str) -> list[str]:
@@ -80,7 +90,7 @@ def write_help(text: str) -> list[str]:
     return lines
 
 
-def write_table(head: str, rows: Sequence[tuple[str, str]], second: str = "") -> list[str]:
+def write_table(head: str, rows: Sequence[tuple[str, str]], second: str = "what it does") -> list[str]:
     """A table of names and what they mean."""
     if not rows:
         return []
@@ -88,8 +98,11 @@ def write_table(head: str, rows: Sequence[tuple[str, str]], second: str = "") ->
 
 
 def escape(text: str) -> str:
-    """Plain text as Markdown that shows it as it is."""
-    return re.sub(r"([\\`*_\[\]|])", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
+    """Plain text as Markdown; only words in backticks look different."""
+    parts = " ".join(text.split()).split("`")
+    for place in range(0, len(parts), 2):
+        parts[place] = re.sub(r"([\\*_\[\]|])", r"\\\1", parts[place]).replace("<", "&lt;")
+    return "`".join(parts)
 
 
 # ---- Python ---------------------------------------------------------------------------------------------------------
@@ -147,7 +160,16 @@ def write_signature(function: Any) -> str:
         parameter.replace(annotation=Unquoted(parameter.annotation))
         for parameter in signature.parameters.values() if parameter.name not in ("self", "cls")
     ]  # fmt: skip
-    return str(signature.replace(parameters=parameters, return_annotation=Unquoted(signature.return_annotation)))
+    text = str(signature.replace(parameters=parameters, return_annotation=Unquoted(signature.return_annotation)))
+    if len(text) <= WIDTH or not parameters:
+        return text
+    result = text.rpartition(")")[2]
+    kinds = [str(signature.replace(parameters=[one], return_annotation=signature.empty))[1:-1] for one in parameters]
+    star = next((place for place, one in enumerate(parameters) if one.kind is one.KEYWORD_ONLY), None)
+    if star is not None and not any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        kinds[star] = kinds[star].removeprefix("*, ")
+        kinds.insert(star, "*")
+    return "(\n" + "".join(f"    {kind.removeprefix('*, ')},\n" for kind in kinds) + f"){result}"
 
 
 def write_docstring(thing: Any) -> list[str]:

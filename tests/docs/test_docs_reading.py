@@ -1,4 +1,4 @@
-"""The pages below docs/reading say how to read every quantity that a file can hold and every column that a screen can show."""
+"""The pages in docs/reading say how to read every quantity of a file and every column of a screen."""
 
 from __future__ import annotations
 

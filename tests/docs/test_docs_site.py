@@ -107,8 +107,12 @@ def test_a_reader_finds_every_command_and_option(site: Path) -> None:
     commands = {name: command for name, command in ALL.items() if name and not hasattr(command, "commands")}
     assert len(commands) > 15
     for name, command in commands.items():
-        chapter = text.split(f"sonda {name}\u00b6" if f"sonda {name}\u00b6" in text else f"sonda {name}\n")[1].split("\u00b6")[0]
-        options = {word for param in command.params if param.name != "help" for word in param.opts if word.startswith("--")}
+        chapter = text.split(f"sonda {name}\u00b6" if f"sonda {name}\u00b6" in text else f"sonda {name}\n")[1].split(
+            "\u00b6"
+        )[0]
+        options = {
+            word for param in command.params if param.name != "help" for word in param.opts if word.startswith("--")
+        }
         assert [option for option in sorted(options) if not re.search(rf"{option}\b", chapter)] == [], name
 
 
