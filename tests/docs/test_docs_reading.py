@@ -41,7 +41,7 @@ def test_every_way_of_using_several_devices_is_told() -> None:
     pages = {str(path.relative_to(REPOSITORY)): path.read_text(encoding="utf-8") for path in PAGES}
     for mode in MODES:
         assert any(re.search(rf"`{mode}=[\w/:+]", text) for text in pages.values()), mode
-    for page in ("README.md", "docs/limits.md", "docs/frameworks.md"):
+    for page in ("README.md", "docs/limits.md", "docs/tensorflow.md"):
         assert [mode for mode in STRATEGIES if f"{mode}=" not in pages[page]] == [], page
 
 
