@@ -265,7 +265,7 @@ def test_the_help_of_run_names_everything_that_there_is() -> None:
 @pytest.mark.parametrize("words", [("run", "mlp", "--help"), ("serve", "--help", "mlp"), ("explore", "mlp", "--help")])
 def test_help_beside_a_workload_lists_its_options(place: Path, words: tuple[str, ...]) -> None:
     done = run_command(place, *words)
-    usual, _, own = done.stdout.partition("\nOptions of mlp, with what they are unless given:\n")
+    usual, _, own = done.stdout.partition("\nOptions of mlp, with their defaults:\n")
     assert done.returncode == 0 and usual.startswith(f"Usage: sonda {words[0]}")
     # By hand: the perceptron of the MNIST study, 784 inputs, 192 hidden, 10 classes, batches of 50.
     assert "  --layers 784-192-10\n" in own and "  --batch 50\n" in own and "  --learning-rate 0.5\n" in own
