@@ -69,7 +69,7 @@ def run(
     seconds: Annotated[
         float,
         typer.Option(
-            help="Time for the timed steps without --steps; with --try on a command, time for all tries: 300 by default."
+            help="Time for the timed steps without --steps; with --try on a command, for all tries: 300 by default."
         ),
     ] = 10.0,
     repeat: Annotated[int, typer.Option(help="Repeat in this many processes, each a separate run.")] = 1,
