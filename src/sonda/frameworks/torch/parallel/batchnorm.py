@@ -64,7 +64,7 @@ class SharedBatchNorm(_BatchNorm):
 def share_batch_norms(model: nn.Module, group: Communicator) -> nn.Module:
     """Replace every batch norm of the model by one that the group shares; parameters and buffers stay the same.
 
-    Raises MissingExtraError where there is one, and its kernels cannot be compiled here.
+    Raises MissingExtraError where a group that shares memory needs kernels that cannot be compiled here.
     """
     made: dict[int, SharedBatchNorm] = {}
 
@@ -75,7 +75,8 @@ def share_batch_norms(model: nn.Module, group: Communicator) -> nn.Module:
                 if replacement is not child:
                     setattr(module, name, replacement)
             return module
-        require_compiler()
+        if group.memory is not None:
+            require_compiler()
         if id(module) not in made:
             made[id(module)] = _shared_of(module, group)
         return made[id(module)]
