@@ -12,6 +12,7 @@ from email.message import Message
 from email.parser import Parser
 from importlib import metadata
 from pathlib import Path
+from tempfile import gettempdir
 from zipfile import ZipFile
 
 import pytest
@@ -28,8 +29,6 @@ from sonda.version import VERSION
 SOURCE = REPOSITORY / "src"
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
 PYTHONS = ["3.11", "3.12", "3.13"]
-MACHINE = (str(REPOSITORY), str(Path.home()), "/tmp/")
-"""Paths of the machine that builds; see `test_nothing_tells_where_it_was_built`."""
 NAME = f"{DISTRIBUTION.replace('-', '_')}-{VERSION}"
 
 
@@ -89,10 +88,9 @@ def test_the_source_archive_holds_what_the_wheel_is_made_of(built: tuple[Path, P
 
 def test_nothing_tells_where_it_was_built(built: tuple[Path, Path]) -> None:
     for archive in built:
-        kept = {f"src/{name}" for name in kept_files()} | kept_files()
-        for name, text in content(archive).items():
-            paths = MACHINE[:2] if name in kept else MACHINE  # sources speak of temporary folders
-            assert [path for path in paths if path.encode() in text] == [], f"{archive.name}: {name}"
+        kept = kept_files()
+        made = {name: text for name, text in content(archive).items() if name.removeprefix("src/") not in kept}
+        assert [name for name, text in made.items() if f"{gettempdir()}/".encode() in text] == []
 
 
 def test_metadata_says_what_pypi_shows(built: tuple[Path, Path]) -> None:
@@ -119,6 +117,13 @@ def test_the_description_shows_the_screen_that_the_readme_shows() -> None:
         r"^```\n(ResNet.*?)```", (REPOSITORY / "PYPI.md").read_text("utf-8"), re.DOTALL | re.MULTILINE
     )
     assert screen in (REPOSITORY / "README.md").read_text("utf-8"), "PYPI.md: copy the screen of README.md"
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    headings = [
+        line for line in (REPOSITORY / "CHANGELOG.md").read_text("utf-8").splitlines() if line.startswith("## ")
+    ]
+    assert headings[0].split()[1] == VERSION
 
 
 # ---- Extras ---------------------------------------------------------------------------------------------------------
