@@ -37,7 +37,7 @@ PLACES = {
     "imports": (2, 3),
 }  # fmt: skip
 """Column and row of every room, so that a run walks from left to right and back up."""
-ABOVE = (("workloads", "studies"),)
+ABOVE = (("workloads", "studies"), (FACE, "report"))
 """Arrows that go over the box between."""
 BOX, HIGH, ACROSS, DOWN, MARGIN, TOP = 140, 44, 262, 136, 16, 56
 BESIDE = 9
