@@ -192,8 +192,13 @@ def import_trace(
 
 
 def compare(a: str | Profile, b: str | Profile, store: Where = None) -> ComparisonDisplay:
-    """B against A, which shows itself. A reference that names several runs (a tag) stands for all of them."""
+    """B against A, which shows itself. A reference that names several runs (a tag) stands for all of them.
+
+    `compare("main", "head").check(0.05)` says whether B is slower by more than 5 %. Raises SondaError, also where a run
+    stands on both sides.
+    """
     from sonda.analysis.comparison.runs import compare as compare_runs
+    from sonda.analysis.comparison.runs import refuse_same_run
     from sonda.report.display import display_comparison
 
     where = _open_store(store)
@@ -201,7 +206,9 @@ def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Comparis
     def runs(side: str | Profile) -> Sequence[Run]:
         return [side.run] if isinstance(side, Profile) else where.find(side)
 
-    return display_comparison(compare_runs(list(runs(a)), list(runs(b))))
+    left, right = list(runs(a)), list(runs(b))
+    refuse_same_run(left, right)
+    return display_comparison(compare_runs(left, right))
 
 
 def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any) -> Profile:
