@@ -296,6 +296,7 @@ def _published_panels(study: Document) -> Iterator[Panel]:
         absent = "none of the published figures has ours beside it"
         picture = FigureBlock(published_figure(printed), "published", absent=absent)
         grey = f" Grey: {REACHED}." if any(pair.reached for pair in printed) else ""
+        grey += " Ranges and bounds have no ratio." if any(pair.printed["in_range"] for pair in printed) else ""
         caption = f"Each mark is a printed figure; 1 is as printed.{grey}"
         yield Panel("Published against ours", [picture, TableBlock(published_table(printed), tall=True)], caption)
 
