@@ -51,7 +51,9 @@ def change_words(ratio: Value, significant: bool, text: str) -> str:
     if not significant:
         ends = f"{factor_digits(1 / low if low > 0 else math.inf)}x faster to {factor_digits(high)}x slower"
         return f"No significant difference: B is {ends} (95 %)"
-    interval = "95 %" if is_vague(low, high) else f"95 %: {factor_range(low, high)}"
+    ends = factor_range(low, high)
+    known = is_vague(low, high) or len(set(ends.removesuffix("x").split(" to "))) == 1
+    interval = "95 %" if known else f"95 %: {ends}"
     return f"B is {text} than A ({interval})"
 
 
