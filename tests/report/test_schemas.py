@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,26 @@ from typing import Any
 import pytest
 
 from answers import ANSWERS
-from builders import stepped
+from builders import RunBuilder, stepped
 from command_line import run_command
+from optimisations_cases import CHANGES, summaries
 from places import DATA, REPOSITORY
+from sonda.analysis.comparison.optimisations import weigh_options
+from sonda.analysis.run_summary import summarise
+from sonda.analysis.summary import Value
+from sonda.analysis.trials import TrialsSummary, TriedRemedy
 from sonda.probes.validation.trust import ProbeTrial, Validation
 from sonda.record.errors import SondaError
 from sonda.record.quantities import SOURCES
-from sonda.record.run import write_run
+from sonda.record.run import Run, write_run
 from sonda.record.store import Store
+from sonda.record.trials import SourcePatch, UntriedRemedy
 from sonda.report.json import document
 from sonda.report.schemas import document_kinds, schema_of
+from sonda.report.views.steps.view import StepsView
+from sonda.report.words import word_findings
+from sonda.studies.results.optimisations import optimisations_document
+from stack_examples import a_frame, make_stacks
 
 Document = dict[str, Any]
 
@@ -68,17 +79,10 @@ def test_a_schema_is_one_and_needs_no_other_file(kind: str) -> None:
     assert names == set(schema_of(kind).get("$defs", ())), "what is referred to is there, and nothing else"
 
 
-def test_every_kind_that_is_written_has_a_schema_and_a_row_in_the_docs() -> None:
-    """Kinds are named where documents are made: by views, by commands, by `document`."""
-    written = set()
-    for file in [*(REPOSITORY / "src/sonda/cli").glob("*.py"), *(REPOSITORY / "src/sonda/report").rglob("*.py")]:
-        text = file.read_text(encoding="utf-8")
-        written |= set(re.findall(r'^    kind = "([a-z ]+)"$', text, re.MULTILINE))
-        written |= set(re.findall(r'write_json\([^\n]*, "([a-z ]+)"\)', text))
-        written |= set(re.findall(r'document\("([a-z ]+)", ', text))
-    assert written == set(document_kinds())
+def test_every_kind_of_the_documentation_has_a_schema() -> None:
+    """`test_report_document.py` holds that the documentation names what is written."""
     rows = (REPOSITORY / "docs/json.md").read_text(encoding="utf-8").partition("## Documents")[2]
-    assert set(re.findall(r"^\| `([a-z ]+)` \|", rows, re.MULTILINE)) >= written
+    assert set(re.findall(r"^\| `([^`]+)` \|", rows, re.MULTILINE)) == set(document_kinds())
 
 
 def test_sources_are_those_of_the_record() -> None:
@@ -200,3 +204,47 @@ def test_a_number_that_is_none_is_found_out_wherever_it_stands(name: str, change
         changed = copy.deepcopy(whole)
         change(list(numbers(changed))[at])
         assert mistakes(changed), at
+
+
+# ---- What few runs have ---------------------------------------------------------------------------------------------
+
+
+def sampled() -> Run:
+    """Steps of 100 ms with a sample in a line of the user's every 10 ms, which `watch` calls a library in."""
+    frames = [
+        a_frame(-1, "main", 40, "train(model)"),
+        a_frame(0, "watch", 31, "json.dumps(rows)"),
+        a_frame(1, "dumps", 200, origin="library", module="json"),
+    ]
+    builder = RunBuilder()
+    part = builder.part("train")
+    for _ in range(20):
+        builder.step(part, 100, {"forward": 40})
+    counted = {"counts": {"page_faults": {"value": 1000.0}}}
+    readings = {"probe": "fans", "sensor": "left", "unit": "1/min", "readings": 3, "mean": 900.0, "least": 800.0}
+    target = {"spec": "", "threads": 1, "second": {"sonda": counted, "perf-stat": counted}, "probed": [readings]}
+    run = builder.run(target=target)
+    samples: list[dict[str, float | str]] = [
+        {"time": 10 * place + 5, "stack": 2 if place % 3 else 1, "lasted": 10, "worker": -1} for place in range(200)
+    ]
+    run.__dict__["stacks"] = make_stacks(frames, samples)
+    return run
+
+
+def test_code_second_sources_probes_and_tries_are_as_described() -> None:
+    patch = SourcePatch(text="-a", folder="/home/me", file="workers.patch", change="2 workers", place="train.py:20")
+    speedup = Value(1.5, "1", "measured", 1.2, 1.9)
+    remedies = (TriedRemedy("workers", 2, speedup, "within tolerance", 0.0, patch),
+                TriedRemedy("fused", None, Value(None, "1", "measured", reason="no gain"), "", None, None))  # fmt: skip
+    trials = TrialsSummary(remedies, (UntriedRemedy(name="compile", reason="no time"),), "", 3, 2, 20, 61.5, "/tmp/run")
+    found = StepsView(replace(summarise(sampled()), trials=trials)).document()
+    assert {"tried", "second_sources", "probed"} <= set(found) and found["parts"][0]["code"]["functions"]
+    assert mistakes(found) == []
+
+
+def test_options_of_a_study_are_as_described() -> None:
+    runs = {
+        name: summaries(middle) for name, middle in (("base", 12.0), ("prefetch", 8.0), ("mixed", 12.1), ("both", 7.0))
+    }
+    options = word_findings(optimisations_document([weigh_options("", "base", runs, CHANGES, {"both": "no GPU"})]))
+    assert mistakes({**kept("study-widths"), "optimisations": options}) == []
