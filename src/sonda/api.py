@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sonda.record.run import Run, RunInfo
     from sonda.record.spans import Spans
     from sonda.report.blocks import View
-    from sonda.report.display import ComparisonDisplay, Drawing, InterferenceDisplay, Layers, Phases
+    from sonda.report.display import ComparisonDisplay, Drawing, InterferenceDisplay, Layers, StepPhases
 
 Where = Store | Path | str | None
 """A store, or its directory; None: `$SONDA_HOME`, or its default."""
@@ -77,11 +77,11 @@ class Profile:
         return Layers(self.summary.parts[0] if self.summary.parts else None)
 
     @property
-    def phases(self) -> Phases:
+    def phases(self) -> StepPhases:
         """The phases of that part; shows itself, `to_arrow()`, `to_pandas()`."""
-        from sonda.report.display import Phases
+        from sonda.report.display import StepPhases
 
-        return Phases(self.summary.parts[0] if self.summary.parts else None)
+        return StepPhases(self.summary.parts[0] if self.summary.parts else None)
 
     def roofline(self) -> Drawing:
         """The layers under the machine's ceilings, as a figure that shows itself. Raises SondaError without any."""

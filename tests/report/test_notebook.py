@@ -21,7 +21,7 @@ from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested_run
 from sonda.analysis.corun.interference import interference
 from sonda.api import Profile, compare
 from sonda.record.errors import SondaError
-from sonda.report.display import PLOTLY, Layers, Phases, display_interference
+from sonda.report.display import PLOTLY, Layers, StepPhases, display_interference
 from sonda.report.palette import SYMBOLS
 from sonda.report.svg import HEIGHT, LETTER, TOP, WIDTH, svg
 from sonda.report.words import describe
@@ -174,7 +174,7 @@ def test_phases_show_themselves_and_are_tables():
     assert phases.to_pandas().set_index("name").loc["backward", "time"] == 60e6
     shown = displayed(phases)
     assert shown["text/plain"].split()[:2] == ["phase", "ms"] and shown["text/html"].count("<table") == 1
-    assert repr(Phases(None)) == "<no phase was seen>" and Phases(None).to_arrow().num_rows == 0
+    assert repr(StepPhases(None)) == "<no phase was seen>" and StepPhases(None).to_arrow().num_rows == 0
 
 
 def test_phases_of_a_simulated_machine_show_their_cycles(tmp_path):

@@ -232,7 +232,7 @@ def sampled() -> Run:
 
 
 def test_code_second_sources_probes_and_tries_are_as_described() -> None:
-    patch = SourcePatch(text="-a", folder="/home/me", file="workers.patch", change="2 workers", place="train.py:20")
+    patch = SourcePatch(text="-a", folder="code", file="workers.patch", change="2 workers", place="train.py:20")
     speedup = Value(1.5, "1", "measured", 1.2, 1.9)
     remedies = (TriedRemedy("workers", 2, speedup, "within tolerance", 0.0, patch),
                 TriedRemedy("fused", None, Value(None, "1", "measured", reason="no gain"), "", None, None))  # fmt: skip

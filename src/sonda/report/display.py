@@ -121,7 +121,7 @@ class Layers(PartRows[LayerRow]):
         return {name: [getattr(row, name) for row in self.rows] for name in OF_LAYER} | super()._numbers()
 
 
-class Phases(PartRows[PhaseRow]):
+class StepPhases(PartRows[PhaseRow]):
     """The phases of a part in their order. A sequence of `PhaseRow`."""
 
     nothing = "<no phase was seen>"
