@@ -42,7 +42,7 @@ class PartRows(Sequence[Row]):
     """Fields of a row that are no numbers, and the Arrow types of their columns."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = tuple(rows)
+        self.rows: tuple[Row, ...] = tuple(rows)
 
     def __len__(self) -> int:
         return len(self.rows)
