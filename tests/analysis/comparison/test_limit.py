@@ -13,7 +13,7 @@ from sonda.analysis.comparison.runs import compare
 from sonda.analysis.statistics import OF_MEDIAN, ratio, repetitions_to_tell, side
 from sonda.analysis.summary import Value
 from sonda.report.views.compare.document import comparison_document
-from sonda.report.views.compare.tables import limit_words
+from sonda.report.views.compare.tables import change_words, limit_words
 
 LIMIT = 0.05
 VARIES = (Variation(0.03, 3), Variation(0.03, 3))
@@ -127,3 +127,18 @@ def test_the_document_has_the_limit_and_what_came_of_it() -> None:
     assert comparison_document(found, LIMIT)["limit"] == {
         "above": 0.05, "outcome": "slower", "exit_code": 1, "repetitions": None, "at_least": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "significant", "words"),
+    [
+        (1.3, 1.25, 1.35, True, "B is TEXT than A (95 %: 1.25 to 1.35x)"),
+        (0.8, 0.79, 0.81, True, "B is TEXT than A (95 %: 1.23 to 1.27x)"),
+        (1.3, 1.1, 1.5, True, "B is TEXT than A (95 %)"),
+        (1.02, 0.8, 1.3, False, "No significant difference: B is 1.25x faster to 1.30x slower (95 %)"),
+        (1.02, 0.0, 1.3, False, "No significant difference: B is >1,000x faster to 1.30x slower (95 %)"),
+        (1.02, 0.01, 90.0, False, "No significant difference: B may be more than 10x faster or slower (95 %)"),
+    ],
+)
+def test_a_headline_and_its_interval_speak_alike(value, low, high, significant, words) -> None:
+    assert change_words(Value(value, "1", "derived", low, high), significant, "TEXT") == words

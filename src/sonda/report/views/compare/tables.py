@@ -23,6 +23,8 @@ from sonda.report.table import Cell, Column, Table, build, numbers, quantity
 from sonda.report.words.names import layer_label
 
 CYCLE, EXACT = "cycle", "exact, simulated"
+VAST = 10.0
+"""An interval that reaches so many times to both sides says no more than that."""
 WIDEST = 10.0
 """Times as long, from which nobody needs the percent."""
 MOST_NAMES = 5
@@ -48,6 +50,8 @@ def change_words(ratio: Value, significant: bool, text: str) -> str:
     low, high = ratio.low, ratio.high
     if low is None or high is None:
         return f"No significant difference{f' ({ratio.reason})' if ratio.reason else ''}"
+    if not significant and low < 1 / VAST and high > VAST:
+        return f"No significant difference: B may be more than {VAST:g}x faster or slower (95 %)"
     if not significant:
         ends = f"{factor_digits(1 / low if low > 0 else math.inf)}x faster to {factor_digits(high)}x slower"
         return f"No significant difference: B is {ends} (95 %)"
