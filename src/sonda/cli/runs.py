@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 @app.command("ls")
 def list_runs(
-    all: Annotated[bool, typer.Option("--all", help="All runs, not the newest 20 only.")] = False,
-    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make the store's index anew first.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="All runs, not only the newest 20.")] = False,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Rebuild the store's index first.")] = False,
     json: Json = False,
 ) -> None:
     """List runs, newest first.
@@ -44,7 +44,7 @@ def list_runs(
     sonda ls
     sonda ls --all --json
 
-    What is listed is remembered in the store's index, which may be removed at any time.
+    The store's index caches the list; you may remove it at any time.
     """
     from sonda.analysis import run_rows
 
@@ -279,7 +279,7 @@ def import_(
 @app.command("report")
 def report(
     references: Annotated[
-        list[str] | None, typer.Argument(help="Runs; the newest unless named.", autocompletion=completion.runs)
+        list[str] | None, typer.Argument(help="Runs; by default the newest.", autocompletion=completion.runs)
     ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The file to write.")] = Path("sonda-report.html"),
     json: Json = False,
