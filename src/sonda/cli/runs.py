@@ -184,7 +184,9 @@ def rm(
 def compare(
     a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.", autocompletion=completion.runs)],
     b: Annotated[str, typer.Argument(help="What is held against it.", autocompletion=completion.runs)],
-    fail_above: Annotated[str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%.")] = "",
+    fail_above: Annotated[
+        str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%; with 3 when noise hides it.")
+    ] = "",
     annotations: Annotated[
         str, typer.Option(help="Print annotations for GitHub Actions too, at lines of code where they are known.")
     ] = "",
@@ -197,11 +199,14 @@ def compare(
     \b
     sonda compare main head
     sonda compare main head --fail-above 5%
+
+    With --fail-above the exit code is 1 when B is slower by more than that with 95 % confidence, 0 when it is not, and
+    3 when the runs vary too much to tell; then the last line says how many repetitions would.
     """
     from shlex import quote
 
     from sonda.analysis.comparison.runs import compare as compare_runs
-    from sonda.analysis.comparison.runs import parse_percent
+    from sonda.analysis.comparison.runs import parse_percent, refuse_same_run
     from sonda.analysis.run_summary import summarise
     from sonda.report.annotations import annotate, check_format
     from sonda.report.blocks import FEW_ROWS, ROWS, at_detail
@@ -214,13 +219,14 @@ def compare(
     store = open_store()
     say(f"reading {a} and {b}")
     left, right = _find_runs(store, a), _find_runs(store, b)
+    refuse_same_run(left, right)
     say(f"comparing {len(left) + len(right):,} runs")
     if any(run.info.kind == "imported" for run in [*left, *right]):
         _compare_imported(left, right, limit, rows, json, verbose, annotations)
         return
     result = compare_runs(left, right)
     if json:
-        write_json(comparison_document(result))
+        write_json(comparison_document(result, limit))
     elif verbose:
         tables = comparison_blocks(result, ROWS if rows is None else rows, limit, (quote(a), quote(b)))
         put(render(at_detail(tables, detail_of(verbose))))
@@ -229,8 +235,8 @@ def compare(
     if annotations:
         code = None if result.exact else summarise(right[0]).code
         _put_annotations(annotate(result, limit, code, Path.cwd()), json)
-    if limit is not None and result.fails(limit):
-        raise SystemExit(1)
+    if limit is not None and (failed := result.check(limit).exit_code):
+        raise SystemExit(failed)
 
 
 def _put_annotations(annotations: list[Annotation], json: bool) -> None:
@@ -264,7 +270,7 @@ def _compare_imported(
 
     result = compare_kernels(a, b)
     if json:
-        write_json(kernel_comparison_document(result))
+        write_json(kernel_comparison_document(result, limit))
     elif verbose:
         tables = kernel_comparison_blocks(result, rows=ROWS if rows is None else rows, fail_above=limit)
         put(render(at_detail(tables, detail_of(verbose))))
@@ -272,8 +278,8 @@ def _compare_imported(
         put(render(kernel_comparison_glance(result, rows=FEW_ROWS if rows is None else rows, fail_above=limit)))
     if annotations:
         _put_annotations(annotate(result, limit), json)
-    if limit is not None and result.fails(limit):
-        raise SystemExit(1)
+    if limit is not None and (code := result.check(limit).exit_code):
+        raise SystemExit(code)
 
 
 @app.command("import", short_help="Read a file of another tool as a run.")

@@ -165,7 +165,7 @@ def _judge(step: ComparedRow, limit: float, baseline: str, comparison: Compariso
         None if ratio.value is None else ratio.value - 1, "1", "derived",
         None if ratio.low is None else ratio.low - 1, None if ratio.high is None else ratio.high - 1, ratio.reason,
     )  # fmt: skip
-    check = check_limit(slowdown, limit)
+    check = check_limit(slowdown, limit, ())
     before, after = (quantities.amount(value.value, "ns") for value in (step.a, step.b))
     shown, times = f"{100 * limit:g} %", f"{after} a step instead of {before}"
     if ratio.low is None or ratio.high is None:

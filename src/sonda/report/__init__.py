@@ -1,9 +1,9 @@
 """How it is shown: terminal, HTML page, traces for other viewers."""
 
 DOORS = (
-    "annotations", "blocks", "display", "json", "labels", "output", "page", "quantities", "screen", "trace.chrome",
-    "trace.tracks", "trackers.metrics", "trackers.mlflow", "trackers.tensorboard", "trackers.wandb",
-    "trace.xplane", "views.compare.document", "views.compare.kernels", "views.compare.screen", "views.data_set",
+    "annotations", "blocks", "display", "json", "labels", "output", "page", "quantities", "schemas", "screen",
+    "trace.chrome", "trace.tracks", "trace.xplane", "trackers.metrics", "trackers.mlflow", "trackers.tensorboard",
+    "trackers.wandb", "views.compare.document", "views.compare.kernels", "views.compare.screen", "views.data_set",
     "views.explain", "views.exploration", "views.kinds", "views.listing", "views.study.operations",
     "views.study.screen", "views.study.view", "views.validation", "views.verification", "words",
 )  # fmt: skip

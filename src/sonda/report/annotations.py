@@ -13,7 +13,7 @@ from typing import Literal
 
 from sonda.analysis.code.summary import OTHER, CodeLine, CodeSummary
 from sonda.analysis.comparison.kernels import KernelComparison
-from sonda.analysis.comparison.limit import SLOWER, UNCLEAR, check_limit
+from sonda.analysis.comparison.limit import SLOWER, UNCLEAR
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison
 from sonda.analysis.summary import Value
 from sonda.record.errors import SondaError, nearest
@@ -61,11 +61,11 @@ def annotate(
     slower and no limit was given; else a notice. Of phases that became slower the line of `code` that takes most of
     each in B is marked. `root` is the folder of the change: files elsewhere are not named.
     """
-    outcome = "" if limit is None else check_limit(compared.slowdown, limit).outcome
+    outcome = "" if limit is None else compared.check(limit).outcome
     level, title = _judge(compared.slowdown, outcome)
     words = [verdict_words(compared) if isinstance(compared, Comparison) else slowdown_words(compared)]
     if limit is not None:
-        words.append(limit_words(compared.slowdown, compared.fails(limit), limit, getattr(compared, "exact", False)))
+        words.append(limit_words(compared.check(limit), getattr(compared, "exact", False)))
     places: list[Annotation] = []
     if isinstance(compared, Comparison) and compared.parts:
         part = compared.parts[0]
