@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sonda.record.run import Run, RunInfo
     from sonda.record.spans import Spans
     from sonda.report.blocks import View
-    from sonda.report.display import ComparisonDisplay, Drawing, InterferenceDisplay, Layers
+    from sonda.report.display import ComparisonDisplay, Drawing, InterferenceDisplay, Layers, StepPhases
 
 Where = Store | Path | str | None
 """A store, or its directory; None: `$SONDA_HOME`, or its default."""
@@ -79,6 +79,13 @@ class Profile:
         from sonda.report.display import Layers
 
         return Layers(self.summary.parts[0] if self.summary.parts else None)
+
+    @property
+    def phases(self) -> StepPhases:
+        """The phases of the judged part, which show themselves; also `to_arrow()` and `to_pandas()`."""
+        from sonda.report.display import StepPhases
+
+        return StepPhases(self.summary.parts[0] if self.summary.parts else None)
 
     def roofline(self) -> Drawing:
         """The layers under the machine's ceilings, as a figure that shows itself. Raises SondaError without them."""
@@ -196,8 +203,13 @@ def import_trace(
 
 
 def compare(a: str | Profile, b: str | Profile, store: Where = None) -> ComparisonDisplay:
-    """Compare B with A; the result shows itself. A tag of several runs means all of them."""
+    """Compare B with A; the result shows itself. A tag of several runs means all of them.
+
+    `compare("main", "head").check(0.05)` says whether B is slower by more than 5 %. Raises SondaError, also if a run is
+    on both sides.
+    """
     from sonda.analysis.comparison.runs import compare as compare_runs
+    from sonda.analysis.comparison.runs import refuse_same_run
     from sonda.report.display import display_comparison
 
     where = _open_store(store)
@@ -205,7 +217,9 @@ def compare(a: str | Profile, b: str | Profile, store: Where = None) -> Comparis
     def runs(side: str | Profile) -> Sequence[Run]:
         return [side.run] if isinstance(side, Profile) else where.find(side)
 
-    return display_comparison(compare_runs(list(runs(a)), list(runs(b))))
+    left, right = list(runs(a)), list(runs(b))
+    refuse_same_run(left, right)
+    return display_comparison(compare_runs(left, right))
 
 
 def run(workload: str, *, on: str = "cpu", store: Where = None, **settings: Any) -> Profile:

@@ -91,7 +91,7 @@ def test_runs_of_the_command_line_are_compared_in_a_notebook(place: Path) -> Non
         asked.append(make_job({"workload": workload, "on": "cpu", **settings}))
         return Profile(stepped([20.0] * 10))
 
-    seen = SimpleNamespace(load=lambda name: Profile(stepped([10.0] * 10)), run=instead, compare=sonda.compare)
+    seen = SimpleNamespace(load=lambda name: Profile(stepped([10.0] * 10, id="a1")), run=instead, compare=sonda.compare)
     *lines, last = block.text.strip().splitlines()
     names = run(Block(block.page, block.line, "python", tuple(lines)), {"sonda": seen})
     assert eval(last, names) == "2.00x slower"

@@ -138,6 +138,7 @@ ADDED: tuple[tuple[str, tuple[str, ...]], ...] = (
 what measures them is tested with small studies of its own (test_study_engine.py)."""
 
 INSTEAD: dict[str, str] = {
+    r"\bID ID\b": "kept another",
     r"(?<!-)\b(ID|last)\b": "kept",
     r"\bRUN\b": "trained",
     r"tcp://10\.0\.0\.1:8786": "tcp://127.0.0.1:9",

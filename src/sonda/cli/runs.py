@@ -160,7 +160,9 @@ def rm(
 def compare(
     a: Annotated[str, typer.Argument(help="The base: an id, a tag, a path.", autocompletion=completion.runs)],
     b: Annotated[str, typer.Argument(help="What is held against it.", autocompletion=completion.runs)],
-    fail_above: Annotated[str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%.")] = "",
+    fail_above: Annotated[
+        str, typer.Option(help="Exit with 1 when B is slower by more than this, e.g. 5%; with 3 when noise hides it.")
+    ] = "",
     verbose: Verbose = 0,
     rows: Rows = None,
     json: Json = False,
@@ -170,11 +172,14 @@ def compare(
     \b
     sonda compare main head
     sonda compare main head --fail-above 5%
+
+    With --fail-above the exit code is 1 when B is slower by more than that with 95 % confidence, 0 when it is not, and
+    3 when the runs vary too much to tell; then the last line says how many repetitions would.
     """
     from shlex import quote
 
     from sonda.analysis.comparison.runs import compare as compare_runs
-    from sonda.analysis.comparison.runs import parse_percent
+    from sonda.analysis.comparison.runs import parse_percent, refuse_same_run
     from sonda.report.blocks import FEW_ROWS, ROWS, at_detail
     from sonda.report.screen import render
     from sonda.report.views.compare.document import comparison_document
@@ -184,20 +189,21 @@ def compare(
     store = open_store()
     say(f"reading {a} and {b}")
     left, right = _find_runs(store, a), _find_runs(store, b)
+    refuse_same_run(left, right)
     say(f"comparing {len(left) + len(right):,} runs")
     if any(run.info.kind == "imported" for run in [*left, *right]):
         _compare_imported(left, right, limit, rows, json, verbose)
         return
     result = compare_runs(left, right)
     if json:
-        write_json(comparison_document(result))
+        write_json(comparison_document(result, limit))
     elif verbose:
         tables = comparison_blocks(result, ROWS if rows is None else rows, limit, (quote(a), quote(b)))
         put(render(at_detail(tables, detail_of(verbose))))
     else:
         put(render(comparison_glance(result, FEW_ROWS if rows is None else rows, limit, (quote(a), quote(b)))))
-    if limit is not None and result.fails(limit):
-        raise SystemExit(1)
+    if limit is not None and (code := result.check(limit).exit_code):
+        raise SystemExit(code)
 
 
 def _find_runs(store: Store, reference: str) -> list[Run]:
@@ -223,14 +229,14 @@ def _compare_imported(
 
     result = compare_kernels(a, b)
     if json:
-        write_json(kernel_comparison_document(result))
+        write_json(kernel_comparison_document(result, limit))
     elif verbose:
         tables = kernel_comparison_blocks(result, rows=ROWS if rows is None else rows, fail_above=limit)
         put(render(at_detail(tables, detail_of(verbose))))
     else:
         put(render(kernel_comparison_glance(result, rows=FEW_ROWS if rows is None else rows, fail_above=limit)))
-    if limit is not None and result.fails(limit):
-        raise SystemExit(1)
+    if limit is not None and (code := result.check(limit).exit_code):
+        raise SystemExit(code)
 
 
 @app.command("import", short_help="Read a file of another tool as a run.")

@@ -293,11 +293,15 @@ def _limit_blocks(place: Document) -> list[Block]:
 def _published_panels(study: Document) -> Iterator[Panel]:
     printed = pairs(study)
     if printed:
+        figure = published_figure(printed)
+        ranges = any(pair.printed["in_range"] for pair in printed)
         absent = "none of the published figures has ours beside it"
-        picture = FigureBlock(published_figure(printed), "published", absent=absent)
+        # Where ours stand beside ranges alone, the table says all that there is.
+        picture = [FigureBlock(figure, "published", absent=absent)] if figure is not None or not ranges else []
         grey = f" Grey: {REACHED}." if any(pair.reached for pair in printed) else ""
-        caption = f"Each mark is a printed figure; 1 is as printed.{grey}"
-        yield Panel("Published against ours", [picture, TableBlock(published_table(printed), tall=True)], caption)
+        drawn = f"Each mark is a printed figure; 1 is as printed.{grey}" if picture else ""
+        caption = f"{drawn} Ranges and bounds have no ratio.".strip() if ranges else drawn
+        yield Panel("Published against ours", [*picture, TableBlock(published_table(printed), tall=True)], caption)
 
 
 def _operation_panels(study: Document) -> Iterator[Panel]:
