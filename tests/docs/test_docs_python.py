@@ -123,6 +123,25 @@ def test_an_own_model_is_trained_on_its_own_data(place: Path) -> None:
     assert [spans.where(kind="epoch", name=part).sum() for part in ("train", "validate", "test")] == [2, 2, 1]
 
 
+def test_tests_that_ask_for_a_profile_name_fixtures_of_the_plugin() -> None:
+    """What the fixtures do is tested in test_pytest_plugin.py."""
+    from inspect import signature
+
+    from sonda.integrations import pytest_plugin
+
+    model, trained = object(), []
+    names = run(
+        shown("docs/howto/workplaces.md", "sonda_profile"),
+        {"model": model, "train": lambda model, steps: trained.append((model, steps))},
+    )
+    tests = [function for name, function in names.items() if name.startswith("test_")]
+    asked = [name for function in tests for name in signature(function).parameters]
+    assert sorted(asked) == sorted(pytest_plugin.ASKING)
+    for function in tests:
+        function(None)
+    assert trained == [(model, 20)] * 2
+
+
 def test_every_block_is_run_somewhere() -> None:
     """A page that shows new Python needs a test here."""
     own = Path(__file__).read_text(encoding="utf-8")

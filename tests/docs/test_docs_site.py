@@ -191,7 +191,7 @@ def test_a_room_names_files_that_it_has(room: str) -> None:
     text = (DOCS / "rooms" / f"{room}.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
     place = REPOSITORY / "src" / "sonda" / room
-    assert len(rows) >= 5
+    assert len(rows) >= min(5, len([path for path in place.rglob("*.py") if path.name != "__init__.py"]))
     assert [row for row in rows if not (place / row).exists()] == []
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from answers import ANSWERS
+from answers import ANSWERS, carry_out, names
 from builders import RunBuilder, stepped
 from command_line import run_command
 from optimisations_cases import CHANGES, summaries
@@ -103,6 +103,11 @@ def test_kept_documents_of_every_kind_of_run_are_as_described(name: str) -> None
     assert mistakes(kept(name)) == []
 
 
+@pytest.mark.parametrize("name", [name for name in KEPT if name in names()])
+def test_explanations_of_every_kind_of_run_are_as_described(name: str) -> None:
+    assert mistakes(json.loads(carry_out(["explain", name, "--json"], 100))) == []
+
+
 def listed(directory: Path) -> Store:
     store = Store(directory / "store")
     for tag, number, durations in (("main", 1, [100.0, 101.0, 102.0]), ("head", 2, [101.0, 102.0, 103.0])):
@@ -114,11 +119,12 @@ def listed(directory: Path) -> Store:
 
 COMMANDS = {
     "summary": ("show", "main"),
+    "explanation": ("explain", "main"),
     "runs": ("ls",),
     "tag": ("tag", "main", "base"),
     "comparison": ("compare", "main", "head", "--fail-above", "50%"),
     "page": ("report", "main", "-o", "page.html"),
-    "export": ("export", "main", "--trace", "trace.json"),
+    "export": ("export", "main", "--trace", "trace.json", "--tensorboard", "logs"),
     "studies": ("study",),
     "plan": ("study", "six-operations", "--scale", "small", "--plan"),
     "study": ("study", "dlrm-accelerator", "--scale", "small", "--show"),

@@ -50,7 +50,8 @@ VALUES = {
     "input": "SHAPE", "search": "PERCENT", "interval": "TIME", "latency_bound": "TIME", "batch_wait": "TIME",
     "idle": "TIME", "older_than": "AGE", "on_cluster": "ADDRESS", "split": "SHARES", "bind": "CORES",
     "image": "WIDTHxHEIGHT", "out": "FOLDER", "checkpoint": "FOLDER", "stonne": "FOLDER", "layers": "MODULE",
-    "weights": "RUN",
+    "weights": "RUN", "annotations": "github",
+    "tensorboard": "FOLDER", "mlflow": "WHERE", "wandb": "FOLDER",
 }  # fmt: skip
 """What the value of an option is called where its own name does not say it."""
 NUMBERS = (

@@ -38,7 +38,7 @@ from sonda.analysis.comparison.simulated import compare_simulated, cycles_of
 from sonda.analysis.comparison.summary import ComparedRow, Comparison, PartComparison, describe, lonely
 from sonda.analysis.findings import Finding
 from sonda.analysis.simulated.run import summarise_simulated
-from sonda.analysis.statistics import NOISY, ratio, side
+from sonda.analysis.statistics import NOISY, effective_size, ratio, side
 from sonda.analysis.steps.parts import Part, parts
 from sonda.analysis.summary import Summary, Value
 from sonda.record.errors import SondaError
@@ -122,6 +122,13 @@ def compare(a: list[Run], b: list[Run]) -> Comparison:
         notes=(*ways, *_notes(a, b, compared)),
         variations=tuple(_variation([run[first] for run in of_side]) for of_side in (timed_a, timed_b)),
     )
+
+
+def compare_steps(a: Sequence[float], b: Sequence[float]) -> ComparedRow:
+    """Steps of one process, ns, against those of another: warm-up is set apart already, and nothing else is known."""
+    left, right = (np.asarray(times, dtype=np.float64) for times in (a, b))
+    sizes = [effective_size(left)], [effective_size(right)]
+    return _rows([("step", "")], [left[:, None]], sizes[0], [right[:, None]], sizes[1])[0]
 
 
 def _compare_exact(a: list[Run], b: list[Run], simulated: list[bool]) -> Comparison:

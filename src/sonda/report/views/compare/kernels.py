@@ -63,7 +63,7 @@ def _opening(found: KernelComparison, fail_above: float | None) -> list[Block]:
     blocks: list[Block] = [
         Heading(f"B {found.b} against A {found.a}, {'per step' if found.per_step else 'in all'}"),
         Gap(),
-        Paragraph(_slowdown_words(found), "first"),
+        Paragraph(slowdown_words(found), "first"),
     ]
     if fail_above is not None:
         check = found.check(fail_above)
@@ -101,7 +101,7 @@ def _more_blocks(count: int) -> list[Block]:
     return blocks
 
 
-def _slowdown_words(comparison: KernelComparison) -> str:
+def slowdown_words(comparison: KernelComparison) -> str:
     """How much longer B takes, in the words of every comparison."""
     slowdown, (what, a, b) = comparison.slowdown, comparison.totals[0]
     if slowdown.value is None:
