@@ -26,8 +26,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "sonda"
-COPIED = ("src", "tests", "benchmarks", "examples", "docs", "tools", "pyproject.toml", "README.md", "mkdocs.yml",
-          "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "constraints.txt", "LICENSE")  # fmt: skip
 COMPARISONS = {
     ast.Lt: ">=", ast.GtE: "<", ast.Gt: "<=", ast.LtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",
     ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
@@ -171,11 +169,10 @@ def try_break(place: Break, seconds: float, failing: list[str]) -> tuple[str, fl
     with tempfile.TemporaryDirectory(prefix="sonda-break-") as folder:
         copy = Path(folder, "tree")
         copy.mkdir()
-        for name in COPIED:
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-            else:
-                shutil.copy(ROOT / name, copy / name)
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+        for name in filter(None, listed.stdout.split("\0")):
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name, follow_symlinks=False)
         broken = copy / place.file.relative_to(ROOT)
         text = broken.read_text()
         broken.write_text(text[: place.begin] + place.text + text[place.end :])
