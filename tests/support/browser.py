@@ -223,7 +223,7 @@ def outside(requests: list[str]) -> list[str]:
 
 
 _started: list[Browser] = []
-"""The one that all tests of a process share: it reads Plotly once."""
+"""The one that all tests of a process share: starting it takes a second."""
 
 
 @pytest.fixture(scope="module")

@@ -1,24 +1,37 @@
-"""A figure as a drawing of lines and points: SVG that needs no script and nothing from elsewhere, for notebooks.
+"""A figure as SVG: drawn when it is written, so that it needs no script, and nothing from elsewhere.
 
-It draws what `figures.roofline` describes: scattered points and lines on logarithmic axes with their own labels.
+Colours of ink and grid are greys that are seen on white and on black alike; a page's style sheet has its own for the
+classes `ink`, `soft` and `grid`. What a reader is told of a mark is its `<title>`, or stands once in a list of
+hints, of which the mark has the number: a page has every figure twice, wide and narrow.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from dataclasses import field as made_by
 
+from sonda.report import axes
+from sonda.report.chart import Area, Boxes, Chart, ColorScale, Dots, Field, Mark, Place, Rule, Series, Shade
 from sonda.report.labels import markup
+from sonda.report.palette import DARK_INK, ink_on, luminance
 
-WIDTH, HEIGHT = 760, 440
-LEFT, RIGHT, TOP, BOTTOM = 108, 16, 40, 48
-"""Room around the field, px."""
-INK = "#6b7480"
-"""Axes, labels and roofs: seen on white and on black alike."""
-LETTER, LINE = 6.6, 20
-"""Width of a letter of the legend and height of a line of it, px."""
+WIDE, NARROW = 940, 360
+"""px of width, of a page on a screen and on a phone."""
+GREY, FAINT = "#6b7480", "#6b7480"
+LETTER, LINE = 7.0, 19
+"""Width of a letter and height of a line, px."""
+NAMES = 34
+"""Letters of a name that there is room for beside a picture."""
+MOST_SHIFTS = 5
+"""Lines by which a label may be moved to be read."""
+UPRIGHT = 16
+"""Letters of a name that stands upright."""
+FAINTEST = 0.6
+"""Luminance from which on a colour hardly stands out from white, so that it gets a border."""
+DASHES = {"dash": "6 4", "dot": "2 3", "dashdot": "7 3 2 3"}
 
 
 def _corners_around(count: int, *reach: float, turn: float = 0.0) -> tuple[tuple[float, float], ...]:
@@ -39,6 +52,8 @@ CORNERS: dict[str, tuple[tuple[float, float], ...]] = {
     "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
     "triangle-up": _corners_around(3, 1.1),
     "triangle-down": _corners_around(3, 1.1, turn=0.5),
+    "triangle-right": _corners_around(3, 1.1, turn=0.25),
+    "triangle-left": _corners_around(3, 1.1, turn=0.75),
     "diamond": _corners_around(4, 1.2),
     "pentagon": _corners_around(5, 1.1),
     "hexagon": _corners_around(6, 1.1),
@@ -46,112 +61,488 @@ CORNERS: dict[str, tuple[tuple[float, float], ...]] = {
     "cross": _CROSS,
     "x": tuple(((x - y) / math.sqrt(2), (x + y) / math.sqrt(2)) for x, y in _CROSS),
     "hourglass": ((-0.9, -1), (0.9, -1), (-0.9, 1), (0.9, 1)),
+    "line": ((-0.12, -1), (0.12, -1), (0.12, 1), (-0.12, 1)),
 }
-"""Corners of every symbol of `palette.SYMBOLS`, in parts of half its size; a circle has none."""
-
-Figure = dict[str, Any]
+"""Corners of every symbol, in parts of half its size; a circle has none."""
 
 
-def svg(figure: Figure) -> str:
-    """The figure as one `<svg>` element. Texts of a figure are escaped already, as Plotly needs them."""
-    across = _Axis(figure["layout"]["xaxis"], LEFT, WIDTH - RIGHT)
-    upright = _Axis(figure["layout"]["yaxis"], HEIGHT - BOTTOM, TOP)
-    pieces = [*_grid(across, upright)]
-    for trace in figure["data"]:
-        places = [(across.place(x), upright.place(y)) for x, y in zip(trace["x"], trace["y"], strict=True)]
-        pieces += _line(trace, places) if "lines" in trace["mode"] else _points(trace, places)
-    legend = _lines(trace for trace in figure["data"] if "marker" in trace)
-    pieces += _legend(legend)
-    above = LINE * (len(legend) - 1)
+@dataclass
+class Hints:
+    """What readers are told of marks, each text once. `titles` puts it into the marks themselves."""
+
+    titles: bool = False
+    numbers: dict[str, int] = made_by(default_factory=dict)
+
+    def attribute(self, text: str) -> str:
+        """What makes a mark tell this."""
+        if not text or self.titles:
+            return ""
+        return f' data-h="{self.numbers.setdefault(text, len(self.numbers))}"'
+
+    def inside(self, text: str) -> str:
+        """What stands inside of the mark."""
+        return f"<title>{markup_lines(text)}</title>" if text and self.titles else ""
+
+
+def markup_lines(text: str) -> str:
+    """The text escaped, its line ends kept."""
+    return "\n".join(markup(line) for line in text.split("\n"))
+
+
+def standalone(chart: Chart) -> str:
+    """The figure as one `<svg>` element for a notebook, with titles."""
+    return draw(chart, WIDE, Hints(titles=True), "sonda", standalone=True)
+
+
+def draw(chart: Chart, width: int, hints: Hints, name: str, look: str = "", standalone: bool = False) -> str:
+    """The figure as one `<svg>` element of this width; `name` is unique on the page, `look` is its class."""
+    sheet = _Sheet(chart, width, hints, f"{name}-hatch")
+    body = "".join(sheet.pieces())
+    style = ' style="max-width:100%;height:auto;font:12px system-ui,sans-serif"' if standalone else ""
+    kind = f' class="{look}"' if look else ""
+    about = markup(", ".join(text for text in (chart.fields[0].y.title, chart.x.title) if text) or "figure")
+    hatch = sheet.hatch if f"#{sheet.hatching}" in body else ""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {-above} {WIDTH} {HEIGHT + above}" width="{WIDTH}" '
-        f'height="{HEIGHT + above}" style="max-width: 100%; height: auto; font: 12px system-ui, sans-serif" role="img">'
-        f"{''.join(pieces)}</svg>"
+        f'<svg xmlns="http://www.w3.org/2000/svg"{kind} viewBox="0 0 {width} {_n(sheet.height)}" width="{width}" '
+        f'height="{_n(sheet.height)}"{style} role="group" aria-label="{about}">{hatch}{body}</svg>'
     )
 
 
-class _Axis:
-    """From values to px, both ends included."""
-
-    def __init__(self, axis: Figure, first: float, last: float) -> None:
-        self.low, self.high = axis["range"]
-        self.first, self.last = first, last
-        self.title = str(axis["title"]["text"])
-        self.ticks = list(zip(axis["tickvals"], axis["ticktext"], strict=True))
-
-    def place(self, value: float) -> float:
-        place: float = self.first + (math.log10(value) - self.low) / (self.high - self.low) * (self.last - self.first)
-        return place
+def _n(value: float) -> str:
+    """A coordinate: a tenth of a px is enough."""
+    text = f"{value:.1f}"
+    return text.removesuffix(".0") if text != "-0.0" else "0"
 
 
-def _grid(across: _Axis, upright: _Axis) -> Iterable[str]:
-    for value, text in across.ticks:
-        x = across.place(value)
-        yield f'<path d="M{x:.1f} {TOP}V{HEIGHT - BOTTOM}" stroke="{INK}" stroke-opacity=".2"/>'
-        yield _text(x, HEIGHT - BOTTOM + 16, text, "middle")
-    for value, text in upright.ticks:
-        y = upright.place(value)
-        yield f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{INK}" stroke-opacity=".2"/>'
-        yield _text(LEFT - 6, y + 4, text, "end")
-    yield _text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, across.title, "middle")
-    turned = f"rotate(-90 14 {(TOP + HEIGHT - BOTTOM) / 2:.0f})"
-    yield _text(14, (TOP + HEIGHT - BOTTOM) / 2, upright.title, "middle", f' transform="{turned}"')
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _line(trace: Figure, places: list[tuple[float, float]]) -> Iterable[str]:
-    path = " ".join(f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y) in enumerate(places))
-    dash = ' stroke-dasharray="6 4"' if trace["line"]["dash"] != "solid" else ""
-    yield f'<path d="{path}" fill="none" stroke="{INK}" stroke-width="2"{dash}>{_hint(trace["name"])}</path>'
-    upright, _, side = trace["textposition"].partition(" ")
-    for (x, y), text in zip(places, trace["text"], strict=True):
-        if text:
-            away = 8 if side == "right" else 0
-            yield _text(x + away, y + (14 if upright == "bottom" else -6), text, "start" if away else "end")
+def _wide(text: str) -> float:
+    return LETTER * len(text)
 
 
-def _points(trace: Figure, places: list[tuple[float, float]]) -> Iterable[str]:
-    marker = trace["marker"]
-    for (x, y), size, text in zip(places, marker["size"], trace["text"], strict=True):
-        yield _mark(marker, x, y, size / 2, _hint(text))
+@dataclass(frozen=True)
+class Key:
+    """An entry of the legend."""
+
+    name: str
+    color: str
+    symbol: str = ""
+    line: str = ""
+    hatched: bool = False
 
 
-def _mark(marker: Figure, x: float, y: float, half: float, hint: str = "") -> str:
-    """The shape that the symbol names, around its middle: colours are never alone."""
-    color = markup(str(marker["color"]))
-    style = f'fill="{color}" fill-opacity=".75" stroke="{INK}"'  # yellow is hardly seen on white
-    corners = CORNERS[str(marker["symbol"])]
-    if not corners:
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{half:.1f}" {style}>{hint}</circle>'
-    points = " ".join(f"{x + half * dx:.1f},{y + half * dy:.1f}" for dx, dy in corners)
-    return f'<polygon points="{points}" {style}>{hint}</polygon>'
+class _Sheet:
+    """A figure with the place of everything in it."""
+
+    def __init__(self, chart: Chart, width: int, hints: Hints, hatching: str) -> None:
+        self.chart, self.width, self.hints, self.hatching = chart, width, hints, hatching
+        self.narrow = width < 500
+        self.keys = list(_keys(chart.marks)) if chart.legend is not False else []
+        if chart.legend is None and len(self.keys) < 2:
+            self.keys = []
+        self.series = {key.name: at for at, key in enumerate(self.keys)}
+        self.lines = list(self._legend_lines())
+        self.ends_x = axes.ends_of(chart.x, [value for field in chart.fields for value in axes.across_of(field.marks)])
+        self.left, self.right = self._sides()
+        self.columns = chart.x.names
+        room = (width - self.left - self.right) / max(1, len(self.columns))
+        self.turned = bool(self.columns) and max(map(_wide, self.columns)) > room - 4
+        most = UPRIGHT if self.turned else max(1, int(room / LETTER))
+        self.column_names = [_cut(name, most) for name in self.columns]
+        self.top = 4.0 + LINE * len(self.lines) + (34 if chart.scale else 0)
+        if self.columns:
+            self.top += max(map(_wide, self.column_names)) + 8 if self.turned else LINE
+        self.written: list[tuple[float, float, float]] = []
+        """Left end, right end and height of the labels so far."""
+        self._place_fields()
+
+    def _sides(self) -> tuple[float, float]:
+        """Room on the left and on the right, px."""
+        named = [field.y.names for field in self.chart.fields if field.y.names]
+        if named:
+            longest = max(len(name) for names in named for name in names)
+            # On a phone long names stand above their rows.
+            self.above = self.narrow and longest > 12
+            left = 6.0 if self.above else 10 + _wide("n" * min(longest, NAMES))
+        else:
+            self.above = False
+            texts = [text for field in self.chart.fields for _, text in self._upright_ticks(field)]
+            left = 12 + max(map(_wide, texts), default=20.0)
+        return left, 16.0
+
+    def _upright_ticks(self, field: Field) -> Sequence[tuple[float, str]]:
+        return axes.ticks_of(field.y, axes.ends_of(field.y, axes.upright_of(field.marks)), 5)
+
+    def _place_fields(self) -> None:
+        """Top and bottom of each field; the height of all."""
+        shares = sum(field.share for field in self.chart.fields)
+        self.fields: list[tuple[Field, float, float]] = []
+        self.ends_y = {id(field): axes.ends_of(field.y, axes.upright_of(field.marks)) for field in self.chart.fields}
+        y = self.top
+        for field in self.chart.fields:
+            y += (LINE + 3 if field.title or field.y.title else 4) + (8 if self.fields else 0)
+            tall = self.chart.height * field.share / shares
+            if self.above and field.y.names:
+                tall += 15 * len(field.y.names)
+            self.fields.append((field, y, y + tall))
+            y += tall
+        self.bottom = y
+        self.height = self.bottom + (6 if self.columns else 20) + (LINE if self.chart.x.title else 0) + 2
+
+    # ---- from values to px ----
+
+    def x(self, value: float) -> float:
+        return axes.part(value, self.ends_x, self.chart.x.log) * (self.width - self.left - self.right) + self.left
+
+    def y(self, value: float, field: Field, top: float, bottom: float) -> float:
+        if field.y.names:
+            row = (bottom - top) / len(field.y.names)
+            above = 15.0 if self.above else 0.0
+            place = math.floor(value + 0.5)
+            inside = value + 0.5 - place
+            if place >= len(field.y.names):
+                return bottom
+            # The end of a row is that of the bar in it, and no part of the name below.
+            return top + place * row + above + inside * (row - above)
+        return bottom - axes.part(value, self.ends_y[id(field)], field.y.log) * (bottom - top)
+
+    # ---- what is drawn, from behind to the front ----
+
+    def pieces(self) -> Iterator[str]:
+        yield from self._legend()
+        yield from self._color_scale()
+        yield from self._across()
+        for field, top, bottom in self.fields:
+            yield from self._field(field, top, bottom)
+        yield from self._strips()
+
+    @property
+    def hatch(self) -> str:
+        return (
+            f'<pattern id="{self.hatching}" width="6" height="6" patternUnits="userSpaceOnUse" '
+            'patternTransform="rotate(45)"><path d="M0 0V6" stroke="#fff" stroke-opacity=".75" stroke-width="3"/>'
+            "</pattern>"
+        )
+
+    def _across(self) -> Iterator[str]:
+        """The axis below: its lines, its texts and its title."""
+        top, bottom = self.fields[0][1], self.bottom
+        if self.columns:
+            for at, name in enumerate(self.column_names):
+                x = self.x(at)
+                if self.turned:
+                    turn = f' transform="rotate(-90 {_n(x + 4)} {_n(top - 6)})"'
+                    yield self._text(x + 4, top - 6, name, "start", turn)
+                else:
+                    yield self._text(x, top - 6, name, "middle")
+        else:
+            ticks = axes.ticks_of(self.chart.x, self.ends_x, 5 if self.narrow else 10)
+            lines = "".join(f"M{_n(self.x(value))} {_n(top)}V{_n(bottom)}" for value, _ in ticks)
+            yield f'<path class="grid" d="{lines}" stroke="{FAINT}" stroke-opacity=".2"/>'
+            reached = -math.inf
+            for value, text in ticks:
+                half = _wide(text) / 2
+                x = min(max(self.x(value), half), self.width - half)
+                if x - half > reached + 5:
+                    yield self._text(x, bottom + 15, text, "middle")
+                    reached = x + half
+        if self.chart.x.title:
+            title = _cut(self.chart.x.title, int((self.width - 8) / LETTER))
+            middle = (self.left + self.width - self.right) / 2
+            x = min(max(middle, _wide(title) / 2 + 4), self.width - _wide(title) / 2 - 4)
+            yield self._text(x, self.height - 6, title, "middle", "", "soft")
+
+    def _field(self, field: Field, top: float, bottom: float) -> Iterator[str]:
+        title = field.title or field.y.title
+        if title:
+            yield self._text(4, top - 9, _cut(title, int(self.width / LETTER)), "start", "", "soft")
+        if field.y.names:
+            for at, name in enumerate(field.y.names):
+                if self.above:
+                    y = top + at * (bottom - top) / len(field.y.names) + 12
+                    yield self._text(4, y, _cut(name, int(self.width / LETTER)), "start")
+                else:
+                    yield self._text(self.left - 6, self.y(at, field, top, bottom) + 4, _cut(name, NAMES), "end")
+        else:
+            ticks = self._upright_ticks(field)
+            places = [(self.y(value, field, top, bottom), text) for value, text in ticks]
+            lines = "".join(f"M{_n(self.left)} {_n(y)}H{_n(self.width - self.right)}" for y, _ in places)
+            yield f'<path class="grid" d="{lines}" stroke="{FAINT}" stroke-opacity=".2"/>'
+            yield from (self._text(self.left - 5, y + 4, text, "end") for y, text in places)
+        for mark in field.marks:
+            name = getattr(mark, "name", "")
+            group = f' data-s="{self.series[name]}"' if name in self.series else ""
+            drawn = "".join(self._mark(mark, field, top, bottom))
+            yield f"<g{group}>{drawn}</g>" if group else drawn
+
+    def _mark(self, mark: Mark, field: Field, top: float, bottom: float) -> Iterable[str]:
+        def y(value: float) -> float:
+            return self.y(value, field, top, bottom)
+
+        match mark:
+            case Boxes():
+                return self._boxes(mark, field, top, bottom)
+            case Series():
+                return self._series(mark, field, top, bottom)
+            case Area(_, color, across, low, high, opacity):
+                there = [f"{_n(self.x(x))} {_n(y(value))}" for x, value in zip(across, high, strict=True)]
+                back = [f"{_n(self.x(x))} {_n(y(value))}" for x, value in zip(across, low, strict=True)][::-1]
+                clear = f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
+                return [f'<path d="M{"L".join([*there, *back])}Z" fill="{color}"{clear}/>'] if there else []
+            case Dots(_, color, points, size):
+                path = "".join(f"M{_n(self.x(x))} {_n(y(value))}h0" for x, value in points)
+                return [f'<path d="{path}" stroke="{color}" stroke-opacity=".6" stroke-width="{_n(size)}" '
+                        'stroke-linecap="round"/>']  # fmt: skip
+            case Rule(at, text, color, line, side):
+                x = self.x(at)
+                ink = f'stroke="{color}"' if color else f'class="line" stroke="{GREY}"'
+                away, anchor = {"left": (-4, "end"), "right": (4, "start"), "middle": (0, "middle")}[side]
+                word = [self._text(x + away, top - 4, text, anchor)] if text else []
+                dash = f' stroke-dasharray="{DASHES[line]}"' if line in DASHES else ""
+                return [f'<path d="M{_n(x)} {_n(top)}V{_n(bottom)}" {ink} stroke-width="1.4"{dash}/>', *word]
+            case Shade(first, last, text):
+                x, end = self.x(first), self.x(last)
+                word = [self._text(x + 3, top + 11, text, "start", "", "soft")] if text else []
+                return [f'<rect x="{_n(x)}" y="{_n(top)}" width="{_n(end - x)}" height="{_n(bottom - top)}" '
+                        f'fill="{GREY}" fill-opacity=".22"/>', *word]  # fmt: skip
+
+    def _boxes(self, boxes: Boxes, field: Field, top: float, bottom: float) -> Iterator[str]:
+        def placed(at: int) -> tuple[float, float, float, float]:
+            left, right, low, high = boxes.places[at]
+            x, y = self.x(left), min(ends := (self.y(low, field, top, bottom), self._end(high, field, top, bottom)))
+            return x, y, self.x(right) - x, max(ends) - y
+
+        border = ' class="faint"' if _faint(boxes.color) else ""
+        if not boxes.hints and not boxes.colors and not any(boxes.hatched):
+            pieces = [placed(at) for at in range(len(boxes.places))]
+            path = "".join(f"M{_n(x)} {_n(y)}h{_n(wide)}v{_n(high)}h{_n(-wide)}z" for x, y, wide, high in pieces)
+            yield f'<path d="{path}" fill="{boxes.color}"{border}/>'
+            return
+        gap = 1.0 if boxes.colors else 0.0
+        for at in range(len(boxes.places)):
+            x, y, wide, high = placed(at)
+            color = boxes.colors[at] if boxes.colors else boxes.color
+            hint = boxes.hints[at] if boxes.hints else ""
+            size = f'x="{_n(x)}" y="{_n(y)}" width="{_n(max(wide - gap, 0.3))}" height="{_n(max(high - gap, 0.3))}"'
+            yield f'<rect {size} fill="{color}"{border}{self.hints.attribute(hint)}>{self.hints.inside(hint)}</rect>'
+            if at < len(boxes.hatched) and boxes.hatched[at]:
+                yield f'<rect {size} fill="url(#{self.hatching})" pointer-events="none"/>'
+            if boxes.texts:
+                text = boxes.texts[at]
+                if _wide(text) > wide:
+                    text = text.partition(" ")[0]
+                if _wide(text) <= wide + 2:
+                    ink = f' fill="{ink_on(color)}" pointer-events="none"'
+                    yield (f'<text x="{_n(x + wide / 2)}" y="{_n(y + high / 2 + 4)}" text-anchor="middle"{ink}>'
+                           f"{markup(text)}</text>")  # fmt: skip
+
+    def _end(self, value: float, field: Field, top: float, bottom: float) -> float:
+        """As `y`, but the end of a place with a name is in this place and not the beginning of the next."""
+        if field.y.names and value + 0.5 == math.floor(value + 0.5):
+            row = (bottom - top) / len(field.y.names)
+            return top + (math.floor(value + 0.5)) * row
+        return self.y(value, field, top, bottom)
+
+    def _series(self, series: Series, field: Field, top: float, bottom: float) -> Iterator[str]:
+        placed = [None if point is None else (self.x(point[0]), self.y(point[1], field, top, bottom))
+                  for point in series.points]  # fmt: skip
+        ink = f'stroke="{series.color}"' if series.color else f'class="line" stroke="{GREY}"'
+        if series.line:
+            dash = f' stroke-dasharray="{DASHES[series.line]}"' if series.line in DASHES else ""
+            yield (f'<path d="{_path(placed, series.stepped)}" fill="none" {ink} stroke-width="{series.width:g}"'
+                   f'{dash} stroke-linejoin="round"/>')  # fmt: skip
+        ends = [
+            self._interval(interval, place, series.upright, (field, top, bottom))
+            for interval, place in zip(series.intervals, placed, strict=False)
+            if interval is not None and place is not None
+        ]
+        if ends:
+            yield f'<path d="{"".join(ends)}" fill="none" {ink}/>'
+        if series.symbols:
+            yield from self._marks(series, placed)
+        else:
+            for hint, place in zip(series.hints, placed, strict=False):
+                if hint and place is not None and not self.hints.titles:
+                    x, y = place
+                    yield f'<circle cx="{_n(x)}" cy="{_n(y)}" r="6" fill-opacity="0"{self.hints.attribute(hint)}/>'
+        yield from self._labels(series, placed)
+
+    def _interval(self, ends: Place, place: Place, upright: bool, where: tuple[Field, float, float]) -> str:
+        """A thin line with a stop at each end."""
+        x, y = place
+        if upright:
+            low, high = (self.y(end, *where) for end in ends)
+            return f"M{_n(x)} {_n(low)}V{_n(high)}M{_n(x - 3)} {_n(low)}h6M{_n(x - 3)} {_n(high)}h6"
+        low, high = (min(max(self.x(end), self.left), self.width - self.right) for end in ends)
+        return f"M{_n(low)} {_n(y)}H{_n(high)}M{_n(low)} {_n(y - 3)}v6M{_n(high)} {_n(y - 3)}v6"
+
+    def _marks(self, series: Series, placed: Sequence[Place | None]) -> Iterator[str]:
+        """The marks of a series: what they have in common stands once."""
+        by_look: dict[str, list[str]] = {}
+        for at, place in enumerate(placed):
+            if place is None:
+                continue
+            hint = series.hints[at] if at < len(series.hints) else ""
+            symbol, size = series.symbols[at % len(series.symbols)], series.sizes[at % len(series.sizes)]
+            color = series.colors[at] if series.colors else series.color
+            look = _look(symbol, color, series.opacity)
+            half = size * (0.85 if self.narrow else 1.0) / 2
+            by_look.setdefault(look, []).append(self._shape(symbol, *place, half, hint))
+        for look, shapes in by_look.items():
+            yield f"<g {look}>{''.join(shapes)}</g>"
+
+    def _shape(self, symbol: str, x: float, y: float, half: float, hint: str = "") -> str:
+        """What the symbol names, around its middle: colours are never alone."""
+        told, inside = self.hints.attribute(hint), self.hints.inside(hint)
+        corners = CORNERS.get(symbol.removesuffix("-open"), ())
+        if not corners:
+            return f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(half)}"{told}>{inside}</circle>'
+        points = " ".join(f"{_n(x + half * dx)},{_n(y + half * dy)}" for dx, dy in corners)
+        return f'<polygon points="{points}"{told}>{inside}</polygon>'
+
+    def _labels(self, series: Series, placed: Sequence[tuple[float, float] | None]) -> Iterator[str]:
+        for at, (text, place) in enumerate(zip(series.labels, placed, strict=False)):
+            if not text or place is None:
+                continue
+            side = series.sides[at % len(series.sides)]
+            size = series.sizes[at % len(series.sizes)] / 2 if series.symbols else 0
+            x, y = place
+            y += 12 + size if "below" in side else -6 - size
+            anchor = "start" if "right" in side else "end" if "left" in side else "middle"
+            text = _cut(text, int(self.width / LETTER))
+            x += 6 if anchor == "start" else -2 if anchor == "end" else 0
+            reach = _wide(text)
+            least = {"start": 2.0, "end": reach + 2, "middle": reach / 2 + 2}[anchor]
+            x = min(max(x, least), self.width - 2 - reach + least - 2)
+            y = self._clear(x - least + 2, reach, y, -13 if "above" in side else 13)
+            yield self._text(x, y, text, anchor, ' class="label"', "ink")
+
+    def _clear(self, left: float, reach: float, y: float, step: float) -> float:
+        """A height near `y` at which a text runs into no other."""
+        for at in range(MOST_SHIFTS):
+            here = y + at * step
+            if all(abs(here - low) >= 12 or left > right or left + reach < first
+                   for first, right, low in self.written):  # fmt: skip
+                break
+        self.written.append((left, left + reach, here))
+        return here
+
+    def _strips(self) -> Iterator[str]:
+        top, bottom = self.fields[0][1], self.bottom
+        for strip in self.chart.strips:
+            x, end = self.x(strip.left), self.x(strip.right)
+            yield (f'<rect class="strip" x="{_n(x)}" y="{_n(top)}" width="{_n(end - x)}" height="{_n(bottom - top)}" '
+                   f'fill-opacity="0"{self.hints.attribute(strip.hint)}>'
+                   f"{self.hints.inside(strip.hint)}</rect>")  # fmt: skip
+
+    # ---- legends ----
+
+    def _legend_lines(self) -> Iterator[list[tuple[float, Key]]]:
+        """Keys with their places, as many in a line as there is room for."""
+        line: list[tuple[float, Key]] = []
+        x = 4.0
+        for key in self.keys:
+            wide = min(34 + _wide(key.name), self.width - 8.0)
+            if line and x + wide > self.width:
+                yield line
+                line, x = [], 4.0
+            line.append((x, key))
+            x += wide
+        if line:
+            yield line
+
+    def _legend(self) -> Iterator[str]:
+        for number, line in enumerate(self.lines):
+            y = 13.0 + LINE * number
+            for x, key in line:
+                name = _cut(key.name, int((self.width - x - 22) / LETTER))
+                switch = "" if self.hints.titles else ' tabindex="0" role="button" aria-pressed="true"'
+                inner = "".join(self._swatch(key, x, y)) + self._text(x + 20, y, name, "start")
+                yield f'<g class="key" data-k="{self.series[key.name]}"{switch}>{inner}</g>'
+
+    def _swatch(self, key: Key, x: float, y: float) -> Iterator[str]:
+        ink = f'stroke="{key.color}"' if key.color else f'class="line" stroke="{GREY}"'
+        if key.line:
+            dash = f' stroke-dasharray="{DASHES[key.line]}"' if key.line in DASHES else ""
+            yield f'<path d="M{_n(x)} {_n(y - 4)}h16" {ink} stroke-width="2"{dash}/>'
+        if key.symbol:
+            yield f"<g {_look(key.symbol, key.color)}>{self._shape(key.symbol, x + 8, y - 4, 5)}</g>"
+        elif not key.line:
+            border = ' class="faint"' if _faint(key.color) else ""
+            yield f'<rect x="{_n(x + 2)}" y="{_n(y - 10)}" width="12" height="12" fill="{key.color}"{border}/>'
+            if key.hatched:
+                fill = f"url(#{self.hatching})"
+                yield f'<rect x="{_n(x + 2)}" y="{_n(y - 10)}" width="12" height="12" fill="{fill}"/>'
+
+    def _color_scale(self) -> Iterator[str]:
+        scale = self.chart.scale
+        if scale is None:
+            return
+        y = 4.0 + LINE * len(self.lines)
+        x = 12 + _wide(scale.title)
+        yield self._text(4, y + 11, scale.title, "start", "", "soft")
+        wide = min(240.0, self.width - x - 20)
+        pieces = 24
+        for at in range(pieces):
+            color = scale.color(scale.low + (at + 0.5) / pieces * (scale.high - scale.low))
+            yield (f'<rect x="{_n(x + at * wide / pieces)}" y="{_n(y + 2)}" width="{_n(wide / pieces + 0.5)}" '
+                   f'height="11" fill="{color}"/>')  # fmt: skip
+        yield from self._scale_texts(scale, x, y + 26, wide)
+
+    def _scale_texts(self, scale: ColorScale, x: float, y: float, wide: float) -> Iterator[str]:
+        ticks = scale.ticks or tuple(axes.linear_ticks((scale.low, scale.high), 4))
+        reached = -math.inf
+        for value, text in ticks:
+            at = x + axes.part(value, (scale.low, scale.high), False) * wide
+            if at - _wide(text) / 2 > reached + 4:
+                yield self._text(at, y, text, "middle")
+                reached = at + _wide(text) / 2
+
+    def _text(self, x: float, y: float, text: str, anchor: str, extra: str = "", look: str = "ink") -> str:
+        kind = "" if "class=" in extra else f' class="{look}"'
+        return (f'<text x="{_n(x)}" y="{_n(y)}" fill="{GREY}" font-size="12" text-anchor="{anchor}"{kind}{extra}>'
+                f"{markup(text)}</text>")  # fmt: skip
 
 
-def _lines(traces: Iterable[Figure]) -> list[list[tuple[float, Figure]]]:
-    """The lines of the legend: each mark with its place, as many in a line as there is room for."""
-    lines: list[list[tuple[float, Figure]]] = [[]]
-    x = float(LEFT)
-    for trace in traces:
-        wide = 34 + LETTER * len(trace["name"])
-        if lines[-1] and x + wide > WIDTH:
-            lines.append([])
-            x = float(LEFT)
-        lines[-1].append((x, trace))
-        x += wide
-    return lines
+def _look(symbol: str, color: str, opacity: float = 1.0) -> str:
+    """Attributes of marks of this symbol and colour."""
+    ink = color or GREY
+    clear = f' opacity="{opacity:g}"' if opacity < 1 else ""
+    if symbol.endswith("-open"):
+        return f'fill="#fff" fill-opacity="0" stroke="{ink}" stroke-width="2"{clear}'
+    return f'fill="{ink}" class="mark{"" if color else " line"}" stroke="#fff" stroke-opacity=".6"{clear}'
 
 
-def _legend(lines: list[list[tuple[float, Figure]]]) -> Iterable[str]:
-    """The last line stands above the field, the others above it."""
-    for above, line in enumerate(reversed(lines)):
-        y = 18 - LINE * above
-        for x, trace in line:
-            yield _mark(trace["marker"], x + 6, y, 6)
-            yield _text(x + 18, y + 4, trace["name"], "start")
+def _path(placed: Sequence[tuple[float, float] | None], stepped: bool) -> str:
+    path, before = "", False
+    for place in placed:
+        if place is None:
+            before = False
+            continue
+        x, y = _n(place[0]), _n(place[1])
+        path += f"V{y}H{x}" if before and stepped else f"L{x} {y}" if before else f"M{x} {y}"
+        before = True
+    return path
 
 
-def _text(x: float, y: float, text: str, anchor: str, extra: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" fill="{INK}" text-anchor="{anchor}"{extra}>{text}</text>'
+def _keys(marks: Iterable[Mark]) -> Iterable[Key]:
+    """Of every name one, in the order of the marks; a series says more than the area around it."""
+    keys: dict[str, Key] = {}
+    for mark in marks:
+        match mark:
+            case Series(name, color, _, line) if name not in keys or not (keys[name].symbol or keys[name].line):
+                keys[name] = Key(name, color, mark.symbols[0] if mark.symbols else "", line)
+            case Boxes(name, color, _, _, hatched):
+                keys.setdefault(name, Key(name, color, hatched=bool(hatched) and all(hatched)))
+            case Area(name, color):
+                keys.setdefault(name, Key(name, color))
+            case Dots(name, color):
+                keys.setdefault(name, Key(name, color, "circle"))
+    keys.pop("", None)
+    return keys.values()
 
 
-def _hint(text: str) -> str:
-    return f"<title>{text.replace('<br>', chr(10)).replace('<b>', '').replace('</b>', '')}</title>"
+def _faint(color: str) -> bool:
+    return color.startswith("#") and color != DARK_INK and luminance(color) > FAINTEST
