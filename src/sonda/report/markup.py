@@ -41,7 +41,7 @@ from sonda.report.table import Cell, Column, Table
 
 LONG = 25
 """Rows beyond which a table scrolls inside of its panel."""
-STATIC = 60
+STATIC = 100
 """Rows that stand in the page as elements; of a longer table the script draws those in sight, from data."""
 
 

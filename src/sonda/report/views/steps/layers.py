@@ -33,6 +33,8 @@ class Measure:
     source: str
     weight: Weight
     """What a layer has without those inside."""
+    guess: bool = False
+    """Whether it is an estimate with bounds."""
     shares: tuple[float, ...] = ()
     """Parts of the step, layers inside included, where the table of layers has them too: the picture must not say
     something else. Medians of the layers inside do not add up where steps differ."""
@@ -59,7 +61,8 @@ def measures_of(part: PartSummary) -> list[Measure]:
         if any((value.value or 0.0) > 0 for value in values):
             shares = tuple(row.cost.share for row in part.layers) if name == "time" else ()
             known = shares if all(share == share for share in shares) else ()
-            found.append(Measure(name, values[0].unit, values[0].source, _weight(way), known))
+            guess = quantities.is_guess(values[0])
+            found.append(Measure(name, values[0].unit, values[0].source, _weight(way), guess, known))
     return found
 
 
@@ -88,7 +91,8 @@ def layer_icicle(layers: Sequence[LayerRow], measures: Sequence[Measure]) -> Ici
         ]  # fmt: skip
         if not name:
             shown[name] += _outside(places)
-    return Icicle(shown, tuple(measure.name for measure in measures), scale)
+    names = tuple(f"{measure.name}, a guess" if measure.guess else measure.name for measure in measures)
+    return Icicle(shown, names, scale)
 
 
 def _outside(places: Sequence[Sequence[Span]]) -> list[Slab]:
