@@ -15,9 +15,9 @@ from sonda.analysis.doubts import HeldAgainstTf32
 from sonda.analysis.roofline import ceilings, gpu_of, lines, tf32_of
 from sonda.analysis.run_summary import summarise
 from sonda.report.blocks import Detail
+from sonda.report.charts.svg import standalone
 from sonda.report.markup import figure_html
 from sonda.report.section import section_of
-from sonda.report.svg import standalone
 from sonda.report.views.device.roofline import kernel_caption, kernel_roof_fields, kernel_roof_table, kernel_roofline
 from sonda.report.views.steps.view import StepsView
 

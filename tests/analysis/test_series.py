@@ -32,7 +32,7 @@ from sonda.record.run import Run
 from sonda.record.samples import Sample
 from sonda.record.store import Store
 from sonda.report.blocks import Detail
-from sonda.report.chart import Rule
+from sonda.report.charts.chart import Guide
 from sonda.report.page import page_text
 from sonda.report.views.counters.command import outside_figure, outside_table, totals_words
 from sonda.report.views.steps.view import StepsView
@@ -391,7 +391,7 @@ def test_the_screen_the_document_and_the_page_show_it() -> None:
 def test_the_figure_marks_the_change_where_its_interval_begins_and_has_the_phases_beneath() -> None:
     figure = outside_figure(of(counted()))
     assert figure is not None
-    assert {mark.at for mark in figure.marks if isinstance(mark, Rule)} == {2.0}
+    assert {mark.at for mark in figure.marks if isinstance(mark, Guide)} == {2.0}
     assert figure.x.title == "time since the program began, s"
     assert figure.x.ends == (0, 4.02)
     bars = boxes_of(figure)

@@ -11,7 +11,7 @@ from builders import RunBuilder
 from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import PartSummary, Summary
 from sonda.report import figures
-from sonda.report.chart import Shade
+from sonda.report.charts.chart import Shade
 from sonda.report.views.steps.figure_data import steps_table
 from sonda.report.views.steps.view import StepsView
 

@@ -35,15 +35,15 @@ from sonda.report.blocks import (
     saved_paragraph,
     stack_parts,
 )
-from sonda.report.chart import Axis, Chart, ColorScale, Field, Rule
-from sonda.report.icicle import Icicle, Slab
+from sonda.report.charts.chart import Axis, Chart, ColorScale, Guide, Plot
+from sonda.report.charts.icicle import Icicle, Slab
 from sonda.report.markup import blocks_html
 from sonda.report.notebook import render_fragment
 from sonda.report.screen import render
 from sonda.report.table import Cell, Column, build
 
 TABLE = build([(Column("<layer>", right=False), [Cell("<conv>")]), (Column("ms"), [Cell("1.5", 1.5)])], "times")
-FIGURE = Chart(Axis(names=("a",)), (Field(Axis("<ms>"), (Rule(0.0),)),), 100)
+FIGURE = Chart(Axis(names=("a",)), (Plot(Axis("<ms>"), (Guide(0.0),)),), 100)
 SLAB = Slab("<conv>", ("100 %", "50 %"), "<conv>, 2 ms", "#ffffff", 0, ((0.0, 1.0), (0.0, 0.5)))
 TREE = Icicle({"": [SLAB]}, ("time", "bytes"), ColorScale("", ("#ffffff", "#000000"), 0, 1))
 EVERY: list[tuple[Block, list[str]]] = [

@@ -21,10 +21,10 @@ from simulated_examples import CLOCKED, LAYER, SMALL_LAYER, nested_run
 from sonda.analysis.corun.interference import interference
 from sonda.api import Profile, compare
 from sonda.record.errors import SondaError
-from sonda.report.chart import Axis, Chart, Field, Series
+from sonda.report.charts.chart import Axis, Chart, Plot, Points
+from sonda.report.charts.svg import LETTER, WIDE, standalone
 from sonda.report.display import Layers, display_interference
 from sonda.report.palette import SYMBOLS
-from sonda.report.svg import LETTER, WIDE, standalone
 from sonda.report.words import describe
 
 NOTEBOOK = REPOSITORY / "examples" / "07_notebook" / "training.ipynb"
@@ -202,12 +202,12 @@ def test_every_point_and_roof_lies_inside_the_drawing():
 def test_every_limit_is_drawn_in_a_shape_of_its_own_and_named_inside_the_drawing():
     """Colours are never alone, and eleven names need more than a line."""
     points = tuple(
-        Series(
+        Points(
             f"mostly {name}", "#000000", ((10.0, 10.0),), symbols=(symbol,), sizes=(20.0,), hints=(f"mostly {name}",)
         )
         for name, symbol in SYMBOLS.items()
     )
-    chart = Chart(Axis(log=True, ends=(1.0, 100.0)), (Field(Axis(log=True, ends=(1.0, 100.0)), points),), 300)
+    chart = Chart(Axis(log=True, ends=(1.0, 100.0)), (Plot(Axis(log=True, ends=(1.0, 100.0)), points),), 300)
     drawing = ElementTree.fromstring(standalone(chart))
     marks = [one for one in drawing.iter() if one.find(f"{SVG}title") is not None]
     forms = [(one.tag, one.get("points") or "") for one in marks]
@@ -220,9 +220,9 @@ def test_every_limit_is_drawn_in_a_shape_of_its_own_and_named_inside_the_drawing
 
 
 def test_a_point_stands_where_its_numbers_say():
-    point = Series("", "#000000", ((10.0, 100.0), (1.0, 10.0), (100.0, 1000.0)), symbols=("circle",), sizes=(10.0,),
+    point = Points("", "#000000", ((10.0, 100.0), (1.0, 10.0), (100.0, 1000.0)), symbols=("circle",), sizes=(10.0,),
                    hints=("a\nb", "", ""))  # fmt: skip
-    figure = Chart(Axis(log=True, ends=(1.0, 100.0)), (Field(Axis(log=True, ends=(10.0, 1000.0)), (point,)),), 300)
+    figure = Chart(Axis(log=True, ends=(1.0, 100.0)), (Plot(Axis(log=True, ends=(10.0, 1000.0)), (point,)),), 300)
     mark, low, high = ElementTree.fromstring(standalone(figure)).iter(f"{SVG}circle")
     # In the middle between the corners of the field, which is 300 px high.
     for name in ("cx", "cy"):

@@ -17,7 +17,7 @@ from sonda.analysis.findings import Remark
 from sonda.analysis.summary import Value
 from sonda.record.run import ProbeState
 from sonda.record.spans import Spans
-from sonda.report.chart import Boxes
+from sonda.report.charts.chart import Boxes
 from sonda.report.labels import plain
 from sonda.report.markup import STATIC, blocks_html, table_html
 from sonda.report.provenance import lacking_table, origin_blocks

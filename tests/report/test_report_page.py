@@ -18,8 +18,8 @@ from sonda.analysis.summary import LayerRow, PartSummary, SimulatedCost, Summary
 from sonda.record.errors import SondaError
 from sonda.record.run import ProbeState, Run
 from sonda.report import figures
-from sonda.report.chart import Area, Boxes, Shade
-from sonda.report.icicle import MOST_SLABS, icicle_html
+from sonda.report.charts.chart import Area, Boxes, Shade
+from sonda.report.charts.icicle import MOST_SLABS, icicle_html
 from sonda.report.page import page_text, write_page
 from sonda.report.section import render_section
 from sonda.report.views.compare.rooflines import RooflineTarget, rooflines, targets_panels

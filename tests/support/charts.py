@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from sonda.report.blocks import Aside, Block, FigureBlock, Fold, Panel, VerdictBlock
-from sonda.report.chart import Boxes, Chart, Series
+from sonda.report.charts.chart import Boxes, Chart, Points
 
 
 def charts_of(blocks: Iterable[Block]) -> dict[str, Chart]:
@@ -20,22 +20,22 @@ def charts_of(blocks: Iterable[Block]) -> dict[str, Chart]:
     return found
 
 
-def series_of(chart: Chart) -> list[Series]:
+def series_of(chart: Chart) -> list[Points]:
     """Those with a name or a mark."""
-    return [mark for mark in chart.marks if isinstance(mark, Series)]
+    return [mark for mark in chart.marks if isinstance(mark, Points)]
 
 
-def across(series: Series) -> list[float | None]:
+def across(series: Points) -> list[float | None]:
     """Values along the horizontal axis; None are gaps."""
     return [None if point is None else point[0] for point in series.points]
 
 
-def upright(series: Series) -> list[float | None]:
+def upright(series: Points) -> list[float | None]:
     """Values along the upright axis; None are gaps."""
     return [None if point is None else point[1] for point in series.points]
 
 
-def name_of(roof: Series) -> str:
+def name_of(roof: Points) -> str:
     """What is written at a line without a name in the legend."""
     return next(label for label in roof.labels if label)
 

@@ -33,8 +33,8 @@ from typing import Any, Literal
 
 from sonda.analysis import wording
 from sonda.analysis.findings import Finding
-from sonda.report.chart import Chart
-from sonda.report.icicle import Icicle
+from sonda.report.charts.chart import Chart
+from sonda.report.charts.icicle import Icicle
 from sonda.report.table import Table
 from sonda.report.words import brief_doubts, describe
 

@@ -13,11 +13,11 @@ from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.record.errors import SondaError
 from sonda.report import figures
 from sonda.report.blocks import TableBlock
-from sonda.report.chart import Chart
+from sonda.report.charts.chart import Chart
+from sonda.report.charts.svg import standalone
 from sonda.report.cost_quantities import COST_QUANTITIES
 from sonda.report.notebook import render_fragment
 from sonda.report.screen import render
-from sonda.report.svg import standalone
 from sonda.report.table import Table
 from sonda.report.views.compare.screen import comparison_glance
 from sonda.report.views.corun import CorunView

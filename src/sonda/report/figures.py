@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from sonda.analysis.bounds import part_of_step
 from sonda.analysis.summary import LayerRow, PartSummary, Summary, Value
 from sonda.report import quantities
-from sonda.report.axes import log_axis
-from sonda.report.chart import (
+from sonda.report.charts.axes import log_axis
+from sonda.report.charts.chart import (
     Axis,
+    BarPart,
     Chart,
-    Field,
     Mark,
-    Part,
     Place,
-    Series,
+    Plot,
+    Points,
     Shade,
     Side,
     Strip,
@@ -64,7 +64,7 @@ def phases_over_steps(part: PartSummary) -> Chart | None:
         strips.append(Strip(stretch[0] - 0.5, stretch[1] + 0.5, told))
     # Room above the columns for the word over the warm-up.
     top = 1.15 * highest_step(part) / scale.factor
-    field = Field(Axis(f"time, {scale.unit}", ends=(0, top)), marks)
+    field = Plot(Axis(f"time, {scale.unit}", ends=(0, top)), marks)
     title = "step" if group == 1 else f"step (means of {group} neighbours)"
     return Chart(Axis(title, ends=(0.5, count + 0.5), whole=True), (field,), 240, tuple(strips), legend=True)
 
@@ -124,7 +124,7 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Ch
         return None
     longest = max(row.cost.time.value or 0.0 for row in points) or 1.0
     intensity = [row.cost.intensity.value or 0.0 for row in points]
-    marks: list[Series] = ceiling_lines(lines, min(intensity), max(intensity))
+    marks: list[Points] = ceiling_lines(lines, min(intensity), max(intensity))
     for bound, color in {**STACK_COLORS, **BOUND_COLORS}.items():
         chosen = [row for row in points if row.cost.bound == bound]
         if chosen:
@@ -135,7 +135,7 @@ def roofline(rows: Sequence[LayerRow], lines: Sequence[tuple[str, Value]]) -> Ch
 
 def layer_marks(
     name: str, color: str, symbol: str, rows: Sequence[LayerRow], longest: float, before: str = ""
-) -> Series:
+) -> Points:
     """Layers where their intensity and rate are, as large as their time; `before` begins what each tells."""
     points = tuple((row.cost.intensity.value or 0.0, row.cost.executed_rate.value or 0.0) for row in rows)
     hints = tuple(
@@ -143,7 +143,7 @@ def layer_marks(
         for row, (x, _) in zip(rows, points, strict=True)
     )
     sizes = tuple(mark_size(row.cost.time.value or 0.0, longest) for row in rows)
-    return Series(name, color, points, symbols=(symbol,), sizes=sizes, hints=hints, opacity=0.8)
+    return Points(name, color, points, symbols=(symbol,), sizes=sizes, hints=hints, opacity=0.8)
 
 
 def mark_size(time: float, longest: float) -> float:
@@ -151,11 +151,11 @@ def mark_size(time: float, longest: float) -> float:
     return 5 + 25 * math.sqrt(time / longest)
 
 
-def roofline_chart(marks: Sequence[Series], across: str, height: int = 340) -> Chart:
+def roofline_chart(marks: Sequence[Points], across: str, height: int = 340) -> Chart:
     """These points and roofs, both axes logarithmic; FLOP/s upwards."""
     points = [point for mark in marks for point in mark.points if point is not None]
     upright = log_axis("achieved", [y for _, y in points], "FLOP/s")
-    return Chart(log_axis(across, [x for x, _ in points], "1"), (Field(upright, tuple(marks)),), height, legend=True)
+    return Chart(log_axis(across, [x for x, _ in points], "1"), (Plot(upright, tuple(marks)),), height, legend=True)
 
 
 def roofline_rows(rows: Sequence[LayerRow]) -> list[LayerRow]:
@@ -177,7 +177,7 @@ def phase_bars(summaries: Sequence[Summary], names: Sequence[str], cycles: bool 
     stacked = []
     for index, phase in enumerate(phases):
         values = [known.get(phase) for known in times]
-        stacked.append(Part(
+        stacked.append(BarPart(
             phase, phase_color(phase, index),
             [value.value / scale.factor if value and value.value is not None else None for value in values],
             [f"{name}\n{phase}: {quantities.provenance(value)}" for name, value in zip(names, values, strict=True)],
@@ -214,7 +214,7 @@ def cycle_stacks(rows: Sequence[LayerRow]) -> Chart | None:
         values = [simulated.stack[part].value or 0.0 for _, simulated in stacked]
         hints = [f"{name}\n{quantities.whole(value)} cycles in {part}, simulated"
                  for name, value in zip(names, values, strict=True)]  # fmt: skip
-        parts.append(Part(part, STACK_COLORS[part], [value / scale.factor for value in values], hints))
+        parts.append(BarPart(part, STACK_COLORS[part], [value / scale.factor for value in values], hints))
     return stacked_bars(names, parts, Axis(f"cycles per step, {scale.unit}s"), row=24)
 
 
@@ -240,9 +240,9 @@ def layer_words(row: LayerRow) -> str:
     return "\n".join(lines)
 
 
-def ceiling_lines(lines: Sequence[tuple[str, Value]], least: float, most: float) -> list[Series]:
+def ceiling_lines(lines: Sequence[tuple[str, Value]], least: float, most: float) -> list[Points]:
     """The roofs over intensities from `least` to `most`: measured ones solid, others dashed, each kind by itself."""
-    drawn: list[Series] = []
+    drawn: list[Points] = []
     kinds = [[line for line in lines if (line[1].source == "measured") == measured] for measured in (True, False)]
     for kind in kinds:
         peaks = [(name, value) for name, value in kind if value.unit == "FLOP/s" and _positive(value)]
@@ -272,7 +272,7 @@ SLOPE_SIDES: tuple[tuple[Side], tuple[Side]] = ("right above",), ("right below",
 """Where the names of roofs stand, above and below them."""
 
 
-def _roof(name: str, value: Value, ends: tuple[Place, Place], below: bool) -> Series:
+def _roof(name: str, value: Value, ends: tuple[Place, Place], below: bool) -> Points:
     label = f"{name} {quantities.amount(value.value, value.unit)}"
     (left, low), (right, high) = ends
     points: tuple[Place, ...] = ends
@@ -282,7 +282,7 @@ def _roof(name: str, value: Value, ends: tuple[Place, Place], below: bool) -> Se
         points = ((left, low), (math.sqrt(left * right), math.sqrt(low * high)), (right, high))
         labels = ("", label, "")
     under = below or len(points) == 3
-    return Series(
+    return Points(
         "", "", points, "solid" if value.source == "measured" else "dash", labels=labels,
         hints=(f"{name}: {quantities.provenance(value)}",) * len(points),
         sides=(SLOPE_SIDES if low != high else FLAT_SIDES)[under],

@@ -31,12 +31,13 @@ from sonda.report.blocks import (
     Tree,
     VerdictBlock,
 )
-from sonda.report.chart import Chart
-from sonda.report.icicle import icicle_html
+from sonda.report.charts.chart import Chart
+from sonda.report.charts.hints import Hints
+from sonda.report.charts.icicle import icicle_html
+from sonda.report.charts.svg import NARROW, WIDE, draw
 from sonda.report.labels import markup, script_data
 from sonda.report.palette import BLUE, PHASE_COLORS, SKY, SPARE_COLORS, STACK_COLORS
 from sonda.report.rows import cell_classes, copied_name, has_units, pack_rows
-from sonda.report.svg import NARROW, WIDE, Hints, draw
 from sonda.report.table import Cell, Column, Table
 
 LONG = 25

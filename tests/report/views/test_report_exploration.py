@@ -24,7 +24,7 @@ from sonda.record.run import Run
 from sonda.record.simulated import PointReason
 from sonda.record.store import Store
 from sonda.report.blocks import Detail
-from sonda.report.chart import Dots, Series
+from sonda.report.charts.chart import Dots, Points
 from sonda.report.page import page_text
 from sonda.report.screen import render
 from sonda.report.views.compare.screen import side_by_side_blocks
@@ -199,7 +199,7 @@ def test_the_page_holds_the_front_and_two_pictures(kept: tuple[Store, Run]) -> N
     figures = charts_of(ExplorationView(found, run.points).full())
     assert list(figures) == ["f0", "f1"] and all(f'id="run0{place}"' in text for place in figures)
     others, front = figures["f0"].marks
-    assert isinstance(others, Dots) and isinstance(front, Series)
+    assert isinstance(others, Dots) and isinstance(front, Points)
     assert len(front.points) == len(found.front)
     assert across(front) == sorted(filter(None, across(front)))
     shown = sum(row["impossible"] is None and not row["front"] for row in run.points.to_pylist())

@@ -11,7 +11,7 @@ import pytest
 from builders import stepped
 from charts import boxes_of, charts_of, lengths, series_of, upright
 from sonda.report.blocks import Detail
-from sonda.report.chart import Area, Series
+from sonda.report.charts.chart import Area, Points
 from sonda.report.page import write_view
 from sonda.report.section import section_of
 from sonda.report.views.study.figures import accuracy_caption, accuracy_figure, energy_figure, scaling_figure
@@ -98,13 +98,13 @@ def test_accuracy_is_a_line_with_its_least_and_most_shaded() -> None:
     drawn = accuracy_figure(STUDY)
     assert drawn is not None
     band, line = drawn.marks[2:]
-    assert isinstance(band, Area) and isinstance(line, Series)
+    assert isinstance(band, Area) and isinstance(line, Points)
     assert (band.across, band.low, band.high) == ((1, 2), (10.0, 40.0), (40.0, 60.0))
     assert line.points == ((1, 20.0), (2, 50.0))
     assert line.name == "two & <more>"
     alone = {**STUDY, "rows": [row("one", figure(1.0), figure(1.0), [point(1, 0.3, 0.3, 0.3, n=1)])]}
     single = accuracy_figure(alone)
-    assert single is not None and [type(mark) for mark in single.marks] == [Series], "one run has no spread"
+    assert single is not None and [type(mark) for mark in single.marks] == [Points], "one run has no spread"
     assert accuracy_figure({**STUDY, "rows": STUDY["rows"][2:]}) is None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from charts import series_of
 from sonda.analysis.simulated.exploration import Exploration
-from sonda.report.chart import Boxes
+from sonda.report.charts.chart import Boxes
 from sonda.report.palette import SKY, VERMILION
 from sonda.report.views.corun_figures import miss_curve, misses_table, slowdown_map
 from sonda.report.views.exploration import MOST_POINTS, points_table

@@ -25,7 +25,7 @@ from sonda.analysis.run_summary import summarise
 from sonda.analysis.summary import Summary
 from sonda.record.quantities import SOURCES
 from sonda.report.blocks import Detail
-from sonda.report.chart import Boxes, Rule
+from sonda.report.charts.chart import Boxes, Guide
 from sonda.report.page import page_text
 from sonda.report.views.counters.topdown import (
     choose_counted,
@@ -218,7 +218,7 @@ def test_changes_are_marked_in_their_panel_with_the_phases_beneath() -> None:
     assert figure is not None
     first, last = figure.fields[0], figure.fields[-1]
     assert first.title.startswith("step time") and last.title.startswith("phases")
-    assert [mark.at for mark in first.marks if isinstance(mark, Rule)] == [30.5]
+    assert [mark.at for mark in first.marks if isinstance(mark, Guide)] == [30.5]
     assert "forward" in boxes_of(figure)
 
 

@@ -13,7 +13,7 @@ from sonda.analysis.summary import Value
 from sonda.record.run import Run
 from sonda.record.store import Store
 from sonda.report.blocks import Detail
-from sonda.report.chart import Dots, Series
+from sonda.report.charts.chart import Dots, Points
 from sonda.report.section import section_of
 from sonda.report.views.exploration import ExplorationView
 from sonda.report.words import describe
@@ -107,7 +107,7 @@ def test_screen_and_page_show_the_time_where_clocks_differ(tmp_path: Path) -> No
     assert "<h3>Time and " in section.html
     assert figure.x.title == "time, ns (simulated)"
     others, front = figure.marks
-    assert isinstance(others, Dots) and isinstance(front, Series)
+    assert isinstance(others, Dots) and isinstance(front, Points)
     drawn = [point[0] for point in (*others.points, *front.points) if point is not None]
     # Equal points of the front are drawn once.
     assert {round(one, 6) for one in drawn} == {round(nanoseconds(point), 6) for point in points}

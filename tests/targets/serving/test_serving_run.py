@@ -38,7 +38,7 @@ from sonda.record.readings import SensorReadings
 from sonda.record.run import ProbeState, new_id
 from sonda.record.store import Store
 from sonda.report.blocks import Detail
-from sonda.report.chart import Rule
+from sonda.report.charts.chart import Guide
 from sonda.report.page import page_text
 from sonda.report.views.serving import ServingView, histogram_figure
 from sonda.report.words import describe
@@ -210,7 +210,7 @@ def test_bins_that_grow_are_drawn_on_an_axis_that_grows(tmp_path: Path) -> None:
     assert axis.log and axis.ends is not None and axis.ends[0] < 2 * MS and axis.ends[1] > 101 * MS
     assert {"2 ms", "10 ms", "100 ms"} <= {text for _, text in axis.ticks}
     assert bars[0][0] == 2 * MS and bars[-1][1] == pytest.approx(101 * MS)
-    rules = [mark.at for mark in wide.marks if isinstance(mark, Rule)]
+    rules = [mark.at for mark in wide.marks if isinstance(mark, Guide)]
     assert rules[0] == pytest.approx(91 * MS, abs=MS)  # nine of ten take less
     even = histogram_figure(served(synthetic(tmp_path, evenly(np.arange(20, 70) * MS), scenario="single-stream")))
     assert not even.x.log and boxes_of(even)[""].places[0][0] == 20

@@ -29,7 +29,7 @@ from sonda.report.blocks import (
     opening,
     paragraphs,
 )
-from sonda.report.chart import Chart
+from sonda.report.charts.chart import Chart
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity, words
 from sonda.report.values import value_document
 from sonda.report.views.corun_figures import slowdown_map

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from sonda.report import quantities
-from sonda.report.chart import Axis, Chart, ColorScale, Field, Series, heat_map
+from sonda.report.charts.chart import Axis, Chart, ColorScale, Plot, Points, heat_map
 from sonda.report.palette import SKY, VERMILION
 from sonda.report.table import Cell, Column, Table, build
 from sonda.report.views.study.dot_plot import COLORS, MARKS
@@ -47,7 +47,7 @@ def miss_curve(misses: Mapping[str, Mapping[float, float]]) -> Chart | None:
     if len(sizes) < 2:
         return None
     marks = tuple(
-        Series(
+        Points(
             name, COLORS[at % len(COLORS)], tuple((size, by[size]) for size in sorted(by)), "solid",
             symbols=(MARKS[at % len(MARKS)],),
             hints=tuple(f"{name}: {by[size]:,g} misses a step with {_size(size)}, modelled" for size in sorted(by)),
@@ -55,7 +55,7 @@ def miss_curve(misses: Mapping[str, Mapping[float, float]]) -> Chart | None:
         for at, (name, by) in enumerate(misses.items())
     )  # fmt: skip
     across = Axis("size of the last cache", log=True, ticks=tuple((size, _size(size)) for size in sizes))
-    return Chart(across, (Field(Axis("misses a step (modelled)", log=True), marks),), HEIGHT, legend=True)
+    return Chart(across, (Plot(Axis("misses a step (modelled)", log=True), marks),), HEIGHT, legend=True)
 
 
 def misses_table(misses: Mapping[str, Mapping[float, float]]) -> Table:

@@ -33,7 +33,7 @@ from sonda.report.blocks import (
     opening,
     paragraphs,
 )
-from sonda.report.chart import Axis, Chart, Field, Mark, Part, Series, Strip, grouped_bars, stacked_columns
+from sonda.report.charts.chart import Axis, BarPart, Chart, Mark, Plot, Points, Strip, grouped_bars, stacked_columns
 from sonda.report.figures import MOST_STEPS, phase_color
 from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from sonda.report.provenance import lacking_blocks, summary_words
@@ -250,7 +250,7 @@ def energy_bars(energy: EnergySummary) -> Chart | None:
     if not known:
         return None
     values = [device.cost.energy for device in known]
-    part = Part(
+    part = BarPart(
         "", BLUE, [value.value for value in values],
         [f"{device.name}: {quantities.provenance(device.cost.energy)}" for device in known],
         [value.source == "estimated" for value in values], [_bounds(value) for value in values],
@@ -264,13 +264,13 @@ def power_figure(energy: EnergySummary) -> Chart | None:
     Models are dotted.
     """
     lines = tuple(
-        Series(name, LINES[index % len(LINES)], _thinned(points), "dot" if name in energy.estimated else "solid",
+        Points(name, LINES[index % len(LINES)], _thinned(points), "dot" if name in energy.estimated else "solid",
                stepped=True)
         for index, (name, points) in enumerate(energy.power.items()) if points
     )  # fmt: skip
     if not lines:
         return None
-    power = Field(Axis("power, W"), lines, share=HEIGHT)
+    power = Plot(Axis("power, W"), lines, share=HEIGHT)
     below = energy.beneath
     times = [point[0] for line in lines for point in line.points if point is not None]
     ends = [start + below.length for start in below.starts] if below is not None else []
@@ -278,7 +278,7 @@ def power_figure(energy: EnergySummary) -> Chart | None:
     strips = tuple(_power_strips(energy))
     if below is None:
         return Chart(axis, (power,), HEIGHT, strips, legend=True)
-    phases = Field(Axis(ends=(0, 100)), _phases(below), "% of the time", share=BENEATH)
+    phases = Plot(Axis(ends=(0, 100)), _phases(below), "% of the time", share=BENEATH)
     return Chart(axis, (power, phases), HEIGHT + BENEATH, strips, legend=True)
 
 

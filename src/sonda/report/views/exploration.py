@@ -11,7 +11,6 @@ from sonda.analysis.simulated.exploration import Exploration, Point, amount, tim
 from sonda.analysis.summary import TABLES, Value
 from sonda.record.errors import SondaError
 from sonda.report import quantities
-from sonda.report.axes import log_axis
 from sonda.report.blocks import (
     FEW_ROWS,
     ROWS,
@@ -28,7 +27,8 @@ from sonda.report.blocks import (
     opening,
     paragraphs,
 )
-from sonda.report.chart import Chart, ColorScale, Dots, Field, Series
+from sonda.report.charts.axes import log_axis
+from sonda.report.charts.chart import Chart, ColorScale, Dots, Plot, Points
 from sonda.report.output import whole_file
 from sonda.report.palette import GREY, HEAT, VERMILION
 from sonda.report.quantities import provenance
@@ -124,7 +124,7 @@ def trade_figure(exploration: Exploration, points: Any, name: str, shade: str = 
     )
     shades = _shading(exploration, shade)
     colors = tuple(shades.color(value) for value in _shade_values(exploration, shade)) if shades else ()
-    front = Series(
+    front = Points(
         "Pareto front", "" if shades else VERMILION, best, symbols=("diamond",), sizes=(12,), colors=colors,
         hints=tuple(_hover(exploration, point) for point in exploration.front),
     )  # fmt: skip
@@ -133,7 +133,7 @@ def trade_figure(exploration: Exploration, points: Any, name: str, shade: str = 
     upright = log_axis(f"{name}, {scale.unit} (simulated)", [y for _, y in values], "1")
     dots = Dots("other points", GREY, others, 4 if len(others) > FEW_DOTS else 7)
     across = log_axis(f"{speed} (simulated)", [x for x, _ in values], "1")
-    return Chart(across, (Field(upright, (dots, front) if others else (front,)),), 340, scale=shades, legend=True)
+    return Chart(across, (Plot(upright, (dots, front) if others else (front,)),), 340, scale=shades, legend=True)
 
 
 def _points_off_front(points: Any, name: str, by_time: bool) -> tuple[list[float], list[float]]:

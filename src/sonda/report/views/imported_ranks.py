@@ -11,7 +11,7 @@ from sonda.analysis.ranks.stragglers import GroupTime, ImportedJob, RankTime
 from sonda.analysis.summary import Value
 from sonda.analysis.traces.step_breakdown import PARTS
 from sonda.report import quantities
-from sonda.report.chart import Axis, Chart, ColorScale, heat_map
+from sonda.report.charts.chart import Axis, Chart, ColorScale, heat_map
 from sonda.report.palette import HEAT
 from sonda.report.table import LAST, Cell, Column, Table, build, numbers, shares, words
 from sonda.report.words import describe

@@ -9,7 +9,6 @@ from typing import Any
 from sonda.analysis.serving import WIDE, Percentile, ServingSummary
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.axes import log_ticks
 from sonda.report.blocks import (
     FEW_ROWS,
     ROWS,
@@ -29,7 +28,8 @@ from sonda.report.blocks import (
     opening,
     paragraphs,
 )
-from sonda.report.chart import Axis, Boxes, Chart, Field, Rule
+from sonda.report.charts.axes import log_ticks
+from sonda.report.charts.chart import Axis, Boxes, Chart, Guide, Plot
 from sonda.report.palette import BLUE
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, words
 from sonda.report.values import plain_data, value_document
@@ -223,14 +223,14 @@ def histogram_figure(serving: ServingSummary) -> Chart:
         lines.append((serving.bound.bound.value, "bound"))
     known = sorted((value / unit, name) for value, name in lines if value is not None)
     # Of two lines that lie close by, each word stands on its own side.
-    rules = [Rule(value, name, side=("left", "right")[at] if len(known) > 1 else "middle")
+    rules = [Guide(value, name, side=("left", "right")[at] if len(known) > 1 else "middle")
              for at, (value, name) in enumerate(known)]  # fmt: skip
     inside = [edges[0], edges[-1], *(value for value, _ in known)]
     axis = Axis("latency in ms", ends=(min(inside), max(inside)))
     if grows:
         ends = (min(inside) / 1.1, max(inside) * 1.1)
         axis = Axis("latency", log=True, ends=ends, ticks=tuple(log_ticks(ends, "ns")))
-    field = Field(Axis("queries", whole=True), (Boxes("", BLUE, places, hints), *rules))
+    field = Plot(Axis("queries", whole=True), (Boxes("", BLUE, places, hints), *rules))
     return Chart(axis, (field,), HEIGHT)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sonda.analysis.comparison.summary import ComparedRow, PartComparison
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.chart import Axis, Chart, Part, Place, grouped_bars
+from sonda.report.charts.chart import Axis, BarPart, Chart, Place, grouped_bars
 from sonda.report.palette import BLUE, ORANGE
 from sonda.report.table import Table
 from sonda.report.views.compare.tables import changed_layers, rows_table
@@ -31,7 +31,7 @@ def paired_bars(part: PartComparison, sides: tuple[str, str] = ("A", "B")) -> Ch
     scale = quantities.common_scale(known, unit)
     names = [f"{_row_name(row)}: {row.text}" for row in rows]
     parts = [
-        Part(
+        BarPart(
             side, color, [None if value.value is None else value.value / scale.factor for value in values],
             [f"{_row_name(row)}, {side}\n{quantities.provenance(value)}\nB is {row.text}"
              for row, value in zip(rows, values, strict=True)],

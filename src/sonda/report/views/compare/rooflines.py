@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from sonda.analysis.summary import LayerRow, Summary, Value
 from sonda.report.blocks import Block, FigureBlock, Panel
-from sonda.report.chart import Chart, Series
+from sonda.report.charts.chart import Chart, Points
 from sonda.report.figures import ceiling_lines, largest_of, layer_marks, roofline_chart, roofline_rows
 from sonda.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from sonda.report.views.steps.figure_data import roofline_table
@@ -82,7 +82,7 @@ def _why_not(summary: Summary) -> str:
 def rooflines(targets: Sequence[RooflineTarget]) -> Chart:
     """Leaves of all targets as points under the ceilings of each, both axes logarithmic."""
     across = [row.cost.intensity.value or 0.0 for target in targets for row in target.rows]
-    marks: list[Series] = []
+    marks: list[Points] = []
     groups = _alike(targets)
     for index, (lines, places) in enumerate(groups.items()):
         whose = f"{', '.join(targets[place].name for place in places)}: " if len(groups) > 1 else ""
@@ -98,7 +98,7 @@ def rooflines(targets: Sequence[RooflineTarget]) -> Chart:
     return roofline_chart(marks, "intensity, FLOP per byte (nominal)", 400)
 
 
-def _labelled(line: Series, whose: str, index: int, count: int) -> Series:
+def _labelled(line: Points, whose: str, index: int, count: int) -> Points:
     """Ceilings of targets lie close together, so each is labelled at a place of its own: along a slope, over or under a
     flat roof."""
     known = [point for point in line.points if point is not None]

@@ -6,7 +6,7 @@ from sonda.analysis.counters.summary import Outside
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, Paragraph, TableBlock, paragraphs
-from sonda.report.chart import Axis, Chart
+from sonda.report.charts.chart import Axis, Chart
 from sonda.report.table import Cell, Column, Table, build, numbers, words
 from sonda.report.views.steps.series import panels
 from sonda.report.words import describe

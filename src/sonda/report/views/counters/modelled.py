@@ -9,7 +9,7 @@ from sonda.analysis.counters.callgrind import Budget, Modelled, ModelledLayer, M
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, Paragraph, TableBlock, paragraphs
-from sonda.report.chart import Axis, Chart, Part, Series, stacked_bars
+from sonda.report.charts.chart import Axis, BarPart, Chart, Points, stacked_bars
 from sonda.report.palette import BLUE, ORANGE, PURPLE, VERMILION
 from sonda.report.table import Cell, Column, Table, build, numbers, quantity, shares, words
 from sonda.report.values import Document, finite, metrics, value_document
@@ -194,7 +194,7 @@ NATIVE = "native run"
 
 def budget_caption(figure: Chart) -> str:
     """What the bars are, and the marks where there are some."""
-    native = any(isinstance(mark, Series) and mark.name == NATIVE for mark in figure.marks)
+    native = any(isinstance(mark, Points) and mark.name == NATIVE for mark in figure.marks)
     return (
         "Cycles that the step's instructions allow: the floor, where every stall is hidden, and what stalls add where "
         f"none is. Hatched, because a model says so{'; the line is what the same took natively' if native else ''}."
@@ -217,14 +217,14 @@ def budget_figure(summary: ModelledSummary) -> Chart | None:
         words = part.replace("_", " ")
         hints = [f"{name}, {words}: {quantities.provenance(value)}"
                  for (name, _), value in zip(known, values, strict=True)]  # fmt: skip
-        parts.append(Part(words, color, [(value.value or 0.0) / scale.factor for value in values], hints,
+        parts.append(BarPart(words, color, [(value.value or 0.0) / scale.factor for value in values], hints,
                           [True] * len(known)))  # fmt: skip
     names = [name for name, _ in known]
     chart = stacked_bars(names, parts, Axis(f"{scale.unit}s per step (modelled)"), row=34)
     natives = [(at, name, budget.native) for at, (name, budget) in enumerate(known) if quantities.known(budget.native)]
     if not natives:
         return chart
-    marks = Series(
+    marks = Points(
         NATIVE, "", tuple(((value.value or 0.0) / scale.factor, float(at)) for at, _, value in natives),
         symbols=("line",), sizes=(28,),
         hints=tuple(f"{name}, native: {quantities.provenance(value)}" for _, name, value in natives),

@@ -11,13 +11,13 @@ from sonda.analysis.summary import LayerRow, PartSummary, Value
 from sonda.record.conventions.topdown import Category
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
-from sonda.report.chart import (
+from sonda.report.charts.chart import (
     Axis,
+    BarPart,
     Boxes,
     Chart,
     ColorScale,
-    Field,
-    Part,
+    Plot,
     Strip,
     heat_map,
     stacked_bars,
@@ -270,7 +270,7 @@ def topdown_icicle(topdown: TopDown) -> Chart | None:
         reached[""] = place[1]
     names = ("level 1", "level 2") if any(category.parent for category in categories) else ("level 1",)
     axis = Axis(f"% of {topdown.definition.of}, {topdown.definition.name}", ends=(0, max(100.0, reached[""])))
-    return Chart(axis, (Field(Axis(names=names), tuple(marks)),), 44 * len(names), legend=False)
+    return Chart(axis, (Plot(Axis(names=names), tuple(marks)),), 44 * len(names), legend=False)
 
 
 def topdown_bars(topdown: TopDown) -> Chart | None:
@@ -288,7 +288,7 @@ def topdown_bars(topdown: TopDown) -> Chart | None:
     parts = []
     for category in known:
         values = [slots.shares[category.name].value for _, slots in rows]
-        parts.append(Part(
+        parts.append(BarPart(
             category.words, _color(category, topdown),
             [None if value.value is None else 100 * max(value.value, 0.0) for value in values],
             [f"{name}\n{_words(topdown, category, slots)}" for name, slots in rows],
@@ -328,7 +328,7 @@ def topdown_over_steps(topdown: TopDown) -> Chart | None:
     last = topdown.stretches[-1][1]
     # Hundreds of columns are narrower than a pixel each; areas show the same.
     marks = stacked_columns(edges, columns, len(stretches) > MOST_BARS)
-    field = Field(Axis(f"% of {topdown.definition.of}"), marks)
+    field = Plot(Axis(f"% of {topdown.definition.of}"), marks)
     return Chart(Axis("step", ends=(0.5, last + 0.5), whole=True), (field,), 220, tuple(strips), legend=True)
 
 

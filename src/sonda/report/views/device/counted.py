@@ -10,7 +10,7 @@ from sonda.analysis.device.stalls import NVPROF, StallRow, nvprof_shares
 from sonda.analysis.summary import Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, Gap, TableBlock, paragraphs
-from sonda.report.chart import Axis, Chart, Part, stacked_bars
+from sonda.report.charts.chart import Axis, BarPart, Chart, stacked_bars
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, shares, words
 from sonda.report.values import Document, finite, plain_data, value_document
@@ -214,7 +214,7 @@ def stall_figure(rows: Sequence[StallRow]) -> Chart | None:
         hints = [f"{label}\n{reason}: {quantities.percent(share, 1)} % of the cycles of its warps, counted"
                  f"{_meaning_line(reason)}" for label, share in zip(labels, shares, strict=True)]  # fmt: skip
         if any(shares):
-            stacked.append(Part(reason, color, [100 * share for share in shares], hints))
+            stacked.append(BarPart(reason, color, [100 * share for share in shares], hints))
     return stacked_bars(labels, stacked, Axis("% of the cycles of its warps"), row=24)
 
 

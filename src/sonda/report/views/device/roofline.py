@@ -8,7 +8,7 @@ from typing import Any
 from sonda.analysis.device.kernel_roofline import LEVELS, KernelRoof, Roofs
 from sonda.analysis.summary import Value
 from sonda.report import quantities
-from sonda.report.chart import Chart, Series
+from sonda.report.charts.chart import Chart, Points
 from sonda.report.figures import ceiling_lines, largest_of, mark_size, roofline_chart
 from sonda.report.palette import BOUND_COLORS, GREEN
 from sonda.report.palette import SYMBOLS as MARKS
@@ -60,7 +60,7 @@ def kernel_roofline(rows: Sequence[KernelRoof], roofs: Roofs) -> Chart | None:
         for bound, color in COLORS.items():
             chosen = [(row, x) for row, of, x in points if of == level and row.bound == bound]
             if chosen:
-                marks.append(Series(
+                marks.append(Points(
                     f"{level} intensity, {_bound_words(bound)}", color,
                     tuple((x, row.achieved.value or 0.0) for row, x in chosen), symbols=(SYMBOLS[bound] + form,),
                     sizes=tuple(mark_size(row.total, longest) for row, _ in chosen), opacity=0.8,
@@ -83,7 +83,7 @@ def kernel_caption(rows: Sequence[KernelRoof], figure: Chart) -> str:
     levels = [level for level in OPEN if level in drawn]
     both = len(levels) == len(OPEN)
     where = "filled by its bytes in DRAM, open by those in L2" if both else f"by its bytes in {levels[0]}"
-    dashes = {mark.line for mark in figure.marks if isinstance(mark, Series)}
+    dashes = {mark.line for mark in figure.marks if isinstance(mark, Points)}
     roofs = [words for dash, words in LINES.items() if dash in dashes]
     sentence = f" Lines are ceilings ({', '.join(roofs)})." if roofs else ""
     return f"Each kernel {where}, as counted.{sentence}{largest_of(MOST_POINTS, len(rows), 'kernels', 'time')}"

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, Summary, Value
 from sonda.report import figures, quantities
 from sonda.report.blocks import FigureBlock, Panel, TableBlock, Tree, paragraphs
-from sonda.report.chart import ColorScale
-from sonda.report.icicle import Icicle, Slab, Span
+from sonda.report.charts.chart import ColorScale
+from sonda.report.charts.icicle import Icicle, Slab, Span
 from sonda.report.palette import OUTSIDE, TIME
 from sonda.report.table import Table
 from sonda.report.views.steps.figure_data import roofline_table

@@ -11,8 +11,8 @@ from sonda.analysis.counters.summary import OverTime, Series, is_share
 from sonda.analysis.summary import PartSummary
 from sonda.report import quantities
 from sonda.report.blocks import Block, paragraphs
-from sonda.report.chart import Axis, Chart, Field, Mark, Place, Rule, Strip, stacked_columns
-from sonda.report.chart import Series as Curve
+from sonda.report.charts.chart import Axis, Chart, Guide, Mark, Place, Plot, Strip, stacked_columns
+from sonda.report.charts.chart import Points as Curve
 from sonda.report.figures import MOST_BARS, MOST_STEPS, group_steps, means, phase_color, step_words
 from sonda.report.palette import BLUE, VERMILION
 from sonda.report.values import Document, finite, number_document, plain_data
@@ -69,7 +69,7 @@ def panels(
             told += [f"{name} {quantities.rounded(height, 1)} % of the {noun}, derived"] if height else []
     if columns:
         phases = stacked_columns(places, columns, len(places) > MOST_BARS)
-        fields.append(Field(Axis(ends=(0, 100)), phases, f"phases, % of the {noun}"))
+        fields.append(Plot(Axis(ends=(0, 100)), phases, f"phases, % of the {noun}"))
     title = axis.title if group == 1 else f"{axis.title} (means of {group} neighbours)"
     strips = [Strip(*place, "\n".join(told)) for place, told in zip(places, lines, strict=True)]
     return Chart(replace(axis, title=title), tuple(fields), PANEL * len(fields), tuple(strips), legend=bool(shares))
@@ -78,7 +78,7 @@ def panels(
 def _field(
     quantity: Series, edges: Sequence[Place], stretches: Sequence[tuple[int, int]], places: Sequence[Place],
     lines: Sequence[list[str]],
-) -> Field:  # fmt: skip
+) -> Plot:  # fmt: skip
     """A quantity over steps; what it was is added to the `lines` of each stretch."""
     unit, scaled = _scaled(quantity)
     values = dict(zip(quantity.steps, scaled, strict=True))
@@ -94,10 +94,10 @@ def _field(
         symbols=("circle",) if len(points) <= FEW_MARKS else (), sizes=(4,),
     )  # fmt: skip
     rules: list[Mark] = [
-        Rule(edges[quantity.step_of(change) - 1][0], "", CHANGE_COLOR, "dash") for change in quantity.changes
+        Guide(edges[quantity.step_of(change) - 1][0], "", CHANGE_COLOR, "dash") for change in quantity.changes
     ]
     whole = all(value == int(value) for value in scaled if math.isfinite(value))
-    return Field(Axis(whole=whole), (*rules, curve), f"{quantity.name}{f', {unit}' if unit else ''}")
+    return Plot(Axis(whole=whole), (*rules, curve), f"{quantity.name}{f', {unit}' if unit else ''}")
 
 
 def over_time_caption(series: Sequence[Series], phases: Mapping[str, object], of: str) -> str:

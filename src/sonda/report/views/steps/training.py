@@ -12,7 +12,7 @@ from sonda.analysis.steps.training import Epoch, Training
 from sonda.analysis.summary import Summary, Value
 from sonda.report import quantities
 from sonda.report.blocks import Block, FigureBlock, Gap, Panel, Paragraph, TableBlock, paragraphs
-from sonda.report.chart import Axis, Chart, Field, Place, Series, Strip
+from sonda.report.charts.chart import Axis, Chart, Place, Plot, Points, Strip
 from sonda.report.palette import BLUE, GREEN, SKY
 from sonda.report.table import Cell, Column, Table, build, numbers, percents, quantity
 from sonda.report.values import Document, number_document, value_document
@@ -158,12 +158,12 @@ def curve(found: Training) -> Chart:
     epochs = found.epochs
     numbers_of = [one.number for one in epochs]
 
-    def line(name: str, values: Sequence[float | None], color: str, symbol: str) -> Series:
+    def line(name: str, values: Sequence[float | None], color: str, symbol: str) -> Points:
         points: tuple[Place | None, ...] = tuple(
             None if value is None or not math.isfinite(value) else (number, value)
             for number, value in zip(numbers_of, values, strict=True)
         )
-        return Series(name, color, points, "solid", symbols=(symbol,) if len(points) < FEW_MARKS else (), sizes=(7,))
+        return Points(name, color, points, "solid", symbols=(symbol,) if len(points) < FEW_MARKS else (), sizes=(7,))
 
     losses = [line("training loss", [one.train_loss for one in epochs], TRAINING, "circle")]
     fields = []
@@ -171,11 +171,11 @@ def curve(found: Training) -> Chart:
         losses.append(line("validation loss", [one.validate_loss for one in epochs], VALIDATION, "square"))
         shares = [None if one.accuracy is None else 100 * one.accuracy for one in epochs]
         right = (line("right in validation", shares, ACCURACY, "diamond"),)
-        fields = [Field(Axis("right in validation, %", ends=(0, 100)), right)]
+        fields = [Plot(Axis("right in validation, %", ends=(0, 100)), right)]
     strips = [Strip(one.number - 0.5, one.number + 0.5, _epoch_words(one)) for one in epochs]
     ends = (min(numbers_of, default=1) - 0.5, max(numbers_of, default=1) + 0.5)
     return Chart(
-        Axis("epoch", ends=ends, whole=True), (Field(Axis("loss"), tuple(losses)), *fields), HEIGHT, tuple(strips)
+        Axis("epoch", ends=ends, whole=True), (Plot(Axis("loss"), tuple(losses)), *fields), HEIGHT, tuple(strips)
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sonda.report import quantities
-from sonda.report.axes import log_ticks
-from sonda.report.chart import Axis, Chart, ColorScale, Field, Mark, Place, Rule, Series, heat_map
+from sonda.report.charts.axes import log_ticks
+from sonda.report.charts.chart import Axis, Chart, ColorScale, Guide, Mark, Place, Plot, Points, heat_map
 from sonda.report.palette import BLUE, GREEN, GREY, HEAT, ORANGE, PURPLE, SKY, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build
 from sonda.report.views.study.cells import column_cell, interval_holds, is_guessed, is_ratio, printed_cell
@@ -69,9 +69,9 @@ def dots_figure(study: Document, column: Document) -> Chart | None:
     of_a_place = max(OF_A_PLACE, OF_A_MARK * (max(map(len, crowds)) + 1))
     heights = {(dot.place, dot.variant): places.index(dot.place) + (at - (len(crowd) - 1) / 2) * OF_A_MARK / of_a_place
                for crowd in crowds for at, dot in enumerate(crowd)}  # fmt: skip
-    marks: list[Mark] = [Rule(1.0, color=GREY)] if is_ratio(key) else []
+    marks: list[Mark] = [Guide(1.0, color=GREY)] if is_ratio(key) else []
     marks += [*_published(dots, places), *_ours(known, heights, column)]
-    field = Field(Axis(names=tuple(places)), tuple(marks))
+    field = Plot(Axis(names=tuple(places)), tuple(marks))
     return Chart(Axis(figure_name(column), log=log), (field,), of_a_place * max(3, len(places)))
 
 
@@ -145,7 +145,7 @@ def _crowds(dots: Sequence[DotMark], most: float, least: float | None) -> list[l
     return [sorted(crowd, key=lambda dot: order.index(dot.variant)) for crowd in crowds]
 
 
-def _ours(dots: Sequence[DotMark], heights: Mapping[tuple[str, str], float], column: Document) -> Iterator[Series]:
+def _ours(dots: Sequence[DotMark], heights: Mapping[tuple[str, str], float], column: Document) -> Iterator[Points]:
     """A series for each variant, and a grey one of its ratios that may as well be 1."""
     name, ratio = figure_name(column), is_ratio(str(column["figure"]))
     variants = list(dict.fromkeys(dot.variant for dot in dots))
@@ -156,7 +156,7 @@ def _ours(dots: Sequence[DotMark], heights: Mapping[tuple[str, str], float], col
         for color, own in ((COLORS[number % len(COLORS)], sure), (GREY, unsure)):
             opened = ["-open" if is_guessed(dot.figure) else "" for dot in own]
             if own:
-                yield Series(
+                yield Points(
                     variant or "ours", color,
                     tuple((dot.figure["value"], heights[dot.place, dot.variant]) for dot in own),
                     symbols=tuple(f"{mark}{suffix}" for suffix in opened),
@@ -168,7 +168,7 @@ def _ours(dots: Sequence[DotMark], heights: Mapping[tuple[str, str], float], col
                 )  # fmt: skip
 
 
-def _published(dots: Sequence[DotMark], places: Sequence[str]) -> Iterator[Series]:
+def _published(dots: Sequence[DotMark], places: Sequence[str]) -> Iterator[Points]:
     """Printed values as open marks around ours, printed ranges as lines from mark to mark; those of several machines at
     a place lie at heights of their own, so that two ranges do not look like one."""
     occupied = {(dot.place, _machine(published)) for dot in dots for published in _printed(dot)}
@@ -187,7 +187,7 @@ def _published(dots: Sequence[DotMark], places: Sequence[str]) -> Iterator[Serie
             points += [*((end, height) for end in ends), None]
             hints += [*(told for _ in ends), ""]
         symbol = f"{MARKS[::-1][number % len(MARKS)]}-open"
-        yield Series(machine, GREY, tuple(points), "solid", 3, symbols=(symbol,), sizes=(12,), hints=tuple(hints))
+        yield Points(machine, GREY, tuple(points), "solid", 3, symbols=(symbol,), sizes=(12,), hints=tuple(hints))
 
 
 def _printed(dot: DotMark) -> Sequence[Document]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sonda.analysis.wording import join, plural
 from sonda.report import quantities
-from sonda.report.chart import Area, Axis, Chart, Dash, Field, Mark, Part, Series, grouped_bars
+from sonda.report.charts.chart import Area, Axis, BarPart, Chart, Dash, Mark, Plot, Points, grouped_bars
 from sonda.report.palette import GREY
 from sonda.report.quantities import significant
 from sonda.report.table import Cell, Column, Table, build
@@ -40,8 +40,8 @@ def scaling_figure(study: Document) -> Chart | None:
         return None
     counts = [count for count, _ in curve["bound"]]
     marks = [
-        Series("as many times as devices", GREY, tuple((count, count / curve["devices"]) for count in counts), "dot"),
-        Series(f"Amdahl's bound, {significant(100 * curve['serial'])} % serial", GREY,
+        Points("as many times as devices", GREY, tuple((count, count / curve["devices"]) for count in counts), "dot"),
+        Points(f"Amdahl's bound, {significant(100 * curve['serial'])} % serial", GREY,
                tuple((count, bound) for count, bound in curve["bound"]), "dash"),
     ]  # fmt: skip
     for number, point in enumerate(curve["points"]):
@@ -52,7 +52,7 @@ def scaling_figure(study: Document) -> Chart | None:
         shown = [(middle + way * width / 4, mark + opened, name, {"n": 2, **point[key]})
                  for name, key, way, opened in (("whole", "whole", -1, ""), ("training part", "training", 1, "-open"))
                  if point[key]["value"] is not None]  # fmt: skip
-        marks.append(Series(
+        marks.append(Points(
             str(point["name"]), color, tuple((x, value["value"]) for x, _, _, value in shown), "solid", 1,
             symbols=tuple(symbol for _, symbol, _, _ in shown), upright=True,
             intervals=tuple(interval_of(value) for _, _, _, value in shown),
@@ -60,7 +60,7 @@ def scaling_figure(study: Document) -> Chart | None:
         ))  # fmt: skip
     most = max([*counts, *(point["devices"] for point in curve["points"])])
     axis = Axis("devices", ends=(0.5, most + 0.5), whole=True)
-    return Chart(axis, (Field(Axis(f"times {curve['base']}"), tuple(marks)),), HEIGHT, legend=True)
+    return Chart(axis, (Plot(Axis(f"times {curve['base']}"), tuple(marks)),), HEIGHT, legend=True)
 
 
 Named = tuple[str, Document]
@@ -120,7 +120,7 @@ def accuracy_figure(study: Document) -> Chart | None:
         if any(point["n"] > 1 for point in row["curve"]):
             low, high = (tuple(100 * accuracy[end] for accuracy in spread) for end in ("minimum", "maximum"))
             marks.append(Area(name, color, epochs, low, high, SHADE / many))
-        marks.append(Series(
+        marks.append(Points(
             name, color, tuple((epoch, 100 * accuracy["mean"]) for epoch, accuracy in zip(epochs, spread, strict=True)),
             DASHES[above % len(DASHES)], 2 + 3 * over, symbols=(MARKS[number % len(MARKS)],), sizes=(7 + 5 * over,),
             hints=tuple(f"{name}, epoch {point['epoch']}: {significant(100 * accuracy['mean'])} %\n"
@@ -130,7 +130,7 @@ def accuracy_figure(study: Document) -> Chart | None:
         ))  # fmt: skip
     seen = [point["epoch"] for _, row in rows for point in row["curve"]]
     axis = Axis("epoch", ends=(min(seen) - 0.5, max(seen) + 0.5), whole=True)
-    return Chart(axis, (Field(Axis("validation accuracy, %"), tuple(marks)),), HEIGHT, legend=True)
+    return Chart(axis, (Plot(Axis("validation accuracy, %"), tuple(marks)),), HEIGHT, legend=True)
 
 
 def scaling_table(curve: Document) -> Table:
@@ -200,7 +200,7 @@ def energy_figure(study: Document, figures: Sequence[str], title: str) -> Chart 
             part = "with idle devices" if "_with_idle" in figure else "devices that trained"
             hints = [f"{name}, {part}: {figure_hint(cell)}" if cell["value"] is not None else ""
                      for name, cell in zip(names, cells, strict=True)]  # fmt: skip
-            parts.append(Part(part, COLORS[number], [cell["value"] for cell in cells], hints,
+            parts.append(BarPart(part, COLORS[number], [cell["value"] for cell in cells], hints,
                               [cell.get("source") == "estimated" for cell in cells],
                               [interval_of(cell) for cell in cells]))  # fmt: skip
     return replace(grouped_bars(names, parts, Axis(title)), legend=True)

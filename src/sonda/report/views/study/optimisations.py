@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sonda.report import quantities
-from sonda.report.chart import Axis, Chart, Field, Rule, Series
+from sonda.report.charts.chart import Axis, Chart, Guide, Plot, Points
 from sonda.report.palette import BLUE, GREY, VERMILION
 from sonda.report.table import LAST, Cell, Column, Table, build, shares, tone_of, words
 from sonda.report.words.comparison import WIDEST, ends
@@ -98,12 +98,12 @@ def options_figure(place: Document) -> Chart | None:
     rows = [row for row in place["options"] if row["speedup"]["value"] is not None]
     if not rows:
         return None
-    marks: list[Series] = []
+    marks: list[Points] = []
     for effect, color, mark, effects in EFFECTS:
         own = [(at, row) for at, row in enumerate(rows) if row["effect"] in effects]
         if own:
             values = [row["speedup"] for _, row in own]
-            marks.append(Series(
+            marks.append(Points(
                 effect, color, tuple((value["value"], float(at)) for (at, _), value in zip(own, values, strict=True)),
                 symbols=(mark,), sizes=(11,), intervals=tuple(_drawn_interval(value) for value in values),
                 hints=tuple(f"{row['name']}\n{quantities.significant(value['value'])} times as fast, derived; 95 % "
@@ -113,7 +113,7 @@ def options_figure(place: Document) -> Chart | None:
     speeds = [row["speedup"]["value"] for row in rows]
     axis = Axis(f"times as fast as {place['base']}", log=True, ends=(min(0.5, *speeds) / 1.5, max(2.0, *speeds) * 1.5))
     names = tuple(str(row["name"]) for row in rows)
-    field = Field(Axis(names=names), (Rule(1.0, color=GREY, line="solid"), *marks))
+    field = Plot(Axis(names=names), (Guide(1.0, color=GREY, line="solid"), *marks))
     return Chart(axis, (field,), OF_A_BAR * len(rows), legend=True)
 
 

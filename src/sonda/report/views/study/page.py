@@ -23,7 +23,7 @@ from sonda.report.blocks import (
     VerdictBlock,
     paragraphs,
 )
-from sonda.report.chart import Chart
+from sonda.report.charts.chart import Chart
 from sonda.report.table import Table
 from sonda.report.views.corun_figures import miss_curve, misses_table, slowdown_map
 from sonda.report.views.study.answer import Answer, answer, is_measured

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sonda.report import quantities
-from sonda.report.chart import Axis, Chart, Dots, Field, Rule, Series
+from sonda.report.charts.chart import Axis, Chart, Dots, Guide, Plot, Points
 from sonda.report.palette import GREY
 from sonda.report.table import Cell, Column, Table, build, words
 from sonda.report.views.study.cells import printed_cell, study_cell
@@ -61,12 +61,12 @@ def published_figure(printed_pairs: list[Pair]) -> Chart | None:
     if not known:
         return None
     lines = list(dict.fromkeys(pair.name for pair in known))
-    field = Field(Axis(names=tuple(lines)), (Rule(1.0, color=GREY, line="solid"), *_marks(known, lines)))
+    field = Plot(Axis(names=tuple(lines)), (Guide(1.0, color=GREY, line="solid"), *_marks(known, lines)))
     axis = Axis("ours over the published one", log=True)
     return Chart(axis, (field,), OF_A_LINE * len(lines), legend=True)
 
 
-def _marks(known: list[Pair], lines: list[str]) -> Iterator[Series | Dots]:
+def _marks(known: list[Pair], lines: list[str]) -> Iterator[Points | Dots]:
     """A series for each machine, and a grey one of those that the intervals of ours reach."""
     for number, machine in enumerate(dict.fromkeys(pair.machine for pair in known)):
         reached = [pair for pair in known if pair.machine == machine and pair.reached]
@@ -76,7 +76,7 @@ def _marks(known: list[Pair], lines: list[str]) -> Iterator[Series | Dots]:
             if len(known) > MOST_MARKS and own:
                 yield Dots(machine, color, points, 6)
             elif own:
-                yield Series(
+                yield Points(
                     machine, color, points,
                     symbols=(MARKS[number % len(MARKS)],), opacity=0.8,
                     hints=tuple(

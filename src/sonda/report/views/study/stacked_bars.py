@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sonda.analysis.figure_names import figure_words
-from sonda.report.chart import Axis, Chart, Part, stacked_bars
+from sonda.report.charts.chart import Axis, BarPart, Chart, stacked_bars
 from sonda.report.figures import phase_color
 from sonda.report.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SLOT_COLORS, VERMILION, YELLOW
 from sonda.report.table import Cell, Column, Table, build
@@ -99,7 +99,7 @@ def stack_figure(stack: Stack) -> Chart:
         hints = [f"{bar}\n{name}: {figure_hint(figure)}" if figure["value"] is not None else ""
                  for bar, figure in zip(names, figures, strict=True)]  # fmt: skip
         hatched = [figure["source"] == "estimated" for figure in figures]
-        parts.append(Part(name, color, [figure["value"] for figure in figures], hints, hatched))
+        parts.append(BarPart(name, color, [figure["value"] for figure in figures], hints, hatched))
     axis = Axis("% of these together" if stack.shares else stack.unit)
     return replace(stacked_bars(names, parts, axis, OF_A_BAR, norm=stack.shares), legend=True)
 

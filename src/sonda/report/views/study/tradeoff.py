@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from sonda.report import quantities
-from sonda.report.chart import Axis, Chart, Field, Series, Side
+from sonda.report.charts.chart import Axis, Chart, Plot, Points, Side
 from sonda.report.palette import GREY, VERMILION
 from sonda.report.table import Cell, Column, Table, build, words
 from sonda.report.views.study.tables import Document, variants_of
@@ -58,7 +58,7 @@ def trade_figure(compared: list[Trade]) -> Chart:
         if not own:
             continue
         sides: tuple[Side, ...] = ("right below",) if front else tuple(_side(trade, compared) for trade in own)
-        marks.append(Series(
+        marks.append(Points(
             name, color, tuple((trade.cycles, trade.energy) for trade in own), symbols=(mark,),
             sizes=(12 if front else 9,), labels=tuple(trade.name for trade in own), sides=sides,
             hints=tuple(f"{trade.name}\n{quantities.significant(trade.cycles)} times the cycles, "
@@ -68,7 +68,7 @@ def trade_figure(compared: list[Trade]) -> Chart:
     first = compared[0].name
     across = Axis(f"cycles over those of {first} (simulated)", log=True)
     upright = Axis(f"energy over that of {first} (simulated)", log=True)
-    return Chart(across, (Field(upright, tuple(marks)),), HEIGHT, legend=True)
+    return Chart(across, (Plot(upright, tuple(marks)),), HEIGHT, legend=True)
 
 
 def _side(trade: Trade, compared: list[Trade]) -> Side:

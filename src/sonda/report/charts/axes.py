@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from sonda.report import quantities
-from sonda.report.chart import Area, Axis, Boxes, Dots, Mark, Place, Rule, Series, Shade
+from sonda.report.charts.chart import Area, Axis, Boxes, Dots, Guide, Mark, Place, Points, Shade
 
 MARGIN = 1.04
 """Room beyond the largest value of a linear axis that has no ends of its own."""
@@ -18,14 +18,14 @@ def across_of(marks: Iterable[Mark]) -> Iterator[float]:
         match mark:
             case Boxes(_, _, places):
                 yield from (value for left, right, _, _ in places for value in (left, right))
-            case Series(points=points, intervals=intervals, upright=upright):
+            case Points(points=points, intervals=intervals, upright=upright):
                 yield from (point[0] for point in points if point is not None)
                 yield from () if upright else (end for ends in intervals if ends is not None for end in ends)
             case Area(_, _, across):
                 yield from across
             case Dots(_, _, points):
                 yield from (x for x, _ in points)
-            case Rule(at):
+            case Guide(at):
                 yield at
             case Shade(first, last):
                 yield from (first, last)
@@ -37,7 +37,7 @@ def upright_of(marks: Iterable[Mark]) -> Iterator[float]:
         match mark:
             case Boxes(_, _, places):
                 yield from (value for _, _, low, high in places for value in (low, high))
-            case Series(points=points, intervals=intervals, upright=upright):
+            case Points(points=points, intervals=intervals, upright=upright):
                 yield from (point[1] for point in points if point is not None)
                 yield from (end for ends in intervals if ends is not None for end in ends) if upright else ()
             case Area(_, _, _, low, high):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sonda.report.chart import ColorScale
+from sonda.report.charts.chart import ColorScale
+from sonda.report.charts.hints import Hints
 from sonda.report.labels import markup, script_data
 from sonda.report.palette import ink_on
-from sonda.report.svg import Hints
 
 LEVEL = 38
 """px of height of a level."""

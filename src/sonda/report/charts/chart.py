@@ -55,7 +55,7 @@ class Boxes:
 
 
 @dataclass(frozen=True)
-class Series:
+class Points:
     """Points as marks, joined by a line, or both. `None` among the points is a gap."""
 
     name: str
@@ -105,7 +105,7 @@ class Dots:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Guide:
     """An upright line at a value, with a word at its top."""
 
     at: float
@@ -124,7 +124,7 @@ class Shade:
     text: str = ""
 
 
-Mark = Boxes | Series | Area | Dots | Rule | Shade
+Mark = Boxes | Points | Area | Dots | Guide | Shade
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Strip:
 
 
 @dataclass(frozen=True)
-class Field:
+class Plot:
     """An area with an upright axis."""
 
     y: Axis
@@ -173,7 +173,7 @@ class Chart:
     """A figure: fields above each other that share the axis below."""
 
     x: Axis
-    fields: tuple[Field, ...]
+    fields: tuple[Plot, ...]
     height: int
     """px of all fields together, without legend, titles and what is written at the axes."""
     strips: tuple[Strip, ...] = ()
@@ -196,7 +196,7 @@ def with_strips(chart: Chart, strips: Iterable[Strip]) -> Chart:
 
 
 @dataclass(frozen=True)
-class Part:
+class BarPart:
     """What bars have in common: a number for each of them, None where there is none."""
 
     name: str
@@ -207,7 +207,9 @@ class Part:
     intervals: Sequence[Place | None] = ()
 
 
-def stacked_bars(names: Sequence[str], parts: Sequence[Part], axis: Axis, row: int = 28, norm: bool = False) -> Chart:
+def stacked_bars(
+    names: Sequence[str], parts: Sequence[BarPart], axis: Axis, row: int = 28, norm: bool = False
+) -> Chart:
     """A bar for each name, made of parts, from the top downwards. `norm` makes all of them 100 long."""
     sums = [sum(part.values[at] or 0.0 for part in parts) for at in range(len(names))]
     factors = [100 / whole if norm and whole else 1.0 for whole in sums]
@@ -225,10 +227,10 @@ def stacked_bars(names: Sequence[str], parts: Sequence[Part], axis: Axis, row: i
             hints, hatched = [part.hints[at] for at in kept], [bool(part.hatched[at]) for at in kept if part.hatched]
             marks.append(Boxes(part.name, part.color, tuple(places), tuple(hints), tuple(hatched)))
     axis = replace(axis, ends=(0, 100)) if norm else axis
-    return Chart(axis, (Field(Axis(names=tuple(names)), tuple(marks)),), row * max(1, len(names)))
+    return Chart(axis, (Plot(Axis(names=tuple(names)), tuple(marks)),), row * max(1, len(names)))
 
 
-def grouped_bars(names: Sequence[str], parts: Sequence[Part], axis: Axis, row: int = 18) -> Chart:
+def grouped_bars(names: Sequence[str], parts: Sequence[BarPart], axis: Axis, row: int = 18) -> Chart:
     """For each name a bar of every part, below each other, with their intervals."""
     marks: list[Mark] = []
     thick = THICK / max(1, len(parts))
@@ -241,8 +243,8 @@ def grouped_bars(names: Sequence[str], parts: Sequence[Part], axis: Axis, row: i
         if part.intervals:
             ends = tuple(part.intervals[at] for at in known)
             points = tuple((right, (low + high) / 2) for _, right, low, high in places)
-            marks.append(Series("", "", points, intervals=ends))
-    return Chart(axis, (Field(Axis(names=tuple(names)), tuple(marks)),), row * max(2, len(parts) + 1) * len(names))
+            marks.append(Points("", "", points, intervals=ends))
+    return Chart(axis, (Plot(Axis(names=tuple(names)), tuple(marks)),), row * max(2, len(parts) + 1) * len(names))
 
 
 def stacked_columns(
@@ -279,7 +281,7 @@ def heat_map(
                 told.append(hints[at][across] if hints else "")
                 written.append(texts[at][across] if texts else "")
     boxes = Boxes("", "", tuple(places), tuple(told), (), tuple(colors), tuple(written) if texts else ())
-    field = Field(Axis(names=tuple(rows)), (boxes,))
+    field = Plot(Axis(names=tuple(rows)), (boxes,))
     return Chart(Axis(axis, names=tuple(columns)), (field,), row * max(1, len(rows)), scale=scale)
 
 

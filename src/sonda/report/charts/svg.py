@@ -7,20 +7,19 @@ hints, of which the mark has the number: a page has every figure twice, wide and
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from dataclasses import field as made_by
 
-from sonda.report import axes
-from sonda.report.chart import Area, Boxes, Chart, ColorScale, Dots, Field, Mark, Place, Rule, Series, Shade
+from sonda.report.charts import axes
+from sonda.report.charts.chart import Area, Boxes, Chart, ColorScale, Dots, Guide, Mark, Place, Plot, Points, Shade
+from sonda.report.charts.hints import Hints
+from sonda.report.charts.symbols import GREY, look_of, px, shape_svg
 from sonda.report.labels import markup
 from sonda.report.palette import DARK_INK, ink_on, luminance
 
 WIDE, NARROW = 940, 360
 """px of width, of a page on a screen and on a phone."""
-GREY, FAINT = "#6b7480", "#6b7480"
 LETTER, LINE = 7.0, 19
 """Width of a letter and height of a line, px."""
 NAMES = 34
@@ -32,61 +31,6 @@ UPRIGHT = 16
 FAINTEST = 0.6
 """Luminance from which on a colour hardly stands out from white, so that it gets a border."""
 DASHES = {"dash": "6 4", "dot": "2 3", "dashdot": "7 3 2 3"}
-
-
-def _corners_around(count: int, *reach: float, turn: float = 0.0) -> tuple[tuple[float, float], ...]:
-    """Corners around the middle, the first on top or a `turn` of the circle after it, each as far out as told."""
-    turns = (turn + at / count for at in range(count))
-    return tuple(
-        (out * math.sin(math.tau * angle), -out * math.cos(math.tau * angle))
-        for angle, out in zip(turns, itertools.cycle(reach), strict=False)
-    )
-
-
-_CROSS = (
-    (-0.4, -1), (0.4, -1), (0.4, -0.4), (1, -0.4), (1, 0.4), (0.4, 0.4), (0.4, 1), (-0.4, 1), (-0.4, 0.4), (-1, 0.4),
-    (-1, -0.4), (-0.4, -0.4),
-)  # fmt: skip
-CORNERS: dict[str, tuple[tuple[float, float], ...]] = {
-    "circle": (),
-    "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
-    "triangle-up": _corners_around(3, 1.1),
-    "triangle-down": _corners_around(3, 1.1, turn=0.5),
-    "triangle-right": _corners_around(3, 1.1, turn=0.25),
-    "triangle-left": _corners_around(3, 1.1, turn=0.75),
-    "diamond": _corners_around(4, 1.2),
-    "pentagon": _corners_around(5, 1.1),
-    "hexagon": _corners_around(6, 1.1),
-    "star": _corners_around(10, 1.3, 0.5),
-    "cross": _CROSS,
-    "x": tuple(((x - y) / math.sqrt(2), (x + y) / math.sqrt(2)) for x, y in _CROSS),
-    "hourglass": ((-0.9, -1), (0.9, -1), (-0.9, 1), (0.9, 1)),
-    "line": ((-0.12, -1), (0.12, -1), (0.12, 1), (-0.12, 1)),
-}
-"""Corners of every symbol, in parts of half its size; a circle has none."""
-
-
-@dataclass
-class Hints:
-    """What readers are told of marks, each text once. `titles` puts it into the marks themselves."""
-
-    titles: bool = False
-    numbers: dict[str, int] = made_by(default_factory=dict)
-
-    def attribute(self, text: str) -> str:
-        """What makes a mark tell this."""
-        if not text or self.titles:
-            return ""
-        return f' data-h="{self.numbers.setdefault(text, len(self.numbers))}"'
-
-    def inside(self, text: str) -> str:
-        """What stands inside of the mark."""
-        return f"<title>{markup_lines(text)}</title>" if text and self.titles else ""
-
-
-def markup_lines(text: str) -> str:
-    """The text escaped, its line ends kept."""
-    return "\n".join(markup(line) for line in text.split("\n"))
 
 
 def standalone(chart: Chart) -> str:
@@ -103,15 +47,9 @@ def draw(chart: Chart, width: int, hints: Hints, name: str, look: str = "", stan
     about = markup(", ".join(text for text in (chart.fields[0].y.title, chart.x.title) if text) or "figure")
     hatch = sheet.hatch if f"#{sheet.hatching}" in body else ""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg"{kind} viewBox="0 0 {width} {_n(sheet.height)}" width="{width}" '
-        f'height="{_n(sheet.height)}"{style} role="group" aria-label="{about}">{hatch}{body}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg"{kind} viewBox="0 0 {width} {px(sheet.height)}" width="{width}" '
+        f'height="{px(sheet.height)}"{style} role="group" aria-label="{about}">{hatch}{body}</svg>'
     )
-
-
-def _n(value: float) -> str:
-    """A coordinate: a tenth of a px is enough."""
-    text = f"{value:.1f}"
-    return text.removesuffix(".0") if text != "-0.0" else "0"
 
 
 def _cut(text: str, most: int) -> str:
@@ -172,13 +110,13 @@ class _Sheet:
             left = 12 + max(map(_wide, texts), default=20.0)
         return left, 16.0
 
-    def _upright_ticks(self, field: Field) -> Sequence[tuple[float, str]]:
+    def _upright_ticks(self, field: Plot) -> Sequence[tuple[float, str]]:
         return axes.ticks_of(field.y, axes.ends_of(field.y, axes.upright_of(field.marks)), 5)
 
     def _place_fields(self) -> None:
         """Top and bottom of each field; the height of all."""
         shares = sum(field.share for field in self.chart.fields)
-        self.fields: list[tuple[Field, float, float]] = []
+        self.fields: list[tuple[Plot, float, float]] = []
         self.ends_y = {id(field): axes.ends_of(field.y, axes.upright_of(field.marks)) for field in self.chart.fields}
         y = self.top
         for field in self.chart.fields:
@@ -196,7 +134,7 @@ class _Sheet:
     def x(self, value: float) -> float:
         return axes.part(value, self.ends_x, self.chart.x.log) * (self.width - self.left - self.right) + self.left
 
-    def y(self, value: float, field: Field, top: float, bottom: float) -> float:
+    def y(self, value: float, field: Plot, top: float, bottom: float) -> float:
         if field.y.names:
             row = (bottom - top) / len(field.y.names)
             above = 15.0 if self.above else 0.0
@@ -233,14 +171,14 @@ class _Sheet:
             for at, name in enumerate(self.column_names):
                 x = self.x(at)
                 if self.turned:
-                    turn = f' transform="rotate(-90 {_n(x + 4)} {_n(top - 6)})"'
+                    turn = f' transform="rotate(-90 {px(x + 4)} {px(top - 6)})"'
                     yield self._text(x + 4, top - 6, name, "start", turn)
                 else:
                     yield self._text(x, top - 6, name, "middle")
         else:
             ticks = axes.ticks_of(self.chart.x, self.ends_x, 5 if self.narrow else 10)
-            lines = "".join(f"M{_n(self.x(value))} {_n(top)}V{_n(bottom)}" for value, _ in ticks)
-            yield f'<path class="grid" d="{lines}" stroke="{FAINT}" stroke-opacity=".2"/>'
+            lines = "".join(f"M{px(self.x(value))} {px(top)}V{px(bottom)}" for value, _ in ticks)
+            yield f'<path class="grid" d="{lines}" stroke="{GREY}" stroke-opacity=".2"/>'
             reached = -math.inf
             for value, text in ticks:
                 half = _wide(text) / 2
@@ -254,7 +192,7 @@ class _Sheet:
             x = min(max(middle, _wide(title) / 2 + 4), self.width - _wide(title) / 2 - 4)
             yield self._text(x, self.height - 6, title, "middle", "", "soft")
 
-    def _field(self, field: Field, top: float, bottom: float) -> Iterator[str]:
+    def _field(self, field: Plot, top: float, bottom: float) -> Iterator[str]:
         title = field.title or field.y.title
         if title:
             yield self._text(4, top - 9, _cut(title, int(self.width / LETTER)), "start", "", "soft")
@@ -268,8 +206,8 @@ class _Sheet:
         else:
             ticks = self._upright_ticks(field)
             places = [(self.y(value, field, top, bottom), text) for value, text in ticks]
-            lines = "".join(f"M{_n(self.left)} {_n(y)}H{_n(self.width - self.right)}" for y, _ in places)
-            yield f'<path class="grid" d="{lines}" stroke="{FAINT}" stroke-opacity=".2"/>'
+            lines = "".join(f"M{px(self.left)} {px(y)}H{px(self.width - self.right)}" for y, _ in places)
+            yield f'<path class="grid" d="{lines}" stroke="{GREY}" stroke-opacity=".2"/>'
             yield from (self._text(self.left - 5, y + 4, text, "end") for y, text in places)
         for mark in field.marks:
             name = getattr(mark, "name", "")
@@ -277,38 +215,38 @@ class _Sheet:
             drawn = "".join(self._mark(mark, field, top, bottom))
             yield f"<g{group}>{drawn}</g>" if group else drawn
 
-    def _mark(self, mark: Mark, field: Field, top: float, bottom: float) -> Iterable[str]:
+    def _mark(self, mark: Mark, field: Plot, top: float, bottom: float) -> Iterable[str]:
         def y(value: float) -> float:
             return self.y(value, field, top, bottom)
 
         match mark:
             case Boxes():
                 return self._boxes(mark, field, top, bottom)
-            case Series():
+            case Points():
                 return self._series(mark, field, top, bottom)
             case Area(_, color, across, low, high, opacity):
-                there = [f"{_n(self.x(x))} {_n(y(value))}" for x, value in zip(across, high, strict=True)]
-                back = [f"{_n(self.x(x))} {_n(y(value))}" for x, value in zip(across, low, strict=True)][::-1]
+                there = [f"{px(self.x(x))} {px(y(value))}" for x, value in zip(across, high, strict=True)]
+                back = [f"{px(self.x(x))} {px(y(value))}" for x, value in zip(across, low, strict=True)][::-1]
                 clear = f' fill-opacity="{opacity:g}"' if opacity < 1 else ""
                 return [f'<path d="M{"L".join([*there, *back])}Z" fill="{color}"{clear}/>'] if there else []
             case Dots(_, color, points, size):
-                path = "".join(f"M{_n(self.x(x))} {_n(y(value))}h0" for x, value in points)
-                return [f'<path d="{path}" stroke="{color}" stroke-opacity=".6" stroke-width="{_n(size)}" '
+                path = "".join(f"M{px(self.x(x))} {px(y(value))}h0" for x, value in points)
+                return [f'<path d="{path}" stroke="{color}" stroke-opacity=".6" stroke-width="{px(size)}" '
                         'stroke-linecap="round"/>']  # fmt: skip
-            case Rule(at, text, color, line, side):
+            case Guide(at, text, color, line, side):
                 x = self.x(at)
                 ink = f'stroke="{color}"' if color else f'class="line" stroke="{GREY}"'
                 away, anchor = {"left": (-4, "end"), "right": (4, "start"), "middle": (0, "middle")}[side]
                 word = [self._text(x + away, top - 4, text, anchor)] if text else []
                 dash = f' stroke-dasharray="{DASHES[line]}"' if line in DASHES else ""
-                return [f'<path d="M{_n(x)} {_n(top)}V{_n(bottom)}" {ink} stroke-width="1.4"{dash}/>', *word]
+                return [f'<path d="M{px(x)} {px(top)}V{px(bottom)}" {ink} stroke-width="1.4"{dash}/>', *word]
             case Shade(first, last, text):
                 x, end = self.x(first), self.x(last)
                 word = [self._text(x + 3, top + 11, text, "start", "", "soft")] if text else []
-                return [f'<rect x="{_n(x)}" y="{_n(top)}" width="{_n(end - x)}" height="{_n(bottom - top)}" '
+                return [f'<rect x="{px(x)}" y="{px(top)}" width="{px(end - x)}" height="{px(bottom - top)}" '
                         f'fill="{GREY}" fill-opacity=".22"/>', *word]  # fmt: skip
 
-    def _boxes(self, boxes: Boxes, field: Field, top: float, bottom: float) -> Iterator[str]:
+    def _boxes(self, boxes: Boxes, field: Plot, top: float, bottom: float) -> Iterator[str]:
         def placed(at: int) -> tuple[float, float, float, float]:
             left, right, low, high = boxes.places[at]
             x, y = self.x(left), min(ends := (self.y(low, field, top, bottom), self._end(high, field, top, bottom)))
@@ -317,7 +255,7 @@ class _Sheet:
         border = ' class="faint"' if _faint(boxes.color) else ""
         if not boxes.hints and not boxes.colors and not any(boxes.hatched):
             pieces = [placed(at) for at in range(len(boxes.places))]
-            path = "".join(f"M{_n(x)} {_n(y)}h{_n(wide)}v{_n(high)}h{_n(-wide)}z" for x, y, wide, high in pieces)
+            path = "".join(f"M{px(x)} {px(y)}h{px(wide)}v{px(high)}h{px(-wide)}z" for x, y, wide, high in pieces)
             yield f'<path d="{path}" fill="{boxes.color}"{border}/>'
             return
         gap = 1.0 if boxes.colors else 0.0
@@ -325,7 +263,7 @@ class _Sheet:
             x, y, wide, high = placed(at)
             color = boxes.colors[at] if boxes.colors else boxes.color
             hint = boxes.hints[at] if boxes.hints else ""
-            size = f'x="{_n(x)}" y="{_n(y)}" width="{_n(max(wide - gap, 0.3))}" height="{_n(max(high - gap, 0.3))}"'
+            size = f'x="{px(x)}" y="{px(y)}" width="{px(max(wide - gap, 0.3))}" height="{px(max(high - gap, 0.3))}"'
             yield f'<rect {size} fill="{color}"{border}{self.hints.attribute(hint)}>{self.hints.inside(hint)}</rect>'
             if at < len(boxes.hatched) and boxes.hatched[at]:
                 yield f'<rect {size} fill="url(#{self.hatching})" pointer-events="none"/>'
@@ -335,17 +273,17 @@ class _Sheet:
                     text = text.partition(" ")[0]
                 if _wide(text) <= wide + 2:
                     ink = f' fill="{ink_on(color)}" pointer-events="none"'
-                    yield (f'<text x="{_n(x + wide / 2)}" y="{_n(y + high / 2 + 4)}" text-anchor="middle"{ink}>'
+                    yield (f'<text x="{px(x + wide / 2)}" y="{px(y + high / 2 + 4)}" text-anchor="middle"{ink}>'
                            f"{markup(text)}</text>")  # fmt: skip
 
-    def _end(self, value: float, field: Field, top: float, bottom: float) -> float:
+    def _end(self, value: float, field: Plot, top: float, bottom: float) -> float:
         """As `y`, but the end of a place with a name is in this place and not the beginning of the next."""
         if field.y.names and value + 0.5 == math.floor(value + 0.5):
             row = (bottom - top) / len(field.y.names)
             return top + (math.floor(value + 0.5)) * row
         return self.y(value, field, top, bottom)
 
-    def _series(self, series: Series, field: Field, top: float, bottom: float) -> Iterator[str]:
+    def _series(self, series: Points, field: Plot, top: float, bottom: float) -> Iterator[str]:
         placed = [None if point is None else (self.x(point[0]), self.y(point[1], field, top, bottom))
                   for point in series.points]  # fmt: skip
         ink = f'stroke="{series.color}"' if series.color else f'class="line" stroke="{GREY}"'
@@ -366,19 +304,19 @@ class _Sheet:
             for hint, place in zip(series.hints, placed, strict=False):
                 if hint and place is not None and not self.hints.titles:
                     x, y = place
-                    yield f'<circle cx="{_n(x)}" cy="{_n(y)}" r="6" fill-opacity="0"{self.hints.attribute(hint)}/>'
+                    yield f'<circle cx="{px(x)}" cy="{px(y)}" r="6" fill-opacity="0"{self.hints.attribute(hint)}/>'
         yield from self._labels(series, placed)
 
-    def _interval(self, ends: Place, place: Place, upright: bool, where: tuple[Field, float, float]) -> str:
+    def _interval(self, ends: Place, place: Place, upright: bool, where: tuple[Plot, float, float]) -> str:
         """A thin line with a stop at each end."""
         x, y = place
         if upright:
             low, high = (self.y(end, *where) for end in ends)
-            return f"M{_n(x)} {_n(low)}V{_n(high)}M{_n(x - 3)} {_n(low)}h6M{_n(x - 3)} {_n(high)}h6"
+            return f"M{px(x)} {px(low)}V{px(high)}M{px(x - 3)} {px(low)}h6M{px(x - 3)} {px(high)}h6"
         low, high = (min(max(self.x(end), self.left), self.width - self.right) for end in ends)
-        return f"M{_n(low)} {_n(y)}H{_n(high)}M{_n(low)} {_n(y - 3)}v6M{_n(high)} {_n(y - 3)}v6"
+        return f"M{px(low)} {px(y)}H{px(high)}M{px(low)} {px(y - 3)}v6M{px(high)} {px(y - 3)}v6"
 
-    def _marks(self, series: Series, placed: Sequence[Place | None]) -> Iterator[str]:
+    def _marks(self, series: Points, placed: Sequence[Place | None]) -> Iterator[str]:
         """The marks of a series: what they have in common stands once."""
         by_look: dict[str, list[str]] = {}
         for at, place in enumerate(placed):
@@ -387,22 +325,13 @@ class _Sheet:
             hint = series.hints[at] if at < len(series.hints) else ""
             symbol, size = series.symbols[at % len(series.symbols)], series.sizes[at % len(series.sizes)]
             color = series.colors[at] if series.colors else series.color
-            look = _look(symbol, color, series.opacity)
+            look = look_of(symbol, color, series.opacity)
             half = size * (0.85 if self.narrow else 1.0) / 2
-            by_look.setdefault(look, []).append(self._shape(symbol, *place, half, hint))
+            by_look.setdefault(look, []).append(shape_svg(symbol, *place, half, self.hints, hint))
         for look, shapes in by_look.items():
             yield f"<g {look}>{''.join(shapes)}</g>"
 
-    def _shape(self, symbol: str, x: float, y: float, half: float, hint: str = "") -> str:
-        """What the symbol names, around its middle: colours are never alone."""
-        told, inside = self.hints.attribute(hint), self.hints.inside(hint)
-        corners = CORNERS.get(symbol.removesuffix("-open"), ())
-        if not corners:
-            return f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(half)}"{told}>{inside}</circle>'
-        points = " ".join(f"{_n(x + half * dx)},{_n(y + half * dy)}" for dx, dy in corners)
-        return f'<polygon points="{points}"{told}>{inside}</polygon>'
-
-    def _labels(self, series: Series, placed: Sequence[tuple[float, float] | None]) -> Iterator[str]:
+    def _labels(self, series: Points, placed: Sequence[tuple[float, float] | None]) -> Iterator[str]:
         for at, (text, place) in enumerate(zip(series.labels, placed, strict=False)):
             if not text or place is None:
                 continue
@@ -433,7 +362,7 @@ class _Sheet:
         top, bottom = self.fields[0][1], self.bottom
         for strip in self.chart.strips:
             x, end = self.x(strip.left), self.x(strip.right)
-            yield (f'<rect class="strip" x="{_n(x)}" y="{_n(top)}" width="{_n(end - x)}" height="{_n(bottom - top)}" '
+            yield (f'<rect class="strip" x="{px(x)}" y="{px(top)}" width="{px(end - x)}" height="{px(bottom - top)}" '
                    f'fill-opacity="0"{self.hints.attribute(strip.hint)}>'
                    f"{self.hints.inside(strip.hint)}</rect>")  # fmt: skip
 
@@ -466,15 +395,15 @@ class _Sheet:
         ink = f'stroke="{key.color}"' if key.color else f'class="line" stroke="{GREY}"'
         if key.line:
             dash = f' stroke-dasharray="{DASHES[key.line]}"' if key.line in DASHES else ""
-            yield f'<path d="M{_n(x)} {_n(y - 4)}h16" {ink} stroke-width="2"{dash}/>'
+            yield f'<path d="M{px(x)} {px(y - 4)}h16" {ink} stroke-width="2"{dash}/>'
         if key.symbol:
-            yield f"<g {_look(key.symbol, key.color)}>{self._shape(key.symbol, x + 8, y - 4, 5)}</g>"
+            yield f"<g {look_of(key.symbol, key.color)}>{shape_svg(key.symbol, x + 8, y - 4, 5, self.hints)}</g>"
         elif not key.line:
             border = ' class="faint"' if _faint(key.color) else ""
-            yield f'<rect x="{_n(x + 2)}" y="{_n(y - 10)}" width="12" height="12" fill="{key.color}"{border}/>'
+            yield f'<rect x="{px(x + 2)}" y="{px(y - 10)}" width="12" height="12" fill="{key.color}"{border}/>'
             if key.hatched:
                 fill = f"url(#{self.hatching})"
-                yield f'<rect x="{_n(x + 2)}" y="{_n(y - 10)}" width="12" height="12" fill="{fill}"/>'
+                yield f'<rect x="{px(x + 2)}" y="{px(y - 10)}" width="12" height="12" fill="{fill}"/>'
 
     def _color_scale(self) -> Iterator[str]:
         scale = self.chart.scale
@@ -487,7 +416,7 @@ class _Sheet:
         pieces = 24
         for at in range(pieces):
             color = scale.color(scale.low + (at + 0.5) / pieces * (scale.high - scale.low))
-            yield (f'<rect x="{_n(x + at * wide / pieces)}" y="{_n(y + 2)}" width="{_n(wide / pieces + 0.5)}" '
+            yield (f'<rect x="{px(x + at * wide / pieces)}" y="{px(y + 2)}" width="{px(wide / pieces + 0.5)}" '
                    f'height="11" fill="{color}"/>')  # fmt: skip
         yield from self._scale_texts(scale, x, y + 26, wide)
 
@@ -502,17 +431,8 @@ class _Sheet:
 
     def _text(self, x: float, y: float, text: str, anchor: str, extra: str = "", look: str = "ink") -> str:
         kind = "" if "class=" in extra else f' class="{look}"'
-        return (f'<text x="{_n(x)}" y="{_n(y)}" fill="{GREY}" font-size="12" text-anchor="{anchor}"{kind}{extra}>'
+        return (f'<text x="{px(x)}" y="{px(y)}" fill="{GREY}" font-size="12" text-anchor="{anchor}"{kind}{extra}>'
                 f"{markup(text)}</text>")  # fmt: skip
-
-
-def _look(symbol: str, color: str, opacity: float = 1.0) -> str:
-    """Attributes of marks of this symbol and colour."""
-    ink = color or GREY
-    clear = f' opacity="{opacity:g}"' if opacity < 1 else ""
-    if symbol.endswith("-open"):
-        return f'fill="#fff" fill-opacity="0" stroke="{ink}" stroke-width="2"{clear}'
-    return f'fill="{ink}" class="mark{"" if color else " line"}" stroke="#fff" stroke-opacity=".6"{clear}'
 
 
 def _path(placed: Sequence[tuple[float, float] | None], stepped: bool) -> str:
@@ -521,7 +441,7 @@ def _path(placed: Sequence[tuple[float, float] | None], stepped: bool) -> str:
         if place is None:
             before = False
             continue
-        x, y = _n(place[0]), _n(place[1])
+        x, y = px(place[0]), px(place[1])
         path += f"V{y}H{x}" if before and stepped else f"L{x} {y}" if before else f"M{x} {y}"
         before = True
     return path
@@ -532,7 +452,7 @@ def _keys(marks: Iterable[Mark]) -> Iterable[Key]:
     keys: dict[str, Key] = {}
     for mark in marks:
         match mark:
-            case Series(name, color, _, line) if name not in keys or not (keys[name].symbol or keys[name].line):
+            case Points(name, color, _, line) if name not in keys or not (keys[name].symbol or keys[name].line):
                 keys[name] = Key(name, color, mark.symbols[0] if mark.symbols else "", line)
             case Boxes(name, color, _, _, hatched):
                 keys.setdefault(name, Key(name, color, hatched=bool(hatched) and all(hatched)))
