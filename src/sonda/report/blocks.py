@@ -231,6 +231,8 @@ class Bar:
     """Stands behind the number: what limits it."""
     least: float | None = None
     """Its length if it were as fast as the machine allows, which a page shows."""
+    hint: str = ""
+    """What the number is, with unit and source."""
 
 
 @dataclass(frozen=True)

@@ -307,10 +307,15 @@ def bars_html(block: Bars) -> str:
     rows = "".join(
         f"<tr><th scope='row' class='word'>{markup(bar.name)}</th><td class='word soft about'>{markup(bar.about)}</td>"
         f"<td class='bar' style='width:14em'>{_bar_html(bar, longest)}</td>"
-        f"<td class='number'>{markup(bar.text)}</td><td class='word soft'>{markup(_bar_note(bar))}</td></tr>"
+        f"{_bar_number(bar)}<td class='word soft'>{markup(_bar_note(bar))}</td></tr>"
         for bar in bars
     )
     return f"<table class='bars'>{rows}</table>" if rows else ""
+
+
+def _bar_number(bar: Bar) -> str:
+    told = f" tabindex='0' title='{markup(bar.hint)}'" if bar.hint else ""
+    return f"<td class='{'number' if told else 'amount'}'{told}>{markup(bar.text)}</td>"
 
 
 def _bar_note(bar: Bar) -> str:

@@ -148,7 +148,9 @@ def _bar(row: LayerRow | CodeLine, share: float) -> Bar:
     if isinstance(row, CodeLine):
         return Bar(row.place.name, share, text, short_expression(row.text or row.called))
     roof = row.cost.roof.value
-    return Bar(layer_name(row), share, text, row.name, row.cost.bound, None if roof is None else share * roof)
+    least = None if roof is None else share * roof
+    hint = f"{text} of the step, derived; {quantities.provenance(row.cost.time)}"
+    return Bar(layer_name(row), share, text, row.name, row.cost.bound, least, hint)
 
 
 def _rank_bars(ranks: Sequence[RankPhases]) -> list[Block]:
