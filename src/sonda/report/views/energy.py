@@ -311,7 +311,8 @@ def _power_strips(energy: EnergySummary) -> Iterator[Strip]:
     group = math.ceil(len(moments) / MOST_STEPS)
     chosen = moments[group - 1 :: group]
     places = dict.fromkeys(energy.power, 0)
-    for left, right in pairwise([0.0, *chosen]):
+    begin = min(0.0, *moments)
+    for left, right in pairwise([begin, *(moment for moment in chosen if moment > begin)]):
         lines = [f"until {quantities.number(right)} s"]
         for name, points in energy.power.items():
             while places[name] < len(points) and points[places[name]][0] < right:

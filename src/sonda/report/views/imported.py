@@ -30,6 +30,7 @@ from sonda.report.blocks import (
     Items,
     Panel,
     Paragraph,
+    StackedBar,
     TableBlock,
     VerdictBlock,
     View,
@@ -351,7 +352,7 @@ class TraceView(View):
             ]),
         ]  # fmt: skip
         times = [*_time_bar(found), *_longest(found, FEW_ROWS)]
-        if times:
+        if any(isinstance(block, StackedBar | Bars) for block in times):
             blocks.append(Panel("Where the time goes", times, opened=True))
         if found.job is not None:
             blocks += _job_panels(found.job)

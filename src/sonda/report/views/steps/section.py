@@ -175,7 +175,8 @@ def _modelled_panels(modelled: ModelledSummary) -> list[Block]:
         picture = [FigureBlock(figure, "budget")] if figure is not None else []
         caption = budget_caption(figure) if figure is not None else ""
         blocks.append(Panel(title, [*picture, TableBlock(table)], caption))
-    return [*blocks, *paragraphs(map(describe, modelled.findings))]
+    notes = paragraphs(map(describe, modelled.findings))
+    return [*blocks, *([Panel("How the step was modelled", notes)] if notes else [])]
 
 
 def _topdown_panels(part: PartSummary, place: str) -> list[Block]:
