@@ -18,8 +18,6 @@ LEVEL = 38
 """px of height of a level."""
 DEEPEST = 8
 """Levels that there is room for; a reader comes to deeper ones by enlarging a field."""
-MOST_SLABS = 1000
-"""Fields of all views of a page's tree together; what is folded beyond them is in the table."""
 LEAST = 0.0004
 """Part of the width below which nothing would be seen."""
 
@@ -67,14 +65,10 @@ def icicle_html(icicle: Icicle, place: str) -> str:
     """The tree with its views; `place` is its id."""
     hints = Hints()
     shown = "".join(_slab_html(slab, hints) for slab in icicle.slabs)
-    folded = ""
-    count = len(icicle.slabs)
-    for name, slabs in list(icicle.views.items())[1:]:
-        count += len(slabs)
-        if count > MOST_SLABS:
-            break
-        inside = "".join(_slab_html(slab, hints) for slab in slabs)
-        folded += f'<template data-view="{name}">{inside}</template>'
+    folded = "".join(
+        f'<template data-view="{name}">{"".join(_slab_html(slab, hints) for slab in slabs)}</template>'
+        for name, slabs in list(icicle.views.items())[1:]
+    )
     told = script_data(list(hints.numbers))
     return (
         f'<div class="icicle" id="{place}" tabindex="0" role="group" aria-label="layers, as wide as their part" '

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sonda.analysis.summary import Cost, LayerRow, PartSummary, Summary, Value
@@ -18,6 +18,8 @@ from sonda.report.views.steps.tables import layer_hint, layer_name, layer_table
 
 Way = Callable[[LayerRow], Value | None]
 
+MOST_FIELDS = 1000
+"""Fields of all views together."""
 LEAST_OUTSIDE = 0.02
 """Part of the step that is shown where no layer takes it."""
 MOST = 300
@@ -70,7 +72,7 @@ def layer_icicle(layers: Sequence[LayerRow], measures: Sequence[Measure]) -> Ici
     """The tree by each of these measures, None without any; a folded field names the view that unfolds it."""
     if not measures:
         return None
-    views = fold(layers, MOST, measures[0].weight)
+    views = _first_views(fold(layers, MOST, measures[0].weight))
     amounts = [_amounts(layers, measure) for measure in measures]
     totals = [_total(layers, measure) for measure in measures]
     own = [measures[0].weight(row) for row in layers]
@@ -84,8 +86,8 @@ def layer_icicle(layers: Sequence[LayerRow], measures: Sequence[Measure]) -> Ici
             Slab(
                 _label(node), tuple(f"{quantities.percent(of[at] / total, 1)} %"
                                     for of, total in zip(widths, totals, strict=True)),
-                _hint(node), scale.color(own[node.index] if node.row is not None else 0.0),
-                node.depth, tuple(place[at] for place in places), node.view,
+                _hint(node, node.view in views), scale.color(own[node.index] if node.row is not None else 0.0),
+                node.depth, tuple(place[at] for place in places), node.view if node.view in views else "",
             )
             for at, node in enumerate(nodes)
         ]  # fmt: skip
@@ -93,6 +95,16 @@ def layer_icicle(layers: Sequence[LayerRow], measures: Sequence[Measure]) -> Ici
             shown[name] += _outside(places)
     names = tuple(f"{measure.name}, a guess" if measure.guess else measure.name for measure in measures)
     return Icicle(shown, names, scale)
+
+
+def _first_views(views: Mapping[str, Sequence[Node]]) -> dict[str, Sequence[Node]]:
+    """The whole and as many others as a page has room for; the table has all layers."""
+    kept: dict[str, Sequence[Node]] = {}
+    for name, nodes in views.items():
+        if kept and sum(map(len, kept.values())) + len(nodes) > MOST_FIELDS:
+            break
+        kept[name] = nodes
+    return kept
 
 
 def _outside(places: Sequence[Sequence[Span]]) -> list[Slab]:
@@ -140,11 +152,11 @@ def _spans(nodes: Sequence[Node], widths: Sequence[float], measure: Measure, top
     return spans
 
 
-def _hint(node: Node) -> str:
+def _hint(node: Node, unfolds: bool) -> str:
     """What a field stands for: its layer and the numbers that the table has of it."""
     row = node.row
     if row is None:
-        return f"{node.label}\nclick to unfold" if node.view else node.label
+        return f"{node.label}\n{'click to unfold' if unfolds else 'the table has them'}" if node.folded else node.label
     simulated = row.own_simulated or row.simulated
     if simulated is not None:
         return f"{layer_name(row)}\n{layer_hint(row)}\n{quantities.provenance(simulated.cycles)}, its own"
