@@ -53,7 +53,7 @@ class Read(HTMLParser):
             self.divs.append((" ".join(kinds), given.get("id") or ""))
             if "panel" in kinds:
                 self.panels.append(([], []))
-            if "figure" in kinds:
+            if {"figure", "icicle"} & set(kinds):
                 self.figures += 1
                 self.panels[-1][0].append(given.get("id") or "")
         elif tag == "table":
