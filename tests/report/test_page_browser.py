@@ -239,6 +239,8 @@ def test_marks_tell_what_they_are_under_the_pointer_and_by_keyboard(
     browser.open(page("one"))
     hint = "document.getElementById('hint')"
     browser.run("document.getElementById('run0p0steps').scrollIntoView({block: 'center'})")
+    # What scrolls hides hints in the next frame.
+    browser.run("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     x, y = browser.run("""(() => {
         const b = document.querySelector('#run0p0steps svg.wide .strip').getBoundingClientRect();
         return [b.x + b.width / 2, b.y + b.height / 2]; })()""")

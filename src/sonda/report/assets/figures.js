@@ -7,6 +7,8 @@
   const LEAST = 0.0004; // part of the width below which nothing would be seen
   const LEVEL = 38; // px of height of a level of a tree
 
+  const bubble = document.getElementById("hint");
+
   function hintsOf(place) {
     const data = place.querySelector(":scope > script.hints") || place.parentElement.querySelector(":scope > script.hints");
     return data ? JSON.parse(data.textContent) : [];
@@ -29,7 +31,8 @@
     const markAt = (event) => (event.target instanceof Element ? event.target.closest("[data-h]") : null);
     place.addEventListener("pointermove", (event) => {
       const mark = markAt(event);
-      if (mark && !mark.classList.contains(MARKED)) tell(mark);
+      // Scrolling hides a hint, and the pointer may stay on its mark.
+      if (mark && (bubble.hidden || !mark.classList.contains(MARKED))) tell(mark);
       else if (!mark && event.pointerType === "mouse") rest();
     });
     place.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") rest(); });

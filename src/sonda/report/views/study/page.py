@@ -284,11 +284,12 @@ def _option_panels(study: Document, answered: Answer) -> Iterator[Panel]:
         head = f"{place['place']}: "
         sentences = [sentence.removeprefix(head) for sentence in answered.places if sentence.startswith(head)]
         bars = options_figure(place)
-        picture = [FigureBlock(bars, f"options{number}")] if bars is not None else []
+        table = options_table(place)
+        picture: Block = TableBlock(table) if bars is None else FigureBlock(bars, f"options{number}", table)
         title = options_title(place)
         yield Panel(
             title if place["place"] else _capitalised(title),
-            [*paragraphs(sentences, ""), *picture, TableBlock(options_table(place)), *_limit_blocks(place)],
+            [*paragraphs(sentences, ""), picture, *_limit_blocks(place)],
             OPTIONS,
         )
 
@@ -308,11 +309,11 @@ def _limit_blocks(place: Document) -> list[Block]:
 def _published_panels(study: Document) -> Iterator[Panel]:
     printed = pairs(study)
     if printed:
-        absent = "none of the published figures has ours beside it"
-        picture = FigureBlock(published_figure(printed), "published", absent=absent)
+        figure, table = published_figure(printed), published_table(printed)
+        shown: Block = TableBlock(table) if figure is None else FigureBlock(figure, "published", table)
         grey = f" Grey: {REACHED}." if any(pair.reached for pair in printed) else ""
-        caption = f"Each mark is a printed figure; 1 is as printed.{grey}"
-        yield Panel("Published against ours", [picture, TableBlock(published_table(printed), tall=True)], caption)
+        caption = f"Each mark is a printed figure; 1 is as printed.{grey}" if figure is not None else ""
+        yield Panel("Published against ours", [shown], caption)
 
 
 def _operation_panels(study: Document) -> Iterator[Panel]:
