@@ -7,7 +7,7 @@ All texts are plain: the renderer escapes them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -185,11 +185,6 @@ class Chart:
     def marks(self) -> list[Mark]:
         """Of all fields."""
         return [mark for field in self.fields for mark in field.marks]
-
-
-def with_strips(chart: Chart, strips: Iterable[Strip]) -> Chart:
-    """The same figure with what is said of parts of its axis."""
-    return replace(chart, strips=tuple(strips))
 
 
 # ---- Figures of one kind --------------------------------------------------------------------------------------------

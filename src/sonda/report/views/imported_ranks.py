@@ -101,17 +101,14 @@ def _cells(values: Sequence[float]) -> list[Cell]:
 
 # ----------------------------------------------------------------------------------------------------------------------
 
-MOST_COLUMNS, MOST_RANKS_DRAWN = 60, 64
+MOST_COLUMNS, MOST_RANKS_DRAWN = 60, 40
 """Columns and rows of the heat map; of more, means of neighbours."""
 FEW_COLUMNS = 40
 """Up to so many have their numbers."""
 MOST_STEPS = 400
-"""Columns of the heat map; of more steps it shows the mean of neighbours."""
-MOST_HINTS = 10_000
-"""Fields of the heat map with a sentence of their own."""
-HEIGHT, ROW = 140, 22
-"""Pixels: of a heat map without rows, and of a row."""
-MOST_HEIGHT = 900
+"""Steps of a rank that the table behind the heat map lists; of more, means of neighbours."""
+ROW = 22
+"""px of height of a row."""
 MOST_ROWS = 20_000
 """Rows of the table behind the heat map."""
 HINTS = {

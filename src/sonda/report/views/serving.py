@@ -46,7 +46,7 @@ from sonda.report.words import describe
 COUNTED = "queries, counted"
 BAR = 30
 """Cells of the longest bar of a histogram."""
-HEIGHT = 320
+HEIGHT = 260
 
 
 def serving_glance(found: ServingSummary, rows: int) -> list[Block]:
